@@ -42,13 +42,13 @@ from pcircle.ops.checkpoint.journal import (
 from pcircle.ops.checkpoint.plan import JournalPlan
 from pcircle.ops.checkpoint.previous_records import History, PreviousRecords, read_history
 from pcircle.ops.checkpoint.store import Checkpoint
-from pcircle.ops.copy.tree.counters import Counted, Counters, named, totals
+from pcircle.ops.copy.tree.counters import CopyCounters, RecordedCounts, named, totals
 from tests.unit.checkpoints import KEYS, SECRET, checkpoint
 
 __all__ = ["checkpoint"]  # a fixture
 
-COUNTS = dict.fromkeys(Counted.names, 1)
-SUMS = dict.fromkeys(Counters.names, 1)
+COUNTS = dict.fromkeys(RecordedCounts.names, 1)
+SUMS = dict.fromkeys(CopyCounters.names, 1)
 _EPOCHS = 300
 ALL: tuple[Record, ...] = (
     SubtreeRecord(b"k" * 16, COUNTS, 5, 10**18, b"digest", 12),
@@ -273,7 +273,7 @@ def test_counters_that_come_and_go_are_no_damage(
         partial = resumed.partial(0, b"a")
     assert partial is not None
     for read in (subtree.counts, partial.counts):
-        assert totals(read) == Counters(**known)
+        assert totals(read) == CopyCounters(**known)
 
 
 def test_another_checkpoints_journal_is_not_believed(checkpoint: Checkpoint) -> None:
@@ -451,7 +451,7 @@ def test_the_example_of_the_documentation(checkpoint: Checkpoint) -> None:
         *range(0x75, len(example), 16),
     ]
     keys = RecordKeys(bytes(range(8)))
-    done = Counters(found=2, sized=2, files=2, bytes_found=10, bytes_done=10)
+    done = CopyCounters(found=2, sized=2, files=2, bytes_found=10, bytes_done=10)
     counts = named(done.counts())
     names = NamesRecord(keys.directory(0, b"sub"), keys.names([b"a", b"b"]), counts, 5)
     journal = Journal(checkpoint.fd, 1, 0, keys)

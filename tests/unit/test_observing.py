@@ -18,7 +18,7 @@ from pcircle.ops.copy.entry.attributes import AttributeCopier
 from pcircle.ops.copy.entry.content_hash import HashObserver
 from pcircle.ops.copy.entry.counts import CopyCounts
 from pcircle.ops.copy.entry.files import COPIED, Copier
-from pcircle.ops.copy.entry.observers import Data, Observer, ObserverSet
+from pcircle.ops.copy.entry.observers import CopyObserver, Data, ObserverSet
 from pcircle.ops.copy.entry.settings import CopySettings
 from pcircle.ops.copy.entry.target import TemporaryNames
 from pcircle.ops.copy.tree.resume import words_of
@@ -26,7 +26,7 @@ from pcircle.ops.copy.tree.resume import words_of
 MIB = 1 << 20
 
 
-class Recorder(Observer):
+class Recorder(CopyObserver):
     """An observer that records all bytes by name, holes as zeros."""
 
     reads = True
@@ -60,7 +60,7 @@ class Recorder(Observer):
         self.settled_names.append(name)
 
 
-class Pace(Observer):
+class Pace(CopyObserver):
     """A counter of the amounts that are due."""
 
     slice_bytes = MIB
@@ -84,7 +84,7 @@ def _opened(*paths: Path) -> Iterator[list[int]]:
             os.close(fd)
 
 
-def _copier(*observers: Observer, umask: int = 0o022) -> Copier:
+def _copier(*observers: CopyObserver, umask: int = 0o022) -> Copier:
     settings = CopySettings(keep=Keep(), large_bytes=1 << 40, token=b"t0k", umask=umask)
     counts = CopyCounts()
     return Copier(

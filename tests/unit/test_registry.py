@@ -11,15 +11,15 @@ from pcircle.core.errors import StoppedEarly
 from pcircle.core.timestamps import timestamp
 from pcircle.fs.registry import Key
 from pcircle.ops.copy.entry.settings import Stamp
-from pcircle.ops.copy.tree.items import ANYWHERE, One
+from pcircle.ops.copy.tree.items import ANYWHERE, HardLinkedName
 from pcircle.ops.copy.tree.links import Inode
 from pcircle.ops.copy.tree.links import registry as new_registry
 
 _STAMP = Stamp(1, 2, 3, timestamp(4), timestamp(5))
 
 
-def _one(name: bytes) -> One:
-    return One(0, b"\xff\n/some/path", name, 0.5, ANYWHERE, _STAMP)
+def _one(name: bytes) -> HardLinkedName:
+    return HardLinkedName(0, b"\xff\n/some/path", name, 0.5, ANYWHERE, _STAMP)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -8,7 +8,7 @@ import pytest
 from pcircle.cli.console import rank_share
 from pcircle.cli.report import RankShare, shares
 from pcircle.jobs.failures import FailedEntry, Failure
-from pcircle.ops.copy.tree.counters import Counted, Counters, named, totals
+from pcircle.ops.copy.tree.counters import CopyCounters, RecordedCounts, named, totals
 from pcircle.runtime import RankReport
 from pcircle.tools.common.copy_report import (
     SCHEMA,
@@ -19,11 +19,11 @@ from pcircle.tools.common.copy_report import (
 FAILURE = Failure(b"dir/\xff\nname", "open", 13, "Permission denied", 0, b"\xff\nname")
 
 
-def add_up(*reports: RankReport) -> Counters:
-    return Counters.total(report.counts for report in reports)
+def add_up(*reports: RankReport) -> CopyCounters:
+    return CopyCounters.total(report.counts for report in reports)
 
 
-def rank_report(rank: int, counted: Counters, **changes: object) -> RankReport:
+def rank_report(rank: int, counted: CopyCounters, **changes: object) -> RankReport:
     report = RankReport(
         rank=rank,
         node=rank // 2,
@@ -47,7 +47,7 @@ def share(report: RankReport) -> RankShare:
     return rank_share(report, counts.completed, counts.bytes_done)
 
 
-ONE = Counters(
+ONE = CopyCounters(
     found=10,
     sized=10,
     scans_due=2,
@@ -59,7 +59,7 @@ ONE = Counters(
     bytes_found=3 << 20,
     bytes_done=2 << 20,
 )
-TWO = Counters(found=3, sized=2, scans_due=1, files=3, bytes_done=1 << 20)
+TWO = CopyCounters(found=3, sized=2, scans_due=1, files=3, bytes_done=1 << 20)
 
 
 def make_report(**changes: object) -> CopyReport:
@@ -97,7 +97,7 @@ def make_report(**changes: object) -> CopyReport:
 
 
 def test_what_a_rank_counts_is_what_is_read() -> None:
-    counters = Counters(**{name: number for number, name in enumerate(Counters.names, 1)})
+    counters = CopyCounters(**{name: number for number, name in enumerate(CopyCounters.names, 1)})
     counters.weight = 0.25
     sums = counters.sums()
     assert totals(sums.counts) == counters
@@ -106,15 +106,15 @@ def test_what_a_rank_counts_is_what_is_read() -> None:
 
 
 def test_what_is_recorded_is_not_what_was_resumed() -> None:
-    counters = Counters(found=3, files=3, resumed=2, resumed_bytes=5)
+    counters = CopyCounters(found=3, files=3, resumed=2, resumed_bytes=5)
     assert named(counters.counts()) == {"found": 3, "files": 3}
 
 
 def test_counts_of_another_version_are_those_that_are_known() -> None:
-    assert totals({"found": 3, "unheard_of": 7}) == Counters(found=3)
-    counters = Counters(found=1)
+    assert totals({"found": 3, "unheard_of": 7}) == CopyCounters(found=3)
+    counters = CopyCounters(found=1)
     counters.resume({"found": 3, "files": 3, "bytes_done": 5, "unheard_of": 7})
-    assert counters == Counters(found=4, files=3, bytes_done=5, resumed=3, resumed_bytes=5)
+    assert counters == CopyCounters(found=4, files=3, bytes_done=5, resumed=3, resumed_bytes=5)
 
 
 def test_ranks_add_up() -> None:
@@ -228,7 +228,7 @@ def test_more_is_told_when_asked_twice() -> None:
 
 
 def test_nothing_copied_is_no_division_by_zero() -> None:
-    report = make_report(entries=0, ranks=(share(rank_report(0, Counters())),))
+    report = make_report(entries=0, ranks=(share(rank_report(0, CopyCounters())),))
     assert "0%" in shares(report.ranks, report.entries, 1)
 
 
@@ -238,8 +238,8 @@ def test_the_report_is_plain_json() -> None:
 
 
 def test_large_files_that_wait_are_known_by_their_bytes() -> None:
-    counters = Counters(found=10, sized=7, bytes_found=70, scans_due=1, scans_done=1)
+    counters = CopyCounters(found=10, sized=7, bytes_found=70, scans_due=1, scans_done=1)
     counters.ahead, counters.ahead_bytes = 3, 3000
     known = counters.known(0.7)
     assert (known.sized, known.bytes_found, known.complete) == (10, 3070, True)
-    assert "ahead" not in Counted.names, "it is of the moment, and in no record"
+    assert "ahead" not in RecordedCounts.names, "it is of the moment, and in no record"

@@ -16,18 +16,18 @@ from pcircle.jobs.action_log import ActionOutput
 from pcircle.ops.checkpoint.plan import JournalPlan
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.ops.copy.entry.settings import Striping
-from pcircle.ops.copy.tree.plan import DIRECTORY, Plan, Root
+from pcircle.ops.copy.tree.plan import DIRECTORY, CopyPlan, CopyRoot
 from pcircle.ops.copy.tree.resume import options_of
 from pcircle.walk.attributes import Attributes, Moment
 from pcircle.walk.globs import Rule
 
-PLAN = Plan(
+PLAN = CopyPlan(
     tool="fcp",
     keep=Keep(),
     large_bytes=32 << 20,
     token=b"1",
     umask=0,
-    roots=(Root(b".", b"a", b"b", b"", DIRECTORY, b"a", b"b"),),
+    roots=(CopyRoot(b".", b"a", b"b", b"", DIRECTORY, b"a", b"b"),),
     chunk_bytes=None,
     directory=b"/",
 )
@@ -73,7 +73,7 @@ STRIPING_FREE = {"source", "target", "defaults"}  # are determined, not specifie
 
 def test_each_field_is_compared_or_has_a_reason() -> None:
     assert COMPARED.keys() & FREE.keys() == set()
-    assert sorted(Plan.__struct_fields__) == sorted([*COMPARED, *FREE])
+    assert sorted(CopyPlan.__struct_fields__) == sorted([*COMPARED, *FREE])
 
 
 @pytest.mark.parametrize("field", COMPARED)
@@ -131,6 +131,6 @@ def test_each_part_of_what_is_compared_counts() -> None:
     assert _differing(keeps) == {"--stripe"}
 
 
-def _differing(plan: Plan) -> set[str]:
+def _differing(plan: CopyPlan) -> set[str]:
     before, after = options_of(PLAN), options_of(plan)
     return {name for name in before if before[name] != after[name]}

@@ -41,7 +41,7 @@ from pcircle.circle.messages import (
 from pcircle.fs.scan import encoded
 from pcircle.jobs.failures import Failure
 from pcircle.ops.copy.tree import items
-from pcircle.ops.copy.tree.items import Chunk, Done, Large, Remark, Singles
+from pcircle.ops.copy.tree.items import CopyChunk, CopyResult, LargeFileItem, Remark, SingleRoots
 from pcircle.runtime import RankReport, Task
 from pcircle.runtime.task import wire_types
 from pcircle.runtime.wire import Codec
@@ -53,9 +53,11 @@ ITEMS = (
     Tree(0, b"", 1.0),
     Tree(1, b"a/\xfe\xff", 0.25, b"x\0y", PLACE, 3),
     Batch(0, b"a", b"x\0\xf0", b"", 1e-9, PLACE),
-    Singles(3, 7, 0.5),
-    Large(0, b".", b"big", b"other", 0.5, PLACE),
-    Chunk(0, b"a", b"big", b".fcp-1", (1, 2**64 - 1), (3, 4), 2**50, 4 << 20, 0.1, True, 4 << 20),
+    SingleRoots(3, 7, 0.5),
+    LargeFileItem(0, b".", b"big", b"other", 0.5, PLACE),
+    CopyChunk(
+        0, b"a", b"big", b".fcp-1", (1, 2**64 - 1), (3, 4), 2**50, 4 << 20, 0.1, True, 4 << 20
+    ),
 )
 PARCELS = tuple(
     Parcel(item, None if number % 2 else JoinRef(number, 2**40))
@@ -70,13 +72,20 @@ MESSAGES = [
     WorkTransfer(3, True, (ITEMS[:4], ITEMS[4:])),
     WorkTransfer(0, False, (ITEMS,), 2**40),
     WorkTransfer(
-        4, False, (ITEMS[:1],), 0, (MovedSlot(0, 7, 2**50, 3, (Done({3: items.Part((1, 2), 4)}),)),)
+        4,
+        False,
+        (ITEMS[:1],),
+        0,
+        (MovedSlot(0, 7, 2**50, 3, (CopyResult({3: items.PartialResult((1, 2), 4)}),)),),
     ),
     WorkTransfer(4, False, (ITEMS[:1],), 0, (MovedSlot(0, 7, 2**50, 3),)),
     PinnedWork(PARCELS),
-    BundleResults(2**50, ((0, Done({3: items.Part((1, 2), 4)})), (7, Done(cause=FAILURE)))),
-    ItemResult(7, Done({3: items.Part((1, 2), 4), -1: items.NOTHING})),
-    ItemResult(2**50, Done(cause=FAILURE)),
+    BundleResults(
+        2**50,
+        ((0, CopyResult({3: items.PartialResult((1, 2), 4)})), (7, CopyResult(cause=FAILURE))),
+    ),
+    ItemResult(7, CopyResult({3: items.PartialResult((1, 2), 4), -1: items.NOTHING})),
+    ItemResult(2**50, CopyResult(cause=FAILURE)),
     NoticeBatch(((FAILURE, b"a line"), (Remark(b"a", "is odd"), b""))),
     NoticeReply(),
     SafraToken(3, -5, True),
@@ -84,7 +93,9 @@ MESSAGES = [
     TreeReduction(PROGRESS, 4, sums=ProgressSums((1, 2, 2**60), 0.5, 8, 1)),
     TreeReduction(QUIESCE, 4, counted=MessageCounts(2**40, 3)),
     TreeReduction(
-        GATHER, 1, account=FinalAccount((b"\xff",), Done(cause=FAILURE), 4, ("why",), (3, 5), 2)
+        GATHER,
+        1,
+        account=FinalAccount((b"\xff",), CopyResult(cause=FAILURE), 4, ("why",), (3, 5), 2),
     ),
     TreeReduction(GATHER, 1, account=FinalAccount[Any]()),
     Abort(70, "ValueError: \u2026"),
@@ -93,7 +104,7 @@ MESSAGES = [
 
 @pytest.fixture(scope="module")
 def codec() -> Codec:
-    return Codec(items.Item, Done, items.Notice)
+    return Codec(items.Item, CopyResult, items.Notice)
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)

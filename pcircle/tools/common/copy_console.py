@@ -18,9 +18,9 @@ from pcircle.core.errors import Defect, EntriesFailed, IntegrityError, RankLost,
 from pcircle.core.names import show
 from pcircle.jobs.failures import Failure, LogFile
 from pcircle.ops.checkpoint.resume import CheckpointSession
-from pcircle.ops.copy.tree.counters import Counters, totals
-from pcircle.ops.copy.tree.items import VERIFYING, Done, Remark, Skipped
-from pcircle.ops.copy.tree.plan import Root
+from pcircle.ops.copy.tree.counters import CopyCounters, totals
+from pcircle.ops.copy.tree.items import VERIFYING, CopyResult, Remark, SkippedSpecial
+from pcircle.ops.copy.tree.plan import CopyRoot
 from pcircle.ops.copy.tree.resume import remarks_of
 from pcircle.runtime import Outcome
 from pcircle.tools.common.copy_error_log import with_path
@@ -46,7 +46,7 @@ class RankLoss(msgspec.Struct, frozen=True):
     resumes: bool
 
 
-class CopyConsole(base.Console[Done]):
+class CopyConsole(base.Console[CopyResult]):
     """Reports a copy's failures, progress and end.
 
     If ranks are lost, a job that `can_restart` continues, and `loss` describes the loss.
@@ -63,7 +63,7 @@ class CopyConsole(base.Console[Done]):
         dry: bool,
         sources: Sequence[bytes],
         target: bytes,
-        roots: Sequence[Root],
+        roots: Sequence[CopyRoot],
         session: CheckpointSession | None = None,
         signatures: Signatures | None = None,
         words: Sequence[str] = (),
@@ -92,7 +92,7 @@ class CopyConsole(base.Console[Done]):
 
     # ---- while it runs ---------------------------------------------------------
 
-    def counted(self, counts: tuple[int, ...]) -> Counters:
+    def counted(self, counts: tuple[int, ...]) -> CopyCounters:
         return totals(counts)
 
     def refused(self, failure: Failure) -> Failure:
@@ -103,13 +103,13 @@ class CopyConsole(base.Console[Done]):
             self._differs = self._differs or notice.doing == VERIFYING
             if self._signatures is not None:
                 self._signatures.failed(notice)
-        elif isinstance(notice, Skipped):
+        elif isinstance(notice, SkippedSpecial):
             return self._skip(notice)
         elif isinstance(notice, Remark) and not self.quiet:
             return [f"{self.tool}: {described(notice)}"]
         return ()
 
-    def _skip(self, skipped: Skipped) -> list[str]:
+    def _skip(self, skipped: SkippedSpecial) -> list[str]:
         """Return the message for the first skipped special file of each kind."""
         if self._signatures is not None:
             self._signatures.skipped(skipped)
@@ -122,8 +122,8 @@ class CopyConsole(base.Console[Done]):
 
     # ---- the end ---------------------------------------------------------------
 
-    def conclude(self, outcome: Outcome[Done]) -> int:
-        total = Counters.total(outcome.counts)
+    def conclude(self, outcome: Outcome[CopyResult]) -> int:
+        total = CopyCounters.total(outcome.counts)
         lost = RankLost.only(outcome.reasons)
         if self.can_restart and lost and (self._output_log is None or self._output_log.is_whole):
             return self._prepare_restart(outcome.code, lost, outcome.reasons, total)
@@ -162,13 +162,13 @@ class CopyConsole(base.Console[Done]):
                 self.note(f"{self.tool}: {line}")
         return final_code
 
-    def follow(self, output_log: OutputLog, former: base.Console[Done] | None) -> None:
+    def follow(self, output_log: OutputLog, former: base.Console[CopyResult] | None) -> None:
         """Continue from a former console; work in the checkpoint is not reported again."""
         super().follow(output_log, former)
         self._unlisted = 0 if former is None else former._unlisted
 
     def _prepare_restart(
-        self, code: int, lost: tuple[int, ...], reasons: Sequence[str], total: Counters
+        self, code: int, lost: tuple[int, ...], reasons: Sequence[str], total: CopyCounters
     ) -> int:
         """Prepare to continue without the lost ranks."""
         self._progress.close()
@@ -178,7 +178,7 @@ class CopyConsole(base.Console[Done]):
         self.loss = RankLoss(lost, self._end_checkpoint(code, total))
         return code
 
-    def _end_checkpoint(self, code: int, total: Counters) -> bool:
+    def _end_checkpoint(self, code: int, total: CopyCounters) -> bool:
         """Remove the checkpoint if nothing remains to be done; return whether it still exists."""
         if self._checkpoint_session is None:
             return False
@@ -229,7 +229,7 @@ class CopyConsole(base.Console[Done]):
         return command(self.tool, self._words, add=add, drop=drop, drop_valued=drop_valued)
 
     def _report(
-        self, code: int, total: Counters, reasons: tuple[str, ...], outcome: Outcome[Done]
+        self, code: int, total: CopyCounters, reasons: tuple[str, ...], outcome: Outcome[CopyResult]
     ) -> CopyReport:
         return CopyReport(
             schema=SCHEMA,

@@ -29,7 +29,7 @@ from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.sorting import pieces, sorted_records
 from pcircle.jobs.failures import Failure, LogLine, decode, encode, log_line
 from pcircle.ops.copy.tree.items import Notice
-from pcircle.ops.copy.tree.plan import DIRECTORY, Root
+from pcircle.ops.copy.tree.plan import DIRECTORY, CopyRoot
 
 _OF_COPY = " the copy of"
 # Operations on "the copy of PATH" that have another name for a plain path.
@@ -41,7 +41,7 @@ _WORDS = {
 _OF_WRITES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EOPNOTSUPP)
 
 
-def with_path(failure: Failure, roots: Sequence[Root]) -> Failure:
+def with_path(failure: Failure, roots: Sequence[CopyRoot]) -> Failure:
     """Return the failure with the path for which the call failed, perhaps that of the copy."""
     if failure.kind == COLLISION:  # of two sources: the user must decide which one to rename
         return msgspec.structs.replace(failure, doing="copy")
@@ -74,7 +74,7 @@ class CopyLogLine(LogLine, frozen=True):
 class CopyLineFormatter:
     """Formats the lines of failures, on the rank on which they happen."""
 
-    def __init__(self, roots: Sequence[Root], directory: bytes) -> None:
+    def __init__(self, roots: Sequence[CopyRoot], directory: bytes) -> None:
         self._roots = roots
         self._sides = [tuple(map(encode, sides(root, directory))) for root in roots]
 
@@ -89,7 +89,7 @@ class CopyLineFormatter:
         return msgspec.json.encode(line) + b"\n"
 
 
-def sides(root: Root, directory: bytes) -> tuple[bytes, bytes]:
+def sides(root: CopyRoot, directory: bytes) -> tuple[bytes, bytes]:
     """Return the absolute paths of a SRC and of its copy, which identify a root."""
     return (
         os.path.normpath(os.path.join(directory, root.source_shown)),
@@ -131,7 +131,7 @@ def _read_line(data: bytes, where: str) -> RetryEntry:
     return failed
 
 
-def select(failed: Iterable[RetryEntry], roots: Sequence[Root], directory: bytes) -> Lists:
+def select(failed: Iterable[RetryEntry], roots: Sequence[CopyRoot], directory: bytes) -> Lists:
     """Return what to retry. UsageError if an entry has another root."""
     keyed = sorted_records(_keyed(failed, roots, directory))
     by_root = groupby(keyed, key=lambda record: record[:_KEY_BYTES])
@@ -139,7 +139,7 @@ def select(failed: Iterable[RetryEntry], roots: Sequence[Root], directory: bytes
 
 
 def _keyed(
-    failed: Iterable[RetryEntry], roots: Sequence[Root], directory: bytes
+    failed: Iterable[RetryEntry], roots: Sequence[CopyRoot], directory: bytes
 ) -> Iterator[bytes]:
     """Return the records of entries with the numbers of their roots in front."""
     numbers = {sides(root, directory): number for number, root in enumerate(roots)}

@@ -33,8 +33,8 @@ from pcircle.ops.copy.tree.layouts import demand, striping_of
 from pcircle.ops.copy.tree.plan import (
     DEFAULT_LARGE_BYTES,
     DIRECTORY,
-    Plan,
-    Root,
+    CopyPlan,
+    CopyRoot,
 )
 from pcircle.ops.copy.tree.resume import (
     has_checkpoint,
@@ -105,7 +105,7 @@ O = TypeVar("O", bound=CopyOptions)  # noqa: E741 - options
 class CopyProgram(ToolProgram):
     """The program of a copy. Other tools that copy subclass it."""
 
-    plan_type: ClassVar[type[Plan]] = Plan
+    plan_type: ClassVar[type[CopyPlan]] = CopyPlan
     task_type: ClassVar[type[CopyTask]] = CopyTask
     journaled_type: ClassVar[type[JournaledCopy]] = JournaledCopy
     console_type: ClassVar[type[CopyConsole]] = CopyConsole
@@ -218,12 +218,16 @@ class CopyProgram(ToolProgram):
         return self._finished(self._decide(nodes, roots, rules, here))
 
     def _decide(
-        self, nodes: Sequence[int], roots: tuple[Root, ...], rules: tuple[Rule, ...], here: bytes
-    ) -> Plan:
+        self,
+        nodes: Sequence[int],
+        roots: tuple[CopyRoot, ...],
+        rules: tuple[Rule, ...],
+        here: bytes,
+    ) -> CopyPlan:
         """Return the plan without its checkpoint. UsageError."""
         options = self._options
         attributes = demand(options.stripe, options.keep)
-        plan: Plan = self.plan_type(
+        plan: CopyPlan = self.plan_type(
             roots=roots,
             tool=options.tool,
             keep=attributes,
@@ -257,17 +261,17 @@ class CopyProgram(ToolProgram):
         )
         return plan
 
-    def _finished(self, plan: Plan) -> bytes:
+    def _finished(self, plan: CopyPlan) -> bytes:
         """Return the encoded plan with its checkpoint."""
         plan = self._with_checkpoint(plan)
         self._open_logs()  # last: a refused run must not truncate old logs
         return msgspec.msgpack.encode(plan)
 
-    def listing(self, roots: tuple[Root, ...]) -> Lists | None:
+    def listing(self, roots: tuple[CopyRoot, ...]) -> Lists | None:
         """Return a list of paths to copy, or None for all paths. UsageError."""
         return None
 
-    def decided(self, roots: tuple[Root, ...]) -> dict[str, Any]:
+    def decided(self, roots: tuple[CopyRoot, ...]) -> dict[str, Any]:
         """Return more fields of the plan, decided on rank 0. UsageError."""
         return {}
 
@@ -281,7 +285,7 @@ class CopyProgram(ToolProgram):
         if options.list_out is not None:
             self._list = LogFile(open_output(options.list_out, "--list-out"))
 
-    def _acts(self, roots: tuple[Root, ...]) -> ActionOutput:
+    def _acts(self, roots: tuple[CopyRoot, ...]) -> ActionOutput:
         """Return the requested records of actions. UsageError if a list is not possible."""
         options = self._options
         end = b""
@@ -291,7 +295,7 @@ class CopyProgram(ToolProgram):
             end = b"\0" if options.null else b"\n"
         return ActionOutput(options.json_lines is not None, end)
 
-    def _with_checkpoint(self, plan: Plan) -> Plan:
+    def _with_checkpoint(self, plan: CopyPlan) -> CopyPlan:
         """Return the plan with its checkpoint, if the copy uses one."""
         if plan.strict:
             _refuse_elsewhere(plan.roots)
@@ -303,7 +307,7 @@ class CopyProgram(ToolProgram):
             self._report_checkpoints(plan.roots)
         return plan
 
-    def _report_checkpoints(self, roots: Sequence[Root]) -> None:
+    def _report_checkpoints(self, roots: Sequence[CopyRoot]) -> None:
         """Report that --resume found no checkpoint, or that checkpoints of other copies exist."""
         session = self._checkpoint_session
         if session is None or (session.plan.run == 1 and not session.plan.stale):
@@ -318,7 +322,7 @@ class CopyProgram(ToolProgram):
         if self._checkpoint_session is not None:
             self._checkpoint_session.abandon()
 
-    def _roots(self, failed: Sequence[RetryEntry], here: bytes) -> tuple[Root, ...]:
+    def _roots(self, failed: Sequence[RetryEntry], here: bytes) -> tuple[CopyRoot, ...]:
         """Return the destination of each SRC.
 
         A retry of failures interprets DST as the first run did, although DST exists now.
@@ -338,7 +342,7 @@ class CopyProgram(ToolProgram):
                     return exact_roots
         return roots
 
-    def _prefer_interrupted(self, roots: tuple[Root, ...], here: bytes) -> tuple[Root, ...]:
+    def _prefer_interrupted(self, roots: tuple[CopyRoot, ...], here: bytes) -> tuple[CopyRoot, ...]:
         """Return the roots, or the roots of an interrupted copy that has created DST."""
         options = self._options
         checkpoint = self._checkpoint_options
@@ -381,7 +385,7 @@ class CopyProgram(ToolProgram):
 
         return DryTask
 
-    def _journaled(self, plan: Plan, rank: int, size: int, lists: Lists | None) -> CopyTask:
+    def _journaled(self, plan: CopyPlan, rank: int, size: int, lists: Lists | None) -> CopyTask:
         """Return a copy with a checkpoint. StoppedEarly on a rank that cannot access it."""
         try:
             return self.journaled_type(plan, rank, size, self._checkpoint_session, lists)
@@ -391,7 +395,7 @@ class CopyProgram(ToolProgram):
             reason = f"{text}, which must be visible to all ranks: {error.strerror}"
             raise StoppedEarly(reason) from error
 
-    def _line_of(self, plan: Plan) -> Callable[[Any], bytes] | None:
+    def _line_of(self, plan: CopyPlan) -> Callable[[Any], bytes] | None:
         """Return the formatter of the error log, if there is one."""
         if self._options.error_log is None:
             return None
@@ -402,7 +406,7 @@ class CopyProgram(ToolProgram):
     def observer(self, plan: bytes) -> Observer[Any]:
         options = self._options
         signatures = None
-        roots = msgspec.msgpack.decode(plan, type=Plan).roots
+        roots = msgspec.msgpack.decode(plan, type=CopyPlan).roots
         self._exact = roots[0].target_shown == options.target and not options.into
         if options.sign is not None:
             from pcircle.tools.common.copy_report import Signatures
@@ -434,7 +438,7 @@ class CopyProgram(ToolProgram):
         return self.console
 
 
-def _refuse_elsewhere(roots: Sequence[Root]) -> None:
+def _refuse_elsewhere(roots: Sequence[CopyRoot]) -> None:
     """Raise UsageError if an operand was replaced by a link since it was checked."""
     for root in roots:
         for holder, name, shown in (
@@ -527,7 +531,7 @@ def _import_ahead(options: CopyOptions) -> None:
         import_early(options.sign)
 
 
-def _resumed(plan: Plan, session: CheckpointSession) -> Plan:
+def _resumed(plan: CopyPlan, session: CheckpointSession) -> CopyPlan:
     """Return the plan of a copy with this checkpoint."""
     journal = session.plan
     return msgspec.structs.replace(
@@ -542,7 +546,7 @@ def _resumed(plan: Plan, session: CheckpointSession) -> Plan:
 def _listed(
     options: CopyOptions,
     name: str,
-    roots: tuple[Root, ...],
+    roots: tuple[CopyRoot, ...],
     note: Callable[[str], None] | None,
     *,
     complete: bool,

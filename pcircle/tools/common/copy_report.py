@@ -23,8 +23,8 @@ from pcircle.core.names import show
 from pcircle.core.units import format_count, format_duration, format_rate, format_size, plural
 from pcircle.jobs.failures import FailedEntry, Failure
 from pcircle.ops.copy.entry.counts import HARD_LINKS
-from pcircle.ops.copy.tree.counters import Counters, totals
-from pcircle.ops.copy.tree.items import Done, Remark, Skipped
+from pcircle.ops.copy.tree.counters import CopyCounters, totals
+from pcircle.ops.copy.tree.items import CopyResult, Remark, SkippedSpecial
 from pcircle.ops.digest import format_signature, get_algorithm, iter_entries
 from pcircle.runtime import RankReport
 
@@ -45,7 +45,7 @@ class Signatures:
         """Record a failed entry."""
         self._failed.add(failure.root)
 
-    def skipped(self, skipped: Skipped) -> None:
+    def skipped(self, skipped: SkippedSpecial) -> None:
         """Record a special file that was left out of a tree."""
         self._lacking.add(skipped.root)
 
@@ -61,7 +61,7 @@ class Signatures:
         return "some entries could not be copied"
 
     def results(
-        self, result: Done | None, *, failures: int, entries: int
+        self, result: CopyResult | None, *, failures: int, entries: int
     ) -> list[tuple[bytes, str | None]]:
         """Return each root with its signature, or None.
 
@@ -131,7 +131,7 @@ def describe_losses(not_kept: dict[str, int]) -> list[str]:
 
 
 def account(
-    total: Counters, reports: Sequence[RankReport], failures: Sequence[FailedEntry]
+    total: CopyCounters, reports: Sequence[RankReport], failures: Sequence[FailedEntry]
 ) -> str | None:
     """Return an error if the counts of a successful job disagree, or None.
 

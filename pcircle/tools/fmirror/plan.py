@@ -8,7 +8,7 @@ import msgspec
 
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.ops.compare import fields
-from pcircle.ops.copy.tree.plan import Plan
+from pcircle.ops.copy.tree.plan import CopyPlan
 
 Look: TypeAlias = Literal["time", "size", "content", "none"]
 """The evidence of equal content: size and time, size alone, all bytes, none."""
@@ -49,7 +49,7 @@ class DeletionPolicy(msgspec.Struct, frozen=True, array_like=True):
     reported: bool = False
 
 
-class MirrorPlan(Plan, frozen=True, kw_only=True):
+class MirrorPlan(CopyPlan, frozen=True, kw_only=True):
     """A copy that updates its target.
 
     Entries whose change times on source and target are older than `quiet_ns` have equal attributes,

@@ -19,7 +19,7 @@ from pcircle.fs.lists import Lists, sort
 from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.failures import decode
 from pcircle.jobs.plan_file import LoadedPlan
-from pcircle.ops.copy.tree.plan import DIRECTORY, Plan, Root
+from pcircle.ops.copy.tree.plan import DIRECTORY, CopyPlan, CopyRoot
 from pcircle.runtime import Observer, Task
 from pcircle.tools.common.copy_program import CopyProgram
 from pcircle.tools.fmirror import plan_file, snapshots
@@ -122,14 +122,14 @@ class MirrorProgram(CopyProgram):
             self.sides = one, other
             return super().prepare(nodes)
 
-    def _roots(self, failed: Sequence[Any], here: bytes) -> tuple[Root, ...]:
+    def _roots(self, failed: Sequence[Any], here: bytes) -> tuple[CopyRoot, ...]:
         """Return the roots, restricted to the directories that were checked."""
         source, target = self.sides
         known = {"source_known": source.known, "target_known": target.known}
         roots = super()._roots(failed, here)
         return tuple(msgspec.structs.replace(root, **known) for root in roots)
 
-    def listing(self, roots: tuple[Root, ...]) -> Lists | None:
+    def listing(self, roots: tuple[CopyRoot, ...]) -> Lists | None:
         """Return the changed entries, if the file system can report them."""
         self._examine(roots)
         options = self._mirror
@@ -160,7 +160,7 @@ class MirrorProgram(CopyProgram):
         found = named(records, (source, target), self._finder(), self._gone.add, identities)
         return sort([(0, found)])
 
-    def _examine(self, roots: tuple[Root, ...]) -> None:
+    def _examine(self, roots: tuple[CopyRoot, ...]) -> None:
         """Identify both trees, and read their state. UsageError."""
         options = self._mirror
         (root,) = roots
@@ -217,8 +217,8 @@ class MirrorProgram(CopyProgram):
         return ExtraneousFinder(UnfilteredDecisions(deleting)) if deleting.wanted else None
 
     def _decide(
-        self, nodes: Sequence[int], roots: tuple[Root, ...], rules: Any, here: bytes
-    ) -> Plan:
+        self, nodes: Sequence[int], roots: tuple[CopyRoot, ...], rules: Any, here: bytes
+    ) -> CopyPlan:
         options = self._mirror
         if options.deleting.wanted:
             keeping_rules, written = (
@@ -231,7 +231,7 @@ class MirrorProgram(CopyProgram):
             refuse_removed(written, options.target, keeping_rules)
         return super()._decide(nodes, roots, rules, here)
 
-    def decided(self, roots: tuple[Root, ...]) -> dict[str, Any]:
+    def decided(self, roots: tuple[CopyRoot, ...]) -> dict[str, Any]:
         if self.identity is None:  # --files-from
             self._examine(roots)
         options, known = self._mirror, self.known
@@ -270,7 +270,7 @@ class MirrorProgram(CopyProgram):
         known = 0 if self.known is None else self.known.entries
         return known if self.survey is None else self.survey.entries
 
-    def _acts(self, roots: tuple[Root, ...]) -> ActionOutput:
+    def _acts(self, roots: tuple[CopyRoot, ...]) -> ActionOutput:
         acts = super()._acts(roots)
         return msgspec.structs.replace(acts, plan=self._mirror.plan is not None)
 
@@ -394,7 +394,7 @@ class MirrorApplyProgram(MirrorProgram):
         self._options = self._mirror = made_of(self.args)
         return super().prepare(nodes)
 
-    def listing(self, roots: tuple[Root, ...]) -> Lists | None:
+    def listing(self, roots: tuple[CopyRoot, ...]) -> Lists | None:
         """Return what to copy, and the directories with removals."""
         self._examine(roots)
         applied = require(self.applied)

@@ -10,8 +10,8 @@ import msgspec
 from pcircle.core.errors import EntriesFailed, StoppedEarly, worst
 from pcircle.core.units import format_size, plural
 from pcircle.jobs.failures import FailedEntry, Failure
-from pcircle.ops.copy.tree.counters import Counters
-from pcircle.ops.copy.tree.items import Done
+from pcircle.ops.copy.tree.counters import CopyCounters
+from pcircle.ops.copy.tree.items import CopyResult
 from pcircle.runtime import Outcome
 from pcircle.tools.common.copy_console import CopyConsole
 from pcircle.tools.common.copy_report import CopyReport, summary
@@ -117,8 +117,8 @@ class MirrorConsole(CopyConsole):
                 reports.append(value)
         super().notice(source, reports)
 
-    def conclude(self, outcome: Outcome[Done]) -> int:
-        linked = Counters()
+    def conclude(self, outcome: Outcome[CopyResult]) -> int:
+        linked = CopyCounters()
         unplanned: StoppedEarly | None = None
         for change in self._groups.changes(self.look, keeps_times=self.keeps_times):
             if self.plans and unplanned is None:
@@ -139,7 +139,7 @@ class MirrorConsole(CopyConsole):
             outcome = msgspec.structs.replace(outcome, code=code, reasons=reasons)
         if linked.completed or linked.touched:
             outcome = _with(outcome, linked)
-        total = Counters.total(outcome.counts)
+        total = CopyCounters.total(outcome.counts)
         self.entries = total.found
         self._touched, self._linked, self._nearby = total.touched, total.linked, total.nearby
         self.removed, self._surplus = total.removed, total.surplus
@@ -235,8 +235,8 @@ class ClearConsole(MirrorConsole):
 
     cleared = 0
 
-    def conclude(self, outcome: Outcome[Done]) -> int:
-        total = Counters.total(outcome.counts)
+    def conclude(self, outcome: Outcome[CopyResult]) -> int:
+        total = CopyCounters.total(outcome.counts)
         self.cleared = total.files + total.links + total.special
         return super().conclude(outcome)
 
@@ -248,14 +248,14 @@ class ClearConsole(MirrorConsole):
         return text
 
 
-def _with(outcome: Outcome[Done], linked: Counters) -> Outcome[Done]:
+def _with(outcome: Outcome[CopyResult], linked: CopyCounters) -> Outcome[CopyResult]:
     """Return the outcome of a dry run in which names to be linked were counted as skipped."""
     linked.skipped = -linked.completed
     if outcome.summary is not None:
-        total = Counters.total((outcome.summary.counts, linked.row()))
+        total = CopyCounters.total((outcome.summary.counts, linked.row()))
         summary = msgspec.structs.replace(outcome.summary, counts=total.row())
         return msgspec.structs.replace(outcome, summary=summary)
     first, *later = outcome.reports
-    total = Counters.total((first.counts, linked.row()))
+    total = CopyCounters.total((first.counts, linked.row()))
     first = msgspec.structs.replace(first, counts=total.row())
     return msgspec.structs.replace(outcome, reports=(first, *later))

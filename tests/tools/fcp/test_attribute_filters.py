@@ -16,7 +16,7 @@ import pytest
 from pcircle.core.errors import UsageError
 from pcircle.core.timestamps import timestamp
 from pcircle.ops.checkpoint.resume import CheckpointOptions
-from pcircle.ops.copy.tree.plan import Plan
+from pcircle.ops.copy.tree.plan import CopyPlan
 from pcircle.tools.common.copy_program import CopyOptions, CopyProgram
 from pcircle.walk.attributes import Attributes, Moment
 
@@ -147,14 +147,14 @@ def test_what_filters_cost_in_system_calls(place: bytes) -> None:
     assert left_out <= 0.1
 
 
-def _prepared(place: bytes, wanted: Attributes, wish: CheckpointOptions) -> Plan:
+def _prepared(place: bytes, wanted: Attributes, wish: CheckpointOptions) -> CopyPlan:
     """The plan that a copy begins with; its checkpoint is left as after a crash."""
     source, target = place + b"/source", place + b"/copy"
     options = CopyOptions(
         tool="fcp", sources=(source,), target=target, exact=True, wanted=wanted, checkpoint=wish
     )
     program = CopyProgram(options, 0o022)
-    plan = msgspec.msgpack.decode(program.prepare([0]), type=Plan)
+    plan = msgspec.msgpack.decode(program.prepare([0]), type=CopyPlan)
     assert program._checkpoint_session is not None
     program._checkpoint_session.close()
     return plan

@@ -21,7 +21,7 @@ import pytest
 
 from pcircle.core.errors import UsageError
 from pcircle.jobs.failures import decode, encode
-from pcircle.ops.copy.tree.counters import Counters
+from pcircle.ops.copy.tree.counters import CopyCounters
 from pcircle.tools.common.copy_error_log import read_log
 from pcircle.tools.common.copy_report import account
 
@@ -372,17 +372,19 @@ def test_log_after_an_abort(launcher: Launcher, place: bytes, mount_tmpfs: Mount
 
 
 def test_accounts_that_agree() -> None:
-    total = Counters(found=9, files=3, directories=1, links=1, skipped=3, failed=1, bytes_found=5)
+    total = CopyCounters(
+        found=9, files=3, directories=1, links=1, skipped=3, failed=1, bytes_found=5
+    )
     assert account(total, (), ()) is None
 
 
 @pytest.mark.parametrize(
     "total",
-    [Counters(found=2, files=1), Counters(found=1, files=1, bytes_found=5, bytes_done=4)],
+    [CopyCounters(found=2, files=1), CopyCounters(found=1, files=1, bytes_found=5, bytes_done=4)],
     ids=["entries", "bytes"],
 )
 def test_accounts_that_differ_name_a_report(
-    total: Counters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    total: CopyCounters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     said = account(total, (), ())

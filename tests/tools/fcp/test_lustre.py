@@ -17,9 +17,9 @@ import pytest
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.directories import HOLDER
 from pcircle.ops.copy.entry.settings import Striping
-from pcircle.ops.copy.tree.items import Chunk, Item, Large
-from pcircle.ops.copy.tree.large import LargeFiles
-from pcircle.ops.copy.tree.plan import FILE, Plan, Root
+from pcircle.ops.copy.tree.items import CopyChunk, Item, LargeFileItem
+from pcircle.ops.copy.tree.large import LargeFileCopier
+from pcircle.ops.copy.tree.plan import FILE, CopyPlan, CopyRoot
 from pcircle.ops.copy.tree.worker import worker
 from pcircle.walk.items import DirectoryIdentity
 from tests import strace
@@ -393,9 +393,9 @@ def test_chunks_begin_where_stripes_do(
     os.truncate(sides[0].path + b"/large", 200 * MIB + 1)
     holder = sides[1].path if by == "target" else place
     names = sides[0].path, b"large", holder, b"copy"
-    plan = Plan(
+    plan = CopyPlan(
         tool="fcp",
-        roots=(Root(*names, FILE, b"shown", b"shown"),),
+        roots=(CopyRoot(*names, FILE, b"shown", b"shown"),),
         keep=Keep(stripe=True),
         large_bytes=32 * MIB,
         chunk_bytes=None,
@@ -409,9 +409,9 @@ def test_chunks_begin_where_stripes_do(
     ends, layouts = of_rank.sides, of_rank.copier.copier.layouts
     try:
         context = _Here()
-        large = LargeFiles(of_rank)
+        large = LargeFileCopier(of_rank)
         with ends.sources.lease(0, HOLDER) as source, ends.targets.lease(0, HOLDER) as target:
-            item = Large(
+            item = LargeFileItem(
                 0,
                 HOLDER,
                 b"large",
@@ -420,7 +420,7 @@ def test_chunks_begin_where_stripes_do(
                 DirectoryIdentity(source.identity, target.identity, (0, 0)),
             )
         large.begin(item, context)  # type: ignore[arg-type]
-        chunks = [chunk for chunk in context.items if isinstance(chunk, Chunk)]
+        chunks = [chunk for chunk in context.items if isinstance(chunk, CopyChunk)]
         assert [chunk.offset for chunk in chunks] == [n * 24 * MIB for n in range(9)]
         assert sum(chunk.length for chunk in chunks) == 200 * MIB + 1
         for size, unit in ((65536, 4 * MIB), (6 * MIB, 12 * MIB), (256 * MIB, 4 * MIB)):
@@ -429,10 +429,10 @@ def test_chunks_begin_where_stripes_do(
             with open(path, "rb") as file:
                 assert layouts.unit_bytes(file.fileno(), file.fileno()) == unit
         # A slow one is divided there as well.
-        whole = Chunk(0, HOLDER, b"", b"", (0, 0), (0, 0), 0, 96 * MIB, 1.0, False, 24 * MIB)
+        whole = CopyChunk(0, HOLDER, b"", b"", (0, 0), (0, 0), 0, 96 * MIB, 1.0, False, 24 * MIB)
         context.items.clear()
         large._share_rest(whole, 20 * MIB, 96 * MIB, context)  # type: ignore[arg-type]
-        parts = [(c.offset, c.length) for c in context.items if isinstance(c, Chunk)]
+        parts = [(c.offset, c.length) for c in context.items if isinstance(c, CopyChunk)]
         assert parts == [(20 * MIB, 52 * MIB), (72 * MIB, 24 * MIB)]
     finally:
         ends.close()

@@ -22,11 +22,11 @@ from pcircle.ops.checkpoint.journal import (
 )
 from pcircle.ops.checkpoint.previous_records import read_history
 from pcircle.ops.checkpoint.store import Checkpoint, CheckpointHeader
-from pcircle.ops.copy.tree.counters import Counters
+from pcircle.ops.copy.tree.counters import CopyCounters
 
 SECRET = b"8 bytes!"
 KEYS = RecordKeys(SECRET)
-COUNTS = dict.fromkeys(Counters.names, 1 << 60)
+COUNTS = dict.fromkeys(CopyCounters.names, 1 << 60)
 
 
 def test_many_ranks_reserve_little() -> None:

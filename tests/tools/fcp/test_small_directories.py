@@ -23,8 +23,8 @@ from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.ops.copy.tree import small
-from pcircle.ops.copy.tree.items import Part
-from pcircle.ops.copy.tree.small import Begun, SmallDirectories
+from pcircle.ops.copy.tree.items import PartialResult
+from pcircle.ops.copy.tree.small import PartialDirectory, SmallDirectoryCopier
 from pcircle.tools.fcp.command import copy
 from pcircle.walk import walker
 from pcircle.walk.walker import Walker
@@ -163,18 +163,18 @@ def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 def ways(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How many directories were done, begun, and left to the walk."""
     seen: Counter[str] = Counter()
-    process, copy = Walker._process_batches, SmallDirectories.copy
+    process, copy = Walker._process_batches, SmallDirectoryCopier.copy
 
     def watched(
-        self: Walker[Part], above: Any, names: list[bytes], *others: Any
+        self: Walker[PartialResult], above: Any, names: list[bytes], *others: Any
     ) -> tuple[list[bytes], list[bytes]]:
         later, left = process(self, above, names, *others)
         seen["left"] += len(left)
         seen["done"] += len(names) - len(left) - len(later)
         return later, left
 
-    def copies(self: SmallDirectories, above: Any, batch: DirectoryBatch, go_on: Any) -> Any:
-        def goes_on(name: bytes, what: Begun) -> None:
+    def copies(self: SmallDirectoryCopier, above: Any, batch: DirectoryBatch, go_on: Any) -> Any:
+        def goes_on(name: bytes, what: PartialDirectory) -> None:
             seen["begun"] += 1
             seen["done"] -= 1
             go_on(name, what)
@@ -182,7 +182,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return copy(self, above, batch, goes_on)
 
     monkeypatch.setattr(Walker, "_process_batches", watched)
-    monkeypatch.setattr(SmallDirectories, "copy", copies)
+    monkeypatch.setattr(SmallDirectoryCopier, "copy", copies)
     return seen
 
 

@@ -20,7 +20,7 @@ from pcircle.fs.data import BUFFER_BYTES
 from pcircle.fs.entry_errors import Changed
 from pcircle.ops.copy.entry.attributes import path_of
 from pcircle.ops.copy.entry.files import ONE_READ_BYTES
-from pcircle.ops.copy.entry.observers import Data, Observer
+from pcircle.ops.copy.entry.observers import CopyObserver, Data
 from pcircle.ops.copy.entry.settings import SOURCE_FLAGS
 
 DIGEST_BYTES = 16
@@ -75,7 +75,7 @@ class RangeHasher:
             self._reached += len(zeros)
 
 
-class HashObserver(Observer):
+class HashObserver(CopyObserver):
     """Hashes content during the copy; `digest` is that of the last range."""
 
     reads = True

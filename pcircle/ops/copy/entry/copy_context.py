@@ -11,7 +11,7 @@ from pcircle.fs.entry_errors import Changed, trying
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import AttributeCopier
 from pcircle.ops.copy.entry.counts import HARD_LINKS, CopyCounts
-from pcircle.ops.copy.entry.observers import Observer, ObserverSet
+from pcircle.ops.copy.entry.observers import CopyObserver, ObserverSet
 from pcircle.ops.copy.entry.settings import CopySettings
 
 
@@ -37,7 +37,7 @@ class CopyContext:
         settings: CopySettings,
         counts: CopyCounts,
         extras: AttributeCopier,
-        observer_list: Sequence[Observer],
+        observer_list: Sequence[CopyObserver],
     ) -> None:
         self.settings = settings
         self.counts = counts

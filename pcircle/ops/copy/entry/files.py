@@ -33,7 +33,7 @@ from pcircle.ops.copy.entry.copy_context import CopyContext, SourceModifiedError
 from pcircle.ops.copy.entry.counts import CopyCounts
 from pcircle.ops.copy.entry.layouts import LayoutCopier
 from pcircle.ops.copy.entry.links import LinkCopier
-from pcircle.ops.copy.entry.observers import Observer, ObserverSet
+from pcircle.ops.copy.entry.observers import CopyObserver, ObserverSet
 from pcircle.ops.copy.entry.overwrite import DestinationExistsError
 from pcircle.ops.copy.entry.settings import (
     CHUNK_UNIT_BYTES,
@@ -183,7 +183,7 @@ class Copier:
         settings: CopySettings,
         counts: CopyCounts,
         extras: AttributeCopier,
-        observer_list: Sequence[Observer] = (),
+        observer_list: Sequence[CopyObserver] = (),
     ) -> None:
         self.context = context = CopyContext(settings, counts, extras, observer_list)
         self.names = context.names

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pcircle.ops.copy.entry.observers import Observer
+from pcircle.ops.copy.entry.observers import CopyObserver
 from pcircle.ops.copy.entry.settings import CopySettings
 from pcircle.threads.throttle import Throttle
 
@@ -26,7 +26,7 @@ _MAX_SLICE_BYTES = 4 << 20
 _ATTRIBUTE_CALLS = ("mode", "ownership", "timestamps", "xattr", "acl", "flags")
 
 
-class RateLimits(Observer):
+class RateLimits(CopyObserver):
     """One of `size` equal shares of a copy's limits; None means no limit.
 
     `is_stopping` belongs to the current item.

@@ -24,7 +24,7 @@ SLICE_BYTES = 16 << 20
 Data: TypeAlias = "bytes | memoryview"
 
 
-class Observer:
+class CopyObserver:
     """Base class whose methods do nothing.
 
     `reads` means that the observer needs the bytes, `by_blocks` that a piece must not cross the end
@@ -69,7 +69,7 @@ class Observer:
         """Process an entry that is left. OSError if it is needed but unreadable, or on `stop`."""
 
 
-class SigningObserver(Observer):
+class SigningObserver(CopyObserver):
     """Passes content to a rank's signer."""
 
     reads = True
@@ -118,7 +118,7 @@ class SigningObserver(Observer):
 class ObserverSet:
     """The observers of a thread's copies as one; hooks without an observer cost nothing."""
 
-    def __init__(self, observers: Sequence[Observer] = ()) -> None:
+    def __init__(self, observers: Sequence[CopyObserver] = ()) -> None:
         self.any = bool(observers)
         self.reads = any(observer.reads for observer in observers)
         self.by_blocks = any(observer.by_blocks for observer in observers)
@@ -142,12 +142,12 @@ class ObserverSet:
     stays: Callable[[int, bytes, Callable[[], bool]], None]
 
 
-_HOOKS = tuple(name for name in vars(Observer) if callable(vars(Observer)[name]))
+_HOOKS = tuple(name for name in vars(CopyObserver) if callable(vars(CopyObserver)[name]))
 
 
-def _overrides(observers: Sequence[Observer], name: str) -> list[Callable[..., None]]:
+def _overrides(observers: Sequence[CopyObserver], name: str) -> list[Callable[..., None]]:
     """Return the methods with this name that observers override."""
-    nothing = getattr(Observer, name)
+    nothing = getattr(CopyObserver, name)
     return [
         getattr(observer, name)
         for observer in observers

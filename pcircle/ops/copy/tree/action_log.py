@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.jobs.action_log import ActionLog, ActionOutput
 from pcircle.jobs.failures import Failure
-from pcircle.ops.copy.entry.observers import Observer
+from pcircle.ops.copy.entry.observers import CopyObserver
 
 _LETTERS = {
     stat.S_IFREG: "f",
@@ -31,7 +31,7 @@ def letter_of(mode: int) -> str:
     return _LETTERS.get(stat.S_IFMT(mode), "?")
 
 
-class Acting(Observer):
+class CopyActionLog(CopyObserver):
     """The action log of one thread; `at` sets the directory of the following entries."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Acting(Observer):
         tool: str,
         wanted: ActionOutput,
         rank: int,
-        first: Acting | None = None,
+        first: CopyActionLog | None = None,
         *,
         planned: bool = False,
     ) -> None:

@@ -1,6 +1,6 @@
 """The counters of a copy: of a rank, and of all ranks.
 
-`Takings` computes the work of a thread since the last call, for the result of an item or of a
+`CounterDelta` computes the work of a thread since the last call, for the result of an item or of a
 directory. Counters run for the whole job, but a directory's checkpoint record needs its own share,
 and its signature the entries that were added. Without checkpoint and signature nothing is computed.
 """
@@ -16,16 +16,16 @@ from msgspec.structs import replace
 from pcircle.jobs.counters import DerivedCounts, WorkCounts
 from pcircle.ops.checkpoint.journal import Counts, NamedCounts, add_counts
 from pcircle.ops.copy.entry.counts import CopyCounts
-from pcircle.ops.copy.tree.items import NOTHING, Part
+from pcircle.ops.copy.tree.items import NOTHING, PartialResult
 
 if TYPE_CHECKING:
     from pcircle.ops.digest import Signer
 
 
-class Takings:
+class CounterDelta:
     """The counter differences of one worker; `counted` means that counts are needed."""
 
-    def __init__(self, counters: Counters, signer: Signer | None, *, counted: bool) -> None:
+    def __init__(self, counters: CopyCounters, signer: Signer | None, *, counted: bool) -> None:
         self._signer = signer
         self._before: Counts = ()
         self._counted = counted
@@ -39,29 +39,29 @@ class Takings:
             self._signer.clear()
         return self._before
 
-    def signed(self) -> Part:
+    def signed(self) -> PartialResult:
         """Return the signed entries since the last call; `NOTHING` if there are none."""
         return NOTHING if self._signer is None else self._signer.attach_to(NOTHING)
 
-    def take(self) -> Part:
+    def take(self) -> PartialResult:
         """Return the work since the last call; `NOTHING` if there is none."""
         part = NOTHING
         if self._counted:
             now = self.now()
             if now != self._before:
-                part = Part(between(self._before, now))
+                part = PartialResult(between(self._before, now))
                 self._before = now
         return part if self._signer is None else self._signer.attach_to(part)
 
-    def portable(self, part: Part) -> Part:
+    def portable(self, part: PartialResult) -> PartialResult:
         """Return a part in a form that another rank can use."""
         return part if self._signer is None else self._signer.make_portable(part)
 
-    def merge(self, a: Part, b: Part) -> Part:
+    def merge(self, a: PartialResult, b: PartialResult) -> PartialResult:
         """Merge two parts."""
         if a is NOTHING or b is NOTHING:
             return b if a is NOTHING else a
-        done = Part(
+        done = PartialResult(
             add_counts(a.counts, b.counts), max(a.epoch, b.epoch), blocks=a.blocks + b.blocks
         )
         return done if self._signer is None else self._signer.merge_results(done, a, b)
@@ -72,12 +72,12 @@ def between(before: Counts, after: Counts) -> Counts:
     return tuple(map(sub, after, before))
 
 
-def has_failed(part: Part) -> bool:
+def has_failed(part: PartialResult) -> bool:
     """Return whether a part has failures, as far as counted."""
     return bool(part.counts) and part.counts[FAILED] > 0
 
 
-class Counted(CopyCounts):
+class RecordedCounts(CopyCounts):
     """The counters of entries, which the checkpoint records with the entries.
 
     `found` counts entries of the source, each of which is later counted exactly once as files,
@@ -105,7 +105,7 @@ class Counted(CopyCounts):
     directories_touched: int
 
 
-class Counters(DerivedCounts, Counted):
+class CopyCounters(DerivedCounts, RecordedCounts):
     """The counters of a thread, a rank or a job; written by the worker, read by the main thread.
 
     `offline` counts files that were excluded because their data is on tape. `resumed` and
@@ -121,7 +121,7 @@ class Counters(DerivedCounts, Counted):
 
     def counts(self) -> tuple[int, ...]:
         """Return the recorded counts as a row; `totals` reads it."""
-        return Counted.row_of(self)
+        return RecordedCounts.row_of(self)
 
     @property
     def settled(self) -> int:
@@ -142,28 +142,28 @@ class Counters(DerivedCounts, Counted):
     def resume(self, counts: Mapping[str, int]) -> None:
         """Add counts of an earlier run, for entries that this run has not found yet."""
         done = totals(counts)
-        for name in Counted.names:
+        for name in RecordedCounts.names:
             setattr(self, name, getattr(self, name) + getattr(done, name))
         self.resumed += done.settled
         self.resumed_bytes += done.bytes_done
 
 
 FOUND, SIZED, FAILED, DIRECTORIES = map(
-    Counted.names.index, ("found", "sized", "failed", "directories")
+    RecordedCounts.names.index, ("found", "sized", "failed", "directories")
 )
 """The indices of these counters in a row."""
 
 
-def totals(counts: tuple[int, ...] | Mapping[str, int]) -> Counters:
+def totals(counts: tuple[int, ...] | Mapping[str, int]) -> CopyCounters:
     """Return counters from a row, or from named counts of any version."""
     if isinstance(counts, Mapping):
-        return Counters(**{name: counts[name] for name in Counters.names if name in counts})
-    return Counters.of(counts)
+        return CopyCounters(**{name: counts[name] for name in CopyCounters.names if name in counts})
+    return CopyCounters.of(counts)
 
 
 def named(counts: tuple[int, ...]) -> NamedCounts:
     """Return the counts of a row by name, for the journal."""
-    return {name: n for name, n in zip(Counters.names, counts, strict=False) if n}
+    return {name: n for name, n in zip(CopyCounters.names, counts, strict=False) if n}
 
 
 def of_names(names: int, before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, ...]:

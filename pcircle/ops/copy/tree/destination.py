@@ -19,7 +19,7 @@ from pcircle.core.errors import UsageError, operand_error
 from pcircle.core.names import show
 from pcircle.fs.directories import at_and_above
 from pcircle.fs.safe_open import Untrusted, place_of, refuse_pseudo
-from pcircle.ops.copy.tree.plan import DIRECTORY, FILE, LINK, SPECIAL, Root
+from pcircle.ops.copy.tree.plan import DIRECTORY, FILE, LINK, SPECIAL, CopyRoot
 
 
 def resolve(
@@ -30,7 +30,7 @@ def resolve(
     exact: bool = False,
     follow: bool = False,
     force: bool = False,
-) -> tuple[Root, ...]:
+) -> tuple[CopyRoot, ...]:
     """Return the roots of a copy.
 
     With `into` the target must be a directory (`-t`); with `exact` the target is the copy itself
@@ -58,7 +58,7 @@ def resolve(
     return tuple(map(_through_link, roots)) if follow else tuple(roots)
 
 
-def _through_link(root: Root) -> Root:
+def _through_link(root: CopyRoot) -> CopyRoot:
     """Return the root with a source link resolved."""
     source = root.source_shown
     if not os.path.islink(source):
@@ -116,11 +116,13 @@ def _split(path: bytes) -> tuple[bytes, bytes]:
     return holder or b".", name
 
 
-def _root(source: bytes, status: os.stat_result, target: bytes, holder: bytes, name: bytes) -> Root:
+def _root(
+    source: bytes, status: os.stat_result, target: bytes, holder: bytes, name: bytes
+) -> CopyRoot:
     source_holder, source_name = _split(source)
     if source.endswith(b"/") and stat.S_ISDIR(status.st_mode):
         source_holder, source_name = source, b""  # a trailing slash follows a link
-    return Root(
+    return CopyRoot(
         source_holder=source_holder,
         source_name=source_name,
         target_holder=holder,
@@ -132,7 +134,7 @@ def _root(source: bytes, status: os.stat_result, target: bytes, holder: bytes, n
     )
 
 
-def _inside(source: bytes, status: os.stat_result, target: bytes) -> Root:
+def _inside(source: bytes, status: os.stat_result, target: bytes) -> CopyRoot:
     name = _split(source)[1]
     if not name and not stat.S_ISDIR(status.st_mode):
         raise UsageError(f"source '{show(source)}' has no base name")
@@ -142,7 +144,7 @@ def _inside(source: bytes, status: os.stat_result, target: bytes) -> Root:
 
 def _becoming(
     source: bytes, status: os.stat_result, target: bytes, existing: os.stat_result | None
-) -> Root:
+) -> CopyRoot:
     directory = stat.S_ISDIR(status.st_mode)
     holder, name = _split(target)
     if existing is None and not name:
@@ -194,8 +196,8 @@ def _refuse_kind(source: bytes, target: bytes, existing: os.stat_result | None) 
         )
 
 
-def _refuse_same_names(roots: Sequence[Root]) -> None:
-    seen: dict[bytes, Root] = {}
+def _refuse_same_names(roots: Sequence[CopyRoot]) -> None:
+    seen: dict[bytes, CopyRoot] = {}
     for root in roots:
         other = seen.setdefault(root.target_name, root)
         if other is not root:
@@ -205,7 +207,7 @@ def _refuse_same_names(roots: Sequence[Root]) -> None:
             )
 
 
-def _refuse_self(root: Root, status: os.stat_result) -> None:
+def _refuse_self(root: CopyRoot, status: os.stat_result) -> None:
     """Refuse to copy a file onto itself, or a directory into itself."""
     source, target = show(root.source_shown), show(root.target_shown)
     holder, name = root.target_holder, root.target_name
@@ -223,7 +225,7 @@ def _refuse_self(root: Root, status: os.stat_result) -> None:
         raise UsageError(f"cannot copy directory '{source}' into itself, '{target}'")
 
 
-def _refuse_untrusted(roots: Sequence[Root]) -> None:
+def _refuse_untrusted(roots: Sequence[CopyRoot]) -> None:
     """Refuse a destination that another user could redirect, or a name that is not a file."""
     for holder in dict.fromkeys(root.target_holder for root in roots):
         siblings = [root for root in roots if root.target_holder == holder]

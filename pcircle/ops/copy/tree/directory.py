@@ -1,7 +1,7 @@
 """Directories of the target while they are filled, and whether existing ones change.
 
 A copy sets the attributes of each directory when it is complete. Only the counts depend on whether
-that changes an existing directory; `Differing` determines it for a run and for a dry run.
+that changes an existing directory; `DirectoryComparison` determines it for a run and for a dry run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pcircle.ops.copy.entry.precision import TimestampPrecision
 _ID_BITS = stat.S_ISUID | stat.S_ISGID
 
 
-class Directory(msgspec.Struct, frozen=True):
+class TargetDirectory(msgspec.Struct, frozen=True):
     """A directory between its creation and its completion."""
 
     source: os.stat_result
@@ -41,7 +41,7 @@ class Directory(msgspec.Struct, frozen=True):
     quiet: bool = False  # existed, and is unchanged since the last complete run
 
 
-class Differing:
+class DirectoryComparison:
     """Compares directories for one thread, ignoring attributes that this user cannot set."""
 
     def __init__(self, keep: Keep, extras: AttributeCopier) -> None:

@@ -21,15 +21,15 @@ from pcircle.ops.copy.entry.attributes import AttributeCopier
 from pcircle.ops.copy.entry.collisions import CollisionError
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions, file_stays, is_same_special
 from pcircle.ops.copy.entry.precision import TimestampPrecision
-from pcircle.ops.copy.tree.action_log import Acting, letter_of
-from pcircle.ops.copy.tree.counters import Counters
-from pcircle.ops.copy.tree.directory import Differing
-from pcircle.ops.copy.tree.dry_run_collisions import Foretold
-from pcircle.ops.copy.tree.items import Done, Item, Notice, Remark, Singles
-from pcircle.ops.copy.tree.plan import DIRECTORY, LINK, SPECIAL, Plan, open_sides, scope_of
+from pcircle.ops.copy.tree.action_log import CopyActionLog, letter_of
+from pcircle.ops.copy.tree.counters import CopyCounters
+from pcircle.ops.copy.tree.directory import DirectoryComparison
+from pcircle.ops.copy.tree.dry_run_collisions import CollisionPreview
+from pcircle.ops.copy.tree.items import CopyResult, Item, Notice, Remark, SingleRoots
+from pcircle.ops.copy.tree.plan import DIRECTORY, LINK, SPECIAL, CopyPlan, open_sides, scope_of
 from pcircle.ops.copy.tree.seeds import seed_listed
 from pcircle.ops.copy.tree.selection import below, refuse_cycle
-from pcircle.ops.copy.tree.special import Skipper, not_copied
+from pcircle.ops.copy.tree.special import SpecialFileSkipper, not_copied
 from pcircle.ops.copy.tree.waiting import ItemLimits, limits_of
 from pcircle.runtime import Context, Task
 from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree
@@ -40,18 +40,20 @@ from pcircle.walk.walker import Walker
 _IN_THE_WAY = "its place is taken by something that is neither a file nor a link"
 
 
-class DryTask(Task[Item, Done]):
+class DryTask(Task[Item, CopyResult]):
     """The part of one rank in a dry run."""
 
     notice_type: ClassVar[Any] = Notice
 
-    def __init__(self, plan: Plan, rank: int, size: int, lists: Lists | None) -> None:
+    def __init__(self, plan: CopyPlan, rank: int, size: int, lists: Lists | None) -> None:
         self._lists = lists
-        self.counters = Counters()
+        self.counters = CopyCounters()
         self._plan = plan
         self._sources, self._targets = open_sides(plan)
         self._limits = limits_of(plan, size)
-        self._acting = Acting(plan.tool, plan.acts, rank, planned=True) if plan.acts.any else None
+        self._acting = (
+            CopyActionLog(plan.tool, plan.acts, rank, planned=True) if plan.acts.any else None
+        )
         sides = self._sources, self._targets
         parts = (self.counters, *sides, self._limits, self._acting)
         self._visitor = self.visitor_type()(plan, *parts)
@@ -79,7 +81,7 @@ class DryTask(Task[Item, Done]):
         return [
             Tree(number, b"", weight)
             if root.kind == DIRECTORY
-            else Singles(number, number + 1, weight)
+            else SingleRoots(number, number + 1, weight)
             for number, root in enumerate(roots)
         ]
 
@@ -98,25 +100,25 @@ class DryTask(Task[Item, Done]):
         if isinstance(item, Tree):
             if item.only is not None and item.only.is_range and self._lists is None:
                 context.post(0, [item])
-                return Done()
+                return CopyResult()
             walked = self._walker.tree(item, context)
-            return walked if isinstance(walked, list) else Done()
+            return walked if isinstance(walked, list) else CopyResult()
         if isinstance(item, Batch):
             self._walker.batch(item, context)
         elif isinstance(item, Portion):
             self._walker.portion(item, context)
-        elif isinstance(item, Singles):
+        elif isinstance(item, SingleRoots):
             self._visitor.single(item.first, context)
             self.counters.weight += item.weight
-        return Done()
+        return CopyResult()
 
-    def join(self, item: Item, own: Any, merged: Done, context: Context[Item]) -> Done:
+    def join(self, item: Item, own: Any, merged: CopyResult, context: Context[Item]) -> CopyResult:
         if isinstance(own, list):
             self._walker.join(own, {}, context)
             self._tell_actions(context)
-        return Done()
+        return CopyResult()
 
-    def merge(self, a: Done, b: Done) -> Done:
+    def merge(self, a: CopyResult, b: CopyResult) -> CopyResult:
         return a
 
     def measure(self) -> ProgressSums:
@@ -133,22 +135,22 @@ class DryVisitor(Visitor[None]):
 
     def __init__(
         self,
-        plan: Plan,
-        counters: Counters,
+        plan: CopyPlan,
+        counters: CopyCounters,
         sources: Directories,
         targets: Directories,
         limits: ItemLimits | None,
-        acting: Acting | None,
+        acting: CopyActionLog | None,
     ) -> None:
         self.counters = counters
-        self._skipper = Skipper(plan, counters)
+        self._skipper = SpecialFileSkipper(plan, counters)
         self._plan = plan
         self._precision = TimestampPrecision(None)
         self._extras = AttributeCopier(plan.keep, counters, target.TemporaryNames(plan, 0))
-        self._differing = Differing(plan.keep, self._extras)
+        self._differing = DirectoryComparison(plan.keep, self._extras)
         self._sources = sources
         self._targets = targets
-        self._foretold = Foretold(plan, sources, targets)
+        self._foretold = CollisionPreview(plan, sources, targets)
         self._limits = limits
         self._acting = acting
         self._here: Context[Any] | None = None  # of the current item

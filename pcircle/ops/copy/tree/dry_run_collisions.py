@@ -20,16 +20,16 @@ from pcircle.ops.copy.entry.collisions import (
     group_by_key,
     list_names,
 )
-from pcircle.ops.copy.tree.plan import Plan
+from pcircle.ops.copy.tree.plan import CopyPlan
 from pcircle.ops.copy.tree.selection import siblings_of
 
 _ASKED = 100  # names of a directory, at most
 
 
-class Foretold:
+class CollisionPreview:
     """A thread's knowledge of the directories of a dry run."""
 
-    def __init__(self, plan: Plan, sources: Directories, targets: Directories) -> None:
+    def __init__(self, plan: CopyPlan, sources: Directories, targets: Directories) -> None:
         self._roots = plan.roots
         self._sources = sources
         self._targets = targets

@@ -21,11 +21,19 @@ from pcircle.ops.checkpoint.journal import Counts
 from pcircle.ops.copy.entry.files import COPIED, LARGE, LINKED
 from pcircle.ops.copy.tree.action_log import letter_of
 from pcircle.ops.copy.tree.counters import named, of_names
-from pcircle.ops.copy.tree.items import ANYWHERE, Copied, Item, Large, Part, Remark, Singles
-from pcircle.ops.copy.tree.links import HardLinks, Linked
+from pcircle.ops.copy.tree.items import (
+    ANYWHERE,
+    CopiedFiles,
+    Item,
+    LargeFileItem,
+    PartialResult,
+    Remark,
+    SingleRoots,
+)
+from pcircle.ops.copy.tree.links import FoundLink, HardLinks
 from pcircle.ops.copy.tree.plan import FILE, LINK, SPECIAL
-from pcircle.ops.copy.tree.small import Begun
-from pcircle.ops.copy.tree.special import Skipper, not_copied
+from pcircle.ops.copy.tree.small import PartialDirectory
+from pcircle.ops.copy.tree.special import SpecialFileSkipper, not_copied
 from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
 from pcircle.walk.items import Batch, DirectoryIdentity, handed_back
@@ -45,7 +53,7 @@ class _Names(NamedTuple):
     entries: bytes
 
 
-class Entries:
+class EntryCopier:
     """Copies entries other than directories, for one worker thread."""
 
     def __init__(self, worker: Worker, links: HardLinks) -> None:
@@ -55,21 +63,21 @@ class Entries:
         self._copier = worker.copier.copier
         self._counters = worker.counters
         self._accounts = worker.accounts
-        self._takings = worker.takings
+        self._delta = worker.delta
         self._signer = worker.signer
         self._disk = worker.disk
         self._recorder = worker.recorder
         self._waiting = worker.waiting
         self._earlier = worker.earlier
         self._acting = worker.acting
-        self._skipper = Skipper(worker.plan, worker.counters)
+        self._skipper = SpecialFileSkipper(worker.plan, worker.counters)
         self._links = links
         # For the current item: completed names by directory, and copies to verify.
         self._done: dict[tuple[int, bytes], list[_Names]] = {}
-        self._copied: list[Copied] = []
+        self._copied: list[CopiedFiles] = []
 
     def copy(
-        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Part]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[PartialResult]
     ) -> None:
         """Copy names between two open directories; hand the rest back when time is up."""
         enough = context.time_limit()
@@ -78,11 +86,11 @@ class Entries:
         if names.specials and not self._plan.keep.special:
             self._skip_specials(where, names.specials, source_fd, context)
             names.specials = []
-        before = self._takings.now()
+        before = self._delta.now()
         self._directory.enter(root, path, place, target_fd)
         if self._earlier is not None:
             self._earlier.lift(target_fd, names.files)
-        linked: list[Linked] = []
+        linked: list[FoundLink] = []
         undone: set[bytes] = set()
         if names.links or names.specials:
             linked, undone = self._copy_others(where, names, fds, context)
@@ -113,9 +121,9 @@ class Entries:
         if tried < len(files):
             context.spawn(list(handed_back(where, files[tried:])))
 
-    def _are_there(self, linked: Sequence[Linked], target_fd: int) -> list[Linked]:
+    def _are_there(self, linked: Sequence[FoundLink], target_fd: int) -> list[FoundLink]:
         """Return names that are up to date in the target; further names are linked to them."""
-        there: list[Linked] = []
+        there: list[FoundLink] = []
         if self._copier.names.keeper is None:
             return there
         for linked_name in linked:
@@ -128,15 +136,25 @@ class Entries:
                     there.append(linked_name)
         return there
 
-    def are_copied(self, where: Open[Part], begun: Begun, context: ItemContext[Part]) -> None:
+    def are_copied(
+        self,
+        where: Open[PartialResult],
+        begun: PartialDirectory,
+        context: ItemContext[PartialResult],
+    ) -> None:
         """Count the first names of a directory, which are already copied."""
-        done, before = begun.names[: begun.done], self._takings.now()
+        done, before = begun.names[: begun.done], self._delta.now()
         self._counters.add_files(begun.done, begun.done_bytes)
         self._counters.weight += where.weight * begun.done
         if done and self._disk is not None:
             self._are_done(where, done, before, context)
 
-    def go_on(self, where: Open[Part], begun: Begun, context: ItemContext[Part]) -> None:
+    def go_on(
+        self,
+        where: Open[PartialResult],
+        begun: PartialDirectory,
+        context: ItemContext[PartialResult],
+    ) -> None:
         """Copy the remaining names of that directory."""
         remaining = begun.names[begun.done :]
         if remaining:
@@ -146,10 +164,10 @@ class Entries:
 
     def _copy_others(
         self, where: Where, names: Names, fds: tuple[int, int], context: Context[Item]
-    ) -> tuple[list[Linked], set[bytes]]:
+    ) -> tuple[list[FoundLink], set[bytes]]:
         """Copy links and special files; return hard-linked and failed names."""
         place = require(where.place)
-        linked: list[Linked] = []
+        linked: list[FoundLink] = []
         failed: set[bytes] = set()
         source_fd, target_fd = fds
         ways = [(self._copier.link, name) for name in names.links]
@@ -181,21 +199,27 @@ class Entries:
                     path = join_path(where.path, name)
                     self._acting.actions.skipped(where.root, path, letter_of(mode))
 
-    def _large_of(self, where: Where, name: bytes, size: int) -> Large:
+    def _large_of(self, where: Where, name: bytes, size: int) -> LargeFileItem:
         place, counters = require(where.place), self._counters
         counters.ahead += 1
         counters.ahead_bytes += size
         names, expected = (where.path, name, name), self._copier.names.expected
-        large = Large(where.root, *names, where.weight, place, slot=where.slot, ahead_bytes=size)
+        large = LargeFileItem(
+            where.root, *names, where.weight, place, slot=where.slot, ahead_bytes=size
+        )
         return msgspec.structs.replace(large, expected=expected) if expected else large
 
     # ---- reported at the end -----------------------------------------------
 
     def _are_done(
-        self, where: Where, names: Sequence[bytes], before: Counts, context: ItemContext[Part]
+        self,
+        where: Where,
+        names: Sequence[bytes],
+        before: Counts,
+        context: ItemContext[PartialResult],
     ) -> None:
         """Record completed names, or hold them for verification."""
-        after = self._takings.now()
+        after = self._delta.now()
         entries = b"" if self._signer is None else self._signer.take_new_entries()
         if self._waiting is not None:
             counts = of_names(len(names), before, after) if before else ()
@@ -229,7 +253,7 @@ class Entries:
 
     # ---- roots -----------------------------------------------------------------
 
-    def singles(self, item: Singles, context: ItemContext[Part]) -> None:
+    def singles(self, item: SingleRoots, context: ItemContext[PartialResult]) -> None:
         """Copy roots that are not directories; hand the rest back when time is up."""
         enough = context.time_limit()
         self._sides.leave_mark(item.first)
@@ -238,7 +262,7 @@ class Entries:
             if self._is_done(number):
                 self._counters.weight += item.weight
                 continue
-            before = self._takings.now()
+            before = self._delta.now()
             settled = self._counters.copied()
             try:
                 finished = self._single(number, item.weight, context)
@@ -252,7 +276,7 @@ class Entries:
             if after < item.end and (context.stopping or enough()):
                 middle = (after + item.end + 1) // 2
                 parts = [(after, middle), (middle, item.end)]
-                context.spawn([Singles(a, b, item.weight) for a, b in parts if a < b])
+                context.spawn([SingleRoots(a, b, item.weight) for a, b in parts if a < b])
                 break
 
     def _is_done(self, number: int) -> bool:
@@ -276,14 +300,14 @@ class Entries:
         return True
 
     def _single_done(
-        self, number: int, finished: bool, before: Counts, context: ItemContext[Part]
+        self, number: int, finished: bool, before: Counts, context: ItemContext[PartialResult]
     ) -> None:
         if self._disk is not None and finished:
             name = self._plan.roots[number].source_name
             where = Batch(number, HOLDER, b"", b"", 0.0, ANYWHERE)
             self._are_done(where, [name], before, context)
 
-    def _single(self, number: int, weight: float, context: ItemContext[Part]) -> bool:
+    def _single(self, number: int, weight: float, context: ItemContext[PartialResult]) -> bool:
         """Copy a root that is not a directory; return False if chunks follow."""
         root = self._plan.roots[number]
         with (
@@ -308,7 +332,7 @@ class Entries:
                 )
                 name, new = root.source_name, root.target_name
                 if outcome == LARGE:
-                    context.spawn([Large(number, HOLDER, name, new, weight, place)])
+                    context.spawn([LargeFileItem(number, HOLDER, name, new, weight, place)])
                 elif outcome == LINKED:
                     status = require(self._copier.status)
                     linked = [self._links.linked(name, status, place)]

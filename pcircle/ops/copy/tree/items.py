@@ -27,7 +27,7 @@ def target_of(place: DirectoryIdentity) -> tuple[int, int] | None:
     return None if place is ANYWHERE or place == ANYWHERE else place.target
 
 
-class Singles(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
+class SingleRoots(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
     """Copy roots that are not directories, from number `first` up to `end`.
 
     Their names may differ in the target.
@@ -39,11 +39,11 @@ class Singles(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
     slot: int = 0
 
 
-class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
+class LargeFileItem(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     """Copy one file in chunks. `linked` means that its inode has other names.
 
     `again` means a second start, because its change time has changed. `ahead_bytes` is its size in
-    the counters while it waits, or None. `expected` is as in `One`.
+    the counters while it waits, or None. `expected` is as in `HardLinkedName`.
     """
 
     root: int
@@ -59,7 +59,7 @@ class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     expected: bytes = b""
 
 
-class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
+class CopyChunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
     """Copy a range of a file into its temporary file.
 
     `sparse` means that the file has holes to look for. Parts of the range begin at multiples of
@@ -79,7 +79,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
     unit_bytes: int
 
 
-class One(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
+class HardLinkedName(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
     """Copy one name of a hard-linked inode, which had this `stamp` when it was claimed.
 
     `place` has the file system of the inode. `again` means that the name was claimed before, and
@@ -98,10 +98,10 @@ class One(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
     expected: bytes = b""
 
 
-class Claimed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class ClaimedNames(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Names of one directory; `counts` has the `st_nlink` and `stamps` the inode of each.
 
-    `again` and `expected` are as in `One`, and the same for all names.
+    `again` and `expected` are as in `HardLinkedName`, and the same for all names.
     """
 
     root: int
@@ -116,20 +116,20 @@ class Claimed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     expected: bytes = b""
 
 
-class Claim(msgspec.Struct, frozen=True, array_like=True, tag="k", gc=False):
+class LinkClaim(msgspec.Struct, frozen=True, array_like=True, tag="k", gc=False):
     """Claim names at the home of their inodes; has all claims of an item in any directories."""
 
-    groups: tuple[Claimed, ...]
+    groups: tuple[ClaimedNames, ...]
 
 
-class First(msgspec.Struct, frozen=True, array_like=True, tag="i", gc=False):
+class FirstName(msgspec.Struct, frozen=True, array_like=True, tag="i", gc=False):
     """Copy an inode under its first name; its home links the other `names`."""
 
     names: int
-    one: One
+    one: HardLinkedName
 
 
-class Links(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
+class HardLinkItem(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
     """Create the copy of `one` as a link to the copy of `first`, which has the mark `made`.
 
     The copy was made in `epoch`, or by an earlier run; then only the name of `first` is known.
@@ -137,15 +137,15 @@ class Links(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
     to the copy, see `pcircle.tools.common.copy_report`.
     """
 
-    one: One
-    first: One
+    one: HardLinkedName
+    first: HardLinkedName
     made: int
     copied: Stamp
     epoch: int = 0
     seal: bytes = b""
 
 
-class Copied(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class CopiedFiles(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Files of one directory whose copies will be verified: `digests` has 16 bytes for each.
 
     `other_names` were completed with the files and need no verification. `counts` covers the files
@@ -165,22 +165,33 @@ class Copied(msgspec.Struct, frozen=True, array_like=True, gc=False):
     slot: int = 0
 
 
-class Verify(msgspec.Struct, frozen=True, array_like=True, tag="v", gc=False):
+class FileVerification(msgspec.Struct, frozen=True, array_like=True, tag="v", gc=False):
     """Verify all copies that an item has made."""
 
-    groups: tuple[Copied, ...]
+    groups: tuple[CopiedFiles, ...]
 
 
-class Reread(msgspec.Struct, frozen=True, array_like=True, tag="w", gc=False):
+class ChunkVerification(msgspec.Struct, frozen=True, array_like=True, tag="w", gc=False):
     """Verify the copy of a chunk. `blocks` are its digests for the signature."""
 
-    chunk: Chunk
+    chunk: CopyChunk
     digest: bytes
     blocks: bytes = b""
 
 
 Item: TypeAlias = (
-    Tree | Portion | Batch | Singles | Large | Chunk | One | Claim | First | Links | Verify | Reread
+    Tree
+    | Portion
+    | Batch
+    | SingleRoots
+    | LargeFileItem
+    | CopyChunk
+    | HardLinkedName
+    | LinkClaim
+    | FirstName
+    | HardLinkItem
+    | FileVerification
+    | ChunkVerification
 )
 
 
@@ -194,7 +205,7 @@ class Remark(msgspec.Struct, frozen=True, array_like=True, tag="r"):
     text: str
 
 
-class Skipped(msgspec.Struct, frozen=True, array_like=True, tag="k"):
+class SkippedSpecial(msgspec.Struct, frozen=True, array_like=True, tag="k"):
     """A special file that was left out of root number `root`, the first of its kind.
 
     `kind` is empty if an earlier run left it out.
@@ -208,10 +219,10 @@ class Skipped(msgspec.Struct, frozen=True, array_like=True, tag="k"):
 VERIFYING = "verify"
 """The operation in failures of copies that differ from what was copied."""
 
-Notice: TypeAlias = Failure | RecallNotice | Remark | Skipped | ActionLines
+Notice: TypeAlias = Failure | RecallNotice | Remark | SkippedSpecial | ActionLines
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True):
+class PartialResult(msgspec.Struct, frozen=True, array_like=True):
     """The result of a part of a directory, or of a file that is copied in chunks.
 
     Counters count copied entries; a result means that they are complete. With a checkpoint, a part
@@ -229,25 +240,25 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     blocks: bytes = b""
 
 
-NOTHING = Part()
+NOTHING = PartialResult()
 OF_FILE = -1
 """The slot of a large file's own result, before it is added to that of its directory."""
 
 
-class Done(msgspec.Struct, frozen=True, array_like=True):
+class CopyResult(msgspec.Struct, frozen=True, array_like=True):
     """The result of an item: parts by the slot of their directory.
 
     `cause` is the error of chunks of a file, or of a name to which others will be linked; `made` is
     the mark of the copy (`target.mark_of`) and `copied` its source.
     """
 
-    slots: dict[int, Part] = {}
+    slots: dict[int, PartialResult] = {}
     cause: Failure | None = None
     made: int | None = None
     copied: Stamp | None = None
 
     @property
-    def roots(self) -> Part:
+    def roots(self) -> PartialResult:
         """Return the result of all roots, at the end of a job."""
         return self.slots.get(0, NOTHING)
 
@@ -259,13 +270,13 @@ def source_of(place: DirectoryIdentity) -> tuple[int, int] | None:
 
 def floor_of(item: Item) -> int:
     """Return the earliest epoch in which the work of an item can count."""
-    if isinstance(item, Links):
+    if isinstance(item, HardLinkItem):
         return max(item.epoch, item.one.place.epoch)
-    if isinstance(item, First):
+    if isinstance(item, FirstName):
         return item.one.place.epoch
     place: DirectoryIdentity | None = None
-    if isinstance(item, Tree | Batch | Portion | Large | One):
+    if isinstance(item, Tree | Batch | Portion | LargeFileItem | HardLinkedName):
         place = item.place
-    elif isinstance(item, Claim | Verify):
+    elif isinstance(item, LinkClaim | FileVerification):
         return max(group.place.epoch for group in item.groups)
     return 0 if place is None else place.epoch

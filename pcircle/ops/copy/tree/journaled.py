@@ -24,9 +24,18 @@ from pcircle.ops.checkpoint.recorder import Recorder
 from pcircle.ops.checkpoint.resume import CheckpointSession
 from pcircle.ops.copy.entry.settings import Stamp
 from pcircle.ops.copy.tree.counters import FOUND, has_failed, named
-from pcircle.ops.copy.tree.items import NOTHING, Done, First, Item, Large, Links, One, Part
+from pcircle.ops.copy.tree.items import (
+    NOTHING,
+    CopyResult,
+    FirstName,
+    HardLinkedName,
+    HardLinkItem,
+    Item,
+    LargeFileItem,
+    PartialResult,
+)
 from pcircle.ops.copy.tree.links import is_copy_of
-from pcircle.ops.copy.tree.plan import Plan
+from pcircle.ops.copy.tree.plan import CopyPlan
 from pcircle.ops.copy.tree.task import CopyTask, slot_of
 from pcircle.walk.items import DirectoryIdentity
 
@@ -39,7 +48,7 @@ class JournaledCopy(CopyTask):
 
     def __init__(
         self,
-        plan: Plan,
+        plan: CopyPlan,
         rank: int,
         size: int,
         session: CheckpointSession | None,
@@ -59,38 +68,38 @@ class JournaledCopy(CopyTask):
         own = self._worker
         return type(self)(own.plan, own.rank, own.size, None, self._lists, self, number)
 
-    def _record(self, item: Item, done: Done, merged: Done | None) -> None:
+    def _record(self, item: Item, done: CopyResult, merged: CopyResult | None) -> None:
         """Record the result of a large file, or of a name of a hard-linked inode."""
         part = done.slots.get(slot_of(item), NOTHING)
         if has_failed(part) or done.cause is not None:
             return
-        if isinstance(item, Large):
+        if isinstance(item, LargeFileItem):
             if not item.linked:
                 self._name(item, part)
-        elif isinstance(item, Links):
+        elif isinstance(item, HardLinkItem):
             self._name(item.one, part)
             # The first name's own record may be lost with its rank, so this one must suffice.
             self._inode(item.first, item.made, item.copied, item.seal, item.one.place)
-        elif isinstance(item, First):
+        elif isinstance(item, FirstName):
             self._name(item.one, part)
             if merged is not None and is_copy_of(item.one, merged):
                 found = require(merged.made), require(merged.copied), self._seal_of(part)
                 self._inode(item.one, *found, item.one.place)
 
-    def _name(self, item: Large | One, part: Part) -> None:
+    def _name(self, item: LargeFileItem | HardLinkedName, part: PartialResult) -> None:
         where = item.root, item.path
         made_in = self._worker.sides.copy_mark(*where)
         counts, entries = _of_one(part.counts), b"".join(part.runs)
         self._recorder.add_names(*where, [item.name], named(counts), made_in, entries)
 
     def _inode(
-        self, one: One, made: int, copied: Stamp, seal: bytes, place: DirectoryIdentity
+        self, one: HardLinkedName, made: int, copied: Stamp, seal: bytes, place: DirectoryIdentity
     ) -> None:
         key = self._recorder.keys.inode(place.file_system, copied.inode)
         where = one.root, one.path, one.name
         self._recorder.add(InodeRecord(key, *where, made, copied.version, seal))
 
-    def _seal_of(self, part: Part) -> bytes:
+    def _seal_of(self, part: PartialResult) -> bytes:
         signer = self._worker.signer
         return b"" if signer is None else signer.seal_of(part)
 

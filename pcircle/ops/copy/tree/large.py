@@ -1,8 +1,8 @@
 """Large files, which many ranks copy at once in chunks.
 
-A `Large` item creates the temporary file and spawns the chunks. A `Chunk` copies a range; when its
-time is up it hands back the remaining range. After the last chunk the file gets its attributes and
-its name, or is removed.
+A `LargeFileItem` creates the temporary file and spawns the chunks. A `CopyChunk` copies a range;
+when its time is up it hands back the remaining range. After the last chunk the file gets its
+attributes and its name, or is removed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pcircle.ops.copy.entry.copy_context import SourceModifiedError
 from pcircle.ops.copy.entry.overwrite import DestinationExistsError
 from pcircle.ops.copy.entry.settings import CHUNK_UNIT_BYTES
 from pcircle.ops.copy.entry.target import StartedFile, TargetFile
-from pcircle.ops.copy.tree.items import NOTHING, OF_FILE, Chunk, Done, Item, Large
+from pcircle.ops.copy.tree.items import NOTHING, OF_FILE, CopyChunk, CopyResult, Item, LargeFileItem
 from pcircle.ops.copy.tree.resume_partial import take_up, usable
 from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
@@ -31,7 +31,7 @@ _LARGEST_CHUNK_BYTES = 1 << 30
 _CHUNKS_PER_RANK = 4
 
 
-class LargeFile(msgspec.Struct, frozen=True):
+class LargeFileState(msgspec.Struct, frozen=True):
     """A large file between its first and its last chunk."""
 
     source: os.stat_result
@@ -42,7 +42,7 @@ class LargeFile(msgspec.Struct, frozen=True):
     resumed_bytes: int = 0  # bytes that an earlier run has copied
 
 
-class LargeFiles:
+class LargeFileCopier:
     """The work on large files of one rank."""
 
     def __init__(self, worker: Worker) -> None:
@@ -59,7 +59,7 @@ class LargeFiles:
         self._earlier = worker.earlier
         self._acting = worker.acting
 
-    def begin(self, item: Large, context: Context[Item]) -> LargeFile | Done:
+    def begin(self, item: LargeFileItem, context: Context[Item]) -> LargeFileState | CopyResult:
         """Start a file whose content is copied in chunks."""
         self._copier.names.expected = item.expected
         if item.ahead_bytes is not None:
@@ -84,7 +84,7 @@ class LargeFiles:
                 blocks = sum(-(-length // CHUNK_UNIT_BYTES) for length in lengths)
                 digests = b"".join(part.blocks for part in known)
                 resumed_bytes = status.st_size - sum(length for _, length in ranges) if known else 0
-                own = LargeFile(status, creation, identity, blocks, digests, resumed_bytes)
+                own = LargeFileState(status, creation, identity, blocks, digests, resumed_bytes)
                 self._spawn_chunks(item, own, ranges, context)
         except DestinationExistsError:
             self._counters.weight += item.weight
@@ -92,23 +92,23 @@ class LargeFiles:
         except OSError as error:
             self._counters.weight += item.weight
             self._accounts.fail(item.root, join_path(item.path, item.name), None, error, context)
-            return Done()
+            return CopyResult()
         if context.spawned:
             return own
         # It has no data, or was cloned.
-        return self.complete(item, own, Done(), context)
+        return self.complete(item, own, CopyResult(), context)
 
-    def _skip(self, item: Large, context: Context[Item]) -> Done:
+    def _skip(self, item: LargeFileItem, context: Context[Item]) -> CopyResult:
         """Leave an existing entry with the file's name."""
         try:
             with self._sides.targets.lease(item.root, item.path, item.place.target) as lease:
                 self._copier.skip(lease.fd, item.target_name)
         except OSError as error:
             self._accounts.fail(item.root, join_path(item.path, item.name), None, error, context)
-            return Done()
-        return self._signed(item, Done())
+            return CopyResult()
+        return self._signed(item, CopyResult())
 
-    def _signed(self, item: Large, done: Done) -> Done:
+    def _signed(self, item: LargeFileItem, done: CopyResult) -> CopyResult:
         signer = self._signer
         if signer is None:
             return done
@@ -116,7 +116,7 @@ class LargeFiles:
         return done
 
     def _take_up(
-        self, item: Large, source_fd: int, source: bytes, target_fd: int, name: bytes
+        self, item: LargeFileItem, source_fd: int, source: bytes, target_fd: int, name: bytes
     ) -> tuple[StartedFile | None, Sequence[RangeRecord]]:
         """Resume a file of an earlier run; return it with its completed ranges, or None."""
         where = (item.root, item.path)
@@ -135,7 +135,7 @@ class LargeFiles:
         parts = next(parts for record, parts in begun if record.temporary == creation.written)
         return found, parts
 
-    def _record(self, item: Large, begun: StartedFile) -> None:
+    def _record(self, item: LargeFileItem, begun: StartedFile) -> None:
         status, creation, identity, _ = begun
         recorder = self._recorder
         if recorder is None:
@@ -151,12 +151,16 @@ class LargeFiles:
         )
 
     def _spawn_chunks(
-        self, item: Large, own: LargeFile, ranges: Sequence[tuple[int, int]], context: Context[Item]
+        self,
+        item: LargeFileItem,
+        own: LargeFileState,
+        ranges: Sequence[tuple[int, int]],
+        context: Context[Item],
     ) -> None:
         size = own.source.st_size
         sparse = self._has_holes(own.source)
         chunks: list[Item] = [
-            Chunk(
+            CopyChunk(
                 item.root,
                 item.path,
                 item.name,
@@ -195,7 +199,7 @@ class LargeFiles:
         bounded = max(smallest, min(_LARGEST_CHUNK_BYTES, wanted))
         return -(-bounded // unit_bytes) * unit_bytes
 
-    def chunk(self, item: Chunk, context: Context[Item]) -> Done:
+    def chunk(self, item: CopyChunk, context: Context[Item]) -> CopyResult:
         """Copy a range of a file; the result has the error, if any."""
         reached = item.offset
         error: OSError | None = None
@@ -214,13 +218,13 @@ class LargeFiles:
         if error is not None:
             self._counters.weight += item.weight * (end - reached) / item.length
             path = join_path(item.path, item.name)
-            return Done(cause=self._accounts.failure(item.root, path, None, error))
+            return CopyResult(cause=self._accounts.failure(item.root, path, None, error))
         self._reached(item, reached, context)
         if reached < end and not context.stopping:
             self._share_rest(item, reached, end, context)
-        return Done()
+        return CopyResult()
 
-    def _reached(self, item: Chunk, reached: int, context: Context[Item]) -> None:
+    def _reached(self, item: CopyChunk, reached: int, context: Context[Item]) -> None:
         """Verify or record the copied part of a chunk."""
         blocks = b"" if self._signer is None else self._signer.blocks
         if reached == item.offset or (self._signer is not None and not blocks):
@@ -232,12 +236,12 @@ class LargeFiles:
             length = reached - item.offset
             self._recorder.add_range(file, item.temporary, item.offset, length, blocks)
 
-    def _share_rest(self, item: Chunk, offset: int, end: int, context: Context[Item]) -> None:
+    def _share_rest(self, item: CopyChunk, offset: int, end: int, context: Context[Item]) -> None:
         """Spawn the remaining range of a slow chunk in two parts."""
         middle = min(end, -(-(offset + end) // 2 // item.unit_bytes) * item.unit_bytes)
         context.spawn(
             [
-                Chunk(
+                CopyChunk(
                     item.root,
                     item.path,
                     item.name,
@@ -255,7 +259,9 @@ class LargeFiles:
             ]
         )
 
-    def complete(self, item: Large, own: LargeFile, merged: Done, context: Context[Item]) -> Done:
+    def complete(
+        self, item: LargeFileItem, own: LargeFileState, merged: CopyResult, context: Context[Item]
+    ) -> CopyResult:
         """Complete the file after all chunks: set its attributes and its name, or remove it.
 
         If it must be copied again, that is spawned.
@@ -291,7 +297,7 @@ class LargeFiles:
         if cause is not None:
             self._counters.failed += 1
             self._accounts.tell(cause, context)
-            return Done(cause=cause)
+            return CopyResult(cause=cause)
         self._counters.files += 1
         if self._acting is not None:
             self._acting.at(item.root, item.path)
@@ -299,9 +305,11 @@ class LargeFiles:
         if self._signer is not None:
             self._signer.seal_large_file(own.source.st_size, own.blocks, own.known + blocks)
         copied = self._plan.stamp(own.source) if item.linked else None
-        return self._signed(item, Done(made=mark, copied=copied))
+        return self._signed(item, CopyResult(made=mark, copied=copied))
 
-    def _once_more(self, item: Large, own: LargeFile, context: Context[Item]) -> Done:
+    def _once_more(
+        self, item: LargeFileItem, own: LargeFileState, context: Context[Item]
+    ) -> CopyResult:
         """Discard the copy and start again, with no weight, because that is already counted."""
         counters = self._counters
         counters.sized -= 1
@@ -309,9 +317,9 @@ class LargeFiles:
         counters.bytes_done -= own.source.st_size
         counters.resumed_bytes -= own.resumed_bytes
         context.spawn([msgspec.structs.replace(item, weight=0.0, again=True, ahead_bytes=None)])
-        return Done()
+        return CopyResult()
 
-    def abandon(self, item: Large, own: LargeFile) -> None:
+    def abandon(self, item: LargeFileItem, own: LargeFileState) -> None:
         """Remove the copy, because the job stops."""
         try:
             with self._sides.targets.lease(item.root, item.path) as lease:

@@ -27,7 +27,7 @@ from pcircle.fs.attributes.lustre import (
 )
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.ops.copy.entry.settings import Striping
-from pcircle.ops.copy.tree.plan import DIRECTORY, Root
+from pcircle.ops.copy.tree.plan import DIRECTORY, CopyRoot
 
 KEEP, DEFAULT = "keep", "default"
 
@@ -67,7 +67,7 @@ def demand(text: str | None, keep: Keep) -> Keep:
     return replace(keep, stripe=wish == KEEP, stripe_demanded=wish != DEFAULT)
 
 
-def striping_of(text: str | None, keep: Keep, roots: Sequence[Root]) -> Striping:
+def striping_of(text: str | None, keep: Keep, roots: Sequence[CopyRoot]) -> Striping:
     """Return the treatment of layouts, from `--stripe` and the result of `demand`.
 
     UsageError if a file system is not Lustre but must be.
@@ -93,9 +93,9 @@ def striping_of(text: str | None, keep: Keep, roots: Sequence[Root]) -> Striping
     )
 
 
-def _sources(roots: Sequence[Root]) -> dict[bytes, bytes]:
+def _sources(roots: Sequence[CopyRoot]) -> dict[bytes, bytes]:
     """Return a directory on each file system of a source, with the path to print."""
-    first: dict[int, Root] = {}
+    first: dict[int, CopyRoot] = {}
     for root in roots:
         first.setdefault(root.file_system, root)
     return {

@@ -2,12 +2,12 @@
 
 The names of an inode may be anywhere in the tree and may be found by any rank at any time. So the
 inode's *home*, a rank found by hashing, decides which name is copied. Hard-linked names are
-claimed: their batch posts a `Claim` to the home. The first name to arrive is copied by any rank.
-Names that arrive before the copy is complete are held; their directories stay incomplete, but no
-thread waits. Then all held names are linked to the copy; if it failed, the next name is copied. The
-claim itself performs work of a few milliseconds, because an item for each name took ten times as
-long as its link. The home forgets an inode when all `st_nlink` names have arrived, if there is only
-one source.
+claimed: their batch posts a `LinkClaim` to the home. The first name to arrive is copied by any
+rank. Names that arrive before the copy is complete are held; their directories stay incomplete, but
+no thread waits. Then all held names are linked to the copy; if it failed, the next name is copied.
+The claim itself performs work of a few milliseconds, because an item for each name took ten times
+as long as its link. The home forgets an inode when all `st_nlink` names have arrived, if there is
+only one source.
 
 A live source changes: by the time of the link, a name may belong to another file, or the file may
 have been modified. So the copy is identified by the file that was opened, not by the claim. A name
@@ -49,15 +49,15 @@ from pcircle.ops.copy.entry.settings import Stamp
 from pcircle.ops.copy.tree.items import (
     ANYWHERE,
     NOTHING,
-    Claim,
-    Claimed,
-    Done,
-    First,
+    ClaimedNames,
+    CopyResult,
+    FirstName,
+    HardLinkedName,
+    HardLinkItem,
     Item,
-    Large,
-    Links,
-    One,
-    Part,
+    LargeFileItem,
+    LinkClaim,
+    PartialResult,
     source_of,
     target_of,
 )
@@ -83,8 +83,8 @@ class Inode(msgspec.Struct):
     copied: Stamp | None = None
     epoch: int = 0
     seal: bytes = b""
-    first: One | None = None
-    waiting: list[tuple[int, One]] = []
+    first: HardLinkedName | None = None
+    waiting: list[tuple[int, HardLinkedName]] = []
 
     @property
     def is_at_rest(self) -> bool:
@@ -102,7 +102,7 @@ _BY_DEVICE = 1 << 48
 """File system numbers from here on are device numbers."""
 
 
-class Linked(msgspec.Struct, frozen=True):
+class FoundLink(msgspec.Struct, frozen=True):
     """A name of a hard-linked inode in the source, one of `names`."""
 
     name: bytes
@@ -111,14 +111,14 @@ class Linked(msgspec.Struct, frozen=True):
     file_system: int
 
 
-class _Made(NamedTuple):
+class _CopiedName(NamedTuple):
     """A first name that the current claim has copied, and its result."""
 
-    first: First
-    done: Done
+    first: FirstName
+    done: CopyResult
 
 
-Record: TypeAlias = "Callable[[Item, Done, Done | None], None]"
+Record: TypeAlias = "Callable[[Item, CopyResult, CopyResult | None], None]"
 """Records the results of an item and of its children."""
 
 
@@ -135,13 +135,13 @@ class HardLinks:
         self._limits = worker.limits
         self._counters = worker.counters
         self._accounts = worker.accounts
-        self._takings = worker.takings
+        self._delta = worker.delta
         self._signer = worker.signer
         self._waiting = worker.waiting
         self._earlier = worker.earlier
         self._acting = worker.acting
-        self._claims: dict[int, list[Claimed]] = {}  # of the current item, by home
-        self._made: dict[Key, _Made] = {}  # of the current claim, not yet published
+        self._claims: dict[int, list[ClaimedNames]] = {}  # of the current item, by home
+        self._made: dict[Key, _CopiedName] = {}  # of the current claim, not yet published
         self._inodes: Registry[Inode] = registry() if beside is None else beside._inodes
         self._lock: Any = Lock() if beside is None else beside._lock
 
@@ -149,26 +149,26 @@ class HardLinks:
         """Release the registry."""
         self._inodes.close()
 
-    def linked(self, name: bytes, status: os.stat_result, place: DirectoryIdentity) -> Linked:
+    def linked(self, name: bytes, status: os.stat_result, place: DirectoryIdentity) -> FoundLink:
         """Return a hard-linked name in a directory."""
         plan = self._plan
         number = place.file_system
         if plan.one_node and (plan.follow or status.st_dev != place.source[0]):
             number = _BY_DEVICE + status.st_dev
-        return Linked(name, plan.stamp(status), status.st_nlink, number)
+        return FoundLink(name, plan.stamp(status), status.st_nlink, number)
 
     def claim_later(
-        self, where: Where, linked: Sequence[Linked], *, again: bool = False, ahead: bool = False
+        self, where: Where, linked: Sequence[FoundLink], *, again: bool = False, ahead: bool = False
     ) -> None:
         """Claim names of one directory at the end of the item, before other names if `ahead`."""
-        by_home: dict[tuple[int, int], list[Linked]] = {}
+        by_home: dict[tuple[int, int], list[FoundLink]] = {}
         for linked_name in linked:
             number = linked_name.file_system
             home = home_of((number, linked_name.stamp.inode), self._size)
             by_home.setdefault((home, number), []).append(linked_name)
         for (home, number), names in by_home.items():
             claims = self._claims.setdefault(home, [])
-            claimed = Claimed(
+            claimed = ClaimedNames(
                 where.root,
                 where.path,
                 msgspec.structs.replace(require(where.place), file_system=number),
@@ -187,15 +187,15 @@ class HardLinks:
         if self._claims:
             claims, self._claims = self._claims, {}
             for home, groups in claims.items():
-                context.post(home, [Claim(tuple(groups))])
+                context.post(home, [LinkClaim(tuple(groups))])
 
-    def claim(self, item: Claim, context: Context[Item], record: Record) -> Done:
+    def claim(self, item: LinkClaim, context: Context[Item], record: Record) -> CopyResult:
         """Decide, at the home, whether each name is copied, linked, or waits.
 
         `publish` later notifies other ranks of the copies, when the epoch is known in which the
         copies count.
         """
-        slots: dict[int, Part] = {}
+        slots: dict[int, PartialResult] = {}
         until_s = time.monotonic() + _CLAIM_S
         groups = list(item.groups)
         while groups:
@@ -203,18 +203,18 @@ class HardLinks:
             left = self._claim_group(group, until_s, slots, context, record)
             groups = groups if left is None else [left, *groups]
             if groups and time.monotonic() > until_s:
-                context.post(self._rank, [Claim(tuple(groups))])
+                context.post(self._rank, [LinkClaim(tuple(groups))])
                 break
-        return Done(slots)
+        return CopyResult(slots)
 
     def _claim_group(
         self,
-        group: Claimed,
+        group: ClaimedNames,
         until_s: float,
-        slots: dict[int, Part],
+        slots: dict[int, PartialResult],
         context: Context[Item],
         record: Record,
-    ) -> Claimed | None:
+    ) -> ClaimedNames | None:
         """Decide for the names of one directory; return the remaining names when time is up."""
         where = group.root, group.path
         weight_and_place = group.weight, group.place
@@ -228,7 +228,7 @@ class HardLinks:
                     stamps=group.stamps[number:],
                     counts=group.counts[number:],
                 )
-            one = One(
+            one = HardLinkedName(
                 *where, name, *weight_and_place, group.stamps[number], group.again, group.slot
             )
             if group.expected:
@@ -240,36 +240,38 @@ class HardLinks:
             if at_once:
                 part = self._do_now(due, context, record)
                 known = slots.get(group.slot, NOTHING)
-                slots[group.slot] = self._takings.merge(known, part)
-            elif isinstance(due, First):
+                slots[group.slot] = self._delta.merge(known, part)
+            elif isinstance(due, FirstName):
                 context.post(self._rank, [due])
             else:
                 context.spawn([due])
         return None
 
-    def _do_now(self, due: First | Links, context: Context[Item], record: Record) -> Part:
+    def _do_now(
+        self, due: FirstName | HardLinkItem, context: Context[Item], record: Record
+    ) -> PartialResult:
         """Copy or link a name; return the result, except of spawned items."""
-        spawned, takings = context.spawned, self._takings
+        spawned, delta = context.spawned, self._delta
         if self._limits is not None:
             self._limits.begin(due, context.is_stopping)
-        if isinstance(due, Links):
+        if isinstance(due, HardLinkItem):
             linked = self.link(due, context)
-            part = takings.take()
+            part = delta.take()
             if part is not NOTHING:
                 part = msgspec.structs.replace(part, epoch=due.epoch)
             # When the job stops, the link may be incomplete.
             if linked is not None and context.spawned == spawned and not context.is_stopping():
-                record(due, Done({due.one.slot: part}), None)
+                record(due, CopyResult({due.one.slot: part}), None)
             return part
         # With --verify, a name is known to be a copy only after verification.
         done = None if self._waiting is not None else self.one(due.one, context, large=False)
         if done is None:
             context.post(self._rank, [due])
             return NOTHING
-        part = takings.take()
-        made = _Made(due, msgspec.structs.replace(done, slots={due.one.slot: part}))
+        part = delta.take()
+        made = _CopiedName(due, msgspec.structs.replace(done, slots={due.one.slot: part}))
         if not context.is_stopping():
-            record(due, Done({due.one.slot: part}, done.cause), done)
+            record(due, CopyResult({due.one.slot: part}, done.cause), done)
         if is_copy_of(due.one, done):
             self._made[_key(due.one)] = made
         else:
@@ -287,7 +289,9 @@ class HardLinks:
                     first, msgspec.structs.replace(done, slots={first.one.slot: part}), context
                 )
 
-    def _claim(self, one: One, names: int, context: Context[Item]) -> First | Links | None:
+    def _claim(
+        self, one: HardLinkedName, names: int, context: Context[Item]
+    ) -> FirstName | HardLinkItem | None:
         """Return what to do with a name; None if it waits."""
         key, due = _key(one), None
         known = self._inodes.get(key)
@@ -303,7 +307,7 @@ class HardLinks:
             self._counters.lose({HARD_LINKS})  # to the names of an inode that was forgotten
         if inode.first is None:
             inode.first = one
-            return First(names, one)
+            return FirstName(names, one)
         made = self._made.get(key)
         if inode.made is not None:
             due = self._link(inode, one)
@@ -315,7 +319,7 @@ class HardLinks:
         self._perhaps_forget(key, inode)
         return due
 
-    def first(self, item: First, context: Context[Item]) -> bool:
+    def first(self, item: FirstName, context: Context[Item]) -> bool:
         """Copy the name to which others will be linked; return False if not at the home."""
         home = home_of(_key(item.one), self._size)
         if home != self._rank:
@@ -324,12 +328,12 @@ class HardLinks:
         context.spawn([item.one])
         return True
 
-    def first_ended(self, item: First, merged: Done, context: Context[Item]) -> None:
+    def first_ended(self, item: FirstName, merged: CopyResult, context: Context[Item]) -> None:
         """Continue with waiting names after the copy is complete or has failed."""
         with self._lock:
             self._go_on(item, merged, context)
 
-    def _go_on(self, item: First, merged: Done, context: Context[Item]) -> None:
+    def _go_on(self, item: FirstName, merged: CopyResult, context: Context[Item]) -> None:
         key = _key(item.one)
         inode = require(self._inodes.get(key))
         waiting, inode.waiting = inode.waiting, []
@@ -339,16 +343,16 @@ class HardLinks:
             if self._signer is not None:
                 inode.seal = self._signer.seal_of(part)
             for ticket, one in waiting:
-                context.resume(ticket, [self._link(inode, one)], Done())
+                context.resume(ticket, [self._link(inode, one)], CopyResult())
         elif waiting:
             ticket, inode.first = waiting[0]
             inode.waiting = waiting[1:]
-            context.resume(ticket, [First(item.names, inode.first)], Done())
+            context.resume(ticket, [FirstName(item.names, inode.first)], CopyResult())
         else:
             inode.first = None  # the next name to arrive becomes the first
         self._perhaps_forget(key, inode)
 
-    def _inode(self, one: One, names: int) -> Inode:
+    def _inode(self, one: HardLinkedName, names: int) -> Inode:
         """Return a new inode with this number of names, or one that an earlier run has copied."""
         key, inode = _key(one), Inode()
         earlier = self._earlier
@@ -356,7 +360,9 @@ class HardLinks:
         for known in records:
             # The identities of its directories may have changed since, so only the mark counts.
             if known.source == one.stamp.version and self._stands(known):
-                inode.first = One(known.root, known.path, known.name, 0.0, ANYWHERE, one.stamp)
+                inode.first = HardLinkedName(
+                    known.root, known.path, known.name, 0.0, ANYWHERE, one.stamp
+                )
                 inode.made, inode.seal = known.made, known.seal
                 inode.copied = one.stamp
                 break
@@ -387,25 +393,29 @@ class HardLinks:
         if alone and inode.seen >= inode.names and inode.made is not None and not inode.waiting:
             self._inodes.forget(key)
 
-    def _link(self, inode: Inode, one: One) -> Links:
+    def _link(self, inode: Inode, one: HardLinkedName) -> HardLinkItem:
         first, made, copied = require(inode.first), require(inode.made), require(inode.copied)
-        return Links(one, first, made, copied, inode.epoch, inode.seal)
+        return HardLinkItem(one, first, made, copied, inode.epoch, inode.seal)
 
-    def _link_to(self, made: _Made, one: One) -> Links:
+    def _link_to(self, made: _CopiedName, one: HardLinkedName) -> HardLinkItem:
         """Return the link to a copy of the current claim; both count at the end of the claim."""
         done, signer = made.done, self._signer
         seal = b"" if signer is None else signer.seal_of(done.slots[made.first.one.slot])
-        return Links(one, made.first.one, require(done.made), require(done.copied), 0, seal)
+        return HardLinkItem(one, made.first.one, require(done.made), require(done.copied), 0, seal)
 
     # ---- the work --------------------------------------------------------------
 
     @overload
-    def one(self, item: One, context: Context[Item]) -> Done: ...
+    def one(self, item: HardLinkedName, context: Context[Item]) -> CopyResult: ...
 
     @overload
-    def one(self, item: One, context: Context[Item], *, large: bool) -> Done | None: ...
+    def one(
+        self, item: HardLinkedName, context: Context[Item], *, large: bool
+    ) -> CopyResult | None: ...
 
-    def one(self, item: One, context: Context[Item], *, large: bool = True) -> Done | None:
+    def one(
+        self, item: HardLinkedName, context: Context[Item], *, large: bool = True
+    ) -> CopyResult | None:
         """Copy a name of an inode; the result identifies the copy and its source.
 
         Return None, without any action, if the file is large but must not be.
@@ -430,8 +440,8 @@ class HardLinks:
                         return None
                     where = item.root, item.path, item.name, name, item.weight, item.place
                     more: dict[str, Any] = {"linked": True, "slot": item.slot}
-                    context.spawn([Large(*where, **more, expected=item.expected)])
-                    return Done()
+                    context.spawn([LargeFileItem(*where, **more, expected=item.expected)])
+                    return CopyResult()
                 copied = self._copied(item, source.fd, found)
                 self._sides.sync_holder(item.path, lease)
                 made = os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
@@ -444,15 +454,15 @@ class HardLinks:
             self._counters.weight += item.weight
             path = join_path(item.path, item.name)
             self._accounts.fail(item.root, path, None, error, context)
-            return Done(cause=self._accounts.failure(item.root, path, None, error))
+            return CopyResult(cause=self._accounts.failure(item.root, path, None, error))
         self._counters.weight += item.weight
         if is_other_file:
-            return Done()  # another file, to which nothing can be linked
+            return CopyResult()  # another file, to which nothing can be linked
         if self._waiting is not None:
             copied_again = self._waiting.copied(item, [item.name])
             if copied_again is not None:
                 self._waiting.hold([copied_again], context)
-        return Done(made=target.mark_of(made), copied=copied)
+        return CopyResult(made=target.mark_of(made), copied=copied)
 
     def _copy_name(self, names: tuple[int, bytes, int, bytes], found: os.stat_result) -> int:
         """Copy the entry found under a name, of any type; see `Copier.file`. OSError."""
@@ -466,7 +476,7 @@ class HardLinks:
             raise Changed("it is no longer a regular file")
         return COPIED
 
-    def _copied(self, one: One, source_fd: int, found: os.stat_result) -> Stamp | None:
+    def _copied(self, one: HardLinkedName, source_fd: int, found: os.stat_result) -> Stamp | None:
         """Return the source of a copy under a name; None if unknown."""
         copied: Stamp | None = self._plan.stamp(found)
         opened = self._copier.status if stat.S_ISREG(found.st_mode) else None
@@ -490,7 +500,7 @@ class HardLinks:
             return True
         return target.is_alike(plan, source, old, target_fd, self._copier.names)
 
-    def link(self, item: Links, context: Context[Item]) -> Done | None:
+    def link(self, item: HardLinkItem, context: Context[Item]) -> CopyResult | None:
         """Link a further name to a copy; copy again if it cannot have more links.
 
         None if the name was claimed again, because it is no longer the copied file. The second time
@@ -501,7 +511,7 @@ class HardLinks:
         try:
             with trying("reach"):
                 still = self._still(item, context)
-            if not isinstance(still, Links):
+            if not isinstance(still, HardLinkItem):
                 return still
             first_name = self._sides.target_name(item.first.root, item.first.path, item.first.name)
             name = self._sides.target_name(one.root, one.path, one.name)
@@ -523,14 +533,14 @@ class HardLinks:
         except DestinationExistsError:
             self._counters.weight += one.weight
             self._skip(one, context)
-            return Done()
+            return CopyResult()
         except OSError as error:
             if error.errno == errno.EMLINK:
                 context.spawn([one])
-                return Done()
+                return CopyResult()
             self._counters.weight += one.weight
             self._accounts.fail(one.root, join_path(one.path, one.name), None, error, context)
-            return Done()
+            return CopyResult()
         if self._signer is not None:
             self._signer.seal = item.seal
             self._signer.add_entry_or_root(one.root, one.path, one.name)
@@ -545,15 +555,17 @@ class HardLinks:
             self._counters.links += 1
         else:
             self._counters.special += 1
-        return Done()
+        return CopyResult()
 
-    def _has_content(self, one: One, directory_fd: int, name: bytes) -> bool:
+    def _has_content(self, one: HardLinkedName, directory_fd: int, name: bytes) -> bool:
         """Return whether a file of the target has the content of a name of the source. OSError."""
         with self._sides.sources.lease(one.root, one.path, source_of(one.place)) as source:
             files = (source.fd, one.name), (directory_fd, name)
             return same_content(*files, follow=self._plan.follow)
 
-    def _still(self, item: Links, context: Context[Item]) -> Links | Done | None:
+    def _still(
+        self, item: HardLinkItem, context: Context[Item]
+    ) -> HardLinkItem | CopyResult | None:
         """Return the item if its name is the copied file, otherwise the result of `link`."""
         one = item.one
         if one.stamp == item.copied:
@@ -566,12 +578,12 @@ class HardLinks:
         if one.again:
             self._counters.lose({HARD_LINKS})
             context.spawn([one])
-            return Done()
+            return CopyResult()
         self.claim_later(one, [self.linked(one.name, status, one.place)], again=True)
         self.send_claims(context)
         return None
 
-    def _skip(self, one: One, context: Context[Item]) -> None:
+    def _skip(self, one: HardLinkedName, context: Context[Item]) -> None:
         """Leave an existing entry with the name of a link."""
         try:
             with self._sides.targets.lease(one.root, one.path, one.place.target) as lease:
@@ -582,7 +594,7 @@ class HardLinks:
         if self._signer is not None:
             self._signer.add_entry_or_root(one.root, one.path, one.name)
 
-    def _stays(self, one: One, target_fd: int, name: bytes) -> bool:
+    def _stays(self, one: HardLinkedName, target_fd: int, name: bytes) -> bool:
         """Return whether an entry with a link's name stays, and is a copy of the source.
 
         Even then it is replaced by the link to the first copy. DestinationExistsError for any other
@@ -612,11 +624,11 @@ def _status(name: bytes, directory_fd: int) -> os.stat_result | None:
     return None
 
 
-def _key(one: One) -> Key:
+def _key(one: HardLinkedName) -> Key:
     return one.place.file_system, one.stamp.inode
 
 
-def is_copy_of(one: One, done: Done) -> bool:
+def is_copy_of(one: HardLinkedName, done: CopyResult) -> bool:
     """Return whether a result is a copy of the claimed inode, to which others may be linked.
 
     A new version qualifies, another file does not.

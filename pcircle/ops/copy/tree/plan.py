@@ -17,7 +17,7 @@ from pcircle.walk.walker import Scope
 DIRECTORY, FILE, LINK, SPECIAL = "directory", "file", "link", "special"
 
 
-class Root(msgspec.Struct, frozen=True, array_like=True):
+class CopyRoot(msgspec.Struct, frozen=True, array_like=True):
     """One SRC and its destination.
 
     Each side is a directory, opened as the user named it, and a name in it; an empty target name
@@ -38,7 +38,7 @@ class Root(msgspec.Struct, frozen=True, array_like=True):
     target_known: tuple[int, int] | None = None
 
 
-class Plan(CopySettings, frozen=True, kw_only=True):
+class CopyPlan(CopySettings, frozen=True, kw_only=True):
     """The roots and the resolved options of a copy, and the settings for single entries.
 
     `tool` is the command. `chunk_bytes` is the size of chunks of large files, None for an adaptive
@@ -52,7 +52,7 @@ class Plan(CopySettings, frozen=True, kw_only=True):
     not be reached through links. `retries` means that failures of an earlier copy are retried.
     """
 
-    roots: tuple[Root, ...]
+    roots: tuple[CopyRoot, ...]
     tool: str
     chunk_bytes: int | None
     directory: bytes
@@ -85,12 +85,12 @@ class Plan(CopySettings, frozen=True, kw_only=True):
         return {}
 
 
-def scope_of(plan: Plan) -> Scope:
+def scope_of(plan: CopyPlan) -> Scope:
     """Return the part of the sources that the walk covers."""
     return Scope(plan.rules, plan.one_file_system, plan.follow, plan.wanted, plan.now_ns)
 
 
-def is_in_copy(roots: Sequence[Root]) -> bool:
+def is_in_copy(roots: Sequence[CopyRoot]) -> bool:
     """Return whether the mark of the target is in the copy of the only root, not in its parent."""
     return len(roots) == 1 and roots[0].kind == DIRECTORY
 
@@ -100,7 +100,9 @@ DEFAULT_LARGE_BYTES = 32 << 20
 
 
 def open_sides(
-    plan: Plan, opened: Callable[[int, os.stat_result], None] | None = None, is_first: bool = True
+    plan: CopyPlan,
+    opened: Callable[[int, os.stat_result], None] | None = None,
+    is_first: bool = True,
 ) -> tuple[Directories, Directories]:
     """Return the directories of the sources and of the targets; `opened` is called for the latter.
 

@@ -15,19 +15,19 @@ from pcircle.ops.checkpoint.previous_records import (
     RecordedDirectory,
     TargetNames,
 )
-from pcircle.ops.copy.tree.plan import Plan
+from pcircle.ops.copy.tree.plan import CopyPlan
 from pcircle.ops.copy.tree.source_target import Sides
 
 if TYPE_CHECKING:
     from pcircle.ops.digest import Signer
 
 
-class Earlier:
+class PreviousRun:
     """The records of the earlier run, `resumed`, compared with what exists now."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: CopyPlan,
         resumed: PreviousRecords,
         keys: RecordKeys,
         sides: Sides,

@@ -37,17 +37,17 @@ from pcircle.ops.checkpoint.store import (
 )
 from pcircle.ops.copy.tree.counters import totals
 from pcircle.ops.copy.tree.items import Remark
-from pcircle.ops.copy.tree.plan import DIRECTORY, FILE, Plan, Root, is_in_copy
+from pcircle.ops.copy.tree.plan import DIRECTORY, FILE, CopyPlan, CopyRoot, is_in_copy
 
 _LOOKED_AT_MOST = 10_000  # names in the directory of a checkpoint
 
 
-def is_worth_it(plan: Plan) -> bool:
+def is_worth_it(plan: CopyPlan) -> bool:
     """Return whether a copy may take long enough to be interrupted."""
     return not plan.dry and any(_is_large(root, plan) for root in plan.roots)
 
 
-def _is_large(root: Root, plan: Plan) -> bool:
+def _is_large(root: CopyRoot, plan: CopyPlan) -> bool:
     if root.kind != FILE:
         return root.kind == DIRECTORY
     path = os.path.join(plan.directory, root.source_holder, root.source_name)
@@ -71,7 +71,7 @@ def reached(wish: CheckpointOptions) -> CheckpointOptions:
         return wish  # creating the checkpoint reports the error
 
 
-def copies(roots: Sequence[Root], here: bytes) -> tuple[CopyIdentity, ...]:
+def copies(roots: Sequence[CopyRoot], here: bytes) -> tuple[CopyIdentity, ...]:
     """Return the identities of copies of these roots. OSError if a source is gone."""
     found = []
     for root in roots:
@@ -89,7 +89,7 @@ def _lexical(path: bytes) -> bytes:
     return os.path.join(os.path.realpath(holder), name)
 
 
-def options_of(plan: Plan) -> dict[str, bytes]:
+def options_of(plan: CopyPlan) -> dict[str, bytes]:
     """Return the options that a resumed run must share, encoded by name."""
     encode = msgspec.msgpack.encode
     return {
@@ -109,7 +109,7 @@ def options_of(plan: Plan) -> dict[str, bytes]:
     }
 
 
-def has_checkpoint(roots: Sequence[Root], here: bytes, wish: CheckpointOptions) -> bool:
+def has_checkpoint(roots: Sequence[CopyRoot], here: bytes, wish: CheckpointOptions) -> bool:
     """Return whether these roots have a checkpoint."""
     try:
         paths = checkpoint_paths(copies(roots, here), wish.directory)
@@ -118,7 +118,7 @@ def has_checkpoint(roots: Sequence[Root], here: bytes, wish: CheckpointOptions) 
     return any(os.path.isdir(path) and not os.path.islink(path) for path in paths)
 
 
-def keep(plan: Plan, wish: CheckpointOptions) -> CheckpointSession | None:
+def keep(plan: CopyPlan, wish: CheckpointOptions) -> CheckpointSession | None:
     """Find or create the checkpoint of a copy. UsageError if the copy must not start.
 
     None if a checkpoint is impossible and was not requested.
@@ -141,7 +141,7 @@ def keep(plan: Plan, wish: CheckpointOptions) -> CheckpointSession | None:
     return session
 
 
-def none_found(roots: Sequence[Root], target: bytes) -> str:
+def none_found(roots: Sequence[CopyRoot], target: bytes) -> str:
     """Return the message that nothing is resumed, with the destination of the copy."""
     root, *more_roots = roots
     goes = root.target_shown
@@ -249,7 +249,7 @@ def how_far(counts: NamedCounts) -> str:
     return f"up to {format_count(done.settled)} entries, {format_size(done.bytes_done)} done"
 
 
-def _sweep_holders(plan: Plan, stale: Sequence[bytes]) -> None:
+def _sweep_holders(plan: CopyPlan, stale: Sequence[bytes]) -> None:
     """Remove temporary files of roots that are not directories from their parents."""
     if not stale:
         return

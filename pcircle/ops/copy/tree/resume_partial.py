@@ -150,7 +150,7 @@ def take_up(
     """Resume a large file; None if it must start again.
 
     `names` are the directories and names of source and target; `divide` returns the ranges to copy;
-    `stamp` is as in `Plan`. OSError as in `Copier.begin`.
+    `stamp` is as in `CopyPlan`. OSError as in `Copier.begin`.
     """
     source_fd, source, target_fd, name = names
     with copier.opened(source_fd, source) as (fd, status):

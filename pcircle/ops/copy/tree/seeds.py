@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pcircle.ops.copy.tree.counters import Counters
-from pcircle.ops.copy.tree.items import Item, Singles
-from pcircle.ops.copy.tree.plan import DIRECTORY, Plan
+from pcircle.ops.copy.tree.counters import CopyCounters
+from pcircle.ops.copy.tree.items import Item, SingleRoots
+from pcircle.ops.copy.tree.plan import DIRECTORY, CopyPlan
 from pcircle.walk.items import Tree
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
 
 
-def seed_listed(plan: Plan, lists: Lists, counters: Counters) -> Iterator[Item]:
+def seed_listed(plan: CopyPlan, lists: Lists, counters: CopyCounters) -> Iterator[Item]:
     """Yield the items for listed paths, and count the paths as found."""
     counters.found += len(lists.parts)
     for part in lists.parts:
@@ -27,4 +27,4 @@ def seed_listed(plan: Plan, lists: Lists, counters: Counters) -> Iterator[Item]:
             counters.scans_due += 1
             yield Tree(part.root, b"", weight, only=part.listed)
         else:
-            yield Singles(part.root, part.root + 1, weight)
+            yield SingleRoots(part.root, part.root + 1, weight)

@@ -23,7 +23,7 @@ from pcircle.fs.directories import HOLDER, Directories, Lease, at_and_above
 from pcircle.fs.entry_errors import LOOP, Trouble
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.ops.copy.entry.collisions import Siblings, reopened
-from pcircle.ops.copy.tree.plan import Plan
+from pcircle.ops.copy.tree.plan import CopyPlan
 from pcircle.walk.attributes import ANY
 from pcircle.walk.filter import choosing, follow
 from pcircle.walk.items import DirectoryIdentity
@@ -67,7 +67,7 @@ def refuse_cycle(
 Blocks = Callable[[bytes, int], Iterator[Block]]
 
 
-def chosen_blocks(plan: Plan) -> Blocks:
+def chosen_blocks(plan: CopyPlan) -> Blocks:
     """Return a function of a directory, by path and descriptor, that yields selected blocks."""
     if not plan.rules and not plan.follow and plan.wanted == ANY:
         return lambda path, directory_fd: blocks(directory_fd)
@@ -83,7 +83,7 @@ def chosen_blocks(plan: Plan) -> Blocks:
     return read
 
 
-def siblings_of(plan: Plan) -> Siblings:
+def siblings_of(plan: CopyPlan) -> Siblings:
     """Return a function that yields the copied names in a source's directory."""
     roots, read = plan.roots, chosen_blocks(plan)
 

@@ -29,8 +29,8 @@ from pcircle.fs.stats import Table
 from pcircle.ops.checkpoint.journal import SubtreeRecord
 from pcircle.ops.copy.entry.files import MAX_NAMES
 from pcircle.ops.copy.tree.counters import of_new_directory
-from pcircle.ops.copy.tree.items import Part
-from pcircle.ops.copy.tree.plan import Plan
+from pcircle.ops.copy.tree.items import PartialResult
+from pcircle.ops.copy.tree.plan import CopyPlan
 from pcircle.ops.copy.tree.worker import Worker
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import DirectoryScan
@@ -43,7 +43,7 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STATUS = KEEP_MODE | KEEP_OWNER | KEEP_TIMES
 
 
-class Begun(msgspec.Struct, frozen=True):
+class PartialDirectory(msgspec.Struct, frozen=True):
     """A directory whose copy has started but is not complete; its entries are not counted yet.
 
     `leases` has the open directories of both sides, or is None after `error`. The first `done` of
@@ -57,7 +57,7 @@ class Begun(msgspec.Struct, frozen=True):
     error: OSError | None = None
 
 
-class _Made(msgspec.Struct, frozen=True):
+class _NewDirectories(msgspec.Struct, frozen=True):
     """New directories: names, descriptors on both sides, status of the sources, and files."""
 
     names: list[bytes]
@@ -67,7 +67,7 @@ class _Made(msgspec.Struct, frozen=True):
     files: list[list[bytes]]
 
 
-class SmallDirectories:
+class SmallDirectoryCopier:
     """Copies small directories for one worker thread.
 
     `leaves(fd, status)` returns true for a source directory that must be left to the walk.
@@ -86,7 +86,9 @@ class SmallDirectories:
         self._recorder = worker.recorder
         self._plain = worker.copier.copier.plain
 
-    def select(self, above: Open[Part], names: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    def select(
+        self, above: Open[PartialResult], names: list[bytes]
+    ) -> tuple[list[bytes], list[bytes]]:
         """Divide directories into possibly new ones in the target, and existing ones."""
         place, target = above.place, require(above.leases)[1]
         if place is None or target is None or (self._extras.any and not place.bare):
@@ -94,7 +96,10 @@ class SmallDirectories:
         return (names, []) if place.made else _missing(names, target.fd)
 
     def copy(
-        self, above: Open[Part], batch: DirectoryBatch, go_on: Callable[[bytes, Begun], None]
+        self,
+        above: Open[PartialResult],
+        batch: DirectoryBatch,
+        go_on: Callable[[bytes, PartialDirectory], None],
     ) -> list[bytes]:
         """Copy directories that were listed. Return the names of untouched directories.
 
@@ -122,7 +127,7 @@ class SmallDirectories:
         outcomes, fds = native.numbers(result), native.numbers(opened)
         ranges = batch.ranges()
         places = [at for at, fd in zip(chosen, fds, strict=True) if fd >= 0]
-        made = _Made(
+        made = _NewDirectories(
             [batch.names[at] for at in places],
             [batch.fds[at] for at in places],
             [fd for fd in fds if fd >= 0],
@@ -162,11 +167,11 @@ class SmallDirectories:
 
     def _fill(
         self,
-        above: Open[Part],
-        made: _Made,
+        above: Open[PartialResult],
+        made: _NewDirectories,
         device: int,
         keep: int,
-        go_on: Callable[[bytes, Begun], None],
+        go_on: Callable[[bytes, PartialDirectory], None],
     ) -> None:
         """Copy the files of new directories, complete the directories, and close them."""
         begun: set[int] = set()
@@ -186,7 +191,7 @@ class SmallDirectories:
                 if at not in begun:
                     close_open(fd)
 
-    def _copy_files(self, made: _Made, device: int) -> list[list[int]]:
+    def _copy_files(self, made: _NewDirectories, device: int) -> list[list[int]]:
         """Copy files. Return for each directory the sizes of its first files, which are copied."""
         files = list(chain.from_iterable(made.files))
         counts = list(map(len, made.files))
@@ -212,7 +217,7 @@ class SmallDirectories:
             for count, end in zip(counts, ends, strict=True)
         ]
 
-    def _settle(self, made: _Made, places: Sequence[int], keep: int) -> set[int]:
+    def _settle(self, made: _NewDirectories, places: Sequence[int], keep: int) -> set[int]:
         """Set the attributes of complete directories. Return the indices where that failed."""
         keep &= _STATUS
         if not keep or not places:
@@ -225,7 +230,11 @@ class SmallDirectories:
         return {at for at, error in zip(places, native.numbers(result), strict=True) if error}
 
     def _complete(
-        self, above: Open[Part], made: _Made, places: Sequence[int], sizes: Sequence[list[int]]
+        self,
+        above: Open[PartialResult],
+        made: _NewDirectories,
+        places: Sequence[int],
+        sizes: Sequence[list[int]],
     ) -> None:
         """Count complete directories, and record each in the checkpoint."""
         counters, recorder = self._counters, self._recorder
@@ -245,29 +254,29 @@ class SmallDirectories:
 
     # ---- directories left to the walk ------------------------------------------
 
-    def _begun(self, made: _Made, at: int, sizes: Sequence[int]) -> Begun:
+    def _begun(self, made: _NewDirectories, at: int, sizes: Sequence[int]) -> PartialDirectory:
         """Return a directory whose first files are copied, which owns the target's descriptor."""
         target_fd, files = made.targets[at], made.files[at]
         try:
             status = os.fstat(target_fd)
         except OSError as error:
             close_open(target_fd)
-            return Begun(None, files, error=error)
+            return PartialDirectory(None, files, error=error)
         try:
             target = self._sides.targets.lease_open(target_fd, status)
             leases = self._with_source(made.sources[at], made.own, at, target)
         except OSError as error:
-            return Begun(None, files, error=error)
-        return Begun(leases, files, len(sizes), sum(sizes))
+            return PartialDirectory(None, files, error=error)
+        return PartialDirectory(leases, files, len(sizes), sum(sizes))
 
-    def _not_opened(self, batch: DirectoryBatch, at: int, above: Lease) -> Begun:
+    def _not_opened(self, batch: DirectoryBatch, at: int, above: Lease) -> PartialDirectory:
         """Return a directory that was created but not opened, after a second attempt to open it."""
         files = batch.inside[slice(*batch.ranges()[at])]
         try:
             target = self._sides.targets.lease_below(above, batch.names[at])
-            return Begun(self._with_source(batch.fds[at], batch.own, at, target), files)
+            return PartialDirectory(self._with_source(batch.fds[at], batch.own, at, target), files)
         except OSError as error:
-            return Begun(None, files, error=error)
+            return PartialDirectory(None, files, error=error)
 
     def _with_source(
         self, source_fd: int, own: Table, at: int, target: Lease
@@ -288,7 +297,7 @@ def _missing(names: list[bytes], target_fd: int) -> tuple[list[bytes], list[byte
     return [name for name, outcome in zip(names, outcomes, strict=True) if outcome], there
 
 
-def small_directories(worker: Worker) -> SmallDirectories | None:
+def small_directories(worker: Worker) -> SmallDirectoryCopier | None:
     """Return the copier of small directories; None if each entry is observed."""
     plan = worker.plan
     observers: Sequence[Any] = (
@@ -302,10 +311,10 @@ def small_directories(worker: Worker) -> SmallDirectories | None:
         return None
     if not worker.copier.copier.plain.is_active:
         return None
-    return SmallDirectories(worker)
+    return SmallDirectoryCopier(worker)
 
 
-def _is_simple(plan: Plan) -> bool:
+def _is_simple(plan: CopyPlan) -> bool:
     striping = plan.striping
     return not (plan.follow or plan.existing.sync or striping.keep or striping.gives)
 

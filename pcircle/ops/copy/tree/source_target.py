@@ -15,7 +15,7 @@ from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.entry_errors import trying
 from pcircle.fs.naming import sync_directory
 from pcircle.ops.checkpoint.target_mark import create_mark
-from pcircle.ops.copy.tree.plan import Plan, is_in_copy, open_sides
+from pcircle.ops.copy.tree.plan import CopyPlan, is_in_copy, open_sides
 
 
 class Sides:
@@ -23,7 +23,7 @@ class Sides:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: CopyPlan,
         opened: Callable[[int, os.stat_result], None] | None,
         *,
         is_first: bool,

@@ -10,16 +10,16 @@ import os
 
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import SPECIAL, Changed, Trouble, special_kind
-from pcircle.ops.copy.tree.counters import Counters
-from pcircle.ops.copy.tree.items import Item, Skipped
-from pcircle.ops.copy.tree.plan import Plan
+from pcircle.ops.copy.tree.counters import CopyCounters
+from pcircle.ops.copy.tree.items import Item, SkippedSpecial
+from pcircle.ops.copy.tree.plan import CopyPlan
 from pcircle.runtime import Context
 
 
-class Skipper:
+class SpecialFileSkipper:
     """Skips special files: counts them, and reports the first of each kind."""
 
-    def __init__(self, plan: Plan, counters: Counters) -> None:
+    def __init__(self, plan: CopyPlan, counters: CopyCounters) -> None:
         self._plan = plan
         self._counters = counters
         self._reported: set[tuple[int, str]] = set()
@@ -38,7 +38,7 @@ class Skipper:
         if (root, kind) not in self._reported:
             self._reported.add((root, kind))
             path = os.path.join(self._plan.roots[root].source_shown, join_path(above, name))
-            context.note([Skipped(path, kind, root)])
+            context.note([SkippedSpecial(path, kind, root)])
         return status.st_mode
 
 

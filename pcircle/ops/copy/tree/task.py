@@ -16,28 +16,28 @@ from pcircle.core.errors import NoSpace
 from pcircle.core.guards import require, require_type
 from pcircle.core.names import show
 from pcircle.fs.directories import affordable_threads
-from pcircle.ops.copy.tree.counters import Counters
-from pcircle.ops.copy.tree.entries import Entries
+from pcircle.ops.copy.tree.counters import CopyCounters
+from pcircle.ops.copy.tree.entries import EntryCopier
 from pcircle.ops.copy.tree.items import (
     NOTHING,
     OF_FILE,
-    Chunk,
-    Claim,
-    Done,
-    First,
+    ChunkVerification,
+    CopyChunk,
+    CopyResult,
+    FileVerification,
+    FirstName,
+    HardLinkedName,
+    HardLinkItem,
     Item,
-    Large,
-    Links,
+    LargeFileItem,
+    LinkClaim,
     Notice,
-    One,
-    Part,
-    Reread,
-    Singles,
-    Verify,
+    PartialResult,
+    SingleRoots,
 )
-from pcircle.ops.copy.tree.large import LargeFile, LargeFiles
+from pcircle.ops.copy.tree.large import LargeFileCopier, LargeFileState
 from pcircle.ops.copy.tree.links import HardLinks
-from pcircle.ops.copy.tree.plan import DIRECTORY, Plan, scope_of
+from pcircle.ops.copy.tree.plan import DIRECTORY, CopyPlan, scope_of
 from pcircle.ops.copy.tree.seeds import seed_listed
 from pcircle.ops.copy.tree.visitor import CopyVisitor
 from pcircle.ops.copy.tree.waiting import LONGEST_WAIT_S
@@ -54,18 +54,18 @@ if TYPE_CHECKING:
 _BATCH_NAMES = 512  # of files that were given as SRC
 
 
-class Forwarded(msgspec.Struct, frozen=True):
+class ForwardedResult(msgspec.Struct, frozen=True):
     """The result of an item whose work is done by another item, perhaps on another rank."""
 
 
-class Own(msgspec.Struct, frozen=True):
+class PendingResult(msgspec.Struct, frozen=True):
     """The state of an item for its join, and its result so far."""
 
     value: Any
-    part: Part
+    part: PartialResult
 
 
-class CopyTask(PartedTask[Item, Done]):
+class CopyTask(PartedTask[Item, CopyResult]):
     """The part of one rank in a copy.
 
     Other tools subclass it with their own visitor and overwrite policy.
@@ -77,7 +77,7 @@ class CopyTask(PartedTask[Item, Done]):
 
     def __init__(
         self,
-        plan: Plan,
+        plan: CopyPlan,
         rank: int,
         size: int,
         lists: Lists | None = None,
@@ -95,12 +95,14 @@ class CopyTask(PartedTask[Item, Done]):
         wanted = threads_of(plan)
         self.threads = None if wanted is None else min(wanted, self.max_threads)
         own = self._worker
-        self._entries = Entries(own, self._links)
+        self._entries = EntryCopier(own, self._links)
         self._visitor = self.visitor_type(own, self._entries)
         scope = scope_of(plan)
         sides = own.sides.sources, own.sides.targets
-        self._walker: Walker[Part] = Walker(self._visitor, scope, *sides, own.counters, rank, lists)
-        self._large = LargeFiles(own)
+        self._walker: Walker[PartialResult] = Walker(
+            self._visitor, scope, *sides, own.counters, rank, lists
+        )
+        self._large = LargeFileCopier(own)
         self._verifier: Verifier | None = None
         if self._worker.waiting is not None:
             from pcircle.ops.copy.tree.verify import Verifier  # few copies are verified
@@ -125,7 +127,7 @@ class CopyTask(PartedTask[Item, Done]):
             here_ends = root.kind == DIRECTORY or number == len(roots) - 1
             if singles and (here_ends or singles == _BATCH_NAMES):
                 end = number if root.kind == DIRECTORY else number + 1
-                yield Singles(end - singles, end, weight)
+                yield SingleRoots(end - singles, end, weight)
                 singles = 0
 
     # ---- one item --------------------------------------------------------------
@@ -135,7 +137,7 @@ class CopyTask(PartedTask[Item, Done]):
             if isinstance(item, Tree):
                 if item.only is not None and item.only.is_range and self._lists is None:
                     context.post(0, [item])
-                    return Forwarded()
+                    return ForwardedResult()
                 walked = self._walker.tree(item, context)
                 return walked if isinstance(walked, list) else self._walked(item, walked)
             if isinstance(item, Batch):
@@ -150,127 +152,131 @@ class CopyTask(PartedTask[Item, Done]):
             shown = show(self._worker.plan.roots[number].target_shown)
             raise NoSpace(f"{shown}: destination full: {error}") from error
 
-    def _walked(self, item: Tree | Batch | Portion, part: Part) -> Done:
-        return Done({item.slot: self._visitor.since(part)})
+    def _walked(self, item: Tree | Batch | Portion, part: PartialResult) -> CopyResult:
+        return CopyResult({item.slot: self._visitor.since(part)})
 
-    def _other(self, item: Item, line: Context[Item]) -> Done | Own:
+    def _other(self, item: Item, line: Context[Item]) -> CopyResult | PendingResult:
         """Process an item that is not part of the walk; its result belongs to its slot."""
-        context: ItemContext[Part] = ItemContext(line)
+        context: ItemContext[PartialResult] = ItemContext(line)
         self._visitor.begin(item, context)
         if self._worker.limits is not None:
             self._worker.limits.begin(item, context.is_stopping)
         value = self._work(item, context)
-        part = self._worker.takings.take()
+        part = self._worker.delta.take()
         done = None
-        if isinstance(value, Done):
+        if isinstance(value, CopyResult):
             done = self._with_part(value, slot_of(item), part)
             if not (context.spawned or context.stopping):  # otherwise it may be incomplete
                 self._record(item, done, None)
         self._visitor.end(context, ())
-        if isinstance(item, Claim):
+        if isinstance(item, LinkClaim):
             self._links.publish(self._visitor.since(NOTHING).epoch, context)
         context.flush()
         line.spawned += context.spawned
         if done is not None:
             return self._since(done)
-        return Own(value, self._visitor.since(part))
+        return PendingResult(value, self._visitor.since(part))
 
-    def _work(self, item: Item, context: ItemContext[Part]) -> Any:
-        if isinstance(item, Chunk):
+    def _work(self, item: Item, context: ItemContext[PartialResult]) -> Any:
+        if isinstance(item, CopyChunk):
             return self._large.chunk(item, context)
-        if isinstance(item, Large):
+        if isinstance(item, LargeFileItem):
             return self._large.begin(item, context)
-        if isinstance(item, Singles):
+        if isinstance(item, SingleRoots):
             self._entries.singles(item, context)
-            return Done()
-        if isinstance(item, Verify | Reread):
+            return CopyResult()
+        if isinstance(item, FileVerification | ChunkVerification):
             return require(self._verifier).verify(item, context)
-        if isinstance(item, One):
+        if isinstance(item, HardLinkedName):
             return self._links.one(item, context)
-        if isinstance(item, Claim):
+        if isinstance(item, LinkClaim):
             claimed = self._links.claim(item, context, self._record)
             self._visitor.reached(max((part.epoch for part in claimed.slots.values()), default=0))
             return claimed
-        if isinstance(item, First):
+        if isinstance(item, FirstName):
             return self._links.first(item, context)
-        done = self._links.link(require_type(Links, item), context)
-        return Forwarded() if done is None else done
+        done = self._links.link(require_type(HardLinkItem, item), context)
+        return ForwardedResult() if done is None else done
 
     # ---- completion of an item -------------------------------------------------
 
-    def join(self, item: Item, own: Any, merged: Done, context: Context[Item]) -> Done:
-        if isinstance(own, Forwarded):
+    def join(self, item: Item, own: Any, merged: CopyResult, context: Context[Item]) -> CopyResult:
+        if isinstance(own, ForwardedResult):
             return merged
         if isinstance(own, list):
             tree = require_type(Tree, item)
             return self._walked(tree, self._walker.join(own, merged.slots, context))
         self._visitor.begin(item, context)
         slot = slot_of(item)
-        if isinstance(own, Done):
+        if isinstance(own, CopyResult):
             done = self.merge(own, merged)
-            if isinstance(item, One) and done.cause is not None:
+            if isinstance(item, HardLinkedName) and done.cause is not None:
                 done = msgspec.structs.replace(done, made=None)  # no copy to link to
             value = own
         else:
-            value = require_type(Own, own).value
+            value = require_type(PendingResult, own).value
             done = self._completed(item, own, merged, context)
-        done = self._with_part(done, slot, self._worker.takings.take())
+        done = self._with_part(done, slot, self._worker.delta.take())
         if not context.spawned and _is_own_work(item, value):
             self._record(item, done, merged)
         self._visitor.reached(max((part.epoch for part in done.slots.values()), default=0))
         self._visitor.end(context, ())
         return self._since(done)
 
-    def _completed(self, item: Item, own: Own, merged: Done, context: Context[Item]) -> Done:
+    def _completed(
+        self, item: Item, own: PendingResult, merged: CopyResult, context: Context[Item]
+    ) -> CopyResult:
         """Complete an item that has stored state for its join."""
         slot = slot_of(item)
-        if isinstance(own.value, LargeFile):
-            done = self._large.complete(require_type(Large, item), own.value, merged, context)
+        if isinstance(own.value, LargeFileState):
+            done = self._large.complete(
+                require_type(LargeFileItem, item), own.value, merged, context
+            )
             of_file = merged.slots.get(OF_FILE, NOTHING)
-            part = Part(of_file.counts, of_file.epoch)
+            part = PartialResult(of_file.counts, of_file.epoch)
             other_slots = {s: p for s, p in merged.slots.items() if s != OF_FILE}
-            done = self.merge(done, Done(other_slots))
-            return self._with_part(done, slot, self._worker.takings.merge(own.part, part))
-        slots = Done(merged.slots)
-        if isinstance(own.value, Forwarded):
+            done = self.merge(done, CopyResult(other_slots))
+            return self._with_part(done, slot, self._worker.delta.merge(own.part, part))
+        slots = CopyResult(merged.slots)
+        if isinstance(own.value, ForwardedResult):
             return self._with_part(merged, slot, own.part)
-        if isinstance(item, First) and own.value:
+        if isinstance(item, FirstName) and own.value:
             self._links.first_ended(item, merged, context)
         return self._with_part(slots, slot, own.part)
 
-    def _with_part(self, done: Done, slot: int, part: Part) -> Done:
+    def _with_part(self, done: CopyResult, slot: int, part: PartialResult) -> CopyResult:
         """Return a result with another part added for its directory."""
         if part is NOTHING:
             return done
         known = done.slots.get(slot, NOTHING)
-        slots = {**done.slots, slot: self._worker.takings.merge(known, part)}
+        slots = {**done.slots, slot: self._worker.delta.merge(known, part)}
         return msgspec.structs.replace(done, slots=slots)
 
-    def _since(self, done: Done) -> Done:
+    def _since(self, done: CopyResult) -> CopyResult:
         """Return a result with the epoch in which it counts."""
         slots = {slot: self._visitor.since(part) for slot, part in done.slots.items()}
         return msgspec.structs.replace(done, slots=slots)
 
-    def _record(self, item: Item, done: Done, merged: Done | None) -> None:
+    def _record(self, item: Item, done: CopyResult, merged: CopyResult | None) -> None:
         """Record a complete item in the journal, if any."""
 
-    def merge(self, a: Done, b: Done) -> Done:
+    def merge(self, a: CopyResult, b: CopyResult) -> CopyResult:
         copy = a if b.made is None else b
         slots = dict(a.slots)
         for slot, part in b.slots.items():
-            slots[slot] = self._worker.takings.merge(slots.get(slot, NOTHING), part)
-        return Done(slots, a.cause or b.cause, copy.made, copy.copied)
+            slots[slot] = self._worker.delta.merge(slots.get(slot, NOTHING), part)
+        return CopyResult(slots, a.cause or b.cause, copy.made, copy.copied)
 
-    def portable(self, result: Done) -> Done:
-        portable = self._worker.takings.portable
+    def portable(self, result: CopyResult) -> CopyResult:
+        portable = self._worker.delta.portable
         slots = {slot: portable(part) for slot, part in result.slots.items()}
         return msgspec.structs.replace(result, slots=slots)
 
     def abandon(self, item: Item, own: Any) -> None:
-        value = own.value if isinstance(own, Own) else own
+        value = own.value if isinstance(own, PendingResult) else own
         if isinstance(value, list):
             self._visitor.stopped(value)
-        if isinstance(value, LargeFile) and isinstance(item, Large):
+        if isinstance(value, LargeFileState) and isinstance(item, LargeFileItem):
             self._large.abandon(item, value)
 
     # ---- epochs ----------------------------------------------------------------
@@ -303,7 +309,7 @@ class CopyTask(PartedTask[Item, Done]):
             self._worker.disk.close()
 
     @property
-    def counted(self) -> Counters:
+    def counted(self) -> CopyCounters:
         return self._worker.counters
 
     def beside(self, number: int) -> CopyTask:
@@ -311,7 +317,7 @@ class CopyTask(PartedTask[Item, Done]):
         return type(self)(own.plan, own.rank, own.size, self._lists, self, number)
 
 
-def threads_of(plan: Plan) -> int | None:
+def threads_of(plan: CopyPlan) -> int | None:
     """Return the number of worker threads of a rank; None if adaptive.
 
     Waiting for a limit does not justify more than one.
@@ -324,11 +330,11 @@ def threads_of(plan: Plan) -> int | None:
 
 def slot_of(item: Item) -> int:
     """Return the slot to which the result of an item belongs."""
-    if isinstance(item, Chunk | Reread):
+    if isinstance(item, CopyChunk | ChunkVerification):
         return OF_FILE
-    if isinstance(item, First | Links):
+    if isinstance(item, FirstName | HardLinkItem):
         return item.one.slot
-    if isinstance(item, Claim | Verify):
+    if isinstance(item, LinkClaim | FileVerification):
         return item.groups[0].slot  # these items set the results of all groups themselves
     return item.slot
 
@@ -339,19 +345,19 @@ def _is_own_work(item: Item, own: Any) -> bool:
     Only its home knows which name of an inode is copied. If a name was claimed again, or a large
     file was started again, the new item records it.
     """
-    if isinstance(item, First):
+    if isinstance(item, FirstName):
         return bool(own)
-    if isinstance(item, Large):
-        return isinstance(own, LargeFile)
-    return not isinstance(own, Forwarded)
+    if isinstance(item, LargeFileItem):
+        return isinstance(own, LargeFileState)
+    return not isinstance(own, ForwardedResult)
 
 
 def _root(item: Item) -> int:
     """Return the number of a root to which an item belongs."""
-    if isinstance(item, Singles):
+    if isinstance(item, SingleRoots):
         return item.first
-    if isinstance(item, First | Links):
+    if isinstance(item, FirstName | HardLinkItem):
         return item.one.root
-    if isinstance(item, Claim | Verify):
+    if isinstance(item, LinkClaim | FileVerification):
         return item.groups[0].root
-    return item.chunk.root if isinstance(item, Reread) else item.root
+    return item.chunk.root if isinstance(item, ChunkVerification) else item.root

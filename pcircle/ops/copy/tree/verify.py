@@ -37,18 +37,18 @@ from pcircle.ops.copy.entry.content_hash import (
 )
 from pcircle.ops.copy.entry.files import Copier
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
-from pcircle.ops.copy.tree.counters import Counters, named
+from pcircle.ops.copy.tree.counters import CopyCounters, named
 from pcircle.ops.copy.tree.items import (
     NOTHING,
     VERIFYING,
-    Chunk,
-    Copied,
-    Done,
+    ChunkVerification,
+    CopiedFiles,
+    CopyChunk,
+    CopyResult,
+    FileVerification,
     Item,
-    Part,
+    PartialResult,
     Remark,
-    Reread,
-    Verify,
     source_of,
     target_of,
 )
@@ -59,7 +59,7 @@ from pcircle.walk.items import unpack
 _NEVER_LARGE_BYTES = 1 << 62
 
 
-class Differs(Trouble):
+class VerificationError(Trouble):
     """The data read back differs from the copied data."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Verifier:
         self._sides = worker.sides
         self._counters = worker.counters
         self._accounts = worker.accounts
-        self._takings = worker.takings
+        self._delta = worker.delta
         self._signer = worker.signer
         self._recorder = worker.recorder
         plan = self._plan
@@ -83,35 +83,37 @@ class Verifier:
         again = msgspec.structs.replace(
             plan, existing=existing, large_bytes=_NEVER_LARGE_BYTES, since_ns=None
         )
-        counters = Counters()  # unused, because files that are copied again are already counted
+        counters = CopyCounters()  # unused, because files that are copied again are already counted
         self._extras = AttributeCopier(plan.keep, counters, worker.copier.copier.names)
         self._hasher = HashObserver()
         observers = [self._hasher] if worker.limits is None else [self._hasher, worker.limits]
         self._again = Copier(again, counters, self._extras, observers)
         self._rereader = Rereader()
 
-    def verify(self, item: Verify | Reread, context: Context[Item]) -> Done:
+    def verify(
+        self, item: FileVerification | ChunkVerification, context: Context[Item]
+    ) -> CopyResult:
         """Read copies again; the result has the error of the last failure."""
         try:
-            if isinstance(item, Reread):
+            if isinstance(item, ChunkVerification):
                 return self._part(item, context)
             return self._groups(item, context)
         except StopRereading:
-            return Done()
+            return CopyResult()
 
     # ---- files -----------------------------------------------------------------
 
-    def _groups(self, item: Verify, context: Context[Item]) -> Done:
-        slots: dict[int, Part] = {}
-        done = Done()
-        takings = self._takings
+    def _groups(self, item: FileVerification, context: Context[Item]) -> CopyResult:
+        slots: dict[int, PartialResult] = {}
+        done = CopyResult()
+        delta = self._delta
         for group in item.groups:
             done = self._names(group, context)
-            slots[group.slot] = takings.merge(slots.get(group.slot, NOTHING), takings.take())
+            slots[group.slot] = delta.merge(slots.get(group.slot, NOTHING), delta.take())
         return msgspec.structs.replace(done, slots=slots)
 
-    def _names(self, item: Copied, context: Context[Item]) -> Done:
-        names, again = unpack(item.names), Done()
+    def _names(self, item: CopiedFiles, context: Context[Item]) -> CopyResult:
+        names, again = unpack(item.names), CopyResult()
         cause: Failure | None = None
         digests = [
             item.digests[at : at + DIGEST_BYTES] for at in range(0, len(item.digests), DIGEST_BYTES)
@@ -133,26 +135,26 @@ class Verifier:
         return msgspec.structs.replace(again, cause=cause)
 
     def _file(
-        self, item: Copied, name: bytes, seen: ExpectedContent, context: Context[Item]
-    ) -> Done:
+        self, item: CopiedFiles, name: bytes, seen: ExpectedContent, context: Context[Item]
+    ) -> CopyResult:
         """Verify a file; return the result of copying it again, if that was necessary."""
         own = self._sides.target_name(item.root, item.path, name)
         with self._sides.targets.lease(item.root, item.path, target_of(item.place)) as lease:
             if self._is_there(partial(self._rereader.reads, lease.fd, own, seen)):
-                return Done()
+                return CopyResult()
             path = join_path(item.path, name)
             if self._is_there(partial(self._rereader.reads, lease.fd, own, seen)):
                 self._remark(
                     item.root, path, "{}: first read-back differed; second matched", context
                 )
-                return Done()
+                return CopyResult()
             again = self._copy_again(item, name, seen.digest, lease.fd, own)
         self._remark(item.root, path, "failed verification; copied again", context)
         return again
 
     def _copy_again(
-        self, item: Copied, name: bytes, digest: bytes, target_fd: int, own: bytes
-    ) -> Done:
+        self, item: CopiedFiles, name: bytes, digest: bytes, target_fd: int, own: bytes
+    ) -> CopyResult:
         identity = None
         try:
             old = os.stat(own, dir_fd=target_fd, follow_symlinks=False)
@@ -173,16 +175,16 @@ class Verifier:
             identity = made.st_dev, made.st_ino
             self._check_signed(seen.digest, digest)
             if not self._rereader.reads(target_fd, own, seen):
-                raise Differs
+                raise VerificationError
         except (OSError, NoSpace):
             if identity is not None:
                 target.discard(own, target_fd, identity)
             raise
         opened = require(self._again.status)  # no option keeps the old copy
-        return Done(made=target.mark_of(made), copied=self._plan.stamp(opened))
+        return CopyResult(made=target.mark_of(made), copied=self._plan.stamp(opened))
 
     def _fail(
-        self, item: Copied, name: bytes, error: OSError | NoSpace, context: Context[Item]
+        self, item: CopiedFiles, name: bytes, error: OSError | NoSpace, context: Context[Item]
     ) -> Failure:
         """Report a copied file whose copy differs."""
         path = join_path(item.path, name)
@@ -195,7 +197,7 @@ class Verifier:
 
     # ---- parts of large files --------------------------------------------------
 
-    def _part(self, item: Reread, context: Context[Item]) -> Done:
+    def _part(self, item: ChunkVerification, context: Context[Item]) -> CopyResult:
         chunk = item.chunk
         path = join_path(chunk.path, chunk.name)
         try:
@@ -210,18 +212,18 @@ class Verifier:
                     self._copy_part_again(chunk, lease.fd, context)
                     self._check_signed(self._hasher.digest, item.digest)
                     if not read(self._hasher.digest):
-                        raise Differs
+                        raise VerificationError
                     text = "failed verification; copied again"
                     self._remark(chunk.root, path, text, context)
         except OSError as error:
-            return Done(cause=self._accounts.failure(chunk.root, path, VERIFYING, error))
+            return CopyResult(cause=self._accounts.failure(chunk.root, path, VERIFYING, error))
         if self._recorder is not None:
             file = chunk.root, chunk.path, chunk.name
             where = chunk.temporary, chunk.offset, chunk.length
             self._recorder.add_range(file, *where, item.blocks)
-        return Done()
+        return CopyResult()
 
-    def _copy_part_again(self, chunk: Chunk, target_fd: int, context: Context[Item]) -> None:
+    def _copy_part_again(self, chunk: CopyChunk, target_fd: int, context: Context[Item]) -> None:
         with self._sides.sources.lease(chunk.root, chunk.path) as source:
             stop = context.is_stopping
             reached, error = self._again.chunk(chunk, source.fd, target_fd, False, stop)
@@ -231,7 +233,7 @@ class Verifier:
             raise StopRereading
 
     def _reader_of(
-        self, chunk: Chunk, directory_fd: int, stop: Callable[[], bool]
+        self, chunk: CopyChunk, directory_fd: int, stop: Callable[[], bool]
     ) -> Callable[[bytes], bool]:
         """Return a function that compares a part of a large file with its digest."""
         identify = self._plan.identify
@@ -264,10 +266,10 @@ class Verifier:
 
 def _as_failure(error: OSError | NoSpace) -> OSError:
     """Return the error of an entry whose copy differs."""
-    if isinstance(error, Differs):
+    if isinstance(error, VerificationError):
         return error
     reason = error.strerror or "unknown error" if isinstance(error, OSError) else str(error)
-    text = f"{Differs().strerror}; cannot copy it again: {reason}"
+    text = f"{VerificationError().strerror}; cannot copy it again: {reason}"
     if isinstance(error, Trouble):
         return Trouble(kind_of(error), text)
     return OSError(error.errno if isinstance(error, OSError) else errno.ENOSPC, text)

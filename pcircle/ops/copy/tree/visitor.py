@@ -39,20 +39,20 @@ from pcircle.ops.checkpoint.previous_records import (
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import path_of
 from pcircle.ops.copy.tree.counters import DIRECTORIES, FAILED, between, has_failed, named, totals
-from pcircle.ops.copy.tree.directory import Differing, Directory
-from pcircle.ops.copy.tree.entries import Entries
+from pcircle.ops.copy.tree.directory import DirectoryComparison, TargetDirectory
+from pcircle.ops.copy.tree.entries import EntryCopier
 from pcircle.ops.copy.tree.items import (
     NOTHING,
-    Part,
-    Skipped,
+    PartialResult,
+    SkippedSpecial,
     floor_of,
 )
-from pcircle.ops.copy.tree.plan import Plan
+from pcircle.ops.copy.tree.plan import CopyPlan
 from pcircle.ops.copy.tree.resume_partial import open_again, sweep, sweep_all
 from pcircle.ops.copy.tree.selection import ancestors_of, below, refuse_cycle
 from pcircle.ops.copy.tree.small import (
     SCAN,
-    Begun,
+    PartialDirectory,
     is_to_be_opened,
     made_with,
     small_directories,
@@ -65,22 +65,22 @@ from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import device, release
 
 
-class CopyVisitor(Visitor[Part]):
+class CopyVisitor(Visitor[PartialResult]):
     """The visitor of one worker thread."""
 
-    nothing: ClassVar[Part] = NOTHING
+    nothing: ClassVar[PartialResult] = NOTHING
 
-    def __init__(self, worker: Worker, entries: Entries) -> None:
+    def __init__(self, worker: Worker, entries: EntryCopier) -> None:
         self._plan = worker.plan
         self._sides = worker.sides
         self._directory = worker.copier
         self._copier = worker.copier.copier
         self._extras = worker.extras
-        self._differing = Differing(worker.plan.keep, worker.extras)
+        self._differing = DirectoryComparison(worker.plan.keep, worker.extras)
         self._limits = worker.limits
         self._counters = worker.counters
         self._accounts = worker.accounts
-        self._takings = worker.takings
+        self._delta = worker.delta
         self._signer = worker.signer
         self._disk = worker.disk
         self._recorder = worker.recorder
@@ -98,7 +98,7 @@ class CopyVisitor(Visitor[Part]):
         self._access = self.access_of(worker.plan)
 
     @staticmethod
-    def access_of(plan: Plan) -> WriteAccess:
+    def access_of(plan: CopyPlan) -> WriteAccess:
         """Return which protections of existing directories the run may remove temporarily.
 
         As with cp, their modes apply unless the source's modes replace them, or an earlier copy has
@@ -113,7 +113,7 @@ class CopyVisitor(Visitor[Part]):
         self._in_place = isinstance(item, Tree)
         self._began = self._begin(context)
 
-    def resume(self, base: Open[Part], context: Context[Any]) -> None:
+    def resume(self, base: Open[PartialResult], context: Context[Any]) -> None:
         self._floor = base.own or 0
         self._in_place = False
         self._begin(context)
@@ -128,9 +128,9 @@ class CopyVisitor(Visitor[Part]):
             self._waiting.begin()
         if self._recorder is not None:
             self._recorder.begin_item()
-        return self._takings.begin()
+        return self._delta.begin()
 
-    def end(self, context: Context[Any], opens: Sequence[Open[Part]]) -> None:
+    def end(self, context: Context[Any], opens: Sequence[Open[PartialResult]]) -> None:
         """Record completed work, claim hard links, and hold copies for verification."""
         self._entries.end(context)
         if self._acting is not None:
@@ -147,45 +147,45 @@ class CopyVisitor(Visitor[Part]):
         """Raise the epoch of the item to at least this one."""
         self._floor = max(self._floor, epoch)
 
-    def stays(self, opened: Open[Part]) -> None:
-        opened.ended = self._takings.now()
+    def stays(self, opened: Open[PartialResult]) -> None:
+        opened.ended = self._delta.now()
 
-    def _share(self, opens: Sequence[Open[Part]]) -> None:
+    def _share(self, opens: Sequence[Open[PartialResult]]) -> None:
         """Assign to each waiting directory the counts of its own entries.
 
         Directories that were completed in place count for their parents.
         """
-        opens[0].began, opens[0].ended = self._began, self._takings.now()
+        opens[0].began, opens[0].ended = self._began, self._delta.now()
         counts = [between(opened.began, opened.ended) for opened in opens]
         own = list(counts)
         for opened, all_below in zip(opens[1:], counts[1:], strict=True):
             above = require(opened.above).slot
             own[above] = between(all_below, own[above])
         for opened, share in zip(opens, own, strict=True):
-            opened.part = self.merge(opened.part, Part(share))
+            opened.part = self.merge(opened.part, PartialResult(share))
 
-    def since(self, part: Part) -> Part:
+    def since(self, part: PartialResult) -> PartialResult:
         """Return the result of an item that has just ended, with its epoch."""
         if self._recorder is None or part.epoch >= self._floor:
             return part
         return msgspec.structs.replace(part, epoch=self._floor)
 
-    def taken(self) -> Part:
-        takings = self._takings
-        return takings.signed() if self._in_place else takings.take()
+    def taken(self) -> PartialResult:
+        delta = self._delta
+        return delta.signed() if self._in_place else delta.take()
 
-    def merge(self, a: Part, b: Part) -> Part:
-        return self._takings.merge(a, b)
+    def merge(self, a: PartialResult, b: PartialResult) -> PartialResult:
+        return self._delta.merge(a, b)
 
     # ---- entering --------------------------------------------------------------
 
-    def known(self, opened: Open[Part], context: Context[Any]) -> Part | None:
+    def known(self, opened: Open[PartialResult], context: Context[Any]) -> PartialResult | None:
         """Return the result of an earlier run for a directory without subdirectories.
 
         Other directories are entered, because their subdirectories may have changed.
         """
         self._counted = False
-        opened.began = self._takings.now()
+        opened.began = self._delta.now()
         if self._earlier is None:
             return None
         self._standing = self._earlier.standing(opened.root, opened.path)
@@ -198,31 +198,35 @@ class CopyVisitor(Visitor[Part]):
             if not signer.is_digest(record.digest):
                 return None
             runs = (signer.pack_directory(opened.root, opened.path, record.digest),)
-            part = Part(runs=runs, signed=record.signed)
+            part = PartialResult(runs=runs, signed=record.signed)
         self._counters.resume(record.counts)
         if totals(record.counts).special_skipped:
-            context.note([Skipped(opened.path, "", opened.root)])
+            context.note([SkippedSpecial(opened.path, "", opened.root)])
         return part
 
     def select_directories(
-        self, above: Open[Part], names: list[bytes], context: ItemContext[Part]
+        self, above: Open[PartialResult], names: list[bytes], context: ItemContext[PartialResult]
     ) -> tuple[list[bytes], list[bytes]]:
         """Select directories that may be new, if small directories are copied together."""
         return ([], names) if self._small is None else self._small.select(above, names)
 
     def process_directories(
-        self, above: Open[Part], batch: DirectoryBatch, context: ItemContext[Part]
+        self, above: Open[PartialResult], batch: DirectoryBatch, context: ItemContext[PartialResult]
     ) -> list[bytes]:
         """Copy small directories together; return the names that are left to the walk."""
         return require(self._small).copy(above, batch, partial(self._go_on, above, context))
 
     def _go_on(
-        self, above: Open[Part], context: ItemContext[Part], name: bytes, begun: Begun
+        self,
+        above: Open[PartialResult],
+        context: ItemContext[PartialResult],
+        name: bytes,
+        begun: PartialDirectory,
     ) -> None:
         """Continue with a small directory that is not plain, like the walk."""
         opened = child_of(above, name, len(context.opens), NOTHING)
         context.opens.append(opened)
-        opened.began = self._takings.now()
+        opened.began = self._delta.now()
         opened.leases = begun.leases
         try:
             self._copy_rest(above, opened, begun, context)
@@ -232,7 +236,11 @@ class CopyVisitor(Visitor[Part]):
         context.complete(opened)
 
     def _copy_rest(
-        self, above: Open[Part], opened: Open[Part], begun: Begun, context: ItemContext[Part]
+        self,
+        above: Open[PartialResult],
+        opened: Open[PartialResult],
+        begun: PartialDirectory,
+        context: ItemContext[PartialResult],
     ) -> None:
         if begun.leases is None:
             self._begin_directory()
@@ -244,7 +252,7 @@ class CopyVisitor(Visitor[Part]):
             return
         source, made = begun.leases
         bare = self._extras.any
-        opened.own = Directory(source.opened.status, made.identity, created=True, bare=bare)
+        opened.own = TargetDirectory(source.opened.status, made.identity, created=True, bare=bare)
         opened.place = self._place(opened, source, made, above, made=True)
         self._floor = max(self._floor, opened.place.epoch)
         opened.weight = above.weight / max(1, len(begun.names))
@@ -254,7 +262,9 @@ class CopyVisitor(Visitor[Part]):
         self._counters.weight += 0.0 if begun.names else above.weight
         self._entries.go_on(opened, begun, context)
 
-    def enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease | None:
+    def enter(
+        self, opened: Open[PartialResult], source: Lease, holder: Open[PartialResult] | None
+    ) -> Lease | None:
         """Create or open the directory in the target."""
         self._begin_directory()
         doing = "open directory"
@@ -267,7 +277,9 @@ class CopyVisitor(Visitor[Part]):
             had_tried(error, doing)
             raise
 
-    def _enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease:
+    def _enter(
+        self, opened: Open[PartialResult], source: Lease, holder: Open[PartialResult] | None
+    ) -> Lease:
         status = source.opened.status
         if holder is None or holder.leases is None:
             created = self._make_root(opened, status)
@@ -314,7 +326,9 @@ class CopyVisitor(Visitor[Part]):
         """Return whether a protection that prevented a change was just removed."""
         return self._access.helps(error) and self._access.admit(target_fd) is not None
 
-    def _readable(self, opened: Open[Part], holder: Open[Part] | None, lease: Lease) -> Lease:
+    def _readable(
+        self, opened: Open[PartialResult], holder: Open[PartialResult] | None, lease: Lease
+    ) -> Lease:
         """Lease a directory again after its mode was changed to allow reading. OSError.
 
         The lease has the status from before the change.
@@ -351,7 +365,9 @@ class CopyVisitor(Visitor[Part]):
         if self._limits is not None:
             self._limits.operations(self._limits.entry)
 
-    def _refuse(self, opened: Open[Part], source: Lease, holder: Open[Part]) -> None:
+    def _refuse(
+        self, opened: Open[PartialResult], source: Lease, holder: Open[PartialResult]
+    ) -> None:
         """Raise Trouble if the directory is the copy itself, or was visited before."""
         if source.identity == require(holder.place).copy:
             raise Trouble(LOOP, "it is the copy that is being made")
@@ -364,14 +380,14 @@ class CopyVisitor(Visitor[Part]):
         source_fd: int,
         status: os.stat_result,
         lease: Lease,
-        holder: Open[Part] | None,
+        holder: Open[PartialResult] | None,
         *,
         created: bool,
-    ) -> Directory:
+    ) -> TargetDirectory:
         extras = self._extras
         layout = self._copier.layouts.directory_layout(source_fd)
         if not extras.any:
-            return Directory(status, lease.identity, created, layout=layout)
+            return TargetDirectory(status, lease.identity, created, layout=layout)
         bare = holder is not None and require(holder.place).bare
         inherited = created and extras.made_directory(lease.fd, bare=bare)
         try:
@@ -380,19 +396,19 @@ class CopyVisitor(Visitor[Part]):
             had_tried(error, "read the attributes of")
             raise
         bare = created and not inherited
-        return Directory(status, lease.identity, created, held, layout=layout, bare=bare)
+        return TargetDirectory(status, lease.identity, created, held, layout=layout, bare=bare)
 
-    def _differs(self, own: Directory, lease: Lease) -> bool:
+    def _differs(self, own: TargetDirectory, lease: Lease) -> bool:
         """Return whether the attributes of an existing directory change."""
         return self._differing.of(own.source, own.held, lease)
 
-    def _itemize(self, opened: Open[Part], source: Lease, lease: Lease | None) -> None:
+    def _itemize(self, opened: Open[PartialResult], source: Lease, lease: Lease | None) -> None:
         """Report the differences of a directory, whose copy is None if it was just created.
 
         An existing copy is unchanged so far: its rights are withdrawn afterwards. OSError.
         """
 
-    def _withdraw(self, own: Directory, lease: Lease) -> bool:
+    def _withdraw(self, own: TargetDirectory, lease: Lease) -> bool:
         """Withdraw rights that the source does not grant, before a directory is filled.
 
         Return whether anything was changed.
@@ -408,7 +424,7 @@ class CopyVisitor(Visitor[Part]):
             return is_admitted and withdraw(target, own.source, self._plan.keep, own.held)
         return False
 
-    def _make_root(self, opened: Open[Part], status: os.stat_result) -> bool:
+    def _make_root(self, opened: Open[PartialResult], status: os.stat_result) -> bool:
         """Create the copy of a root; return False if its name existed."""
         root = self._plan.roots[opened.root]
         if not root.target_name:
@@ -418,11 +434,11 @@ class CopyVisitor(Visitor[Part]):
 
     def _make_in(
         self,
-        opened: Open[Part],
+        opened: Open[PartialResult],
         status: os.stat_result,
         name: bytes,
         holder_fd: int,
-        holder: Open[Part] | None,
+        holder: Open[PartialResult] | None,
     ) -> bool:
         """Create the target directory; return False if its name existed."""
         mode = made_with(status.st_mode, self._plan.umask, closed=self._plan.keep.mode)
@@ -441,7 +457,11 @@ class CopyVisitor(Visitor[Part]):
         return True
 
     def _is_there(
-        self, opened: Open[Part], name: bytes, holder_fd: int, holder: Open[Part] | None
+        self,
+        opened: Open[PartialResult],
+        name: bytes,
+        holder_fd: int,
+        holder: Open[PartialResult] | None,
     ) -> None:
         """Accept an existing directory. CollisionError if it belongs to another name."""
         made = holder is not None and require(holder.place).made
@@ -456,10 +476,10 @@ class CopyVisitor(Visitor[Part]):
 
     def _place(
         self,
-        opened: Open[Part],
+        opened: Open[PartialResult],
         source: Lease,
         lease: Lease,
-        holder: Open[Part] | None,
+        holder: Open[PartialResult] | None,
         *,
         made: bool,
     ) -> DirectoryIdentity:
@@ -471,7 +491,9 @@ class CopyVisitor(Visitor[Part]):
         bare = opened.own.bare
         return DirectoryIdentity(source.identity, lease.identity, copy, number, epoch, made, bare)
 
-    def _file_system(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> int:
+    def _file_system(
+        self, opened: Open[PartialResult], source: Lease, holder: Open[PartialResult] | None
+    ) -> int:
         """Return the walk's number of a directory's file system."""
         if holder is None:
             return self._plan.roots[opened.root].file_system
@@ -490,14 +512,16 @@ class CopyVisitor(Visitor[Part]):
         status = os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
         return self._plan.is_ours(status)
 
-    def _announce(self, opened: Open[Part], name: bytes, holder_fd: int) -> None:
+    def _announce(self, opened: Open[PartialResult], name: bytes, holder_fd: int) -> None:
         """Record for a later run that this job creates a directory, unless it exists."""
         try:
             os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
         except FileNotFoundError:
             require(self._recorder).add_created_directory(opened.root, opened.path)
 
-    def _take_up(self, opened: Open[Part], lease: Lease, own: Directory) -> Directory:
+    def _take_up(
+        self, opened: Open[PartialResult], lease: Lease, own: TargetDirectory
+    ) -> TargetDirectory:
         """Resume a directory of an earlier run, and remove its temporary files."""
         earlier = self._earlier
         if earlier is None:
@@ -520,7 +544,9 @@ class CopyVisitor(Visitor[Part]):
 
     # ---- entries ---------------------------------------------------------------
 
-    def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+    def meant(
+        self, opened: Open[PartialResult], blocks: Iterable[Block], source: Lease
+    ) -> Iterable[Block]:
         """Return the blocks without the checkpoint, and without completed names."""
         if self._plan.journal is not None:
             blocks = exclude_checkpoint(blocks, source.fd, self._plan.journal.path)
@@ -529,14 +555,14 @@ class CopyVisitor(Visitor[Part]):
             return blocks
         return exclude_completed(blocks, partial, self._recorder.keys)
 
-    def divided(self, opened: Open[Part], text: bytes) -> bytes:
+    def divided(self, opened: Open[PartialResult], text: bytes) -> bytes:
         recorder = self._recorder
         if opened.own.partial is None or recorder is None:
             return text
         return exclude_completed_from_list(text, opened.own.partial, recorder.keys)
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Part]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[PartialResult]
     ) -> None:
         self._admit(where, fds[1])
         self._entries.copy(where, names, fds, context)
@@ -544,7 +570,7 @@ class CopyVisitor(Visitor[Part]):
     def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
         self._accounts.fail(where.root, join_path(where.path, name), "reach", error, context)
 
-    def failed(self, opened: Open[Part], error: OSError, context: Context[Any]) -> None:
+    def failed(self, opened: Open[PartialResult], error: OSError, context: Context[Any]) -> None:
         if not self._counted:  # its parent cannot be reached
             self._begin_directory()
         doing = tried(error, "open directory" if opened.own is None else "read directory")
@@ -552,12 +578,12 @@ class CopyVisitor(Visitor[Part]):
 
     # ---- leaving ---------------------------------------------------------------
 
-    def stopped(self, opens: Sequence[Open[Part]]) -> None:
+    def stopped(self, opens: Sequence[Open[PartialResult]]) -> None:
         """Restore the protections of incomplete directories."""
         for opened in reversed(opens[1:]):
             self._restore(opened)
 
-    def _restore(self, opened: Open[Part]) -> None:
+    def _restore(self, opened: Open[PartialResult]) -> None:
         """Restore the protections of a directory, unless they were changed again."""
         obstacle = getattr(opened.own, "obstacle", None)
         if obstacle is not None:
@@ -565,7 +591,7 @@ class CopyVisitor(Visitor[Part]):
             with suppress(OSError), self._sides.targets.lease(*where) as lease:
                 obstacle.restore(lease.fd)
 
-    def lost(self, opened: Open[Part]) -> Part:
+    def lost(self, opened: Open[PartialResult]) -> PartialResult:
         """Complete a failed directory, whose entries are unknown."""
         self._restore(opened)
         if self._in_place:
@@ -574,7 +600,7 @@ class CopyVisitor(Visitor[Part]):
         self._floor = max(self._floor, part.epoch)
         return msgspec.structs.replace(part, runs=(), spilled=(), signed=0)
 
-    def leave(self, opened: Open[Part], context: Context[Any]) -> Part:
+    def leave(self, opened: Open[PartialResult], context: Context[Any]) -> PartialResult:
         """Set the attributes of a directory after everything below it."""
         where = opened.root, opened.path
         try:
@@ -598,7 +624,7 @@ class CopyVisitor(Visitor[Part]):
         if self._recorder is None:
             return part
         if self._in_place:
-            counts = between(opened.began, self._takings.now())
+            counts = between(opened.began, self._delta.now())
             if not counts[FAILED]:
                 self._record(opened, part, counts)
             return part  # its holder's counts include these
@@ -608,7 +634,7 @@ class CopyVisitor(Visitor[Part]):
             self._record(opened, part, part.counts)
         return part
 
-    def _account(self, opened: Open[Part]) -> None:
+    def _account(self, opened: Open[PartialResult]) -> None:
         """Count and report a completed directory."""
         own, counters = opened.own, self._counters
         counters.directories_created += own.created
@@ -616,11 +642,11 @@ class CopyVisitor(Visitor[Part]):
         if self._acting is not None:
             self._acting.directory(opened.root, opened.path, self._action(own))
 
-    def _action(self, own: Directory) -> str:
+    def _action(self, own: TargetDirectory) -> str:
         """Return the action of a completed directory for `--json-lines`."""
         return "copy"
 
-    def _record(self, opened: Open[Part], part: Part, counts: Counts) -> None:
+    def _record(self, opened: Open[PartialResult], part: PartialResult, counts: Counts) -> None:
         """Write one record for a directory without subdirectories; see `known`."""
         copy: os.stat_result | None = None
         if opened.leases is not None and opened.leases[1] is not None:
@@ -639,7 +665,7 @@ class CopyVisitor(Visitor[Part]):
             SubtreeRecord(key, named(counts), copy.st_ino, copy.st_ctime_ns, digest, part.signed)
         )
 
-    def _finish(self, opened: Open[Part]) -> None:
+    def _finish(self, opened: Open[PartialResult]) -> None:
         """Set the attributes of a directory, and sync it if requested. OSError."""
         own = opened.own
         keep = self._plan.keep
@@ -657,11 +683,11 @@ class CopyVisitor(Visitor[Part]):
         if own.obstacle is not None and not self._is_settled(opened):
             self._restore(opened)
 
-    def _is_settled(self, opened: Open[Part]) -> bool:
+    def _is_settled(self, opened: Open[PartialResult]) -> bool:
         """Return whether a complete directory has its mode and flags."""
         return self._plan.keep.mode
 
-    def _finish_open(self, opened: Open[Part], lease: Lease, missing: int) -> None:
+    def _finish_open(self, opened: Open[PartialResult], lease: Lease, missing: int) -> None:
         own = opened.own
         if own.finished_ns and os.fstat(lease.fd).st_ctime_ns == own.finished_ns:
             self._counters.resumed += 1
@@ -680,7 +706,7 @@ class CopyVisitor(Visitor[Part]):
                 sync_directory(lease.fd, searched=lease.searched)
                 self._sync_root(opened)
 
-    def _settle(self, lease: Lease, own: Directory) -> None:
+    def _settle(self, lease: Lease, own: TargetDirectory) -> None:
         keep = self._plan.keep
         if lease.searched and own.held is None:
             settle_searched(lease.fd, own.source, keep)
@@ -695,7 +721,7 @@ class CopyVisitor(Visitor[Part]):
                     times = own.source.st_atime_ns, own.source.st_mtime_ns
                     os.utime(target_fd, ns=times)
 
-    def _sync_root(self, opened: Open[Part]) -> None:
+    def _sync_root(self, opened: Open[PartialResult]) -> None:
         """Sync the name of a root that was created."""
         if not opened.path and opened.own.created:
             with self._sides.targets.lease(opened.root, HOLDER) as holder:

@@ -20,8 +20,17 @@ from pcircle.core.guards import require
 from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
 from pcircle.ops.checkpoint.journal import Counts
 from pcircle.ops.copy.entry.limits import RateLimits
-from pcircle.ops.copy.tree.items import Chunk, Copied, Done, Item, Large, Links, Reread, Verify
-from pcircle.ops.copy.tree.plan import Plan
+from pcircle.ops.copy.tree.items import (
+    ChunkVerification,
+    CopiedFiles,
+    CopyChunk,
+    CopyResult,
+    FileVerification,
+    HardLinkItem,
+    Item,
+    LargeFileItem,
+)
+from pcircle.ops.copy.tree.plan import CopyPlan
 from pcircle.runtime import Context
 from pcircle.walk.visitor import Where
 
@@ -35,15 +44,15 @@ class ItemLimits(RateLimits):
     def begin(self, item: Item, stop: Callable[[], bool]) -> None:
         """Wait until an item may start. Names in a batch wait one by one."""
         self.is_stopping = stop
-        if isinstance(item, Chunk):
+        if isinstance(item, CopyChunk):
             self.operations(2)
-        elif isinstance(item, Links):
+        elif isinstance(item, HardLinkItem):
             self.operations(self.entry)
-        elif isinstance(item, Large):
+        elif isinstance(item, LargeFileItem):
             self.operations(self.entry + 2)  # for another lookup and a rename
 
 
-def limits_of(plan: Plan, size: int) -> ItemLimits | None:
+def limits_of(plan: CopyPlan, size: int) -> ItemLimits | None:
     """Return a rank's share of the limits, or None."""
     if plan.bytes_per_s is None and plan.operations_per_s is None:
         return None
@@ -69,7 +78,7 @@ class _Held:
             if epoch > self._committed:
                 self._held.append((epoch, item, context))
                 return
-        context.resume(context.ticket, [item], Done(), epoch)
+        context.resume(context.ticket, [item], CopyResult(), epoch)
 
     def commit(self, epoch: int) -> None:
         """Resume the items of this epoch and earlier ones."""
@@ -78,17 +87,17 @@ class _Held:
             ready = [held for held in self._held if held[0] <= epoch]
             self._held = [held for held in self._held if held[0] > epoch]
         for of, item, context in ready:
-            context.resume(context.ticket, [item], Done(), of)
+            context.resume(context.ticket, [item], CopyResult(), of)
 
 
-class Waiting:
+class WaitingCopies:
     """The waiting copies of one rank, for one worker thread, whose `hasher` has seen them.
 
     The items are shared with `beside`, the object of another thread of the rank, if given.
     """
 
     def __init__(
-        self, disk: FileSystemSync, hasher: HashObserver, beside: Waiting | None = None
+        self, disk: FileSystemSync, hasher: HashObserver, beside: WaitingCopies | None = None
     ) -> None:
         self._disk = disk
         self._hasher = hasher
@@ -100,7 +109,7 @@ class Waiting:
 
     def copied(
         self, where: Where, names: Sequence[bytes], counts: Counts = (), entries: bytes = b""
-    ) -> Copied | None:
+    ) -> CopiedFiles | None:
         """Return the files to verify among completed names of a directory, or None.
 
         `counts`, if given, and `entries` are recorded with the names after verification.
@@ -110,7 +119,7 @@ class Waiting:
         if not files:
             return None
         found = [seen[name] for name in files]
-        return Copied(
+        return CopiedFiles(
             where.root,
             where.path,
             require(where.place),
@@ -123,15 +132,17 @@ class Waiting:
             where.slot,
         )
 
-    def hold(self, copied: Sequence[Copied], context: Context[Item]) -> None:
+    def hold(self, copied: Sequence[CopiedFiles], context: Context[Item]) -> None:
         """Hold the copies of the item until they are on disk."""
-        self._held.add(self._disk.epoch, Verify(tuple(copied)), context)
+        self._held.add(self._disk.epoch, FileVerification(tuple(copied)), context)
 
-    def part(self, chunk: Chunk, reached: int, blocks: bytes, context: Context[Item]) -> None:
+    def part(self, chunk: CopyChunk, reached: int, blocks: bytes, context: Context[Item]) -> None:
         """Hold a chunk that was copied up to `reached`."""
         length = reached - chunk.offset
         part = msgspec.structs.replace(chunk, length=length, weight=0.0)
-        self._held.add(self._disk.epoch, Reread(part, self._hasher.digest, blocks), context)
+        self._held.add(
+            self._disk.epoch, ChunkVerification(part, self._hasher.digest, blocks), context
+        )
 
     def commit(self, epoch: int) -> None:
         """Resume all items up to this epoch; called on another thread."""

@@ -22,16 +22,16 @@ from pcircle.ops.checkpoint.previous_records import PreviousRecords
 from pcircle.ops.checkpoint.recorder import Recorder
 from pcircle.ops.copy.entry.attributes import AttributeCopier
 from pcircle.ops.copy.entry.files import Copier
-from pcircle.ops.copy.entry.observers import Observer, SigningObserver
+from pcircle.ops.copy.entry.observers import CopyObserver, SigningObserver
 from pcircle.ops.copy.entry.overwrite import DestinationExistsError, OverwritePolicy
 from pcircle.ops.copy.entry.target import TemporaryNames
-from pcircle.ops.copy.tree.action_log import Acting
-from pcircle.ops.copy.tree.counters import Counters, Takings
-from pcircle.ops.copy.tree.plan import DIRECTORY, Plan
-from pcircle.ops.copy.tree.previous_run import Earlier
+from pcircle.ops.copy.tree.action_log import CopyActionLog
+from pcircle.ops.copy.tree.counters import CopyCounters, CounterDelta
+from pcircle.ops.copy.tree.plan import DIRECTORY, CopyPlan
+from pcircle.ops.copy.tree.previous_run import PreviousRun
 from pcircle.ops.copy.tree.selection import siblings_of
 from pcircle.ops.copy.tree.source_target import Sides
-from pcircle.ops.copy.tree.waiting import ItemLimits, Waiting, limits_of
+from pcircle.ops.copy.tree.waiting import ItemLimits, WaitingCopies, limits_of
 from pcircle.walk.items import DirectoryIdentity
 
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ class DirectoryCopier:
         self,
         copier: Copier,
         extras: AttributeCopier,
-        counters: Counters,
+        counters: CopyCounters,
         sources: Directories,
         signer: Signer | None,
-        acting: Acting | None,
+        acting: CopyActionLog | None,
     ) -> None:
         self.copier = copier
         self._extras = extras
@@ -100,7 +100,9 @@ class DirectoryCopier:
 class CopyAccounts(FailureReporter):
     """Counts and reports the failures of one worker thread."""
 
-    def __init__(self, plan: Plan, counters: Counters, acting: Acting | None) -> None:
+    def __init__(
+        self, plan: CopyPlan, counters: CopyCounters, acting: CopyActionLog | None
+    ) -> None:
         super().__init__(counters)
         self._plan = plan
         self._acting = acting
@@ -125,31 +127,31 @@ class Worker(msgspec.Struct, frozen=True):
     without --json-lines.
     """
 
-    plan: Plan
+    plan: CopyPlan
     rank: int
     size: int
     number: int
     sides: Sides
-    counters: Counters
+    counters: CopyCounters
     accounts: CopyAccounts
-    takings: Takings
+    delta: CounterDelta
     extras: AttributeCopier
     copier: DirectoryCopier
     signer: Signer | None
     limits: ItemLimits | None
     disk: FileSystemSync | None
     recorder: Recorder | None
-    waiting: Waiting | None
-    earlier: Earlier | None
-    acting: Acting | None
+    waiting: WaitingCopies | None
+    earlier: PreviousRun | None
+    acting: CopyActionLog | None
 
 
-Keeping: TypeAlias = "Callable[[Any, Counters, AttributeCopier], OverwritePolicy]"
+Keeping: TypeAlias = "Callable[[Any, CopyCounters, AttributeCopier], OverwritePolicy]"
 """Creates the overwrite policy of one thread."""
 
 
 def worker(
-    plan: Plan,
+    plan: CopyPlan,
     rank: int,
     size: int,
     first: Worker | None = None,
@@ -157,7 +159,7 @@ def worker(
     keeping: Keeping | None = None,
 ) -> Worker:
     """Return the worker of a rank, or of its thread `number`, which shares parts with `first`."""
-    counters = Counters()
+    counters = CopyCounters()
     recorder, disk = _journal(plan, rank, size, first)
     sides = Sides(plan, None if disk is None else disk.add_directory, is_first=first is None)
     limits = limits_of(plan, size) if first is None else first.limits
@@ -174,9 +176,9 @@ def worker(
     signing = None if signer is None else SigningObserver(signer)
     acting = None
     if plan.acts.any:
-        acting = Acting(plan.tool, plan.acts, rank, None if first is None else first.acting)
+        acting = CopyActionLog(plan.tool, plan.acts, rank, None if first is None else first.acting)
     wanted = (hasher, signing, limits, acting)
-    observers: list[Observer] = [observer for observer in wanted if observer is not None]
+    observers: list[CopyObserver] = [observer for observer in wanted if observer is not None]
     # The number makes temporary names unique among all threads of all ranks.
     temporary = TemporaryNames(plan, rank + size * number, siblings_of(plan))
     extras = AttributeCopier(plan.keep, counters, temporary)
@@ -185,7 +187,7 @@ def worker(
     copier = Copier(plan, counters, extras, observers)
     waiting = None
     if disk is not None and hasher is not None:
-        waiting = Waiting(disk, hasher, None if first is None else first.waiting)
+        waiting = WaitingCopies(disk, hasher, None if first is None else first.waiting)
     return Worker(
         plan,
         rank,
@@ -194,7 +196,7 @@ def worker(
         sides,
         counters,
         CopyAccounts(plan, counters, acting),
-        Takings(counters, signer, counted=recorder is not None),
+        CounterDelta(counters, signer, counted=recorder is not None),
         extras,
         DirectoryCopier(copier, extras, counters, sides.sources, signer, acting),
         signer,
@@ -208,7 +210,7 @@ def worker(
 
 
 def _journal(
-    plan: Plan, rank: int, size: int, first: Worker | None
+    plan: CopyPlan, rank: int, size: int, first: Worker | None
 ) -> tuple[Recorder | None, FileSystemSync | None]:
     """Return the recorder, if there is a checkpoint, and the object that syncs to disk."""
     if plan.journal is not None:
@@ -220,9 +222,9 @@ def _journal(
 
 
 def _earlier(
-    plan: Plan, recorder: Recorder | None, sides: Sides, signer: Signer | None
-) -> Earlier | None:
+    plan: CopyPlan, recorder: Recorder | None, sides: Sides, signer: Signer | None
+) -> PreviousRun | None:
     if plan.journal is None or not plan.journal.stale:
         return None
     keys = require(recorder).keys
-    return Earlier(plan, PreviousRecords(plan.journal, keys), keys, sides, signer)
+    return PreviousRun(plan, PreviousRecords(plan.journal, keys), keys, sides, signer)

@@ -22,8 +22,8 @@ from pcircle.fs.entry_errors import Changed, had_tried, trying
 from pcircle.fs.scan import Block
 from pcircle.jobs.plan_file import mark_in, mark_of, parted, sorted_out
 from pcircle.ops.compare import fields
-from pcircle.ops.copy.tree.entries import BATCH_S, Entries
-from pcircle.ops.copy.tree.items import Part
+from pcircle.ops.copy.tree.entries import BATCH_S, EntryCopier
+from pcircle.ops.copy.tree.items import PartialResult
 from pcircle.ops.copy.tree.small import made_with
 from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
@@ -46,13 +46,13 @@ class ApplyVisitor(MirrorVisitor):
 
     lists: Lists | None = None  # on rank 0
 
-    def __init__(self, worker: Worker, entries: Entries) -> None:
+    def __init__(self, worker: Worker, entries: EntryCopier) -> None:
         super().__init__(worker, entries)
         self._skips, self.scan = False, None  # a plan has no unchanged entries to skip
         self._is_to_change = False  # the present directory
         self._asks_all = self._mirror.upkeep.look == "none"
 
-    def _step(self, opened: Open[Part]) -> Step | None:
+    def _step(self, opened: Open[PartialResult]) -> Step | None:
         """Return the plan for a directory."""
         return steps.read(mark_in(require(opened.only), self.lists))
 
@@ -60,11 +60,11 @@ class ApplyVisitor(MirrorVisitor):
 
     def _make_in(
         self,
-        opened: Open[Part],
+        opened: Open[PartialResult],
         status: os.stat_result,
         name: bytes,
         holder_fd: int,
-        holder: Open[Part] | None,
+        holder: Open[PartialResult] | None,
     ) -> bool:
         with trying(steps.DOING):
             step, there = self._step(opened), steps.side(name, holder_fd)
@@ -98,7 +98,7 @@ class ApplyVisitor(MirrorVisitor):
             return stat.S_ISDIR(old.st_mode) and mode in modes and old.st_uid in owners
         return False
 
-    def _finish_open(self, opened: Open[Part], lease: Lease, missing: int) -> None:
+    def _finish_open(self, opened: Open[PartialResult], lease: Lease, missing: int) -> None:
         step = self._step(opened)
         if step is not None and step.word != steps.WITHIN:
             super()._finish_open(opened, lease, missing)
@@ -111,12 +111,12 @@ class ApplyVisitor(MirrorVisitor):
         if step is not None and self._plan.keep.timestamps and moved and not lease.searched:
             os.utime(lease.fd, ns=(source.st_atime_ns, source.st_mtime_ns))
 
-    def _is_settled(self, opened: Open[Part]) -> bool:
+    def _is_settled(self, opened: Open[PartialResult]) -> bool:
         step = self._step(opened)
         is_changed = step is not None and step.word != steps.WITHIN
         return is_changed and super()._is_settled(opened)
 
-    def failed(self, opened: Open[Part], error: OSError, context: Context[Any]) -> None:
+    def failed(self, opened: Open[PartialResult], error: OSError, context: Context[Any]) -> None:
         """Report a directory; one that vanished or changed its kind differs from the plan."""
         if isinstance(error, FileNotFoundError | NotADirectoryError | Changed):
             had_tried(error, steps.DOING)
@@ -124,7 +124,9 @@ class ApplyVisitor(MirrorVisitor):
 
     # ---- names -----------------------------------------------------------------
 
-    def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+    def meant(
+        self, opened: Open[PartialResult], blocks: Iterable[Block], source: Lease
+    ) -> Iterable[Block]:
         there = require(require(opened.leases)[1])
         for block in map(sorted_out, super().meant(opened, blocks, source)):
             for path, error in steps.confirmed(block, opened.path, source.fd, there.fd):
@@ -136,7 +138,7 @@ class ApplyVisitor(MirrorVisitor):
             yield block
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Part]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[PartialResult]
     ) -> None:
         """Check each name right before the action."""
         until_s = time.monotonic() + BATCH_S

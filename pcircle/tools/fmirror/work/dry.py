@@ -16,11 +16,11 @@ from pcircle.fs.scan import Block
 from pcircle.jobs.plan_file import entry, mark_in, mark_of, parted, sorted_out
 from pcircle.ops.compare import fields
 from pcircle.ops.copy.entry.settings import SOURCE_FLAGS
-from pcircle.ops.copy.tree.action_log import Acting, letter_of
-from pcircle.ops.copy.tree.counters import Counters
+from pcircle.ops.copy.tree.action_log import CopyActionLog, letter_of
+from pcircle.ops.copy.tree.counters import CopyCounters
 from pcircle.ops.copy.tree.dry_run import DryTask, DryVisitor
 from pcircle.ops.copy.tree.items import Notice
-from pcircle.ops.copy.tree.plan import Plan, scope_of
+from pcircle.ops.copy.tree.plan import CopyPlan, scope_of
 from pcircle.ops.copy.tree.waiting import ItemLimits
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import MirrorPlan
@@ -52,12 +52,12 @@ class DryMirrorVisitor(DryVisitor):
 
     def __init__(
         self,
-        plan: Plan,
-        counters: Counters,
+        plan: CopyPlan,
+        counters: CopyCounters,
         sources: Directories,
         targets: Directories,
         limits: ItemLimits | None,
-        acting: Acting | None,
+        acting: CopyActionLog | None,
     ) -> None:
         super().__init__(plan, counters, sources, targets, limits, acting)
         mirror = require_type(MirrorPlan, plan)

@@ -22,7 +22,7 @@ from pcircle.jobs.plan_file import entry
 from pcircle.ops.compare import fields
 from pcircle.ops.compare.details import DetailComparer
 from pcircle.ops.compare.itemize import itemize
-from pcircle.ops.copy.tree.counters import Counters
+from pcircle.ops.copy.tree.counters import CopyCounters
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work import steps
@@ -216,7 +216,7 @@ def _record(
     return b"%016x%016x%b\1%b\0\0%b %b" % (number, source.st_ino, place, name, numbers, marks)
 
 
-def count(counters: Counters, mode: int, size: int) -> None:
+def count(counters: CopyCounters, mode: int, size: int) -> None:
     """Count an entry that would be copied, with its bytes."""
     if stat.S_ISREG(mode):
         counters.files += 1

@@ -33,7 +33,7 @@ from pcircle.ops.compare.details import DetailComparer
 from pcircle.ops.compare.sides import open_files
 from pcircle.ops.compare.statuses import Status, StatusComparer
 from pcircle.ops.copy.entry.attributes import AttributeCopier, pinned_path
-from pcircle.ops.copy.tree.counters import Counters
+from pcircle.ops.copy.tree.counters import CopyCounters
 from pcircle.tools.fmirror.plan import MirrorPlan, compared
 from pcircle.tools.fmirror.work import steps
 from pcircle.tools.fmirror.work.backup import Backup
@@ -60,7 +60,7 @@ class MirrorOverwritePolicy:
     `aside` lists replaced directories that must be removed, with their former paths.
     """
 
-    def __init__(self, plan: MirrorPlan, counters: Counters, extras: AttributeCopier) -> None:
+    def __init__(self, plan: MirrorPlan, counters: CopyCounters, extras: AttributeCopier) -> None:
         self._keep, self._upkeep, self._deleting = plan.keep, plan.upkeep, plan.deleting
         self._counters = counters
         self._extras = extras

@@ -27,10 +27,10 @@ from pcircle.fs.scan import Block, rewound
 from pcircle.fs.stats import CAPACITY, divide
 from pcircle.fs.write_access import WriteAccess
 from pcircle.ops.compare import fields
-from pcircle.ops.copy.tree.directory import Directory
-from pcircle.ops.copy.tree.entries import BATCH_S, Entries
-from pcircle.ops.copy.tree.items import Item, Part
-from pcircle.ops.copy.tree.plan import Plan, scope_of
+from pcircle.ops.copy.tree.directory import TargetDirectory
+from pcircle.ops.copy.tree.entries import BATCH_S, EntryCopier
+from pcircle.ops.copy.tree.items import Item, PartialResult
+from pcircle.ops.copy.tree.plan import CopyPlan, scope_of
 from pcircle.ops.copy.tree.small import SCAN
 from pcircle.ops.copy.tree.task import threads_of
 from pcircle.ops.copy.tree.visitor import CopyVisitor
@@ -67,7 +67,7 @@ _SAME, _CHANGED, _MOVED = range(
 class MirrorVisitor(CopyVisitor):
     """The visitor of one worker thread."""
 
-    def __init__(self, worker: Worker, entries: Entries) -> None:
+    def __init__(self, worker: Worker, entries: EntryCopier) -> None:
         super().__init__(worker, entries)
         plan = self._mirror = require_type(MirrorPlan, worker.plan)
         self._keeper = require_type(MirrorOverwritePolicy, self._copier.names.keeper)
@@ -104,7 +104,7 @@ class MirrorVisitor(CopyVisitor):
         self._is_marked = self._has_made = False
 
     @staticmethod
-    def access_of(plan: Plan) -> WriteAccess:
+    def access_of(plan: CopyPlan) -> WriteAccess:
         """Return the protections to remove.
 
         Like rsync, a mirror overrides modes of the target, and its flags if these are kept.
@@ -120,7 +120,7 @@ class MirrorVisitor(CopyVisitor):
             self._inline_deletion.begin(context)
         return super()._begin(context)
 
-    def end(self, context: Context[Item], opens: Sequence[Open[Part]]) -> None:
+    def end(self, context: Context[Item], opens: Sequence[Open[PartialResult]]) -> None:
         self._tell_aside(context)
         self._tell_surplus(context)
         if self._inline_deletion is not None:
@@ -174,7 +174,7 @@ class MirrorVisitor(CopyVisitor):
     # ---- directories -----------------------------------------------------------
 
     def select_directories(
-        self, above: Open[Part], names: list[bytes], context: ItemContext[Part]
+        self, above: Open[PartialResult], names: list[bytes], context: ItemContext[PartialResult]
     ) -> tuple[list[bytes], list[bytes]]:
         """Leave out directories whose whole subtrees are equal."""
         (source, target), place = require(above.leases), require(above.place)
@@ -187,10 +187,10 @@ class MirrorVisitor(CopyVisitor):
 
     def _compare(
         self,
-        above: Open[Part],
+        above: Open[PartialResult],
         names: list[bytes],
         fds: tuple[int, int],
-        context: ItemContext[Part],
+        context: ItemContext[PartialResult],
     ) -> list[bytes]:
         """Compare directories; return the ones that the walk may enter next."""
         found = self._subtrees.compare(above.path, names, fds, hastens=context.has_idle_workers())
@@ -204,7 +204,7 @@ class MirrorVisitor(CopyVisitor):
         counters.directories += below
         return found.to_walk
 
-    def _itemize(self, opened: Open[Part], source: Lease, lease: Lease | None) -> None:
+    def _itemize(self, opened: Open[PartialResult], source: Lease, lease: Lease | None) -> None:
         if self._itemizer is not None:
             target_fd, status = None if lease is None else lease.fd, source.opened.status
             with suppress(OSError):  # the copy meets it again
@@ -213,11 +213,11 @@ class MirrorVisitor(CopyVisitor):
 
     def _make_in(
         self,
-        opened: Open[Part],
+        opened: Open[PartialResult],
         status: os.stat_result,
         name: bytes,
         holder_fd: int,
-        holder: Open[Part] | None,
+        holder: Open[PartialResult] | None,
     ) -> bool:
         if holder is not None and require(holder.place).made:
             self._has_made = True
@@ -247,25 +247,25 @@ class MirrorVisitor(CopyVisitor):
         source_fd: int,
         status: os.stat_result,
         lease: Lease,
-        holder: Open[Part] | None,
+        holder: Open[PartialResult] | None,
         *,
         created: bool,
-    ) -> Directory:
+    ) -> TargetDirectory:
         trusted = holder is None or require(holder.place).since != _MOVED
         if not created and trusted and self._quick.is_quiet(status, lease.opened.status):
-            return Directory(status, lease.identity, created, quiet=True)
+            return TargetDirectory(status, lease.identity, created, quiet=True)
         return super()._between(source_fd, status, lease, holder, created=created)
 
-    def _differs(self, own: Directory, lease: Lease) -> bool:
+    def _differs(self, own: TargetDirectory, lease: Lease) -> bool:
         # The status at opening: changes of entries have moved the times since.
         return bool(self._keeper.status_differences(own.source, lease.opened.status))
 
     def _place(
         self,
-        opened: Open[Part],
+        opened: Open[PartialResult],
         source: Lease,
         lease: Lease,
-        holder: Open[Part] | None,
+        holder: Open[PartialResult] | None,
         *,
         made: bool,
     ) -> DirectoryIdentity:
@@ -282,12 +282,14 @@ class MirrorVisitor(CopyVisitor):
             since = _MOVED if above == _CHANGED and holder is not None else _CHANGED
         return msgspec.structs.replace(place, since=since) if since else place
 
-    def listed(self, opened: Open[Part], source: Lease) -> Iterator[Block]:
+    def listed(self, opened: Open[PartialResult], source: Lease) -> Iterator[Block]:
         if self._lister is None:
             return super().listed(opened, source)
         return self._lister.blocks(opened.path, source)
 
-    def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+    def meant(
+        self, opened: Open[PartialResult], blocks: Iterable[Block], source: Lease
+    ) -> Iterable[Block]:
         """Compare extraneous names with the source's whole directory."""
         leases = opened.leases
         if self._emptiness is not None:
@@ -311,14 +313,14 @@ class MirrorVisitor(CopyVisitor):
             blocks = existing(blocks, require(leases[1]).fd)
         return super().meant(opened, blocks, source)
 
-    def _waits(self, opened: Open[Part]) -> bool:
+    def _waits(self, opened: Open[PartialResult]) -> bool:
         """Return whether removals in a directory wait for items of other ranks."""
         if self._inline_deletion is None or not opened.waits:
             return False
         opened.own = replace(opened.own, due=True)
         return True
 
-    def leave(self, opened: Open[Part], context: Context[Any]) -> Part:
+    def leave(self, opened: Open[PartialResult], context: Context[Any]) -> PartialResult:
         if opened.own.due:
             try:
                 self._dispose(opened)
@@ -328,7 +330,7 @@ class MirrorVisitor(CopyVisitor):
                 self._accounts.fail(opened.root, opened.path, doing, error, context)
         return super().leave(opened, context)
 
-    def _dispose(self, opened: Open[Part]) -> None:
+    def _dispose(self, opened: Open[PartialResult]) -> None:
         """Remove extraneous entries of a directory that was listed before. OSError."""
         root, path, place = opened.root, opened.path, require(opened.place)
         sides = self._sides
@@ -340,17 +342,17 @@ class MirrorVisitor(CopyVisitor):
             for paths in require(self._finder).surplus(None, fds, path):
                 require(self._inline_deletion).remove(root, paths, target.fd)
 
-    def known(self, opened: Open[Part], context: Context[Any]) -> Part | None:
+    def known(self, opened: Open[PartialResult], context: Context[Any]) -> PartialResult | None:
         """Return None if extraneous entries of an earlier run must be found again."""
         if self._finder is None:
             return super().known(opened, context)
         self._counted = False
-        opened.began = self._takings.now()
+        opened.began = self._delta.now()
         if self._earlier is not None:
             self._standing = self._earlier.standing(opened.root, opened.path)
         return None
 
-    def _finish_open(self, opened: Open[Part], lease: Lease, missing: int) -> None:
+    def _finish_open(self, opened: Open[PartialResult], lease: Lease, missing: int) -> None:
         own = opened.own
         if not opened.path:  # leaving the mark later would change the times
             self._mark_changed()
@@ -382,13 +384,13 @@ class MirrorVisitor(CopyVisitor):
         same_flags = held.flags | lifted == wanted.flags
         return sorted(held.values) == sorted(wanted.values) and same_flags
 
-    def _action(self, own: Directory) -> str:
+    def _action(self, own: TargetDirectory) -> str:
         return "copy" if own.created else "touch" if own.differs else ""
 
     # ---- names -----------------------------------------------------------------
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Part]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[PartialResult]
     ) -> None:
         place = require(where.place)
         self._quick.is_trusted = place.since != _MOVED
@@ -424,7 +426,7 @@ class MirrorVisitor(CopyVisitor):
         return left
 
     def _itemize_names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Part]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[PartialResult]
     ) -> None:
         """Itemize names before they are copied; names handed back are reported later."""
         until_s = time.monotonic() + BATCH_S
