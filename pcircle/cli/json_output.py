@@ -21,6 +21,7 @@ from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.core.writing import write_all, write_stream
 from pcircle.fs.attributes.acls import give_access, read_list
+from pcircle.fs.open_flags import CREATE_FILE
 from pcircle.fs.safe_open import ResolvedName, named, opened, refuse_foreign, refuse_pseudo
 
 __all__ = ["JsonDocument", "check", "encode", "put", "stream", "write"]
@@ -139,9 +140,8 @@ def _replace(place: ResolvedName, pieces: Iterable[bytes], *, durable: bool, mod
     refuse_foreign(place)
     # A name of maximum length leaves no room for a suffix.
     temporary = place.name[:_NAME_BYTES] + b".%d.tmp" % os.getpid()
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     old = place.status
-    fd = os.open(temporary, flags, mode if old is None else 0o600, dir_fd=place.fd)
+    fd = os.open(temporary, CREATE_FILE, mode if old is None else 0o600, dir_fd=place.fd)
     try:
         try:
             if old is not None:  # a new file keeps the mode of the umask

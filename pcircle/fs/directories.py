@@ -33,6 +33,7 @@ import msgspec
 from lru import LRU
 
 from pcircle.fs.entry_errors import Changed
+from pcircle.fs.open_flags import OPEN_DIRECTORY, OPEN_DIRECTORY_FOLLOW
 from pcircle.fs.safe_open import PseudoDirectories, directory
 
 HOLDER = b"."
@@ -45,8 +46,8 @@ _OF_A_THREAD = 8  # other descriptors of a thread: files, and directories being 
 _MAX_AT_ONCE = 32  # small directories that a thread reads together
 _NEW_THREADS = 2  # that may begin meanwhile
 
-_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_O_PATH: int = getattr(os, "O_PATH", _FLAGS)  # Linux; elsewhere the same error comes again
+# Linux; other systems report the same error again.
+_O_PATH: int = getattr(os, "O_PATH", OPEN_DIRECTORY_FOLLOW)
 _O_NOATIME: int = getattr(os, "O_NOATIME", 0)  # Linux
 _AS_GIVEN = -1  # in place of a root, for directories by the path that the user gave
 
@@ -354,7 +355,7 @@ class Directories:
         found: os.stat_result | None = None
         try:
             if beneath is None or dir_fd is None:
-                flags = _FLAGS | follow
+                flags = OPEN_DIRECTORY_FOLLOW | follow
                 if self._no_atime:
                     fd = open_without_atime(name, flags, dir_fd)
                 else:
@@ -397,7 +398,7 @@ def open_without_atime(name: bytes, flags: int, dir_fd: int | None) -> int:
 def _readable(searched_fd: int) -> int:
     """Open the same directory for reading; close the descriptor for its path. OSError."""
     try:
-        return os.open(b".", _FLAGS, dir_fd=searched_fd)
+        return os.open(b".", OPEN_DIRECTORY_FOLLOW, dir_fd=searched_fd)
     finally:
         close_open(searched_fd)
 
@@ -415,7 +416,7 @@ def open_below(directory_fd: int, path: bytes) -> int:
     fd = os.dup(directory_fd)
     for name in filter(None, path.split(b"/")):
         try:
-            inner = os.open(name, _FLAGS | os.O_NOFOLLOW, dir_fd=fd)
+            inner = os.open(name, OPEN_DIRECTORY, dir_fd=fd)
         finally:
             os.close(fd)
         fd = inner

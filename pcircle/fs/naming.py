@@ -12,13 +12,14 @@ from __future__ import annotations
 import errno
 import os
 
+from pcircle.fs.open_flags import CREATE_FILE
+
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL)
 NO_SUCH_RENAME = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 """Errors of a rename without replacement where it is not supported."""
 
 _NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2  # linux/fs.h
-_CLAIM = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def give_free_name(written: bytes, name: bytes, directory_fd: int) -> None:
@@ -82,7 +83,7 @@ def _rename(written: bytes, name: bytes, fds: tuple[int, int], flags: int) -> No
 
 def claim_and_rename(written: bytes, name: bytes, directory_fd: int) -> None:
     """Claim the name with an empty file, then replace it. FileExistsError."""
-    os.close(os.open(name, _CLAIM, 0o600, dir_fd=directory_fd))
+    os.close(os.open(name, CREATE_FILE, 0o600, dir_fd=directory_fd))
     try:
         os.rename(written, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
     except OSError:

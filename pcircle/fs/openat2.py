@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pcircle.fs.attributes.mounts import mount_of
 from pcircle.fs.directories import open_without_atime
 from pcircle.fs.entry_errors import MOUNT, Trouble
+from pcircle.fs.open_flags import OPEN_DIRECTORY
 
 _OPENAT2 = 437  # on all machines that Linux runs Python on
-_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _RESOLVE_NO_XDEV, _RESOLVE_BENEATH = 0x01, 0x08
 
 
@@ -35,8 +35,8 @@ def opener(*, cross: bool = False, no_atime: bool = False) -> Callable[[bytes, i
     if no_atime:
         return _opener_without_atime(cross=cross)
     if cross:
-        return lambda name, directory_fd: os.open(name, _FLAGS, dir_fd=directory_fd)
-    how = (ctypes.c_uint64 * 3)(_FLAGS, 0, _RESOLVE_NO_XDEV | _RESOLVE_BENEATH)
+        return lambda name, directory_fd: os.open(name, OPEN_DIRECTORY, dir_fd=directory_fd)
+    how = (ctypes.c_uint64 * 3)(OPEN_DIRECTORY, 0, _RESOLVE_NO_XDEV | _RESOLVE_BENEATH)
     size, number, address = ctypes.c_size_t(24), ctypes.c_long(_OPENAT2), ctypes.byref(how)
     call = ctypes.CDLL(None).syscall
 
@@ -44,7 +44,7 @@ def opener(*, cross: bool = False, no_atime: bool = False) -> Callable[[bytes, i
         fd: int = call(number, directory_fd, name, address, size)
         if fd >= 0:
             return fd
-        fd = os.open(name, _FLAGS, dir_fd=directory_fd)
+        fd = os.open(name, OPEN_DIRECTORY, dir_fd=directory_fd)
         try:
             if is_same_mount(fd, directory_fd):
                 return fd
@@ -60,7 +60,7 @@ def _opener_without_atime(*, cross: bool) -> Callable[[bytes, int], int]:
     """Return an `opener` that keeps access times, for a walk that precedes another walk."""
 
     def open_beneath(name: bytes, directory_fd: int) -> int:
-        fd = open_without_atime(name, _FLAGS, directory_fd)
+        fd = open_without_atime(name, OPEN_DIRECTORY, directory_fd)
         try:
             if cross or is_same_mount(fd, directory_fd):
                 return fd

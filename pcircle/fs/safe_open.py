@@ -31,6 +31,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 from pcircle.fs.attributes.mounts import type_of_device
+from pcircle.fs.open_flags import CREATE_FILE, OPEN_DIRECTORY, OPEN_DIRECTORY_PATH, OPEN_ENTRY_PATH
 
 __all__ = [
     "PseudoDirectories",
@@ -51,9 +52,6 @@ __all__ = [
 ]
 
 _O_PATH: int = getattr(os, "O_PATH", 0)
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_SEARCHED = _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NAME = _O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_LINKS = 40  # as the kernel
 _PSEUDO = frozenset((b"proc", b"sysfs", b"devtmpfs", b"devpts"))
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -149,7 +147,7 @@ class _Walk:
         self._links = 0
         self._followed = links
         self._at = b"/" if path.startswith(b"/") else b""
-        self.fd = os.open(self._at or b".", _SEARCHED)
+        self.fd = os.open(self._at or b".", OPEN_DIRECTORY_PATH)
 
     def end(self) -> ResolvedName:
         """Resolve all components; the last one need not exist."""
@@ -159,7 +157,7 @@ class _Walk:
                 self._enter(name)
                 continue
             try:
-                fd = os.open(name, _NAME, dir_fd=self.fd)
+                fd = os.open(name, OPEN_ENTRY_PATH, dir_fd=self.fd)
             except FileNotFoundError:
                 return ResolvedName(self.fd, name, os.path.join(self._at, name), None)
             try:
@@ -189,13 +187,13 @@ class _Walk:
         """Enter a directory, directly or through a trusted link."""
         try:
             try:
-                fd = os.open(name, _DIRECTORY, dir_fd=self.fd)
+                fd = os.open(name, OPEN_DIRECTORY, dir_fd=self.fd)
             except PermissionError:
-                fd = os.open(name, _SEARCHED, dir_fd=self.fd)
+                fd = os.open(name, OPEN_DIRECTORY_PATH, dir_fd=self.fd)
         except OSError as error:
             if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
-            link = os.open(name, _NAME, dir_fd=self.fd)
+            link = os.open(name, OPEN_ENTRY_PATH, dir_fd=self.fd)
             try:
                 status = os.fstat(link)
                 if not stat.S_ISLNK(status.st_mode):
@@ -226,12 +224,12 @@ class _Walk:
             )
         if type_of_device(status.st_dev) == b"proc":
             # Not by its text: the kernel's links may lead to objects without a name.
-            self._go(os.open(name, _SEARCHED & ~os.O_NOFOLLOW, dir_fd=self.fd), path)
+            self._go(os.open(name, OPEN_DIRECTORY_PATH & ~os.O_NOFOLLOW, dir_fd=self.fd), path)
             return
         text = os.readlink(b"", dir_fd=fd)
         self._left.append(text + slash)
         if text.startswith(b"/"):
-            self._go(os.open(b"/", _SEARCHED), b"/")
+            self._go(os.open(b"/", OPEN_DIRECTORY_PATH), b"/")
 
     def _is_of_descriptors(self, status: os.stat_result) -> bool:
         """Return whether the current directory is the one of this process's descriptors."""
@@ -438,8 +436,7 @@ def create(path: bytes, mode: int = 0o666) -> int:
     """Create a file that does not exist, and open it for writing. Untrusted, OSError."""
     with place_of(path) as place:
         refuse_pseudo(place)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(place.name or b".", flags, mode, dir_fd=place.fd)
+        return os.open(place.name or b".", CREATE_FILE, mode, dir_fd=place.fd)
 
 
 def replace(temporary: bytes, path: bytes) -> None:

@@ -20,6 +20,7 @@ from pcircle.fs import native
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.directories import affordable_at_once, close_open
 from pcircle.fs.native.pure import UNTRIED
+from pcircle.fs.open_flags import OPEN_DIRECTORY
 from pcircle.fs.stats import Table, within_limit
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ FILE, FOLDER, LINK = b"\x08", b"\x04", b"\x0a"
 """Kinds of entries, with the numbers of the kernel."""
 ONLY_FILES = 1 << FILE[0]
 """The bit of regular files among the bits of kinds."""
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Steadiness:
@@ -218,7 +218,7 @@ class DirectoryBatch:
             directory_fd = directory_fd[: len(batch)]
         outcomes, self.fds, own, self.text, self.ends, self.kinds, self.table = (
             within_limit().scan_directories(
-                *(directory_fd, batch, _DIRECTORY, device, kinds, most, max(room, most)),
+                *(directory_fd, batch, OPEN_DIRECTORY, device, kinds, most, max(room, most)),
                 *(looks, keeps, max_parents, beneath, sorts, time.monotonic_ns() + _SCAN_NS),
             )
         )

@@ -24,6 +24,7 @@ import msgspec
 
 from pcircle.fs.attributes.xattrs import FORBIDDING, give_flags, read_flags
 from pcircle.fs.entry_errors import MOUNT, Trouble
+from pcircle.fs.open_flags import OPEN_DIRECTORY, OPEN_DIRECTORY_PATH, OPEN_FILE
 from pcircle.fs.openat2 import is_same_mount
 
 T = TypeVar("T")
@@ -32,9 +33,6 @@ _ALL = stat.S_IRWXU
 _MODE_BITS = 0o7777
 _DENIED = (errno.EACCES, errno.EPERM)
 _ATTEMPTS = 100  # an inode of several names may get its flags back from another rank
-_ENTRY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_PATH = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Obstacle(msgspec.Struct, frozen=True):
@@ -146,7 +144,7 @@ class WriteAccess(msgspec.Struct, frozen=True):
         if not self.flags or not _may_have_flags(name, directory_fd):
             yield
             return
-        fd = os.open(name, _ENTRY, dir_fd=directory_fd)
+        fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
         try:
             if check is not None:
                 check(os.fstat(fd))
@@ -200,10 +198,10 @@ class Admissions:
         if not (self._access.any and _may_have_flags(name, directory_fd)):
             return False
         try:
-            fd = os.open(name, _ENTRY, dir_fd=directory_fd)
+            fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
         except PermissionError:
             try:
-                fd = os.open(name, _PATH, dir_fd=directory_fd)
+                fd = os.open(name, OPEN_DIRECTORY_PATH, dir_fd=directory_fd)
             except NotADirectoryError:
                 return False
         try:
@@ -227,7 +225,7 @@ class Admissions:
 
     def _opened(self, name: bytes, directory_fd: int) -> int:
         try:
-            return os.open(name, _DIRECTORY, dir_fd=directory_fd)
+            return os.open(name, OPEN_DIRECTORY, dir_fd=directory_fd)
         except PermissionError:
             if not self._access.owner:
                 raise
@@ -242,12 +240,12 @@ def open_admitted(
     name: bytes, directory_fd: int, access: WriteAccess
 ) -> tuple[int, Obstacle | None]:
     """Open a directory that could not be listed; return it and its obstacle. OSError."""
-    fd = os.open(name, _PATH, dir_fd=directory_fd)
+    fd = os.open(name, OPEN_DIRECTORY_PATH, dir_fd=directory_fd)
     try:
         if not is_same_mount(fd, directory_fd):
             raise Trouble(MOUNT, "it is a mount point")
         found = access.admit(fd)
-        return os.open(b".", _DIRECTORY, dir_fd=fd), found
+        return os.open(b".", OPEN_DIRECTORY, dir_fd=fd), found
     finally:
         os.close(fd)
 

@@ -27,6 +27,7 @@ from pcircle.fs.directories import (
     join_path,
 )
 from pcircle.fs.entry_errors import Changed
+from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.jobs.counters import EntryCounters
 from pcircle.jobs.failures import failure_of
 from pcircle.runtime import Context
@@ -44,7 +45,6 @@ from pcircle.walk.walker import Scope, Walker
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
 
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _POLITE_THREADS = 16  # which take turns
 
 
@@ -123,7 +123,7 @@ class Entry(msgspec.Struct, frozen=True):
 
     def open(self) -> BinaryIO:
         """Open the file for reading: never through a link, never a device or FIFO. OSError."""
-        fd = os.open(self.name, _FLAGS, dir_fd=self.directory_fd)
+        fd = os.open(self.name, OPEN_FILE, dir_fd=self.directory_fd)
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):

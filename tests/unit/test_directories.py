@@ -421,7 +421,7 @@ closed.close()
 writable = directories.Directories([directories.Base(b".", b"drop")], 2)
 for path in (b"", b"in"):
     with writable.lease(0, path) as lease:
-        os.close(os.open(b"new", target.CREATE, dir_fd=lease.fd))
+        os.close(os.open(b"new", target.CREATE_FILE, dir_fd=lease.fd))
         os.chmod(b".", 0o700, dir_fd=lease.fd)
 writable.close()
 assert os.path.exists("drop/new") and os.path.exists("drop/in/new")

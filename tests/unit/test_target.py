@@ -17,6 +17,7 @@ import pytest
 
 from pcircle.core.errors import NoSpace
 from pcircle.fs.attributes.metadata import Keep
+from pcircle.fs.open_flags import CREATE_FILE
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.settings import CopySettings
 from pcircle.ops.copy.entry.target import TemporaryNames
@@ -54,7 +55,7 @@ def source_status(tmp_path: Path, mode: int) -> os.stat_result:
 
 
 def put(directory: int, name: bytes, mode: int, data: bytes = b"old") -> os.stat_result:
-    fd = os.open(name, target.CREATE, 0o600, dir_fd=directory)
+    fd = os.open(name, CREATE_FILE, 0o600, dir_fd=directory)
     os.write(fd, data)
     os.fchmod(fd, mode)
     os.close(fd)
@@ -247,7 +248,7 @@ def tiny_fd(tiny: Path) -> Iterator[int]:
 
 
 def fill_bytes(directory: int) -> None:
-    fd = os.open(b"filler", target.CREATE, 0o600, dir_fd=directory)
+    fd = os.open(b"filler", CREATE_FILE, 0o600, dir_fd=directory)
     try:
         size = 256 << 10
         assert os.write(fd, bytes(size)) == size
@@ -282,7 +283,7 @@ def test_a_full_file_system_stops_the_job(
 
 
 def test_one_that_is_almost_full_stops_the_job_too(tiny_fd: int, names: TemporaryNames) -> None:
-    fd = os.open(b"filler", target.CREATE, 0o600, dir_fd=tiny_fd)
+    fd = os.open(b"filler", CREATE_FILE, 0o600, dir_fd=tiny_fd)
     os.write(fd, bytes(240 << 10))
     os.close(fd)
     with pytest.raises(NoSpace):

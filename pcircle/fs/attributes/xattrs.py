@@ -41,6 +41,7 @@ from pcircle.fs.attributes.acls import (
     replace_list,
 )
 from pcircle.fs.attributes.mounts import type_of_device
+from pcircle.fs.open_flags import OPEN_FILE
 
 _LISTS = (ACCESS, DEFAULT)
 _STORAGE = ("system.", "lustre.")
@@ -329,9 +330,8 @@ def _set_flags(fd: int, flags: int) -> None:
 
 def lift_flags(holder_fd: int, name: bytes, kind: int = 0) -> bool:
     """Remove flags that forbid changes from a file or directory; return False without any."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
-        fd = os.open(name, flags | kind, dir_fd=holder_fd)
+        fd = os.open(name, OPEN_FILE | kind, dir_fd=holder_fd)
     except OSError:
         return False
     try:

@@ -24,6 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from pcircle.core.errors import StoppedEarly
+from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.ops.checkpoint.shared_board import SharedBoard
 
 if TYPE_CHECKING:
@@ -131,8 +132,7 @@ class FileSystemSync:
         # do.
         with suppress(OSError), self._lock:
             if status.st_dev not in self._file_systems:  # another thread may have added it
-                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-                self._file_systems[status.st_dev] = os.open(b".", flags, dir_fd=fd)
+                self._file_systems[status.st_dev] = os.open(b".", OPEN_DIRECTORY_FOLLOW, dir_fd=fd)
 
     def sync(self) -> None:
         """Flush everything that this node has written. StoppedEarly if that fails."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pcircle.core.writing import write_all
 from pcircle.fs.directories import close_open
+from pcircle.fs.open_flags import CREATE_FILE_READABLE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,7 +34,6 @@ _FIELDS = [("high", ">u8"), ("low", ">u8"), ("run", "<u4"), ("rest", "V16"), ("e
 _KEY_BYTES = 16
 _SORTED_ROWS = 1 << 18
 _RUNS = b"index.runs"
-_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _BLOCK_ENTRIES = 256  # per read
 
@@ -88,7 +88,7 @@ class IndexBuilder:
                 FileNotFoundError
             ):  # left by a run that was killed between the next two calls
                 os.unlink(_RUNS, dir_fd=self._directory_fd)
-            self._fd = os.open(_RUNS, _CREATE, 0o600, dir_fd=self._directory_fd)
+            self._fd = os.open(_RUNS, CREATE_FILE_READABLE, 0o600, dir_fd=self._directory_fd)
             os.unlink(_RUNS, dir_fd=self._directory_fd)
         write_all(self._fd, _sort(_table(self._rows)).tobytes())
         self._ends.append(self._ends[-1] + len(self._rows))

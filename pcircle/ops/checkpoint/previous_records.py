@@ -23,6 +23,7 @@ import msgspec
 
 from pcircle.core.encoding import text_of
 from pcircle.fs.directories import close_open
+from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.fs.scan import Block, rewound
 from pcircle.ops.checkpoint.hashes import HashSet
 from pcircle.ops.checkpoint.index import IndexBuilder, RecordIndex, RecordLocation
@@ -242,7 +243,7 @@ class PreviousRecords:
     def __init__(self, plan: JournalPlan, keys: RecordKeys) -> None:
         self._keys = keys
         self._stale = frozenset(plan.stale)
-        self._fd = os.open(plan.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._fd = os.open(plan.path, OPEN_DIRECTORY_FOLLOW)
         self._journals: dict[tuple[int, int], int] = {}  # open journals in the order of use
         self._index = RecordIndex(self._fd)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
+from pcircle.fs.open_flags import OPEN_DIRECTORY
 from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
 from pcircle.ops.checkpoint.journal import (
     CreatedDirectoryRecord,
@@ -43,7 +44,7 @@ class Recorder(FileSystemSync):
             self.keys, self.journal, self._fd = first.keys, first.journal, first._fd
             return
         self.keys = RecordKeys(plan.secret)
-        fd = os.open(plan.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(plan.path, OPEN_DIRECTORY)
         self._fd = fd
         shared_by = token if size > 1 else b""
         space = reserved_bytes(size)

@@ -29,6 +29,7 @@ import msgspec
 
 from pcircle.core.writing import write_all
 from pcircle.fs.directories import close_open
+from pcircle.fs.open_flags import CREATE_FILE, OPEN_DIRECTORY
 from pcircle.fs.scan import rewound
 from pcircle.ops.checkpoint.hashes import blake2b
 from pcircle.ops.checkpoint.journal import NamedCounts
@@ -37,9 +38,7 @@ from pcircle.ops.checkpoint.target_mark import remove_from
 VERSION = 5
 PREFIX = b".fcp-checkpoint-"
 _MAGIC = b"fcp checkpoint\n"
-_OWN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class RefusalReason(Enum):
@@ -145,7 +144,7 @@ class Checkpoint:
     def find(cls, path: bytes) -> Checkpoint | None:
         """Open an existing checkpoint, or return None."""
         try:
-            fd = os.open(path, _OWN)
+            fd = os.open(path, OPEN_DIRECTORY)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -167,7 +166,7 @@ class Checkpoint:
             os.mkdir(path, 0o700)
         except FileExistsError:
             raise CheckpointError(RefusalReason.JUST_CREATED, path) from None
-        return cls(path, os.open(path, _OWN))
+        return cls(path, os.open(path, OPEN_DIRECTORY))
 
     def close(self) -> None:
         """Close the directory."""
@@ -197,7 +196,7 @@ class Checkpoint:
         """Replace a file of the checkpoint atomically. OSError."""
         with suppress(FileNotFoundError):
             os.unlink(name + b".new", dir_fd=self.fd)
-        fd = os.open(name + b".new", _WRITE, 0o600, dir_fd=self.fd)
+        fd = os.open(name + b".new", CREATE_FILE, 0o600, dir_fd=self.fd)
         try:
             for part in parts:
                 write_all(fd, part)
@@ -223,7 +222,7 @@ class Checkpoint:
         probe = b"now.new"
         with suppress(FileNotFoundError):
             os.unlink(probe, dir_fd=self.fd)
-        close_open(os.open(probe, _WRITE, 0o600, dir_fd=self.fd))
+        close_open(os.open(probe, CREATE_FILE, 0o600, dir_fd=self.fd))
         status = os.stat(probe, dir_fd=self.fd)
         os.unlink(probe, dir_fd=self.fd)
         return status.st_ctime_ns

@@ -22,8 +22,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from pcircle.fs.attributes.xattrs import FORBIDDING, give_flags, read_flags
-
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+from pcircle.fs.open_flags import CREATE_FILE, OPEN_DIRECTORY_FOLLOW
 
 
 def new_mark(checkpoint: bytes) -> bytes:
@@ -38,7 +37,7 @@ def _prefix(checkpoint: bytes) -> bytes:
 def create_mark(name: bytes, directory_fd: int) -> None:
     """Create a mark in a directory unless it exists."""
     with suppress(OSError):  # without a mark the records are ignored
-        os.close(os.open(name, _FLAGS, 0o600, dir_fd=directory_fd))
+        os.close(os.open(name, CREATE_FILE, 0o600, dir_fd=directory_fd))
 
 
 class TargetMark(NamedTuple):
@@ -97,7 +96,7 @@ def _temporarily_writable(directory: bytes, before: os.stat_result) -> Iterator[
     """Temporarily grant the owner all permissions and clear inode flags that forbid changes."""
     fd = -1
     with suppress(PermissionError):  # an unreadable directory has no flags set by us
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = os.open(directory, OPEN_DIRECTORY_FOLLOW)
     try:
         flags = read_flags(fd) if fd >= 0 else 0
         lifted = flags & FORBIDDING and give_flags(fd, flags & ~FORBIDDING)

@@ -14,7 +14,8 @@ from typing import Final
 
 from pcircle.core.buffers import anonymous
 from pcircle.fs.data import data_ranges
-from pcircle.ops.compare.sides import FLAGS, Fds, both, open_files, set_error_side, with_side
+from pcircle.fs.open_flags import OPEN_FILE
+from pcircle.ops.compare.sides import Fds, both, open_files, set_error_side, with_side
 
 BLOCK_BYTES: Final = 512 << 10
 _memcmp = ctypes.CDLL(None).memcmp
@@ -113,7 +114,7 @@ class ContentComparer:
 def _read_at_once(side: int, name: bytes, directory_fd: int, view: memoryview) -> int:
     """Read a small file of one side with one call; return the number of bytes. OSError."""
     try:
-        fd = os.open(name, FLAGS, dir_fd=directory_fd)
+        fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
         try:
             return os.readv(fd, (view,))
         finally:

@@ -17,6 +17,7 @@ from pcircle.core.names import show
 from pcircle.fs.data import data_ranges
 from pcircle.fs.directories import close_open
 from pcircle.fs.entry_errors import Changed
+from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.stats import StatusRow
 from pcircle.ops.compare.fields import CONTENT, CTIME, KIND, MTIME, NOTHING, RDEV, SIZE, TARGET
 from pcircle.ops.compare.statuses import StatusComparer
@@ -31,7 +32,6 @@ from pcircle.ops.digest.manifest import (
 
 KNOWN: Final = KIND | SIZE | MTIME | CTIME | TARGET | RDEV | CONTENT
 """The fields that a manifest has."""
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _MODES = {
     b"f": stat.S_IFREG,
     b"d": stat.S_IFDIR,
@@ -177,7 +177,7 @@ class DigestComparer:
         return ManifestEntry(name, kind_byte(row.st_mode), digest, size, *times)
 
     def _digest_file(self, name: bytes, directory_fd: int, stop: Callable[[], bool]) -> bytes:
-        fd = os.open(name, _FLAGS, dir_fd=directory_fd)
+        fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from pcircle.fs.entry_errors import Changed
+from pcircle.fs.open_flags import OPEN_FILE
 
 T = TypeVar("T")
 E = TypeVar("E", bound=OSError)
 Fds = tuple[int, int]
 """Open files or directories of sides A and B."""
 
-FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _SIDE = "side"  # attribute of an exception
 
 
@@ -54,9 +54,9 @@ def open_files(
     `other` is the name on side B if it differs. Links are not followed, and opening does not block.
     OSError with the side of the error.
     """
-    first = with_side(0, lambda side: os.open(name, FLAGS, dir_fd=fds[side]))
+    first = with_side(0, lambda side: os.open(name, OPEN_FILE, dir_fd=fds[side]))
     try:
-        second = with_side(1, lambda side: os.open(other or name, FLAGS, dir_fd=fds[side]))
+        second = with_side(1, lambda side: os.open(other or name, OPEN_FILE, dir_fd=fds[side]))
         try:
             files = first, second
             yield files, both(lambda side: _regular(files[side]))

@@ -13,12 +13,12 @@ import time
 
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
+from pcircle.fs.open_flags import OPEN_DIRECTORY, OPEN_ENTRY_PATH
 from pcircle.fs.openat2 import is_same_mount
 from pcircle.fs.safe_open import directory
 from pcircle.walk.roots import Root
 
 _NAME = re.compile(rb"frm-\d{8}T\d{6}-\d+")
-_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def create_run(option: str, path: bytes) -> bytes:
@@ -40,14 +40,14 @@ def move_to_run(name: bytes, directory_fd: int, run: bytes, number: int) -> None
     above, own = os.path.split(run)
     trash = directory(above)
     try:
-        fd = os.open(own, _FLAGS, dir_fd=trash)
+        fd = os.open(own, OPEN_DIRECTORY, dir_fd=trash)
     finally:
         os.close(trash)
     try:
         if os.fstat(fd).st_uid != os.geteuid():
             raise PermissionError(1, os.strerror(1))
         os.mkdir(b"%d" % number, 0o700, dir_fd=fd)
-        target = os.open(b"%d" % number, _FLAGS, dir_fd=fd)
+        target = os.open(b"%d" % number, OPEN_DIRECTORY, dir_fd=fd)
         try:
             os.rename(name, name, src_dir_fd=directory_fd, dst_dir_fd=target)
         except OSError:
@@ -90,7 +90,7 @@ def _open(option: str, path: bytes) -> int:
     try:
         fd = directory(path)
         try:
-            return os.open(b".", _FLAGS, dir_fd=fd)
+            return os.open(b".", OPEN_DIRECTORY, dir_fd=fd)
         finally:
             os.close(fd)
     except OSError as error:
@@ -100,7 +100,7 @@ def _open(option: str, path: bytes) -> int:
 
 def _is_own(name: bytes, directory_fd: int) -> bool:
     """Return whether it is a directory of this user and not a mount point."""
-    fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory_fd)
+    fd = os.open(name, OPEN_ENTRY_PATH, dir_fd=directory_fd)
     try:
         status = os.fstat(fd)
         is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()

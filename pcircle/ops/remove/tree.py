@@ -17,13 +17,13 @@ from typing import Protocol
 
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import BUSY, Changed, Trouble
+from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.fs.openat2 import opener
 from pcircle.fs.scan import Steadiness, blocks, encoded, listed_first, rewound
 from pcircle.fs.write_access import Obstacle, WriteAccess, open_admitted
 from pcircle.walk.attributes import LETTERS
 from pcircle.walk.filter import Choose
 
-_ABOVE = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 _MAX_OPEN = 32
 _NAMES_PER_CHECK = 256  # names between two checks whether the job stops
@@ -85,7 +85,7 @@ class _Level:
     def open_from(self, inner: int) -> None:
         """Reopen the directory from a subdirectory. OSError; Changed if that was moved."""
         if self.fd < 0:
-            self.fd = os.open(b"..", _ABOVE, dir_fd=inner)
+            self.fd = os.open(b"..", OPEN_DIRECTORY_FOLLOW, dir_fd=inner)
             status = os.fstat(self.fd)
             if (status.st_dev, status.st_ino) != self.identity:
                 raise Changed("the directory was moved while it was removed")

@@ -37,6 +37,7 @@ from pcircle.fs.data import (
     send_range,
 )
 from pcircle.fs.naming import exchange, rename_to_free, sync_directory
+from pcircle.fs.open_flags import OPEN_DIRECTORY, OPEN_DIRECTORY_FOLLOW
 from pcircle.fs.scan import Steadiness
 from pcircle.fs.status import birth_ns
 from pcircle.ops.copy.entry.collisions import folds_name
@@ -99,7 +100,6 @@ def _together(place: bytes) -> tuple[int, float]:
 
 PREFIX = b".pcircle-doctor-"
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_OWN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MEMORY = frozenset({b"tmpfs", b"devtmpfs"})  # types of file systems in memory
 _FILE_BYTES = 64 << 10
 _HOLE_BYTES = 1 << 20
@@ -110,7 +110,7 @@ _MOST_CHANGES = 20_000
 def known(path: bytes) -> Facts:
     """Return the facts that need no trial. Raise OSError if the path cannot be examined."""
     status = os.stat(path)
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(path, OPEN_DIRECTORY_FOLLOW)
     try:
         space = os.fstatvfs(fd)
         subvolume = asked(lambda: subvolume_of(fd) is not None)
@@ -171,7 +171,7 @@ def _own_directory(path: bytes, tell: Callable[[bytes], None]) -> Iterator[tuple
     place = tempfile.mkdtemp(prefix=PREFIX, dir=os.path.realpath(path))
     try:
         tell(place)
-        fd = os.open(place, _OWN)
+        fd = os.open(place, OPEN_DIRECTORY)
         try:
             if os.listdir(fd):
                 raise OSError(errno.ENOTEMPTY, "another directory is in the place of the new one")
@@ -187,7 +187,7 @@ def _own_directory(path: bytes, tell: Callable[[bytes], None]) -> Iterator[tuple
 
 def remove(place: bytes) -> None:
     """Remove a directory of trials, which has no subdirectories. Raise OSError if that fails."""
-    fd = os.open(place, _OWN)
+    fd = os.open(place, OPEN_DIRECTORY)
     try:
         _empty(fd)
     finally:
@@ -197,7 +197,7 @@ def remove(place: bytes) -> None:
 
 def _empty(fd: int) -> None:
     # Open the directory again: btrfs lists the entries that existed when it was opened.
-    fresh_fd = os.open(b".", _OWN, dir_fd=fd)
+    fresh_fd = os.open(b".", OPEN_DIRECTORY, dir_fd=fd)
     try:
         for name in os.listdir(fresh_fd):
             os.unlink(name, dir_fd=fresh_fd)

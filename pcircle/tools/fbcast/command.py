@@ -18,6 +18,7 @@ from pcircle.core.errors import Defect, PcircleError, UsageError
 from pcircle.core.names import show
 from pcircle.core.units import parse_size
 from pcircle.core.values import interval_s, invalid, number, number_of_jobs
+from pcircle.fs.open_flags import CREATE_FILE
 from pcircle.fs.safe_open import make_directory
 from pcircle.runtime.crash_report import write_report
 from pcircle.runtime.signals import Signals
@@ -273,8 +274,7 @@ def _prove(records: bytes, proof: bytes) -> None:
     """
     try:
         make_directory(records)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        os.close(os.open(os.path.join(records, proof), flags, 0o600))
+        os.close(os.open(os.path.join(records, proof), CREATE_FILE, 0o600))
     except OSError as error:
         why = error.strerror or str(error)
         text = f"{show(records)}: {why}; name a directory that all nodes share with --record-dir"

@@ -19,6 +19,7 @@ from pcircle.fs.attributes.acls import ACCESS, DEFAULT
 from pcircle.fs.attributes.xattrs import read_attributes
 from pcircle.fs.data import data_ranges, may_have_holes
 from pcircle.fs.file_system import size_is_nominal
+from pcircle.fs.open_flags import OPEN_DIRECTORY, OPEN_DIRECTORY_FOLLOW, OPEN_FILE
 from pcircle.tools.fbcast import model
 from pcircle.tools.fbcast.frames import (
     About,
@@ -38,8 +39,6 @@ from pcircle.tools.fbcast.frames import (
 from pcircle.tools.fbcast.messages import Way
 from pcircle.tools.fbcast.signing import DIGEST_BYTES, digest_of, signatures_of
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NOMINAL_BYTES = 128 << 10  # files of /proc/sys must be read in one call
 _HEAD_BYTES = 64  # maximum size of a Data frame
 _MIN_PIECE_BYTES = 4 << 10  # minimum content at the end of a chunk
@@ -168,7 +167,7 @@ class Reader:
         self, path: bytes, name: bytes, links: dict[tuple[int, int], int]
     ) -> Iterator[Frame | _Content]:
         """Yield a directory with all its descendants, without recursion, as trees may be deep."""
-        fd = os.open(path, _DIRECTORY & ~os.O_NOFOLLOW)
+        fd = os.open(path, OPEN_DIRECTORY_FOLLOW)
         stack: list[tuple[int, bytes, Iterator[os.DirEntry[str]]]] = []
         try:
             yield self._enter(fd, name)
@@ -184,7 +183,7 @@ class Reader:
                 below = os.path.join(path, name)
                 try:
                     if entry.is_dir(follow_symlinks=False):
-                        inner = os.open(name, _DIRECTORY, dir_fd=fd)
+                        inner = os.open(name, OPEN_DIRECTORY, dir_fd=fd)
                         stack.append((inner, below, _entries(inner)))
                         yield self._enter(inner, name)
                     elif entry.is_symlink():
@@ -217,7 +216,9 @@ class Reader:
             kind = _KINDS.get(stat.S_IFMT(status.st_mode), "special file")
             self.totals.skipped[kind] = self.totals.skipped.get(kind, 0) + 1
             return
-        fd = os.open(opened, _FILE if holder is not None else _FILE & ~os.O_NOFOLLOW, dir_fd=holder)
+        fd = os.open(
+            opened, OPEN_FILE if holder is not None else OPEN_FILE & ~os.O_NOFOLLOW, dir_fd=holder
+        )
         copy = -1
         try:
             status = os.fstat(fd)

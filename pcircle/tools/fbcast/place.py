@@ -29,6 +29,7 @@ from pcircle.core.guards import require
 from pcircle.core.names import show
 from pcircle.core.writing import write_all
 from pcircle.fs.naming import NO_SUCH_RENAME
+from pcircle.fs.open_flags import CREATE_FILE, OPEN_DIRECTORY
 from pcircle.fs.safe_open import directory as open_directory
 from pcircle.fs.scan import rewound
 from pcircle.tools.fbcast.messages import Plan, Ready
@@ -39,8 +40,6 @@ from pcircle.tools.fbcast.unpacking import Comparison, Stream, Tree
 PREFIX = b".fbcast-"
 _JOB = rb"\.fbcast-[0-9a-f]{16}-[0-9]+"
 _INTENT = b"intent"
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_INTENT_BYTES = 1 << 20
 _RENAME_EXCHANGE = 2  # linux/fs.h
@@ -177,7 +176,7 @@ class Place:
         return True
 
     def _take(self, name: bytes) -> bool:
-        fd = os.open(name, _DIRECTORY, dir_fd=self._fd)
+        fd = os.open(name, OPEN_DIRECTORY, dir_fd=self._fd)
         try:
             if os.fstat(fd).st_uid != os.geteuid():
                 raise PermissionError(errno.EPERM, f"{show(name)} belongs to another user")
@@ -216,7 +215,7 @@ class Place:
         work = self._work[self._own]
         _remove(b"new", work, self._beat)
         os.mkdir(b"new", 0o700, dir_fd=work)
-        fd = os.open(b"new", _DIRECTORY, dir_fd=work)
+        fd = os.open(b"new", OPEN_DIRECTORY, dir_fd=work)
         try:
             self._stream = Tree(fd, self._fd, self._beat)
         finally:
@@ -296,7 +295,7 @@ class Place:
         with suppress(FileExistsError):
             os.mkdir(b"old", 0o700, dir_fd=work)
         intent = Intent(op, plan.names, tuple(inodes), tuple(modes), plan.records)
-        fd = os.open(b".intent", _NEW_FILE, 0o600, dir_fd=work)
+        fd = os.open(b".intent", CREATE_FILE, 0o600, dir_fd=work)
         try:
             write_all(fd, msgspec.msgpack.encode(intent))
             os.fsync(fd)
@@ -410,10 +409,10 @@ def _remove(name: bytes, holder: int, beat: Callable[[], None]) -> None:
 def _opened(name: bytes, holder: int) -> tuple[int, bytes, list[bytes]]:
     """Open a directory that will be removed, and return its descriptor, name and entries."""
     try:
-        fd = os.open(name, _DIRECTORY, dir_fd=holder)
+        fd = os.open(name, OPEN_DIRECTORY, dir_fd=holder)
     except PermissionError:
         os.chmod(name, 0o700, dir_fd=holder)
-        fd = os.open(name, _DIRECTORY, dir_fd=holder)
+        fd = os.open(name, OPEN_DIRECTORY, dir_fd=holder)
     return fd, name, [os.fsencode(entry) for entry in os.listdir(fd)]
 
 

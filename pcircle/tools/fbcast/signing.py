@@ -13,13 +13,12 @@ from typing import TypeAlias
 
 from pcircle.core.buffers import aligned
 from pcircle.core.names import show
+from pcircle.fs.open_flags import OPEN_DIRECTORY, OPEN_DIRECTORY_FOLLOW, OPEN_FILE
 from pcircle.ops.digest import BlockHasher, Runs, RunStore, get_algorithm, pack_entry
 from pcircle.ops.digest.algorithms import DEFAULT
 from pcircle.ops.digest.digests import file_digest, link_digest, node_digest
 
 _READ_BYTES = 1 << 20
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 DIGEST_BYTES = 16
 Beat: TypeAlias = Callable[[], None]
 
@@ -92,7 +91,9 @@ def _leaf(
         return b"l", link_digest(algorithm, os.readlink(name, dir_fd=holder))
     if not stat.S_ISREG(status.st_mode):
         return b"", node_digest(algorithm, status.st_mode, status.st_rdev)
-    fd = os.open(name, _FILE if holder is not None else _FILE & ~os.O_NOFOLLOW, dir_fd=holder)
+    fd = os.open(
+        name, OPEN_FILE if holder is not None else OPEN_FILE & ~os.O_NOFOLLOW, dir_fd=holder
+    )
     try:
         return b"f", digest_of(fd, os.fstat(fd).st_size, beat)
     finally:
@@ -105,7 +106,7 @@ def _tree(path: bytes, beat: Beat) -> bytes:
     Special files are left out, as they are in a broadcast.
     """
     store = RunStore(get_algorithm(DEFAULT))
-    top = os.open(path, _DIRECTORY & ~os.O_NOFOLLOW)
+    top = os.open(path, OPEN_DIRECTORY_FOLLOW)
     stack: list[tuple[int, bytes, list[bytes], Runs]] = [(top, b"", _names(top), Runs())]
     try:
         while True:
@@ -121,7 +122,7 @@ def _tree(path: bytes, beat: Beat) -> bytes:
                 name = names.pop()
                 status = os.stat(name, dir_fd=fd, follow_symlinks=False)
                 if stat.S_ISDIR(status.st_mode):
-                    inner = os.open(name, _DIRECTORY, dir_fd=fd)
+                    inner = os.open(name, OPEN_DIRECTORY, dir_fd=fd)
                     stack.append((inner, name, _names(inner), Runs()))
                     continue
                 beat()

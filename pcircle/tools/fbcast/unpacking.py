@@ -17,7 +17,7 @@ from pcircle.core.writing import write_at
 from pcircle.fs.attributes.metadata import Keep, settle_file, settle_link
 from pcircle.fs.attributes.xattrs import Held
 from pcircle.fs.directories import close_open, open_below
-from pcircle.ops.copy.entry.settings import SOURCE_FLAGS
+from pcircle.fs.open_flags import CREATE_FILE_READABLE, OPEN_DIRECTORY, OPEN_ENTRY_PATH, OPEN_FILE
 from pcircle.tools.fbcast.frames import (
     LENGTH,
     About,
@@ -36,9 +36,6 @@ from pcircle.tools.fbcast.frames import (
 from pcircle.tools.fbcast.signing import Beat, digest_of
 
 KEEP = Keep(mode=True, ownership=True, timestamps=True, acl=True)
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_NAME = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _COPY_BYTES = 1 << 30
 
 
@@ -139,7 +136,7 @@ class Tree(Stream):
         elif isinstance(frame, Enter):
             self.entries += 1
             os.mkdir(_component(frame.name), 0o700, dir_fd=top)
-            fd = os.open(frame.name, _DIRECTORY, dir_fd=top)
+            fd = os.open(frame.name, OPEN_DIRECTORY, dir_fd=top)
             self._stack.append(_Entered(fd, frame.name, frame.about))
         elif isinstance(frame, Leave):
             self._leave()
@@ -179,7 +176,7 @@ class Tree(Stream):
         top = self._stack[-1].fd
         if frame.linked:
             self._linked[frame.number] = self._path(frame.name)
-        self._fd = os.open(_component(frame.name), _NEW, 0o600, dir_fd=top)
+        self._fd = os.open(_component(frame.name), CREATE_FILE_READABLE, 0o600, dir_fd=top)
         if frame.kept:
             self._copy_old(frame)
         elif frame.size:
@@ -237,7 +234,7 @@ class Tree(Stream):
             os.close(fd)
 
     def _settle_link(self, frame: Link, top: int) -> None:
-        fd = os.open(frame.name, _NAME, dir_fd=top)
+        fd = os.open(frame.name, OPEN_ENTRY_PATH, dir_fd=top)
         try:
             # The kernel sets the times of a link by path only.
             settle_link(b"/proc/self/fd/%d" % fd, frame.about.status(), KEEP)
@@ -303,6 +300,6 @@ def _open_below(fd: int, path: bytes) -> int:
     holder, _, name = path.rpartition(b"/")
     inner = open_below(fd, holder)
     try:
-        return os.open(name, SOURCE_FLAGS, dir_fd=inner)
+        return os.open(name, OPEN_FILE, dir_fd=inner)
     finally:
         os.close(inner)

@@ -19,6 +19,7 @@ import msgspec
 from pcircle import __version__
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
+from pcircle.fs.open_flags import OPEN_DIRECTORY_PATH
 from pcircle.fs.safe_open import reading
 from pcircle.jobs.failures import decode
 from pcircle.tools.fbench.making import FORMAT, Header, Made
@@ -138,7 +139,7 @@ def _opened(root_fd: int, path: bytes) -> int | None:
     fd = os.dup(root_fd)
     try:
         for folder in folders:
-            flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            flags = OPEN_DIRECTORY_PATH
             inner = os.open(folder, flags, dir_fd=fd)
             os.close(fd)
             fd = inner

@@ -23,6 +23,7 @@ from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.core.units import parse_size
 from pcircle.core.values import invalid
+from pcircle.fs.open_flags import CREATE_FILE, OPEN_DIRECTORY, OPEN_DIRECTORY_PATH
 from pcircle.fs.safe_open import make_directory
 
 FORMAT = "fbench make 1"
@@ -109,7 +110,7 @@ def prepare(folder: bytes) -> int:
     """Create and open a directory for a tree. Raise UsageError if it is not empty."""
     try:
         make_directory(folder)
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(folder, OPEN_DIRECTORY)
     except OSError as error:
         raise UsageError(f"cannot make a tree in '{show(folder)}': {error.strerror}") from None
     if os.listdir(fd):
@@ -186,9 +187,8 @@ class _Tree:
     def _file(self, path: bytes, names: int, *, holes: bool) -> Made:
         dice = self._dice
         size = int((self._shape.size + 1) ** dice.random()) - 1
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         digest = hashlib.sha256()
-        with open(os.open(path, flags, 0o600, dir_fd=self._root_fd), "wb") as file:
+        with open(os.open(path, CREATE_FILE, 0o600, dir_fd=self._root_fd), "wb") as file:
             for begin in range(0, size, _PIECE_BYTES):
                 piece = dice.randbytes(min(_PIECE_BYTES, size - begin))
                 if holes and begin // _PIECE_BYTES % 2 == 0:
@@ -235,8 +235,7 @@ def _make_socket(path: bytes, root_fd: int) -> None:
     A socket is bound through a path in /proc, since names of sockets must be short.
     """
     holder, _, name = path.rpartition(b"/")
-    flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(holder or b".", flags, dir_fd=root_fd)
+    fd = os.open(holder or b".", OPEN_DIRECTORY_PATH, dir_fd=root_fd)
     try:
         try:
             os.mknod(name, stat.S_IFSOCK | 0o600, dir_fd=fd)

@@ -16,6 +16,7 @@ from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.core.names import show
 from pcircle.core.units import plural
 from pcircle.core.values import invalid, positive
+from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.jobs.failures import LogFile, open_log
 from pcircle.tools.fbench.making import MAX_NUMBER, make, prepare, shape_of
 from pcircle.transport.launch import launched
@@ -93,7 +94,7 @@ def _seed(text: str | None) -> int:
 
 def _opened(folder: bytes) -> int:
     try:
-        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return os.open(folder, OPEN_DIRECTORY_FOLLOW)
     except OSError as error:
         raise UsageError(f"cannot open '{show(folder)}': {error.strerror}") from None
 

@@ -7,10 +7,10 @@ import stat
 
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
+from pcircle.fs.open_flags import OPEN_ENTRY_PATH
 from pcircle.fs.safe_open import directory, place_of
 from pcircle.walk.roots import Root
 
-_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _DOTS = (b"", b".", b"..")
 _MAX_LINKS = 40  # the limit of the kernel
 
@@ -42,7 +42,7 @@ def _found(path: bytes, *, follow: bool) -> tuple[bytes, bytes, os.stat_result]:
         holder = holder or b"."
         above = directory(holder)
         try:
-            fd = os.open(name or b".", _PATH, dir_fd=above)
+            fd = os.open(name or b".", OPEN_ENTRY_PATH, dir_fd=above)
             try:
                 status = os.fstat(fd)
                 is_link = stat.S_ISLNK(status.st_mode)

@@ -19,6 +19,7 @@ from pcircle.core.encoding import text_of
 from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.entry_errors import Trouble
+from pcircle.fs.open_flags import OPEN_DIRECTORY
 from pcircle.fs.scan import Block, encoded
 from pcircle.runtime import Context
 from pcircle.tools.ffind.eval.compiling import Compiled
@@ -33,7 +34,7 @@ from pcircle.walk.visitor import Names, Where
 _BROKEN = (errno.ENOENT, errno.ENOTDIR)
 _HERE = b"."
 _FEW = 256  # entries
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_DIRECTORY = OPEN_DIRECTORY | os.O_NONBLOCK
 
 
 class _Own:

@@ -19,11 +19,11 @@ from pcircle.fs.attributes import lustre
 from pcircle.fs.attributes.acls import ACCESS, read_list, short_form
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.entry_errors import Changed
+from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.tools.fls.decor import Looked
 from pcircle.tools.fls.keys import kind_of
 from pcircle.tools.fls.plan import Form
 
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _LUSTRE = b"lustre"
 
 
@@ -181,7 +181,7 @@ class Rows:
         from pcircle.ops.digest.algorithms import DEFAULT
 
         signer = self._signer = self._signer or Signer(DEFAULT, b"")
-        fd = os.open(name, _FLAGS, dir_fd=directory_fd)
+        fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise Changed("it is no longer a regular file")

@@ -22,6 +22,7 @@ import msgspec
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.fs.naming import NO_SUCH_RENAME, rename_to_free
+from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 
 UNFINISHED = b".fmirror-snapshot"
 LATEST = b"latest"
@@ -147,7 +148,7 @@ def begin(snapshot: Snapshot, *, make: bool) -> None:
 
 def complete(snapshot: Snapshot, *, sync: bool) -> None:
     """Rename the snapshot, and point `latest` to it. OSError."""
-    fd = os.open(snapshot.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(snapshot.directory, OPEN_DIRECTORY_FOLLOW)
     try:
         try:
             rename_to_free(UNFINISHED, snapshot.name, fd)

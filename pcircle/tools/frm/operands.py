@@ -9,11 +9,10 @@ import stat
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.fs.directories import device_and_inode
+from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW, OPEN_ENTRY_PATH
 from pcircle.fs.openat2 import is_same_mount
 from pcircle.fs.safe_open import directory
 from pcircle.walk.roots import Root
-
-_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def root_of(
@@ -33,7 +32,7 @@ def root_of(
     above = directory(holder)
     try:
         held = device_and_inode(os.fstat(above))
-        fd = os.open(name, _PATH, dir_fd=above)
+        fd = os.open(name, OPEN_ENTRY_PATH, dir_fd=above)
         try:
             is_directory = stat.S_ISDIR(os.fstat(fd).st_mode)
             if not (keep_root and is_directory) and not is_same_mount(fd, above):
@@ -59,6 +58,6 @@ def opened(path: bytes) -> int:
     """Open the parent directory of PATHs, as `root_of` does. OSError."""
     fd = directory(path)
     try:
-        return os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
+        return os.open(b".", OPEN_DIRECTORY_FOLLOW, dir_fd=fd)
     finally:
         os.close(fd)

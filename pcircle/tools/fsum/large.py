@@ -12,10 +12,11 @@ import msgspec
 from pcircle.fs.data import close_read, data_chunks, may_have_holes
 from pcircle.fs.directories import Directories, join_path
 from pcircle.fs.entry_errors import Changed, trying
+from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.ops.digest import Signer
 from pcircle.runtime import Context
 from pcircle.tools.fsum.plan import BLOCK_BYTES, NOTHING, Chunk, Counters, Done, Large, Part, Plan
-from pcircle.tools.fsum.reader import FLAGS, Reader, check_same
+from pcircle.tools.fsum.reader import Reader, check_same
 
 _SMALLEST_CHUNK_BYTES = 16 << 20
 _LARGEST_CHUNK_BYTES = 256 << 20
@@ -55,7 +56,7 @@ class LargeFiles:
                 trying("open"),
                 self._directories.lease(item.root, item.path, _source_of(item)) as lease,
             ):
-                fd = os.open(item.name, FLAGS, dir_fd=lease.fd)
+                fd = os.open(item.name, OPEN_FILE, dir_fd=lease.fd)
                 try:
                     status = os.fstat(fd)
                     if not stat.S_ISREG(status.st_mode):

@@ -19,13 +19,13 @@ from pcircle.fs.data import Recalls, close_read, data_ranges, may_have_holes
 from pcircle.fs.entry_errors import Changed, tried, trying
 from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.native.pure import MAX_FILE_BYTES, NOT_PLAIN, UNTRIED
+from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.stats import within_limit
 from pcircle.jobs.failures import Failure, FailureReporter, NoticeSink, failure_of
 from pcircle.ops.digest import Signer
 from pcircle.ops.digest.digests import FAILED, TRAILER_BYTES, pack_trailer
 from pcircle.tools.fsum.plan import BLOCK_BYTES, Chunk, Counters, Plan
 
-FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _SMALL_BYTES = 128 << 10
 _PIECE_BYTES = 512 << 10
 _AHEAD_BYTES = BLOCK_BYTES
@@ -119,7 +119,7 @@ class Reader(FailureReporter):
         """Return the sizes and entries of a leading part of the files; see `bare`."""
         until_ns = time.monotonic_ns() + _LOOK_EVERY_NS
         outcomes, contents = self._native.read_files(
-            fds, names, FLAGS, max_bytes, contents_bytes, until_ns
+            fds, names, OPEN_FILE, max_bytes, contents_bytes, until_ns
         )
         sizes = native.numbers(outcomes)
         if sizes[-1] == UNTRIED:
@@ -137,7 +137,7 @@ class Reader(FailureReporter):
     def file(self, name: bytes, directory_fd: int, stop: Callable[[], bool]) -> bool:
         """Seal a regular file; return False if it must be read in chunks. OSError."""
         with trying("open"):
-            fd = os.open(name, FLAGS, dir_fd=directory_fd)
+            fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
         try:
             status = os.fstat(fd)
             self.recalls.see(name, directory_fd, status)
@@ -202,7 +202,7 @@ class Reader(FailureReporter):
         the remaining range can be shared. OSError.
         """
         with trying("open"):
-            fd = os.open(item.name, FLAGS, dir_fd=directory_fd)
+            fd = os.open(item.name, OPEN_FILE, dir_fd=directory_fd)
         try:
             if self._plan.identify(os.fstat(fd)) != item.file:
                 raise Changed("it was replaced while it was read")

@@ -21,13 +21,14 @@ from pcircle.fs.data import Recalls, close_read
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.entry_errors import SPECIAL, Trouble, errno_and_reason, kind_of, special_kind
 from pcircle.fs.lists import Lists
+from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.scan import Block
 from pcircle.jobs.failures import Failure, FailureReporter, RecallNotice, tell_recalls
 from pcircle.ops.digest.checksums import ChecksumLine as Line
 from pcircle.ops.digest.checksums import new_hasher
 from pcircle.runtime import Context
 from pcircle.tools.fsum.plan import LARGE_BYTES, Counters, Difference, Digest, Plan
-from pcircle.tools.fsum.reader import FLAGS, check_same
+from pcircle.tools.fsum.reader import check_same
 from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree, handed_back
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.tasks import WalkTask
@@ -125,7 +126,7 @@ class WholeTask(WalkTask[Item, bool]):
             full = os.path.join(self._plan.directory, here_dir, path)
             self._files.read_from_list(path, context)
             try:
-                found = self._files.digest(full, None, FLAGS & ~os.O_NOFOLLOW)
+                found = self._files.digest(full, None, OPEN_FILE & ~os.O_NOFOLLOW)
             except FileNotFoundError:
                 self.counters.sized += 1
                 self.counters.special += 1
@@ -230,7 +231,7 @@ class WholeFiles(Visitor[bool]):
         for done, name in enumerate(files, 1):
             path = join_path(where.path, name)
             try:
-                digest = self.digest(name, fds[0], FLAGS, max_bytes)
+                digest = self.digest(name, fds[0], OPEN_FILE, max_bytes)
             except OSError as error:
                 self._counters.weight += weight
                 self.accounts.fail(where.root, path, "read", error, context)

@@ -41,6 +41,7 @@ from pcircle.fs.native.pure import (
     KEEP_OWNER,
     KEEP_TIMES,
 )
+from pcircle.fs.open_flags import OPEN_ENTRY_PATH
 from pcircle.ops.copy.entry.counts import CopyCounts
 from pcircle.ops.copy.entry.target import TemporaryNames, stop_if_full
 
@@ -287,8 +288,7 @@ def pinned_path(directory_fd: int, name: bytes, kind: int) -> Iterator[bytes]:
     OSError if it has another type or a second name: then another user has replaced it with a hard
     link to a different file, which must not be given the source's owner.
     """
-    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(name, flags, dir_fd=directory_fd)
+    fd = os.open(name, OPEN_ENTRY_PATH, dir_fd=directory_fd)
     try:
         status = os.fstat(fd)
         if stat.S_IFMT(status.st_mode) != kind or status.st_nlink > 1:

@@ -28,6 +28,7 @@ from pcircle.core.guards import require
 from pcircle.core.names import show
 from pcircle.fs.directories import Directories
 from pcircle.fs.entry_errors import COLLISION, Trouble
+from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 
 _MAX_CACHED_DIRECTORIES = 64  # number of directories in each cache
 _DirectoryKey: TypeAlias = "tuple[int, bytes]"
@@ -217,7 +218,7 @@ def list_names(directory_fd: int) -> list[bytes]:
 @contextmanager
 def reopened(directory_fd: int) -> Iterator[int]:
     """Open a directory again with its own read position."""
-    fd = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory_fd)
+    fd = os.open(b".", OPEN_DIRECTORY_FOLLOW, dir_fd=directory_fd)
     try:
         yield fd
     finally:

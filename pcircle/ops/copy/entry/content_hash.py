@@ -18,14 +18,13 @@ import xxhash
 from pcircle.core.buffers import aligned
 from pcircle.fs.data import BUFFER_BYTES
 from pcircle.fs.entry_errors import Changed
+from pcircle.fs.open_flags import OPEN_ENTRY_PATH, OPEN_FILE
 from pcircle.ops.copy.entry.attributes import path_of
 from pcircle.ops.copy.entry.files import ONE_READ_BYTES
 from pcircle.ops.copy.entry.observers import CopyObserver, Data
-from pcircle.ops.copy.entry.settings import SOURCE_FLAGS
 
 DIGEST_BYTES = 16
 _PAGE_BYTES = 64 << 10  # largest page size
-_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _ZEROS = bytes(256 << 10)
 
 digest_of = xxhash.xxh3_128_digest
@@ -179,18 +178,18 @@ class Rereader:
 def _open(directory_fd: int, name: bytes) -> int:
     """Open a copy for reading, without changing its access time if possible."""
     try:
-        return os.open(name, SOURCE_FLAGS | os.O_NOATIME, dir_fd=directory_fd)
+        return os.open(name, OPEN_FILE | os.O_NOATIME, dir_fd=directory_fd)
     except PermissionError:
         pass  # owned by another user, or unreadable
     try:
-        return os.open(name, SOURCE_FLAGS, dir_fd=directory_fd)
+        return os.open(name, OPEN_FILE, dir_fd=directory_fd)
     except PermissionError:
         return _open_closed(directory_fd, name)
 
 
 def _open_closed(directory_fd: int, name: bytes) -> int:
     """Open a copy whose mode denies its owner to read it."""
-    fd = os.open(name, _PATH, dir_fd=directory_fd)
+    fd = os.open(name, OPEN_ENTRY_PATH, dir_fd=directory_fd)
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
@@ -198,7 +197,7 @@ def _open_closed(directory_fd: int, name: bytes) -> int:
         mode, path = stat.S_IMODE(status.st_mode), path_of(fd)
         os.chmod(path, mode | 0o400)
         try:
-            return os.open(path, SOURCE_FLAGS & ~os.O_NOFOLLOW)
+            return os.open(path, OPEN_FILE & ~os.O_NOFOLLOW)
         finally:
             os.chmod(path, mode)
     finally:

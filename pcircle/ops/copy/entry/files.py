@@ -27,6 +27,7 @@ from pcircle.fs.data import Mover, Pair, copy_range, data_ranges, may_have_holes
 from pcircle.fs.entry_errors import SAME_FILE, Changed, Trouble, tried, trying
 from pcircle.fs.file_system import are_same, is_pseudo, reports_holes
 from pcircle.fs.native.pure import NOT_PLAIN, UNTRIED
+from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import AttributeCopier
 from pcircle.ops.copy.entry.copy_context import CopyContext, SourceModifiedError, refuse_change
@@ -35,13 +36,7 @@ from pcircle.ops.copy.entry.layouts import LayoutCopier
 from pcircle.ops.copy.entry.links import LinkCopier
 from pcircle.ops.copy.entry.observers import CopyObserver, ObserverSet
 from pcircle.ops.copy.entry.overwrite import DestinationExistsError
-from pcircle.ops.copy.entry.settings import (
-    CHUNK_UNIT_BYTES,
-    SOURCE_FLAGS,
-    CopySettings,
-    FileRange,
-    Identity,
-)
+from pcircle.ops.copy.entry.settings import CHUNK_UNIT_BYTES, CopySettings, FileRange, Identity
 from pcircle.ops.copy.entry.target import StartedFile, TargetFile
 
 ONE_READ_BYTES = 128 << 10
@@ -754,7 +749,7 @@ class Copier:
         if creation.held is None or not creation.held.flags:
             return
         try:
-            fd = os.open(creation.name, SOURCE_FLAGS, dir_fd=target_fd)
+            fd = os.open(creation.name, OPEN_FILE, dir_fd=target_fd)
         except PermissionError:  # the mode may deny reading to the owner
             self._counts.lose({FLAGS})
             return

@@ -35,9 +35,10 @@ from pcircle.fs.attributes.lustre import (
 from pcircle.fs.attributes.xattrs import AttributeLoss, give_attribute
 from pcircle.fs.directories import Lease
 from pcircle.fs.entry_errors import LAYOUT, Trouble
+from pcircle.fs.open_flags import CREATE_FILE
 from pcircle.ops.copy.entry.attributes import AttributeCopier, AttributesLostError, path_of
 from pcircle.ops.copy.entry.settings import CHUNK_UNIT_BYTES, CopySettings
-from pcircle.ops.copy.entry.target import CREATE, Make, discard, new_file
+from pcircle.ops.copy.entry.target import Make, discard, new_file
 
 _MAX_UNIT_BYTES = 64 << 20
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -101,7 +102,7 @@ class LayoutCopier:
 
     def _new_file(self, layout: bytes, name: bytes, mode: int, directory_fd: int) -> int:
         if self._striping.target:
-            fd = os.open(name, CREATE | DELAY, mode, dir_fd=directory_fd)
+            fd = os.open(name, CREATE_FILE | DELAY, mode, dir_fd=directory_fd)
             try:
                 give_attribute(fd, ATTRIBUTE, layout)
             except OSError as error:

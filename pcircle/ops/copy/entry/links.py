@@ -11,6 +11,7 @@ from functools import partial
 from pcircle.fs.attributes.metadata import settle_link
 from pcircle.fs.attributes.xattrs import give_attributes
 from pcircle.fs.entry_errors import MISMATCH, Changed, Trouble, trying
+from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.write_access import WriteAccess
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import pinned_path
@@ -22,7 +23,6 @@ from pcircle.ops.copy.entry.overwrite import (
 )
 
 _BLOCK_BYTES = 512 << 10
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class LinkCopier:
@@ -202,7 +202,7 @@ def _looks_like(copy: os.stat_result, old: os.stat_result) -> bool:
 
 def same_content(*names: tuple[int, bytes], follow: bool = False) -> bool:
     """Return whether files, given as (directory, name), have the same bytes up to their ends."""
-    flags = _READ & ~(os.O_NOFOLLOW * follow)
+    flags = OPEN_FILE & ~(os.O_NOFOLLOW * follow)
     with ExitStack() as stack:
         fds = []
         for directory_fd, name in names:

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pcircle.ops.copy.entry.settings import SOURCE_FLAGS
+from pcircle.fs.open_flags import OPEN_FILE
 
 if TYPE_CHECKING:
     from pcircle.ops.digest import Signer
@@ -108,7 +108,7 @@ class SigningObserver(CopyObserver):
         elif not stat.S_ISREG(status.st_mode):
             signer.seal_node(status.st_mode, status.st_rdev)
         else:
-            fd = os.open(name, SOURCE_FLAGS, dir_fd=directory_fd)
+            fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
             try:
                 signer.read_file(fd, stop)
             finally:

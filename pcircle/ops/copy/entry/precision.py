@@ -15,12 +15,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
+from pcircle.fs.open_flags import CREATE_FILE
+
 _SECOND = 10**9
 UNITS_NS = (2 * _SECOND, _SECOND, 10**7, 10**6, 10**3, 100)
 """Timestamp units of file systems without nanoseconds, coarsest first."""
 
 _TRIAL_NS = 1_000_000_001 * _SECOND + 999_999_999
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class TimestampPrecision:
@@ -56,7 +57,7 @@ def measure_unit_ns(name: bytes, device: int, directory_fd: int) -> int:
     Return 0 if the file cannot be created, or is on another device.
     """
     try:
-        fd = os.open(name, _CREATE, 0o600, dir_fd=directory_fd)
+        fd = os.open(name, CREATE_FILE, 0o600, dir_fd=directory_fd)
     except OSError:
         return 0
     try:

@@ -9,6 +9,7 @@ import msgspec
 from pcircle.core.timestamps import Timestamp, timestamp
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.data import When
+from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 
 _JOURNAL_BITS = (1 << 63) - 1  # of a time in ns, which may have more bits
@@ -16,7 +17,6 @@ _JOURNAL_BITS = (1 << 63) - 1  # of a time in ns, which may have more bits
 CHUNK_UNIT_BYTES = 4 << 20
 """Chunks are multiples of this size, the block of the dataset signature."""
 
-SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """Flags for opening a source: links are not followed, and devices are not opened."""
 
 Identity: TypeAlias = "tuple[int, int]"
@@ -118,7 +118,7 @@ class CopySettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def source_flags(self) -> int:
         """Flags for opening a source file, which follow a link only if requested."""
-        return SOURCE_FLAGS & ~os.O_NOFOLLOW if self.follow else SOURCE_FLAGS
+        return OPEN_FILE & ~os.O_NOFOLLOW if self.follow else OPEN_FILE
 
     def is_ours(self, old: os.stat_result) -> bool:
         """Return whether a target entry is the work of a previous run of this copy.

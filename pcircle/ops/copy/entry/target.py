@@ -24,6 +24,7 @@ from pcircle.fs.attributes.metadata import settle_as_replaced, settle_file
 from pcircle.fs.attributes.xattrs import AttributeLoss, Held
 from pcircle.fs.entry_errors import SAME_FILE, Changed, Trouble
 from pcircle.fs.naming import NO_SUCH_RENAME, give_free_name, rename_to_free
+from pcircle.fs.open_flags import CREATE_FILE
 from pcircle.ops.copy.entry.collisions import Collisions, Siblings, no_siblings
 from pcircle.ops.copy.entry.overwrite import (
     DestinationExistsError,
@@ -35,7 +36,6 @@ from pcircle.ops.copy.entry.overwrite import (
 from pcircle.ops.copy.entry.precision import TimestampPrecision
 from pcircle.ops.copy.entry.settings import CHUNK_UNIT_BYTES, CopySettings
 
-CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _REWRITE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _PROBE_BYTES = 1 << 16
@@ -162,7 +162,7 @@ Make: TypeAlias = Callable[[bytes, int, int], int]
 
 def new_file(name: bytes, mode: int, directory_fd: int) -> int:
     """Create a file in the usual way."""
-    return os.open(name, CREATE, mode, dir_fd=directory_fd)
+    return os.open(name, CREATE_FILE, mode, dir_fd=directory_fd)
 
 
 def create(
@@ -502,7 +502,7 @@ def stop_if_full(
     wanted_bytes = max(wanted_bytes, _PROBE_BYTES)
     probe = names.next()
     try:
-        fd = os.open(probe, CREATE, 0o600, dir_fd=directory_fd)
+        fd = os.open(probe, CREATE_FILE, 0o600, dir_fd=directory_fd)
         try:
             written = os.write(fd, bytes(wanted_bytes))
             os.fsync(fd)

@@ -12,6 +12,7 @@ from contextlib import suppress
 from itertools import islice
 
 from pcircle.fs.directories import HOLDER, Directories
+from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.ops.copy.entry.collisions import (
     CollisionError,
     Collisions,
@@ -100,12 +101,12 @@ def _shown(directory_fd: int, *, form: bool) -> bool:
 
 
 def _at_and_above(directory_fd: int) -> Iterator[int]:
-    fd = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory_fd)
+    fd = os.open(b".", OPEN_DIRECTORY_FOLLOW, dir_fd=directory_fd)
     try:
         while True:
             yield fd
             status = os.fstat(fd)
-            above = os.open(b"..", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
+            above = os.open(b"..", OPEN_DIRECTORY_FOLLOW, dir_fd=fd)
             os.close(fd)
             fd = above
             now = os.fstat(fd)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pcircle.core.encoding import to_scan
 from pcircle.fs.attributes.xattrs import lift_flags
+from pcircle.fs.open_flags import OPEN_ENTRY_PATH
 from pcircle.ops.checkpoint.journal import RangeRecord, StartedFileRecord
 from pcircle.ops.checkpoint.previous_records import PreviousRecords, TargetNames
 from pcircle.ops.copy.entry import target
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from pcircle.ops.digest import Signer
 
 _LISTED_AT_ONCE = 4096
-_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def sweep(
@@ -81,7 +81,7 @@ def open_again(holder_fd: int, name: bytes, *, flags: bool) -> None:
 
     `flags` means that inode flags are kept. OSError.
     """
-    fd = os.open(name, _PATH, dir_fd=holder_fd)
+    fd = os.open(name, OPEN_ENTRY_PATH, dir_fd=holder_fd)
     try:
         status = os.fstat(fd)
         if not stat.S_ISDIR(status.st_mode):

@@ -24,6 +24,7 @@ from pcircle.fs import native
 from pcircle.fs.attributes.xattrs import IGNORED, USER_FLAGS
 from pcircle.fs.directories import Lease, close_open, join_path
 from pcircle.fs.native.pure import KEEP_MODE, KEEP_OWNER, KEEP_TIMES
+from pcircle.fs.open_flags import OPEN_DIRECTORY
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.fs.stats import Table
 from pcircle.ops.checkpoint.journal import SubtreeRecord
@@ -39,7 +40,6 @@ _MAX_FILES = 64
 SCAN = DirectoryScan(_MAX_FILES, MAX_NAMES, keep_open=True)
 _MAX_NS = 20_000_000  # for the files of a batch; the walk, which can stop, copies the remaining
 _NEVER_NS = 1 << 62
-_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STATUS = KEEP_MODE | KEEP_OWNER | KEEP_TIMES
 
 
@@ -118,7 +118,7 @@ class SmallDirectoryCopier:
             target.fd,
             [batch.names[at] for at in chosen],
             [made_with(modes[at], self._umask, closed=self._closed) for at in chosen],
-            _OPEN,
+            OPEN_DIRECTORY,
             keep,
             self._inode_flags,
             IGNORED,

@@ -14,6 +14,7 @@ from pcircle.core.guards import require
 from pcircle.core.timestamps import timestamp
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import Changed
+from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.scan import Block, encoded
 from pcircle.jobs.failures import failure_of
 from pcircle.jobs.tree_task import EntryVisitor
@@ -27,7 +28,6 @@ from pcircle.walk.visitor import Names, Where
 KINDS: Final = ("files", "links", "specials", "directories")
 """The kinds of a `Block`."""
 _MODES: Final = {"files": stat.S_IFREG, "links": stat.S_IFLNK, "directories": stat.S_IFDIR}
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _READ_BYTES = 1 << 20
 
 
@@ -120,7 +120,7 @@ class Lone:
         if self._buffer is None:
             self._buffer = aligned(_READ_BYTES)
         digest = xxhash.xxh3_128()
-        fd = os.open(name, _FLAGS, dir_fd=directory_fd)
+        fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise Changed("it is no longer a regular file")

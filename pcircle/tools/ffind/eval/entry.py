@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pcircle.core.encoding import to_scan
 from pcircle.fs.directories import open_without_atime
+from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.walk.attributes import LETTERS
 
 if TYPE_CHECKING:
     from pcircle.jobs.access_times import AccessTimes
 
 Status = Any  # an os.stat_result, None before the look-up, or False if it failed
-_SCANNED = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+_SCANNED = OPEN_DIRECTORY_FOLLOW | os.O_NOCTTY | os.O_NONBLOCK
 Report = Callable[["Entry", str, OSError], None]
 
 

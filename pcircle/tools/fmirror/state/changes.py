@@ -33,6 +33,7 @@ from pcircle.fs.attributes.btrfs import (
 from pcircle.fs.attributes.mounts import mounts_below
 from pcircle.fs.directories import Directories, bases, capacity_of, open_below, working_directory
 from pcircle.fs.lists import record_of
+from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.fs.sorting import Sorter
 from pcircle.tools.fmirror.work.extraneous import ExtraneousFinder, Surplus, packed
 
@@ -142,7 +143,7 @@ class Changes(msgspec.Struct, frozen=True):
 
 def source_of(path: bytes) -> Subvolume | None:
     """Return the subvolume whose root is this directory, or None. OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(path, OPEN_DIRECTORY_FOLLOW)
     try:
         return subvolume_of(fd)
     finally:
@@ -184,8 +185,8 @@ def found(
     entries are ignored.
     """
     changes = Changes([], [])
-    fd = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    top = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(source, OPEN_DIRECTORY_FOLLOW)
+    top = os.open(target, OPEN_DIRECTORY_FOLLOW)
     try:
         directories = set()
         for inode, mode in changed_since(fd, generation):

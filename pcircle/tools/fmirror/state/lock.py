@@ -19,6 +19,7 @@ import xxhash
 
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
+from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.fs.safe_open import create, opened
 from pcircle.fs.safe_open import place_of as trusted_place
 
@@ -76,7 +77,7 @@ class Lock:
 
     def _take_directory(self, target: bytes) -> None:
         try:
-            fd = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = os.open(target, OPEN_DIRECTORY_FOLLOW)
         except OSError:
             return  # it does not exist yet, or is unreadable
         try:

@@ -13,13 +13,12 @@ import os
 
 from pcircle.fs.attributes.btrfs import Subvolume, has_subvolumes, number_of, subvolume_of, sync
 from pcircle.fs.attributes.mounts import mounts_below
+from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.tools.fmirror.options import MirrorOptions
 from pcircle.tools.fmirror.plan import kept_words
 from pcircle.tools.fmirror.state import state
 from pcircle.tools.fmirror.state.state import Identity, MirrorState, SubvolumeState
 from pcircle.walk.attributes import ANY
-
-_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def is_whole(options: MirrorOptions) -> bool:
@@ -111,7 +110,7 @@ def number_of_last(source: bytes, known: MirrorState) -> int | None:
     """Return the number of the last run's snapshot, if it exists unchanged."""
     if known.snapshot is None:
         return None
-    fd = os.open(source, _FLAGS)
+    fd = os.open(source, OPEN_DIRECTORY_FOLLOW)
     try:
         return number_of(fd, known.snapshot)
     except OSError:
@@ -123,7 +122,7 @@ def number_of_last(source: bytes, known: MirrorState) -> int | None:
 def left_of(target: bytes) -> SubvolumeState | None:
     """Return the state of a target with everything written to it; None if unknown."""
     try:
-        fd = os.open(target, _FLAGS)
+        fd = os.open(target, OPEN_DIRECTORY_FOLLOW)
         try:
             if subvolume_of(fd) is None:
                 return None
@@ -139,7 +138,7 @@ def left_of(target: bytes) -> SubvolumeState | None:
 def _has_subvolumes(target: bytes) -> bool:
     """Return whether a target that is a subvolume may contain others."""
     try:
-        fd = os.open(target, _FLAGS)
+        fd = os.open(target, OPEN_DIRECTORY_FOLLOW)
         try:
             return has_subvolumes(fd)
         finally:

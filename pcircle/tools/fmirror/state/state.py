@@ -54,6 +54,7 @@ from pcircle.fs.attributes.btrfs import subvolume_of
 from pcircle.fs.attributes.mounts import mounts_below, type_of_mount
 from pcircle.fs.attributes.owners import Given
 from pcircle.fs.file_system import LOCAL, session, volume_id
+from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.fs.safe_open import create, opened, replace
 from pcircle.fs.safe_open import place_of as trusted_place
 from pcircle.fs.status import birth_ns
@@ -120,7 +121,7 @@ class MirrorState(NamedTuple):
 
 def identity_of(path: bytes) -> Identity:
     """Return the identity of a directory; snapshots of one subvolume share it. OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(path, OPEN_DIRECTORY_FOLLOW)
     try:
         status, subvolume = os.fstat(fd), subvolume_of(fd)
         kind = type_of_mount(fd) or b"unknown"
@@ -134,7 +135,7 @@ def identity_of(path: bytes) -> Identity:
 
 def session_of(path: bytes) -> Session:
     """Return the session of a source. OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(path, OPEN_DIRECTORY_FOLLOW)
     try:
         mounted, subvolume = session(fd), subvolume_of(fd)
     finally:
@@ -154,7 +155,7 @@ def give_mark(target: bytes) -> int:
     A file system that is restored from an image has the change time of an earlier run.
     """
     try:
-        fd = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = os.open(target, OPEN_DIRECTORY_FOLLOW)
     except OSError:
         return 0
     try:

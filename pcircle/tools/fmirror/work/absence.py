@@ -17,6 +17,7 @@ import msgspec
 
 from pcircle.fs.directories import Directories, bases, device_and_inode
 from pcircle.fs.directories import join_path as joined
+from pcircle.fs.open_flags import OPEN_DIRECTORY_PATH
 from pcircle.ops.copy.tree.plan import scope_of
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.walk.globs import Rule, leave_out
@@ -24,7 +25,6 @@ from pcircle.walk.prune_empty import Emptiness
 from pcircle.walk.walker import Scope
 
 _LOOKS = 3
-_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
@@ -112,7 +112,7 @@ class Absence:
             try:
                 if not self._is_there(above, name, fd, True):
                     return -1
-                inner = os.open(name, _FLAGS, dir_fd=fd)
+                inner = os.open(name, OPEN_DIRECTORY_PATH, dir_fd=fd)
             except OSError as error:
                 if error.errno not in _MISSING:
                     raise

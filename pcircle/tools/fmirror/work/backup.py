@@ -27,22 +27,20 @@ from pcircle.fs.data import Mover
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import trying
 from pcircle.fs.naming import NO_SUCH_RENAME, exchange, rename_to_free
+from pcircle.fs.open_flags import CREATE_FILE, OPEN_DIRECTORY, OPEN_FILE
 from pcircle.fs.safe_open import directory
 from pcircle.fs.scan import blocks, encoded
 from pcircle.fs.write_access import Admissions
-from pcircle.ops.copy.entry.settings import SOURCE_FLAGS
 from pcircle.walk.filter import Choose
 
 # Directories, some file systems and some users' rights do not allow hard links.
 _NO_LINKS = (errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOENT)
 # EPERM: some containers return it for system calls that they do not know.
 _NO_RENAMES = (*NO_SUCH_RENAME, errno.EPERM)
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _AT_ONCE = 64 << 20
 _NAME_BYTES = 255
 _MAX_NAME_BYTES = 240  # with room for a numeric suffix
 _LIST = "system.posix_acl_access"
-_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Backup:
@@ -257,7 +255,7 @@ def _below(fd: int, name: bytes, like: tuple[int, bytes]) -> int:
             os.mkdir(there, 0o700, dir_fd=fd)
             is_new = True
         with suppress(NotADirectoryError):  # an earlier run has put a file there
-            inner = os.open(there, _FLAGS, dir_fd=fd)
+            inner = os.open(there, OPEN_DIRECTORY, dir_fd=fd)
             if is_new:
                 _give_access(inner, like)
             return inner
@@ -270,7 +268,7 @@ def _give_access(fd: int, like: tuple[int, bytes]) -> None:
     It stays private if that is not possible.
     """
     with suppress(OSError):
-        old = os.open(like[1], _FLAGS, dir_fd=like[0])
+        old = os.open(like[1], OPEN_DIRECTORY, dir_fd=like[0])
         try:
             status = os.fstat(old)
             mode = stat.S_IMODE(status.st_mode) | stat.S_IRWXU
@@ -325,10 +323,10 @@ def _give(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
 
 def _copy(name: bytes, source_fd: int, written: bytes, fd: int) -> None:
     """Copy a file with its attributes, as far as possible, to a new name. OSError."""
-    old = os.open(name, SOURCE_FLAGS, dir_fd=source_fd)
+    old = os.open(name, OPEN_FILE, dir_fd=source_fd)
     try:
         status = os.fstat(old)
-        new = os.open(written, _NEW_FILE, 0o600, dir_fd=fd)
+        new = os.open(written, CREATE_FILE, 0o600, dir_fd=fd)
         try:
             try:
                 mover, done = Mover(), 0

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from pcircle.fs.data import Mover
+from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.ops.copy.entry.copy_context import refuse_change
-from pcircle.ops.copy.entry.settings import SOURCE_FLAGS
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work.reference_tree import ReferenceTrees
 
@@ -92,7 +92,7 @@ class CopyDest:
             if number in self._useless:
                 continue
             with suppress(OSError):  # then the tree lacks the content
-                fd = os.open(name, SOURCE_FLAGS, dir_fd=directory_fd)
+                fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
                 try:
                     status = os.fstat(fd)
                     if stat.S_ISREG(status.st_mode) and self._same(

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from pcircle.core.guards import require, require_type
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.entry_errors import Changed, had_tried, trying
+from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.scan import Block
 from pcircle.jobs.plan_file import entry, mark_in, mark_of, parted, sorted_out
 from pcircle.ops.compare import fields
-from pcircle.ops.copy.entry.settings import SOURCE_FLAGS
 from pcircle.ops.copy.tree.action_log import CopyActionLog, letter_of
 from pcircle.ops.copy.tree.counters import CopyCounters
 from pcircle.ops.copy.tree.dry_run import DryTask, DryVisitor
@@ -266,7 +266,7 @@ class DryMirrorVisitor(DryVisitor):
         """Return whether another tree has the content."""
         if not self._has_near or not stat.S_ISREG(source.st_mode):
             return False
-        fd = os.open(name, SOURCE_FLAGS, dir_fd=source_fd)
+        fd = os.open(name, OPEN_FILE, dir_fd=source_fd)
         try:
             self._policy.enter(where.root, where.path)
             return self._policy.has_content(name, fd, source)

@@ -26,10 +26,10 @@ from pcircle.fs.attributes.btrfs import is_empty_subvolume
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.directories import Lease
 from pcircle.fs.entry_errors import SAME_FILE, Trouble, trying
+from pcircle.fs.open_flags import CREATE_FILE
 from pcircle.fs.scan import Block, blocks, rewound
 
 _TRIES, _PAUSE_S = 200, 0.005
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
@@ -85,7 +85,7 @@ class DirectoryProbe:
     def _shows(self, here: int, there: int) -> bool:
         """Return whether a name created in one directory appears in the other. OSError."""
         name = self._prefix + b"probe-" + os.urandom(16).hex().encode()
-        os.close(os.open(name, _FLAGS, 0o600, dir_fd=here))
+        os.close(os.open(name, CREATE_FILE, 0o600, dir_fd=here))
         try:
             os.stat(name, dir_fd=there, follow_symlinks=False)
             return True

@@ -31,6 +31,7 @@ from pcircle.core.encoding import to_scan
 from pcircle.core.guards import require
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import Changed, trying
+from pcircle.fs.open_flags import OPEN_DIRECTORY
 from pcircle.fs.scan import Block
 from pcircle.jobs import plan_file as planned
 from pcircle.jobs.plan_file import mark_of, parted
@@ -42,7 +43,6 @@ COPY, LINK, TOUCH, SAME, DELETE, WITHIN = b"copy", b"link", b"touch", b"same", b
 _WORDS = COPY, LINK, TOUCH, SAME, DELETE, WITHIN
 DOING = "carry out the plan for"
 OTHER = "it is no longer what was planned"
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIGEST_BITS = 128
 _DIGEST = re.compile(rb"(?<=\d),[0-9a-f]{32}\Z")  # in the mark of a replaced directory
 
@@ -126,7 +126,7 @@ def _opened(path: bytes, directory_fd: int) -> int:
     fd = os.dup(directory_fd)
     for part in path.split(b"/"):
         try:
-            inner = os.open(part, _DIRECTORY, dir_fd=fd)
+            inner = os.open(part, OPEN_DIRECTORY, dir_fd=fd)
         finally:
             os.close(fd)
         fd = inner

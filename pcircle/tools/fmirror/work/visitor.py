@@ -58,7 +58,6 @@ from pcircle.walk.visitor import Names, Where
 from pcircle.walk.walker import device
 
 _PATHS_TOGETHER = 1000
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SAME, _CHANGED, _MOVED = range(
     3
 )  # a directory since the last complete run: `DirectoryIdentity.since`

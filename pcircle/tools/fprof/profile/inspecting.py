@@ -15,11 +15,11 @@ import msgspec
 
 from pcircle.core.units import format_size
 from pcircle.fs.attributes.lustre import ATTRIBUTE, DATA_ON_METADATA, Layout, Stripes, parse
+from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.tools.fprof.profile.collect import SECTOR_BYTES, Files, Tell
 from pcircle.tools.fprof.profile.model import MAX_LAYOUTS, Profile
 from pcircle.tools.fprof.profile.tables import Sums, by_length
 
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 NO_LAYOUT = "no layout"
 UNKNOWN = "unknown layout"
 
@@ -66,7 +66,7 @@ def find_holes(directory_fd: int, files: Files, profile: Profile, tell: Tell) ->
 
 def _data_bytes(directory_fd: int, name: bytes, size: int) -> int:
     """Return the bytes of a file outside of holes."""
-    fd = os.open(name, _FLAGS, dir_fd=directory_fd)
+    fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
     try:
         data = at = 0
         while at < size:

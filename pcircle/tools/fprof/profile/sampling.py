@@ -29,6 +29,7 @@ from pcircle.core.buffers import aligned
 from pcircle.fs.data import Recalls
 from pcircle.fs.directories import open_without_atime
 from pcircle.fs.file_system import may_hide_content
+from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.tools.fprof.profile.collect import Files, Tell
 from pcircle.tools.fprof.profile.model import Piece, Profile
 
@@ -36,7 +37,6 @@ PIECE_BYTES = 64 << 10
 METHOD = "zlib, level 1, pieces of 64 KiB"
 _LOTS = 1 << 63
 _Z_95 = 1.959964
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class Compression(msgspec.Struct, frozen=True):
@@ -120,7 +120,7 @@ class Sampler:
         """
         count = 0
         with suppress(OSError):
-            fd = open_without_atime(name, _FLAGS, directory_fd)
+            fd = open_without_atime(name, OPEN_FILE, directory_fd)
             try:
                 if is_first and self._recalls is not None:
                     self._recalls.see(name, directory_fd, os.fstat(fd))
