@@ -117,7 +117,7 @@ class _Player:
             nodes=range(ranks),
         )
         self._store: dict[int, tuple[Parcel[_Item], ...]] = {}
-        self._waiting: deque[StartItem] = deque()
+        self._waiting: deque[StartItem[_Item]] = deque()
         self._working = 0
         self._timers: list[tuple[float, int, list[_Item], int]] = []  # when, ticket, found, visited
         self._now_s = 0.0
@@ -152,7 +152,7 @@ class _Player:
                 wakeup_s = timers[0][0]
             arrivals = yield None if wakeup_s is None else max(0.0, wakeup_s - now_s)
 
-    def _carry_out(self, t: SimTransport, instruction: Instruction) -> None:
+    def _carry_out(self, t: SimTransport, instruction: Instruction[_Item, int]) -> None:
         if isinstance(instruction, Send):
             t.send(instruction.dest, instruction.message)
         elif isinstance(instruction, StartItem):

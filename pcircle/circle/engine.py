@@ -136,13 +136,13 @@ class Engine(Generic[I, R]):
         self._seeded = rank != 0
         self._aborted = False
         self._n_open_joins = 0  # at the moment of an abort
-        self._out: list[do.Instruction] = []
+        self._out: list[do.Instruction[I, R]] = []
         if rank == 0 and settings.structured:
             self.joins.expect(ROOT.number, None, 0)
 
     # ---- what the driver calls -------------------------------------------------
 
-    def take(self) -> list[do.Instruction]:
+    def take(self) -> list[do.Instruction[I, R]]:
         """Return the instructions since the last call, to be executed in this order."""
         out, self._out = self._out, []
         return out
@@ -430,9 +430,7 @@ class Engine(Generic[I, R]):
             self._send_all(self.progress.ask(now_s))
             self._advance(now_s)
 
-    def _round(
-        self, source: int, message: TreeBroadcast | TreeReduction[Any], now_s: float
-    ) -> None:
+    def _round(self, source: int, message: TreeBroadcast | TreeReduction[R], now_s: float) -> None:
         kind = message.kind
         if kind == PROGRESS:
             if self.phase == WORKING:

@@ -23,13 +23,14 @@ as the waiting ranks have nothing else to do. Rounds never take more than half o
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
-from pcircle.circle.instructions import CommitEpoch, Instruction, SealEpoch
-from pcircle.circle.messages import COMMIT, EPOCH, URGE, Message, TreeBroadcast, TreeReduction
+from pcircle.circle.instructions import CommitEpoch, SealEpoch
+from pcircle.circle.messages import COMMIT, EPOCH, URGE, Message, R, TreeBroadcast, TreeReduction
 from pcircle.circle.topology import TreePosition
 
 Outgoing = list[tuple[int, Message]]
+Order: TypeAlias = SealEpoch | CommitEpoch
 
 
 class EpochRounds:
@@ -55,9 +56,9 @@ class EpochRounds:
         self._opened_s = 0.0
         self._rest_until_s = 0.0
         self._due_s: float | None = None
-        self._orders: list[Instruction] = []
+        self._orders: list[Order] = []
 
-    def orders(self) -> list[Instruction]:
+    def orders(self) -> list[Order]:
         """Return the instructions issued since the last call."""
         orders, self._orders = self._orders, []
         return orders
@@ -71,7 +72,7 @@ class EpochRounds:
         """Wait for no further commits, because the job stops early."""
         self.awaited = self._latest = 0
 
-    def handle(self, source: int, message: TreeBroadcast | TreeReduction[Any]) -> Outgoing:
+    def handle(self, source: int, message: TreeBroadcast | TreeReduction[R]) -> Outgoing:
         """Process a message of a round, or one that urges the next round."""
         if isinstance(message, TreeReduction):
             if message.kind == URGE:

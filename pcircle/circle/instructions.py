@@ -6,11 +6,11 @@ loop, or the simulator) executes them in order and reports the events that follo
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias
 
 import msgspec
 
-from pcircle.circle.messages import FinalAccount, Message, Parcel, ProgressSums
+from pcircle.circle.messages import FinalAccount, I, Message, Parcel, ProgressSums, R
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -20,27 +20,27 @@ class Send(msgspec.Struct, frozen=True):
     message: Message
 
 
-class StartItem(msgspec.Struct, frozen=True):
+class StartItem(msgspec.Struct, Generic[I], frozen=True):
     """Process an item. It is answered by any number of `spawned` events, then `finished`."""
 
     ticket: int
-    item: Any
+    item: I
 
 
-class CompleteItem(msgspec.Struct, frozen=True):
+class CompleteItem(msgspec.Struct, Generic[I], frozen=True):
     """Run the completion of an item whose children are complete; answered by `finished`."""
 
     ticket: int
-    item: Any
-    own: Any
+    item: I
+    own: object
     merged: Any
 
 
-class SpillSegment(msgspec.Struct, frozen=True):
+class SpillSegment(msgspec.Struct, Generic[I], frozen=True):
     """Store a segment of the queue."""
 
     segment: int
-    parcels: tuple[Parcel[Any], ...]
+    parcels: tuple[Parcel[I], ...]
 
 
 class FetchSegment(msgspec.Struct, frozen=True):
@@ -55,11 +55,11 @@ class DiscardSegments(msgspec.Struct, frozen=True):
     segments: tuple[int, ...]
 
 
-class AbandonItem(msgspec.Struct, frozen=True):
+class AbandonItem(msgspec.Struct, Generic[I], frozen=True):
     """Undo what an item began and cannot complete, because the job stops early."""
 
-    item: Any
-    own: Any
+    item: I
+    own: object
 
 
 class DeliverNotices(msgspec.Struct, frozen=True):
@@ -90,11 +90,11 @@ class CommitEpoch(msgspec.Struct, frozen=True):
     epoch: int
 
 
-class Conclude(msgspec.Struct, frozen=True):
+class Conclude(msgspec.Struct, Generic[R], frozen=True):
     """On rank 0: all accounts have arrived. Answered by `conclude` with the job's exit code."""
 
-    account: FinalAccount[Any]
-    result: Any
+    account: FinalAccount[R]
+    result: R | None
 
 
 class StopRank(msgspec.Struct, frozen=True):
@@ -106,16 +106,16 @@ class StopRank(msgspec.Struct, frozen=True):
 
 Instruction: TypeAlias = (
     Send
-    | StartItem
-    | CompleteItem
-    | SpillSegment
+    | StartItem[I]
+    | CompleteItem[I]
+    | SpillSegment[I]
     | FetchSegment
     | DiscardSegments
-    | AbandonItem
+    | AbandonItem[I]
     | DeliverNotices
     | ShowProgress
     | SealEpoch
     | CommitEpoch
-    | Conclude
+    | Conclude[R]
     | StopRank
 )

@@ -7,7 +7,6 @@ them, which only a simulator can see.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from pcircle.circle.engine import DRAINING, STOPPED, WORKING, Engine
 from pcircle.circle.joins import ROOT
@@ -15,15 +14,17 @@ from pcircle.circle.messages import (
     BASIC,
     TREE,
     BundleResults,
+    I,
     LifelineRequest,
     Message,
+    R,
     StealRefusal,
     StealRequest,
     WorkTransfer,
 )
 
 
-def check_rank(engine: Engine[Any, Any]) -> None:
+def check_rank(engine: Engine[I, R]) -> None:
     """Check the invariants of one rank."""
     engine.queue.check()
     engine.joins.check()
@@ -44,7 +45,7 @@ def check_rank(engine: Engine[Any, Any]) -> None:
 
 
 def check_job(
-    engines: Sequence[Engine[Any, Any]], in_flight: Iterable[tuple[int, int, Message]]
+    engines: Sequence[Engine[I, R]], in_flight: Iterable[tuple[int, int, Message]]
 ) -> None:
     """Check the invariants across ranks: counters balance, and each request has one answer.
 
@@ -79,7 +80,7 @@ def check_job(
 
 
 def _check_bundles(
-    engines: Sequence[Engine[Any, Any]], flying: Sequence[tuple[int, int, Message]]
+    engines: Sequence[Engine[I, R]], flying: Sequence[tuple[int, int, Message]]
 ) -> None:
     """Check that each slot that was given is in flight, taken, or on its way back."""
     given = sum(engine.sharing.bundles.given for engine in engines)
@@ -93,7 +94,7 @@ def _check_bundles(
 
 
 def _check_lifelines(
-    engines: Sequence[Engine[Any, Any]], flying: Sequence[tuple[int, int, Message]]
+    engines: Sequence[Engine[I, R]], flying: Sequence[tuple[int, int, Message]]
 ) -> None:
     """Check that each waiting rank is registered, about to be registered, or sent work."""
     coming = {

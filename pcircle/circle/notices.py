@@ -26,7 +26,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
 
 MAX_IN_FLIGHT_BYTES = 16 << 20  # in flight to rank 0, from all ranks
 PACK_BYTES = 256 << 10
@@ -50,7 +49,7 @@ class Outbox:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: deque[tuple[Any, int]] = deque()
+        self._waiting: deque[tuple[object, int]] = deque()
         self._open = False
         self._waiters = 0
         self._had_waiters = False
@@ -59,7 +58,7 @@ class Outbox:
         self.size_bytes = 0
         self.added = 0  # values since the start
 
-    def add(self, value: Any, size_bytes: int) -> int:
+    def add(self, value: object, size_bytes: int) -> int:
         """Append a value of this size and return the size of everything before it."""
         with self._changed:
             before = self.size_bytes
@@ -68,9 +67,9 @@ class Outbox:
             self.size_bytes = before + size_bytes
         return before
 
-    def take(self, limit_bytes: int) -> tuple[Any, ...]:
+    def take(self, limit_bytes: int) -> tuple[object, ...]:
         """Remove and return the oldest values up to this size, but at least one if there is any."""
-        taken: list[Any] = []
+        taken: list[object] = []
         remaining_bytes = limit_bytes
         with self._changed:
             waiting = self._waiting
@@ -150,7 +149,7 @@ class NoticeSender:
         """Return whether all notices are sent and acknowledged."""
         return self._answered and not self._outbox
 
-    def packs(self, now_s: float, *, hurry: bool) -> Iterator[tuple[Any, ...]]:
+    def packs(self, now_s: float, *, hurry: bool) -> Iterator[tuple[object, ...]]:
         """Yield the batches to send now; `hurry` means that none waits for more notices."""
         outbox = self._outbox
         while self._answered and outbox:

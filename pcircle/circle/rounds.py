@@ -12,9 +12,9 @@ parent in time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Generic
 
-from pcircle.circle.instructions import Instruction, ShowProgress
+from pcircle.circle.instructions import ShowProgress
 from pcircle.circle.messages import (
     GATHER,
     PROGRESS,
@@ -22,6 +22,7 @@ from pcircle.circle.messages import (
     Message,
     MessageCounts,
     ProgressSums,
+    R,
     TreeBroadcast,
     TreeReduction,
 )
@@ -44,8 +45,8 @@ def earlier(a: float | None, b: float | None) -> float | None:
 
 
 def merge_accounts(
-    a: FinalAccount[Any], b: FinalAccount[Any], merge: Callable[[Any, Any], Any]
-) -> FinalAccount[Any]:
+    a: FinalAccount[R], b: FinalAccount[R], merge: Callable[[R, R], R]
+) -> FinalAccount[R]:
     """Return the account of two sets of ranks; `merge` merges their values."""
     if a.value is None or b.value is None:
         value = a.value if b.value is None else b.value
@@ -89,7 +90,7 @@ class ProgressRounds:
         self._due_s: float | None = 0.0 if period_s is not None and tree.parent is None else None
 
     def handle(
-        self, source: int, message: TreeBroadcast | TreeReduction[Any], now_s: float
+        self, source: int, message: TreeBroadcast | TreeReduction[R], now_s: float
     ) -> Outgoing:
         """Open a round, or process a child's answer, possibly too late for its round."""
         if isinstance(message, TreeBroadcast):
@@ -139,7 +140,7 @@ class ProgressRounds:
         self.sums = total
         return []
 
-    def news(self) -> list[Instruction]:
+    def news(self) -> list[ShowProgress]:
         """Return instructions to display sums that are new since the last call."""
         if self.sums is None or self.sums is self._shown:
             return []
@@ -151,7 +152,7 @@ class ProgressRounds:
         return self._deadline_s if self._deadline_s is not None else self._due_s
 
 
-class GatherRound:
+class GatherRound(Generic[R]):
     """The round that collects the ranks' accounts.
 
     `account` returns this rank's own account; it is called when the rank is idle and its children
@@ -165,11 +166,11 @@ class GatherRound:
         self,
         tree: TreePosition,
         patience_s: float,
-        account: Callable[[], FinalAccount[Any]],
-        merge: Callable[[Any, Any], Any],
+        account: Callable[[], FinalAccount[R]],
+        merge: Callable[[R, R], R],
         counted: Callable[[], MessageCounts] = MessageCounts,
     ) -> None:
-        self.total: FinalAccount[Any] | None = None
+        self.total: FinalAccount[R] | None = None
         self._tree = tree
         self._account = account
         self._merge = merge
@@ -179,7 +180,7 @@ class GatherRound:
         self._begun = False
         self._open = False
         self._waiting: set[int] = set()
-        self._answers: list[FinalAccount[Any]] = []
+        self._answers: list[FinalAccount[R]] = []
         self._deadline_s: float | None = None
 
     @property
@@ -208,7 +209,7 @@ class GatherRound:
         if self._deadline_s is None:
             self._deadline_s = now_s + self._patience_s
 
-    def handle(self, source: int, message: TreeReduction[Any]) -> None:
+    def handle(self, source: int, message: TreeReduction[R]) -> None:
         """Record a child's account."""
         if self._open and source in self._waiting:
             self._waiting.discard(source)
@@ -226,7 +227,7 @@ class GatherRound:
         total = self._account()
         for answer in self._answers:
             total = merge_accounts(total, answer, self._merge)
-        silent = FinalAccount[Any](silent=tuple(sorted(self._waiting)))
+        silent = FinalAccount[R](silent=tuple(sorted(self._waiting)))
         total = merge_accounts(total, silent, self._merge)
         if self._tree.parent is not None:
             return [

@@ -10,23 +10,23 @@ deadline: half of `EngineSettings.final_deadline_s` for the waves, a quarter for
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Generic
 
-from pcircle.circle.messages import DRAIN, FinalAccount
+from pcircle.circle.messages import DRAIN, FinalAccount, R
 from pcircle.circle.rounds import GatherRound, Outgoing, earlier
 from pcircle.circle.termination import DrainWaves
 from pcircle.circle.topology import TreePosition
 
 
-class Shutdown:
+class Shutdown(Generic[R]):
     """One rank's part of the shutdown; for `account` and `merge` see `GatherRound`."""
 
     def __init__(
         self,
         tree: TreePosition,
         deadline_s: float,
-        account: Callable[[], FinalAccount[Any]],
-        merge: Callable[[Any, Any], Any],
+        account: Callable[[], FinalAccount[R]],
+        merge: Callable[[R, R], R],
     ) -> None:
         self.drain = DrainWaves(tree, DRAIN)
         self.gather = GatherRound(tree, deadline_s / 4, account, merge, lambda: self.drain.counted)

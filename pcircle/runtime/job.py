@@ -11,7 +11,7 @@ import errno
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import msgspec
 
@@ -33,14 +33,12 @@ from pcircle.runtime.crash_report import (
 )
 from pcircle.runtime.loop import Rank
 from pcircle.runtime.signals import Signals
-from pcircle.runtime.task import Observer, Outcome, Task, TimeLimit
+from pcircle.runtime.task import I, Observer, Outcome, R, Task, TimeLimit
 from pcircle.runtime.wire import by_value
 from pcircle.transport._exit import print_error
 from pcircle.transport.contract import Delivery, LostRank, Transport
 from pcircle.transport.launch import TransportOption, choose, launched
 from pcircle.transport.start import is_importable, start, warn_stale_launcher
-
-R = TypeVar("R")
 
 
 class Program(ABC):
@@ -83,7 +81,7 @@ class Program(ABC):
     def observer(self, plan: bytes) -> Observer[Any]:
         """On rank 0: return the observer of the job."""
 
-    def settings(self, observer: Observer[Any] | None, task: Task[Any, Any]) -> EngineSettings:
+    def settings(self, observer: Observer[R] | None, task: Task[I, R]) -> EngineSettings:
         """Return the engine's settings for this job."""
         return EngineSettings(
             structured=task.structured,
@@ -168,7 +166,7 @@ that can be pickled (no lambdas, no open files), or jobs be 1"""
 
 
 def _run(
-    program: Program, transport: Transport, pickled: Callable[[Any], bytes] | None = None
+    program: Program, transport: Transport, pickled: Callable[[object], bytes] | None = None
 ) -> int:
     with Signals(transport.wake) as signals:
         opening, early = _open(program, transport, signals)
@@ -252,13 +250,13 @@ class Result(msgspec.Struct, Generic[R], frozen=True):
     outcome: Outcome[R] | None
 
 
-class _OutcomeKeeper(Observer[Any]):
+class _OutcomeKeeper(Observer[R]):
     """The observer of `run`, which stores the outcome."""
 
     def __init__(self) -> None:
-        self.outcome: Outcome[Any] | None = None
+        self.outcome: Outcome[R] | None = None
 
-    def conclude(self, outcome: Outcome[Any]) -> int:
+    def conclude(self, outcome: Outcome[R]) -> int:
         self.outcome = outcome
         shown = msgspec.structs.replace(
             outcome, reasons=tuple(without_repeated_tracebacks(outcome.reasons))
@@ -266,13 +264,13 @@ class _OutcomeKeeper(Observer[Any]):
         return super().conclude(shown)
 
 
-class _Library(Program):
+class _Library(Program, Generic[I, R]):
     """A user's task as a program; every rank has the task, so its plan is empty."""
 
     again = True
 
-    def __init__(self, task: Task[Any, Any]) -> None:
-        self.keep = _OutcomeKeeper()
+    def __init__(self, task: Task[I, R]) -> None:
+        self.keep = _OutcomeKeeper[R]()
         self._task = task
 
     def mishaps(self) -> CrashReporter:
@@ -281,15 +279,15 @@ class _Library(Program):
     def prepare(self, nodes: Sequence[int]) -> bytes:
         return b""
 
-    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
+    def task(self, plan: bytes, rank: int, size: int) -> Task[I, R]:
         return self._task
 
-    def observer(self, plan: bytes) -> Observer[Any]:
+    def observer(self, plan: bytes) -> Observer[R]:
         return self.keep
 
 
 def run(
-    task: Task[Any, R],
+    task: Task[I, R],
     jobs: int | None = None,
     transport: TransportOption = "auto",
     *,

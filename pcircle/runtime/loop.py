@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import inf
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
@@ -47,11 +47,20 @@ from pcircle.circle.messages import (
 )
 from pcircle.circle.settings import EngineSettings
 from pcircle.core.errors import Defect, PcircleError, RankLost, StoppedEarly, worst
-from pcircle.core.guards import require
 from pcircle.runtime.crash_report import CrashReporter
-from pcircle.runtime.signals import Signals
+from pcircle.runtime.signals import CODES, Signals
 from pcircle.runtime.spill import SpillFile
-from pcircle.runtime.task import Context, Observer, Outcome, RankReport, Task, TimeLimit, wire_types
+from pcircle.runtime.task import (
+    Context,
+    I,
+    Observer,
+    Outcome,
+    R,
+    RankReport,
+    Task,
+    TimeLimit,
+    wire_types,
+)
 from pcircle.runtime.threads import PerThreadTasks, Tuner, max_threads
 from pcircle.runtime.wire import Codec, with_results
 from pcircle.runtime.worker_channel import WorkerChannel
@@ -67,7 +76,7 @@ _LONGEST_WAIT_S = 3600.0  # in one call
 _MAX_RECEIVERS = 256  # blocks of receivers in a report
 
 
-class Rank:
+class Rank(Generic[I, R]):
     """One rank of a job, from its first item to the agreed exit code.
 
     `observer` and `limit` are given on rank 0 only. `mishaps` reports defects; `pickled` is that of
@@ -79,13 +88,13 @@ class Rank:
     def __init__(
         self,
         transport: Transport,
-        task: Task[Any, Any],
+        task: Task[I, R],
         settings: EngineSettings,
-        observer: Observer[Any] | None,
+        observer: Observer[R] | None,
         early: Sequence[Delivery | LostRank] = (),
         limit: TimeLimit | None = None,
         mishaps: CrashReporter | None = None,
-        pickled: Callable[[Any], bytes] | None = None,
+        pickled: Callable[[object], bytes] | None = None,
     ) -> None:
         self._transport, self._task, self._observer = transport, task, observer
         self._early, self._limit = list(early), limit
@@ -101,10 +110,10 @@ class Rank:
         self._sent_block = -(-transport.size // _MAX_RECEIVERS)
         self._sent: dict[int, list[int]] = {}  # messages and their bytes, by block of receivers
         self._are_portable = type(task).portable is Task.portable  # results need no conversion
-        self._contribution: Any = None  # of the task, at the end
+        self._contribution: R | None = None  # of the task, at the end
         self._late: list[tuple[int, str]] = []  # codes and reasons found while accounts were made
         self._sums_up = transport.size > settings.rank_rows  # the ranks' reports
-        self._engine: Engine[Any, Any] = Engine(
+        self._engine: Engine[I, R] = Engine(
             transport.rank,
             transport.size,
             merge=self._merge,
@@ -145,7 +154,7 @@ class Rank:
         # The seed is a number: a string would import sha2.
         return Random(hash((os.getpid(), time.time_ns(), self._transport.rank)))
 
-    def _new_line(self) -> WorkerChannel:
+    def _new_line(self) -> WorkerChannel[I, R]:
         codec = self._task.line_of, self._codec.encode_notice
         return WorkerChannel(
             self._pool, self._engine, self._perform, _now_s, self._is_stopping, *codec
@@ -189,7 +198,7 @@ class Rank:
             self._pool.drain()
             self._syncer.drain()
             if signals.pending is not None and not self._stopping:
-                engine.abort(require(signals.code), f"stopped by {signals.pending.name}", _now_s())
+                engine.abort(CODES[signals.pending], f"stopped by {signals.pending.name}", _now_s())
             if self._observer is not None and (signals.asked or signals.suspended):
                 self._attend(signals, self._observer)
             if self._limit is not None and self._left_s(self._limit) <= 0:
@@ -203,7 +212,7 @@ class Rank:
 
     # ---- events ----------------------------------------------------------------
 
-    def _attend(self, signals: Signals, observer: Observer[Any]) -> None:
+    def _attend(self, signals: Signals, observer: Observer[R]) -> None:
         """On rank 0: do what a signal requests."""
         if signals.suspended:
             observer.suspend()
@@ -258,7 +267,7 @@ class Rank:
             self._fail(TypeError(text), f"handling a message of rank {source}")
             return NoticeBatch(()) if msgspec.msgpack.decode(payload)[0] == "m" else PinnedWork(())
 
-    def _ended(self, ticket: int, item: Any, phase: str, future: PoolFuture[Any]) -> None:
+    def _ended(self, ticket: int, item: I, phase: str, future: PoolFuture[object]) -> None:
         error = future.error()
         if error is not None:
             self._fail(error, f"{phase} {item!r}")
@@ -286,7 +295,7 @@ class Rank:
             return StoppedEarly.exit_code, problem
         return Defect.exit_code, self._mishaps.explain(error, doing)
 
-    def _merge(self, a: Any, b: Any) -> Any:
+    def _merge(self, a: R, b: R) -> R:
         try:
             return self._task.merge(a, b)
         except Exception as error:
@@ -295,7 +304,7 @@ class Rank:
             self._late.append(self._explain(error, "merging the results of ranks"))
             return a
 
-    def _amended(self, account: FinalAccount[Any]) -> FinalAccount[Any]:
+    def _amended(self, account: FinalAccount[R]) -> FinalAccount[R]:
         """Return an account as it leaves this rank, with the reports of many ranks summed up.
 
         Includes what went wrong while the account was made, when it is too late for an abort.
@@ -370,24 +379,24 @@ class Rank:
     def _is_stopping(self) -> bool:
         return self._stopping
 
-    def _start(self, start: StartItem) -> None:
+    def _start(self, start: StartItem[I]) -> None:
         future = self._pool.submit(self._process, start.item, Context(start.ticket, self._line))
         future.then(partial(self._ended, start.ticket, start.item, "processing"))
 
-    def _process(self, item: Any, context: Context[Any]) -> Any:
+    def _process(self, item: I, context: Context[I]) -> object:
         # An item that was started in advance need not run when the job stops.
         return None if self._stopping else self._parts.context().process(item, context)
 
-    def _complete(self, complete: CompleteItem) -> None:
+    def _complete(self, complete: CompleteItem[I]) -> None:
         item = complete.item
-        context: Context[Any] = Context(complete.ticket, self._line)
+        context: Context[I] = Context(complete.ticket, self._line)
         future = self._pool.submit(self._join, item, complete.own, complete.merged, context)
         future.then(partial(self._ended, complete.ticket, item, "joining"))
 
-    def _join(self, item: Any, own: Any, merged: Any, context: Context[Any]) -> Any:
+    def _join(self, item: I, own: object, merged: R, context: Context[I]) -> R:
         return self._parts.context().join(item, own, merged, context)
 
-    def _keep(self, spill: SpillSegment) -> None:
+    def _keep(self, spill: SpillSegment[I]) -> None:
         try:
             self._spill.keep(spill.segment, self._codec.pack(spill.parcels))
         except OSError as error:
@@ -408,14 +417,14 @@ class Rank:
     def _discard(self, discard: DiscardSegments) -> None:
         self._spill.close()
 
-    def _abandon(self, abandon: AbandonItem) -> None:
+    def _abandon(self, abandon: AbandonItem[I]) -> None:
         future = self._pool.submit(self._undo, abandon.item, abandon.own)
         future.then(partial(self._abandoned, abandon.item))
 
-    def _undo(self, item: Any, own: Any) -> None:
+    def _undo(self, item: I, own: object) -> None:
         self._parts.context().abandon(item, own)
 
-    def _abandoned(self, item: Any, future: PoolFuture[None]) -> None:
+    def _abandoned(self, item: I, future: PoolFuture[None]) -> None:
         error = future.error()
         if error is not None:
             self._fail(error, f"abandoning {item!r}")
@@ -465,7 +474,7 @@ class Rank:
             except Exception as error:
                 self._fail(error, "showing progress")
 
-    def _conclude(self, conclude: Conclude) -> None:
+    def _conclude(self, conclude: Conclude[R]) -> None:
         account = self._amended(conclude.account)
         code = account.code
         # Another rank may know of a loss that this rank has not learnt of yet.
@@ -496,7 +505,7 @@ class Rank:
         if not stop.agreed and self._observer is not None:
             self._code = self._tell(Outcome(stop.code, self._engine.reasons, (), (), None))
 
-    def _tell(self, outcome: Outcome[Any]) -> int:
+    def _tell(self, outcome: Outcome[R]) -> int:
         """Make the observer conclude; return the job's exit code."""
         if self._observer is None:
             return outcome.code
@@ -589,7 +598,7 @@ def _without_echoes(reasons: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _left_out(account: FinalAccount[Any]) -> Iterator[str]:
+def _left_out(account: FinalAccount[R]) -> Iterator[str]:
     """Yield how many reasons and silent ranks an account could not list."""
     if account.more_reasons:
         yield f"up to {account.more_reasons} more reasons"

@@ -49,7 +49,7 @@ class Signals:
         self._since_s = 0.0
         self._raises = False
         self._former: dict[signal.Signals, Any] = {}
-        self._held: set[Any] = set()  # while not entered
+        self._held: set[int | signal.Signals] = set()  # while not entered
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is not threading.main_thread():

@@ -38,8 +38,8 @@ if TYPE_CHECKING:  # only very large jobs have one
     from pcircle.runtime.summary import Summary
 
 I = TypeVar("I")  # noqa: E741 - item
+I_contra = TypeVar("I_contra", contravariant=True)
 R = TypeVar("R")  # result
-S = TypeVar("S", contravariant=True)  # items that a context accepts
 
 _NAMELESS = (
     TypeVar,
@@ -59,25 +59,25 @@ class Work(NamedTuple):
         return self.metadata + self.data
 
 
-class EngineChannel(Protocol):
+class EngineChannel(Protocol[I_contra]):
     """The connection of a context to the engine, used on the worker thread."""
 
-    def spawn(self, ticket: int, items: Sequence[Any]) -> None:
+    def spawn(self, ticket: int, items: Sequence[I_contra]) -> None:
         """Add items that the item has created."""
 
-    def post(self, ticket: int, rank: int, items: Sequence[Any]) -> None:
+    def post(self, ticket: int, rank: int, items: Sequence[I_contra]) -> None:
         """Add items that the item has created for one rank."""
 
     def hold(self, ticket: int, epoch: int) -> None:
         """Hold the item open until `resume`; with `epoch`, until that epoch is committed."""
 
-    def resume(self, ticket: int, items: Sequence[Any], value: Any, epoch: int) -> None:
+    def resume(self, ticket: int, items: Sequence[I_contra], value: object, epoch: int) -> None:
         """End one hold of an item, with new items and a result; `epoch` as for the hold."""
 
-    def note(self, notices: Sequence[Any]) -> None:
+    def note(self, notices: Sequence[object]) -> None:
         """Send notices to rank 0."""
 
-    def note_synced(self, notices: Sequence[Any]) -> bool:
+    def note_synced(self, notices: Sequence[object]) -> bool:
         """Send notices and wait until rank 0 has recorded them; False if it never will."""
 
     def is_stopping(self) -> bool:
@@ -87,7 +87,7 @@ class EngineChannel(Protocol):
         """Return whether another worker waits for work that this rank could give."""
 
 
-class Context(Generic[S]):
+class Context(Generic[I_contra]):
     """The interface of an item to its job while it is processed; used on the worker thread.
 
     `spawn` and `note` may be called any number of times. Early calls are better: spawned items can
@@ -96,20 +96,20 @@ class Context(Generic[S]):
 
     __slots__ = ("has_idle_workers", "is_stopping", "line", "spawned", "ticket")
 
-    def __init__(self, ticket: int, line: EngineChannel) -> None:
+    def __init__(self, ticket: int, line: EngineChannel[I_contra]) -> None:
         self.ticket = ticket
         self.spawned = 0
         self.is_stopping = line.is_stopping
         self.has_idle_workers = line.has_idle_workers
         self.line = line
 
-    def spawn(self, items: Sequence[S]) -> None:
+    def spawn(self, items: Sequence[I_contra]) -> None:
         """Create child items of this item. `spawned` counts them."""
         if items:
             self.spawned += len(items)
             self.line.spawn(self.ticket, items)
 
-    def post(self, rank: int, items: Sequence[S]) -> None:
+    def post(self, rank: int, items: Sequence[I_contra]) -> None:
         """Create child items that only `rank` can process; keep them short."""
         if items:
             self.spawned += len(items)
@@ -123,19 +123,19 @@ class Context(Generic[S]):
         self.spawned += 1
         self.line.hold(self.ticket, epoch)
 
-    def resume(self, ticket: int, items: Sequence[S], value: Any, epoch: int = 0) -> None:
+    def resume(self, ticket: int, items: Sequence[I_contra], value: object, epoch: int = 0) -> None:
         """End one hold of an item of this rank, with new `items` and a result.
 
         May be called on any thread and at any time; `epoch` must be that of the hold.
         """
         self.line.resume(ticket, items, value, epoch)
 
-    def note(self, notices: Sequence[Any]) -> None:
+    def note(self, notices: Sequence[object]) -> None:
         """Send notices to rank 0 without delay."""
         if notices:
             self.line.note(notices)
 
-    def note_synced(self, notices: Sequence[Any]) -> bool:
+    def note_synced(self, notices: Sequence[object]) -> bool:
         """Send notices to rank 0 and wait until `Observer.sync` has written them to disk.
 
         Returns False if that fails or the job stops; then the actions that they announce must not
@@ -167,7 +167,7 @@ class Task(ABC, Generic[I, R]):
     """
 
     structured: ClassVar[bool] = True
-    notice_type: ClassVar[Any] = Any
+    notice_type: ClassVar[object] = Any
     threads: int | None = 1
     """The number of worker threads that process items on a rank; None: adaptive.
 
@@ -275,7 +275,7 @@ class Task(ABC, Generic[I, R]):
         return {}
 
 
-def wire_types(task: type[Task[Any, Any]]) -> tuple[Any, Any]:
+def wire_types(task: type[Task[I, R]]) -> tuple[object, object]:
     """Return Item and Result of a task class; Any where it does not declare them."""
     for ancestor in task.__mro__:
         for base in getattr(ancestor, "__orig_bases__", ()):

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Generic
 
-from pcircle.runtime.task import Task, Work
+from pcircle.runtime.task import I, R, Task, Work
 from pcircle.threads.pool import WorkerPool
 from pcircle.threads.thread_tuning import WORTH_WAITING, ThreadCountSearch, Window
 from pcircle.threads.threads import count_runnable, cpu_and_delay_s, other_threads
@@ -37,15 +37,15 @@ def max_threads(nodes: Sequence[int], rank: int) -> int:
     return max(1, min(_MAX_OF_A_RANK, _MAX_OF_A_NODE // list(nodes).count(nodes[rank])))
 
 
-class PerThreadTasks:
+class PerThreadTasks(Generic[I, R]):
     """The parts of a task, by worker thread."""
 
-    def __init__(self, task: Task[Any, Any], pool: WorkerPool) -> None:
+    def __init__(self, task: Task[I, R], pool: WorkerPool) -> None:
         self._task = task
         self._pool = pool
-        self._parts: dict[int, Task[Any, Any]] = {}
+        self._parts: dict[int, Task[I, R]] = {}
 
-    def context(self) -> Task[Any, Any]:
+    def context(self) -> Task[I, R]:
         """Return the part of the calling worker thread."""
         number = self._pool.number
         part = self._parts.get(number)
@@ -57,8 +57,8 @@ class PerThreadTasks:
 class Tuner:
     """Finds, while a pool works, how many of its threads pay, up to a maximum."""
 
-    def __init__(self, task: Task[Any, Any], pool: WorkerPool, most: int) -> None:
-        self._task = task
+    def __init__(self, task: Task[I, R], pool: WorkerPool, most: int) -> None:
+        self._work = task.work
         self._pool = pool
         most = min(most, task.max_threads)
         self._climbs = {kind: ThreadCountSearch(most) for kind in (METADATA, DATA)}
@@ -89,7 +89,7 @@ class Tuner:
         elapsed_s = now_s - self._since_s
         if elapsed_s < WINDOW_S or now_s < self._not_before_s:
             return pool.threads
-        done = self._task.work()
+        done = self._work()
         if done == self._before and not self._starved:
             return pool.threads  # an operation takes longer than a window
         if not self._starved:

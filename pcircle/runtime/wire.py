@@ -17,6 +17,7 @@ from pcircle.circle.messages import (
     Abort,
     BundleResults,
     FinalAccount,
+    I,
     ItemResult,
     LifelineRequest,
     Message,
@@ -35,13 +36,13 @@ from pcircle.circle.messages import (
 _PICKLED = 1  # MessagePack extension code of pickled values
 
 
-def _pickle(value: Any) -> bytes:
+def _pickle(value: object) -> bytes:
     import pickle  # tools declare their types
 
     return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 
 
-def by_value(value: Any) -> bytes:
+def by_value(value: object) -> bytes:
     """Pickle a value with the classes that no other process could import; may raise ImportError."""
     data: bytes = import_module("cloudpickle").dumps(value)
     return data
@@ -56,10 +57,10 @@ class Codec:
 
     def __init__(
         self,
-        item_type: Any,
-        result_type: Any,
-        notice_type: Any,
-        pickled: Callable[[Any], bytes] | None = None,
+        item_type: object,
+        result_type: object,
+        notice_type: object,
+        pickled: Callable[[object], bytes] | None = None,
     ) -> None:
         types = item_type, result_type, notice_type
         try:
@@ -70,10 +71,10 @@ class Codec:
         self._items, self._results, self._notices = (declared is not Any for declared in types)
         self._pickled = pickled or _pickle
         encoder = msgspec.msgpack.Encoder(enc_hook=self._whole)
-        self._encode: Callable[[Any], bytes] = encoder.encode
+        self._encode: Callable[[object], bytes] = encoder.encode
         is_typed = Any not in types
-        self.encode: Callable[[Any], bytes] = self._encode if is_typed else self._encode_untyped
-        self.encode_notice: Callable[[tuple[Any, bytes]], bytes] = (
+        self.encode: Callable[[Message], bytes] = self._encode if is_typed else self._encode_untyped
+        self.encode_notice: Callable[[tuple[object, bytes]], bytes] = (
             self._encode if self._notices else self._encode_notice
         )
 
@@ -82,7 +83,7 @@ class Codec:
         message: Message = self.decode(payload)
         return message
 
-    def pack(self, parcels: Sequence[Parcel[Any]]) -> bytes:
+    def pack(self, parcels: Sequence[Parcel[I]]) -> bytes:
         """Encode parcels for a spilled segment."""
         return self._encode(self._wrapped(parcels))
 
@@ -93,10 +94,10 @@ class Codec:
 
     # ---- values without a declared type ----------------------------------------
 
-    def _whole(self, value: Any) -> msgspec.msgpack.Ext:
+    def _whole(self, value: object) -> msgspec.msgpack.Ext:
         return msgspec.msgpack.Ext(_PICKLED, self._pickled(value))
 
-    def _wrapped(self, parcels: Sequence[Parcel[Any]]) -> tuple[Parcel[Any], ...]:
+    def _wrapped(self, parcels: Sequence[Parcel[I]]) -> tuple[Parcel[Any], ...]:
         if self._items:
             return tuple(parcels)
         return tuple(Parcel(self._whole(parcel.item), parcel.parent) for parcel in parcels)
@@ -112,12 +113,12 @@ class Codec:
             return self._encode(msgspec.structs.replace(message, groups=groups))
         return self._encode(message)
 
-    def _encode_notice(self, entry: tuple[Any, bytes]) -> bytes:
+    def _encode_notice(self, entry: tuple[object, bytes]) -> bytes:
         notice, line = entry
         return self._encode((self._whole(notice), line))
 
 
-def with_results(message: Message, change: Callable[[Any], Any]) -> Message:
+def with_results(message: Message, change: Callable[[Any], object]) -> Message:
     """Return a message with `change` applied to each result in it."""
     replace = msgspec.structs.replace
     if isinstance(message, ItemResult):
@@ -156,11 +157,11 @@ def _decoders(item_type: Any, result_type: Any, notice_type: Any) -> tuple[Any, 
     return _decoder(union).decode, _decoder(parcels).decode
 
 
-def _decoder(declared: Any) -> Any:
+def _decoder(declared: object) -> Any:
     return msgspec.msgpack.Decoder(declared, ext_hook=_unpickled, dec_hook=_checked)
 
 
-def _sent_as(declared: Any) -> Any:
+def _sent_as(declared: object) -> Any:
     """Return the type, or Any if msgspec does not support it."""
     try:
         _decoder(declared)
@@ -175,6 +176,6 @@ def _unpickled(code: int, data: memoryview) -> Any:
     return pickle.loads(data)
 
 
-def _checked(declared: type, value: Any) -> Any:
+def _checked(declared: type, value: object) -> object:
     """Accept a value of a type that only Python knows, which was pickled."""
     return value

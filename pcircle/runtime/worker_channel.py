@@ -16,7 +16,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -25,6 +25,9 @@ from pcircle.circle.notices import PACK_BYTES
 from pcircle.core.errors import Defect
 from pcircle.runtime.task import Task, Work
 from pcircle.threads.pool import WorkerPool
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 I = TypeVar("I")  # noqa: E741 - item
 R = TypeVar("R")  # result
@@ -55,10 +58,10 @@ class PartedTask(Task[I, R]):
         """The counters of this part only."""
 
     @abstractmethod
-    def beside(self, number: int) -> PartedTask[I, R]:
+    def beside(self, number: int) -> Self:
         """Create the part of worker thread `number`, not the first; called on that thread."""
 
-    def part(self, number: int) -> PartedTask[I, R]:
+    def part(self, number: int) -> Self:
         if not number:
             return self
         part = self.beside(number)
@@ -127,8 +130,8 @@ class SpawnBacklog:
             self._changed.notify_all()
 
 
-class WorkerChannel:
-    """The `Line` of one rank. `perform` executes the engine's instructions.
+class WorkerChannel(Generic[I, R]):
+    """The `EngineChannel` of one rank. `perform` executes the engine's instructions.
 
     `line_of` returns the log line of a notice, if the job has a log; `encode` encodes both.
     """
@@ -136,12 +139,12 @@ class WorkerChannel:
     def __init__(
         self,
         pool: WorkerPool,
-        engine: Engine[Any, Any],
+        engine: Engine[I, R],
         perform: Callable[[], None],
         now_s: Callable[[], float],
         is_stopping: Callable[[], bool],
         line_of: Callable[[Any], bytes] | None,
-        encode: Callable[[tuple[Any, bytes]], bytes],
+        encode: Callable[[tuple[object, bytes]], bytes],
     ) -> None:
         self._pool = pool
         self._engine = engine
@@ -155,7 +158,7 @@ class WorkerChannel:
         self._main = threading.get_ident()
         self.has_idle_workers = engine.has_idle_workers
 
-    def spawn(self, ticket: int, items: Sequence[Any]) -> None:
+    def spawn(self, ticket: int, items: Sequence[I]) -> None:
         """Add items; waits while the engine has too many to accept."""
         if threading.get_ident() != self._main:
             self._backlog.add(len(items))
@@ -163,16 +166,16 @@ class WorkerChannel:
         else:
             self._pool.post(self._do, self._engine.spawned, ticket, items)
 
-    def post(self, ticket: int, rank: int, items: Sequence[Any]) -> None:
+    def post(self, ticket: int, rank: int, items: Sequence[I]) -> None:
         self._pool.post(self._do, self._engine.posted, ticket, rank, items)
 
     def hold(self, ticket: int, epoch: int) -> None:
         self._pool.post(partial(self._do, self._engine.held, ticket, epoch=epoch))
 
-    def resume(self, ticket: int, items: Sequence[Any], value: Any, epoch: int) -> None:
+    def resume(self, ticket: int, items: Sequence[I], value: object, epoch: int) -> None:
         self._pool.post(partial(self._do, self._engine.resumed, ticket, items, value, epoch=epoch))
 
-    def note(self, notices: Sequence[Any]) -> None:
+    def note(self, notices: Sequence[object]) -> None:
         """Send notices to rank 0; waits while the outbox is full."""
         outbox = self._outbox
         for notice in notices:
@@ -184,7 +187,7 @@ class WorkerChannel:
             if before > MAX_OUTBOX_BYTES and threading.get_ident() != self._main:
                 self._await_room()
 
-    def note_synced(self, notices: Sequence[Any]) -> bool:
+    def note_synced(self, notices: Sequence[object]) -> bool:
         """Send notices and wait until rank 0 has them on disk; False if it never will."""
         if threading.get_ident() == self._main:
             raise Defect("only a worker can wait for a record")
@@ -199,10 +202,10 @@ class WorkerChannel:
         self._outbox.let_go()
         self._backlog.let_go()
 
-    def _take(self, ticket: int, items: Sequence[Any]) -> None:
+    def _take(self, ticket: int, items: Sequence[I]) -> None:
         self._backlog.taken(len(items))
         self._do(self._engine.spawned, ticket, items)
 
-    def _do(self, event: Callable[..., None], *arguments: Any, **more: Any) -> None:
+    def _do(self, event: Callable[..., None], *arguments: object, **more: object) -> None:
         event(*arguments, self._now_s(), **more)
         self._perform()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from msgspec import UNSET, UnsetType
 
 from pcircle.circle import EngineSettings
 from pcircle.core.errors import Interrupted, StoppedEarly
-from pcircle.runtime.task import Task
+from pcircle.runtime.task import I, Task
 from pcircle.testing.diagnosis import diagnosed
 from pcircle.testing.playing import Case, Job, Run
 from pcircle.testing.watch import RuleViolationError, Violation, short
@@ -65,7 +65,7 @@ def each(
 
 
 def check(
-    make: Callable[[], Task[Any, R]],
+    make: Callable[[], Task[I, R]],
     *,
     expected: R | UnsetType | None = UNSET,
     key: Callable[[R | None], object] | None = None,
@@ -113,7 +113,7 @@ def check(
 
 
 def check_case(
-    make: Callable[[], Task[Any, R]],
+    make: Callable[[], Task[I, R]],
     case: Case,
     *,
     expected: R | UnsetType | None = UNSET,
@@ -134,26 +134,26 @@ def check_case(
     return judge.run(case, expected)
 
 
-class _Judge:
+class _Judge(Generic[I, R]):
     """Check runs of one task."""
 
     def __init__(
         self,
-        make: Callable[[], Task[Any, Any]],
-        key: Callable[[Any], object] | None,
+        make: Callable[[], Task[I, R]],
+        key: Callable[[R | None], object] | None,
         may_change: Collection[str],
     ) -> None:
         self._make, self._may_change = make, may_change
-        self._key: Callable[[Any], object] = key or (lambda result: result)
+        self._key: Callable[[R | None], object] = key or (lambda result: result)
 
-    def whole(self, case: Case) -> Run[Any]:
+    def whole(self, case: Case) -> Run[R]:
         """Run a case without faults, as the reference for other runs."""
         run = self._played(case)
         if run.code:
             self._wrong(run.case, self._why(run), run.error)
         return run
 
-    def run(self, case: Case, expected: Any) -> Run[Any]:
+    def run(self, case: Case, expected: R | None) -> Run[R]:
         """Run a case and check its outcome."""
         run = self._played(case)
         if not (case.lost or case.interrupt):
@@ -177,14 +177,14 @@ class _Judge:
             self._wrong(run.case, text)
         return run
 
-    def _played(self, case: Case) -> Run[Any]:
+    def _played(self, case: Case) -> Run[R]:
         try:
             return Job(self._make, case, self._may_change).run()
         except RuleViolationError as found:
             self._wrong(case, str(found), found.__cause__)
             raise
 
-    def _ended_well(self, run: Run[Any], expected: Any) -> None:
+    def _ended_well(self, run: Run[R], expected: R | None) -> None:
         if run.code:
             self._wrong(run.case, self._why(run), run.error)
         if self._key(run.result) != self._key(expected):
@@ -192,7 +192,7 @@ class _Judge:
             found = diagnosed(self._make, run.case, self._key, self._may_change)
             self._wrong(run.case, "\n  ".join((text, *found)))
 
-    def _why(self, run: Run[Any]) -> str:
+    def _why(self, run: Run[R]) -> str:
         reasons = "; ".join(run.reasons) or f"{type(run.error).__name__}: {run.error}"
         return f"the job ended with {run.code}: {reasons}"
 

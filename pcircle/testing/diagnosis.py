@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, TypeVar
 
-from pcircle.runtime.task import Task
-from pcircle.testing.playing import Case, Job
+from pcircle.runtime.task import I, R, Task
+from pcircle.testing.playing import MAX_ITEMS, Case, Job
 from pcircle.testing.watch import RuleViolationError, Watch, short
+
+T = TypeVar("T")
 
 _SCALARS = (int, float, complex, str, bytes, tuple, frozenset, type(None))
 
@@ -16,21 +18,20 @@ _SCALARS = (int, float, complex, str, bytes, tuple, frozenset, type(None))
 class _Closer(Watch):
     """Try each merge in the other order, and record the items and results."""
 
-    key: Callable[[Any], Any] = staticmethod(lambda result: result)
-
-    def __init__(self, ranks: int, max_items: int, trace: Callable[[str], None] | None) -> None:
-        super().__init__(ranks, max_items, trace)
+    def __init__(self, ranks: int, key: Callable[[Any], object]) -> None:
+        super().__init__(ranks, MAX_ITEMS, None)
+        self._key = key
         self.findings: dict[str, str] = {}
         self._spawned: set[bytes] = set()
-        self._returned: dict[int, Any] = {}
+        self._returned: dict[int, object] = {}
         self._last: dict[int, tuple[Any, Any]] = {}  # by task: the last merge
 
-    def made(self, data: bytes, item: Any) -> None:
+    def made(self, data: bytes, item: I) -> None:
         if data in self._spawned:
             self.findings.setdefault("twice", f"two equal items were made: {short(item)}")
         self._spawned.add(data)
 
-    def returned(self, value: Any) -> None:
+    def returned(self, value: object) -> None:
         if isinstance(value, _SCALARS):
             return
         if self._returned.get(id(value)) is value:
@@ -38,7 +39,7 @@ class _Closer(Watch):
             self.findings.setdefault("same", text)
         self._returned[id(value)] = value
 
-    def merging(self, task: Task[Any, Any], a: Any, b: Any) -> None:
+    def merging(self, task: Task[I, R], a: R, b: R) -> None:
         try:
             left, right = self._merged(task, a, b), self._merged(task, b, a)
         except Exception:
@@ -53,7 +54,7 @@ class _Closer(Watch):
         else:
             self._grouped(task, a, b)
 
-    def _grouped(self, task: Task[Any, Any], a: Any, b: Any) -> None:
+    def _grouped(self, task: Task[I, R], a: R, b: R) -> None:
         """Check with the last merge that merging is associative."""
         c = self._last.get(id(task))
         self._last[id(task)] = _copy((a, b))
@@ -72,27 +73,27 @@ class _Closer(Watch):
                 f"    a = {short(a)}, b = {short(b)}, c = {short(c[0])}",
             )
 
-    def _merged(self, task: Task[Any, Any], a: Any, b: Any) -> Any:
-        return self.key(task.merge(*_copy((a, b))))
+    def _merged(self, task: Task[I, R], a: R, b: R) -> object:
+        return self._key(task.merge(*_copy((a, b))))
 
 
-def _copy(values: Any) -> Any:
-    return pickle.loads(pickle.dumps(values))
+def _copy(values: T) -> T:
+    copy: T = pickle.loads(pickle.dumps(values))
+    return copy
 
 
 def diagnosed(
-    make: Callable[[], Task[Any, Any]],
+    make: Callable[[], Task[I, R]],
     case: Case,
-    key: Callable[[Any], Any],
-    may_change: Any,
+    key: Callable[[R | None], object],
+    may_change: Collection[str],
 ) -> Iterator[str]:
     """Yield possible reasons for a wrong result, one sentence each."""
     try:
         if case.ranks > 1 and not (alone := Job(make, Case(case.seed, 1), may_change).run()).code:
             yield f"one rank alone comes to {short(alone.result)}"
-        closer = type("_Keyed", (_Closer,), {"key": staticmethod(key)})
-        job = Job(make, case, may_change, watch_type=closer)
-        job.run()
-        yield from getattr(job.watch, "findings").values()  # noqa: B009
+        closer = _Closer(case.ranks, key)
+        Job(make, case, may_change, watch=closer).run()
+        yield from closer.findings.values()
     except RuleViolationError as found:
         yield str(found)

@@ -17,11 +17,13 @@ from contextlib import contextmanager
 from heapq import heappop, heappush
 from math import inf
 from random import Random
-from typing import Any
+from typing import TypeVar
 
 from pcircle.testing.stepwise import Stepwise
 from pcircle.transport._sim import SimTransport
 from pcircle.transport.contract import Delivery, LostRank
+
+T = TypeVar("T")
 
 _TICK_S = 1e-6  # that anything takes at least, or a loop that waits for the clock would never end
 _FIRST_S = 1000.0  # the initial time; real clocks do not start at 0
@@ -71,11 +73,9 @@ class Crew:
 
     # ---- for the network -------------------------------------------------------
 
-    def play(
-        self, main: Callable[[], Any]
-    ) -> Generator[float | None, list[Delivery | LostRank], Any]:
+    def play(self, main: Callable[[], T]) -> Generator[float | None, list[Delivery | LostRank], T]:
         """Run the rank's program: its main thread, and the fibers that it starts."""
-        values: list[Any] = []
+        values: list[T] = []
         first = self._main = self.begin(lambda: values.append(main()), is_main=True)
         try:
             while True:
@@ -199,7 +199,7 @@ def virtual_time(here: Here) -> Iterator[None]:
 
         return virtual_clock
 
-    changed: dict[str, Any] = {
+    changed: dict[str, Callable[[float], None] | Callable[[], float]] = {
         "sleep": slept,
         "monotonic": clock(monotonic),
         "perf_counter": clock(perf_counter),

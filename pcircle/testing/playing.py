@@ -11,13 +11,13 @@ import msgspec
 
 from pcircle.circle import EngineSettings
 from pcircle.core.errors import Defect, worst
-from pcircle.runtime.task import Task
+from pcircle.runtime.task import I, Task
 from pcircle.testing.fibers import Crew, Here, virtual_time
 from pcircle.testing.random_cases import draw_nasty, draw_nodes, draw_settings
 from pcircle.testing.rank import Ears, SimRank
 from pcircle.testing.state import SharedState
 from pcircle.testing.watch import RuleViolationError, Violation, Watch, short
-from pcircle.transport._sim import Conditions, Kill, Network, SimTransport
+from pcircle.transport._sim import Conditions, Kill, Network, SimTransport, Wait
 
 R = TypeVar("R")
 
@@ -108,7 +108,7 @@ def machine(case: Case) -> RandomMachine:
 
 
 def play(
-    make: Callable[[], Task[Any, R]],
+    make: Callable[[], Task[I, R]],
     seed: int,
     *,
     ranks: int = 4,
@@ -137,21 +137,20 @@ def play(
         raise Violation(f"{case}: {found}") from found.__cause__
 
 
-class Job(Generic[R]):
+class Job(Generic[I, R]):
     """One run. Raises `RuleViolationError` if the task breaks a rule."""
 
     def __init__(
         self,
-        make: Callable[[], Task[Any, R]],
+        make: Callable[[], Task[I, R]],
         case: Case,
         may_change: Collection[str] = (),
         *,
         trace: Callable[[str], None] | None = None,
-        watch_type: type[Watch] = Watch,
+        watch: Watch | None = None,
     ) -> None:
         self._make, self._case, self._may_change = make, case, may_change
-        self._trace = trace
-        self.watch = watch_type(case.ranks, MAX_ITEMS, trace)
+        self._watch = watch or Watch(case.ranks, MAX_ITEMS, trace)
 
     def run(self) -> Run[R]:
         """Run the job once."""
@@ -165,7 +164,7 @@ class Job(Generic[R]):
         kills = tuple(Kill(rank, whole.seconds * rng.random()) for rank in lost)
         return self._play(kills, whole.seconds * rng.random() if case.interrupt else None)
 
-    def _tasks(self) -> list[Task[Any, R]]:
+    def _tasks(self) -> list[Task[I, R]]:
         # Two at least, or nothing is seen to be shared.
         tasks = [self._make() for _ in range(max(2, self._case.ranks))]
         if len({id(task) for task in tasks}) < len(tasks):
@@ -175,10 +174,10 @@ class Job(Generic[R]):
         return tasks
 
     def _play(self, kills: tuple[Kill, ...], stopped_s: float | None) -> Run[R]:
-        case, watch, drawn = self._case, self.watch, machine(self._case)
+        case, watch, drawn = self._case, self._watch, machine(self._case)
         tasks = self._tasks()
         state = SharedState(tasks, self._may_change)
-        ears, here = Ears(), Here()
+        ears, here = Ears[R](), Here()
         network = Network(
             drawn.nodes,
             self._rng("network"),
@@ -186,11 +185,11 @@ class Job(Generic[R]):
             observe=watch.check,
             limit_s=_LIMIT_S,
         )
-        ranks: list[SimRank] = []
+        ranks: list[SimRank[I, R]] = []
         with ExitStack() as stack:
             stack.enter_context(virtual_time(here))
 
-            def program(transport: SimTransport) -> Any:
+            def program(transport: SimTransport) -> Wait:
                 rank = transport.rank
                 crew = Crew(here, transport, self._rng(f"work of {rank}"), drawn.item_s)
                 stack.callback(crew.close)
@@ -225,7 +224,7 @@ class Job(Generic[R]):
     def _rng(self, what: str) -> Random:
         return Random(f"{what} {self._case.seed} {self._case.ranks}")
 
-    def _settings(self, tasks: Sequence[Task[Any, R]], drawn: RandomMachine) -> EngineSettings:
+    def _settings(self, tasks: Sequence[Task[I, R]], drawn: RandomMachine) -> EngineSettings:
         """Return the engine's settings, except those that the task determines."""
         first = tasks[0]
         for task in tasks:
@@ -242,7 +241,7 @@ class Job(Generic[R]):
             progress_period_s=period,
         )
 
-    def _told(self, network: Network, codes: Sequence[int | None], ears: Ears) -> Run[R]:
+    def _told(self, network: Network, codes: Sequence[int | None], ears: Ears[R]) -> Run[R]:
         aborted = network.aborted
         lost = tuple(rank for rank, code in enumerate(codes) if code is None and not aborted)
         outcome = ears.outcome
@@ -254,15 +253,15 @@ class Job(Generic[R]):
             code=worst(ended),
             result=None if outcome is None else outcome.result,
             reasons=() if outcome is None else tuple(outcome.reasons),
-            items=tuple(self.watch.items),
+            items=tuple(self._watch.items),
             notices=tuple(ears.notices),
             seconds=network.now_s,
             lost=lost,
-            error=self.watch.error,
+            error=self._watch.error,
         )
 
 
-def _held(ranks: Sequence[SimRank]) -> str:
+def _held(ranks: Sequence[SimRank[I, R]]) -> str:
     """Describe items that wait for a resume that never happens."""
     held = [short(item) for rank in ranks for item in rank.held()]
     return f": held and never resumed: {', '.join(held[:3])}" if held else ""

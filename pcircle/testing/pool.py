@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, TypeVar
 
+from pcircle.runtime.task import I, R
 from pcircle.runtime.worker_channel import MAX_OUTBOX_BYTES, WorkerChannel
 from pcircle.testing.fibers import Crew, Fibre
 from pcircle.testing.stepwise import StopCall
@@ -15,7 +16,7 @@ from pcircle.threads.pool import PoolFuture, WorkerPool
 T = TypeVar("T")
 
 _ROOM_S = 1e-4  # between looks whether there is room
-_Call = tuple["PoolFuture[Any]", Callable[..., Any], tuple[Any, ...]]
+_Call = tuple["PoolFuture[Any]", Callable[..., object], tuple[object, ...]]
 
 
 class SimPool(WorkerPool):
@@ -39,7 +40,7 @@ class SimPool(WorkerPool):
         """Return an empty list, because the kernel does not know fibers."""
         return []
 
-    def submit(self, function: Callable[..., T], *args: Any) -> PoolFuture[T]:
+    def submit(self, function: Callable[..., T], *args: object) -> PoolFuture[T]:
         future: PoolFuture[T] = PoolFuture()
         self.in_flight += 1
         self._pending.append((future, function, args))
@@ -86,14 +87,14 @@ class SimPool(WorkerPool):
             self.post(self._settle, future, value, error)
 
 
-class SimLine(WorkerChannel):
+class SimLine(WorkerChannel[I, R]):
     """A `WorkerChannel` on which time passes whenever an item calls a method of its context."""
 
     crew: Crew
-    spawned: Callable[[Sequence[Any]], None]
+    spawned: Callable[[Sequence[I]], None]
     holds: Counter[int]
 
-    def begin(self, crew: Crew, spawned: Callable[[Sequence[Any]], None]) -> SimLine:
+    def begin(self, crew: Crew, spawned: Callable[[Sequence[I]], None]) -> SimLine[I, R]:
         """Attach the line to the rank's fibers and to the callback for spawned items.
 
         `holds` counts the holds that were not released, by ticket.
@@ -110,14 +111,14 @@ class SimLine(WorkerChannel):
 
         return asked
 
-    def spawn(self, ticket: int, items: Sequence[Any]) -> None:
+    def spawn(self, ticket: int, items: Sequence[I]) -> None:
         self.spawned(items)
         while self._backlog.is_full and not self.crew.here.is_main:
             self.crew.pause(_ROOM_S)
         super().spawn(ticket, items)
         self.crew.linger(0.5)
 
-    def post(self, ticket: int, rank: int, items: Sequence[Any]) -> None:
+    def post(self, ticket: int, rank: int, items: Sequence[I]) -> None:
         self.spawned(items)
         super().post(ticket, rank, items)
         self.crew.linger(0.5)
@@ -127,7 +128,7 @@ class SimLine(WorkerChannel):
         super().hold(ticket, epoch)
         self.crew.linger(0.5)
 
-    def resume(self, ticket: int, items: Sequence[Any], value: Any, epoch: int) -> None:
+    def resume(self, ticket: int, items: Sequence[I], value: object, epoch: int) -> None:
         self.holds[ticket] -= 1
         self.spawned(items)
         super().resume(ticket, items, value, epoch)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from random import Random
 from signal import SIGINT
-from typing import Any
 
 from pcircle.circle import EngineSettings
 from pcircle.circle.instructions import Send
@@ -14,7 +13,7 @@ from pcircle.core.errors import Defect
 from pcircle.runtime.crash_report import TracebackReporter
 from pcircle.runtime.loop import Rank
 from pcircle.runtime.signals import Signals
-from pcircle.runtime.task import Context, Observer, Outcome, Task
+from pcircle.runtime.task import Context, I, Observer, Outcome, R, Task
 from pcircle.runtime.worker_channel import WorkerChannel
 from pcircle.testing.fibers import Crew
 from pcircle.testing.pool import SimLine, SimPool
@@ -24,17 +23,17 @@ from pcircle.transport._sim import SimTransport
 from pcircle.transport.contract import Delivery, LostRank
 
 
-class Ears(Observer[Any]):
+class Ears(Observer[R]):
     """An observer of rank 0 that records notices and the outcome."""
 
     def __init__(self) -> None:
-        self.outcome: Outcome[Any] | None = None
-        self.notices: list[Any] = []
+        self.outcome: Outcome[R] | None = None
+        self.notices: list[object] = []
 
-    def notice(self, source: int, values: Sequence[Any]) -> None:
+    def notice(self, source: int, values: Sequence[object]) -> None:
         self.notices += values
 
-    def conclude(self, outcome: Outcome[Any]) -> int:
+    def conclude(self, outcome: Outcome[R]) -> int:
         self.outcome = outcome
         return outcome.code
 
@@ -80,20 +79,20 @@ class _Mishaps(TracebackReporter):
         """Ignore a late failure, because the outcome already has a reason."""
 
 
-class SimRank(Rank):
+class SimRank(Rank[I, R]):
     """A `Rank` in the simulator, which gets SIGINT at `stopped_s` unless that is None."""
 
     def __init__(
         self,
         crew: Crew,
-        task: Task[Any, Any],
+        task: Task[I, R],
         settings: EngineSettings,
-        ears: Ears | None,
+        ears: Ears[R] | None,
         watch: Watch,
         rng: Random,
     ) -> None:
         self._crew, self._watch, self._rng = crew, watch, rng
-        self._items: dict[int, Any] = {}  # by ticket
+        self._items: dict[int, I] = {}  # by ticket
         super().__init__(_Transport(crew), task, settings, ears, mishaps=_Mishaps(watch))
         self._inspector = Inspector(watch, self._codec)
 
@@ -132,7 +131,7 @@ class SimRank(Rank):
     def _random(self) -> Random:
         return self._rng
 
-    def _new_line(self) -> WorkerChannel:
+    def _new_line(self) -> WorkerChannel[I, R]:
         pool, engine = self._pool, self._engine
         formatters = self._task.line_of, self._codec.encode_notice
         stops = self._is_stopping
@@ -140,19 +139,19 @@ class SimRank(Rank):
         self._sim_line = line.begin(self._crew, self._spawned)
         return line
 
-    def held(self) -> list[Any]:
+    def held(self) -> list[I]:
         """Return the items that are held."""
         holds = self._sim_line.holds
         return [self._items[ticket] for ticket, count in holds.items() if count > 0]
 
     # ---- actions -------------------------------------------------------------------
 
-    def _spawned(self, items: Sequence[Any]) -> None:
+    def _spawned(self, items: Sequence[I]) -> None:
         if self._watch.trace is not None:
             self._trace(f"spawns {', '.join(map(short, items))}")
         self._inspector.made(items)
 
-    def _process(self, item: Any, context: Context[Any]) -> Any:
+    def _process(self, item: I, context: Context[I]) -> object:
         if self._stopping:
             return None
         self._watch.done(self._transport.rank)
@@ -166,7 +165,7 @@ class SimRank(Rank):
             self._inspector.ended(value)
         return value
 
-    def _join(self, item: Any, own: Any, merged: Any, context: Context[Any]) -> Any:
+    def _join(self, item: I, own: object, merged: R, context: Context[I]) -> R:
         self._trace(f"joins {short(item)}: {short(own)} and {short(merged)}")
         spawned = context.spawned
         value = super()._join(item, own, merged, context)
@@ -174,11 +173,11 @@ class SimRank(Rank):
             self._inspector.ended(value)
         return value
 
-    def _undo(self, item: Any, own: Any) -> None:
+    def _undo(self, item: I, own: object) -> None:
         self._trace(f"abandons {short(item)}")
         super()._undo(item, own)
 
-    def _merge(self, a: Any, b: Any) -> Any:
+    def _merge(self, a: R, b: R) -> R:
         self._watch.merging(self._task, a, b)
         return super()._merge(a, b)
 

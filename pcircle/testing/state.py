@@ -11,19 +11,18 @@ import pickle
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from types import CellType, CodeType, FunctionType, ModuleType
-from typing import Any
 
-from pcircle.runtime.task import Task
+from pcircle.runtime.task import I, R, Task
 
 _IMMUTABLE = (int, float, complex, bool, str, bytes, tuple, frozenset, type(None), type, range)
 _CODE = (FunctionType, ModuleType, staticmethod, classmethod, property, type)
-_Look = Callable[[], Any]
+_Look = Callable[[], object]
 
 
 class SharedState:
     """A snapshot of the state that the tasks of a job share."""
 
-    def __init__(self, tasks: Sequence[Task[Any, Any]], may_change: Collection[str]) -> None:
+    def __init__(self, tasks: Sequence[Task[I, R]], may_change: Collection[str]) -> None:
         self._looks = dict(_of_instances(tasks))
         for task in tasks[:1]:
             self._looks.update(_of_class(type(task)))
@@ -48,7 +47,7 @@ def _fingerprint(look: _Look) -> bytes | None:
         return None  # cannot be compared
 
 
-def _of_instances(tasks: Sequence[Task[Any, Any]]) -> Iterator[tuple[str, _Look]]:
+def _of_instances(tasks: Sequence[Task[I, R]]) -> Iterator[tuple[str, _Look]]:
     """Yield objects that are attributes of several tasks."""
     if len(tasks) < 2:
         return
@@ -91,7 +90,7 @@ def _of_function(function: FunctionType, seen: set[CodeType]) -> Iterator[tuple[
 
 
 def _of_value(
-    name: str, value: Any, look: _Look, seen: set[CodeType]
+    name: str, value: object, look: _Look, seen: set[CodeType]
 ) -> Iterator[tuple[str, _Look]]:
     if isinstance(value, FunctionType):
         if _is_users(value):
@@ -112,7 +111,7 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _same(value: Any) -> _Look:
+def _same(value: object) -> _Look:
     return lambda: value
 
 
@@ -124,5 +123,5 @@ def _attribute(owner: type, name: str) -> _Look:
     return lambda: vars(owner).get(name)
 
 
-def _entry(module: dict[str, Any], name: str) -> _Look:
+def _entry(module: dict[str, object], name: str) -> _Look:
     return lambda: module.get(name)

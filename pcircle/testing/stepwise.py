@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 
 class StopCall(BaseException):
@@ -18,7 +17,7 @@ class StopCall(BaseException):
 class Stepwise:
     """A call that can be suspended and resumed, on a thread that alternates with its owner."""
 
-    def __init__(self, work: Callable[[], Any], ended: Callable[[Any], None]) -> None:
+    def __init__(self, work: Callable[[], object], ended: Callable[[object], None]) -> None:
         self._work = work
         self._when_ended = ended
         self._turn, self._back = threading.Lock(), threading.Lock()
@@ -26,7 +25,7 @@ class Stepwise:
         self._back.acquire()
         self._wait_s: float | None = None
         self._error: BaseException | None = None
-        self._value: Any = None
+        self._value: object = None
         self._over = False
         self._thread = threading.Thread(target=self._run, daemon=True)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
@@ -31,15 +31,17 @@ from pcircle.circle.messages import (
     TreeReduction,
     WorkTransfer,
 )
-from pcircle.runtime.task import Task
+from pcircle.runtime.task import I, R, Task
 from pcircle.runtime.wire import Codec
+
+T = TypeVar("T")
 
 
 class Violation(AssertionError):
     """A run broke a rule; the message names it and the case to reproduce it.
 
     >>> from pcircle import testing
-    >>> from pcircle.runtime import Task
+    >>> from pcircle.runtime import I, R, Task
     >>> class Words(Task[int, str]):
     ...     def seed(self): return range(9)
     ...     def process(self, item, context): return str(item)
@@ -126,13 +128,13 @@ class Watch:
         if self._total > self._max_items:
             self.fail(f"more than {self._max_items:,} items: does an item spawn itself?")
 
-    def made(self, data: bytes, item: Any) -> None:
+    def made(self, data: bytes, item: I) -> None:
         """Check that spawned items survive being sent to another rank."""
 
-    def returned(self, value: Any) -> None:
+    def returned(self, value: object) -> None:
         """Note the result of an item."""
 
-    def merging(self, task: Task[Any, Any], a: Any, b: Any) -> None:
+    def merging(self, task: Task[I, R], a: R, b: R) -> None:
         """Note that two results are about to be merged."""
 
     def check(self, rank: int) -> None:
@@ -150,9 +152,9 @@ class Inspector:
     def __init__(self, watch: Watch, codec: Codec) -> None:
         self._watch = watch
         self._codec = codec
-        self._made: dict[int, tuple[Any, bytes]] = {}  # items that were spawned here, by identity
+        self._made: dict[int, tuple[object, bytes]] = {}  # items spawned here, by identity
 
-    def made(self, items: Sequence[Any]) -> None:
+    def made(self, items: Sequence[I]) -> None:
         """Check that spawned items survive being sent to another rank."""
         for item in items:
             data = self._sent("item", item, self._pack)
@@ -161,7 +163,7 @@ class Inspector:
                 self._made[id(item)] = item, data
                 self._watch.made(data, item)
 
-    def begun(self, item: Any) -> None:
+    def begun(self, item: I) -> None:
         """Check that an item has not changed since it was spawned."""
         known = self._made.pop(id(item), None)
         if known is None or known[0] is not item:
@@ -174,7 +176,7 @@ class Inspector:
                 f"{short(item)} when it begins. If it had been stolen before, it would not be"
             )
 
-    def ended(self, value: Any) -> None:
+    def ended(self, value: object) -> None:
         """Check that a result survives being sent to another rank."""
         self._watch.returned(value)
         data = self._sent("result", value, self._pack_result)
@@ -183,20 +185,20 @@ class Inspector:
 
     # ---- as messages have it ----------------------------------------------------
 
-    def _pack(self, item: Any) -> bytes:
+    def _pack(self, item: I) -> bytes:
         return self._codec.pack([Parcel(item, None)])
 
-    def _unpack(self, data: bytes) -> Any:
+    def _unpack(self, data: bytes) -> object:
         return self._codec.unpack(data)[0].item
 
-    def _pack_result(self, value: Any) -> bytes:
+    def _pack_result(self, value: object) -> bytes:
         return self._codec.encode(ItemResult(0, value))
 
-    def _unpack_result(self, data: bytes) -> Any:
+    def _unpack_result(self, data: bytes) -> object:
         message = self._codec.message(data)
         return message.value if isinstance(message, ItemResult) else None
 
-    def _sent(self, what: str, value: Any, pack: Callable[[Any], bytes]) -> bytes:
+    def _sent(self, what: str, value: T, pack: Callable[[T], bytes]) -> bytes:
         try:
             return pack(value)
         except Exception as error:
@@ -204,7 +206,9 @@ class Inspector:
             self._watch.fail(text, error)
             return b""
 
-    def _arrives(self, what: str, value: Any, data: bytes, unpack: Callable[[bytes], Any]) -> None:
+    def _arrives(
+        self, what: str, value: object, data: bytes, unpack: Callable[[bytes], object]
+    ) -> None:
         try:
             arrived = unpack(data)
         except msgspec.ValidationError as error:
@@ -222,7 +226,7 @@ def _an(what: str) -> str:
     return f"an {what}" if what == "item" else f"a {what}"
 
 
-def _is_comparable(value: Any) -> bool:
+def _is_comparable(value: object) -> bool:
     """Return whether a copy of a value is equal to it."""
     try:
         return bool(pickle.loads(pickle.dumps(value)) == value)

@@ -28,7 +28,7 @@ from pcircle.transport.contract import Delivery, LostRank
 
 __all__ = ["Conditions", "Kill", "Network", "Program", "SimTransport", "Stall"]
 
-Wait: TypeAlias = "Generator[float | None, list[Delivery | LostRank], Any]"
+Wait: TypeAlias = "Generator[float | None, list[Delivery | LostRank], object]"
 Program: TypeAlias = "Callable[[SimTransport], Wait]"
 
 _DELIVER, _RESUME, _LOST, _KILL = range(4)
@@ -120,7 +120,7 @@ class _Rank:
         self.transport = transport
         self.step_s = step_s
         self.program: Wait | None = None
-        self.result: Any = None
+        self.result: object = None
         self.inbox: list[Delivery | LostRank] = []
         self.waiting = False
         self.woken = False
@@ -163,7 +163,7 @@ class SimTransport:
         """The virtual time."""
         return self._network.now_s
 
-    def send(self, dest: int, payload: Any) -> None:
+    def send(self, dest: int, payload: object) -> None:
         self._network.send(self.rank, dest, payload)
 
     def poll(self, timeout_s: float | None) -> list[Delivery | LostRank]:
@@ -203,9 +203,9 @@ class Network:
         rng: Random,
         conditions: Conditions | None = None,
         *,
-        decoder: msgspec.msgpack.Decoder[Any] | None = None,
+        decoder: msgspec.msgpack.Decoder[object] | None = None,
         observe: Callable[[int], None] | None = None,
-        size_bytes: Callable[[Any], int] | None = None,
+        size_bytes: Callable[[object], int] | None = None,
         limit_s: float = inf,
     ) -> None:
         self.conditions = conditions = conditions or Conditions()
@@ -214,7 +214,7 @@ class Network:
         self.far_messages = 0  # between nodes
         self.steps = 0
         self.aborted: tuple[int, int] | None = None
-        self.dropped: list[tuple[int, int, Any]] = []  # messages to ranks that had closed
+        self.dropped: list[tuple[int, int, object]] = []  # messages to ranks that had closed
         self._nodes = tuple(nodes)
         self._rng = rng
         self._salt = rng.getrandbits(32)
@@ -320,7 +320,7 @@ class Network:
             if event[2] == _DELIVER:
                 yield event[4], event[3], event[5]
 
-    def left(self) -> list[tuple[int, int, Any]]:
+    def left(self) -> list[tuple[int, int, object]]:
         """Return the messages that no rank received in a run, in flight or dropped."""
         return [*self.dropped, *self.in_flight()]
 
@@ -372,7 +372,7 @@ class Network:
         ranks = [rank for rank, state in enumerate(self._ranks) if not state.ended]
         return ", ".join(map(str, ranks[:8])) + (" ..." if len(ranks) > 8 else "")
 
-    def _push(self, time_s: float, kind: int, rank: int, other: int, payload: Any) -> None:
+    def _push(self, time_s: float, kind: int, rank: int, other: int, payload: object) -> None:
         self._serial += 1
         heappush(self._events, (time_s, self._serial, kind, rank, other, payload))
 

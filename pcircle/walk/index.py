@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from stat import S_ISLNK
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import xxhash
@@ -82,7 +82,9 @@ def _section(kind: int, root: int, path: bytes, body: bytes) -> bytes:
     return _HEAD.pack(length, kind, root, len(path)) + path + body
 
 
-def directory(root: int, path: bytes, status: Any, *, entered: bool = True) -> bytes:
+def directory(
+    root: int, path: bytes, status: os.stat_result | StatusRow, *, entered: bool = True
+) -> bytes:
     """Return the section of a directory itself, or of a root that is not a directory."""
     times = (status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns)
     row = _ROW.pack(

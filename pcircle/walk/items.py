@@ -93,6 +93,10 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
     ancestors: bytes = b""
 
 
+WalkItem: TypeAlias = Tree | Batch
+"""The items that every walk makes; a walk with lists also makes a `Portion`."""
+
+
 class Accesses(msgspec.Struct, frozen=True, array_like=True, tag="t"):
     """Device, inode, change time and access time of entries, for another rank."""
 

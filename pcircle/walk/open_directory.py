@@ -16,7 +16,7 @@ from pcircle.core.guards import require
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.path_list_slice import PathListSlice
 from pcircle.runtime import Context
-from pcircle.walk.items import DirectoryIdentity, Tree
+from pcircle.walk.items import DirectoryIdentity, Tree, WalkItem
 
 P = TypeVar("P")
 
@@ -85,16 +85,16 @@ class ItemContext(Context[Any], Generic[P]):
     are the open directories of the item.
     """
 
-    __slots__ = ("_completes", "_kept", "opens")
+    __slots__ = ("_completes", "_unflushed", "opens")
 
     def __init__(
         self,
-        context: Context[Any],
+        context: Context[WalkItem],
         completes: Callable[[Open[P], ItemContext[P]], None] | None = None,
     ) -> None:
         super().__init__(context.ticket, context.line)
         self.opens: list[Open[P]] = []
-        self._kept: list[Any] = []
+        self._unflushed: list[object] = []
         self._completes = completes
 
     def complete(self, opened: Open[P]) -> None:
@@ -122,17 +122,17 @@ class ItemContext(Context[Any], Generic[P]):
             for item in items:
                 self.wait(item.slot)
         self.spawned += len(items)
-        self._kept += items
+        self._unflushed += items
 
     def flush(self) -> None:
         """Make spawned items available to thieves."""
-        if self._kept:
-            items, self._kept = self._kept, []
+        if self._unflushed:
+            items, self._unflushed = self._unflushed, []
             super().spawn(items)
 
 
 def left_of(
-    opened: Open[Any], most: int | None = None, *, least: int = 1, shares: int = _SHARES
+    opened: Open[P], most: int | None = None, *, least: int = 1, shares: int = _SHARES
 ) -> list[Tree]:
     """Return what is left of a directory, or `most` names of it, to hand out.
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block
 from pcircle.runtime import Context
 from pcircle.threads.load_limit import TurnTaking
+from pcircle.walk.items import WalkItem
 from pcircle.walk.open_directory import ItemContext, Open
-from pcircle.walk.visitor import Names, Visitor, Where
+from pcircle.walk.visitor import Names, Visitor, WalkCounters, Where
 from pcircle.walk.walker import batches
 
 P = TypeVar("P")
@@ -33,12 +34,12 @@ def paced(visitor: Visitor[P], turns: TurnTaking | None, due: Due | None = None)
     return cast("Visitor[P]", _Paced(visitor, turns, due))
 
 
-class _Paced:
+class _Paced(Generic[P]):
     """A wrapped visitor, without its batches of directories."""
 
     scan = None
 
-    def __init__(self, visitor: Visitor[Any], turns: TurnTaking | None, due: Due | None) -> None:
+    def __init__(self, visitor: Visitor[P], turns: TurnTaking | None, due: Due | None) -> None:
         self._visitor = visitor
         self._turns = turns
         self._due = due
@@ -52,21 +53,21 @@ class _Paced:
 
     # ---- work and rest ----------------------------------------------------------
 
-    def begin(self, item: Any, context: Context[Any]) -> None:
+    def begin(self, item: object, context: Context[WalkItem]) -> None:
         self._start(context)
         self._visitor.begin(item, context)
 
-    def resume(self, base: Open[Any], context: Context[Any]) -> None:
+    def resume(self, base: Open[P], context: Context[WalkItem]) -> None:
         self._start(context)
         self._visitor.resume(base, context)
 
-    def end(self, context: Context[Any], opens: Sequence[Open[Any]]) -> None:
+    def end(self, context: Context[Any], opens: Sequence[Open[P]]) -> None:
         self._visitor.end(context, opens)
         self._worked_s += time.monotonic() - self._since_s
         if self._turns is not None:
             self._turns.end()
 
-    def _start(self, context: Context[Any]) -> None:
+    def _start(self, context: Context[WalkItem]) -> None:
         self._stop = context.is_stopping
         if self._turns is not None:
             if self._worked_s > _REST_AFTER_S:
@@ -94,31 +95,31 @@ class _Paced:
 
     # ---- directories ------------------------------------------------------------
 
-    def enter(self, opened: Open[Any], source: Lease, holder: Open[Any] | None) -> Lease | None:
+    def enter(self, opened: Open[P], source: Lease, holder: Open[P] | None) -> Lease | None:
         """Enter a directory that was just opened."""
         target = self._visitor.enter(opened, source, holder)
         self._done("enter", 1)
         return target
 
     def read_directory(
-        self, opened: Open[Any], weight: float, source: Lease, context: Context[Any]
+        self, opened: Open[P], weight: float, source: Lease, context: Context[WalkItem]
     ) -> list[bytes] | None:
-        counters: Any = getattr(self._visitor, "counters", None)
+        counters: WalkCounters | None = getattr(self._visitor, "counters", None)
         found = 0 if counters is None else counters.found
         below = self._visitor.read_directory(opened, weight, source, context)
         if below is not None:
             self._done("read", 1 if counters is None else max(1, counters.found - found))
         return below
 
-    def listed(self, opened: Open[Any], source: Lease) -> Iterator[Block]:
+    def listed(self, opened: Open[P], source: Lease) -> Iterator[Block]:
         return self._visitor.listed(opened, source)
 
-    def meant(self, opened: Open[Any], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
+    def meant(self, opened: Open[P], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
         for block in self._visitor.meant(opened, blocks, source):
             yield block
             self._done("block", 0)
 
-    def leave(self, opened: Open[Any], context: Context[Any]) -> Any:
+    def leave(self, opened: Open[P], context: Context[WalkItem]) -> P:
         self._mark_s = time.monotonic()
         part = self._visitor.leave(opened, context)
         self._done("leave", 1)
@@ -127,7 +128,7 @@ class _Paced:
     # ---- names ------------------------------------------------------------------
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Any]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[P]
     ) -> None:
         """Process names; hand back the rest if it takes too long, unless all must be done here."""
         begun_s = time.monotonic()
@@ -143,7 +144,7 @@ class _Paced:
         self._some(where, remaining, fds, context)
 
     def _some(
-        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Any]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[P]
     ) -> None:
         self._mark_s = time.monotonic()
         self._visitor.names(where, names, fds, context)

@@ -6,7 +6,6 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import msgspec
 
@@ -93,7 +92,14 @@ def open_roots(
     known = [root.known for root in roots]
     args = bases([(root.holder, root.name or root.within) for root in roots], directory, known)
     capacity = capacity_of(is_first=is_first)
-    more: dict[str, Any] = {"below": below, "unlock": unlock, "written": written}
-    more["no_atime"] = no_atime
-    more["linkless"] = any(root.strict for root in roots)
-    return Directories(args, capacity, identify, follow=follow, **more)
+    return Directories(
+        args,
+        capacity,
+        identify,
+        follow=follow,
+        below=below,
+        unlock=unlock,
+        written=written,
+        no_atime=no_atime,
+        linkless=any(root.strict for root in roots),
+    )

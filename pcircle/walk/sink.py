@@ -76,7 +76,7 @@ class _Stage(msgspec.Struct, frozen=True):
     """The next stage of a `Gather`, and the result of the work itself."""
 
     waits: str
-    result: Any = None
+    result: object = None
 
 
 class Sink(Generic[R]):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pcircle.fs.directories import Directories, affordable_threads
 from pcircle.runtime import Context, PartedTask
-from pcircle.walk.items import Batch, Portion, Tree
+from pcircle.walk.items import Batch, Portion, WalkItem
 from pcircle.walk.walker import Walker
 
 if TYPE_CHECKING:
@@ -48,11 +48,11 @@ class WalkTask(PartedTask[I, R]):
         if self.lists is not None and not self.keeps_lists:
             self.lists.close()
 
-    def walker_of(self, item: Tree | Batch | Portion) -> Walker[Any]:
+    def walker_of(self, item: WalkItem | Portion) -> Walker[Any]:
         """Return the walk of an item, one of several."""
         return self._walker
 
-    def walked(self, item: Tree | Batch | Portion, context: Context[Any]) -> Any:
+    def walked(self, item: WalkItem | Portion, context: Context[WalkItem]) -> Any:
         """Return the result of an item of the walk, or the list of what is kept for its join.
 
         None if rank 0, which has the lists, processes it.

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block, DirectoryBatch, blocks
 from pcircle.runtime import Context
-from pcircle.walk.items import DirectoryIdentity
+from pcircle.walk.items import DirectoryIdentity, WalkItem
 from pcircle.walk.open_directory import ItemContext, Open
 
 P = TypeVar("P")
@@ -129,7 +129,7 @@ class Visitor(ABC, Generic[P]):
         """Return the blocks of a directory without entries that the tool's own rules exclude."""
         return blocks
 
-    def known(self, opened: Open[P], context: Context[Any]) -> P | None:
+    def known(self, opened: Open[P], context: Context[WalkItem]) -> P | None:
         """Return the result of a directory that need not be entered, or None."""
         return None
 
@@ -162,7 +162,7 @@ class Visitor(ABC, Generic[P]):
         return batch.names
 
     def read_directory(
-        self, opened: Open[P], weight: float, source: Lease, context: Context[Any]
+        self, opened: Open[P], weight: float, source: Lease, context: Context[WalkItem]
     ) -> list[bytes] | None:
         """Read an open directory and process all that is in it. Return its subdirectories.
 
@@ -187,7 +187,7 @@ class Visitor(ABC, Generic[P]):
         """
 
     @abstractmethod
-    def leave(self, opened: Open[P], context: Context[Any]) -> P:
+    def leave(self, opened: Open[P], context: Context[WalkItem]) -> P:
         """Complete a directory after everything in it; return its result, including its `part`."""
 
     def stays(self, opened: Open[P]) -> None:
@@ -197,7 +197,7 @@ class Visitor(ABC, Generic[P]):
         """Note that the job stops, and these directories of an item stay incomplete."""
 
     @abstractmethod
-    def failed(self, opened: Open[P], error: OSError, context: Context[Any]) -> None:
+    def failed(self, opened: Open[P], error: OSError, context: Context[WalkItem]) -> None:
         """Report a directory that cannot be reached, made or read; spawned items continue.
 
         Its `leases` exist if it was reached.
@@ -208,7 +208,9 @@ class Visitor(ABC, Generic[P]):
         """Return the result of a directory that has failed; see `leave`."""
 
     @abstractmethod
-    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
+    def unreached(
+        self, where: Where, name: bytes, error: OSError, context: Context[WalkItem]
+    ) -> None:
         """Report an entry whose directory cannot be reached; does not count its weight."""
 
     @abstractmethod
@@ -223,10 +225,10 @@ class Visitor(ABC, Generic[P]):
         """Return what remains of a part of a list."""
         return text
 
-    def begin(self, item: Any, context: Context[Any]) -> None:
+    def begin(self, item: Any, context: Context[WalkItem]) -> None:
         """Begin an item."""
 
-    def resume(self, base: Open[P], context: Context[Any]) -> None:
+    def resume(self, base: Open[P], context: Context[WalkItem]) -> None:
         """Begin the join of an item whose first directory this is."""
 
     def end(self, context: Context[Any], opens: Sequence[Open[P]]) -> None:

@@ -20,7 +20,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from math import inf
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -32,9 +32,12 @@ from pcircle.runtime import Context
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.filter import choosing, follow
 from pcircle.walk.globs import Rule
-from pcircle.walk.items import Batch, Portion, Tree, unpack
+from pcircle.walk.items import Batch, Portion, Tree, WalkItem, unpack
 from pcircle.walk.open_directory import ItemContext, Open, child_of, left_of
 from pcircle.walk.visitor import Names, Visitor, WalkCounters
+
+if TYPE_CHECKING:  # few runs have lists
+    from pcircle.fs.lists import Lists
 
 P = TypeVar("P")
 
@@ -121,7 +124,7 @@ class _ParentLeases(Generic[P]):
             self.opened = None
 
 
-def release(opened: Open[Any]) -> None:
+def release(opened: Open[P]) -> None:
     """End a directory's leases."""
     if opened.leases is not None:
         (source, target), opened.leases = opened.leases, None
@@ -144,7 +147,7 @@ class Walker(Generic[P]):
         targets: Directories | None,
         tally: WalkCounters,
         rank: int,
-        lists: Any = None,
+        lists: Lists | None = None,
     ) -> None:
         self._visitor = visitor
         self._scope = scope
@@ -168,7 +171,7 @@ class Walker(Generic[P]):
 
     # ---- one item --------------------------------------------------------------
 
-    def tree(self, item: Tree, line: Context[Any]) -> list[Open[P]] | P:
+    def tree(self, item: Tree, line: Context[WalkItem]) -> list[Open[P]] | P:
         """Walk for a time slice; return the incomplete directories, or the result."""
         context: ItemContext[P] = ItemContext(line, self._complete)
         visitor, opens = self._visitor, context.opens
@@ -203,7 +206,7 @@ class Walker(Generic[P]):
         line.spawned += context.spawned
         return opens if context.spawned else base.part
 
-    def join(self, opens: list[Open[P]], slots: dict[int, P], context: Context[Any]) -> P:
+    def join(self, opens: list[Open[P]], slots: dict[int, P], context: Context[WalkItem]) -> P:
         """Complete the remaining directories, deepest first, after all spawned items."""
         visitor = self._visitor
         visitor.resume(opens[0], context)
@@ -216,7 +219,7 @@ class Walker(Generic[P]):
         visitor.end(context, ())
         return opens[0].part
 
-    def batch(self, item: Batch, line: Context[Any]) -> P:
+    def batch(self, item: Batch, line: Context[WalkItem]) -> P:
         """Process names that were handed out."""
         context: ItemContext[P] = ItemContext(line)
         visitor = self._visitor
@@ -588,7 +591,7 @@ class Walker(Generic[P]):
             context.wait(slot)
             context.post(self._rank, [Tree(*where, share, part.name, place, slot, listed, line)])
 
-    def portion(self, item: Portion, line: Context[Any]) -> P:
+    def portion(self, item: Portion, line: Context[WalkItem]) -> P:
         """Process the part of a list in one directory."""
         from pcircle.fs.lists import groups
 

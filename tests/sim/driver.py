@@ -122,7 +122,7 @@ class Player:
         self.items = 0
         self.numbers = 0
         self.epoch = 1
-        self._awaiting: list[tuple[int, StartItem, list[Any]]] = []
+        self._awaiting: list[tuple[int, StartItem[Any], list[Any]]] = []
         self.trace: Callable[[str], None] | None = None
         self.engine: Engine[Any, Any] = engine_type(
             rank,
@@ -136,15 +136,15 @@ class Player:
         )
         self.store: dict[int, tuple[Parcel[Item], ...]] = {}
         self.working = 0
-        self._waiting: deque[StartItem] = deque()
-        self._held: list[tuple[StartItem, list[Item]]] = []
+        self._waiting: deque[StartItem[Any]] = deque()
+        self._held: list[tuple[StartItem[Item], list[Item]]] = []
         self._timers: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._serial = 0
         self._steps = 0
         self._aborts = [abort for abort in case.aborts if abort.rank == rank]
         self._now_s = 0.0
         self._stop: StopRank | None = None
-        self._taken: list[Instruction] = []  # and not yet executed
+        self._taken: list[Instruction[Item, Result]] = []  # and not yet executed
         self._has_given = False  # its account, after which an abort is too late
         self._idle_steps = 0
         self._noted: dict[int, int] = {}  # notices submitted by the end of each epoch's sync
@@ -229,7 +229,7 @@ class Player:
 
     # ---- instructions --------------------------------------------------------------------------
 
-    def _carry_out(self, t: SimTransport, instruction: Instruction) -> None:
+    def _carry_out(self, t: SimTransport, instruction: Instruction[Item, Result]) -> None:
         if self.trace is not None:
             self.trace(f"{self._now_s:.6f} {self.engine.rank:>4} > {instruction}")
         assert self._stop is None, f"an instruction after Stop: {instruction}"
@@ -359,14 +359,14 @@ class Player:
         """Return the child that the completion of an item spawns, if it has children."""
         return self.case.forest.kept_back(item) if self.case.settings.structured else None
 
-    def _is_held(self, start: StartItem) -> bool:
+    def _is_held(self, start: StartItem[Item]) -> bool:
         return self.case.settings.structured and self.case.forest.is_held(start.item)
 
-    def _is_awaiting(self, start: StartItem) -> bool:
+    def _is_awaiting(self, start: StartItem[Item]) -> bool:
         """Return whether an item is held for a commit."""
         return self.case.settings.epoch_period_s is not None and self._is_held(start)
 
-    def _spawn(self, start: StartItem, children: list[Item]) -> None:
+    def _spawn(self, start: StartItem[Item], children: list[Item]) -> None:
         forest, engine = self.case.forest, self.engine
         free = [child for child in children if not forest.is_posted(child)]
         for child in children:
@@ -375,7 +375,7 @@ class Player:
         if free:
             engine.spawned(start.ticket, free, self._now_s)
 
-    def _resume(self, start: StartItem, children: list[Item]) -> None:
+    def _resume(self, start: StartItem[Item], children: list[Item]) -> None:
         self.engine.resumed(start.ticket, children, NOTHING, self._now_s)
 
     def _resume_held(self) -> None:
@@ -383,7 +383,7 @@ class Player:
         for start, children in held:
             self._resume(start, children)
 
-    def _finish(self, start: StartItem, rest: list[Item], spawned: bool) -> None:
+    def _finish(self, start: StartItem[Item], rest: list[Item], spawned: bool) -> None:
         self.working -= 1
         number = start.item[0]
         self.items += 1
@@ -416,7 +416,7 @@ class Player:
         engine.finished(start.ticket, own_result(start.item), self._now_s)
         self._begin_items()
 
-    def _complete(self, complete: CompleteItem) -> None:
+    def _complete(self, complete: CompleteItem[Item]) -> None:
         item, kept = complete.item, self._kept_back(complete.item)
         first = kept is not None and complete.own == own_result(item)
         begin, end = item[0] + 1, item[1]
@@ -424,8 +424,10 @@ class Player:
             begin, end = (begin, kept[0]) if first else kept
         below = expected(begin, end)
         assert complete.merged == below, f"{item} merged {complete.merged}, not {below}"
-        self._join_ended(item, complete.own)
-        value = merge(complete.own, complete.merged)
+        own = complete.own
+        self._join_ended(item, own)
+        assert isinstance(own, tuple)
+        value = merge(own, complete.merged)
         last = self._again if first else self._completed
         if self.case.fetch_s:
             wait_s = self.case.forest.completion_s(item)
@@ -450,14 +452,14 @@ class Player:
             self.record.begun[item] = 0
         self.engine.finished(ticket, value, self._now_s)
 
-    def _join_ended(self, item: Item, own: Result) -> None:
+    def _join_ended(self, item: Item, own: object) -> None:
         kept, whole = self._kept_back(item), own_result(item)
         if kept is not None and own != whole:
             whole = merge(whole, expected(item[0] + 1, kept[0]))
         assert own == whole, f"{item} came back with another's own result, {own}"
         self.record.begun[item] += 1
 
-    def _segments(self, instruction: SpillSegment | FetchSegment | DiscardSegments) -> None:
+    def _segments(self, instruction: SpillSegment[Item] | FetchSegment | DiscardSegments) -> None:
         if isinstance(instruction, SpillSegment):
             assert instruction.segment not in self.store, "a segment is spilled twice"
             self.store[instruction.segment] = instruction.parcels
@@ -474,7 +476,7 @@ class Player:
     def _fetched(self, segment: int, parcels: tuple[Parcel[Item], ...]) -> None:
         self.engine.fetched(segment, parcels, self._now_s)
 
-    def _conclude(self, conclude: Conclude) -> None:
+    def _conclude(self, conclude: Conclude[Result]) -> None:
         account = conclude.account
         self.record.account = account
         self.record.result = conclude.result
@@ -499,7 +501,7 @@ class Player:
         return Outcome(stop.code, stop.agreed, self._now_s)
 
 
-def _gives_account(instruction: Instruction) -> bool:
+def _gives_account(instruction: Instruction[Item, Result]) -> bool:
     """Return whether an instruction sends a rank's final account."""
     if isinstance(instruction, Send):
         return (

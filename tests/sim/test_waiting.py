@@ -54,7 +54,7 @@ class Pair:
             for source, dest, message in flying:
                 self.engines[dest].receive(source, message, self.now_s)
 
-    def _carry_out(self, engine: Engine[Any, Any], instruction: do.Instruction) -> None:
+    def _carry_out(self, engine: Engine[Any, Any], instruction: do.Instruction[str, int]) -> None:
         now_s = self.now_s
         if isinstance(instruction, do.Send):
             self.flying.append((engine.rank, instruction.dest, instruction.message))

@@ -440,7 +440,7 @@ class WalkPlayer(Player):
                 self._work(start, partial(self._process, start.item, context))
 
     def _work(
-        self, start: StartItem, work: Callable[[Hand], Any], *, joining: bool = False
+        self, start: StartItem[Any], work: Callable[[Hand], Any], *, joining: bool = False
     ) -> None:
         hand = self._free.pop() if self._free else Hand(self, self._walker_type)
 
@@ -487,7 +487,7 @@ class WalkPlayer(Player):
         visitor.end(context, ())
         return {slot: visitor.since(part) for slot, part in done.items()}
 
-    def _item_ended(self, start: StartItem, value: Any, *, joining: bool = False) -> None:
+    def _item_ended(self, start: StartItem[Any], value: Any, *, joining: bool = False) -> None:
         if not joining:
             self.working -= 1
             self.record.reached["open when it stops"] += isinstance(value, list) and bool(
@@ -499,7 +499,7 @@ class WalkPlayer(Player):
         if not joining:
             self._begin_items()
 
-    def _complete(self, complete: CompleteItem) -> None:
+    def _complete(self, complete: CompleteItem[Any]) -> None:
         item, own, merged = complete.item, complete.own, complete.merged
         self._join_ended(item, own)
         context: Context[Any] = Context(complete.ticket, self)
@@ -512,7 +512,7 @@ class WalkPlayer(Player):
     def _join_ended(self, item: Any, own: Any) -> None:
         self.record.begun[item] += 1
 
-    def _conclude(self, conclude: Conclude) -> None:
+    def _conclude(self, conclude: Conclude[Any]) -> None:
         super()._conclude(conclude)
         slots = conclude.result
         if slots is not None:

@@ -25,7 +25,7 @@ from pcircle.threads.pool import WorkerPool
 ENCODE = msgspec.msgpack.Encoder().encode
 
 
-def _packs(flow: NoticeSender, now_s: float, *, hurry: bool = False) -> list[tuple[int, ...]]:
+def _packs(flow: NoticeSender, now_s: float, *, hurry: bool = False) -> list[tuple[object, ...]]:
     return list(flow.packs(now_s, hurry=hurry))
 
 

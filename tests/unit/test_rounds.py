@@ -177,7 +177,7 @@ def test_no_period_no_rounds() -> None:
 # ---- accounts --------------------------------------------------------------------------------
 
 
-def gathering(rank: int = 0, size: int = 3) -> GatherRound:
+def gathering(rank: int = 0, size: int = 3) -> GatherRound[int]:
     own = FinalAccount[int](reports=(b"%d" % rank,), value=1)
     return GatherRound(TreePosition(rank, size, 8), 2.0, lambda: own, operator.add)
 

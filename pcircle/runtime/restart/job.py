@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
+from pcircle.circle.messages import ProgressSums
 from pcircle.circle.settings import EngineSettings
 from pcircle.core.errors import RankLost, StoppedEarly
 from pcircle.runtime import Observer, Outcome, Program, Task, run_program
 from pcircle.runtime.crash_report import CrashReporter
 from pcircle.runtime.restart.output_log import OutputLog
-from pcircle.runtime.task import TimeLimit
+from pcircle.runtime.task import I, R, TimeLimit
 from pcircle.threads.threads import has_live_workers
 
 _LAST_THREADS_S = 10.0  # for threads without work to end, on a busy machine
@@ -30,9 +31,18 @@ _STEP_S = 0.002
 class RestartConsole(Protocol):
     """Rank 0's user interface of a job, as implemented by `pcircle.cli.console`."""
 
+    @property
+    def period_s(self) -> float | None: ...
+    def show(self, sums: ProgressSums) -> None: ...
+    def status(self, sums: ProgressSums) -> None: ...
+    def suspend(self) -> None: ...
+    def resume(self, stopped_s: float) -> None: ...
+    def log(self, lines: bytes) -> None: ...
+    def notice(self, source: int, values: Sequence[object]) -> None: ...
+    def sync(self) -> None: ...
     def follow(self, output_log: OutputLog, former: Any) -> None: ...
     def leave(self, reasons: Iterable[str]) -> None: ...
-    def conclude(self, outcome: Outcome[Any]) -> int: ...
+    def conclude(self, outcome: Outcome[R]) -> int: ...
 
 
 class RestartableProgram(Protocol):
@@ -55,29 +65,39 @@ class RestartableProgram(Protocol):
     def share(self, ranks: int) -> None: ...
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]: ...
     def observer(self, plan: bytes) -> Observer[Any]: ...
-    def settings(self, observer: Observer[Any] | None, task: Task[Any, Any]) -> EngineSettings: ...
+    def settings(self, observer: Observer[R] | None, task: Task[I, R]) -> EngineSettings: ...
 
 
-class _RestartObserver(Observer[Any]):
+class _RestartObserver(Observer[R]):
     """Rank 0's observer: passes everything to the console, but handles the loss of ranks."""
 
-    def __init__(self, job: RestartableJob, console: Any) -> None:
+    def __init__(self, job: RestartableJob, console: RestartConsole) -> None:
         self._job = job
-        self._console: RestartConsole = console
+        self._console = console
         self.period_s = console.period_s
-        self.show, self.status, self.log = console.show, console.status, console.log
-        self.suspend, self.resume, self.notice = console.suspend, console.resume, console.notice
-        self.sync = console.sync
 
-    show: Any
-    status: Any
-    log: Any
-    suspend: Any
-    resume: Any
-    notice: Any
-    sync: Any
+    def show(self, sums: ProgressSums) -> None:
+        self._console.show(sums)
 
-    def conclude(self, outcome: Outcome[Any]) -> int:
+    def status(self, sums: ProgressSums) -> None:
+        self._console.status(sums)
+
+    def suspend(self) -> None:
+        self._console.suspend()
+
+    def resume(self, stopped_s: float) -> None:
+        self._console.resume(stopped_s)
+
+    def log(self, lines: bytes) -> None:
+        self._console.log(lines)
+
+    def notice(self, source: int, values: Sequence[object]) -> None:
+        self._console.notice(source, values)
+
+    def sync(self) -> None:
+        self._console.sync()
+
+    def conclude(self, outcome: Outcome[R]) -> int:
         lost = RankLost.only(outcome.reasons)
         if lost and self._job.output_log.is_whole:
             self._job.lost = lost
@@ -98,8 +118,8 @@ class RestartableJob(Program):
         self._program = program
         self._plan = b""
         self._is_restartable = False
-        self._task: Task[Any, Any] | None = None  # of this process
-        self._console: Any = None
+        self._keep_for_restart: Callable[[], None] | None = None  # of the task of this process
+        self._console: RestartConsole | None = None
 
     limit: TimeLimit | None
 
@@ -126,16 +146,17 @@ class RestartableJob(Program):
         self._program.withdraw()
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
-        self._task = self._program.task(plan, rank, size)
-        return self._task
+        task = self._program.task(plan, rank, size)
+        self._keep_for_restart = task.keep_for_restart
+        return task
 
     def close(self) -> None:
         """Release what this process's task holds, except for lists, which are read again."""
-        if self._task is not None:
-            self._task.keep_for_restart()
+        if self._keep_for_restart is not None:
+            self._keep_for_restart()
         self._program.close()
 
-    def settings(self, observer: Observer[Any] | None, task: Task[Any, Any]) -> EngineSettings:
+    def settings(self, observer: Observer[R] | None, task: Task[I, R]) -> EngineSettings:
         return self._program.settings(observer, task)
 
     def observer(self, plan: bytes) -> Observer[Any]:
