@@ -12,11 +12,14 @@ import os
 import stat
 from collections.abc import Generator
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pcircle.aio import operations as ops
 from pcircle.aio.operations import Operation, Path
 from pcircle.core.buffers import aligned
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 Steps = Generator[Operation[Any], Any, Any]
 
@@ -40,7 +43,7 @@ def read_file(path: Path) -> Generator[Operation[Any], Any, bytes]:
 
 
 def write_file(
-    path: Path, data: Any, *, mode: int = 0o666, sync: bool = True
+    path: Path, data: ReadableBuffer, *, mode: int = 0o666, sync: bool = True
 ) -> Generator[Operation[Any], Any, int]:
     """Replace a file atomically; return the number of bytes written. OSError.
 

@@ -260,7 +260,7 @@ def when_any(futures: Sequence[Future[Any]]) -> Future[int]:
     return first
 
 
-def dataflow(function: Callable[..., U | Future[U]], *arguments: Any) -> Future[U]:
+def dataflow(function: Callable[..., U | Future[U]], *arguments: object) -> Future[U]:
     """Return the future of ``function(*arguments)``, with futures replaced by their values.
 
     If an argument failed, the exception of the first failed argument becomes the outcome and the

@@ -13,11 +13,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pcircle.core.encoding import attributes, exact, to_scan
 from pcircle.core.writing import write_all, write_at
 from pcircle.fs.attributes import acls
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
 
 T = TypeVar("T")
 
@@ -55,13 +58,13 @@ class Operation(Generic[T]):
         self,
         name: str,
         function: Callable[..., T],
-        *arguments: Any,
+        *arguments: object,
         kind: str = METADATA,
         path: Path | None = None,
         fd: int = -1,
         moves: bool = False,
         undo: Callable[[T], None] | None = None,
-        **keywords: Any,
+        **keywords: object,
     ) -> None:
         self.name = name
         self.function = function
@@ -143,24 +146,24 @@ def pread(fd: int, size: int, offset: int) -> Operation[bytes]:
     return Operation("pread", os.pread, fd, size, offset, kind=DATA, fd=fd)
 
 
-def readv(fd: int, buffers: Sequence[Any], offset: int | None = None) -> Operation[int]:
+def readv(fd: int, buffers: Sequence[WriteableBuffer], offset: int | None = None) -> Operation[int]:
     """Read into buffers; the result is the number of bytes."""
     if offset is None:
         return Operation("readv", os.readv, fd, buffers, kind=DATA, fd=fd, moves=True)
     return Operation("readv", os.preadv, fd, buffers, offset, kind=DATA, fd=fd)
 
 
-def write(fd: int, data: Any) -> Operation[int]:
+def write(fd: int, data: ReadableBuffer) -> Operation[int]:
     """Write all data at the current position; the result is the number of bytes."""
     return Operation("write", write_all, fd, data, kind=DATA, fd=fd, moves=True)
 
 
-def pwrite(fd: int, data: Any, offset: int) -> Operation[int]:
+def pwrite(fd: int, data: ReadableBuffer, offset: int) -> Operation[int]:
     """Write all data at an offset; the result is the number of bytes."""
     return Operation("pwrite", write_at, fd, data, offset, kind=DATA, fd=fd)
 
 
-def writev(fd: int, buffers: Sequence[Any], offset: int | None = None) -> Operation[int]:
+def writev(fd: int, buffers: Sequence[ReadableBuffer], offset: int | None = None) -> Operation[int]:
     """Write buffers, at most as many bytes as the kernel accepts; the result is their number."""
     if offset is None:
         return Operation("writev", os.writev, fd, buffers, kind=DATA, fd=fd, moves=True)

@@ -29,11 +29,10 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from math import isnan
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from pcircle.aio.futures import Cancelled, Future
-from pcircle.aio.operations import DATA, METADATA, Operation
-from pcircle.core.guards import require
+from pcircle.aio.operations import DATA, METADATA, Operation, Path
 from pcircle.threads.thread_tuning import ThreadCountSearch, Window
 from pcircle.threads.threads import cpu_and_delay_s, require_thread
 
@@ -56,7 +55,7 @@ class Scheduler:
     def __init__(self, threads: int | None = None, *, max_threads: int = 64) -> None:
         if threads is not None and threads < 1:
             raise ValueError("threads must be at least 1")
-        self._paths: dict[int, Any] = {}  # by descriptor: the path that it was opened by
+        self._paths: dict[object, Path | None] = {}  # by descriptor: the path that it was opened by
         self._busy = _Count()  # jobs and continuations
         self._continuations = _Continuations(self._busy)
         self._deadlines = _Deadlines()
@@ -141,23 +140,30 @@ class Scheduler:
                 error.filename = self._paths.get(operation.fd)
             raise
         if operation.name in ("open", "creat"):
-            self._paths[value] = operation.path  # type: ignore[index]
+            self._paths[value] = operation.path
         return value
 
-    def take_back(self, operation: Operation[Any], value: Any) -> None:
+    def take_back(self, operation: Operation[T], value: T) -> None:
         """Undo an operation that succeeded after its future was cancelled."""
         if operation.name in ("open", "creat"):
             self._paths.pop(value, None)
         operation.take_back(value)
 
 
-class _Submission:
+class _Job(Protocol):
+    """The work of one turn of a thread."""
+
+    def run(self) -> None: ...
+    def cancel(self) -> None: ...
+
+
+class _Submission(Generic[T]):
     """A submitted operation, or composite operation, and its future."""
 
     __slots__ = ("future", "scheduler", "work")
 
     def __init__(
-        self, scheduler: Scheduler, work: Operation[Any] | Composite[Any], future: Future[Any]
+        self, scheduler: Scheduler, work: Operation[T] | Composite[T], future: Future[T]
     ) -> None:
         self.scheduler = scheduler
         self.work = work
@@ -174,7 +180,7 @@ class _Submission:
         self.future.cancel()
         self.run()  # closes a composite one
 
-    def _run(self, operation: Operation[Any]) -> None:
+    def _run(self, operation: Operation[T]) -> None:
         if self.future.done:
             return
         try:
@@ -185,7 +191,7 @@ class _Submission:
         if not self.future.settle(value):
             self.scheduler.take_back(operation, value)
 
-    def _drive(self, steps: Composite[Any]) -> None:
+    def _drive(self, steps: Composite[T]) -> None:
         future, value, notified = self.future, None, False
         error: BaseException | None = None
         if future.done:
@@ -220,10 +226,10 @@ class _Orders:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[int, deque[_Submission]] = {}
+        self._waiting: dict[int, deque[_Job]] = {}
         self._running: set[int] = set()
 
-    def put(self, fd: int, job: _Submission, lane: _Lane) -> None:
+    def put(self, fd: int, job: _Job, lane: _Lane) -> None:
         """Queue a job. RuntimeError if the scheduler is closed."""
         with self._lock:  # a turn is queued together with its job
             lane.put(_Turn(self, fd))
@@ -246,7 +252,7 @@ class _Orders:
         if job is not None:
             job.cancel()
 
-    def _next(self, fd: int) -> _Submission | None:
+    def _next(self, fd: int) -> _Job | None:
         with self._lock:
             waiting = self._waiting.get(fd)
             if waiting:
@@ -281,7 +287,7 @@ class _Lane:
         self.kind = kind
         self.climb = None if threads is not None else ThreadCountSearch(max_threads)
         self.limit = threads or 1
-        self._jobs: SimpleQueue[_Submission | _Turn | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._workers: list[threading.Thread] = []
         self._state = threading.Condition()
         self._submitted = 0
@@ -291,7 +297,7 @@ class _Lane:
         self._seen = 0
         self._spent = (0.0, 0.0)
 
-    def put(self, job: _Submission | _Turn) -> None:
+    def put(self, job: _Job) -> None:
         with self._state:
             if self._closing:
                 raise RuntimeError("the scheduler is closed")
@@ -344,16 +350,15 @@ class _Lane:
             del job
             self._ended()
             if self.climb is not None and time.monotonic() - self._began_s > _WINDOW_S:
-                self._look()
+                self._look(self.climb)
 
     def _ended(self) -> None:
         with self._state:
             self._finished += 1
         self._busy.remove()
 
-    def _look(self) -> None:
+    def _look(self, climb: ThreadCountSearch) -> None:
         """Adapt the number of threads at the end of a window."""
-        climb = require(self.climb)
         with self._state:
             now_s = time.monotonic()
             elapsed_s, self._began_s = now_s - self._began_s, now_s
@@ -438,20 +443,35 @@ class _Continuations:
             self._busy.remove()
 
 
+class _Deadline:
+    """How to settle a future when its deadline passes, and its path; nothing once it is settled."""
+
+    __slots__ = ("path", "settle")
+
+    def __init__(self, future: Future[T], path: Path | None) -> None:
+        self.settle: Callable[[None, BaseException], bool] | None = future.settle
+        self.path = path
+
+    def forget(self) -> None:
+        """Drop the future, so that its value is not kept until the deadline."""
+        self.settle = self.path = None
+
+
 class _Deadlines:
     """Futures with a deadline, and the thread that fails overdue futures."""
 
     def __init__(self) -> None:
-        # Each: a time, a unique number, a future (None once settled), a path.
-        self._heap: list[list[Any]] = []
+        # With a unique number, so that no two entries are equal.
+        self._heap: list[tuple[float, int, _Deadline]] = []
         self._settled = 0  # entries of the heap, approximately
         self._numbers = count()
         self._state = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closing = False
 
-    def add(self, until_s: float, future: Future[Any], path: Any) -> None:
-        due = [until_s, next(self._numbers), future, path]
+    def add(self, until_s: float, future: Future[T], path: Path | None) -> None:
+        deadline = _Deadline(future, path)
+        due = until_s, next(self._numbers), deadline
         with self._state:
             heappush(self._heap, due)
             if self._thread is None:
@@ -460,7 +480,7 @@ class _Deadlines:
                 self._thread.start()
             elif self._heap[0] is due:
                 self._state.notify()
-        future._when_done(partial(self._forget, due))
+        future._when_done(partial(self._forget, deadline))
 
     def close(self) -> None:
         """End the thread once all futures are settled."""
@@ -468,10 +488,10 @@ class _Deadlines:
             self._closing = True
             self._state.notify()
 
-    def _forget(self, due: list[Any]) -> None:
+    def _forget(self, deadline: _Deadline) -> None:
         """Drop a settled future, so that its value is not kept until the deadline."""
         with self._state:
-            due[2] = due[3] = None
+            deadline.forget()
             self._settled += 1
             if 2 * self._settled > len(self._heap):
                 self._clear()
@@ -479,19 +499,19 @@ class _Deadlines:
                 self._state.notify()
 
     def _clear(self) -> None:
-        self._heap[:] = [due for due in self._heap if due[2] is not None]
+        self._heap[:] = [due for due in self._heap if due[2].settle is not None]
         heapify(self._heap)
         self._settled = 0
 
     def _work(self) -> None:
-        while (due := self._next()) is not None:
-            _, _, future, path = due
-            if future is not None:
+        while (deadline := self._next()) is not None:
+            settle = deadline.settle
+            if settle is not None:
                 text = os.strerror(errno.ETIMEDOUT)
-                future.settle(None, TimeoutError(errno.ETIMEDOUT, text, path))
+                settle(None, TimeoutError(errno.ETIMEDOUT, text, deadline.path))
 
-    def _next(self) -> list[Any] | None:
-        """Wait for the next deadline to pass and return its entry.
+    def _next(self) -> _Deadline | None:
+        """Wait for the next deadline to pass and return it.
 
         Return None once all futures are settled after `close`.
         """
@@ -505,5 +525,5 @@ class _Deadlines:
                         return None
                 wait_s = heap[0][0] - time.monotonic() if heap else threading.TIMEOUT_MAX
                 if wait_s <= 0:
-                    return heappop(heap)
+                    return heappop(heap)[2]
                 state.wait(min(wait_s, threading.TIMEOUT_MAX))

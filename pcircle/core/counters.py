@@ -37,7 +37,7 @@ class _Declared(type):
         return super().__new__(cls, name, bases, namespace)
 
 
-def _row_getter(names: list[str]) -> Callable[[Any], tuple[int, ...]]:
+def _row_getter(names: list[str]) -> Callable[[object], tuple[int, ...]]:
     if len(names) > 1:
         return attrgetter(names[0], *names[1:])
     return lambda counters: tuple(getattr(counters, name) for name in names)
@@ -48,7 +48,7 @@ class CounterSet(metaclass=_Declared):
 
     names: ClassVar[tuple[str, ...]]
     """The names of all counters in order of declaration, base classes first."""
-    row_of: ClassVar[Callable[[Any], tuple[int, ...]]]
+    row_of: ClassVar[Callable[[object], tuple[int, ...]]]
     """Return the counts of an object with these attributes as a tuple, in the order of `names`."""
 
     weight: float

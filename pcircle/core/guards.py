@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ def require(value: T | None) -> T:
     return value
 
 
-def require_type(kind: type[T], value: Any) -> T:
+def require_type(kind: type[T], value: object) -> T:
     """Return the value; raise Inconsistent if it is not an instance of `kind`."""
     if not isinstance(value, kind):
         raise Inconsistent(f"a {type(value).__name__} is where a {kind.__name__} should be")

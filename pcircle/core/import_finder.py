@@ -43,7 +43,7 @@ __all__ = ["ImportFinder", "install"]
 _OWN = f"{__package__.partition('.')[0]}."
 _READ_BYTES = 256 << 10
 # The attributes that importers use at once: uuid queries the operating system.
-_DEFERRED: dict[str, dict[str, Any]] = {
+_DEFERRED: dict[str, dict[str, object]] = {
     "msgspec.inspect": {},
     "msgspec.toml": {},
     "msgspec.yaml": {},

@@ -11,7 +11,10 @@ import errno
 import io
 import os
 from contextlib import suppress
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, AnyStr
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 __all__ = [
     "WholeFile",
@@ -25,14 +28,14 @@ __all__ = [
 ]
 
 
-def left(data: Any, written: int) -> memoryview:
+def left(data: ReadableBuffer, written: int) -> memoryview:
     """Return the data that a call which wrote `written` bytes left. OSError if it wrote none."""
     if not written:
         raise OSError(errno.ENOSPC, "no more data could be written")
     return memoryview(data).cast("B")[written:]
 
 
-def write_all(fd: int, data: Any) -> int:
+def write_all(fd: int, data: ReadableBuffer) -> int:
     """Write a whole buffer at the current position and return its size. OSError."""
     size = len(data) if isinstance(data, bytes) else memoryview(data).nbytes
     written = os.write(fd, data)
@@ -44,7 +47,7 @@ def write_all(fd: int, data: Any) -> int:
     return size
 
 
-def write_at(fd: int, data: Any, offset: int) -> int:
+def write_at(fd: int, data: ReadableBuffer, offset: int) -> int:
     """Write a whole buffer at an offset and return its size. OSError."""
     size = len(data) if isinstance(data, bytes) else memoryview(data).nbytes
     written = os.pwrite(fd, data, offset)
@@ -60,14 +63,14 @@ def write_at(fd: int, data: Any, offset: int) -> int:
 class WholeFile(io.FileIO):
     """A raw file for buffered writers, which would retry forever if nothing were written."""
 
-    def write(self, data: Any) -> int:
+    def write(self, data: ReadableBuffer) -> int:
         written = super().write(data)
         if memoryview(data).nbytes:
             left(data, written)
         return written
 
 
-def discard(file: IO[Any]) -> None:
+def discard(file: IO[AnyStr]) -> None:
     """Close a temporary file that is no longer needed, ignoring errors of pending writes."""
     with suppress(OSError):
         file.close()

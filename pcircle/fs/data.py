@@ -51,7 +51,7 @@ import stat
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from pcircle.core.buffers import anonymous
 from pcircle.core.writing import write_at
@@ -59,6 +59,9 @@ from pcircle.fs.attributes.lustre import is_released
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.directories import join_path
 from pcircle.fs.file_system import reports_holes
+
+if TYPE_CHECKING:
+    from pcircle.fs.stats import StatusRow
 
 BUFFER_BYTES = 512 << 10
 BLOCK_BYTES = 4096
@@ -319,7 +322,9 @@ class Tiers:
         self._follow = follow
         self._types: dict[int, bytes | None] = {}  # by device
 
-    def is_offline(self, name: bytes, directory_fd: int | None, status: Any) -> bool:
+    def is_offline(
+        self, name: bytes, directory_fd: int | None, status: os.stat_result | StatusRow
+    ) -> bool:
         """Return whether the data of a file must be fetched before it can be read.
 
         Without a directory the name is a path. On Lustre this depends on the layout, and a released
@@ -382,7 +387,9 @@ class Recalls:
             return True  # errors are reported for each file
         return self._tiers.may_have(device)
 
-    def see(self, name: bytes, directory_fd: int | None, status: Any) -> None:
+    def see(
+        self, name: bytes, directory_fd: int | None, status: os.stat_result | StatusRow
+    ) -> None:
         """Register a file before it is read; without a directory the name is a path."""
         if status.st_blocks > 1 or not self._tiers.is_offline(name, directory_fd, status):
             return

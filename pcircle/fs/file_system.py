@@ -35,11 +35,14 @@ import random
 import struct
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from pcircle.fs.attributes.mounts import type_of_mount
 from pcircle.fs.status import mount_number, refreshed
+
+if TYPE_CHECKING:
+    from pcircle.fs.stats import StatusRow
 
 LOCAL: Final = frozenset(
     b"ext2 ext3 ext4 xfs btrfs f2fs bcachefs zfs jfs tmpfs overlay vfat exfat ntfs3".split()
@@ -188,7 +191,7 @@ def is_view_free(fd: int) -> bool:
     return _type_of(fd) in _VIEW_FREE
 
 
-def size_is_nominal(fd: int, status: Any) -> bool:
+def size_is_nominal(fd: int, status: os.stat_result | StatusRow) -> bool:
     """Return whether the size of a regular file may differ from its status.
 
     `fd` is the file, or the directory that it is in. The file must then be read to its end.

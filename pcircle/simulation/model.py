@@ -13,7 +13,6 @@ from math import ceil
 from random import Random
 from typing import Any
 
-from pcircle.core.guards import require
 from pcircle.simulation.ending import RankTree
 from pcircle.simulation.machine import (
     ANSWER,
@@ -469,14 +468,14 @@ class Simulation(Working):
     # ---- results -------------------------------------------------------------------------------
 
     def _complete(self, rank: SimulatedRank, slot: Slot, at_s: float) -> None:
-        bundle = slot.bundle
-        if bundle is None:
+        bundle, parent = slot.bundle, slot.parent
+        if bundle is None or parent is None:
             self.counts.root_s = at_s
             self.waves.complete(at_s)
             return
         bundle.open -= 1
         rank.owing += not bundle.done
-        bundle.done.append(require(slot.parent))
+        bundle.done.append(parent)
         if not bundle.open:
             self._return(rank, bundle, at_s)
         elif not bundle.timed:

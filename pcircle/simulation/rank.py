@@ -11,8 +11,6 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from pcircle.core.guards import require
-
 NONE = -1
 """No item, or no rank."""
 SPAWNED = -1.0
@@ -30,6 +28,10 @@ class Slot:
         self.first, self.last = first, last  # the items that were given
         self.runs = 0  # on the stack of the rank, the running item included
         self.out = 0  # slots of parts that were given to other ranks
+
+
+NO_SLOT = Slot(None, None, 0, 0)
+"""The slot of no item."""
 
 
 class Bundle:
@@ -59,13 +61,13 @@ def cut(stack: list[Run], count: int, victim: int, thief: int) -> tuple[list[Run
     while count:
         first, last, parent = stack[0]
         begin = max(first, last - count)
-        if _is_all(stack[0], begin, thief):
+        old = _movable_from(stack[0], begin, thief)
+        if old is not None:
             slot = parent
             del stack[0]
-            old = require(slot.bundle)
             old.open -= 1
-            slot.bundle = moved.setdefault(old, Bundle(old.victim))
-            slot.bundle.open += 1
+            slot.bundle = moved_to = moved.setdefault(old, Bundle(old.victim))
+            moved_to.open += 1
         else:
             parent.out += 1
             slot = Slot(bundle, parent, begin, last)
@@ -81,12 +83,14 @@ def cut(stack: list[Run], count: int, victim: int, thief: int) -> tuple[list[Run
     return given, list(moved)
 
 
-def _is_all(run: Run, begin: int, thief: int) -> bool:
-    """Return whether the run from `begin` is the remainder of a slot that a third rank gave."""
+def _movable_from(run: Run, begin: int, thief: int) -> Bundle | None:
+    """Return the bundle of a third rank if the run from `begin` is the remainder of its slot."""
     first, last, slot = run
-    if begin > first or slot.runs > 1 or slot.out or slot.bundle is None:
-        return False
-    return slot.bundle.victim != thief and slot.first <= first and last <= slot.last
+    bundle = slot.bundle
+    if begin > first or slot.runs > 1 or slot.out or bundle is None:
+        return None
+    is_remainder = bundle.victim != thief and slot.first <= first and last <= slot.last
+    return bundle if is_remainder else None
 
 
 class SimulatedRank:
@@ -133,9 +137,9 @@ class SimulatedRank:
         self.current = NONE  # the running item
         self.until_s = 0.0  # its end
         self.spawn_s = SPAWNED  # when it makes its children, unless it has
-        self.slot: Slot | None = None  # the destination of its result
+        self.slot = NO_SLOT  # the destination of its result
         self.ahead = NONE  # the item that is handed out and runs next
-        self.ahead_slot: Slot | None = None
+        self.ahead_slot = NO_SLOT
         self.version = 0  # of its next scheduled event; older events are ignored
         self.waiters: dict[int, None] = {}  # newest last
         self.taker = 0  # the waiter being served

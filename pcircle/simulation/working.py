@@ -63,7 +63,7 @@ class Working:
         self._left(rank, rank.slot, rank.until_s)
         return True
 
-    def _left(self, rank: SimulatedRank, slot: Any, at_s: float) -> None:
+    def _left(self, rank: SimulatedRank, slot: Slot, at_s: float) -> None:
         """Handle the end of a run."""
         slot.runs -= 1
         if not slot.runs and not slot.out:
@@ -111,7 +111,7 @@ class Working:
             self.counts.last_work_s = from_s
         rank.current = NONE
 
-    def _start(self, rank: SimulatedRank, item: int, slot: Any, at_s: float) -> None:
+    def _start(self, rank: SimulatedRank, item: int, slot: Slot, at_s: float) -> None:
         """Start an item, and possibly hand out the next one ahead."""
         tree = self.tree
         at = tree.place[item]
@@ -127,7 +127,7 @@ class Working:
             rank.stack.append((first, last, slot))
             slot.runs += 1
 
-    def _descend(self, rank: SimulatedRank, first: int, last: int, slot: Any, at: int) -> None:
+    def _descend(self, rank: SimulatedRank, first: int, last: int, slot: Slot, at: int) -> None:
         """Make the item at a place the running one, and push the items after it on the stack."""
         tree = self.tree
         place = tree.place
@@ -190,7 +190,7 @@ class Working:
             return self._steps_s(rank)
         tree = self.tree
         place, size, until = tree.place, tree.size, tree.until_s
-        slot: Any = rank.slot
+        slot = rank.slot
         item = rank.current
         due_s: float = rank.until_s
         if rank.spawn_s >= 0:
@@ -211,7 +211,7 @@ class Working:
         """Return when the next item with children ends, or a slot may complete, if earlier."""
         tree = self.tree
         place, until, inner, children = tree.place, tree.until_s, tree.inner, tree.children
-        slot: Any = rank.slot
+        slot = rank.slot
         due_s: float = rank.until_s
         if slot.runs == 1 or (rank.spawn_s >= 0 and children[rank.current]):
             return due_s

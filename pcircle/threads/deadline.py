@@ -20,15 +20,23 @@ import errno
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pcircle.core.buffers import aligned
 from pcircle.core.errors import StoppedEarly
 from pcircle.threads.threads import HELPER_PREFIX, OperationTimeout, start_thread
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+    _Call: TypeAlias = tuple[Callable[..., object], tuple[object, ...], dict[str, object]]
+    _Outcome: TypeAlias = tuple[Any, BaseException | None]
+
+T = TypeVar("T")
 
 _WORKER_FUNCTIONS = (
     *("access", "close", "fstat", "getxattr", "listdir", "listxattr", "lseek", "posix_fadvise"),
@@ -52,15 +60,21 @@ class _CallHelper:
     """A thread that makes calls on behalf of another thread, one at a time."""
 
     def __init__(self) -> None:
-        self._calls: SimpleQueue[tuple[Callable[..., Any], Any, Any] | None] = SimpleQueue()
-        self._results: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._results: SimpleQueue[_Outcome] = SimpleQueue()
         self._lock = threading.Lock()
         self._is_lost = False
         if not start_thread([], self._work, name=_NAME):
             raise StoppedEarly("this process may have no more threads (ulimit -u)")
         self.memory = aligned(0x1000)
 
-    def call(self, limit_s: float, function: Callable[..., Any], args: Any, options: Any) -> Any:
+    def call(
+        self,
+        limit_s: float,
+        function: Callable[..., T],
+        args: tuple[object, ...],
+        options: dict[str, object],
+    ) -> T:
         """Make a call and return or raise its result; raise `_TimedOutError` after the limit."""
         self._calls.put((function, args, options))
         try:
@@ -74,9 +88,10 @@ class _CallHelper:
             value, error = self._results.get()
         if error is not None:
             raise error
-        return value
+        result: T = value
+        return result
 
-    def _wait_for_result(self, limit_s: float) -> tuple[Any, BaseException | None]:
+    def _wait_for_result(self, limit_s: float) -> _Outcome:
         """Wait for the result; raise `queue.Empty` after the limit.
 
         The time in which the process was suspended counts as at most one slice.
@@ -135,7 +150,7 @@ def _helper() -> _CallHelper:
     return helper
 
 
-def _call(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+def _call(function: Callable[..., T], *args: object, **options: object) -> T:
     """Make a call within the limit, if one is set."""
     limit_s = OperationTimeout.limit_s
     if limit_s is None:
@@ -151,9 +166,9 @@ def _call(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         raise
 
 
-def _with_timeout(function: Callable[..., Any], *, always: bool) -> Callable[..., Any]:
+def _with_timeout(function: Callable[..., T], *, always: bool) -> Callable[..., T]:
     @functools.wraps(function)
-    def wrapper(*args: Any, **options: Any) -> Any:
+    def wrapper(*args: object, **options: object) -> T:
         if _is_worker() or (always and not _is_helper()):
             return _call(function, *args, **options)
         return function(*args, **options)
@@ -161,7 +176,7 @@ def _with_timeout(function: Callable[..., Any], *, always: bool) -> Callable[...
     return wrapper
 
 
-def call_with_timeout(function: Callable[..., Any], *args: Any) -> Any:
+def call_with_timeout(function: Callable[..., T], *args: object) -> T:
     """Call a function that accesses a file system; on a worker thread within the limit, if any."""
     return _call(function, *args) if _is_worker() else function(*args)
 
@@ -172,9 +187,9 @@ class _TimedScan:
     After a timeout the directory is never closed, because the kernel is still using it.
     """
 
-    def __init__(self, *args: Any) -> None:
-        self._scan: Any = _call(_SCANDIR, *args)
-        self._batch: list[Any] = []
+    def __init__(self, directory: int | str) -> None:
+        self._scan = _call(_SCANDIR, directory)
+        self._batch: list[os.DirEntry[str]] = []
         self._is_lost = False
 
     def __enter__(self) -> _TimedScan:
@@ -187,10 +202,10 @@ class _TimedScan:
         if not self._is_lost:
             _call(self._scan.close)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[os.DirEntry[str]]:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> os.DirEntry[str]:
         if not self._batch:
             try:
                 self._batch = _call(_next_batch, self._scan)[::-1]
@@ -202,7 +217,7 @@ class _TimedScan:
         return self._batch.pop()
 
 
-def _next_batch(scan: Any) -> list[Any]:
+def _next_batch(scan: Iterator[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
     """Return the next entries of a scan, with their types, which may need a look-up."""
     batch = list(islice(scan, _BATCH_ENTRIES))
     for entry in batch:
@@ -215,7 +230,7 @@ def _scandir(*args: Any) -> Any:
     return _TimedScan(*args) if _is_worker() else _SCANDIR(*args)
 
 
-def _readv(fd: int, buffers: Any, *, offset: int | None = None) -> int:
+def _readv(fd: int, buffers: Sequence[WriteableBuffer], *, offset: int | None = None) -> int:
     """Read like `os.readv`, or with an offset `os.preadv`, into memory of the helper first."""
     wanted = sum(memoryview(buffer).nbytes for buffer in buffers)
     helper = _helper()
@@ -233,19 +248,18 @@ def _readv(fd: int, buffers: Any, *, offset: int | None = None) -> int:
     return count
 
 
-def _worker_readv(fd: int, buffers: Any) -> int:
+def _worker_readv(fd: int, buffers: Sequence[WriteableBuffer]) -> int:
     return _readv(fd, buffers) if _is_worker() else _READV(fd, buffers)
 
 
-def _worker_preadv(fd: int, buffers: Any, offset: int, *flags: int) -> int:
+def _worker_preadv(fd: int, buffers: Sequence[WriteableBuffer], offset: int, *flags: int) -> int:
     if _is_worker() and not flags:
         return _readv(fd, buffers, offset=offset)
     return _PREADV(fd, buffers, offset, *flags)
 
 
 def _open(*args: Any, **options: Any) -> int:
-    fd: int = _call(_OPEN, *args, **options) if _is_worker() else _OPEN(*args, **options)
-    return fd
+    return _call(_OPEN, *args, **options) if _is_worker() else _OPEN(*args, **options)
 
 
 @contextmanager
@@ -254,7 +268,7 @@ def operation_timeout(limit_s: float | None) -> Iterator[None]:
     if limit_s is None:
         yield
         return
-    replacements: dict[str, Any] = {
+    replacements: dict[str, Callable[..., object]] = {
         name: _with_timeout(getattr(os, name), always=name in _LOOK_UP_FUNCTIONS)
         for name in (*_WORKER_FUNCTIONS, *_LOOK_UP_FUNCTIONS)
     }

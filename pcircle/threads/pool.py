@@ -77,9 +77,9 @@ class WorkerPool:
         self.in_flight = 0
         self.wake = wake
         self._calls: SimpleQueue[
-            tuple[PoolFuture[Any], Callable[..., Any], tuple[Any, ...]] | None
+            tuple[PoolFuture[Any], Callable[..., object], tuple[object, ...]] | None
         ] = SimpleQueue()
-        self._posts: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._posts: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
         self._workers: list[threading.Thread] = []
         self._local = threading.local()
 
@@ -93,7 +93,7 @@ class WorkerPool:
         """The workers' thread ids in the kernel."""
         return [worker.native_id for worker in self._workers]
 
-    def submit(self, function: Callable[..., T], *args: Any) -> PoolFuture[T]:
+    def submit(self, function: Callable[..., T], *args: object) -> PoolFuture[T]:
         """Call a function on a worker. Takes constant time."""
         future: PoolFuture[T] = PoolFuture()
         self.in_flight += 1
@@ -103,7 +103,7 @@ class WorkerPool:
             require_thread(self._workers, self._work, number, name="worker-")
         return future
 
-    def post(self, function: Callable[..., None], *args: Any) -> None:
+    def post(self, function: Callable[..., None], *args: object) -> None:
         """Have the owner call a function; called by workers. The order of posts is kept."""
         self._posts.append((function, args))
         self.wake()
@@ -145,6 +145,6 @@ class WorkerPool:
             self.post(self._settle, future, value, error)
             del call, future, function, args, value, error
 
-    def _settle(self, future: PoolFuture[Any], value: Any, error: BaseException | None) -> None:
+    def _settle(self, future: PoolFuture[T], value: T | None, error: BaseException | None) -> None:
         self.in_flight -= 1
         future.settle(value, error)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
 
 HELPER_PREFIX = "overlap-"
 """The prefix of the names of helper threads, which make calls on behalf of a waiting worker."""
@@ -44,7 +43,7 @@ def is_helper(thread: threading.Thread) -> bool:
 
 
 def start_thread(
-    workers: list[threading.Thread], work: Callable[..., None], *args: Any, name: str
+    workers: list[threading.Thread], work: Callable[..., None], *args: object, name: str
 ) -> bool:
     """Start a thread and append it to `workers`; its number completes its name.
 
@@ -60,7 +59,7 @@ def start_thread(
 
 
 def require_thread(
-    workers: list[threading.Thread], work: Callable[..., None], *args: Any, name: str
+    workers: list[threading.Thread], work: Callable[..., None], *args: object, name: str
 ) -> bool:
     """Start a thread like `start_thread`, but raise RuntimeError if `workers` remains empty."""
     is_started = start_thread(workers, work, *args, name=name)

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -39,6 +39,9 @@ _OCTAL = frozenset("01234567")
 
 S = TypeVar("S")
 
+_FileType: TypeAlias = Literal["", "D", "F"]
+_UserClass: TypeAlias = Literal["", "u", "g", "o"]
+
 
 class IdRule(msgspec.Struct, frozen=True, array_like=True):
     """Map ids from `low` to `high` to `to`, or with a `pattern` ids whose name matches."""
@@ -60,9 +63,9 @@ class Bits(msgspec.Struct, frozen=True, array_like=True):
 
     retained: int
     given: int
-    of: Literal["", "D", "F"] = ""
+    of: _FileType = ""
     searches: bool = False
-    copies: Literal["", "u", "g", "o"] = ""
+    copies: _UserClass = ""
     removes: bool = False
 
 
@@ -210,6 +213,14 @@ def read_modes(text: str, umask: int) -> tuple[Bits, ...]:
     return tuple(_bits(word, umask) for word in text.split(","))
 
 
+def _type_of(kinds: set[str]) -> _FileType:
+    return "D" if "D" in kinds else "F" if "F" in kinds else ""
+
+
+def _class_of(what: str) -> _UserClass:
+    return "u" if what == "u" else "g" if what == "g" else "o" if what == "o" else ""
+
+
 def _bits(text: str, umask: int) -> Bits:
     """Parse one step: file types, classes, an operator and permissions; or an octal mode."""
     wrong = ValueError(f"invalid mode '{text}'")
@@ -217,20 +228,20 @@ def _bits(text: str, umask: int) -> Bits:
     kinds = set(text[: len(text) - len(clause)])
     if len(kinds) > 1:
         raise wrong
-    of: Any = "".join(kinds)
+    of = _type_of(kinds)
     if clause and _OCTAL.issuperset(clause):
         if int(clause, 8) > _ALL:
             raise wrong
         return Bits(0, int(clause, 8), of)
     at = next((place for place, letter in enumerate(clause) if letter in "+-="), -1)
     who, what = clause[: max(at, 0)], clause[at + 1 :]
-    copies: Any = what if what in _SHIFTS else ""
+    copies = _class_of(what)
     if at < 0 or set(who) - {*_WHO, "D", "F"} or set(what) - {*_BITS, "s", "t", *copies}:
         raise wrong
     kinds |= set(who) & {"D", "F"}
     if len(kinds) > 1:
         raise wrong
-    of = "".join(kinds)
+    of = _type_of(kinds)
     if copies:
         return _copying(set(who) - kinds, clause[at], copies, of, umask)
     where = special = value = 0
@@ -250,7 +261,7 @@ def _bits(text: str, umask: int) -> Bits:
     return Bits(preserved, value | set_id, of, searches)
 
 
-def _copying(who: set[str], operator: str, copies: Any, of: Any, umask: int) -> Bits:
+def _copying(who: set[str], operator: str, copies: _UserClass, of: _FileType, umask: int) -> Bits:
     """Make a step that gives a class the rights of another class, or removes them."""
     cleared = 0
     for letter in who or {"a"}:

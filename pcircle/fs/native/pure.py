@@ -917,7 +917,7 @@ def _change_mode(directory_fd: int, name: bytes, mode: int) -> None:
     _called(_FCHMODAT2, directory_fd, name, mode, _NO_FOLLOW)
 
 
-def _called(*arguments: Any) -> int:
+def _called(*arguments: object) -> int:
     """Make a system call. OSError."""
     import ctypes  # which few need
 
