@@ -298,9 +298,7 @@ def readdir(fd: int, max_names: int = 0) -> Operation[list[str]]:
     """List at most `max_names` names of an open directory, or all if 0: one batch."""
 
     def names() -> list[str]:
-        # mypy knows of no scan of either kind.
-        scan: Any = os.scandir(to_scan(fd))
-        with scan as entries:
+        with os.scandir(to_scan(fd)) as entries:
             found = [exact(entry.name) for entry in entries]
         return found[:max_names] if max_names else found
 
@@ -316,8 +314,15 @@ def rename(
     source: Path, target: Path, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
 ) -> Operation[None]:
     """Rename an entry, replacing an existing target."""
-    places: dict[str, Any] = {"src_dir_fd": src_dir_fd, "dst_dir_fd": dst_dir_fd}
-    return Operation("rename", os.rename, source, target, path=source, **places)
+    return Operation(
+        "rename",
+        os.rename,
+        source,
+        target,
+        path=source,
+        src_dir_fd=src_dir_fd,
+        dst_dir_fd=dst_dir_fd,
+    )
 
 
 def link(source: Path, target: Path) -> Operation[None]:

@@ -30,7 +30,6 @@ import msgspec
 
 from pcircle.circle.joins import Joins
 from pcircle.circle.messages import BundleResults, I, JoinRef, MovedSlot, Parcel, R, WorkTransfer
-from pcircle.core.guards import require
 
 
 class _TakenBundle(msgspec.Struct, Generic[R]):
@@ -86,11 +85,11 @@ class Bundles(Generic[I, R]):
         for parcel in parcels:
             groups.setdefault(parcel.parent, []).append(parcel.item)
         number, moved = 0, []
-        if None not in groups:
+        joins = [parent.number for parent in groups if parent is not None]
+        if len(joins) == len(groups):
             number = self._last = self._last + 1
             awaited = {}
-            for place, (parent, items) in enumerate(groups.items()):
-                join = require(parent).number
+            for place, (join, items) in enumerate(zip(joins, groups.values(), strict=True)):
                 if self._is_all(join, len(items), thief):
                     moved.append(self._move(join, place))
                 else:
@@ -137,7 +136,8 @@ class Bundles(Generic[I, R]):
     def _proxy(self, taken: _TakenBundle[R], origin: MovedSlot[R], items: int) -> JoinRef:
         number = self._joins.number()
         self._joins.expect(number, None, items)
-        join = require(self._joins.processed(number, None))
+        self._joins.processed(number, None)
+        join = self._joins.peek(number)
         join.merged = origin.came[0] if origin.came else None
         self._slots[number] = taken, origin.slot
         return JoinRef(self._rank, number)

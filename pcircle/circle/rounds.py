@@ -12,6 +12,7 @@ parent in time.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Generic
 
 from pcircle.circle.instructions import ShowProgress
@@ -80,7 +81,7 @@ class ProgressRounds:
         self.rounds = 0
         self._shown: ProgressSums | None = None
         self._tree = tree
-        self._period_s = period_s
+        self._period_s = inf if period_s is None else period_s
         self._measure = measure
         self._patience_s = (period_s or 1.0) * 0.8 * tree.patience()
         self._number = 0
@@ -120,7 +121,7 @@ class ProgressRounds:
         if self._deadline_s is not None and (not self._waiting or now_s >= self._deadline_s):
             return self._close()
         if self._deadline_s is None and self._due_s is not None and now_s >= self._due_s:
-            self._due_s = now_s + require(self._period_s)
+            self._due_s = now_s + self._period_s
             self.rounds += 1
             return self._open(self._number + 1, now_s)
         return []

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 import msgspec
 
 from pcircle.core.errors import StoppedEarly
-from pcircle.core.guards import require
 
 if TYPE_CHECKING:
     import sqlite3
@@ -62,8 +61,8 @@ class Registry(Generic[T]):
     def get(self, key: Key) -> T | None:
         """Return the value of an inode, or None."""
         known = self._at_hand.get(key)
-        if known is None and self._evicted:
-            return self._fetch(key)
+        if known is None and self._evicted and self._database is not None:
+            return self._fetch(self._database, key)
         return known
 
     def add(self, key: Key, value: T) -> None:
@@ -99,8 +98,8 @@ class Registry(Generic[T]):
         # Values that are not at rest must stay; searching for other values each time is too slow.
         self._most = max(self._most, 2 * len(self._at_hand))
 
-    def _fetch(self, key: Key) -> T | None:
-        database, text = require(self._database), (_text(key),)
+    def _fetch(self, database: sqlite3.Connection, key: Key) -> T | None:
+        text = (_text(key),)
         with _told():
             row = database.execute("SELECT value FROM inodes WHERE key = ?", text).fetchone()
             if row is None:

@@ -111,10 +111,8 @@ def blocks(directory_fd: int) -> Iterator[Block]:
     A kind that the directory does not store is looked up without following links.
     """
     block = Block()
-    # mypy knows of no scan of either kind.
-    scan: Any = os.scandir(to_scan(directory_fd))
-    with scan as entries:
-        batch = list(islice(entries, _LOOK_EVERY))
+    with os.scandir(to_scan(directory_fd)) as entries:
+        batch: list[os.DirEntry[Any]] = list(islice(entries, _LOOK_EVERY))
         if len(batch) == _LOOK_EVERY:  # most directories have fewer, and end here
             until_s, size = time.monotonic() + _BLOCK_S, 0
             while batch:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from typing import IO
 
-from pcircle.core.guards import require
 from pcircle.core.writing import discard, write_at
 
 
@@ -19,7 +18,7 @@ class SpillFile:
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
-        self._places: dict[int, tuple[int, int]] = {}
+        self._places: dict[int, tuple[int, int, int]] = {}  # descriptor, offset, size
         self._order: list[tuple[int, int]] = []  # numbers and offsets in file order
         self._end = 0
 
@@ -29,15 +28,15 @@ class SpillFile:
             import tempfile  # slow to import, and few queues spill
 
             self._file = tempfile.TemporaryFile(prefix="pcircle-queue-", buffering=0)  # noqa: SIM115
-        write_at(self._file.fileno(), data, self._end)
-        self._places[number] = (self._end, len(data))
+        fd = self._file.fileno()
+        write_at(fd, data, self._end)
+        self._places[number] = (fd, self._end, len(data))
         self._order.append((number, self._end))
         self._end += len(data)
 
     def fetch(self, number: int) -> bytes:
         """Read a segment back and discard it."""
-        fd = require(self._file).fileno()
-        offset, length = self._places[number]
+        fd, offset, length = self._places[number]
         parts: list[bytes] = []
         while length:
             part = os.pread(fd, length, offset)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from math import inf
-from typing import Any
 
 from pcircle.simulation.machine import STOP
 from pcircle.simulation.rank import NONE, SPAWNED, SimulatedRank, SimulationTotals, Slot
@@ -121,7 +120,7 @@ class Working:
         rank.spawn_s = rank.until_s - item_s * self._late
         self._hand_out(rank)
 
-    def _put(self, rank: SimulatedRank, first: int, last: int, slot: Any) -> None:
+    def _put(self, rank: SimulatedRank, first: int, last: int, slot: Slot) -> None:
         """Put the remainder of a run back on the stack."""
         if first < last:
             rank.stack.append((first, last, slot))

@@ -31,8 +31,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pcircle.core.guards import require
-
 LEVELS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 """Numbers of threads that are tried."""
 
@@ -78,7 +76,7 @@ class ThreadCountSearch:
     def __init__(self, max_threads: int = LEVELS[-1]) -> None:
         self._levels = [level for level in LEVELS if level <= max_threads] or [1]
         self._index = 0
-        self._rate_before: float | None = None  # at the level before the trial
+        self._rate_before = 0.0  # at the level before the trial
         self._trial = 0  # number of levels stepped up for the current trial; -1: stepped down
         self._hold = 0
         self._next_hold = _FIRST_HOLD
@@ -155,9 +153,8 @@ class ThreadCountSearch:
         self._trial = 0
 
     def _conclude_step_up(self, rate: float) -> None:
-        rate_before = require(self._rate_before)
         possible_gain = self._levels[self._index] / self._levels[self._index - self._trial] - 1.0
-        if rate < rate_before * (1.0 + _MIN_GAIN * possible_gain):
+        if rate < self._rate_before * (1.0 + _MIN_GAIN * possible_gain):
             self._index -= self._trial
             self._pause_trials()
         else:
@@ -165,19 +162,16 @@ class ThreadCountSearch:
         self._trial = 0
 
     def _conclude_step_down(self, rate: float) -> None:
-        rate_before = require(self._rate_before)
         self._trial = 0
-        if rate < rate_before * (1.0 - _MAX_LOSS):
+        if rate < self._rate_before * (1.0 - _MAX_LOSS):
             self._index += 1
             self._pause_trials()
         elif self._index:  # no loss: try the next lower level
-            self._rate_before = max(rate, rate_before)
+            self._rate_before = max(rate, self._rate_before)
             self._index, self._trial = self._index - 1, -1
 
     def _has_changed(self, rate: float) -> bool:
-        return self._rate_before is not None and not (
-            1 - _CHANGE < rate / self._rate_before < 1 / (1 - _CHANGE)
-        )
+        return not 1 - _CHANGE < rate / self._rate_before < 1 / (1 - _CHANGE)
 
     def _pause_trials(self) -> None:
         self._hold = self._next_hold

@@ -108,10 +108,10 @@ class _ParentLeases(Generic[P]):
                 raise
         return source, target
 
-    def take(self, opened: Open[P]) -> None:
-        """Continue with a directory that has leases, and will be needed by its path."""
+    def take(self, opened: Open[P], leases: tuple[Lease, Lease | None]) -> None:
+        """Continue with a directory that has these leases, and will be needed by its path."""
         self.release()
-        source, target = require(opened.leases)
+        source, target = leases
         self._sources.keep(source, opened.root, opened.path)
         if self._targets is not None and target is not None:
             self._targets.keep(target, opened.root, opened.path)
@@ -410,8 +410,8 @@ class Walker(Generic[P]):
         context.opens.append(opened)
         left = weight
         try:
-            source = self._open(opened, name, above)
-            left = self._read(opened, weight, source, context)
+            source, target = self._open(opened, name, above)
+            left = self._read(opened, weight, source, target, context)
         except OSError as error:
             opened.failed = True
             self._tally.weight += 0.0 if opened.pending or context.spawned > spawned else left
@@ -422,14 +422,16 @@ class Walker(Generic[P]):
         part = self._visitor.taken()
         if part is not self._visitor.nothing:
             self._add(opened, part)
-        if opened.pending:
-            self._held.take(opened)
+        if opened.pending and opened.leases is not None:
+            self._held.take(opened, opened.leases)
             stack.append(opened)
             return
         self._settle(opened, above, context)
         release(opened)
 
-    def _open(self, opened: Open[P], name: bytes | None, above: Open[P]) -> Lease:
+    def _open(
+        self, opened: Open[P], name: bytes | None, above: Open[P]
+    ) -> tuple[Lease, Lease | None]:
         """Open a directory in its parent, or a root, and enter it. OSError."""
         if name is None:
             source = self._sources.lease(opened.root, b"")
@@ -444,10 +446,15 @@ class Walker(Generic[P]):
         target = self._visitor.enter(opened, source, None if name is None else above)
         if target is not None:
             opened.leases = source, target
-        return source
+        return source, target
 
     def _read(
-        self, opened: Open[P], weight: float, source: Lease, context: ItemContext[P]
+        self,
+        opened: Open[P],
+        weight: float,
+        source: Lease,
+        target: Lease | None,
+        context: ItemContext[P],
     ) -> float:
         """Read an open directory; return the weight that is not processed yet. OSError."""
         tally, visitor = self._tally, self._visitor
@@ -470,7 +477,6 @@ class Walker(Generic[P]):
             return 0.0
         else:
             found = iter([self._picked(opened.path, only.text, source.fd)])
-        target = require(opened.leases)[1]
         fds = source.fd, -1 if target is None else target.fd
         for block in visitor.meant(opened, found, source):
             # Before the end of a directory is read, the share of a name is unknown.

@@ -44,7 +44,6 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from pcircle.core.guards import require
 from pcircle.fs.attributes.mounts import type_of_device
 
 ATTRIBUTE: Final = "lustre.lov"
@@ -250,8 +249,9 @@ def fresh(layout: Layout) -> Layout:
     if isinstance(layout, Stripes):
         return _fresh_stripes(layout)
     for mirror in _mirrors(layout.components):
-        if all(part.stripes is not None and not part.flags & PARITY for part in mirror):
-            return Composite(tuple(map(_fresh_component, mirror)))
+        stripes = [part.stripes for part in mirror if part.stripes and not part.flags & PARITY]
+        if len(stripes) == len(mirror):
+            return Composite(tuple(map(_fresh_component, mirror, stripes)))
     raise ValueError("it has no mirror that is stored in Lustre")
 
 
@@ -264,8 +264,7 @@ def _mirrors(components: Sequence[Component]) -> list[list[Component]]:
     return mirrors
 
 
-def _fresh_component(part: Component) -> Component:
-    stripes = require(part.stripes)
+def _fresh_component(part: Component, stripes: Stripes) -> Component:
     if stripes.pattern & DATA_ON_METADATA:
         # It is one piece, with no stripes to count and no pool to take them from.
         stripes = Stripes(DATA_ON_METADATA, stripes.stripe_bytes)

@@ -395,10 +395,8 @@ def list_directory(fd: int, max_names: int, until_ns: int, /) -> tuple[list[byte
     passed. The directory is read from its beginning; if the result is None, its position is reset.
     """
     os.lseek(fd, 0, os.SEEK_SET)
-    # mypy knows of no scan of either kind.
-    scan: Any = os.scandir(to_scan(fd))
-    with scan as entries:
-        batch = list(islice(entries, max_names + 1))
+    with os.scandir(to_scan(fd)) as entries:
+        batch: list[os.DirEntry[Any]] = list(islice(entries, max_names + 1))
     if len(batch) > max_names:
         return None
     names = [os.fsencode(exact(entry.name)) for entry in batch]
