@@ -41,7 +41,7 @@ class Violation(AssertionError):
     """A run broke a rule; the message names it and the case to reproduce it.
 
     >>> from pcircle import testing
-    >>> from pcircle.runtime import I, R, Task
+    >>> from pcircle.runtime import Task
     >>> class Words(Task[int, str]):
     ...     def seed(self): return range(9)
     ...     def process(self, item, context): return str(item)
