@@ -15,7 +15,6 @@ from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block
 from pcircle.runtime import Context
 from pcircle.threads.load_limit import TurnTaking
-from pcircle.walk.items import WalkItem
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Visitor, WalkCounters, Where
 from pcircle.walk.walker import batches
@@ -53,21 +52,21 @@ class _Paced(Generic[P]):
 
     # ---- work and rest ----------------------------------------------------------
 
-    def begin(self, item: object, context: Context[WalkItem]) -> None:
+    def begin(self, item: object, context: Context[object]) -> None:
         self._start(context)
         self._visitor.begin(item, context)
 
-    def resume(self, base: Open[P], context: Context[WalkItem]) -> None:
+    def resume(self, base: Open[P], context: Context[object]) -> None:
         self._start(context)
         self._visitor.resume(base, context)
 
-    def end(self, context: Context[Any], opens: Sequence[Open[P]]) -> None:
+    def end(self, context: Context[object], opens: Sequence[Open[P]]) -> None:
         self._visitor.end(context, opens)
         self._worked_s += time.monotonic() - self._since_s
         if self._turns is not None:
             self._turns.end()
 
-    def _start(self, context: Context[WalkItem]) -> None:
+    def _start(self, context: Context[object]) -> None:
         self._stop = context.is_stopping
         if self._turns is not None:
             if self._worked_s > _REST_AFTER_S:
@@ -102,7 +101,7 @@ class _Paced(Generic[P]):
         return target
 
     def read_directory(
-        self, opened: Open[P], weight: float, source: Lease, context: Context[WalkItem]
+        self, opened: Open[P], weight: float, source: Lease, context: Context[object]
     ) -> list[bytes] | None:
         counters: WalkCounters | None = getattr(self._visitor, "counters", None)
         found = 0 if counters is None else counters.found
@@ -119,7 +118,7 @@ class _Paced(Generic[P]):
             yield block
             self._done("block", 0)
 
-    def leave(self, opened: Open[P], context: Context[WalkItem]) -> P:
+    def leave(self, opened: Open[P], context: Context[object]) -> P:
         self._mark_s = time.monotonic()
         part = self._visitor.leave(opened, context)
         self._done("leave", 1)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block, DirectoryBatch, blocks
 from pcircle.runtime import Context
-from pcircle.walk.items import DirectoryIdentity, WalkItem
+from pcircle.walk.items import DirectoryIdentity
 from pcircle.walk.open_directory import ItemContext, Open
 
 P = TypeVar("P")
@@ -102,6 +102,7 @@ class Names:
 class Visitor(ABC, Generic[P]):
     """A tool's part in the walk. P is the type of results.
 
+    A tool declares in its methods which items it spawns: `Context[object]` accepts all of them.
     An OSError raised by `enter`, `meant` or `names` fails the open directory.
     """
 
@@ -129,7 +130,7 @@ class Visitor(ABC, Generic[P]):
         """Return the blocks of a directory without entries that the tool's own rules exclude."""
         return blocks
 
-    def known(self, opened: Open[P], context: Context[WalkItem]) -> P | None:
+    def known(self, opened: Open[P], context: Context[object]) -> P | None:
         """Return the result of a directory that need not be entered, or None."""
         return None
 
@@ -162,7 +163,7 @@ class Visitor(ABC, Generic[P]):
         return batch.names
 
     def read_directory(
-        self, opened: Open[P], weight: float, source: Lease, context: Context[WalkItem]
+        self, opened: Open[P], weight: float, source: Lease, context: Context[object]
     ) -> list[bytes] | None:
         """Read an open directory and process all that is in it. Return its subdirectories.
 
@@ -187,7 +188,7 @@ class Visitor(ABC, Generic[P]):
         """
 
     @abstractmethod
-    def leave(self, opened: Open[P], context: Context[WalkItem]) -> P:
+    def leave(self, opened: Open[P], context: Context[object]) -> P:
         """Complete a directory after everything in it; return its result, including its `part`."""
 
     def stays(self, opened: Open[P]) -> None:
@@ -197,7 +198,7 @@ class Visitor(ABC, Generic[P]):
         """Note that the job stops, and these directories of an item stay incomplete."""
 
     @abstractmethod
-    def failed(self, opened: Open[P], error: OSError, context: Context[WalkItem]) -> None:
+    def failed(self, opened: Open[P], error: OSError, context: Context[object]) -> None:
         """Report a directory that cannot be reached, made or read; spawned items continue.
 
         Its `leases` exist if it was reached.
@@ -209,7 +210,7 @@ class Visitor(ABC, Generic[P]):
 
     @abstractmethod
     def unreached(
-        self, where: Where, name: bytes, error: OSError, context: Context[WalkItem]
+        self, where: Where, name: bytes, error: OSError, context: Context[object]
     ) -> None:
         """Report an entry whose directory cannot be reached; does not count its weight."""
 
@@ -225,11 +226,11 @@ class Visitor(ABC, Generic[P]):
         """Return what remains of a part of a list."""
         return text
 
-    def begin(self, item: Any, context: Context[WalkItem]) -> None:
+    def begin(self, item: Any, context: Context[object]) -> None:
         """Begin an item."""
 
-    def resume(self, base: Open[P], context: Context[WalkItem]) -> None:
+    def resume(self, base: Open[P], context: Context[object]) -> None:
         """Begin the join of an item whose first directory this is."""
 
-    def end(self, context: Context[Any], opens: Sequence[Open[P]]) -> None:
+    def end(self, context: Context[object], opens: Sequence[Open[P]]) -> None:
         """End an item, or its join; `opens` are not complete."""

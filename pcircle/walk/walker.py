@@ -206,7 +206,7 @@ class Walker(Generic[P]):
         line.spawned += context.spawned
         return opens if context.spawned else base.part
 
-    def join(self, opens: list[Open[P]], slots: dict[int, P], context: Context[WalkItem]) -> P:
+    def join(self, opens: list[Open[P]], slots: dict[int, P], context: Context[Any]) -> P:
         """Complete the remaining directories, deepest first, after all spawned items."""
         visitor = self._visitor
         visitor.resume(opens[0], context)
