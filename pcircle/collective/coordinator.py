@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Protocol
 
-from pcircle.collective.gathering import ResponseCollector, Shares
 from pcircle.collective.halving import shares, without_subtrees
 from pcircle.collective.messages import Answer, Decide, Message, Op, Prepare, Request, Said
+from pcircle.collective.responses import ResponseCollector, Shares
 from pcircle.collective.store import Records
 
 VOTING, DECIDING, SPREADING = range(3)

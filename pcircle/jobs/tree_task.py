@@ -36,7 +36,7 @@ from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule
 from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree, handed_back
 from pcircle.walk.open_directory import ItemContext, Open
-from pcircle.walk.pacing import paced
+from pcircle.walk.paced_visitor import paced
 from pcircle.walk.roots import Root, open_roots, root_of, seeds
 from pcircle.walk.tasks import WalkTask
 from pcircle.walk.visitor import Names, Visitor, Where

@@ -12,9 +12,9 @@ from math import log2
 import msgspec
 import numpy as np
 
-from pcircle.simulation.ending import RankTree, Rounds
 from pcircle.simulation.machine import Machine, Policy
 from pcircle.simulation.model import Simulation
+from pcircle.simulation.rank_tree import RankTree, Rounds
 from pcircle.simulation.tree import ItemTree, balanced, drawn, files, flat, geometric
 
 _DONE = -1

@@ -1,6 +1,6 @@
 """A model of the protocol: idle ranks send requests and then wait, and results return in bundles.
 
-Events are messages, ranks that run out of work, and the steps that `pcircle.simulation.working`
+Events are messages, ranks that run out of work, and the steps that `pcircle.simulation.work_model`
 cannot compute from sums. Only a rank that has waiters but nothing to give has an event after each
 item.
 """
@@ -13,7 +13,6 @@ from math import ceil
 from random import Random
 from typing import Any
 
-from pcircle.simulation.ending import RankTree
 from pcircle.simulation.machine import (
     ANSWER,
     ASK,
@@ -28,15 +27,16 @@ from pcircle.simulation.machine import (
     Policy,
 )
 from pcircle.simulation.rank import NONE, Bundle, Run, SimulatedRank, SimulationTotals, Slot, cut
+from pcircle.simulation.rank_tree import RankTree
 from pcircle.simulation.tree import ItemTree
 from pcircle.simulation.waves import WORKING, Waves
-from pcircle.simulation.working import Working
+from pcircle.simulation.work_model import WorkModel
 
 _STEP, RUN, _COMBINE, _PAUSE, _WAKE = range(STOP + 1, STOP + 6)
 _BASIC = (ANSWER, PUSH, RETURNS)
 
 
-class Simulation(Working):
+class Simulation(WorkModel):
     """The simulation of one job."""
 
     def __init__(

@@ -14,8 +14,8 @@ from pcircle import testing
 
 from __future__ import annotations
 
-from pcircle.testing.checking import cases, check, check_case, each
-from pcircle.testing.playing import Case, Run, play
+from pcircle.testing.checks import cases, check, check_case, each
+from pcircle.testing.simulated_job import Case, Run, play
 from pcircle.testing.watch import Violation
 
 __all__ = ["Case", "Run", "Violation", "cases", "check", "check_case", "each", "play"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeVar
 
 from pcircle.runtime.task import I, R, Task
-from pcircle.testing.playing import MAX_ITEMS, Case, Job
+from pcircle.testing.simulated_job import MAX_ITEMS, Case, Job
 from pcircle.testing.watch import RuleViolationError, Watch, short
 
 T = TypeVar("T")

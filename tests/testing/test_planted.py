@@ -436,7 +436,7 @@ class Circling(Sum):
 
 
 def test_a_job_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pcircle.testing.playing.MAX_ITEMS", 2000)
+    monkeypatch.setattr("pcircle.testing.simulated_job.MAX_ITEMS", 2000)
     monkeypatch.setattr("pcircle.testing.watch.MAX_STEPS", 20_000)
     violation = found(Forgetful, "the job does not end")
     assert "held and never resumed: (0, 3)" in str(violation)

@@ -12,7 +12,7 @@ from math import inf
 from typing import Any, Protocol
 
 from pcircle.collective import Answer, Op, Request
-from pcircle.collective.gathering import LOST
+from pcircle.collective.responses import LOST
 from pcircle.core.errors import (
     EXIT_OK,
     EntriesFailed,

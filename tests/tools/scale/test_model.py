@@ -11,7 +11,6 @@ import pytest
 from pcircle.circle import EngineSettings, engine, stealing
 from pcircle.circle.topology import NodeMap
 from pcircle.circle.topology import TreePosition as EngineTree
-from pcircle.simulation.ending import RankTree, Rounds
 from pcircle.simulation.job import Figures, SimulatedTask, ideal_s, play
 from pcircle.simulation.machine import (
     DRAIN,
@@ -26,6 +25,7 @@ from pcircle.simulation.machine import (
 )
 from pcircle.simulation.model import RUN, Simulation
 from pcircle.simulation.rank import NONE, SimulatedRank, SimulationTotals
+from pcircle.simulation.rank_tree import RankTree, Rounds
 from pcircle.simulation.waves import WORKING, Waves
 
 SHAPES = ("files", "balanced", "geometric", "flat")

@@ -12,7 +12,7 @@ from pcircle.circle import EngineSettings
 from pcircle.core.errors import Interrupted, StoppedEarly
 from pcircle.runtime.task import I, Task
 from pcircle.testing.diagnosis import diagnosed
-from pcircle.testing.playing import Case, Job, Run
+from pcircle.testing.simulated_job import Case, Job, Run
 from pcircle.testing.watch import RuleViolationError, Violation, short
 
 if TYPE_CHECKING:

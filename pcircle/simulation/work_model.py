@@ -20,7 +20,7 @@ from pcircle.simulation.tree import ItemTree
 _SLACK_S = 1e-9  # greater than the rounding error of a sum of durations
 
 
-class Working:
+class WorkModel:
     """The part of a simulation without messages: ranks that process a tree.
 
     If `ahead_from` or more items are queued, one is handed out early, and thieves cannot take it.
