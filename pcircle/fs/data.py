@@ -61,7 +61,7 @@ from pcircle.fs.directories import join_path
 from pcircle.fs.file_system import reports_holes
 
 if TYPE_CHECKING:
-    from pcircle.fs.stats import StatusRow
+    from pcircle.fs.status import FileStatus
 
 BUFFER_BYTES = 512 << 10
 BLOCK_BYTES = 4096
@@ -322,9 +322,7 @@ class Tiers:
         self._follow = follow
         self._types: dict[int, bytes | None] = {}  # by device
 
-    def is_offline(
-        self, name: bytes, directory_fd: int | None, status: os.stat_result | StatusRow
-    ) -> bool:
+    def is_offline(self, name: bytes, directory_fd: int | None, status: FileStatus) -> bool:
         """Return whether the data of a file must be fetched before it can be read.
 
         Without a directory the name is a path. On Lustre this depends on the layout, and a released
@@ -387,9 +385,7 @@ class Recalls:
             return True  # errors are reported for each file
         return self._tiers.may_have(device)
 
-    def see(
-        self, name: bytes, directory_fd: int | None, status: os.stat_result | StatusRow
-    ) -> None:
+    def see(self, name: bytes, directory_fd: int | None, status: FileStatus) -> None:
         """Register a file before it is read; without a directory the name is a path."""
         if status.st_blocks > 1 or not self._tiers.is_offline(name, directory_fd, status):
             return

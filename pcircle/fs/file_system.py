@@ -42,7 +42,7 @@ from pcircle.fs.attributes.mounts import type_of_mount
 from pcircle.fs.status import mount_number, refreshed
 
 if TYPE_CHECKING:
-    from pcircle.fs.stats import StatusRow
+    from pcircle.fs.status import FileStatus
 
 LOCAL: Final = frozenset(
     b"ext2 ext3 ext4 xfs btrfs f2fs bcachefs zfs jfs tmpfs overlay vfat exfat ntfs3".split()
@@ -191,7 +191,7 @@ def is_view_free(fd: int) -> bool:
     return _type_of(fd) in _VIEW_FREE
 
 
-def size_is_nominal(fd: int, status: os.stat_result | StatusRow) -> bool:
+def size_is_nominal(fd: int, status: FileStatus) -> bool:
     """Return whether the size of a regular file may differ from its status.
 
     `fd` is the file, or the directory that it is in. The file must then be read to its end.

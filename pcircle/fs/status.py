@@ -9,6 +9,23 @@ import functools
 import os
 import struct
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class FileStatus(Protocol):
+        """An `os.stat_result`, or a `pcircle.fs.stats.StatusRow`."""
+
+        @property
+        def st_mode(self) -> int: ...
+        @property
+        def st_dev(self) -> int: ...
+        @property
+        def st_size(self) -> int: ...
+        @property
+        def st_blocks(self) -> int: ...
+
 
 _AT_FDCWD = -100
 _AT_SYMLINK_NOFOLLOW = 0x100

@@ -28,7 +28,7 @@ from pcircle.fs.attributes.owners import Given, giver_of
 from pcircle.fs.attributes.xattrs import AttributeLoss, Held, give_attributes, give_lists
 
 if TYPE_CHECKING:
-    from pcircle.fs.stats import StatusRow
+    from pcircle.fs.status import FileStatus
 
 _ID_BITS = stat.S_ISUID | stat.S_ISGID
 _MODE_BITS = 0o7777
@@ -69,7 +69,7 @@ class Keep(msgspec.Struct, frozen=True, array_like=True):
         """Return the status of a source with the owner, group and mode of its copy."""
         return source if self.given is None else giver_of(self.given).status(source)
 
-    def held(self, source: "os.stat_result | StatusRow", held: Held | None) -> Held | None:
+    def held(self, source: "FileStatus", held: Held | None) -> Held | None:
         """Return the attributes of a source in the form for its copy."""
         if held is None or self.given is None:
             return held
