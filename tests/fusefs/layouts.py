@@ -1,17 +1,17 @@
-"""What Lustre does with the attribute `lustre.lov`, for a file system that is to look like it.
+"""Lustre's handling of the attribute `lustre.lov`, for a file system that imitates Lustre.
 
 Written after lustre/llite/xattr.c, lustre/llite/dir.c and lustre/lod/lod_lov.c of lustre-release,
-with structures of its own, so that fcp's reading of the format is held against another one:
+with structures of its own, so that fcp's parser of the format is compared with another one:
 
-- a file has a layout from the moment it is opened for writing, unless it was with O_ASYNC (Lustre's
+- a file gets a layout when it is opened for writing, unless it was with O_ASYNC (Lustre's
   O_LOV_DELAY_CREATE is O_NOCTTY | FASYNC; the kernel keeps O_NOCTTY from FUSE): then it has none,
   and can't be written to;
 - a layout that is set on a file which has one is ignored, *without an error*, and counted here;
-- a new layout is checked, then has its targets chosen: objects, ids and flags appear in it;
-- a directory hands its default down to files and directories in it; one without answers with that
-  of the root, if that has one.
+- a new layout is checked, then gets its targets: objects, ids and flags appear in it;
+- a directory passes its default on to new files and directories in it; one without a default
+  answers with the default of the root, if that has one.
 
-Little-endian only, as FUSE is mounted on the machine that the tests run on.
+Little-endian only, because FUSE is mounted on the machine that runs the tests.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""pcircle doctor as its users run it, judged by what is so."""
+"""pcircle doctor as users run it, compared with the actual state of the machine."""

@@ -1,4 +1,4 @@
-"""Fixtures: places and file systems on demand, those of the fcp tests."""
+"""Fixtures of the fcp tests: places and file systems on demand."""
 
 from __future__ import annotations
 

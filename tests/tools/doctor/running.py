@@ -1,4 +1,4 @@
-"""The program, run to its end, and its document."""
+"""Run the program to its end and return its document."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROGRAM = [sys.executable, str(ROOT / "bin" / "pcircle"), "doctor"]
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """That of the tests, without any launcher."""
+    """Return the environment of the tests, without any launcher."""
     taken = ("PMI_", "PMIX_", "OMPI_", "SLURM_", "MPI_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(taken)}
     return {**kept, **changes}
@@ -34,7 +34,7 @@ def run_doctor(
 
 
 def document(done: subprocess.CompletedProcess[bytes]) -> Any:
-    """The document that was written to standard output, of the form that is documented."""
+    """Return the document on standard output, which must match its schema."""
     msgspec.json.decode(done.stdout, type=Report, strict=True)
     return msgspec.json.decode(done.stdout)
 
@@ -42,7 +42,7 @@ def document(done: subprocess.CompletedProcess[bytes]) -> Any:
 def report(
     run: Run, path: bytes, *options: str, environ: Mapping[str, str] | None = None
 ) -> tuple[Any, dict[str, Any]]:
-    """The whole document of a run on one path, and the values of that path."""
+    """Return the document of a run on one path, and the values of that path."""
     whole = document(run_doctor(run, "--json=-", *options, path, environ=environ))
     (found,) = whole["paths"].values()
     return whole, {name: fact["value"] for name, fact in found.items()}

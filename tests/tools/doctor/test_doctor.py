@@ -1,4 +1,4 @@
-"""The report says what is so, leaves nothing behind, and says what it does not know."""
+"""The report states the facts, leaves nothing behind, and names what is unknown."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_file_systems_are_what_they_are(
 
 
 def test_a_file_system_that_folds_names_and_cuts_times(run: Run, fuse: Mount) -> None:
-    """As FAT and CIFS do; and it has no clones."""
+    """FAT and CIFS fold names and truncate times; the file system also lacks clones."""
     mounted = fuse(folding="case", times_ns=2 * 10**9)
     whole, found = report(run, mounted.path)
     assert found["case_folding"] is True
@@ -112,7 +112,7 @@ def test_without_trials_nothing_is_written(run: Run, place: bytes) -> None:
 def test_threads_pay_on_a_slow_file_system(run: Run, fuse: Mount) -> None:
     mounted = fuse()
     mounted.rules(Rule(delay_s=0.005))
-    # What is found is measured: on a busy machine only a quiet moment shows it.
+    # The values are measured: on a busy machine only a quiet moment shows them.
     for _ in range(40):
         _, found = report(run, mounted.path)
         assert min(found["operations_per_s"], found["operations_per_s_blocking"]) > 0
@@ -143,7 +143,7 @@ def test_a_file_system_that_gives_no_answer(run: Run, fuse: Mount) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_end_leaves_nothing(place: bytes, fuse: Mount, number: signal.Signals) -> None:
-    """To the process that was started alone, as `kill` does; in the middle of the trials."""
+    """Only the started process gets the signal, like from `kill`, during the trials."""
     mounted = fuse()
     mounted.rules(Rule(delay_s=0.02))
     with subprocess.Popen(
@@ -164,7 +164,7 @@ def test_an_end_leaves_nothing(place: bytes, fuse: Mount, number: signal.Signals
 
 @pytest.mark.parametrize("kind", ["link", "directory"])
 def test_a_directory_that_is_swapped_is_not_touched(place: bytes, kind: str) -> None:
-    """By the owner of PATH, as soon as it is there."""
+    """The owner of PATH swaps the directory as soon as it exists."""
     victim = place + b"/victim"
     os.mkdir(victim)
     os.mkdir(place + b"/path")
@@ -218,7 +218,7 @@ def test_dependencies_are_those_of_the_package() -> None:
 
 
 def test_a_dependency_that_ends_its_process(run: Run, place: bytes, tmp_path: Path) -> None:
-    """As one that was compiled for a newer processor does."""
+    """A dependency that was compiled for a newer processor ends the process."""
     (tmp_path / "numpy").mkdir()
     (tmp_path / "numpy" / "__init__.py").write_text("import os\nos.kill(os.getpid(), 4)\n")
     paths = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
@@ -232,7 +232,7 @@ def test_a_dependency_that_ends_its_process(run: Run, place: bytes, tmp_path: Pa
 @pytest.mark.parametrize(
     ("files", "group", "expected"),
     [
-        # version 2: the least on the way up counts
+        # version 2: the smallest limit on the way up counts
         (
             {"job/cpu.max": "150000 100000", "job/step/cpu.max": "max 100000",
              "job/memory.max": "1073741824", "job/step/memory.max": "max",
@@ -241,7 +241,7 @@ def test_a_dependency_that_ends_its_process(run: Run, place: bytes, tmp_path: Pa
             {"version": 2, "cores": 1.5, "memory_bytes": 1 << 30, "memory_used_bytes": 4096,
              "processes": 100},
         ),
-        # in a container the group's own path is not to be seen
+        # in a container the group's own path is not visible
         (
             {"memory.max": "4096", "cpu.max": "max 100000", "memory.current": "1"},
             "0::/docker/abc\n",
@@ -313,7 +313,7 @@ def test_a_launcher_that_does_not_fit_is_named(
 def test_the_mpirun_of_another_library_is_named(
     run: Run, mpirun: Callable[[int], list[str]], place: bytes, tmp_path: Path
 ) -> None:
-    """The one that `PATH` finds counts, not the one beside the interpreter."""
+    """The mpirun that `PATH` finds is used, not the one next to the interpreter."""
     own = Path(mpirun(1)[0])
     whole, _ = report(run, place, "--no-trials", environ=environment(PATH=f"{own.parent}:/bin"))
     assert whole["launching"]["mpirun"]["value"].startswith(f"{own} (")
@@ -348,7 +348,7 @@ def test_what_a_library_says_has_no_nul(
 
 
 def test_without_an_mpi_library_that_is_said(run: Run, place: bytes, tmp_path: Path) -> None:
-    """The report goes on."""
+    """The report continues."""
     (tmp_path / "mpi4py").mkdir()
     (tmp_path / "mpi4py" / "__init__.py").write_text("raise RuntimeError('cannot load libmpi')\n")
     paths = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"

@@ -1,1 +1,1 @@
-"""Tests of fbcast: broadcasts as users make them, the protocol in the simulator, nodes that die."""
+"""Tests of fbcast: broadcasts by users, the protocol in the simulator, nodes that die."""

@@ -10,7 +10,7 @@ from tests.tools.fbcast.playing import play
 
 
 def main(arguments: list[str]) -> int:
-    """Play so many seeds from the first on; those that broke are named."""
+    """Play a number of seeds from the first on; print those that violate a promise."""
     first, seeds = map(int, arguments)
     ends: Counter[str] = Counter()
     broken = 0

@@ -1,4 +1,4 @@
-"""Places for fbcast, as the tests of fcp have them."""
+"""Places for fbcast, like those of the fcp tests."""
 
 from __future__ import annotations
 

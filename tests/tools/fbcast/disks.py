@@ -1,4 +1,4 @@
-"""What is no protocol in a simulated broadcast: disks that outlive their ranks, and the source."""
+"""The parts of a simulated broadcast outside the protocol: persistent disks, and the source."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pcircle.tools.fbcast.messages import Plan, Ready, Way
 
 
 class Crashed(OSError):
-    """What a disk says that was drawn to fail."""
+    """The error of a disk that was drawn to fail."""
 
 
 class Disk:
@@ -17,7 +17,7 @@ class Disk:
 
     def __init__(self, rank: int, needs: int) -> None:
         self.rank = rank
-        self.shown: tuple[str, bytes] | None = None  # by which job
+        self.shown: tuple[str, bytes] | None = None  # of which job
         self.temporary: dict[str, bytes] = {}
         self.intents: dict[Op, str] = {}
         self.fails_at: int | None = None
@@ -31,12 +31,12 @@ class Disk:
         self._files = True
 
     def mend(self) -> None:
-        """Whatever was wrong with it is not any more."""
+        """Repair all faults of the disk."""
         self.fails_at = None
         self.refuses = self.may_refuse_joining = False
 
     def join(self, plan: Plan, recover: Callable[[], Iterable[object]]) -> Ready:
-        """Finish what was left."""
+        """Finish the remaining work."""
         self._plan = plan
         self._complete = ""
         self._finished = set()
@@ -49,15 +49,15 @@ class Disk:
         return Ready("", completed=bool(self._finished), present=self.shown is not None)
 
     def pulse(self) -> int:
-        """Nothing takes long here, or it never ends."""
+        """Signal progress, unless an operation never ends."""
         return 0
 
     def sign(self) -> bytes:
-        """What is shown."""
+        """Return the signature of the visible data."""
         return b"" if self.shown is None else self.shown[1]
 
     def begin(self, files: bool) -> None:
-        """Forget what came before."""
+        """Drop the data of earlier attempts."""
         self._files = files
         self._complete = ""
         self.temporary[self._job] = b""
@@ -68,21 +68,21 @@ class Disk:
         return self._plan.job
 
     def write(self, data: bytes) -> None:
-        """Add bytes."""
+        """Append bytes."""
         self._writes += 1
         if self.fails_at == self._writes:
             raise Crashed("No space left on device")
         self.temporary[self._job] += data
 
     def complete(self) -> bytes:
-        """All has come."""
+        """Record that all data has arrived."""
         if not self._files:
             return self._needs.to_bytes(2, "little")
         self._complete = self._job
         return b""
 
     def drop(self) -> None:
-        """Remove what is not shown."""
+        """Remove data that is not visible."""
         self._clear()
 
     def _clear(self) -> None:
@@ -90,7 +90,7 @@ class Disk:
         self.temporary = {job: data for job, data in self.temporary.items() if job in kept}
 
     def prepare(self, op: Op, coordinator: int, what: bytes) -> bytes:
-        """Keep an intent."""
+        """Store an intent."""
         if self.refuses or self._complete != what.decode():
             raise Refused("not all of it is here")
         for other in [each for each, job in self.intents.items() if job == what.decode()]:
@@ -99,27 +99,27 @@ class Disk:
         return b""
 
     def look(self, what: bytes) -> bytes:
-        """Nobody asks."""
+        """Refuse, because this is not queried."""
         raise Refused("nothing to be asked")
 
     def commit(self, op: Op) -> None:
-        """Show it."""
+        """Make the data visible."""
         job = self.intents.pop(op, None)
         if job is not None:
             self.shown = job, self.temporary[job]
             self._finished.add(job)
 
     def undo(self, op: Op) -> None:
-        """Forget the intent."""
+        """Drop the intent."""
         self.intents.pop(op, None)
 
     def in_doubt(self) -> list[Op]:
-        """The intents that are left."""
+        """Return the remaining intents."""
         return list(self.intents)
 
 
 class Pieces:
-    """A source of some chunks. With `fails_at` one of them can't be read."""
+    """A source of several chunks. With `fails_at` one of them can't be read."""
 
     def __init__(self, pieces: list[bytes], way: Way, fails_at: int | None = None) -> None:
         self.needed: bytes | None = None
@@ -130,17 +130,17 @@ class Pieces:
         self._left: list[bytes] = []
 
     def begin(self, nodes: int, files: bool, needed: bytes | None) -> Way:
-        """From the beginning."""
+        """Restart at the beginning."""
         self._left = self._pieces[::-1]
         self.needed = needed
         return self._way
 
     def read(self) -> tuple[bytes, bool]:
-        """The next one."""
+        """Return the next chunk."""
         if self._fails_at == len(self._pieces) - len(self._left):
             raise Crashed("it changed while it was read")
         return self._left.pop(), not self._left
 
     def sign(self) -> bytes:
-        """All of it."""
+        """Return the signature of all chunks."""
         return self.data

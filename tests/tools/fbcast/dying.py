@@ -1,8 +1,8 @@
-"""fbcast in which one rank kills itself at a given step; or whose messages are counted.
+"""fbcast in which one rank kills itself at a given step, or which counts messages.
 
-``python -m tests.tools.fbcast.dying VICTIM STEP ARGUMENT...``: a step is before and after each call
-that its disk and its records get. Where the environment names a file in FBCAST_COUNTS, each rank
-writes how many messages it has sent to a file of that name and its number.
+``python -m tests.tools.fbcast.dying VICTIM STEP ARGUMENT...``: there is a step before and after
+each call of the rank's disk and records. Where the environment names a file in FBCAST_COUNTS, each
+rank writes its number of sent messages to a file of that name with its number.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Steps:
         self.rank = -1
 
     def step(self) -> None:
-        """One more; perhaps the last."""
+        """Count a step, which may be the last."""
         if self.rank == self._victim:
             self._left -= 1
             if not self._left:
@@ -45,7 +45,7 @@ def _around(steps: _Steps, owner: Any, name: str) -> None:
 
 
 def _count(path: str) -> None:
-    """Have each rank write how many messages it has sent."""
+    """Make each rank write its number of sent messages."""
     run: Any = loop.Loop.run
     send: Any = loop.Loop._send
     sent = [0]
@@ -65,7 +65,7 @@ def _count(path: str) -> None:
 
 
 def main() -> int:
-    """Be fbcast."""
+    """Run fbcast."""
     victim, step, *arguments = sys.argv[1:]
     sys.argv[1:] = arguments
     steps = _Steps(int(victim), int(step))

@@ -1,7 +1,7 @@
 """Broadcasts in the simulator: nodes are lost at any step, disks fail, chunks are damaged.
 
-A seed draws a job, its network, and what goes wrong; it is played and judged. After it all nodes
-are started again, as a rerun would, and then all must show the same, with nothing left over.
+A seed draws a job, its network, and its faults; it is played and judged. Afterwards all nodes are
+restarted, like in a rerun, and then all must show the same data and nothing else.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ CALM = Conditions()
 
 
 def digest(data: bytes) -> bytes:
-    """Enough to find damage."""
+    """Return a digest that detects damage."""
     return b"%d" % crc32(data)
 
 
 class Case(NamedTuple):
-    """What a seed draws. Of `damages`, a rank sends its n-th chunk damaged."""
+    """The case of a seed. Of `damages`, a rank sends its n-th chunk damaged."""
 
     size: int
     conditions: Conditions
@@ -45,7 +45,7 @@ class Case(NamedTuple):
     fails: dict[int, int]  # the n-th write of a rank
     refuses: set[int]
     absent: set[int]
-    stuck: set[int]  # disks that never answer, from some call on
+    stuck: set[int]  # disks that never answer, starting with a certain call
     damages: dict[int, int]
     source_fails_at: int | None
     stops: tuple[int, float] | None
@@ -54,14 +54,14 @@ class Case(NamedTuple):
 
     @property
     def is_calm(self) -> bool:
-        """Whether nothing goes wrong that nodes could be blamed for."""
+        """Return whether there are no faults that could be blamed on nodes."""
         wrong = (self.conditions.kills, self.conditions.stalls, self.fails, self.refuses)
         more = (self.absent, self.stuck, self.damages, self.stops, self.unrecorded)
         return not any(wrong) and not any(more) and self.source_fails_at is None
 
 
 def draw(seed: int) -> Case:
-    """The case of a seed."""
+    """Return the case of a seed."""
     rng = Random(seed)
     size = rng.choice((1, 2, 3, 3, 4, 5, 6, 8, 13))
     number = rng.choice((1, 2, 3, 5, 9, 12, 30))
@@ -118,23 +118,21 @@ def _conditions(rng: Random, size: int) -> Conditions:
 
 
 class Decisions:
-    """The records; whoever is first decides."""
+    """The records; the first decision wins."""
 
     def __init__(self, unreached: Callable[[], bool]) -> None:
         self.made: dict[Op, bool] = {}
         self.unreached = unreached
 
     def settle(self, op: Op, commit: bool) -> bool | None:
-        """See `pcircle.collective.Records`."""
         return None if self.unreached() else self.made.setdefault(op, commit)
 
     def forget(self, op: Op) -> None:
-        """See `pcircle.collective.Records`."""
         self.made.pop(op, None)
 
 
 class Worker:
-    """What a rank's thread does: one thing after the other, each takes its time."""
+    """The thread of a rank: runs one function at a time, each of which takes time."""
 
     def __init__(self, rng: Random, now_s: Callable[[], float], stuck_after: int | None) -> None:
         self.ready_s = inf
@@ -144,7 +142,7 @@ class Worker:
         self._stuck_after = stuck_after
 
     def work(self, call: Callable[[], Any], then: Callable[[Any, Any], None]) -> None:
-        """Have something done."""
+        """Queue a function."""
         self._calls.append((call, then))
         if len(self._calls) == 1:
             self._begin()
@@ -157,7 +155,7 @@ class Worker:
                 self.ready_s = inf
 
     def turn(self) -> None:
-        """Do what is due."""
+        """Run the functions that are due."""
         while self.ready_s <= self._now_s():
             call, then = self._calls.popleft()
             value, error = None, None
@@ -170,14 +168,14 @@ class Worker:
 
 
 class Types(NamedTuple):
-    """What is played: the real thing, or what is broken on purpose."""
+    """The classes to play: the real ones, or those with deliberate defects."""
 
     node: type[Node] = Node
     conductor: type[Conductor] = Conductor
 
 
 class Play:
-    """A case under way: its disks, and what its reader came to."""
+    """A case in progress: its disks, and the result of its reader."""
 
     def __init__(self, case: Case, types: Types, job: str, disks: list[Disk]) -> None:
         self.case = case
@@ -186,7 +184,7 @@ class Play:
         self.codes: dict[int, int] = {}
         self.doubtful: set[int] = set()
         self.conductor: Conductor | None = None
-        self.shown: set[int] = set()  # once it was judged
+        self.shown: set[int] = set()  # after it was judged
         self.unasked: set[int] = set(range(case.size))
         self.source = Pieces(case.pieces, case.way, case.source_fails_at)
         self.records = Decisions(lambda: case.rng.random() < case.unrecorded)
@@ -281,16 +279,16 @@ class Play:
 
     @property
     def dead(self) -> set[int]:
-        """Ranks that were killed before they had ended, or make no step any more."""
+        """Return the ranks that were killed before they had ended, or that hang."""
         conditions = self.case.conditions
         stuck = {stall.rank for stall in conditions.stalls if stall.until_s == inf}
         return ({kill.rank for kill in conditions.kills} | stuck) - self.codes.keys()
 
     def judge(self) -> None:
-        """Whether all promises were kept; AssertionError if not."""
+        """Check that all promises were kept; AssertionError if not."""
         case = self.case
         alive = set(range(case.size)) - self.dead
-        if 0 in self.dead:  # who was never told what to do can't know how long to wait
+        if 0 in self.dead:  # a rank that received no work can't know how long to wait
             alive -= self.unasked
         assert alive <= self.codes.keys(), f"{alive - self.codes.keys()} have not ended"
         shown = self.shown = {rank for rank in range(case.size) if self._shows(rank)}
@@ -331,12 +329,12 @@ def _damaged(chunk: Chunk) -> Chunk:
 
 
 def play(seed: int, types: Types | None = None) -> Play:
-    """Play the case of a seed, judge it, play it again without faults, and judge that."""
+    """Play and judge the case of a seed, then play and judge it again without faults."""
     return play_case(draw(seed), types)
 
 
 def simple(way: Way, partial: bool, size: int, pieces: int) -> Case:
-    """A case in which nothing goes wrong; its delays are always the same."""
+    """Return a case without faults; its delays are constant."""
     nothing: set[int] = set()
     data = [b"%d;" % number for number in range(pieces)]
     return Case(
@@ -347,18 +345,18 @@ def simple(way: Way, partial: bool, size: int, pieces: int) -> Case:
 
 
 def moments(case: Case) -> list[float]:
-    """The times of all steps of all ranks."""
+    """Return the times of all steps of all ranks."""
     disks = [Disk(rank, 0) for rank in range(case.size)]
     played = Play(case, Types(), "1", disks)
     times: set[float] = set()
-    # Not a network of its own: what that would draw would make other delays.
+    # It shares the network, because random numbers for another one would change the delays.
     played.network._observe = lambda _: times.add(played.network.now_s)
     played.run()
     return sorted(times)
 
 
 def play_case(case: Case, types: Types | None = None) -> Play:
-    """As `play`."""
+    """Play a case, judge it, and repeat without faults, like `play`."""
     disks = [Disk(rank, 37 * rank) for rank in range(case.size)]
     for rank, number in case.fails.items():
         disks[rank].fails_at = number

@@ -1,4 +1,4 @@
-"""Running fbcast as a user does, with a directory for each rank that acts as a node."""
+"""Run fbcast like a user does, with a directory for each rank that acts as a node."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ every_launcher = pytest.mark.parametrize("launcher", launchers([1, 2, 5], [1, 3]
 
 
 def targets(place: bytes, number: int) -> list[bytes]:
-    """Directories that stand for those of so many nodes."""
+    """Create directories that represent those of the nodes."""
     return [make_directory(place, b"node%d" % rank) for rank in range(number)]
 
 
 def target(place: bytes) -> bytes:
-    """They all, as DST."""
+    """Return the pattern of all node directories, for DST."""
     return place + b"/node{rank}"
 
 
@@ -31,7 +31,7 @@ def start(
     environment: Mapping[str, str] | None = None,
     program: tuple[str, ...] = FBCAST,
 ) -> Run:
-    """A run with its records in `place`."""
+    """Start a run with its records in `place`."""
     records: tuple[str | bytes, ...] = ("--record-dir", place + b"/records")
     return Run(launcher, *records, *arguments, environment=environment, program=program)
 
@@ -43,14 +43,14 @@ def run_fbcast(launcher: Launcher | None, place: bytes, *arguments: str | bytes)
 
 
 def broadcast(launcher: Launcher | None, place: bytes, *arguments: str | bytes) -> Finished:
-    """Run it, and demand success."""
+    """Run it, and require success."""
     finished = run_fbcast(launcher, place, *arguments)
     assert finished.code == 0, finished.said
     return finished
 
 
 def left_over(place: bytes) -> list[bytes]:
-    """What is temporary in the nodes' directories, and records."""
+    """Return temporary files in the nodes' directories, and records."""
     found = []
     for name in os.listdir(place):
         if name.startswith(b"node"):

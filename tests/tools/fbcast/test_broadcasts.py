@@ -1,4 +1,4 @@
-"""Broadcasts to directories that stand for those of nodes, judged by a walker of the tests' own."""
+"""Broadcasts to directories that represent nodes, verified by an independent walker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FOUR = Launcher(jobs=4)
 
 
 def _build(root: bytes) -> bytes:
-    """A small tree with links of both kinds, holes, modes and times."""
+    """Create a small tree with links of both kinds, holes, modes and times."""
     make_directory(root, b"inner/closed")
     write_file(root + b"/large", content(1, 5 * MIB + 7))
     for number in range(50):
@@ -73,7 +73,7 @@ def test_everything_rare(odd_tree: bytes, place: bytes) -> None:
 
 
 def test_many_nodes_exchange_what_is_small(place: bytes) -> None:
-    """As the model says; what is large goes along a chain."""
+    """The model chooses an exchange for small data, and a chain for large data."""
     small = write_file(place + b"/small", content(3, 70_000))
     large = write_file(place + b"/large", content(4, 8 * MIB))
     nodes = targets(place, 9)
@@ -106,7 +106,7 @@ def test_processes_with_one_directory_are_found_out(place: bytes) -> None:
 
 
 def test_what_exists(place: bytes) -> None:
-    """A file is replaced, as by cp; a directory only if that is asked for."""
+    """A file is replaced, like by cp; a directory only on request."""
     tree = _build(place + b"/tree")
     single = write_file(place + b"/file", b"new")
     nodes = targets(place, 4)
@@ -145,7 +145,7 @@ def test_update_sends_what_differs(place: bytes) -> None:
 
 @pytest.mark.parametrize("changed", ["node", "source"])
 def test_what_changes_after_it_was_compared_is_not_kept(place: bytes, changed: str) -> None:
-    """On the node; or at the source, so that the numbers of its files mean others."""
+    """The change is on the node, or at the source, where it renumbers the files."""
     for root in (b"tree", b"old/tree"):
         make_directory(place, root)
         for number in range(4):
@@ -201,7 +201,7 @@ def test_remove(place: bytes) -> None:
 
 @pytest.mark.parametrize("partial", [False, True])
 def test_a_full_disk_on_one_node(place: bytes, fuse: Mount, partial: bool) -> None:
-    """It is named; nothing is shown anywhere, or on all others."""
+    """A full disk is named; the data is visible on no node, or on all others."""
     tree = _build(place + b"/tree")
     nodes = targets(place, 4)
     mounted = fuse()
@@ -221,7 +221,7 @@ def test_a_full_disk_on_one_node(place: bytes, fuse: Mount, partial: bool) -> No
 
 @pytest.mark.parametrize("partial", [False, True])
 def test_a_disk_that_does_not_answer(place: bytes, fuse: Mount, partial: bool) -> None:
-    """The others don't wait for it longer than they are told."""
+    """The other nodes wait for it no longer than the given time."""
     tree = _build(place + b"/tree")
     nodes = targets(place, 3)
     mounted = fuse()
@@ -349,7 +349,7 @@ def test_what_takes_longer_than_the_timeout_but_goes_on(
 
 
 def test_flushed_to_disk(place: bytes) -> None:
-    """All of the file system, before the vote."""
+    """The whole file system is flushed before the vote."""
     tree = _build(place + b"/tree")
     targets(place, 2)
     line: list[str | bytes] = [sys.executable, "-m", "pcircle.tools.fbcast", "-j2", "--fsync"]
@@ -360,7 +360,7 @@ def test_flushed_to_disk(place: bytes) -> None:
 
 
 def test_the_source_is_opened_by_one_process(place: bytes) -> None:
-    """Whatever their number."""
+    """This holds for any number of processes."""
     tree = _build(place + b"/tree")
     targets(place, 4)
     line: list[str | bytes] = [sys.executable, "-m", "pcircle.tools.fbcast", "-j4"]
@@ -376,7 +376,7 @@ def _read_all(reader: Reader) -> None:
 
 
 def test_a_file_that_changes_while_it_is_read(place: bytes) -> None:
-    """Half of it is the old one: no node is to have that."""
+    """Half of it has old content, so no node may keep it."""
     path = write_file(place + b"/file", content(1, 4 * MIB))
     for change in (b"", content(2, 5 * MIB)):
         reader = Reader([Operand(path, b"file")])

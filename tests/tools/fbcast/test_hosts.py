@@ -1,7 +1,7 @@
 """Broadcasts to hosts: network namespaces with names of their own, on which MPI starts the ranks.
 
-They have one file system, so `{host}` in DST makes the directories of the nodes, and the source can
-be watched: which host opens it.
+They share a file system, so `{host}` in DST makes the directories of the nodes, and the source can
+be watched to find which host opens it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def test_one_rank_of_each_host_acts(hosts: Hosts, place: bytes, ranks: tuple[int
 
 @pytest.mark.mpi
 def test_a_directory_of_records_of_each_host_is_refused(hosts: Hosts, place: bytes) -> None:
-    """The record would decide nothing: where it is must be one place."""
+    """The record is useless unless all hosts share it."""
     tree = build(place)
     folders = [make_directory(place, os.fsencode(name)) for name in hosts.names]
     program = place + b"/program"

@@ -1,4 +1,4 @@
-"""Processes that are killed, and stop signals: all survivors show it or none."""
+"""Processes that are killed, and stop signals: all surviving nodes show the data or none."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def _shown(nodes: list[bytes]) -> list[bool]:
 @pytest.mark.faults
 @pytest.mark.parametrize("victim", [0, 1, 3])
 def test_a_node_that_dies_at_any_step(place: bytes, victim: int) -> None:
-    """At each call of its disk and its records: each chunk, the vote, the decision, the end.
+    """A step is each call of its disk and its records: each chunk, the vote, the decision, the end.
 
-    Of the first and the last of the chain each third is enough but in a soak.
+    For the first and last node of the chain every third step is enough, except in a soak.
     """
     tree = _tree(place)
     launcher = Launcher(jobs=4)
@@ -65,7 +65,7 @@ def test_a_node_that_dies_at_any_step(place: bytes, victim: int) -> None:
             break
         if victim:
             assert finished.code == 4, finished.said
-            # By its number alone if nobody knows where it was; in the end by the parent.
+            # It is named by number alone if its host is unknown; in the end the parent names it.
             said = finished.said.replace("): the process was lost", ": killed")
             assert f"rank {victim}: " in said, (step, said)
         again = run_fbcast(launcher, here, "--update", tree, target(here))
@@ -80,7 +80,7 @@ def test_a_node_that_dies_at_any_step(place: bytes, victim: int) -> None:
 
 @pytest.mark.faults
 def test_a_rerun_finishes_what_had_been_decided(place: bytes) -> None:
-    """Nothing is sent for it, and it is said."""
+    """Nothing is sent for it, and a message reports it."""
     tree = _tree(place)
     nodes = targets(place, 3)
     launcher = Launcher(jobs=3)
@@ -100,7 +100,7 @@ def test_others_go_on_without_a_node_that_dies(place: bytes) -> None:
     tree = _tree(place)
     nodes = targets(place, 4)
     finished = _die(Launcher(jobs=4), place, 1, 7, "--partial", tree, target(place))
-    # The launcher of local processes tells of the one that was killed, whatever the others did.
+    # The local launcher names the killed rank, whatever the other ranks did.
     assert finished.code in (1, 4), finished.said
     assert "(rank 1): the process was lost: killed by SIGKILL" in finished.said
     assert _shown(nodes) == [True, False, True, True]
@@ -112,7 +112,7 @@ def test_others_go_on_without_a_node_that_dies(place: bytes) -> None:
 @pytest.mark.faults
 @pytest.mark.parametrize("step", [1, 6, 8, 13, 15, 17])
 def test_under_mpi_the_next_run_finishes_or_removes(place: bytes, step: int) -> None:
-    """The launcher ends all ranks with the one that was killed."""
+    """The launcher ends all ranks together with the killed one."""
     tree = _tree(place)
     nodes = targets(place, 3)
     launcher = Launcher(ranks=3)
@@ -126,21 +126,21 @@ def test_under_mpi_the_next_run_finishes_or_removes(place: bytes, step: int) -> 
 @pytest.mark.parametrize("launcher", launchers([1, 3], [2]), ids=str)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["int", "term"])
 def test_stop_signals(launcher: Launcher, number: signal.Signals, place: bytes) -> None:
-    """Nothing is left, and the command to run it again is said."""
+    """Nothing is left, and the command to repeat the run is printed."""
     tree = _tree(place)
     nodes = targets(place, launcher.size)
     with start(launcher, place, "--bwlimit", "100k", tree, target(place)) as run:
         assert run.wait_for(nodes[-1])
         run.signal(number)
         finished = run.finish()
-    if launcher.jobs:  # else the launcher has a code of its own
+    if launcher.jobs:  # under MPI the launcher has its own exit code
         assert finished.code == 128 + number, finished.said
         assert "to run it again: fbcast " in finished.said
     assert [os.listdir(node) for node in nodes] == [[]] * launcher.size
 
 
 def test_thousands_of_small_files_are_one_stream(place: bytes) -> None:
-    """Messages are counted: a chunk has hundreds of files."""
+    """The messages are counted: a chunk has hundreds of files."""
     tree = make_directory(place, b"tree")
     for folder in range(100):
         inner = make_directory(tree, b"%d" % folder)

@@ -1,4 +1,4 @@
-"""Broadcasts over links that have a rate and a delay, as the benchmark measures them."""
+"""Broadcasts over links that have a rate and a delay, measured like in the benchmark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .test_hosts import build, run_on
 
 @pytest.mark.mpi
 def test_links_with_a_rate(place: bytes, tmp_path: Path) -> None:
-    """What the benchmark stands on works, and each host sends the data once at most."""
+    """The setup of the benchmark works, and each host sends the data at most once."""
     reason = hosts_are_possible() or ("" if Path("/dev/net/tun").exists() else "no /dev/net/tun")
     if reason or shutil.which("ip") is None:
         pytest.skip(reason)

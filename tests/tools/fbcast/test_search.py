@@ -1,4 +1,4 @@
-"""Broadcasts are searched for broken promises, and what is broken on purpose is found.
+"""The search finds no broken promise in broadcasts, except those broken on purpose.
 
 `python -m tests.tools.fbcast FIRST SEEDS` searches further.
 """
@@ -33,7 +33,7 @@ def test_no_promise_is_broken(block: int) -> None:
 def _kill_everywhere(
     way: Way, partial: bool, types: Types | None = None, one_in: int = 1
 ) -> Iterator[Play]:
-    """Plays in which each rank dies at each step of any rank; what it sent last is lost or not."""
+    """Yield plays in which each rank dies at each step, with or without its last messages."""
     size, pieces = 4, 6
     times_s = moments(simple(way, partial, size, pieces))
     assert len(times_s) > 50
@@ -49,7 +49,7 @@ def _kill_everywhere(
 @pytest.mark.parametrize("way", ["chain", "exchange"])
 @pytest.mark.parametrize("partial", [False, True])
 def test_each_node_may_die_at_each_step(way: Way, partial: bool) -> None:
-    """So at each chunk, at each vote, and on both sides of the decision."""
+    """These steps include each chunk, each vote, and both sides of the decision."""
     ends = set()
     for played in _kill_everywhere(way, partial, one_in=ONE_IN):
         if 0 in played.dead:
@@ -62,7 +62,7 @@ def test_each_node_may_die_at_each_step(way: Way, partial: bool) -> None:
 
 
 def test_a_bad_node_that_hands_on_and_then_leaves() -> None:
-    """Its disk is stuck, and then the reader is, for so long that all others give it up."""
+    """Its disk hangs, and then the reader does, for so long that all other nodes give it up."""
     case = simple("chain", True, 4, 30)
     for time_s in moments(case)[:: 6 * ONE_IN]:
         kills = (Kill(3, time_s + 1e-9),)
@@ -73,7 +73,7 @@ def test_a_bad_node_that_hands_on_and_then_leaves() -> None:
 
 
 def test_cases_reach_what_they_are_for() -> None:
-    """They end in every way, for every reason."""
+    """Broadcasts end in every way, for every reason."""
     ends: set[bool | None] = set()
     reasons: set[str] = set()
     for seed in range(400):
@@ -98,7 +98,7 @@ def test_cases_reach_what_they_are_for() -> None:
 
 
 class Hasty(Node):
-    """Shows what it has before all have it."""
+    """The data is shown before all nodes have it."""
 
     def _staged_as(self, attempt: int) -> Then:
         then = super()._staged_as(attempt)
@@ -113,14 +113,14 @@ class Hasty(Node):
 
 
 class Credulous(Node):
-    """Does not check what has come."""
+    """Received data is not checked."""
 
     def _write(self, chunk: Chunk) -> None:
         self._disk.write(chunk.data)
 
 
 class Mixing(Node):
-    """Takes chunks of any attempt."""
+    """Chunks of any attempt are accepted."""
 
     def _parts(self, source: int, parts: Parts) -> None:
         if self.spread is not None:
@@ -128,7 +128,7 @@ class Mixing(Node):
 
 
 class Deaf(Node):
-    """Loses what comes before the reader's word."""
+    """Data that precedes the reader's message is lost."""
 
     def _parts(self, source: int, parts: Parts) -> None:
         if self.spread is not None:
@@ -136,7 +136,7 @@ class Deaf(Node):
 
 
 class Unsettled(Node):
-    """Undoes what it has prepared when it loses the reader, whatever the record says."""
+    """The intent is undone after the loss of the reader, whatever the record contains."""
 
     def _finish(self, code: int) -> None:
         for op in list(self._disk.in_doubt()):
@@ -145,7 +145,7 @@ class Unsettled(Node):
 
 
 class Blocking(Node):
-    """A node that can't write holds back those behind it."""
+    """A node that can't write blocks the nodes behind it."""
 
     def _fail(self, why: str, attempt: int | None = None) -> None:
         if not self._problem and not self._leaving:
@@ -154,7 +154,7 @@ class Blocking(Node):
 
 
 class Littering(Node):
-    """Leaves what it has not shown."""
+    """Invisible data is left behind."""
 
     def _finish(self, code: int) -> None:
         super()._finish(code)
@@ -162,7 +162,7 @@ class Littering(Node):
 
 
 class Silent(Conductor):
-    """Forgets to say which nodes were lost at the end."""
+    """The nodes lost at the end are not named."""
 
     def _hear_answer(self, answer: Any) -> None:
         super()._hear_answer(answer)
@@ -170,7 +170,7 @@ class Silent(Conductor):
 
 
 class Eager(Conductor):
-    """Does not wait for the slowest node."""
+    """The slowest node is not waited for."""
 
     def _look(self) -> None:
         if self._staged and self.phase == 2:
@@ -180,7 +180,7 @@ class Eager(Conductor):
 
 
 class Stubborn(Conductor):
-    """Does not send again what a lost node was to hand on."""
+    """Data that a lost node should have forwarded is not sent again."""
 
     def _stream(self) -> None:
         if not self._attempt:
@@ -188,7 +188,7 @@ class Stubborn(Conductor):
 
 
 class Patient(Conductor):
-    """Waits for ever."""
+    """The wait never ends."""
 
     def _waited_for(self) -> list[int]:
         return []
@@ -230,7 +230,7 @@ def test_search_finds_an_exchange_that_skips_a_step(monkeypatch: pytest.MonkeyPa
 
 
 def _found(types: Types, first: int | None = 0) -> bool:
-    """Whether some seeds from the first on, kills at each step, or more seeds find it."""
+    """Return whether some seeds, kills at each step, or more seeds find a defect."""
     some = range(0) if first is None else range(first, first + 300)
     plays = (
         (play(seed, types) for seed in some),
@@ -253,7 +253,7 @@ def _found(types: Types, first: int | None = 0) -> bool:
 def test_what_each_node_sends(way: Way, nodes: int) -> None:
     """In a chain each link carries the data once; in an exchange no node sends it more than twice.
 
-    All nodes are given all of it, in order; the reader sends twice what the model says at most.
+    Every node receives all data, in order; the reader sends at most twice the amount of the model.
     """
     number = 4 * nodes
     written: list[list[int]] = [[] for _ in range(nodes)]

@@ -1,1 +1,1 @@
-"""fbench, as a user runs it."""
+"""fbench, run like a user does."""

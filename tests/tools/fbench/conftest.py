@@ -1,4 +1,4 @@
-"""Places for fbench, as the tests of fcp have them."""
+"""Places for fbench, like those of the fcp tests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""fbench measures what it says, leaves nothing behind, and refuses what makes no sense.
+"""fbench measures as described, leaves nothing behind, and refuses invalid options.
 
-How fast anything is, is not judged here: `tests.benchmarks.overlap` prints that.
+Speeds are not tested here: `tests.benchmarks.overlap` prints them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def test_every_case(launcher: Launcher | None, place: bytes) -> None:
         document = json.load(stream)
     figures: list[dict[str, Any]] = document["figures"]
     assert {figure["case"] for figure in figures} == set(CASES)
-    for case in CASES:  # side by side, except where blocking calls can't overlap anything
+    for case in CASES:  # in parallel, except where blocking calls can't overlap anything
         there = {figure["backend"] for figure in figures if figure["case"] == case}
         assert there == ({"threads"} if case in ("overlap", "continuation") else set(BACKENDS))
     assert document["clients"] == (launcher.size if launcher else 1)
@@ -93,7 +93,7 @@ def test_a_workload_is_as_large_as_it_says(place: bytes, fuse: Mount) -> None:
     finished = run_fbench(None, *options, "--threads", "2", mounted.path)
     assert finished.code == 0, finished.said
     counts = mounted.state().counts
-    # Files are made anew for each number of threads.
+    # New files are created for each number of threads.
     assert (counts["create"], counts["write"], counts["read"]) == (3 * 3, 3 * 12, 3 * 12)
     assert os.listdir(mounted.backing) == []
 
@@ -110,7 +110,7 @@ def test_what_is_asked_for_and_no_more(place: bytes) -> None:
 
 
 def test_the_parameters_are_meant(place: bytes, fuse: Mount) -> None:
-    """As many writes as blocks, of as many files as were asked for, seen by the file system."""
+    """The file system sees the given numbers of files and of writes."""
     mounted = fuse(direct=True)
     before = mounted.state().counts
     options = ["--case", "random", "--backend", "blocking", "--files", "3", "--blocks", "5"]
@@ -124,7 +124,7 @@ def test_the_parameters_are_meant(place: bytes, fuse: Mount) -> None:
 
 
 def test_a_case_that_fails(fuse: Mount) -> None:
-    """Is named, and the others are measured all the same."""
+    """The other cases are still measured."""
     mounted = fuse()
     mounted.rules(Rule(ops=("fsync",), errno="EIO"))
     finished = run_fbench(None, *SMALL, "--case", "metadata", "--case", "stream", mounted.path)
@@ -178,7 +178,7 @@ def test_what_makes_no_sense_is_refused(arguments: list[str], said: str) -> None
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
 def test_an_interrupt_leaves_nothing(number: signal.Signals, fuse: Mount) -> None:
     mounted = fuse()
-    mounted.rules(Rule(ops=("write",), delay_s=0.5))  # of which there are some dozens
+    mounted.rules(Rule(ops=("write",), delay_s=0.5))  # there are dozens of them
     with Run(TWO, *SMALL, "--case", "random", mounted.path, program=FBENCH) as run:
         deadline_s = time.monotonic() + 60
         while not _inside(mounted.backing):
@@ -260,7 +260,7 @@ def test_a_picture(place: bytes) -> None:
 
 
 def test_computations_are_as_long_as_they_should_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what they hash, on a machine that hashes a block in 0.1 ms."""
+    """The length is measured by the hashed amount, on a machine that hashes a block in 0.1 ms."""
     hashed_bytes: list[int] = []
 
     def sha256(data: bytes) -> object:

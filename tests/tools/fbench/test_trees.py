@@ -1,6 +1,6 @@
-"""Trees by seed and wrong bytes by seed: what the records say is what is there, and nothing else.
+"""Trees by seed and damaged bytes by seed: the records match the files exactly.
 
-The judges are a walk of our own, fsum and fdiff.
+The results are checked by an independent walk, fsum and fdiff.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def lines_of(text: bytes) -> Iterator[dict[str, Any]]:
 
 
 def made(tree: bytes, *more: str, seed: int = 7, shape: str = SHAPE) -> bytes:
-    """Make a tree; its record."""
+    """Create a tree; return its record."""
     done = run("fbench", "make", "--seed", str(seed), "--shape", shape, *more, tree)
     assert done.code == 0, done.said
     return done.out
 
 
 def found(tree: bytes) -> dict[bytes, os.stat_result]:
-    """All entries below a directory."""
+    """Return all entries below a directory."""
     entries = {}
     for folder, below, names in os.walk(tree):
         for name in (*below, *names):
@@ -133,7 +133,7 @@ def test_nothing_is_corrupted_without_a_record(place: bytes, where: str) -> None
 
 
 def test_what_is_corrupted_is_what_the_judges_find(place: bytes) -> None:
-    """fsum --check and fdiff -c name just these, by whatever name; nothing else has changed."""
+    """fsum --check and fdiff -c name exactly these, under every name; nothing else has changed."""
     tree, copy, record = place + b"/tree", place + b"/copy", place + b"/made"
     assert made(tree, "--record", os.fsdecode(record)) == b""
     assert run("fcp", "-a", "-q", tree, copy).code == 0
@@ -164,7 +164,7 @@ def test_what_is_corrupted_is_what_the_judges_find(place: bytes) -> None:
     assert checked.code == 3
     for path in wrong:
         assert path in checked.out + checked.err
-    assert run("fsum", "--check", manifest, "--quick").code == 0  # sizes and times are as before
+    assert run("fsum", "--check", manifest, "--quick").code == 0  # sizes and times are unchanged
     for path, status in before.items():
         later = after[path]
         assert (status.st_size, status.st_mtime_ns) == (later.st_size, later.st_mtime_ns)
@@ -174,7 +174,7 @@ def test_what_is_corrupted_is_what_the_judges_find(place: bytes) -> None:
 
 
 def test_a_tree_that_is_not_the_made_one_is_left_alone(place: bytes) -> None:
-    """Other content, names that lie elsewhere too, and links that lead out."""
+    """The tree has other content, names that are also elsewhere, and links that lead out of it."""
     tree, record = place + b"/tree", place + b"/made"
     made(tree, "--record", os.fsdecode(record), shape="files=30,directories=5,hardlinks=0")
     other = place + b"/other"
@@ -183,7 +183,7 @@ def test_a_tree_that_is_not_the_made_one_is_left_alone(place: bytes) -> None:
         if stat.S_ISREG(status.st_mode):
             with open(os.path.join(other, path), "ab") as file:
                 file.write(b"mine")
-    linked = place + b"/linked"  # by hard links: to write there is to write here
+    linked = place + b"/linked"  # by hard links: a write there changes this tree
     shutil.copytree(os.fsdecode(tree), os.fsdecode(linked), symlinks=True, copy_function=os.link)
     led = place + b"/led"
     os.mkdir(led)

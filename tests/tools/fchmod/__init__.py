@@ -1,1 +1,1 @@
-"""fchmod, fchown and fchgrp as their users run them: judged by chmod, chown, setfacl; attacked."""
+"""fchmod, fchown and fchgrp as users run them: compared with chmod, chown, setfacl; attacked."""

@@ -1,11 +1,12 @@
 """Changes of modes and owners by root, in trees that another user owns and keeps changing.
 
 The attacker (`tests.attacks`) swaps directories and files of the tree for links to the *victim*,
-which is root's, and moves directories away while they are changed. It wants root to open the
-victim to everybody, or to give it away. Entries may fail; nothing outside of the tree may change.
+which belongs to root, and moves directories away while they are changed. It wants root to give
+everybody access to the victim, or to give it away. Entries may fail; nothing outside of the tree
+may change.
 
-All of it is on a file system in memory, in a mount namespace of its own: ``python -m
-tests.tools.fchmod.attacks`` makes both.
+Everything is on a file system in memory, in a mount namespace of its own: ``python -m
+tests.tools.fchmod.attacks`` creates both.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
     ("--mode", "0777", "--min-size", "1", "--exclude", "*7"),
     ("--apply",),
 )
-# Directories are opened, and modes changed, through links, as by a tool that doesn't mind.
+# Opens directories and changes modes through links, like a careless tool.
 FOLLOWING = """
 import os
 from pcircle.fs import directories
@@ -63,11 +64,11 @@ directories.Directories.__init__ = follow
 quick.sets_modes_by_name = lambda: False
 changing.change_mode = lambda name, mode, fd: os.chmod(name, mode, dir_fd=fd)
 """
-_ALLOWED_CODES = (0, 1, 2)  # a PATH may be a link's when it is looked at
+_ALLOWED_CODES = (0, 1, 2)  # a PATH may be a link when it is checked
 
 
 def _shut(place: bytes, first: bytes, second: bytes, rng: Random) -> None:
-    """Take modes away again, or move a directory out of the tree and back."""
+    """Remove modes again, or move a directory out of the tree and back."""
     with suppress(OSError):
         if os.path.isdir(first) and not os.path.islink(first):
             if rng.random() < 0.5:
@@ -79,7 +80,7 @@ def _shut(place: bytes, first: bytes, second: bytes, rng: Random) -> None:
 
 
 def _arguments(place: bytes, options: tuple[str, ...], launcher: Launcher) -> list[str | bytes]:
-    """The operands; with --apply, those of a plan that is made here, while nobody attacks."""
+    """Return the operands; with --apply, those of a plan that is made here without an attack."""
     top = place + b"/area/top/"
     operands = [top + b"tree", top + b"loose"]
     if options != ("--apply",):
@@ -94,7 +95,7 @@ _PROGRAM = ("pcircle.tools.fchmod",)
 
 
 def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "") -> Round:
-    """One round in the directory `place`, which is emptied; `hook` spoils fchmod, to be caught."""
+    """Play one round in the emptied directory `place`; `hook` weakens fchmod, to be detected."""
     rng = Random(f"attack {seed}")
     options, launcher = rng.choice(OPTIONS), rng.choice(launchers)
     build(place)

@@ -1,4 +1,4 @@
-"""Running fchmod, fchown and fchgrp as a user does, and looking at what entries are then."""
+"""Run fchmod, fchown and fchgrp like a user does, and read the resulting attributes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LISTS = ("system.posix_acl_access", "system.posix_acl_default")
 
 
 class Seen(NamedTuple):
-    """All of an entry that these tools may change, and its time, which they may not."""
+    """All attributes of an entry that these tools may change, and its time, which they may not."""
 
     kind: int
     mode: int
@@ -69,7 +69,7 @@ def changed(
     umask: int = 0o022,
     cwd: bytes | None = None,
 ) -> dict[str, Any]:
-    """The counts that a tool reports; it must end with `code`, and all entries add up."""
+    """Return the counts that a tool reports; it must end with `code`, and all entries add up."""
     options = ("-q", "--json", "-", *arguments)
     finished = run_tool(tool, launcher, *options, prefix=prefix, umask=umask, cwd=cwd)
     assert finished.code == code, finished.said
@@ -80,7 +80,7 @@ def changed(
 
 
 def seen(path: bytes, name: bytes = b"", dir_fd: int | None = None) -> Seen:
-    """What an entry is."""
+    """Return the attributes of an entry."""
     status = os.stat(name or path, dir_fd=dir_fd, follow_symlinks=False)
     lists: list[bytes | None] = []
     for each in _LISTS:
@@ -98,7 +98,7 @@ def seen(path: bytes, name: bytes = b"", dir_fd: int | None = None) -> Seen:
 
 
 def snapshot(top: bytes) -> dict[bytes, Seen]:
-    """What all entries below a directory are, and itself, by their paths from there."""
+    """Return the attributes of a directory and all entries below it, by relative path."""
     found = {b".": seen(top)}
     for directory, directories, files, fd in os.fwalk(top):
         for name in (*directories, *files):
@@ -108,7 +108,7 @@ def snapshot(top: bytes) -> dict[bytes, Seen]:
 
 
 def differences(ours: bytes, theirs: bytes) -> list[str]:
-    """What is otherwise in one tree than in another one, times apart."""
+    """Describe differences between two trees, apart from times."""
     left, right = (
         {path: entry._replace(mtime_ns=0) for path, entry in snapshot(top).items()}
         for top in (ours, theirs)
@@ -121,7 +121,7 @@ def differences(ours: bytes, theirs: bytes) -> list[str]:
 
 
 def build(top: bytes) -> bytes:
-    """An odd tree: names of every byte, all modes, links, hard links, devices, lists, levels."""
+    """Build an odd tree: names of every byte, modes, links, hard links, devices, ACLs, levels."""
     os.mkdir(top)
     for add in ALL.values():
         add(top)
@@ -132,7 +132,7 @@ def build(top: bytes) -> bytes:
 
 
 def add_lists(top: bytes) -> None:
-    """Files and directories with access control lists, some with default lists."""
+    """Add files and directories with access control lists, some with default lists."""
     os.mkdir(top + b"/lists")
     for number, spec in enumerate(
         ("u:1001:rwx", "g:2002:r,u:1001:-", "u:1001:rw,m::r", "g:2002:rwx,m::-", "u:70000:x")
@@ -146,7 +146,7 @@ def add_lists(top: bytes) -> None:
 
 
 def pair(place: bytes, make: Callable[[bytes], object] = build) -> tuple[bytes, bytes]:
-    """The same tree twice: for ours, and for the judge."""
+    """Build the same tree twice: for our tool, and for the reference."""
     make(place + b"/ours")
     subprocess.run(["cp", "-a", place + b"/ours", place + b"/theirs"], check=True)
     return place + b"/ours", place + b"/theirs"

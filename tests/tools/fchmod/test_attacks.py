@@ -1,7 +1,7 @@
-"""A user who swaps what root is changing for links gets nothing opened; see `attacks`.
+"""A user who swaps entries for links while root changes them gains nothing; see `attacks`.
 
-Some thousand swaps here, a million in a soak, as many as one likes by ``tox -e attack-fchmod``. And
-a tool that follows links is caught by the same rounds, so they can tell.
+There are some thousand swaps here, a million in a soak, and any number with ``tox -e
+attack-fchmod``. The same rounds detect a tool that follows links, which validates them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.programs import needs_mount_namespace
 pytestmark = needs_mount_namespace
 ATTACKS = [sys.executable, "-m", "tests.tools.fchmod.attacks"]
 SWAPS = 50_000
-PARTS = range(20) if SOAK else range(1)  # a million, and no test of many minutes
+PARTS = range(20) if SOAK else range(1)  # a million, but no test of many minutes
 
 
 @pytest.mark.parametrize("part", PARTS)

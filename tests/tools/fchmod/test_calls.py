@@ -1,4 +1,4 @@
-"""How many calls a change takes, none where nothing changes, and what kernels before 6.6 need."""
+"""The number of calls for a change, none without changes, and the needs of kernels before 6.6."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .running import build, changed, differences, run_tool, snapshot
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
 NAMES = "f?chmod|fchmodat2?|f?chown|lchown|fchownat|f?setxattr|lsetxattr|syscall_0x1c4"
-# But for the one that asks whether the kernel has the call, of no file.
+# Without the call that checks whether the kernel has it, which names no file.
 CHANGING = re.compile(rf"({NAMES})\((?!0x\w+9c)")
 LOOKING = re.compile(r"((?:new)?fstatat\w*|stat|lstat|statx)\(.*(?:file|four)")
-# As on a kernel without fchmodat2.
+# Simulates a kernel without fchmodat2.
 OLD = """
 import errno, struct, sys
 from pcircle.fs import native
@@ -45,13 +45,13 @@ def traced(log: Path, *arguments: str | bytes) -> list[strace.Call]:
 
 
 def matching(pattern: re.Pattern[str], calls: list[strace.Call]) -> list[strace.Call]:
-    """Return the calls whose text begins as a pattern says."""
+    """Return the calls whose text matches a pattern."""
     return [call for call in calls if pattern.match(call.text)]
 
 
 @pytest.mark.counts
 def test_nothing_is_called_where_nothing_changes(place: bytes, tmp_path: Path) -> None:
-    """And few calls for each entry where something does."""
+    """Changes need few calls per entry."""
     log = tmp_path / "calls"
     files = [f"{number}/file{each}" for number in range(50) for each in "abcd"]
 
@@ -85,7 +85,7 @@ def test_nothing_is_called_where_nothing_changes(place: bytes, tmp_path: Path) -
 def test_calls_where_some_files_have_other_names(
     place: bytes, tmp_path: Path, holders: int, size: int
 ) -> None:
-    """Only these are looked up once more, not what is done together with them."""
+    """Only these are looked up once more, not the entries that are processed with them."""
     paths = [f"{number}/file{name}" for number in range(holders) for name in range(size)]
     top = grow(place + b"/tree", paths)
     for each in paths[:: 5 * size if holders > 1 else size // 10]:
@@ -135,7 +135,7 @@ def test_times_stay(place: bytes, arguments: list[str]) -> None:
 
 
 def test_where_others_may_exchange_names_each_file_is_opened(place: bytes, tmp_path: Path) -> None:
-    """What was looked up is what is changed then, whatever has its name."""
+    """The file that was looked up is changed, whatever entry has its name."""
     top = grow(place + b"/tree", ["four"])
     log = tmp_path / "calls"
     everybodys, mine, theirs = (0o777, 0, True), (0o755, 0, False), (0o755, 65534, True)
@@ -151,7 +151,7 @@ def test_where_others_may_exchange_names_each_file_is_opened(place: bytes, tmp_p
 @pytest.mark.counts
 @pytest.mark.parametrize("width", [1000, 40])
 def test_calls_where_others_may_exchange_names(place: bytes, tmp_path: Path, width: int) -> None:
-    """A file is opened, looked at, changed and closed, and only looked at if nothing changes."""
+    """A file is opened, checked, changed and closed, and only checked if nothing changes."""
     top = grow(place + b"/tree", [f"{number // width}/{number}" for number in range(1000)])
     for directory, _, files in os.walk(top):
         for name in (b".", *files):
@@ -169,7 +169,7 @@ def test_calls_where_others_may_exchange_names(place: bytes, tmp_path: Path, wid
 
 
 def test_a_link_that_comes_in_between_is_not_followed(run: Run, place: bytes) -> None:
-    """Between the look-up and the change."""
+    """The link is created between the look-up and the change."""
     grow(place, ["tree/file", "outside"])
     before = snapshot(place)
     hook = f"""
@@ -192,7 +192,7 @@ sys.exit(main())
 
 
 def test_the_owner_of_a_directory_gets_no_mode_onto_files_of_root(run: Run, place: bytes) -> None:
-    """Files are exchanged after they were looked up, also in directories that are done at once."""
+    """Files are exchanged after the look-up, also in directories that are processed at once."""
     top = grow(place + b"/tree", ["evil", "good", "small/evil", "small/good", "small/else"])
     trees = [top, top + b"/small"]
     for tree in trees:
@@ -248,6 +248,6 @@ sys.exit(main())
             for name in (b"/evil", b"/good"):
                 status = os.stat(tree + name)
                 assert not (status.st_uid == 0 and status.st_mode & 0o4000), options
-                # One that is never found under its name can't be changed.
+                # A file that is never found under its name can't be changed.
                 kept = (0o700, 0o4755) if when == "opened" else ()
                 assert status.st_mode & 0o7777 in (0o720, 0o4775, 0o775, *kept), options

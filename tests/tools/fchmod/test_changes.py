@@ -1,4 +1,4 @@
-"""What each option does, and its lines, held against chmod and chown where they have them."""
+"""The effect and output of each option, compared with chmod and chown where they have it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TREE = ["d/a", "d/b", "d/e/c", "d/f/g/h", "d/empty/"]
 
 
 def plain(top: bytes) -> None:
-    """A tree of plain names, of some modes and with links."""
+    """Build a tree of plain names, with several modes and links."""
     grow(top, [f"{number}/{name}" for number in range(20) for name in "abc"])
     for number in range(20):
         os.chmod(top + b"/%d/a" % number, 0o600 + number)
@@ -52,7 +52,7 @@ def lines(text: bytes) -> list[bytes]:
 @root_only
 @pytest.mark.parametrize("option", ["-c", "-v"])
 def test_lines_are_those_of_the_originals(place: bytes, option: str) -> None:
-    """Of chmod and chown: in any order, and without what chmod says of links."""
+    """They may be in any order, and chmod's lines about links are omitted."""
     ours, theirs = pair(place, plain)
     for tool, what in (
         ("fchmod", "g+w,o-x"),
@@ -90,7 +90,7 @@ def test_modes_of_files_and_of_directories(place: bytes) -> None:
 
 
 def test_operands(place: bytes) -> None:
-    """A link given as PATH is followed, unless -h or -P is there; without -R nothing is entered."""
+    """A link given as PATH is followed unless -h or -P is given; without -R nothing is entered."""
     grow(place, TREE)
     os.symlink(b"d/a", place + b"/link")
     os.symlink(b"nowhere", place + b"/dangling")
@@ -118,7 +118,7 @@ def test_operands(place: bytes) -> None:
 
 @root_only
 def test_owners_of_links(place: bytes) -> None:
-    """As chown: followed as PATH, themselves with -h or -R; with -RH followed as PATH alone."""
+    """Links are followed as PATH, but changed with -h or -R; -RH follows only PATH, like chown."""
     grow(place, TREE)
     os.symlink(b"d", place + b"/to")
     os.symlink(b"../b", place + b"/d/e/link")
@@ -141,7 +141,7 @@ def test_owners_of_links(place: bytes) -> None:
 
 @root_only
 def test_owners_are_those_of_another_file(place: bytes) -> None:
-    """As of chown and chgrp, each with what is its own."""
+    """They are applied like by chown and chgrp, each with its own part."""
     grow(place, [*TREE, "model"])
     os.chown(place + b"/model", 21, 22)
     for tool, expected in (("fchgrp", (0, 22)), ("fchown", (21, 22))):
@@ -184,7 +184,7 @@ def test_ids_are_mapped(place: bytes) -> None:
 
 @root_only
 def test_set_id_bits_after_a_change_of_owner(place: bytes) -> None:
-    """Cleared as by the kernel, set again, or cleared of all files; of directories they stay."""
+    """They are cleared like by the kernel, set again, or cleared on files but not directories."""
     top = grow(place + b"/d", ["suid", "sgid", "lock", "e/"])
     begun = {b"suid": 0o4755, b"sgid": 0o2755, b"lock": 0o2644, b"e": 0o2755}
 
@@ -204,7 +204,7 @@ def test_set_id_bits_after_a_change_of_owner(place: bytes) -> None:
 
 
 def locked(top: bytes) -> None:
-    """Directories that their owner can't list or search, at several levels."""
+    """Create directories that their owner can't list or search, at several levels."""
     for bits in range(8):
         grow(top, [f"{bits}/file", f"{bits}/inner/file", f"{bits}/inner/deep/er/file"])
     for bits in range(8):
@@ -218,7 +218,7 @@ def locked(top: bytes) -> None:
 def test_what_is_given_is_given_before_the_children(
     place: bytes, launcher: Launcher, text: str
 ) -> None:
-    """So one run by a user does all, where chmod -R does."""
+    """So one run by a user changes everything, where chmod -R does."""
     ours, theirs = pair(place, locked)
     prefix = without_rights(*BOUND)
     counts = changed("fchmod", launcher, "-R", text, ours, prefix=prefix)
@@ -234,7 +234,7 @@ def test_what_is_given_is_given_before_the_children(
 def test_what_is_taken_is_taken_after_the_children(
     place: bytes, launcher: Launcher, text: str
 ) -> None:
-    """Where chmod -R fails: it is as if the directories' children had been changed first."""
+    """Where chmod -R fails, the result is as if children had been changed first."""
     top = grow(place + b"/tree", [f"{number}/{name}" for number in range(9) for name in TREE])
     expected = place + b"/judge"
     subprocess.run(["cp", "-a", top, expected], check=True)
@@ -246,7 +246,7 @@ def test_what_is_taken_is_taken_after_the_children(
 
 
 def test_a_directory_that_can_not_be_listed_is_changed_nonetheless(place: bytes) -> None:
-    """As by chmod -R: its own mode is, and what is in it is named."""
+    """Like by chmod -R, its own mode changes, and its unreadable contents are reported."""
     top = grow(place + b"/tree", ["shut/file", "open/file"])
     os.chmod(top + b"/shut", 0o300)
     prefix = without_rights(*BOUND)
@@ -260,7 +260,7 @@ def test_a_directory_that_can_not_be_listed_is_changed_nonetheless(place: bytes)
 
 @every_launcher
 def test_a_hard_linked_file_is_changed_and_counted_once(place: bytes, launcher: Launcher) -> None:
-    """With a mode of which a second time would make something else again."""
+    """The mode is one that would change again if it were applied twice."""
     top = grow(place + b"/tree", [f"{number}/only" for number in range(150)])
     for number in range(60):
         first = grow(top, [f"{number}/first"]) + b"/%d/first" % number
@@ -276,7 +276,7 @@ def test_a_hard_linked_file_is_changed_and_counted_once(place: bytes, launcher: 
 def test_a_name_that_vanishes_leaves_the_file_to_the_others(
     place: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first name of a hard-linked file goes between its being looked up and being opened."""
+    """The first name of a hard-linked file vanishes between look-up and open."""
     top = trees.make_directory(place, b"top")
     trees.write_file(top + b"/0", b"", 0o600)
     for name in (b"/1", b"/2"):
@@ -318,7 +318,7 @@ def test_filters_choose_what_is_changed(place: bytes) -> None:
 
 @every_launcher
 def test_lists_in_and_out(place: bytes, tmp_path: Path, launcher: Launcher) -> None:
-    """With -R a directory of the list is meant with all in it, and without it alone."""
+    """A listed directory includes its contents with -R, and is alone without it."""
     top = grow(place + b"/tree", [*TREE, "d/\n", "d/#x"])
     listed, lines_out = str(tmp_path / "listed"), str(tmp_path / "lines")
     options = ["--list-out", listed, "-0", "--json-lines", lines_out]
@@ -339,7 +339,7 @@ def test_lists_in_and_out(place: bytes, tmp_path: Path, launcher: Launcher) -> N
 
 
 def test_changes_are_limited(place: bytes) -> None:
-    """So the clock moves: four hundred at a thousand a second."""
+    """Four hundred changes at a thousand a second take a measurable time."""
     top = grow(place + b"/tree", [f"{number}/x" for number in range(200)])
     began_s = time.monotonic()
     counts = changed("fchmod", ONE, "-R", "--ops-limit", "1000", "0711", top)
@@ -349,7 +349,7 @@ def test_changes_are_limited(place: bytes) -> None:
 
 @root_only
 def test_entries_of_others_are_counted_by_owner(place: bytes) -> None:
-    """-f says nothing of each of them, and twice makes it no failure either."""
+    """With -f they are not named, and with -ff they are not failures either."""
     top = grow(place + b"/tree", [f"d{number}/{name}" for number in range(3) for name in "ab"])
     for number in range(3):
         os.chown(top + b"/d%d/a" % number, 1, 1)
@@ -414,7 +414,7 @@ def test_what_is_refused(place: bytes, tool: str, arguments: list[str], reason: 
 
 
 def test_an_empty_list_changes_nothing(place: bytes, tmp_path: Path) -> None:
-    """Not the PATH itself, which a list can name as well."""
+    """Even PATH itself, which a list can name too, is unchanged."""
     top, names = grow(place + b"/tree", ["d/a"]), tmp_path / "names"
     for text, recursive, changed_there in (
         ("", False, 0),
@@ -444,7 +444,7 @@ MANY = "9" * 5000  # more digits than Python turns into a number
     [
         ({"owner": "0" * 20 + MANY[:13]}, "--owner: unknown user '0000"),
         ({"group": MANY}, "--group: unknown group '9999"),
-        ({"owner": "4294967295"}, "--owner: unknown user '4294967295'"),  # nobody, to the kernel
+        ({"owner": "4294967295"}, "--owner: unknown user '4294967295'"),  # no user, for the kernel
         ({"owner": "a\n\udcff"}, r"--owner: unknown user 'a\x0a\xff'"),
         ({"usermap": f"{MANY}:0"}, "--usermap: invalid value '9999"),
         ({"groupmap": f"0-{MANY}:0"}, "--groupmap: invalid value '0-9999"),
@@ -473,7 +473,7 @@ def test_numbers_of_owners_may_begin_with_zeros(place: bytes) -> None:
 
 @pytest.mark.parametrize("tool", ["fchown", "fchgrp"])
 def test_help_of_the_other_names(tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The help of fchown and fchgrp follows the rules of `tests/test_messages.py`."""
+    """Their help follows the rules of `tests/test_messages.py`."""
     monkeypatch.setenv("COLUMNS", "80")
     shell = {"fchown": FCHOWN, "fchgrp": FCHGRP}[tool]
     text = shell.parser().format_help()
@@ -490,7 +490,7 @@ def test_help_of_the_other_names(tool: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 @root_only
 def test_mount_points_are_crossed_unless_x_is_there(place: bytes) -> None:
-    """The directory itself is changed, and what is mounted on it is not entered."""
+    """With -x the mount point itself is changed, but not entered."""
     top = grow(place + b"/tree", ["d/hidden", "on/"])
     command: list[str | bytes] = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", top + b"/on"]
     if subprocess.run(command, check=False, capture_output=True).returncode:
@@ -503,7 +503,7 @@ def test_mount_points_are_crossed_unless_x_is_there(place: bytes) -> None:
         assert (mode(top + b"/on"), mode(top + b"/on/file")) == (0o750, 0o750)
     finally:
         subprocess.run(["umount", top + b"/on"], check=True)
-    # Of plain files alone, as directories that are done at once are, which all may be read.
+    # The directories have only plain files and are readable, like those that are processed at once.
     bind: list[str | bytes] = ["mount", "--bind", "/proc/sys/kernel/random", top + b"/on"]
     subprocess.run(bind, check=True)
     try:
@@ -518,7 +518,7 @@ def test_mount_points_are_crossed_unless_x_is_there(place: bytes) -> None:
 
 @every_launcher
 def test_many_levels_and_many_files(place: bytes, launcher: Launcher) -> None:
-    """Enough that it is divided; and a directory of more names than are read at a time."""
+    """The tree is large enough to be divided; one directory is larger than a read."""
     trees.build_deep_tree(place + b"/deep", 1500)
     os.mkdir(place + b"/flat")
     for number in range(70_000):

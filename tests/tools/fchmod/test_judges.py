@@ -1,4 +1,7 @@
-"""What chmod -R, chown -R and setfacl -R make of odd trees, these tools do: by every launcher."""
+"""On odd trees the tools have the same effect as chmod -R, chown -R and setfacl -R.
+
+Each launcher is tested.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may set all owners and modes"),
     pytest.mark.skipif(shutil.which("setfacl") is None, reason="setfacl is not installed"),
 ]
-# Such that a second time changes nothing: chmod -R comes to a hard-linked file by each name.
+# Modes that are idempotent: chmod -R changes a hard-linked file under each of its names.
 MODES = ("g+rwX", "u=rwx,go=rX", "2750", "00755", "a-x+X", "ug+s,o+t", "o=u", "-w", "=rw", "u-s,+X")
 OWNERS = ("{}", "{}:{}", ":{}", "+{}:+{}")
 SPECS = (
@@ -37,7 +40,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
 
 @every_launcher
 def test_modes_and_owners_and_lists(both: tuple[bytes, bytes], launcher: Launcher) -> None:
-    """One after the other on one tree: what one run leaves is what the next one begins with."""
+    """Changes are made in sequence: each run starts with the result of the previous one."""
     ours, theirs = both
     rng = random.Random(f"{drawn_seed()} {launcher}")
     few = launcher.ranks or launcher.size == 4
@@ -46,7 +49,7 @@ def test_modes_and_owners_and_lists(both: tuple[bytes, bytes], launcher: Launche
         subprocess.run(["chmod", "-R", "--", mode, theirs], check=True, umask=0o027)
         assert differences(ours, theirs) == [], mode
     for form in rng.sample(OWNERS, 1 if few else 3):
-        # Of nobody in the tree: chown clears the set-id bits of those who have the owner already.
+        # Owners that no entry of the tree has: chown clears set-id bits even of unchanged entries.
         owner = form.format(*rng.sample(range(3000, 1 << 30), 2))
         changed("fchown", launcher, "-R", owner, ours)
         subprocess.run(["chown", "-R", owner, theirs], check=True)

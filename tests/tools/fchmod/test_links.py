@@ -1,4 +1,4 @@
-"""With -L all links are followed, as by chown -RL: also to what is outside, and not in circles."""
+"""With -L all links are followed like by chown -RL, even out of the tree, but not in circles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give fil
 
 
 def _plant(top: bytes) -> None:
-    """Links to files and directories, within and outside, over links, broken and in a circle."""
+    """Create links to files and directories, inside and outside, chained, broken and circular."""
     grow(top, ["tree/a", "tree/d/b", "tree/d/e/c", "out/x", "out/y/z", "far/file", "unseen"])
     os.link(top + b"/tree/a", top + b"/tree/d/hard")
     for name, to in (
@@ -31,7 +31,7 @@ def _plant(top: bytes) -> None:
 
 
 def _seen(top: bytes) -> dict[bytes, tuple[int, int]]:
-    """Modes and owners of all that there is."""
+    """Return the modes and owners of all entries."""
     found = {}
     for holder, directories, files in os.walk(top):
         for name in (b".", *directories, *files):
@@ -57,7 +57,7 @@ def test_owners_are_those_of_chown(place: bytes, launcher: Launcher) -> None:
 
 @every_launcher
 def test_modes_of_what_links_lead_to(place: bytes, launcher: Launcher) -> None:
-    """As of chmod for each that find -L names; without -L nothing outside changes."""
+    """The result equals chmod for each entry of find -L; without -L nothing outside changes."""
     _plant(place + b"/ours")
     shutil.copytree(os.fsdecode(place) + "/ours", os.fsdecode(place) + "/theirs", symlinks=True)
     changed("fchmod", launcher, "-R", "g=u,o-r", place + b"/ours/tree")
@@ -72,7 +72,7 @@ def test_modes_of_what_links_lead_to(place: bytes, launcher: Launcher) -> None:
 
 
 def test_circles_and_broken_links_are_named(place: bytes) -> None:
-    """Each is a failure, as with chown -RL and find -L, and the rest is done."""
+    """Each is a failure, like with chown -RL and find -L, and the remaining entries are changed."""
     grow(place, ["tree/a", "tree/d/b"])
     os.symlink("..", place + b"/tree/d/up")
     os.symlink("nowhere", place + b"/tree/broken")
@@ -92,7 +92,7 @@ def test_circles_and_broken_links_are_named(place: bytes) -> None:
 
 @root_only
 def test_links_to_devices_are_left(place: bytes) -> None:
-    """A device itself is not, as with chown."""
+    """A device itself is changed, like by chown."""
     grow(place, ["tree/a"])
     os.mknod(place + b"/outside", 0o600 | stat.S_IFCHR, os.makedev(1, 3))
     os.mknod(place + b"/tree/inside", 0o600 | stat.S_IFCHR, os.makedev(1, 3))

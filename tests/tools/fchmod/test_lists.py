@@ -1,4 +1,4 @@
-"""Access control lists are what setfacl makes of them, and all that was changed can be restored."""
+"""Access control lists match those of setfacl, and all changes can be reverted."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _small(top: bytes) -> None:
 
 
 def _specification(rng: random.Random) -> tuple[list[str], list[str]]:
-    """Options of fchmod, and of setfacl."""
+    """Draw options of fchmod, and of setfacl."""
     which = rng.randrange(10)
     kinds = ("", "", "", "d:")
     if which < 6:
@@ -69,7 +69,7 @@ def _specification(rng: random.Random) -> tuple[list[str], list[str]]:
 
 
 def test_lists_are_those_of_setfacl(place: bytes) -> None:
-    """Drawn ones, one after the other, so that each begins with what the others have left."""
+    """Random lists are applied in sequence, so each starts with the previous results."""
     ours, theirs = pair(place, _small)
     rng = random.Random(seed := drawn_seed())
     for _ in range(40):
@@ -86,7 +86,7 @@ def getfacl(top: bytes) -> bytes:
 
 @every_launcher
 def test_all_is_restored(place: bytes, tmp_path: Path, launcher: Launcher) -> None:
-    """Of an odd tree: as getfacl has it, byte by byte; times and set-id bits, too."""
+    """An odd tree is restored, byte by byte in getfacl, including times and set-id bits."""
     top, undo = build(place + b"/tree"), str(tmp_path / "undo")
     before, judged = snapshot(top), getfacl(top)
     few = launcher.ranks or launcher.size == 4
@@ -153,13 +153,13 @@ def test_what_is_no_such_file_is_refused(place: bytes, tmp_path: Path) -> None:
 
 
 def _with_checksums(text: bytes) -> bytes:
-    """Return the lines of a record with the checksums that they would have been given."""
+    """Return the lines of a record with valid checksums."""
     bare = re.sub(rb',(?:"check":)?"[0-9a-f]{16}"(?=[\]}]$)', b"", text, flags=re.MULTILINE)
     return Checksums().added(bare)
 
 
 def test_a_spoiled_state_changes_nothing(place: bytes, tmp_path: Path) -> None:
-    """Nothing is set that no entry could have been, as all set-id bits by a mode of -1."""
+    """Values that no entry could have had, such as a mode of -1, are not applied."""
     top, undo = grow(place + b"/tree", ["a"]), tmp_path / "undo"
     change(top, mode="0700", recursive=True, undo=str(undo), jobs=1)
     text, before = undo.read_bytes(), snapshot(top)
@@ -187,7 +187,7 @@ def test_a_spoiled_state_changes_nothing(place: bytes, tmp_path: Path) -> None:
 
 
 def test_what_can_be_undone_is_not_overwritten(place: bytes, tmp_path: Path) -> None:
-    """A run that is repeated finds most entries changed, and would keep nothing of them."""
+    """A repeated run finds most entries changed, and would lose their old attributes."""
     top, undo = grow(place + b"/tree", ["a"]), tmp_path / "undo"
     undo.touch()
     change(top, mode="0700", recursive=True, undo=str(undo), jobs=1)
@@ -200,7 +200,7 @@ def test_what_can_be_undone_is_not_overwritten(place: bytes, tmp_path: Path) -> 
 def test_an_interrupted_change_can_be_undone_and_gone_on_with(
     place: bytes, fuse: Mount, tmp_path: Path
 ) -> None:
-    """After a limit of time, and after a kill, whose last line may be torn."""
+    """The interruption is a time limit, or a kill, whose last line may be incomplete."""
     mounted = fuse()
     names = [f"tree/{number % 7}/{number}/{name}" for number in range(40) for name in "abc"]
     grow(mounted.backing, names)
@@ -238,7 +238,7 @@ def test_an_interrupted_change_can_be_undone_and_gone_on_with(
 
 
 def test_what_fails_is_named_and_all_else_is_changed(fuse: Mount) -> None:
-    """By the quick way for plain files, too, and with the directory of which a file fails."""
+    """This includes plain files that are changed in batches, and the directory of a failed file."""
     mounted = fuse()
     grow(mounted.backing, [f"tree/{number}/{name}" for number in range(9) for name in "abc"])
     mounted.rules(
@@ -260,7 +260,7 @@ def test_what_fails_is_named_and_all_else_is_changed(fuse: Mount) -> None:
 
 
 def test_immutable_entries(place: bytes) -> None:
-    """They are named, also where they are root's own, and what is in a directory is changed."""
+    """Immutable entries are named, even if root owns them, and directory contents are changed."""
     if shutil.which("chattr") is None:
         pytest.skip("chattr is not installed")
     here = Path(__file__).parent / "immutable"  # a tmpfs may have no flags
@@ -281,7 +281,7 @@ def test_immutable_entries(place: bytes) -> None:
 
 
 def test_a_user_changes_what_is_his(place: bytes, tmp_path: Path) -> None:
-    """And undoes it, though it takes from him what he needs to get in."""
+    """The user can undo it, even if the change revokes the user's own access."""
     top, undo = grow(place + b"/tree", ["d/e/f", "g"]), str(tmp_path / "undo")
     prefix = without_rights("dac_override", "dac_read_search", "chown", "fowner")
     before = snapshot(top)

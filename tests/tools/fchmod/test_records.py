@@ -1,4 +1,4 @@
-"""`--undo`: what is changed was recorded on disk before, whatever becomes of the run."""
+"""`--undo`: every change was recorded on disk before, however the run ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHANGES = {"fchmod": "g=u,u=o", "fchown": "1001:1002", "fchgrp": "1003"}
 
 
 def build(top: bytes) -> bytes:
-    """A tree of directories large and small, with a file of several names."""
+    """Build a tree of large and small directories, and a file that has several names."""
     grow(top, [f"large/{number}" for number in range(700)])
     grow(top, [f"small/{number}/{name}" for number in range(40) for name in "abc"])
     for number in range(40):
@@ -36,14 +36,14 @@ def build(top: bytes) -> bytes:
 
 
 def recorded(record: Path) -> set[bytes]:
-    """The paths of the complete lines of a record."""
+    """Return the paths in the complete lines of a record."""
     text = record.read_bytes() if record.exists() else b""
     lines = text[: text.rfind(b"\n") + 1].splitlines()
     return {decode(json.loads(line)[1]) or b"." for line in lines if line.startswith(b"[")}
 
 
 def other(before: dict[bytes, Seen], after: dict[bytes, Seen]) -> set[bytes]:
-    """The paths of what has changed."""
+    """Return the paths that have changed."""
     return {path for path in before if before[path] != after[path]}
 
 
@@ -53,7 +53,7 @@ def other(before: dict[bytes, Seen], after: dict[bytes, Seen]) -> set[bytes]:
 def test_a_killed_run_can_be_undone(
     place: bytes, tmp_path: Path, launcher: Launcher, tool: str
 ) -> None:
-    """All of its processes, at any moment: each changed entry is recorded as it was."""
+    """All processes are killed at any moment: the old state of each changed entry is recorded."""
     top, before = build(place + b"/tree"), snapshot(place + b"/tree")
     names = {os.lstat(top + b"/" + path).st_ino: path for path in before}
     random, least = Random(f"{tool} {launcher}"), 0
@@ -113,7 +113,7 @@ def test_what_cannot_be_recorded_is_not_changed(
 @root_only
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_records_are_synced_before_the_change_and_together(place: bytes, tmp_path: Path) -> None:
-    """No change comes between a record and the sync of it, and a block of files has one sync."""
+    """No change happens between a record and its sync, and a block of files has one sync."""
     grow(place, [f"large/{number}" for number in range(2000)])
     record, log = tmp_path / "record", tmp_path / "calls"
     calls = "trace=write,fsync,chown,fchownat"

@@ -1,4 +1,4 @@
-"""Small directories that are changed several at a time: as by chmod -R, and nothing else."""
+"""Small directories that are changed several at a time, with the same result as chmod -R."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.tools.fcp.running import Launcher, launchers
 from .running import changed, differences, pair, snapshot
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
-# After names of several directories were looked up, one of these is another file.
+# After a look-up in several directories, one of the names is another file.
 LATE = """
 import itertools, os, sys, types
 from pcircle.tools.fchmod.state import quick
@@ -38,7 +38,7 @@ sys.exit(code or (0 if done else 9))
 
 
 def build(top: bytes) -> None:
-    """Directories of files of several modes, some of them with links, or with another owner."""
+    """Build directories of files of several modes, some of them with links or another owner."""
     for number in range(60):
         directory = top + b"/d%d" % number
         os.makedirs(directory)

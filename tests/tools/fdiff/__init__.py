@@ -1,1 +1,1 @@
-"""fls as its users run it: judged by ls, du and os.lstat."""
+"""fdiff as users run it."""

@@ -1,4 +1,4 @@
-"""Running fdiff as a user does, under every launcher, and making trees that are the same."""
+"""Run fdiff like a user does, under every launcher, and create equal trees."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def run_fdiff(
 
 
 def differing(launcher: Launcher | None, *arguments: str | bytes, code: int = 3) -> list[str]:
-    """The lines that fdiff prints, sorted; it must end with `code`."""
+    """Return the lines that fdiff prints, sorted; it must end with `code`."""
     finished = run_fdiff(launcher, *arguments)
     assert finished.code == code, finished.said
     return sorted(finished.out.decode().splitlines())
 
 
 def document(launcher: Launcher | None, *arguments: str | bytes, code: int = 3) -> dict[str, Any]:
-    """The JSON document that fdiff prints; it must end with `code`, and all entries add up."""
+    """Return fdiff's JSON document; it must end with `code`, and all entries add up."""
     finished = run_fdiff(launcher, "-q", "--json", "-", *arguments)
     assert finished.code == code, finished.said
     loaded = json.loads(finished.out)
@@ -51,13 +51,13 @@ def document(launcher: Launcher | None, *arguments: str | bytes, code: int = 3) 
 
 
 def twin(source: bytes, target: bytes) -> bytes:
-    """A copy of a tree that no tool can tell from it."""
+    """Create a copy of a tree that no tool can distinguish from it."""
     subprocess.run(["cp", "-a", "--sparse=auto", "-T", source, target], check=True)
     return target
 
 
 def rsync(a: bytes, b: bytes, *options: str) -> list[str]:
-    """The lines of rsync's judgment, sorted: what it would do to make B like A."""
+    """Return rsync's sorted lines about the changes that would make B equal to A."""
     command: list[str | bytes] = [
         required("rsync"),
         "-naHAXi",

@@ -1,4 +1,4 @@
-"""Each single difference is found, and nothing else is told; without its field it is not."""
+"""Each single difference is found, and only with its field."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SPARSE_BYTES = 4 << 20
 
 
 def _make(top: bytes) -> bytes:
-    """An entry of each kind in a directory; all times are the same."""
+    """Create an entry of each type in a directory, all with the same times."""
     inner = trees.make_directory(top, b"inner")
     trees.write_file(inner + b"/file", b"content")
     trees.write_file(inner + b"/other", b"content")
@@ -44,7 +44,7 @@ def _make(top: bytes) -> bytes:
 
 
 def still(top: bytes) -> None:
-    """Give all of a tree one time."""
+    """Set all times in a tree to the same value."""
     for directory, names, files in os.walk(top, topdown=False):
         for name in (*names, *files):
             path = os.path.join(directory, name)
@@ -70,7 +70,7 @@ def _rewrite(path: bytes, content: bytes) -> None:
 def _flag(path: bytes) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
-        fcntl.ioctl(fd, 0x40086602, struct.pack("i", 0x40))  # no dump
+        fcntl.ioctl(fd, 0x40086602, struct.pack("i", 0x40))  # without a dump
     except OSError as error:
         pytest.skip(f"no inode flags here: {error.strerror}")
     finally:
@@ -111,7 +111,7 @@ def _regroup(inner: bytes) -> None:
     _replaced(inner + b"/two", lambda path: trees.write_file(path, b"linked"))
 
 
-# What is changed in B's inner directory; the lines; the field.
+# The change in B's inner directory; the lines; the field.
 INJECTED: dict[str, tuple[Callable[[bytes], object], list[str], str]] = {
     "kind": (lambda d: _replaced(d + b"/file", os.mkfifo), [">f+++++++++,kind inner/file"], "kind"),
     "kind of a link": (
@@ -160,7 +160,7 @@ def test_each_single_difference_is_found(pair: tuple[bytes, bytes], name: str) -
     if field != "mtime":
         still(b)
     extra = [line for line in lines if name == "links, more"]
-    if extra:  # which of three names is the odd one is told by the other side
+    if extra:  # the other side determines which of three names is the odd one
         assert differing(TWO, "--fields=all", a, b) in (lines, ["hf.........,links inner/three"])
     else:
         assert differing(TWO, "--fields=all", a, b) == lines
@@ -182,7 +182,7 @@ def test_times_that_are_compared_when_asked(pair: tuple[bytes, bytes], field: st
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_what_one_side_lacks(pair: tuple[bytes, bytes], side: int) -> None:
-    """A directory is named once, or with -i with all that is in it."""
+    """A directory is named once, or with -i with its contents."""
     letter, lacking = "AB"[side], pair[1 - side]
     subprocess.run(["rm", "-r", lacking + b"/inner"], check=True)
     still(lacking)
@@ -234,7 +234,7 @@ def test_two_files(place: bytes) -> None:
 
 @pytest.mark.parametrize("at", [0, 5 << 20, (96 << 20) - 1])
 def test_large_files_are_compared_to_their_last_byte(place: bytes, at: int) -> None:
-    """With holes on both sides; a hole is the same as zeros."""
+    """Both sides have holes; a hole equals zeros."""
     a, b = (trees.make_directory(place, name) for name in (b"a", b"b"))
     for top in (a, b):
         with open(top + b"/large", "wb") as stream:
@@ -264,7 +264,7 @@ def test_times_within_a_window(pair: tuple[bytes, bytes]) -> None:
 
 
 def test_owners_by_name(pair: tuple[bytes, bytes]) -> None:
-    """Numbers without a name are themselves."""
+    """Owners without a name are compared by number."""
     a, b = pair
     os.chown(b + b"/inner/file", 54321, -1)
     assert differing(ONE, "--ids=names", a, b) == [".f....o.... inner/file"]

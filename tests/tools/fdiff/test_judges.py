@@ -1,7 +1,7 @@
-"""The judges: what rsync itemises fdiff names, with the same columns; hard links by brute force.
+"""fdiff names the same differences as rsync, in the same columns.
 
-Hypothesis thinks of trees and of what is done to a copy of one. The examples are the same in every
-run; ``HYPOTHESIS_PROFILE=explore`` looks further.
+Hard links are compared by brute force. Hypothesis generates trees and changes to a copy. The
+examples are the same in every run; ``HYPOTHESIS_PROFILE=explore`` searches further.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _make(path: bytes, kind: int) -> None:
 
 
 def _edit(top: bytes, edit: Edit) -> None:
-    """Do something to an entry of a tree; what makes no sense there is left out."""
+    """Apply a change to an entry of a tree; skip changes that are impossible there."""
     what, which, how = edit
     paths = _paths(top)
     path = paths[which % len(paths)]
@@ -103,7 +103,7 @@ def _replace(path: bytes, what: str, how: int) -> None:
 
 
 def _of_rsync(a: bytes, b: bytes) -> dict[bytes, str]:
-    """What rsync would do, by path: its columns, "A" and "B" for what one side has."""
+    """Return rsync's changes by path: its columns, or "A" or "B" for entries of one side."""
     command: list[str | bytes] = [
         required("rsync"),
         "-naHAXi",
@@ -126,7 +126,7 @@ def _of_rsync(a: bytes, b: bytes) -> dict[bytes, str]:
 
 
 def _of_fdiff(launcher: Launcher, a: bytes, b: bytes, actions: bytes) -> dict[bytes, str]:
-    """What fdiff prints, by path: as `_of_rsync`."""
+    """Return fdiff's output by path, like `_of_rsync`."""
     options = ("-i", "--fields=default,xattr,acl", "--json-lines", actions)
     finished = run_fdiff(launcher, *options, a, b)
     assert finished.err == b"", finished.said
@@ -170,7 +170,7 @@ groupings = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1
 
 
 def _wrong(group: Sequence[tuple[int, int]]) -> set[int]:
-    """Names that are not grouped alike: each held against the first of its file on either side."""
+    """Return names with different groupings, compared with the first name of their file."""
     first_of_a: dict[int, int] = {}
     first_of_b: dict[int, int] = {}
     wrong = set()
@@ -184,7 +184,7 @@ def _wrong(group: Sequence[tuple[int, int]]) -> set[int]:
 @some_examples
 @given(group=groupings)
 def test_hard_links_are_grouped_alike(place: bytes, group: Sequence[tuple[int, int]]) -> None:
-    """Each name is one of five files in A, and one of five in B."""
+    """Each name belongs to one of five files in A, and to one of five in B."""
     inner = tempfile.mkdtemp(dir=place)
     try:
         for side, top in enumerate((b"a", b"b")):

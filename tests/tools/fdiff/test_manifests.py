@@ -1,4 +1,4 @@
-"""A manifest stands for the tree that it was made of, on either side, and on both."""
+"""A manifest represents the tree from which it was made, on either side or both."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from .running import differing, document, every_launcher, run_fdiff, twin
 
 __all__ = ["place"]
 
-# Seconds away from all times in the tree, some of which are 0: times so close that only their last
-# digits differ are the same where the file's other times seem to be of a coarser clock.
+# Seconds away from all times in the tree, some of which are 0: times that differ only in their last
+# digits count as equal where the file's other times suggest a coarser clock.
 _OTHER_NS = 1_005_000_000_005
 _KNOWN = "--fields=kind,size,mtime,target,rdev"
 
@@ -35,14 +35,14 @@ def _signed(tree: bytes, manifest: bytes, *options: str) -> bytes:
 
 
 class Direct:
-    """In place of an item's surroundings."""
+    """A replacement of an item's context."""
 
     def note(self, notices: object) -> None:
-        """Nobody listens."""
+        """Ignore notices."""
 
 
 def test_two_manifests_are_compared_until_the_time_is_over(place: bytes) -> None:
-    """By rank 0 alone, when the job has ended: so that asks for the time by itself."""
+    """Rank 0 compares them alone after the job, so it checks the time itself."""
     a = trees.make_directory(place, b"a")
     for number in range(3000):
         os.mknod(a + b"/%d" % number)
@@ -68,7 +68,7 @@ def test_two_manifests_are_compared_until_the_time_is_over(place: bytes) -> None
 
 @pytest.fixture(name="sides")
 def _sides(place: bytes) -> dict[str, bytes]:
-    """Trees that differ in many ways, and their manifests."""
+    """Create trees with many differences, and their manifests."""
     a, b = place + b"/a", place + b"/b"
     trees.build_odd_tree(a)
     os.mkfifo(a + b"/fifo")

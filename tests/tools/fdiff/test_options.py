@@ -1,4 +1,4 @@
-"""Options: what is told in which form, what is left out, moves, early ends."""
+"""Options: output formats, filters, moves, early ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["place"]
 
 @pytest.fixture(name="pair")
 def _pair(place: bytes) -> tuple[bytes, bytes]:
-    """A few entries, of which some differ."""
+    """Create some entries, of which a few differ."""
     a = trees.make_directory(place, b"a")
     for name in (b"same", b"size", b"content", b"mode", b"only a"):
         trees.write_file(a + b"/" + name, b"content of " + name)
@@ -54,7 +54,7 @@ _LINES = [
 
 
 def test_lines_of_json(pair: tuple[bytes, bytes], place: bytes) -> None:
-    """The actions that would make B like A, and why; each is a line of the output, too."""
+    """The actions and reasons that would make B equal to A; each is also a line of the output."""
     actions = place + b"/actions"
     finished = run_fdiff(TWO, "-c", "--json-lines", actions, *pair)
     lines = finished.out.decode().splitlines()
@@ -180,11 +180,11 @@ def test_moves(place: bytes, option: str) -> None:
 def test_no_space_for_what_is_decided_at_the_end(
     place: bytes, mount_tmpfs: Callable[[str], bytes]
 ) -> None:
-    """Hard links and moves are sorted on disk: without room the job stops with 4, and says so."""
+    """Hard links and moves are sorted on disk: without space the job stops with 4 and a message."""
     small = mount_tmpfs("size=1m")
     a = trees.make_directory(place, b"a")
     b = trees.make_directory(place, b"b")
-    for folder in [b"%d" % number for number in range(64)]:  # so that no queue is long
+    for folder in [b"%d" % number for number in range(64)]:  # keeps queues short
         trees.make_directory(b, folder)
         fd = os.open(trees.make_directory(a, folder), os.O_RDONLY)
         try:
@@ -202,7 +202,7 @@ def test_filters_choose_pairs_by_a(pair: tuple[bytes, bytes]) -> None:
     a, b = pair
     assert differing(TWO, "--exclude=*only*", "--exclude=alone", a, b) == _LINES[3:]
     assert differing(TWO, "--include=only*", "--exclude=*", "--ignore=mtime", a, b) == _LINES[1:3]
-    # A pair is meant by what it is in A: B's is too small.
+    # The size of the entry in A counts: that of B is too small.
     assert differing(TWO, "--min-size=14", a, b, code=3) == [*_LINES[:2], _LINES[3], _LINES[5]]
     assert ">f.s....... size" in differing(TWO, "--min-size=4", a, b)
     assert "+Bf++++++++ only b\\x0a" not in differing(TWO, "--min-size=4", a, b)
@@ -245,7 +245,7 @@ def test_another_file_system_is_not_entered(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda each: each.name)
 def test_an_interrupted_comparison(fuse: Mount, place: bytes, number: signal.Signals) -> None:
-    """It ends with the signal's code, says how to run it again, and leaves no process."""
+    """It ends with the signal's code, prints how to repeat it, and leaves no process."""
     mounted = fuse()
     b = trees.make_directory(place, b"b")
     for name in range(50):
@@ -264,7 +264,7 @@ def test_an_interrupted_comparison(fuse: Mount, place: bytes, number: signal.Sig
 
 @pytest.mark.faults
 def test_a_time_limit_stops_in_good_order(fuse: Mount, place: bytes) -> None:
-    """What differed by then is printed; of the slow directories most are never asked for."""
+    """Differences found by then are printed; most of the slow directories are never read."""
     mounted = fuse()
     b = trees.make_directory(place, b"b")
     for number in range(60):

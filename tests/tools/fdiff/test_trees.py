@@ -1,4 +1,4 @@
-"""Whole trees: equal ones say nothing, and each launcher finds in others what rsync would do."""
+"""Equal trees give no output, and every launcher finds the same changes as rsync."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_launcher_says_the_same(place: bytes, launcher: Launcher) -> None:
 
 
 def _edit(top: bytes, draw: random.Random) -> None:
-    """Remove, add, touch and change some of all that is in a tree."""
+    """Remove, add, touch and change some entries of a tree."""
     for directory, _, files, fd in os.fwalk(top, topdown=False):
         if len(directory) > 2000:
             continue
@@ -72,7 +72,7 @@ def _edit(top: bytes, draw: random.Random) -> None:
 
 @as_root
 def test_unreadable_directories_are_named(place: bytes) -> None:
-    """The others are compared; a difference elsewhere has the last word."""
+    """Other directories are compared; a difference elsewhere determines the exit code."""
     os.chmod(place, 0o755)
     a, b = (trees.make_directory(place, name) for name in (b"a", b"b"))
     for top in (a, b):
@@ -113,7 +113,7 @@ def test_unreadable_files_are_named(place: bytes) -> None:
 @pytest.mark.slow
 @every_launcher
 def test_directories_that_are_read_in_parts(place: bytes, launcher: Launcher) -> None:
-    """More names than one block: neither side's are kept, and what one lacks is found."""
+    """There are more names than in a block: none are kept in memory, and missing ones are found."""
     a, b = (trees.make_directory(place, name) for name in (b"a", b"b"))
     fds = [os.open(top, os.O_RDONLY) for top in (a, b)]
     try:
@@ -150,7 +150,7 @@ def test_what_rsync_would_do(place: bytes) -> None:
 @pytest.mark.skipif(not SOAK, reason="makes millions of files; runs in a soak")
 @pytest.mark.parametrize("edit", ["equal", "touched", "gone", "linked"])
 def test_memory_for_a_million_pairs(place: bytes, edit: str) -> None:
-    """In a flat directory: all are the same, or differ, or one side's, or hard-linked otherwise."""
+    """Entries of a flat directory are equal, different, one-sided, or linked differently."""
     a, b = (trees.make_directory(place, name) for name in (b"a", b"b"))
     for top in (a, b):
         fd = os.open(top, os.O_RDONLY)

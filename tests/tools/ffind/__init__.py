@@ -1,1 +1,1 @@
-"""ffind as its users run it: judged by find."""
+"""ffind as users run it, compared with find."""

@@ -1,11 +1,11 @@
 """Searches by root that remove what they find, in trees that another user owns and keeps changing.
 
 The attacker (`tests.attacks`) swaps directories and files of the tree for links to the *victim*,
-which is root's, and puts back what is gone. It wants root to remove something there, or a command
-of -execdir to run there. Entries may fail; nothing outside of the tree may change.
+which belongs to root, and restores removed entries. It wants root to remove something there, or to
+run a command of -execdir there. Entries may fail; nothing outside of the tree may change.
 
-All of it is on a file system in memory, in a mount namespace of its own: ``python -m
-tests.tools.ffind.attacks`` makes both.
+Everything is on a file system in memory, in a mount namespace of its own: ``python -m
+tests.tools.ffind.attacks`` creates both.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EXPRESSIONS: tuple[tuple[str, ...], ...] = (
     ("-name", "tree", "-execdir", "/bin/rmdir", "{}", ";"),
     ("-name", "tree", "-execdir", "/bin/rmdir", "{}", "+"),
 )
-# Directories are opened through links, as by a tool that doesn't mind.
+# Opens directories through links, like a careless tool.
 FOLLOWING = """
 from pcircle.fs import directories
 _init = directories.Directories.__init__
@@ -44,12 +44,12 @@ def follow(self, *arguments, **options):
     _init(self, *arguments, **options)
 directories.Directories.__init__ = follow
 """
-_ALLOWED_CODES = (0, 1, 2)  # a PATH may be a link's when it is looked at
+_ALLOWED_CODES = (0, 1, 2)  # a PATH may be a link when it is checked
 _PROGRAM = ("pcircle.tools.ffind",)
 
 
 def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "") -> Round:
-    """One round in the directory `place`, which is emptied; `hook` spoils ffind, to be caught."""
+    """Play one round in the emptied directory `place`; `hook` weakens ffind, to be detected."""
     rng = Random(f"attack {seed}")
     expression, launcher = rng.choice(EXPRESSIONS), rng.choice(launchers)
     more = rng.choice(((), ("--max-delete", "1000000"))) if "-delete" in expression else ()

@@ -15,5 +15,5 @@ __all__ = ["fuse", "mount_tmpfs", "place", "shared_place", "vast_place"]
 
 @pytest.fixture(scope="session")
 def tree(shared_place: bytes) -> bytes:
-    """The tree of everything that expressions can ask for; read only."""
+    """Return a tree with everything that expressions can test; it is read only."""
     return build_tree(os.path.join(shared_place, b"search"))

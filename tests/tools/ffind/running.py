@@ -1,4 +1,4 @@
-"""Running ffind as a user does, under every launcher."""
+"""Run ffind like a user does, under every launcher."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def run_ffind(
 def found(
     *arguments: str | bytes, launcher: Launcher = ONE, cwd: bytes | None = None, code: int = 0
 ) -> list[bytes]:
-    """The lines that ffind prints, sorted; it must end with `code`."""
+    """Return the lines that ffind prints, sorted; it must end with `code`."""
     finished = run_ffind(launcher, *arguments, cwd=cwd)
     assert finished.code == code, finished.said
     return sorted(finished.out.split(b"\n")[:-1])
 
 
 def by_find(*arguments: str | bytes, cwd: bytes, code: int = 0) -> list[bytes]:
-    """The lines that find prints, sorted."""
+    """Return the lines that find prints, sorted."""
     environment = {**os.environ, "LC_ALL": "C"}
     done = subprocess.run(
         ["find", *arguments], cwd=cwd, env=environment, capture_output=True, check=False

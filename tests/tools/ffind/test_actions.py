@@ -1,4 +1,4 @@
-"""What actions do to entries, and what other tools read of what is found."""
+"""The effects of actions on entries, and output that other tools read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ every_deletion = pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
 
 
 def grow(top: Path) -> Path:
-    """A small tree of its own."""
+    """Create a small tree for one test."""
     for path in SMALL:
         (top / path).parent.mkdir(parents=True, exist_ok=True)
         (top / path).write_bytes(b"x" * 10)
@@ -40,7 +40,7 @@ def grow(top: Path) -> Path:
 
 
 def below(top: Path) -> list[str]:
-    """All that is there."""
+    """Return all entries below a directory."""
     return sorted(str(path.relative_to(top)) for path in top.rglob("*"))
 
 
@@ -89,7 +89,7 @@ def test_max_delete_counts_before_anything_goes(tmp_path: Path, launcher: Launch
 
 @pytest.mark.parametrize("words", [["-H", "l"], ["-H", "l/"], ["l/"], ["l"], ["-H", "broken"]])
 def test_links_as_path_are_deleted_as_by_find(tmp_path: Path, words: list[str]) -> None:
-    """With -H what the link leads to is emptied, and the link stays, with find's own reason."""
+    """With -H the target of the link is emptied, and the link stays, with find's own reason."""
     seen = []
     for tool in ("find", "ffind"):
         top = tmp_path / tool
@@ -147,7 +147,7 @@ def test_commands_run_as_of_find(tree: bytes, launcher: Launcher) -> None:
 
 
 def test_commands_get_as_many_names_as_they_may(tmp_path: Path) -> None:
-    """A thousand at most, and no more bytes than that; each once."""
+    """A command gets at most a thousand names and a limited number of bytes; each name once."""
     for name in (*map(str, range(2500)), *(f"{number:0200d}" for number in range(900))):
         (tmp_path / name).touch()
     script = 'echo "$#"; printf "%s\\n" "$@"'
@@ -219,7 +219,7 @@ def test_a_list_feeds_the_other_tools(tmp_path: Path) -> None:
     ],
 )
 def test_formats_of_many_names_at_once(tree: bytes, form: str) -> None:
-    """As find has them, of directories that are small and large, by all ways to write a PATH."""
+    """The output equals find's, for small and large directories and all forms of PATH."""
     starts = (".", "", f"{os.fsdecode(tree)}//")
     for start in starts if "%h" in form else starts[:1]:
         for words in (
@@ -242,7 +242,7 @@ def test_json_and_csv_are_as_the_files_are(tree: bytes) -> None:
         for line in lines
     ]
     assert sorted(told) == expected
-    assert sum("path_b64" in line for line in lines) > 100  # of bytes that are no characters
+    assert sum("path_b64" in line for line in lines) > 100  # of bytes that are not characters
     finished = run_ffind(TWO, ".", "-type", "f", "-csv", cwd=tree)
     rows = list(csv.DictReader(io.StringIO(finished.out.decode())))
     assert sorted(int(row["inode"]) for row in rows) == sorted(line["inode"] for line in lines)
@@ -322,7 +322,7 @@ def test_what_an_entry_is_by_its_own_name(tree: bytes) -> None:
 
 
 def test_an_interrupted_search_says_so(tmp_path: Path) -> None:
-    """And what was written are whole lines."""
+    """Only whole lines are written."""
     for number in range(200):
         (tmp_path / f"file{number}").touch()
     begun = tmp_path / "begun"
@@ -342,7 +342,7 @@ def test_an_interrupted_search_says_so(tmp_path: Path) -> None:
 
 
 def test_directories_that_are_swapped_for_links_lead_nowhere(tmp_path: Path) -> None:
-    """While they are, all the time, by somebody else: nothing outside is removed."""
+    """Another process keeps swapping directories for links; nothing outside is removed."""
     outside = grow(tmp_path / "outside")
     before = below(outside)
     top = tmp_path / "tree"
@@ -410,7 +410,7 @@ STARTS = [
 def test_names_of_paths_with_slashes_are_those_of_find(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the PATH itself: some of them lead out of the tree."""
+    """Only PATH itself may have them: some of them lead out of the tree."""
     for name in ("d", "dd/ee"):
         (tmp_path / name).mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
@@ -493,7 +493,7 @@ def test_commands_get_no_more_names_than_there_is_room_for(tmp_path: Path) -> No
 
 
 def age_directories(top: Path) -> list[str]:
-    """Make directories that were last used 60 days ago."""
+    """Set the access time of directories to 60 days ago."""
     at_s = time.time() - 60 * 86400
     for name in ("a", "b/c", "b/d"):
         (top / name).mkdir(parents=True)
@@ -503,7 +503,7 @@ def age_directories(top: Path) -> list[str]:
 
 
 def test_counting_first_leaves_access_times_as_they_are(tmp_path: Path) -> None:
-    """Otherwise the second walk finds the directories young, and removes nothing."""
+    """Otherwise the second walk would find the directories young, and remove nothing."""
     for number, tests in enumerate((["-empty"], ["-links", "2"], ["-name", "[acd]"])):
         top = tmp_path / str(number)
         names = age_directories(top)
@@ -524,7 +524,7 @@ def test_frm_counts_first_and_leaves_access_times_as_they_are(tmp_path: Path) ->
 
 
 def skip_unless_access_times_change(top: Path) -> None:
-    """Skip where reading a directory leaves its access time as it is."""
+    """Skip where reading a directory does not change its access time."""
     (top / "probe").mkdir()
     os.utime(top / "probe", (1, 1))
     os.listdir(top / "probe")
@@ -535,7 +535,7 @@ def skip_unless_access_times_change(top: Path) -> None:
 
 
 def of_another_user(top: Path, count: int = 200) -> tuple[str, ...]:
-    """Make old directories of another user, who lets all write; a prefix for commands."""
+    """Create old writable directories of another user; return a command prefix."""
     if os.geteuid() != 0:
         pytest.skip("only root can make directories of another user")
     skip_unless_access_times_change(top.parent)
@@ -553,7 +553,7 @@ def of_another_user(top: Path, count: int = 200) -> tuple[str, ...]:
 def test_the_second_walk_decides_by_access_times_from_before_the_first(
     tmp_path: Path, launcher: Launcher
 ) -> None:
-    """Those of directories of other users change, as O_NOATIME is refused there."""
+    """Access times of other users' directories change, because O_NOATIME is refused there."""
     tree = tmp_path / "tree"
     prefix = of_another_user(tree)
     words = [tree, "-mindepth", "1", "-type", "d", "-atime", "+30", "-delete"]

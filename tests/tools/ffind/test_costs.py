@@ -1,4 +1,4 @@
-"""What a search costs: calls for each entry and directory, and memory for many entries."""
+"""The costs of a search: calls for each entry and directory, and memory for many entries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def make(top: bytes, directories: int) -> None:
 
 
 def calls(top: bytes, *words: str) -> int:
-    """How many calls a search makes."""
+    """Return the number of calls of a search."""
     command: list[str | bytes] = [*counts.steady("ffind"), "-j1", "--threads=1"]
     command += [top + b"/tree", *words]
     return counts.total(counts.by_name(strace.trace(command, top + b"/calls")))
@@ -40,9 +40,9 @@ def calls(top: bytes, *words: str) -> int:
     ],
 )
 def test_calls_for_a_directory_of_four_files(place: bytes, expression: str) -> None:
-    """Of the hundred directories that one of two trees has more.
+    """One tree has a hundred directories more than the other.
 
-    Names and kinds cost no look-up, and a test of anything else costs one.
+    Names and types need no look-up, and any other test needs one.
     """
     for name, directories in (b"/few", 20), (b"/many", 120):
         os.mkdir(place + name)
@@ -63,7 +63,7 @@ def test_calls_for_a_directory_of_four_files(place: bytes, expression: str) -> N
 def test_memory_for_a_million_entries(
     vast_place: bytes, make_tree: Callable[[bytes], None]
 ) -> None:
-    """Less than a name's length for each name, also where all are put in order."""
+    """An entry needs less memory than its name, even if all are sorted."""
     make_tree(vast_place + b"/tree")
     for launcher, words in (
         (ONE, ("-print0",)),

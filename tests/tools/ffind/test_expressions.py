@@ -1,6 +1,6 @@
-"""Generated expressions: ffind finds what find does, byte for byte but for the order.
+"""For generated expressions ffind finds the same as find, byte for byte except for the order.
 
-300 of them, 2,000 with PCIRCLE_SOAK=1, or as many as `FFIND_EXPRESSIONS` says; new ones each time
+300 expressions, 2,000 with PCIRCLE_SOAK=1, or the number in `FFIND_EXPRESSIONS`; new ones each time
 with HYPOTHESIS_PROFILE=explore.
 """
 
@@ -22,7 +22,7 @@ COUNT = int(os.environ.get("FFIND_EXPRESSIONS", "20" if FEW else "2000" if SOAK 
 
 
 def by_ffind(words: Words, *, acting: bool) -> Answer | None:
-    """What ffind has found, in this process; None if it refuses the search."""
+    """Return ffind's results, in this process; None if it refuses the search."""
     try:
         found = find(*words, jobs=1, threads=1)
     except UsageError:

@@ -1,4 +1,4 @@
-"""`--in`: an index answers as the tree does, byte for byte, and the tree is not touched."""
+"""`--in`: an index gives the same answers as the tree, byte for byte, without accessing it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def kept(
     launcher: Launcher = TWO,
     cwd: bytes | None = None,
 ) -> bytes:
-    """An index of a tree, made anew."""
+    """Create an index of a tree."""
     finished = run_fprof(launcher, "-q", "--save", file, "--entries", *options, tree, cwd=cwd)
     assert (finished.code, finished.said) == (0, "")
     return file
@@ -59,7 +59,7 @@ def kept(
 
 @pytest.fixture(scope="module")
 def index(tree: bytes, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """An index of the odd tree, below which everything is relative to it."""
+    """Create an index of the odd tree, below which all paths are relative to it."""
     file = os.fsencode(tmp_path_factory.mktemp("index") / "profile")
     finished = run_fprof(TWO, "-q", "--save", file, "--entries", ".", cwd=tree)
     assert (finished.code, finished.said) == (0, "")
@@ -67,14 +67,14 @@ def index(tree: bytes, tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def by_ffind(words: Words, *, acting: bool, within: bytes | None = None) -> Answer | None:
-    """What ffind has found, in this process; None if it needs the file system."""
+    """Return ffind's results, in this process; None if it needs the file system."""
     file = None if within is None else os.fsdecode(within)
     try:
         done = find(*words, jobs=1, threads=1, in_=file)
     except UsageError as error:
         if "needs the file system" in str(error) or "not in the index" in str(error):
             return None
-        if "is not a directory" in str(error):  # a link with a slash behind it
+        if "is not a directory" in str(error):  # a link followed by a slash
             return None
         raise
     assert done is not None
@@ -136,7 +136,7 @@ def test_options_that_would_do_nothing_are_refused(index: bytes, words: list[str
 
 
 def _odd(top: bytes) -> bytes:
-    """Names of every byte as files and as directories, many of them, deep ones and linked ones."""
+    """Create names of every byte as files and directories, many, deep and linked ones."""
     for byte in set(range(1, 256)) - {ord("/"), ord(".")}:
         _file(b"%b/%c/%c\n" % (top, byte, byte), bytes(byte % 3))
     os.makedirs(top + b"/wide")
@@ -148,13 +148,13 @@ def _odd(top: bytes) -> bytes:
     os.makedirs(top + b"/deep" + b"/level" * 400)
     os.makedirs(top + b"/empty/\x01")
     os.symlink(b"\xff\n", top + b"/empty/link")
-    for _ in range(2):  # what is read now has its times from this, and no later ones
+    for _ in range(2):  # later reads do not change times again
         subprocess.run([b"find", top, b"-printf", b"%l"], capture_output=True, check=True)
     return top
 
 
 def _same(here: bytes, there: bytes) -> bool:
-    """Whether two outputs have the same records, which end with NUL if there is any."""
+    """Return whether two outputs have the same records, which end with NUL if there is any."""
     end = b"\0" if b"\0" in there else b"\n"
     return sorted(here.split(end)) == sorted(there.split(end))
 
@@ -193,7 +193,7 @@ def test_every_launcher_gives_the_same(place: bytes, launcher: Launcher) -> None
     file = kept(top, place + b"/profile", launcher=launcher)
     expected = [_by_find(top, *words, cwd=place) for words in EXPRESSIONS[:-1]]
     expected.append(run_ffind(ONE, top, *EXPRESSIONS[-1]).out)
-    # Nothing is asked of the tree, which may as well be gone.
+    # The tree is not accessed, so it may be missing.
     os.rename(top, place + b"/elsewhere")
     for words, there in zip(EXPRESSIONS, expected, strict=True):
         assert _same(_kept_found(file, *words, launcher=launcher), there), words
@@ -202,7 +202,7 @@ def test_every_launcher_gives_the_same(place: bytes, launcher: Launcher) -> None
 
 
 def test_each_directive_of_many_names_at_once(place: bytes) -> None:
-    """Where a format wants nothing but such directives, its text is made by the directory."""
+    """If a format has only these directives, its text is generated for the whole directory."""
     top = _odd(place + b"/tree")
     file = kept(top, place + b"/profile")
     letters = [*"binsGUpPfhHdykmMug", *(a + b for a in "ACT" for b in ("@", "+", "Y", "s", "S"))]
@@ -216,7 +216,7 @@ def test_each_directive_of_many_names_at_once(place: bytes) -> None:
 def test_however_a_directory_is_read(
     place: bytes, fuse: Callable[..., Mounted], rules: bool
 ) -> None:
-    """In blocks, as of a file system whose directories tell no size, or where names are chosen."""
+    """Blocks are read if directories have no size, or if names are filtered."""
     mounted = fuse()
     top = _odd(place + b"/tree" if rules else os.path.join(mounted.path, b"tree"))
     options = ["--exclude", "wide/17*", "--exclude", "/\n"] if rules else []
@@ -238,7 +238,7 @@ def test_no_call_is_made_on_the_tree(place: bytes) -> None:
     done = subprocess.run([*command, *ffind, *words], capture_output=True, check=True)
     assert done.stdout.count(b"\n") > 1000
     on_tree = [call for call in read_calls(calls) if os.fsdecode(top) in call.text]
-    # What is left is the command itself, the index, and what processes say to each other.
+    # The remaining calls are the command itself, the index, and messages between processes.
     others = {"execve", "pread64", "read", "write", "writev", "sendmsg", "recvmsg"}
     assert [call for call in on_tree if call.name not in others] == []
 
@@ -299,7 +299,7 @@ def test_other_devices_are_left_with_xdev(place: bytes, mount_tmpfs: object) -> 
         assert found("--in", whole, place, "-mount", "-depth") == there
         assert found("--in", alone, place) == there
         assert found("--in", whole, inner, "-xdev") == by_find(inner, cwd=place)
-        # What is in a mount point that was left is not known.
+        # The contents of a mount point that was not entered are unknown.
         assert inner not in found("--in", alone, place, "-empty")
     finally:
         for path in (whole, alone):
@@ -342,7 +342,7 @@ def test_orders_lists_and_commands(place: bytes) -> None:
 
 
 def test_what_could_not_be_read_is_named(place: bytes) -> None:
-    """Where it is searched for, and there alone; by the same exit code as of the tree."""
+    """They are named only where a search includes them, with the same exit code as in the tree."""
     top = place + b"/tree"
     for name in (b"shut/in", b"listed/in", b"passed/in/in", b"open/file"):
         _file(top + b"/" + name, b"x")
@@ -399,7 +399,7 @@ def _index_of(sections: list[bytes]) -> bytes:
     "name", [b"..", b".", b"", b"a/../b", b"a\0b", b"/etc", b"a//b", b"a/"], ids=range(8)
 )
 def test_a_name_that_leads_elsewhere_is_refused(place: bytes, name: bytes) -> None:
-    """Though the digest is right: who has made it may have meant it."""
+    """The digest is valid, but the author of the file may be malicious."""
     stats = Stats()
     _file(place + b"/file", b"")
     fd = os.open(place, os.O_RDONLY)
@@ -468,7 +468,7 @@ def test_what_saving_entries_requires(place: bytes) -> None:
 
 
 def test_a_stopped_run_leaves_nothing(place: bytes) -> None:
-    """And the index that was there before."""
+    """An earlier index stays."""
     top = _odd(place + b"/tree")
     file = kept(top, place + b"/profile")
     with open(file + form.ENDING, "rb") as stream:

@@ -1,6 +1,6 @@
-"""Tests of what is kept with inodes: flags, attributes, access lists, capabilities, layouts.
+"""Tests of inode data: flags, attributes, access lists, capabilities, layouts.
 
-GNU find has none of these: flags are judged by lsattr, the rest by what the system calls say.
+GNU find has none of these: flags are compared with lsattr, the others with the system calls.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tests.tools.frm.running import grow
 from .running import found
 
 MIB = 1 << 20
-_CAPABILITY = struct.pack("<IIIII", 0x02000001, 1 << 13, 0, 0, 0)  # as setcap cap_net_raw+ep
+_CAPABILITY = struct.pack("<IIIII", 0x02000001, 1 << 13, 0, 0, 0)  # like setcap cap_net_raw+ep
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root may set these")
 FLAGS = {"a": "", "b": "A", "c": "d", "d/e": "Ad", "d/f": "S", "g": "AdS"}
 
 
 def _marked(top: bytes) -> dict[str, str]:
-    """The letters that lsattr shows of each path, less what the file system sets by itself."""
+    """Return lsattr's letters for each path, except those that the file system sets by itself."""
     done = subprocess.run(["lsattr", "-R", top], capture_output=True, check=True, text=True)
     shown = {}
     for line in done.stdout.splitlines():
@@ -82,7 +82,7 @@ def test_attributes_lists_and_capabilities(place: bytes) -> None:
         paths += [os.path.normpath(os.path.join(inner, each)) for each in directories + files]
 
     def having(test: Callable[[str], bool]) -> list[bytes]:
-        """The paths of which an attribute has such a name."""
+        """Return the paths that have an attribute with a matching name."""
         some = [
             path
             for path in paths
@@ -109,7 +109,7 @@ def test_attributes_lists_and_capabilities(place: bytes) -> None:
 
 
 def test_layouts_of_lustre(fuse: Mount, place: bytes) -> None:
-    """As stored on a file system that has them; elsewhere nothing has one."""
+    """Layouts are found on a file system that has them; other file systems have none."""
     mounted = fuse(lustre=True)
     os.setxattr(mounted.path, NAME, Md(1, 4 * MIB).pack())
     top = mounted.path + b"/tree"

@@ -1,4 +1,4 @@
-"""The same is found whoever searches, and in the same order if one is wanted."""
+"""Every launcher finds the same entries, and in the same order if one is requested."""
 
 from __future__ import annotations
 

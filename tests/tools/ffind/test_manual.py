@@ -1,4 +1,4 @@
-"""The examples of find's own manual, and what they are examples of: ffind answers as find does."""
+"""The examples of find's own manual and their features: ffind gives the same answers as find."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_examples(tree: bytes, line: str) -> None:
         ["find", *words], cwd=tree, env=environment, capture_output=True, check=False
     )
     finished = run_ffind(TWO, *words, cwd=tree)
-    # Widths of columns grow with what find has printed before; ours do not.
+    # find widens columns after earlier output; ours are constant.
     expected, lines = (
         sorted(each.replace(b"\0", b"\n").split(b"\n")) for each in (done.stdout, finished.out)
     )
@@ -104,7 +104,7 @@ def test_a_path_may_stand_behind_the_expression(tree: bytes) -> None:
 
 
 def test_the_value_of_a_comma_is_the_last(tree: bytes) -> None:
-    """Which find 4.9 forgets where that is a test of names."""
+    """find 4.9 violates this if the last operand is a test of names."""
     names = found(".", "-readable", ",", "-name", "a*", cwd=tree)
     assert names == by_find(".", "-name", "a*", cwd=tree)
     assert found(".", "-true", ",", "-false", cwd=tree) == []

@@ -1,6 +1,6 @@
-"""Generated orders of options, paths, operators and primaries mean what they mean to find.
+"""Generated orders of options, paths, operators and primaries have the same meaning as for find.
 
-Each command runs in a tree of its own, as some of them delete. Nothing outside it is named.
+Each command runs in a tree of its own, because some delete. Nothing outside it is named.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Unit = tuple[str, ...]
 COUNT = int(os.environ.get("FFIND_ORDERS", "2000" if SOAK else "250"))
 NAMES = (",", ")", "(", "!", "a", "-", "-a")
 PATHS: list[Unit] = [("a",), ("-",)]
-"""Paths wherever they stand; `,` and `)` are paths or operators."""
+"""Paths in any position; `,` and `)` are paths or operators."""
 LEADING: list[Unit] = [("-P",), ("-H",), ("-L",), ("-O1",), ("-D", "stat"), ("--",)]
 EXPRESSION: list[Unit] = [
     *((word,) for word in (",", ")", "(", "!", "-o", "-a", "-not", "-,", "-!", "-(", "-)")),
@@ -43,7 +43,7 @@ KNOWN = [
 
 
 class Outcome(NamedTuple):
-    """Whether a command was refused, its output, and what it left."""
+    """Whether a command was refused, its output, and the remaining entries."""
 
     refused: bool
     code: int
@@ -52,9 +52,9 @@ class Outcome(NamedTuple):
 
 
 def _sequences() -> list[list[Unit]]:
-    """Known commands, then generated ones: mostly of the form that find accepts."""
+    """Draw known commands, then generated ones: mostly of the form that find accepts."""
     rng = Random(os.environ.get("FFIND_SEED", "orders"))
-    # In KNOWN the words of a unit are separate units, which changes nothing for commands.
+    # In KNOWN the words of a unit are separate units, which is equivalent for commands.
     found: list[list[Unit]] = [[(word,) for word in line.split()] for line in KNOWN]
     for _ in range(COUNT):
         parts = [
@@ -77,7 +77,7 @@ def _begin(units: list[Unit]) -> int:
 
 
 def _paths_first(units: list[Unit]) -> list[Unit]:
-    """Move paths from behind the expression, where only ffind accepts them, before it."""
+    """Move paths after the expression, where only ffind accepts them, before it."""
     before, behind = units[: _begin(units)], units[_begin(units) :]
     late = [unit for unit in behind if unit in PATHS]
     return [*before, *late, *(unit for unit in behind if unit not in PATHS)]
@@ -87,7 +87,7 @@ def _is_odd(units: list[Unit]) -> bool:
     """Return whether find 4.9 has a defect here, or ffind a documented difference.
 
     find accepts `-type f ) ( -print`, and may take the value of `a` for that of `a , b`. ffind does
-    not fail to delete a file for the second time, and refuses to delete with -L. It may look at a
+    not fail to delete a file for the second time, and refuses to delete with -L. It may look up a
     path that was given twice before it deletes it, so only find always fails at the second.
     """
     depth = lowest = 0

@@ -1,4 +1,4 @@
-"""Look first: what -delete would remove is planned, and removed later unless it has changed."""
+"""Plans: -delete with a plan records the entries, and removes later those that have not changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ every_plan = pytest.mark.parametrize("launcher", [ONE, TWO, Launcher(jobs=4)], i
 
 
 def planned(plan: Path) -> set[str]:
-    """The paths that a plan has, below its PATHs."""
+    """Return the paths in a plan, below its PATHs."""
     lines = plan.read_text().splitlines()
     paths = [json.loads(line)[1] for line in lines[1:-1]]
     assert json.loads(lines[-1])["entries"] == len(paths)
@@ -38,7 +38,7 @@ def planned(plan: Path) -> set[str]:
     ],
 )
 def test_a_plan_is_carried_out(tmp_path: Path, launcher: Launcher, words: tuple[str, ...]) -> None:
-    """What is left then is what -delete itself leaves; a plan touches nothing."""
+    """The result equals that of -delete itself; making a plan changes nothing."""
     ours, theirs = grow(tmp_path / "ours"), grow(tmp_path / "theirs")
     for top in (ours, theirs):
         (top / "to a").symlink_to("a")
@@ -55,7 +55,7 @@ def test_a_plan_is_carried_out(tmp_path: Path, launcher: Launcher, words: tuple[
 
 @every_plan
 def test_what_has_changed_is_left_and_named(tmp_path: Path, launcher: Launcher) -> None:
-    """By content, time, kind or inode; what is new is no part of the plan."""
+    """They have other content, time, type or inode; new entries are not in the plan."""
     top = tmp_path / "tree"
     for number in range(20):
         (top / f"d{number}").mkdir(parents=True)
@@ -84,11 +84,11 @@ def test_what_has_changed_is_left_and_named(tmp_path: Path, launcher: Launcher) 
     for name in ("d1/a", "d2/b", "d3/c", "d4"):
         assert f"tree/{name}': it is no longer what was planned" in done.said
     counts = json.loads(report.read_text())["counts"]
-    assert (counts["failed"], counts["vanished"]) == (5, 1)  # d5 holds something new
+    assert (counts["failed"], counts["vanished"]) == (5, 1)  # d5 has a new entry
 
 
 def test_a_plan_leaves_itself_out(tmp_path: Path) -> None:
-    """And what it is in."""
+    """The directories that contain it are excluded as well."""
     top = grow(tmp_path / "tree")
     made = run_ffind(TWO, ".", "-delete", "--plan", "d/e/plan", cwd=bytes(top))
     assert made.code == 0
@@ -98,7 +98,7 @@ def test_a_plan_leaves_itself_out(tmp_path: Path) -> None:
 
 
 def test_a_path_that_was_reached_through_a_link_is_not_planned(tmp_path: Path) -> None:
-    """As -delete itself fails there; the plan is whole, with the rest."""
+    """-delete itself fails there; the plan is complete for the remaining entries."""
     top, plan = grow(tmp_path / "tree"), tmp_path / "plan"
     (top / "to a").symlink_to("a")
     words = ("-H", "to a", "-delete", "--plan", str(plan))

@@ -1,4 +1,4 @@
-"""What is refused: exit code 2, before anything is touched, and the place underlined."""
+"""Refusals: exit code 2, before anything is touched, with the place underlined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small directories that are read several at a time: they and their files are found as by find."""
+"""Small directories that are read several at a time give the same results as find."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SEARCHES = [
     "-size +1c -printf 'no name\\n'",
 ]
 OLD_NS = 1_600_000_000_123_456_789
-# With as few descriptors as the words say, and the search that is next.
+# Runs with a given number of descriptors and the search that follows.
 LIMITED = """
 import resource, sys
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -52,7 +52,7 @@ def grow(directory: bytes, count: int, size: int) -> None:
 
 
 def build(top: bytes) -> None:
-    """Directories of few files, of none, of more than fit into one look, and of other things."""
+    """Build directories of few files, of none, of more than a batch, and of other types."""
     for number in range(120):
         grow(top + b"/d%d" % number, number % 7, number % 9)
     for count in (200, 255, 256, 257, 300):
@@ -89,7 +89,7 @@ def test_by_every_launcher(wide: bytes, launcher: Launcher) -> None:
 
 
 def test_a_directory_is_told_of_as_it_was_before_it_was_read(tmp_path: Path) -> None:
-    """As reading it changes when it was used, for most that are older than a day."""
+    """Reading a directory changes its access time, for most that are older than a day."""
     top = os.fsencode(tmp_path) + b"/tree"
     for number in range(20):
         grow(top + b"/%d" % number, 3, 1)
@@ -99,7 +99,7 @@ def test_a_directory_is_told_of_as_it_was_before_it_was_read(tmp_path: Path) -> 
 
 
 def test_each_action_sees_a_directory_as_it_was_before_it_was_read(tmp_path: Path) -> None:
-    """Reading it, or another one of several, changes when it was used."""
+    """Reading it, or another one of the batch, changes its access time."""
     for number in range(5):
         (tmp_path / f"{number}").mkdir()
         (tmp_path / f"{number}" / "file").touch()
@@ -120,7 +120,7 @@ def test_few_descriptors_are_enough(wide: bytes, most: int) -> None:
 
 @pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
 def test_what_fails_in_one_is_named_and_all_else_found(wide: bytes, launcher: Launcher) -> None:
-    """Of a directory that can be read and not searched, and of one that can't be read."""
+    """One directory can be read and not searched, another one can't be read."""
     words = ["tree", *shlex.split(FIELDS)]
     drop = without_rights("dac_override", "dac_read_search")
     try:

@@ -38,9 +38,9 @@ def test_what_cannot_be_looked_up_fails_and_the_rest_goes_on(fuse: Mount) -> Non
             finished = run_ffind(launcher, ".", *words, cwd=top)
             assert finished.code == 1
             assert finished.said.count("cannot look up './a/x'") == 1
-            # What can't be told of it is false, as with find.
+            # An unknown value is false, like in find.
             assert (b"a/x" in finished.out) == (words[0] == "!")
-        # By its name alone there is nothing wrong with it.
+        # A test of its name alone succeeds.
         assert found(".", "-name", "x", launcher=launcher, cwd=top) == [b"./a/x", b"./b/c/x"]
 
 
@@ -81,7 +81,7 @@ def test_other_file_systems(place: bytes, mount_tmpfs: Callable[[str], bytes]) -
 
 
 def test_a_time_limit_stops_in_good_order(fuse: Mount) -> None:
-    """What was found by then is written, in whole lines."""
+    """Results found by then are written, in whole lines."""
     mounted = fuse()
     for number in range(60):
         os.makedirs(mounted.backing + b"/%d" % number)
@@ -95,7 +95,7 @@ def test_a_time_limit_stops_in_good_order(fuse: Mount) -> None:
 
 
 def test_removals_are_limited(place: bytes) -> None:
-    """So the clock moves: four hundred at a thousand a second."""
+    """Four hundred removals at a thousand a second take a measurable time."""
     for number in range(400):
         os.makedirs(place + b"/tree/%d" % number)
     began_s = time.monotonic()
@@ -106,7 +106,7 @@ def test_removals_are_limited(place: bytes) -> None:
 
 
 def test_in_a_process_with_threads(place: bytes) -> None:
-    """The other processes are fresh ones then, and know nothing of this one's functions."""
+    """The other processes are new interpreters then, without functions of this one."""
     top = grow(place + b"/tree")
     done = threading.Event()
     other = threading.Thread(target=done.wait)
@@ -123,7 +123,7 @@ def test_in_a_process_with_threads(place: bytes) -> None:
 
 
 def test_nothing_is_left_of_helpers(place: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of those who look names up at once, where that takes long; tests.conftest looks for them."""
+    """Threads for parallel look-ups of slow names end; tests.conftest checks it."""
     top = place + b"/wide"
     for directory in range(8):
         os.makedirs(top + b"/%d" % directory)
@@ -139,7 +139,7 @@ def test_nothing_is_left_of_helpers(place: bytes, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
 def test_a_reader_that_leaves_ends_the_search(tmp_path: Path, launcher: Launcher) -> None:
-    """That is no news to who has left; a full disk is said once, whatever was to be written."""
+    """A closed pipe is not reported; a full disk is reported once, whatever is lost."""
     top = tmp_path / "tree"
     for number in range(600):
         (top / str(number % 60)).mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""The tree that searches are judged on: odd names, kinds, modes, owners, sizes and times.
+"""The tree for searches: odd names, types, modes, owners, sizes and times.
 
-Times lie in the middle of days and minutes, so that neither of two searches that begin a moment
-apart sees one on the other side of a limit.
+Times are in the middle of days and minutes, so that two searches that begin a moment apart see them
+on the same side of a limit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MODES = [0o644, 0o600, 0o777, 0o000, 0o755, 0o4755, 0o2755, 0o1777, 0o444, 0o111
 
 
 def build_tree(top: bytes) -> bytes:
-    """Make it."""
+    """Build the tree."""
     now_s = time.time()
     os.makedirs(top)
     for byte in set(range(1, 256)) - {ord("/"), ord(".")}:
@@ -59,7 +59,7 @@ def build_tree(top: bytes) -> bytes:
     os.truncate(_file(top + b"/sparse", 0), 3 << 20)
     _links(top)
     _specials(top)
-    os.chmod(top + b"/shut", 0o1000 if os.geteuid() == 0 else 0o1500)  # which its owner may list
+    os.chmod(top + b"/shut", 0o1000 if os.geteuid() == 0 else 0o1500)  # its owner may list it
     os.chmod(top + b"/B", 0o2750)
     ages_s = [0.5, 1.5, 2.5, 10.5, 200.5, 400.5, 4000.5]
     for number, path in enumerate(sorted(_all(top))):
@@ -69,7 +69,7 @@ def build_tree(top: bytes) -> bytes:
         at = int((now_s - age_s) * 1e9) + number
         used = int((now_s - ages_s[number % 3] * DAY_S) * 1e9) + number
         os.utime(path, ns=(used, at), follow_symlinks=False)
-    for _ in range(2):  # what is read now has its times from this, and no later ones
+    for _ in range(2):  # later reads do not change times again
         subprocess.run([b"find", b"-L", top, b"-empty"], capture_output=True, check=False)
         subprocess.run(
             [b"find", top, b"-empty", b"-printf", b"%l"], capture_output=True, check=True

@@ -1,1 +1,1 @@
-"""fls as its users run it: judged by ls, du and os.lstat."""
+"""fls as users run it, compared with ls, du and os.lstat."""

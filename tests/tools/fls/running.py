@@ -1,4 +1,4 @@
-"""Running fls as a user does, under every launcher, and ls beside it."""
+"""Run fls like a user does, under every launcher, and ls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.tools.fcp.running import Finished, Launcher, Run, launchers
 
 FLS = ("pcircle.tools.fls",)
 every_launcher = pytest.mark.parametrize("launcher", launchers([1, 2, 4], [3]), ids=str)
-# A start for each would take most of the time: so many command lines in one process.
+# Starts would take most of the time, so many command lines run in one process.
 _MANY = """
 import json, os, sys
 from pcircle.tools.fls.cli import main
@@ -43,7 +43,7 @@ def run_fls(
 
 
 def listed(launcher: Launcher | None, *arguments: str | bytes, code: int = 0) -> bytes:
-    """What fls prints; it must end with `code`."""
+    """Return fls's output; it must end with `code`."""
     finished = run_fls(launcher, *arguments)
     assert finished.code == code, finished.said
     return finished.out
@@ -52,7 +52,7 @@ def listed(launcher: Launcher | None, *arguments: str | bytes, code: int = 0) ->
 def many(
     lines: Sequence[Sequence[str]], place: bytes, cwd: bytes, environment: Mapping[str, str] = {}
 ) -> list[bytes]:
-    """What fls prints for each of some command lines, all in one process."""
+    """Return fls's outputs for several command lines, all in one process."""
     outputs = os.path.join(place, b"outputs")
     os.mkdir(outputs)
     command: list[str | bytes] = [sys.executable, "-c", _MANY, json.dumps(lines), outputs]
@@ -66,7 +66,7 @@ def many(
 
 
 def ls(*arguments: str | bytes, cwd: bytes, environment: Mapping[str, str] = {}) -> bytes:
-    """What ls prints in the C locale."""
+    """Return ls's output in the C locale."""
     whole = {**os.environ, "LC_ALL": "C", **environment}
     return subprocess.run(
         ["ls", *arguments], cwd=cwd, env=whole, stdout=subprocess.PIPE, check=True
@@ -74,7 +74,7 @@ def ls(*arguments: str | bytes, cwd: bytes, environment: Mapping[str, str] = {})
 
 
 def rows(launcher: Launcher | None, *arguments: str | bytes) -> list[dict[str, Any]]:
-    """The rows that fls writes as JSON."""
+    """Return the rows that fls writes as JSON."""
     document = json.loads(listed(launcher, "--json", "-", *arguments))
     entries = document["entries"]
     assert isinstance(entries, list)

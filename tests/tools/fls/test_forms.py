@@ -1,4 +1,4 @@
-"""What ls has not, or only on a terminal: columns, escapes, sums, keys, lists, streams."""
+"""Features that ls lacks or has only on a terminal: columns, escapes, sums, keys, lists."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NAME = st.binary(min_size=1, max_size=4).map(lambda name: name.translate(None, b
 
 
 def on_a_terminal(width: int, *command: str | bytes, cwd: bytes) -> bytes:
-    """What a command writes on a terminal of so many columns."""
+    """Return a command's output on a terminal with a given number of columns."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
@@ -98,7 +98,7 @@ def test_columns_fit(widths: list[int], terminal: int) -> None:
 def test_keys_sort_as_what_they_are_made_of(
     entries: list[tuple[bytes, int]], down: bool, backwards: bool
 ) -> None:
-    """By size and then by name, either way; and no key has what keeps keys apart."""
+    """Size and then name, in both directions; keys without separators are refused."""
     keys = Keys((("size", down), ("name", backwards)), directories_first=False)
 
     class Status:
@@ -194,7 +194,7 @@ def test_filters_and_lists_choose(odd: bytes, place: bytes) -> None:
 
 @every_launcher
 def test_unsorted_it_streams(odd: bytes, launcher: Launcher) -> None:
-    """Directories in any order, each whole under its heading."""
+    """Directories are in any order, each complete under its heading."""
     text = listed(launcher, "-UR", odd + b"/hard", odd + b"/times")
     want = ls("-R", odd + b"/hard", odd + b"/times", cwd=b"/")
     ours, theirs = (each.strip().split(b"\n\n") for each in (text, want))
@@ -220,7 +220,7 @@ def test_what_fails_is_named_and_the_rest_listed(fuse: Mount) -> None:
 
 
 def test_an_interrupted_listing_prints_nothing(fuse: Mount) -> None:
-    """And says how to run it again."""
+    """It prints the command that repeats it."""
     mounted = fuse()
     for number in range(30):
         os.makedirs(os.path.join(mounted.backing, b"%d/%d" % (number, number)))
@@ -229,7 +229,7 @@ def test_an_interrupted_listing_prints_nothing(fuse: Mount) -> None:
         while not mounted.state().delayed:
             time.sleep(0.01)
         run.signal(signal.SIGINT)
-        # The rest would take longer than a busy machine takes to deliver the signal.
+        # The remaining work takes longer than a busy machine needs to deliver the signal.
         mounted.rules(Rule(("getattr", "lookup"), delay_s=0.5))
         mounted.release()
         ended = run.finish()
@@ -253,7 +253,7 @@ def peaks_mib(said: str, ranks: int) -> list[float]:
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_a_directory(vast_place: bytes) -> None:
-    """Of one that is flat, all of whose names are sorted: the same for three times as many."""
+    """A flat directory is sorted: memory is the same for three times as many names."""
     few = 1_000_000 if SOAK else 500_000
     top = vast_place + b"/flat"
     most: dict[str, list[float]] = {}

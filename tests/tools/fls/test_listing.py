@@ -1,4 +1,4 @@
-"""What ls prints, fls does, byte for byte: odd trees, every option, by every launcher."""
+"""fls prints the same as ls, byte for byte: odd trees, every option, each launcher."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SOME = ["-lR", "-taR", "-Ssr"]
 
 
 def as_by_ls(options: str) -> list[str]:
-    """The same options for ls, whose default is another where it prints no times for people."""
+    """Return the same options for ls, whose default differs where it prints no local times."""
     words = shlex.split(options.replace("-0", "--zero -"))
     words = [word for word in words if word != "-"]
     if "--time-style" not in options:
@@ -63,7 +63,7 @@ def _add_devices(top: bytes) -> None:
 
 
 def build(top: bytes) -> bytes:
-    """A tree of odd things, that is not changed by listing it."""
+    """Build a tree of unusual entries that a listing does not change."""
     os.mkdir(top)
     for add in (
         trees.add_odd_names,
@@ -106,8 +106,8 @@ def test_odd_trees_are_listed_as_by_ls(odd: bytes, place: bytes, launcher: Launc
 
 @pytest.mark.parametrize("colors", ["", "di=01;34:ln=target:or=31:*.py=35:ex=32:mh=44:fi=33"])
 def test_colors_are_those_of_ls(odd: bytes, place: bytes, colors: str) -> None:
-    """But what ls does to begin with, and to the end of a line."""
-    environment = {"LS_COLORS": colors, "TERM": "xterm"}  # of which ls has to know
+    """Exceptions are ls's initial sequence, and those at the end of lines."""
+    environment = {"LS_COLORS": colors, "TERM": "xterm"}  # ls must support it
     found = many([["-j2", *shlex.split(each)] for each in COLORED], place, odd, environment)
     for options, text in zip(COLORED, found, strict=True):
         want = ls(*as_by_ls(options), cwd=odd, environment=environment)
@@ -133,7 +133,7 @@ OPERANDS = [
 
 
 def test_operands_are_listed_as_by_ls(odd: bytes, place: bytes) -> None:
-    """Files before directories, sorted, with headings where there are several."""
+    """Files precede directories, sorted, with headings if there are several."""
     lines = [["-j2", *shlex.split(each)] for each in OPERANDS]
     for operands, text in zip(OPERANDS, many(lines, place, odd), strict=True):
         if "-U" in operands:
@@ -147,7 +147,7 @@ WIDE = ["-l", "-lR", "-1", "-la", "-lSR", "-is", "-ltr", "-R --group-directories
 
 
 def test_a_wide_directory_is_listed_as_by_ls(place: bytes) -> None:
-    """More names than are done whole, with devices and owners that widen columns at the end."""
+    """It has too many names to process at once, and devices and owners widen columns at the end."""
     top = place + b"/wide"
     os.mkdir(top)
     for number in range(9000):
@@ -165,7 +165,7 @@ def test_a_wide_directory_is_listed_as_by_ls(place: bytes) -> None:
 
 
 def test_what_can_not_be_looked_up_is_shown_as_by_ls(odd: bytes, place: bytes) -> None:
-    """A directory that may be read and not searched, and one that may not be read."""
+    """One directory may be read and not searched, another one may not be read."""
     drop = without_rights("dac_override", "dac_read_search")
     top = place + b"/top"
     os.makedirs(top + b"/closed/inner")

@@ -1,4 +1,4 @@
-"""What fls tells other programs of what it lists, and how fast and how long it does."""
+"""Output of fls for other programs, and its limits on rate and time."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .test_rows import path_of
 
 
 def _found(top: bytes) -> set[bytes]:
-    """What there is in a tree, each with its kind."""
+    """Return the entries of a tree with their types."""
     words = ["find", os.fsdecode(top), "-mindepth", "1", "-printf", r"%y %P\0"]
     return set(subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout.split(b"\0")[:-1])
 
 
 def _plant(place: bytes) -> bytes:
-    """Names of many bytes, many files in one directory and many directories in another."""
+    """Create long names, many files in one directory and many directories in another."""
     top = place + b"/tree"
     grow(top, [f"wide/{number}" for number in range(3000)])
     grow(top, [f"wide/d{number}/" for number in range(1200)])
@@ -58,7 +58,7 @@ def test_each_entry_is_recorded_once(place: bytes, launcher: Launcher) -> None:
 
 
 def test_a_list_feeds_the_other_tools(place: bytes) -> None:
-    """Only what filters have left, and not what is hidden."""
+    """It contains only entries that filters select and that are not hidden."""
     top = grow(place + b"/tree", ["a.log", "b", "d/c.log", "d/e", "d/.f.log"])
     names = place + b"/names"
     rules = ("--kind=f", "--include=*/", "--include=*.log", "--exclude=*")
@@ -81,7 +81,7 @@ def test_one_directory_and_a_file_as_path(place: bytes) -> None:
 def test_mount_points_are_left_empty_with_x(
     place: bytes, mount_tmpfs: Callable[[str], bytes]
 ) -> None:
-    """They are listed, and not entered, as with find -xdev."""
+    """They are listed, and not entered, like with find -xdev."""
     inner = grow(mount_tmpfs("size=1m"), ["a", "d/b"])
     grow(place, ["here/x"])
     words = ["find", os.fsdecode(place), "-mindepth", "1", "-xdev", "-printf", r"%P\0"]
@@ -96,7 +96,7 @@ def test_mount_points_are_left_empty_with_x(
 
 
 def test_entries_are_limited(place: bytes) -> None:
-    """So the clock moves: four hundred entries at a thousand a second."""
+    """Four hundred entries at a thousand a second take a measurable time."""
     top = grow(place + b"/tree", [f"{number}/x" for number in range(200)])
     began_s = time.monotonic()
     listed(ONE, "-lR", "--ops-limit", "1000", top)
@@ -105,7 +105,7 @@ def test_entries_are_limited(place: bytes) -> None:
 
 @pytest.mark.parametrize("options", [["-lR"], ["-U", "-R"], ["-R", "--json", "-"]], ids=" ".join)
 def test_a_time_limit_stops_in_good_order(place: bytes, options: list[str]) -> None:
-    """What was listed by then is printed, and nothing twice."""
+    """Entries listed by then are printed, and nothing twice."""
     top = grow(place + b"/tree", [f"{number}/{number}" for number in range(500)])
     for limit_s in (0.8, 5, 30):  # a busy machine may list nothing in a short time
         limits = (f"--ops-limit={160 / limit_s}", f"--stop-after={limit_s}")

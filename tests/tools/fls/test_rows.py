@@ -1,4 +1,4 @@
-"""Rows for programs, judged by os.lstat; the same in JSON, CSV and Parquet."""
+"""Rows for programs, compared with os.lstat; the same in JSON, CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ BY_THOUSANDS = 9000
 
 
 def path_of(row: dict[str, Any]) -> bytes:
-    """The path of a row; exactly one form of it is there."""
+    """Return the path of a row, which has exactly one form of it."""
     path, coded = row["path"], row.get("path_b64")
     assert (path is None) != (coded is None)
     return path.encode() if coded is None else base64.b64decode(coded)
@@ -97,7 +97,7 @@ def test_csv_and_json_say_the_same(odd: bytes, place: bytes) -> None:
 
 
 def test_parquet_says_the_same(odd: bytes, place: bytes) -> None:
-    """Read back by another reader than ours, in more than one group of rows."""
+    """Another reader reads it back, in more than one group of rows."""
     parquet = pytest.importorskip("pyarrow.parquet")
     os.mkdir(place + b"/wide")
     for number in range(BY_THOUSANDS):
@@ -118,7 +118,7 @@ def test_parquet_says_the_same(odd: bytes, place: bytes) -> None:
 
 
 def test_parquet_without_pyarrow_is_refused(place: bytes) -> None:
-    """Before anything is written, and the cure is named."""
+    """It is refused before anything is written, with advice."""
     code = "import sys; sys.modules['pyarrow'] = None\nfrom pcircle.tools.fls.cli import main\n"
     code += "sys.exit(main(sys.argv[1:]))"
     written = place + b"/rows.parquet"
@@ -175,7 +175,7 @@ def test_attributes_and_access_lists_are_told(tmp_path: Path) -> None:
 
 
 def test_layouts_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a stored layout, as there is no Lustre here."""
+    """A stored layout is used, since there is no Lustre here."""
     plain = lustre.Stripes(stripe_bytes=1 << 20, count=4, pool=b"fast")
     value = lustre.compose(plain)
     monkeypatch.setattr(lustre, "read_layout", lambda path: value)
@@ -202,7 +202,7 @@ def test_a_program_has_the_rows(odd: bytes, capfd: pytest.CaptureFixture[str]) -
 
 
 def test_a_program_has_the_rows_in_a_file_if_it_names_one(place: bytes) -> None:
-    """And not in memory; of other ways to show them there is none for programs."""
+    """Then they are not in memory; other output formats are not available to functions."""
     top = trees.make_directory(place, b"top")
     trees.write_file(top + b"/file", b"content")
     signed = listing(top, sum=True, S=True, jobs=1)

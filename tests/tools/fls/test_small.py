@@ -1,4 +1,4 @@
-"""Small directories with nothing but files: as ls lists them, with few calls."""
+"""Small directories with only files are listed like by ls, with few calls."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def _files(top: Path, names: list[str]) -> None:
 
 
 def wide(top: Path) -> None:
-    """Many small directories side by side, some of them empty."""
+    """Create many small adjacent directories, some of them empty."""
     for number in range(300):
         _files(top / f"d{number}", [f"{number * 7919 % 11}-{each}" for each in range(number % 7)])
 
 
 def deep(top: Path) -> None:
-    """A small directory on each of many levels."""
+    """Create a small directory on each of many levels."""
     for level in range(60):
         _files(top / "/".join(["in"] * level) / "small", ["b", "a", f"level {level}"])
 
 
 def mixed(top: Path) -> None:
-    """Directories that are not small and plain among those that are."""
+    """Create large and unusual directories among small plain ones."""
     for number in range(100):
         inner = top / f"d{number}"
         _files(inner, ["file", ".hidden file"])
@@ -60,7 +60,7 @@ def mixed(top: Path) -> None:
 
 
 def long(top: Path) -> None:
-    """As many names as are done at once, one more, and more than are done whole."""
+    """Create batches of the maximum size, one more, and too many names for one batch."""
     for count in (255, 256, 257, 1000, 4096, 4097):
         _files(top / f"of {count}", [f"{name:05d}" for name in range(count)])
         _files(top / f"beside {count}", ["only"])
@@ -68,7 +68,7 @@ def long(top: Path) -> None:
 
 
 def odd(top: Path) -> None:
-    """Names of every byte, and directories of such names."""
+    """Create names of every byte, and directories of these names."""
     top.mkdir()
     for byte in range(1, 256):
         if byte == ord("/"):
@@ -90,7 +90,7 @@ def test_small_directories_are_listed_as_by_ls(
     for line, text in zip(lines, many(lines, here, here), strict=True):
         words = [word for word in line[1:] if not word.startswith("--")]
         want = ls(*[word.replace("U", "") for word in words], "--time-style=full-iso", cwd=here)
-        if "U" in words[0]:  # in any order; a large directory may come in parts
+        if "U" in words[0]:  # in any order; a large directory may be listed in parts
             assert build is long or sorted(text.split()) == sorted(want.split()), line
         else:
             assert text == want, line
@@ -115,9 +115,9 @@ def test_what_can_not_be_read_is_named_and_the_rest_listed(tmp_path: Path) -> No
 @pytest.mark.counts
 @pytest.mark.parametrize("options", ["-R", "-lR"])
 def test_calls_for_a_directory_of_four_files(tmp_path: Path, options: str) -> None:
-    """Of the hundred directories that one of two listings has more.
+    """One listing has a hundred directories more than the other.
 
-    They are opened, read and closed; a listing of the form of -l also looks each entry up.
+    They are opened, read and closed; a listing in the format of -l also looks up each entry.
     """
     few, many = tmp_path / "few", tmp_path / "many"
     for top, directories in (few, 20), (many, 120):
@@ -136,7 +136,7 @@ def test_calls_for_a_directory_of_four_files(tmp_path: Path, options: str) -> No
     )
 
 
-# After names of several directories were listed, some of these are something else.
+# After names of several directories were listed, some of them are replaced.
 LATE = """
 import itertools, os, sys, types
 from pcircle.fs import stats
@@ -177,7 +177,7 @@ def test_what_is_something_else_when_it_is_looked_up_is_listed_as_that(tmp_path:
     )
     assert done.returncode == 0, done.stderr
     want = ls("-lR", "--time-style=full-iso", "tree", cwd=bytes(tmp_path))
-    # A directory itself was looked up before that.
+    # The directory itself was looked up earlier.
     found, wanted = (
         [line for line in text.split(b"\n") if line[:1] != b"d"] for text in (done.stdout, want)
     )

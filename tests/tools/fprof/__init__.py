@@ -1,1 +1,1 @@
-"""fprof, run as a user does, and its parts."""
+"""fprof, run like a user does, and its parts."""

@@ -1,6 +1,6 @@
 """A headless Chromium, driven by its own protocol over a pair of pipes: no driver, no network.
 
-The protocol is that of Chrome's developer tools: JSON, each message ended by a NUL.
+The protocol is that of Chrome's developer tools: JSON, each message terminated by NUL.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 def find() -> str | None:
-    """The browser's program, if there is one."""
+    """Return the browser's program, if there is one."""
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
 class Browser:
-    """One page in a browser of its own; a context manager. `trouble` is what its console said."""
+    """One page in a separate browser; a context manager. `trouble` has the console's messages."""
 
     def __init__(self, program: str, *, wide: int = 1280, tall: int = 900, dark: bool = False):
         self.trouble: list[str] = []
@@ -80,7 +80,7 @@ class Browser:
         self.close()
 
     def close(self) -> None:
-        """End it, and all its processes."""
+        """End the browser and all its processes."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         os.close(self._to)
@@ -92,7 +92,7 @@ class Browser:
             time.sleep(0.1)
 
     def open(self, path: Path) -> None:
-        """Show a page, and wait until it has drawn itself."""
+        """Open a page, and wait until it is drawn."""
         self.ask("Page.navigate", url=path.as_uri())
         until_s = time.monotonic() + HANG_S
         while self.value("document.documentElement?.dataset.ready") != "yes":
@@ -101,14 +101,14 @@ class Browser:
             time.sleep(0.02)
 
     def value(self, expression: str) -> Any:
-        """What an expression of JavaScript comes to, in the page."""
+        """Return the value of a JavaScript expression in the page."""
         answer = self.ask("Runtime.evaluate", expression=expression, returnByValue=True)
         if "exceptionDetails" in answer:
             raise ValueError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
     def click(self, selector: str) -> None:
-        """Press the mouse's button over the middle of the first element that a selector finds."""
+        """Click in the middle of the first element that a selector finds."""
         box = self.value(
             f"(e => {{ e.scrollIntoView({{block: 'center'}}); const b = e.getBoundingClientRect();"
             f" return [b.x + b.width / 2, b.y + b.height / 2]; }})"
@@ -128,7 +128,7 @@ class Browser:
         self.ask("Input.dispatchKeyEvent", type="keyUp", **told)
 
     def picture(self, *, whole: bool = True) -> bytes:
-        """A screenshot of the page, or of what the window shows of it, as PNG."""
+        """Return a screenshot of the page, or of its visible part, as PNG."""
         taken = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         return base64.b64decode(taken["data"])
 

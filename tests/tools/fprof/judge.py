@@ -1,4 +1,4 @@
-"""What find and du say of a tree, to judge fprof by."""
+"""The output of find and du about a tree, as a reference for fprof."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KINDS = {"f": "files", "d": "directories", "l": "links"}
 
 
 class Said(NamedTuple):
-    """Entries by kind, their bytes, and what these take; hard links count once in bytes."""
+    """Entries by type, and apparent and allocated bytes; hard links count once in bytes."""
 
     entries: Counter[str]
     apparent_bytes: int
@@ -24,7 +24,7 @@ def _lines(*command: str | bytes) -> list[bytes]:
 
 
 def judged(*roots: bytes) -> Said:
-    """What find and du say of trees together."""
+    """Return the totals of find and du for several trees."""
     kinds: Counter[str] = Counter()
     for root in roots:
         letters = _lines("find", root, "-printf", "%y\n")
@@ -36,7 +36,7 @@ def judged(*roots: bytes) -> Said:
 
 
 def told(document: dict[str, Any]) -> Said:
-    """The same, as fprof's document has it."""
+    """Return the same totals in the format of fprof's document."""
     counts = document["counts"]
     kinds = Counter({k: counts[k]["number"] for k in ("files", "directories", "links", "special")})
     total = counts["total"]

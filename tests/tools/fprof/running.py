@@ -1,4 +1,4 @@
-"""Running fprof as a user does, under every launcher."""
+"""Run fprof like a user does, under every launcher."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run_fprof(
 
 
 def profiled(launcher: Launcher | None, *arguments: str | bytes, code: int = 0) -> dict[str, Any]:
-    """The JSON document that fprof prints; it must end with `code`."""
+    """Return fprof's JSON document; it must end with `code`."""
     finished = run_fprof(launcher, "-q", "--json", "-", *arguments)
     assert finished.code == code, finished.said
     loaded = json.loads(finished.out)

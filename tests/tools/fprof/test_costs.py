@@ -1,4 +1,4 @@
-"""What an entry costs in system calls and in memory; time is the benchmarks' affair."""
+"""The costs of an entry in system calls and memory; benchmarks measure time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCK_BYTES = 32 << 20
 
 
 def _count_calls(tree: bytes, log: bytes) -> int:
-    # With one thread: strace makes the file system slow, and the number of threads follows that.
+    # With one thread: strace slows the file system, and the number of threads would adapt to that.
     fprof = command(ONE, ["-q", "--threads", "1", tree], FPROF)
     return counts.total(counts.by_name(strace.trace(fprof, log, env=clean_environment())))
 
@@ -28,7 +28,7 @@ def _count_calls(tree: bytes, log: bytes) -> int:
     ("directories", "files"), [(1, 500), (500, 1)], ids=["files", "directories"]
 )
 def test_calls_per_entry(place: bytes, directories: int, files: int) -> None:
-    """Of files in one directory, and of directories of one file."""
+    """The trees are files in one directory, and directories of one file."""
     few = build_flat_tree(place + b"/few", directories, files, 0)
     many = build_flat_tree(place + b"/many", directories * 2 - 1, files * 2 - 1, 0)
 
@@ -44,7 +44,7 @@ def test_calls_per_entry(place: bytes, directories: int, files: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", launchers([1, 2] if SOAK else [2], [2] if SOAK else []))
 def test_memory_does_not_grow_with_the_tree(launcher: Launcher, vast_place: bytes) -> None:
-    """A million entries, half of them in one directory, take no more than fifty thousand."""
+    """A million entries, half of them in one directory, need no more than fifty thousand."""
     place = vast_place
     few = build_flat_tree(place + b"/few", 50, 1000, 0)
     build_flat_tree(place + b"/more/many", 500, 1000, 0)
@@ -58,13 +58,13 @@ def test_memory_does_not_grow_with_the_tree(launcher: Launcher, vast_place: byte
             max(rank["peak_rss_bytes"] for rank in document["ranks"]) for document in (small, large)
         ]
         assert max(peaks) < LIMIT_BYTES
-        # A large directory takes the names of one block, in any tree.
+        # A large directory uses memory for the names of one block, in any tree.
         assert peaks[1] < peaks[0] + BLOCK_BYTES
 
 
 @pytest.mark.slow
 def test_memory_of_an_index_of_long_names(vast_place: bytes) -> None:
-    """All in one directory, so that shares of it are as large as shares can be."""
+    """All names are in one directory, so that each rank's share is as large as possible."""
     tree = vast_place + b"/tree"
     os.mkdir(tree)
     fd = os.open(tree, os.O_RDONLY)
@@ -78,7 +78,7 @@ def test_memory_of_an_index_of_long_names(vast_place: bytes) -> None:
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_hard_links(place: bytes) -> None:
-    """Of 150,000 files with a name here and one elsewhere, so that none is ever complete."""
+    """Each of 150,000 files has one name here and one elsewhere, so that none is ever complete."""
     if os.statvfs(place).f_favail < 400_000:
         pytest.skip("no room for so many files")
     tree = build_flat_tree(place + b"/tree", 150, 1000, 1)
@@ -106,7 +106,7 @@ def test_inodes_that_are_laid_off_are_still_known(most: int) -> None:
     assert all(inodes.is_first(claim(number, 3)) for number in range(100))
     assert not any(inodes.is_first(claim(number, 3)) for number in range(0, 100, 3))
     assert not any(inodes.is_first(claim(number, 3)) for number in range(100))
-    # Of these all three names have come, and nobody need remember them.
+    # All three names of these were found, so they need not be remembered.
     assert all(inodes.is_first(claim(number, 3)) for number in range(0, 100, 3))
     inodes.close()
 

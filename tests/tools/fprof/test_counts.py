@@ -1,4 +1,4 @@
-"""Counts and bytes are those of find and du, however many ranks walk."""
+"""Counts and bytes match find and du, for any number of ranks."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def test_a_real_tree(launcher: Launcher) -> None:
 
 @every_launcher
 def test_the_odd_tree(launcher: Launcher, odd_tree: bytes) -> None:
-    """Of every kind of entry and name, and with holes."""
+    """The tree has every type of entry and name, and holes."""
     assert told(profiled(launcher, odd_tree)) == judged(odd_tree)
 
 
 @every_launcher
 def test_hard_links_count_once_in_bytes_wherever_they_are(launcher: Launcher, place: bytes) -> None:
-    """Files of up to nine names all over the tree, some outside of it, of a hundred sizes."""
+    """Files have up to nine names all over the tree, some outside of it, and a hundred sizes."""
     tree, outside = place + b"/tree", place + b"/outside"
     os.mkdir(outside)
     for number in range(40):
@@ -69,7 +69,7 @@ def test_several_roots_share_their_hard_links(place: bytes) -> None:
 @some_launchers
 @pytest.mark.parametrize("number", [1, 3000, 70_000])
 def test_a_directory_of_many_names(launcher: Launcher, place: bytes, number: int) -> None:
-    """Past some thousand names they are for all ranks; past 65,536 they come in several blocks."""
+    """Above some thousand names all ranks share them; above 65,536 there are several blocks."""
     tree = place + b"/tree"
     os.makedirs(tree + b"/below")
     os.symlink(b"nowhere", tree + b"/link")

@@ -1,4 +1,4 @@
-"""`--list-out KIND:FILE`: each file once, with what du, find and the file itself say of it."""
+"""`--list-out KIND:FILE`: each file once, with the values of du, find and its content."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = ("sparse", "stripe", "compress", "special")
 
 @pytest.fixture
 def tree(place: bytes) -> Path:
-    """Some hundred files, of which a third has holes."""
+    """Create some hundred files, of which a third has holes."""
     top = Path(os.fsdecode(place)) / "tree"
     for folder in ("a", "a/b", "c"):
         (top / folder).mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ def tree(place: bytes) -> Path:
 
 
 def rows(path: Path, end: bytes = b"\n") -> list[list[bytes]]:
-    """The rows of a list behind its first line."""
+    """Return the rows of a list after its first line."""
     first, *found = path.read_bytes().split(end)[:-1]
     assert first.startswith(b"#")
     assert first.endswith(b"\tpath")
@@ -61,7 +61,7 @@ def test_each_file_has_its_line(launcher: Launcher, tree: Path, tmp_path: Path) 
     assert sorted(found["sparse"]) == sorted(sparse)
     assert told["sparse"]["number"] == len(sparse)
     assert sorted(found["stripe"]) == sorted([s, b"no layout", path] for s, _, path in files)
-    # Of so few pieces all are in the sample, once.
+    # With few pieces the sample contains each of them once.
     assert sorted(path for *_, path in found["compress"]) == sorted(path for *_, path in files)
     for size, read, packed, path in found["compress"]:
         data = Path(os.fsdecode(path)).read_bytes()

@@ -1,4 +1,4 @@
-"""What a new user meets: help at once, launchers, the API, and nothing slow to import."""
+"""First steps of a new user: immediate help, launchers, the API, and no slow imports."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_json_on_standard_output_leaves_the_text_to_standard_error(place: bytes)
 
 
 def test_files_are_replaced_whole(place: bytes) -> None:
-    """What an earlier run has written is replaced, and nothing is left beside it."""
+    """Output of an earlier run is replaced, and nothing is left next to it."""
     os.mkdir(place + b"/tree")
     names = (b"page.html", b"kept", b"out.json")
     for name in names:

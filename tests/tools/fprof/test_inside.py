@@ -1,4 +1,4 @@
-"""What is told of the inside of files: holes, layouts, compressibility; and pictures."""
+"""The inside of files: holes, layouts, compressibility; and pictures."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_odd_layouts_have_words_too() -> None:
 
 @pytest.fixture(scope="session")
 def compressible(shared_place: bytes) -> bytes:
-    """A third of the bytes is noise, two thirds are the same letter; of many sizes."""
+    """Create files of many sizes with one third of noise and two thirds of one letter."""
     tree = os.path.join(shared_place, b"compressible")
     dice = random.Random(7)
     for number in range(300):
@@ -124,13 +124,13 @@ def test_the_estimate_is_as_right_as_it_says(compressible: bytes) -> None:
     assert found["unread"] == 0
     assert 0.01 < found["error"] < 0.06
     truth = 1 / 3 + 0.0045 * 2 / 3
-    # Three times what it allows with 95 % confidence; the sample is the same in each run.
+    # Three times the 95 % confidence interval; the sample is the same in each run.
     assert abs(found["ratio"] - truth) < 1.5 * found["error"]
     assert 7000 < found["of_pieces"] < 12_000
 
 
 def test_a_sample_of_all_has_no_error_and_is_the_same_for_all_ranks(compressible: bytes) -> None:
-    part = compressible + b"/0"  # of more than the 1,024 pieces that are taken by default
+    part = compressible + b"/0"  # of more than the default of 1,024 pieces
     one = profiled(ONE, "--compress=100000", part)
     four = profiled(Launcher(jobs=4), "--compress=100000", part)
     assert one["compression"] == four["compression"]
@@ -143,7 +143,7 @@ def test_a_sample_of_all_has_no_error_and_is_the_same_for_all_ranks(compressible
 
 
 def test_lots_are_drawn_as_if_each_piece_had_drawn_one() -> None:
-    """The lowest of m lots has the mean 1 / (m + 1); all pieces come, each once, in order."""
+    """The lowest of m lots has the mean 1 / (m + 1); each piece occurs once, in order."""
     for pieces in (1, 2, 7, 100):
         drawn = [list(_drawn(b"%d" % seed, pieces)) for seed in range(400)]
         lowest = sum(lots[0][0] for lots in drawn) / 400 / 2**63
@@ -157,7 +157,7 @@ def test_lots_are_drawn_as_if_each_piece_had_drawn_one() -> None:
 def test_a_piece_counts_once_however_many_names_its_file_has(
     launcher: Launcher, place: bytes
 ) -> None:
-    """And each piece of such a file has its chance: of these, the second halves are noise."""
+    """Each piece of a file has the same chance: the second halves of these files are noise."""
     dice = random.Random(3)
     tree = place + b"/tree"
     pieces = 0
@@ -180,7 +180,7 @@ def test_a_piece_counts_once_however_many_names_its_file_has(
 
 
 def test_pieces_that_are_alike_do_not_tell_that_all_are(place: bytes) -> None:
-    """One in twenty is noise, and a sample of ten rarely has any of them."""
+    """One piece in twenty is noise, and a sample of ten rarely contains one."""
     tree = place + b"/tree"
     os.mkdir(tree)
     for number in range(400):
@@ -188,7 +188,7 @@ def test_pieces_that_are_alike_do_not_tell_that_all_are(place: bytes) -> None:
             file.write(os.urandom(PIECE_BYTES) if not number % 20 else bytes(PIECE_BYTES))
     for pieces in (1, 2, 10, 30):
         found = profiled(ONE, f"--compress={pieces}", tree)["compression"]
-        # Which pieces are drawn goes by names; with some of the noise there is a standard error.
+        # The selection depends on names; with some of the noise there is a standard error.
         all_alike = found["ratio"] < 0.01 or found["ratio"] > 0.99
         assert found["error"] >= (2.7 / max(3, pieces) if all_alike else 0.02)
         assert abs(found["ratio"] - 0.054) <= max(found["error"], 0.3)
@@ -228,7 +228,7 @@ def test_a_picture(compressible: bytes, place: bytes, ending: str) -> None:
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
 def test_a_picture_of_odd_names(place: bytes) -> None:
-    """Ones that look like formulas, are no text, or of letters that no font has here."""
+    """Names look like formulas, are not valid text, or have letters that no installed font has."""
     paths = [place + name for name in (b"/$x_^{", b"/n\xff\x01", "/\N{HIRAGANA LETTER A}".encode())]
     for path in paths:
         os.mkdir(path)

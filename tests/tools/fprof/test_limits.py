@@ -1,4 +1,4 @@
-"""Numbers at their limits: the largest sizes, sums beyond 64 bits, the oddest times."""
+"""Numbers at their limits: the largest sizes, sums beyond 64 bits, extreme times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EVERYTHING = ("--by", "age,owner,group,ext,depth,dirsize", "--top", "5", "--bloc
 
 
 def huge(root: bytes, folders: int = 4, files: int = 3) -> int:
-    """A tree of sparse files as large as there may be; how many these are."""
+    """Create a tree of sparse files of the maximum size; return their number."""
     for number in range(folders):
         os.makedirs(root + b"/%d/below" % number)
         for each in range(files):
@@ -35,7 +35,7 @@ def huge(root: bytes, folders: int = 4, files: int = 3) -> int:
 
 @some_launchers
 def test_sums_may_have_more_than_64_bits(launcher: Launcher, place: bytes) -> None:
-    """On their way between ranks, in each output and in what is kept."""
+    """Sums survive transfers between ranks, all outputs, and saved profiles."""
     tree, kept = place + b"/tree", place + b"/kept"
     number = huge(tree)
     outputs = ("--save", kept, "--html", place + b"/page", "--csv", place + b"/tables")
@@ -79,7 +79,7 @@ def test_profiles_travel(size: int, elsewhere: bool) -> None:
 
 
 def test_what_lies_far_below_stands_out_as_well(place: bytes) -> None:
-    """Deeper than 1,024 bytes of path; and past 4,096, where a path is cut, and says so."""
+    """Paths are longer than 1,024 bytes, and than 4,096, where they are truncated with a mark."""
     context = os.open(place, os.O_RDONLY)
     path = place
     for level in range(40):
@@ -112,7 +112,7 @@ def test_what_lies_far_below_stands_out_as_well(place: bytes) -> None:
 
 
 def test_the_largest_files_are_of_their_own_age(place: bytes) -> None:
-    """Not of the next week's empty ones."""
+    """They do not appear among the empty files of the following week."""
     tree = place + b"/tree"
     huge(tree, 1, 2)
     with open(tree + b"/two", "wb") as file:
@@ -158,7 +158,7 @@ def test_odd_times(place: bytes) -> None:
 
 
 def test_hostile_times_take_no_more_memory(place: bytes) -> None:
-    """Each file has a week of its own, most of them in no calendar."""
+    """Each file has a week of its own, most of them outside of any calendar."""
     tree = place + b"/tree"
     os.mkdir(tree)
     peaks = []
@@ -176,7 +176,7 @@ def test_hostile_times_take_no_more_memory(place: bytes) -> None:
 
 
 def test_thousands_of_paths(place: bytes) -> None:
-    """Each is held against all others; to do so pair by pair would take minutes."""
+    """Each path is compared with all others; pairwise comparisons would take minutes."""
     tree = place + b"/tree"
     os.mkdir(tree)
     paths = [tree + b"/%d" % number for number in range(12_000)]

@@ -1,4 +1,4 @@
-"""Mount points, and what is told by them: which file system a hard-linked file is of."""
+"""Mount points, and the file system of hard-linked files that they determine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Mounting = Callable[[str], bytes]
 
 
 class Line:
-    """What an item makes is kept; nobody waits and nothing stops."""
+    """A context that records spawned items, without idle workers or stops."""
 
     def __init__(self) -> None:
         self.made: list[Any] = []
@@ -56,7 +56,7 @@ class Line:
 def test_files_of_one_number_in_two_mounts_are_two(
     place: bytes, mount_tmpfs: Mounting, one_node: bool
 ) -> None:
-    """On several nodes a device's number is nothing to go by, and the way to the mount point is."""
+    """Device numbers differ between nodes, so the path of the mount point counts."""
     inodes = set()
     for _ in range(2):
         inside = mount_tmpfs("size=1m")
@@ -64,7 +64,7 @@ def test_files_of_one_number_in_two_mounts_are_two(
         with open(inside + b"/deeper/file", "wb") as file:
             file.write(b"x" * 5000)
         os.link(inside + b"/deeper/file", inside + b"/other")
-        for number in range(4):  # names that never come: the file is not forgotten
+        for number in range(4):  # names that are never found: the file is not forgotten
             os.link(inside + b"/deeper/file", inside + b"/left out %d" % number)
         inodes.add(os.stat(inside + b"/other").st_ino)
     if len(inodes) == 2:
@@ -84,7 +84,7 @@ def test_files_of_one_number_in_two_mounts_are_two(
 
 
 def test_of_a_listed_mount_nothing_but_itself(place: bytes, mount_tmpfs: Mounting) -> None:
-    """With -x, however a list names what is below a mount point."""
+    """With -x this holds for any way to list names below a mount point."""
     inside = mount_tmpfs("size=1m")
     os.makedirs(inside + b"/a/b")
     for name in (b"/1", b"/a/2", b"/a/b/3"):

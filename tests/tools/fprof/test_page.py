@@ -1,4 +1,4 @@
-"""The page, in a real browser: nothing goes wrong, clicks zoom, and its numbers are the JSON's."""
+"""The page, in a real browser: no errors, clicks zoom, and its numbers match the JSON document."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOSTILE = b"</script><script>document.title='owned'</script>\xff\n<!--"
 
 @pytest.fixture(scope="session")
 def made(shared_place: bytes) -> tuple[Path, dict[str, Any]]:
-    """The page of a tree with names that try to be HTML, and the JSON of the same run."""
+    """Create the page of a tree whose names look like HTML, and the JSON of the same run."""
     tree = build(os.path.join(shared_place, b"drawn"), 6)
     hostile = os.path.join(tree, HOSTILE.replace(b"/", b"|"))
     os.makedirs(hostile + b"/below")
@@ -40,7 +40,7 @@ def made(shared_place: bytes) -> tuple[Path, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def browse() -> Callable[..., Browser]:
-    """A function that starts a browser."""
+    """Return a function that starts a browser."""
     program = find()
     if program is None:
         pytest.skip("no Chromium is installed")
@@ -151,7 +151,7 @@ def test_it_fits_any_width_and_both_schemes(
         assert browser.trouble == []
 
 
-# What WCAG 2.1 asks for (AA): 4.5 for text.
+# The requirement of WCAG 2.1 (AA): 4.5 for text.
 CONTRASTS = Path(__file__).with_name("contrast.js").read_text(encoding="utf-8")
 
 
@@ -167,7 +167,7 @@ def test_all_text_can_be_read(
             found = browser.value(CONTRASTS)
             assert len(found) > 100
             assert [each for each in found if each[0] < 4.5] == []
-        # And it is seen if there is some.
+        # And the check detects problems.
         browser.value("document.documentElement.style.setProperty('--soft', '#808080')")
         assert [each for each in browser.value(CONTRASTS) if each[0] < 4.5] != []
 
@@ -218,7 +218,7 @@ def test_keys_go_into_directories_and_back(
                 break
         name = browser.value(focused)
         outline = "getComputedStyle(document.activeElement).outlineStyle"
-        assert browser.value(outline) == "solid"  # who sees where he is
+        assert browser.value(outline) == "solid"  # the keyboard focus is visible
         assert name in browser.value("document.getElementById('tip').textContent")
         browser.press("Enter")
         assert browser.value(where) == f"{root}/{name}"
@@ -248,7 +248,7 @@ def test_pictures_of_the_manual(
     browse: Callable[..., Browser],
     place: bytes,
 ) -> None:
-    """As in docs/, which PCIRCLE_PICTURES=1 writes anew, of a tree that everybody has."""
+    """The pictures are those in docs/, which PCIRCLE_PICTURES=1 writes, of a common tree."""
     page, writes = made[0], os.environ.get("PCIRCLE_PICTURES") == "1"
     if writes:
         page = Path(os.fsdecode(place), "share.html")
@@ -266,4 +266,4 @@ def test_pictures_of_the_manual(
             kept.write_bytes(picture)
         old = kept.read_bytes()
         assert old[:8] == picture[:8] == b"\x89PNG\r\n\x1a\n"
-        assert old[16:20] == picture[16:20]  # as wide
+        assert old[16:20] == picture[16:20]  # equally wide

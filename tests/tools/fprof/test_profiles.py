@@ -1,4 +1,4 @@
-"""Profiles and what they are made of: bins, bounded tables, merging in any order."""
+"""Profiles and their parts: bins, bounded tables, merging in any order."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_extensions_that_say_least_go_first() -> None:
 
 
 class Column:
-    """Stands where the kernel's answers stand: the same columns, of made-up files."""
+    """A replacement of the kernel's results: the same columns, for invented files."""
 
     def __init__(self, files: Sequence[tuple[int, ...]]) -> None:
         names = ("size", "blocks", "uid", "gid", "mtime", "links")
@@ -160,7 +160,7 @@ directory = st.tuples(
 
 
 def collected(directories: Sequence[tuple[str, list[tuple[tuple[int, ...], str]]]]) -> Profile:
-    """The profile of these directories, by the code that a walk uses."""
+    """Return the profile of these directories, computed by the code of a walk."""
     collector = Collector(FACETS, 3, (1000, 10**6))
     for path, files in directories:
         names = [
@@ -180,7 +180,7 @@ def collected(directories: Sequence[tuple[str, list[tuple[tuple[int, ...], str]]
 
 
 def known(profile: Profile) -> bytes:
-    """All of it, in an order of its own."""
+    """Return the whole profile in a canonical order."""
     plain = msgspec.json.decode(msgspec.json.encode(profile))
     return msgspec.json.encode(plain, order="deterministic")
 
@@ -189,7 +189,7 @@ def known(profile: Profile) -> bytes:
 def test_merging_profiles_is_profiling_all_at_once(
     directories: list[tuple[str, list[tuple[tuple[int, ...], str]]]], owners: list[int]
 ) -> None:
-    """In any order and any grouping, with tables so small that they overflow."""
+    """This holds for any order and grouping, with tables so small that they overflow."""
     with pytest.MonkeyPatch.context() as patch:
         for name, most in (("MAX_OWNERS", 4), ("MAX_EXTENSIONS", 3)):
             patch.setattr(f"pcircle.tools.fprof.profile.collect.{name}", most)
@@ -213,7 +213,7 @@ def test_merging_profiles_is_profiling_all_at_once(
 
 
 def test_layouts_are_bounded_and_complete() -> None:
-    """They can be as many as files, for each file may have one of its own."""
+    """There may be as many layouts as files, because each file may have its own."""
     parts = []
     for part in range(3):
         parts.append(collected([]))

@@ -1,4 +1,4 @@
-"""What is told of a tree is what a plain walk of our own finds in it."""
+"""The report of a tree matches an independent plain walk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY_S = 86_400
 
 @pytest.fixture(scope="session")
 def tree(shared_place: bytes) -> bytes:
-    """Some two thousand files of many sizes, ages, owners and names; the same in each run."""
+    """Create two thousand files of many sizes, ages, owners and names; the same in each run."""
     root = os.path.join(shared_place, b"reported")
     dice = random.Random(5)
     now_s = int(time.time())

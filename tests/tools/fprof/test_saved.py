@@ -1,4 +1,4 @@
-"""Profiles that are kept: merged, compared, and read with distrust."""
+"""Saved profiles: merged, compared, and validated."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_longer_lists_than_are_kept_are_refused(place: bytes) -> None:
     assert "--top: these profiles keep the first 150 of each list" in finished.said
 
 
-# ---- distrust ------------------------------------------------------------------------
+# ---- validation ----------------------------------------------------------------------
 
 
 def as_file(path: Path, body: bytes, version: int = 1) -> str:
@@ -232,7 +232,7 @@ def test_a_hostile_file_is_refused(tmp_path: Path, change: dict[str, Any]) -> No
         made["largest"] = [[5, 0, b"path"]]
     try:
         packed = msgspec.msgpack.encode(_with_extensions(made))
-    except (OverflowError, ValueError):  # what can't even be written
+    except (OverflowError, ValueError):  # values that cannot be written
         packed = b"\x81\xa5sizes\x81\xcf" + b"\xff" * 8
     with pytest.raises(UsageError, match="is damaged"):
         saved.read(as_file(tmp_path / "y", zlib.compress(packed)))
@@ -264,7 +264,7 @@ def test_no_profile_is_written_that_could_not_be_read(
 
 @pytest.fixture(scope="session")
 def genuine(shared_place: bytes) -> dict[str, Any]:
-    """A profile of a walk with all that there is, as plain data."""
+    """Return a profile of a walk with all fields, as plain data."""
     tree = build(os.path.join(shared_place, b"genuine"), 8)
     file = kept(tree, tree + b".profile", "--compress=20", "--sparse", "--stripe")
     profile = saved.read(os.fsdecode(file))
@@ -277,7 +277,7 @@ NUMBERS = (-1, 0, 1, 64, 3776, 3777, 2**31, 2**63 - 1, 2**63, 2**64 - 1, -(2**63
 
 
 def disturbed(value: Any, dice: random.Random) -> Any:
-    """The same with one thing somewhere in it that is another, or is no more."""
+    """Return the same value with one element changed or removed."""
     if isinstance(value, dict) and value:
         key = dice.choice(list(value))
         changed = {k: disturbed(v, dice) if k == key else v for k, v in value.items()}
@@ -300,7 +300,7 @@ def disturbed(value: Any, dice: random.Random) -> Any:
 def test_what_is_believed_can_be_told(
     genuine: dict[str, Any], tmp_path: Path, seed: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever the file says: it is refused, or each output of it is made, and nothing else."""
+    """Any file is refused, or each output can be made from it, and nothing else happens."""
     dice = random.Random(seed)
     good = as_file(tmp_path / "good", zlib.compress(msgspec.msgpack.encode(genuine)))
     outputs = ["--json", str(tmp_path / "j"), "--html", str(tmp_path / "h"), "--csv", str(tmp_path)]

@@ -1,4 +1,4 @@
-"""Sizes in bins: counted as they are or put there at once, the outcome is the same."""
+"""Sizes in bins: counting one by one and in bulk give the same result."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_every_small_size_and_each_side_of_every_edge_goes_there_at_once() -> No
 
 @pytest.mark.parametrize("seed", range(5))
 def test_blocks_of_both_kinds(seed: int) -> None:
-    """Equal sizes, different ones, and some that are too large for the short way."""
+    """Sizes are equal, different, or too large for the short way."""
     rng = Random(seed)
     blocks = []
     for number in range(400):

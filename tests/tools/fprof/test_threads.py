@@ -1,7 +1,7 @@
-"""Several workers a rank: the profile is the same, and there are as many as pay.
+"""Several worker threads per rank: the profile is the same, and their number adapts.
 
-Each worker adds up by itself, and what they have is merged as that of ranks is; which files of
-several names have come is the rank's.
+Each worker adds up separately, and the results are merged like those of ranks; files with several
+names are tracked per rank.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ALL = ("--by", "age,depth,dirsize,ext,group,owner", "--top", "20", "--blocks", "
 
 
 def told(launcher: Launcher, *arguments: str | bytes) -> dict[str, Any]:
-    """What is told of the tree, and not of the run."""
+    """Return the report without values that depend on the run."""
     found = profiled(launcher, *ALL, *arguments)
     return {
         name: value
@@ -32,7 +32,7 @@ def told(launcher: Launcher, *arguments: str | bytes) -> dict[str, Any]:
 
 
 def with_links(place: bytes) -> bytes:
-    """A tree in which most files have two names, in different directories."""
+    """Create a tree in which most files have two names, in different directories."""
     tree = build_flat_tree(place + b"/flat", 60, 20, 3000)
     for number in range(60):
         other = make_directory(tree, b"%06d" % number, b"more")
@@ -58,7 +58,7 @@ def test_profiles_are_the_same(launcher: Launcher, odd_tree: bytes, place: bytes
 def test_waiting_overlaps_on_a_slow_file_system(
     launcher: Launcher, directories: int, files: int, place: bytes, fuse: Mount
 ) -> None:
-    """With no option given; judged by how many requests wait in the file system at a time."""
+    """No option is needed; the number of waiting requests in the file system is checked."""
     mounted = fuse()
     build_flat_tree(mounted.backing + b"/source", directories, files, 10)
     mounted.rules(Rule(delay_s=0.002))

@@ -1,7 +1,7 @@
-"""Trees of everything rare and deeper than paths are long, next to what find and du say of them.
+"""Trees of rare entries, deeper than paths can be, compared with find and du.
 
-The branch is that of the copies' torture: 3,000 levels, files of several names across its depth,
-FIFOs. What find prints of each entry also judges the histograms and tables.
+The branch is the one from the torture test of copies: 3,000 levels, files of several names across
+its depth, FIFOs. The output of find for each entry is also compared with the histograms and tables.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ UNITS = ("block_bytes", "subblock_bytes")
 
 
 class File(NamedTuple):
-    """A name of a file, as find tells of it."""
+    """A name of a file, with find's values."""
 
     inode: bytes
     size: int
@@ -63,7 +63,7 @@ def comparable(document: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def alone(odd_tree: bytes, branch: bytes) -> dict[str, Any]:
-    """What one process tells, which all others have to tell as well."""
+    """Return the result of one process, which all other runs must match."""
     return comparable(profiled(ONE, *OPTIONS, odd_tree, branch))
 
 

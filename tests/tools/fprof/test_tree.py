@@ -1,4 +1,4 @@
-"""The largest directories: which they are, as a table, in files, and on a terminal."""
+"""The largest directories: their selection, as a table, in files, and on a terminal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fill(path: bytes, size: int) -> None:
 
 @pytest.fixture(scope="module")
 def tree(shared_place: bytes) -> bytes:
-    """Directories of many sizes, with odd names, a huge one and a deep one."""
+    """Create directories of many sizes, with odd names, a huge one and a deep one."""
     root = os.path.join(shared_place, b"directories")
     dice = random.Random(3)
     folders = [root]
@@ -58,7 +58,7 @@ def tree(shared_place: bytes) -> bytes:
 
 
 def sums_of(tree: bytes) -> dict[bytes, tuple[int, int]]:
-    """Each directory's bytes and entries with all below it, by a walk of our own."""
+    """Return each directory's bytes and entries including subtrees, by an independent walk."""
     sums: dict[bytes, tuple[int, int]] = {}
     for folder, below, names in os.walk(tree, topdown=False):
         size, entries = 0, 1
@@ -139,7 +139,7 @@ def test_other_depths_are_refused(tree: bytes, value: str) -> None:
 
 @some_launchers
 def test_of_too_many_the_largest_are_kept(launcher: Launcher, place: bytes) -> None:
-    """More directories than a profile keeps, walked by several ranks: the rest is bounded."""
+    """Several ranks walk more directories than a profile keeps: the others are bounded."""
     dice = random.Random(8)
     for number in range(MAX_DIRECTORIES + 700):
         os.makedirs(place + b"/wide/%d/%d" % (number % 60, number))
@@ -155,7 +155,7 @@ def test_of_too_many_the_largest_are_kept(launcher: Launcher, place: bytes) -> N
 
 
 def test_more_directories_need_no_more_memory() -> None:
-    """Two ranks' tables stay exact; of a million directories in a soak."""
+    """Two ranks' tables stay exact; in a soak with a million directories."""
     dice = random.Random(4)
     ranks = [Collector(("tree",), 1) for _ in range(2)]
     best: list[DirectoryRow] = []
@@ -181,7 +181,7 @@ def test_more_directories_need_no_more_memory() -> None:
 
 
 def made(*rows: tuple[bytes, int, int]) -> Any:
-    """A profile of directories: path, bytes, and bytes right in it."""
+    """Make a profile of directories: path, bytes, and bytes of direct entries."""
     profile = empty()
     profile.roots = (b"/r",)
     profile.weights = sorted(
@@ -214,14 +214,14 @@ def test_it_has_as_many_rows_as_there_is_room_for(most: int) -> None:
     assert len(names) == max(most, FEWEST_ROWS)
     assert names[1].endswith("|- (files in it)")
     shown = sum(1 for name in names if "files" not in name)
-    omitted = 100 - (shown - 1)  # the next one's size
+    omitted = 100 - (shown - 1)  # the size of the next one
     assert text.splitlines()[-1] == f"and {61 - shown} smaller directories of at most {omitted} B"
 
 
 @pytest.mark.parametrize("columns", [8, 20, 40, 59, 60, 71, 72, 80, 200])
 @pytest.mark.parametrize("depth", [1, 9, 200])
 def test_it_is_no_wider_than_the_terminal(columns: int, depth: int) -> None:
-    """However deep the branches, and however long or wide the names."""
+    """This holds for deep branches and for long or wide names."""
     rows = [(b"", 10**9, 0)]
     path = b""
     for level in range(depth):
@@ -262,7 +262,7 @@ def test_a_terminal_shows_the_largest_first_and_all_of_the_report(
         screen = window.screen().splitlines()
         whole = window.screen(joined=True).splitlines()
     first = next(place for place, line in enumerate(screen) if "directory" in line)
-    assert first <= 1, screen  # nothing has left the screen
+    assert first <= 1, screen  # nothing has scrolled off the screen
     assert screen[first].split()[0] == "size"
     assert screen[first + 1].split()[-1].endswith("directories")  # the PATH
     assert "(files in it)" in screen[first + 2]
@@ -302,7 +302,7 @@ def test_other_terminals(tree: bytes, environment: dict[str, str | None], marks:
 
 
 def test_the_document_takes_the_text_elsewhere(tree: bytes) -> None:
-    """Standard output is a file then, and so is not a terminal; standard error is one."""
+    """Standard output is a file then, and not a terminal, but standard error is one."""
     words = fprof("--progress=never", "--json", "-", tree)
     with terminal.Terminal(90, 60) as window:
         code = window.run(["sh", "-c", '"$@" >/dev/null', "sh", *words])
@@ -317,7 +317,7 @@ def test_quiet_is_quiet(tree: bytes) -> None:
 
 
 def test_the_manual_shows_what_a_terminal_does(place: bytes) -> None:
-    """The example of the manual, on the tree that it makes."""
+    """The example of the manual runs on the tree that it creates."""
     text = (ROOT / "docs" / "fprof.rst").read_text(encoding="utf-8")
     shown = text.partition("    $ fprof tree\n")[2].partition("\n\n")[0]
     commands = re.findall(r"^    \$ (fbench make .* tree)$", text, re.MULTILINE)
@@ -335,7 +335,7 @@ def test_the_manual_shows_what_a_terminal_does(place: bytes) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_directories_that_come_together_are_ranked_as_each_by_itself(seed: int) -> None:
-    """More than are kept, of several roots, at several depths, and many of one size."""
+    """More directories than are kept, of several roots and depths, many of equal size."""
     dice = random.Random(seed)
     facets, top = ("top", "tree", "dirsize"), 3
     together, apart = Collector(facets, top), Collector(facets, top)

@@ -1,4 +1,4 @@
-"""What goes wrong while profiling: named, counted, and told by the exit code."""
+"""Failures of a profile are named, counted, and reflected in the exit code."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_unreadable_directories_are_named_and_counted(launcher: Launcher, place:
 
 
 def test_names_that_can_not_be_looked_up_fail_one_by_one(place: bytes) -> None:
-    """A directory that may be read and not searched: its names are known, and nothing else."""
+    """A directory may be read and not searched: its names are known, and nothing else."""
     tree = build(place + b"/tree")
     os.mkdir(tree + b"/listed/below")
     os.chmod(tree + b"/listed", stat.S_IRUSR)
@@ -79,7 +79,7 @@ def test_names_that_can_not_be_looked_up_fail_one_by_one(place: bytes) -> None:
     assert counts["failed"] == 4
     assert counts["files"]["number"] == 6
     assert counts["entries"] == 4 + 6 + 4
-    assert finished.said.count("Permission denied") == 5  # and once by kind
+    assert finished.said.count("Permission denied") == 5  # and once by type
     assert "4 failures: 4 EACCES" in finished.said
 
 
@@ -112,7 +112,7 @@ def test_filters(place: bytes) -> None:
 
 
 def slow(fuse: Mount, names: int, delay_s: float) -> Mounted:
-    """A file system of so many files that takes its time to tell of each."""
+    """Mount a file system with files whose look-ups are slow."""
     mounted = fuse()
     for number in range(names):
         with open(mounted.path + b"/%d" % number, "wb") as file:
@@ -122,7 +122,7 @@ def slow(fuse: Mount, names: int, delay_s: float) -> Mounted:
 
 
 def test_look_ups_overlap_where_they_take_long(fuse: Mount) -> None:
-    """Told by the server, which sees how many look-ups wait at once, and not by any clock."""
+    """The server counts the number of parallel look-ups; no clock is used."""
     mounted = slow(fuse, 3000, 0.02)
     command = ("--json", "-", "-q", "--threads", "12", mounted.path)
     with Run(ONE, *command, program=FPROF) as run:
@@ -216,7 +216,7 @@ def test_load_is_told_with_v(place: bytes) -> None:
 @some_launchers
 @pytest.mark.parametrize("null", [False, True])
 def test_lists(launcher: Launcher, place: bytes, null: bool) -> None:
-    """Only what is listed counts, of whatever kind; what is not there fails."""
+    """Only listed entries of any type count; missing ones fail."""
     tree = build(place + b"/tree")
     os.symlink(b"nowhere", tree + b"/link")
     os.mkfifo(tree + b"/open/fifo")
@@ -263,7 +263,7 @@ def test_lists_that_make_no_sense_are_refused(place: bytes) -> None:
 def test_a_list_of_all_counts_what_a_walk_counts(
     launcher: Launcher, odd_tree: bytes, tmp_path: Path
 ) -> None:
-    """In any order, the root with it; and the same as what a slash at the end of a name means."""
+    """The list is in any order and includes the root; a slash after a name means its contents."""
     listed = subprocess.run(
         ["find", b".", "-print0"], cwd=odd_tree, check=True, stdout=subprocess.PIPE
     ).stdout
@@ -299,7 +299,7 @@ def run_with_list(
 
 
 def test_a_long_list_is_not_kept_in_memory(place: bytes) -> None:
-    """But for the sorted file, which is mapped, and of which the system keeps what it likes."""
+    """Only the sorted file is mapped, and the system decides how much of it stays in memory."""
     tree = build(place + b"/tree")
     fd = os.open(tree + b"/open", os.O_RDONLY)
     names = [b"%06d" % number * 40 for number in range(60_000)]
@@ -321,7 +321,7 @@ FILES = ("--json", "--save", "--html", "--csv", "--error-log")
 
 @pytest.mark.parametrize("option", FILES[:3])
 def test_a_device_is_written_and_not_replaced(place: bytes, option: str) -> None:
-    """As root, too, whom nothing keeps from putting a file in place of /dev/null."""
+    """Even root must not put a file in place of /dev/null."""
     tree = build(place + b"/tree")
     for name, minor in ((b"/null", 3), (b"/full", 7)):
         if os.geteuid() == 0:
@@ -391,7 +391,7 @@ def test_without_standard_error_the_result_is_there(place: bytes) -> None:
 def test_paths_that_vanish_before_they_are_looked_at(
     place: bytes, kind: str, jobs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the first look at all PATHs and the walk: each is named, and the rest is told."""
+    """They vanish after the check of all PATHs: each is named, the others are reported."""
     stays, goes, document = build(place + b"/stays"), place + b"/goes", place + b"/document"
     if kind == "directory":
         os.mkdir(goes)
@@ -419,7 +419,7 @@ def test_paths_that_vanish_before_they_are_looked_at(
 
 @pytest.mark.parametrize("option", FILES[:3])
 def test_a_pipe_is_written_by_the_name_of_its_descriptor(place: bytes, option: str) -> None:
-    """As a shell's `>(command)` and `/dev/stdout` have it."""
+    """A shell's `>(command)` and `/dev/stdout` are such names."""
     tree = build(place + b"/tree")
     finished = run_fprof(ONE, "-q", option, "/dev/stdout", tree)
     assert (finished.code, finished.said) == (0, "")

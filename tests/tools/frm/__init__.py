@@ -1,1 +1,1 @@
-"""frm as its users run it: judged by rm and find, and attacked."""
+"""frm as users run it: compared with rm and find, and attacked."""

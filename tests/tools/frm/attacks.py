@@ -1,12 +1,12 @@
 """Removals by root of trees that another user owns and keeps changing.
 
-The attacker is a process without any rights that swaps, as fast as it can, directories and files of
-the tree for links to what is not its own, puts back what is gone, and moves directories away while
+The attacker is an unprivileged process that swaps, as fast as it can, directories and files of the
+tree for links to files of other users, restores removed entries, and moves directories away while
 they are emptied. It wants root to remove something outside of the tree, the *victim*, whose every
-attribute is looked at. frm may fail entries; it must end as agreed, and touch nothing outside.
+attribute is compared. frm may fail entries; it must end as documented, and touch nothing outside.
 
-All of it is on a file system in memory, in a mount namespace of its own: `python -m
-tests.tools.frm.attacks` makes both.
+Everything is on a file system in memory, in a mount namespace of its own: `python -m
+tests.tools.frm.attacks` creates both.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
     ("-r", "--bytes"),
     ("-r", "--max-delete", "1000000"),
 )
-# Directories are opened through links, as by a remover that doesn't mind.
+# Opens directories through links, like a careless tool.
 FOLLOWING = """
 import os
 from pcircle.fs import openat2 as beneath
@@ -53,11 +53,11 @@ def opener(*, cross=False, no_atime=False):
     return lambda name, fd: os.open(name, flags, dir_fd=fd)
 beneath.opener = opener
 """
-_ALLOWED_CODES = (0, 1, 2)  # a PATH may be a link's when it is looked at
+_ALLOWED_CODES = (0, 1, 2)  # a PATH may be a link when it is checked
 
 
 def restore(place: bytes, first: bytes, second: bytes, rng: Random) -> None:
-    """Make what was removed again: a directory with something in it, or the link."""
+    """Restore removed entries: a directory with contents, or the link."""
     with suppress(OSError):
         if not os.path.lexists(second):
             os.symlink(place + b"/victim", second)
@@ -68,7 +68,7 @@ def restore(place: bytes, first: bytes, second: bytes, rng: Random) -> None:
 
 
 def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "") -> Round:
-    """One round in the directory `place`, which is emptied; `hook` spoils frm, to be caught."""
+    """Play one round in the emptied directory `place`; `hook` weakens frm, to be detected."""
     rng = Random(f"attack {seed}")
     options, launcher = rng.choice(OPTIONS), rng.choice(launchers)
     build(place)

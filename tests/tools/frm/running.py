@@ -1,4 +1,4 @@
-"""Running frm as a user does, under every launcher, and looking at what is left."""
+"""Run frm like a user does, under every launcher, and list the remaining entries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run_frm(
 def removed(
     launcher: Launcher | None, *arguments: str | bytes, code: int = 0, prefix: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The JSON document that frm prints; it must end with `code`, and all entries add up."""
+    """Return frm's JSON document; it must end with `code`, and all entries add up."""
     finished = run_frm(launcher, "-q", "--json", "-", *arguments, prefix=prefix)
     assert finished.code == code, finished.said
     loaded = json.loads(finished.out)
@@ -43,7 +43,7 @@ def removed(
 
 
 def left(path: bytes) -> list[bytes]:
-    """The paths below a directory, sorted: never by a path longer than the kernel takes."""
+    """Return the sorted paths below a directory, using only paths that the kernel accepts."""
     found: list[bytes] = []
     for _, directories, files, _ in os.fwalk(path):
         found += [*directories, *files]
@@ -51,7 +51,7 @@ def left(path: bytes) -> list[bytes]:
 
 
 def paths(top: bytes) -> list[bytes]:
-    """All that is below a directory, as paths from there."""
+    """Return all entries below a directory, as relative paths."""
     found = []
     for directory, directories, files in os.walk(top):
         found += [os.path.join(directory, name) for name in (*directories, *files)]
@@ -59,7 +59,7 @@ def paths(top: bytes) -> list[bytes]:
 
 
 def grow(top: bytes, tree: Sequence[str]) -> bytes:
-    """Make a tree of paths: one that ends in a slash is a directory, others are files."""
+    """Create a tree of paths: those that end with a slash are directories, others are files."""
     for path in tree:
         whole = os.path.join(top, os.fsencode(path))
         os.makedirs(whole if path.endswith("/") else os.path.dirname(whole), exist_ok=True)

@@ -1,4 +1,4 @@
-"""As a function of a program, with the result that --json writes; and what interruptions leave."""
+"""Calls of the function, with the result of --json; and interruptions."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ if __name__ == "__main__":
 
 
 def test_in_a_process_with_threads(run: Run, place: bytes, tmp_path: Path) -> None:
-    """The other ranks are interpreters of their own then."""
+    """The other ranks are new interpreters then."""
     assert threading.active_count() >= 1
     grow(place, TREE)
     (tmp_path / "caller.py").write_text(CALLER)
@@ -108,7 +108,7 @@ def test_each_action_as_a_line(place: bytes, tmp_path: Path, launcher: object) -
 
 @contextmanager
 def _started(mounted: Mounted) -> Iterator[Started]:
-    """A removal of which some is done, and the rest can't be until the file system goes on."""
+    """Start a removal that blocks in its middle until the file system continues."""
     grow(mounted.backing, TREE)
     mounted.rules(Rule(("unlink",), "tree/*", skip=50, delay_s=3600))
     with Started(TWO, "-r", mounted.path + b"/tree", program=FRM) as started:
@@ -118,7 +118,7 @@ def _started(mounted: Mounted) -> Iterator[Started]:
 
 
 def _removes_the_rest(mounted: Mounted) -> None:
-    """The same command does, and something is left."""
+    """Check that entries are left, and that the same command removes them."""
     assert paths(mounted.backing) != []
     assert run_frm(TWO, "-r", mounted.path + b"/tree").code == 0
     assert paths(mounted.backing) == []
@@ -128,11 +128,11 @@ def _removes_the_rest(mounted: Mounted) -> None:
 def test_an_interrupted_removal_is_run_again(
     place: bytes, fuse: Mount, number: signal.Signals
 ) -> None:
-    """It says how much is left at least, and the command; the same one removes the rest."""
+    """It prints how many entries remain at least, and the command that removes them."""
     mounted = fuse()
     with _started(mounted) as started:
         started.signal(number)
-        # The rest would take longer than a busy machine takes to deliver the signal.
+        # The remaining work takes longer than a busy machine needs to deliver the signal.
         mounted.rules(Rule(("unlink",), "tree/*", delay_s=0.05))
         mounted.release()
         ended = started.finish()
@@ -143,7 +143,7 @@ def test_an_interrupted_removal_is_run_again(
 
 
 def test_a_killed_removal_is_run_again(place: bytes, fuse: Mount) -> None:
-    """All of its processes, in the middle of it: what is left goes by the same command."""
+    """All processes are killed in its middle: the same command removes the remaining entries."""
     mounted = fuse()
     with _started(mounted) as started:
         started.kill()
@@ -165,7 +165,7 @@ def test_a_time_limit_stops_in_good_order(place: bytes, fuse: Mount) -> None:
 
 
 def test_operations_are_limited(place: bytes) -> None:
-    """So the clock moves: two hundred files and their directories at a thousand a second."""
+    """Two hundred files and their directories at a thousand a second take a measurable time."""
     grow(place, [f"tree/{number}/x" for number in range(200)])
     began_s = time.monotonic()
     assert run_frm(ONE, "-q", "-r", "--ops-limit", "1000", place + b"/tree").code == 0

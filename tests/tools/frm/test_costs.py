@@ -1,4 +1,4 @@
-"""What a removal costs: calls for each directory, and memory for many entries."""
+"""The costs of a removal: calls for each directory, and memory for many entries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_RANK_BYTES = 100 << 20
 
 
 def calls(place: bytes, directories: int) -> int:
-    """How many calls the removal of so many directories of four files makes."""
+    """Return the number of calls of a removal of directories with four files."""
     for number in range(directories):
         os.makedirs(place + b"/tree/%d" % number)
         for name in b"abcd":
@@ -28,7 +28,7 @@ def calls(place: bytes, directories: int) -> int:
 
 @pytest.mark.counts
 def test_calls_for_a_directory_of_four_files(place: bytes) -> None:
-    """Of the hundred directories that one of two removals has more."""
+    """One removal has a hundred directories more than the other."""
     counts.check(
         "frm (directories of four files)",
         lambda: {
@@ -71,7 +71,7 @@ def make_wide(top: bytes) -> None:
 def test_memory_for_a_million_entries(
     vast_place: bytes, launcher: Launcher, make: Callable[[bytes], None]
 ) -> None:
-    """Less than a name's length for each name."""
+    """An entry needs less memory than its name."""
     make(vast_place + b"/tree")
     report = removed(launcher, "-r", vast_place + b"/tree")
     assert report["counts"]["files"] >= 1_000_000

@@ -1,4 +1,4 @@
-"""Filters, judged by find: a directory goes only if nothing in it was kept."""
+"""Filters, compared with find: a directory is removed only if all of its contents were."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOUR_S = 3600
 
 
 def build(top: bytes) -> bytes:
-    """Files of three sizes, ages and owners, links, a FIFO, and directories of some of them."""
+    """Build files of three sizes, ages and owners, links, a FIFO, and directories with some."""
     os.mkdir(top)
     now = time.time()
     for number in range(60):
@@ -59,7 +59,7 @@ def test_filters_choose_what_find_chooses(
     subprocess.run(["find", theirs, "!", "-type", "d", *of_find, "-delete"], check=True)
     if directories:
         find: list[str | bytes] = ["find", theirs, "-depth", "-type", "d", "-empty"]
-        # Of what was empty from the start a filter of attributes wants its age, owner and path.
+        # For initially empty directories, attribute filters check age, owner and path.
         stay = ours[0] in ("--older-than", "--max-size", "--owner", "--group", "--match")
         unless: list[str | bytes] = ["!", "-path", "*/none*"] if stay else []
         subprocess.run([*find, *unless, "-delete"], check=True)
@@ -71,7 +71,7 @@ def test_filters_choose_what_find_chooses(
 
 @every_launcher
 def test_empty_directories_only(place: bytes, launcher: Launcher) -> None:
-    """Those that become empty by that, too; as of find."""
+    """This includes directories that become empty as a result, like in find."""
     tree = build(place + b"/tree")
     for number in range(500):
         os.makedirs(tree + b"/more/%d/%d/x/y" % (number % 9, number))
@@ -86,7 +86,7 @@ def test_empty_directories_only(place: bytes, launcher: Launcher) -> None:
 
 @every_launcher
 def test_what_is_kept_far_below_keeps_all_above(place: bytes, launcher: Launcher) -> None:
-    """However the tree was divided among the ranks."""
+    """This holds for any division of the tree among the ranks."""
     tree = place + b"/tree"
     for number in range(2000):
         inner = tree + b"/%d/%d/%d" % (number % 7, number % 40, number)
@@ -130,7 +130,7 @@ EMPTY = ["ar/fresh/", "ar/old/", "ar/became/file", "ar/below/old/"]
 def test_directories_that_held_nothing_go_if_they_are_wanted(
     place: bytes, options: list[str], rest: str
 ) -> None:
-    """Those that became empty go in any case, and so does one that held only these."""
+    """Directories that became empty are removed in any case, even if they held only these."""
     grow(place, EMPTY)
     for name in ("ar/old", "ar/below/old", "ar/became/file"):
         os.utime(place + b"/" + os.fsencode(name), (0, 0))
@@ -140,7 +140,7 @@ def test_directories_that_held_nothing_go_if_they_are_wanted(
 
 @pytest.mark.parametrize("below", ["", "/d"])
 def test_a_fresh_directory_without_permission_stays(place: bytes, below: str) -> None:
-    """It goes if it is empty and nothing is asked of it; also one that is PATH itself."""
+    """It is removed if it is empty and no filter applies, even as PATH itself."""
     path = grow(place, [f"ar{below}/"]) + os.fsencode(f"/ar{below}")
     os.chmod(path, 0)
     prefix = without_rights("dac_override", "dac_read_search", "fowner")
@@ -152,7 +152,7 @@ def test_a_fresh_directory_without_permission_stays(place: bytes, below: str) ->
 
 @pytest.mark.parametrize("jobs", [ONE, TWO], ids=str)
 def test_directories_that_stay_keep_their_times(place: bytes, jobs: Launcher) -> None:
-    """Also the one in which PATH was, and those that are completed after others have worked."""
+    """This includes the parent of PATH, and directories that other ranks complete later."""
     tree = build(place + b"/tree")
     for number in range(600):
         grow(tree, [f"wide/{number}/a.keep", f"wide/{number}/b", f"wide/{number}/c/d"])
@@ -168,7 +168,7 @@ def test_directories_that_stay_keep_their_times(place: bytes, jobs: Launcher) ->
 
 
 def test_a_list_of_paths(place: bytes, tmp_path: Path) -> None:
-    """What is listed goes, and nothing else; a directory with what is in it only with -r."""
+    """Only listed entries are removed; a directory with its contents only with -r."""
     tree = grow(place + b"/tree", ["a/f", "a/g", "b/in/f", "c/", "d/in/f", "#h", "e/f", "e/g/h"])
     (tmp_path / "list").write_bytes(b"a/f\nc\nb\n./#h\ne\ne/f\ne/g\ne/g/h\nno/such\n")
     done = run_frm(TWO, "-q", "--files-from", str(tmp_path / "list"), tree)
@@ -184,7 +184,7 @@ def test_a_list_of_paths(place: bytes, tmp_path: Path) -> None:
 
 @every_launcher
 def test_a_long_list(place: bytes, tmp_path: Path, launcher: Launcher) -> None:
-    """In any order, with directories behind and before what is in them; NUL-terminated."""
+    """The list is in any order, with directories before and after their entries; NUL-terminated."""
     tree = place + b"/tree"
     names = []
     for number in range(6000):
@@ -203,7 +203,7 @@ def test_a_long_list(place: bytes, tmp_path: Path, launcher: Launcher) -> None:
 
 
 def test_lists_go_from_tool_to_tool(place: bytes) -> None:
-    """What one removal lists another one takes: without PATH, the paths are relative to here."""
+    """The list of one removal is input for another; without PATH, paths are relative to `.`."""
     tree = grow(place + b"/tree", ["a/b/c", "a/d", "e"])
     subprocess.run(["cp", "-a", tree, place + b"/copy"], check=True)
     done = run_frm(ONE, "-q", "-r", "--keep-root", "--list-out", "list", "-0", "tree", cwd=place)

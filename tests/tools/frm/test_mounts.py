@@ -1,6 +1,6 @@
-"""No other file system is entered, nor a bind mount of the same one, in a namespace of its own.
+"""Other file systems and bind mounts are not entered, tested in a mount namespace.
 
-Each test runs a small program of the shell that mounts what it needs where nobody else sees it.
+Each test runs a small shell program that creates private mounts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.programs import needs_mount_namespace
 from .running import grow, paths
 
 pytestmark = needs_mount_namespace
-# What is below is where it was in the others' sight, so it is looked at from inside.
+# The outside does not see the mounts, so entries are checked from inside.
 HEAD = """
 set -e
 mount --make-rprivate /
@@ -26,7 +26,7 @@ frm() { "$PYTHON" -m pcircle.tools.frm -j 2 "$@" && code=0 || code=$?; echo "cod
 
 
 def in_namespace(place: bytes, program: str) -> tuple[list[str], str]:
-    """What a program says, on standard output by lines and on standard error."""
+    """Return a program's lines on standard output, and its standard error."""
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", HEAD + program, "sh", place],
         capture_output=True,
@@ -46,7 +46,7 @@ def in_namespace(place: bytes, program: str) -> tuple[list[str], str]:
     ],
 )
 def test_a_mount_below_stays_and_is_named(place: bytes, mount: str) -> None:
-    """Also one that shows a directory of the same file system, or the very same directory."""
+    """The mount may show a directory of the same file system, or even the same directory."""
     grow(place, ["tree/a/inner/file", "tree/a/file", "tree/b/file", "other/precious"])
     program = f"""
 {mount}
@@ -70,7 +70,7 @@ find tree | sort
 
 
 def test_mounts_are_entered_if_asked_for(place: bytes) -> None:
-    """Their points stay, because they are in use."""
+    """Their mount points stay, because they are in use."""
     grow(place, ["tree/a/inner/", "tree/file", "other/file", "other/d/file"])
     program = """
 mount --bind other tree/a/inner
@@ -84,7 +84,7 @@ find tree | sort
 
 
 def test_a_mount_point_as_operand(place: bytes) -> None:
-    """Refused; with --keep-root it is emptied."""
+    """It is refused; with --keep-root it is emptied."""
     grow(place, ["top/", "other/file", "file", "bound"])
     program = """
 mount --bind other top
@@ -114,7 +114,7 @@ find tree | sort
 
 
 def test_without_openat2_mounts_are_compared(place: bytes) -> None:
-    """As on an old kernel: the call has another number, which none has."""
+    """An old kernel is simulated: the call has an unused number."""
     grow(place, ["tree/a/inner/file", "tree/b/c/file", "other/precious"])
     program = """
 mount --bind other tree/a/inner

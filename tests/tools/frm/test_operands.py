@@ -1,4 +1,4 @@
-"""What is refused, and what each option means for PATH itself."""
+"""Refusals, and the effect of each option on PATH itself."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from .running import grow, paths, removed, run_frm
     ],
 )
 def test_what_is_refused(place: bytes, arguments: str, said: str) -> None:
-    """With 2, before anything is touched."""
+    """The exit code is 2, before anything is touched."""
     grow(place, ["tree/file", "file"])
     os.symlink(b"tree", place + b"/link")
     before = paths(place)
@@ -67,7 +67,7 @@ def test_force_ignores_what_is_missing(place: bytes) -> None:
 
 
 def test_empty_directories_go_with_d(place: bytes) -> None:
-    """As of rm -d: one that is not empty fails, and nothing in it is touched."""
+    """Like with rm -d, a directory that is not empty fails, and its contents are untouched."""
     grow(place, ["empty/", "full/inner/"])
     assert removed(ONE, "-d", place + b"/empty")["counts"]["directories"] == 1
     report = removed(ONE, "-d", place + b"/full", code=1)
@@ -83,9 +83,9 @@ def test_the_root_is_kept_if_asked(place: bytes) -> None:
 
 
 def test_a_path_twice_and_one_in_the_other(place: bytes) -> None:
-    """Who comes second finds nothing, which is what was wished for.
+    """Later removals find nothing, which is the desired result.
 
-    Where `a` goes before both others list its directory they don't know that it was there.
+    If `a` is removed before both others list its directory, it is unknown to them.
     """
     grow(place, [f"tree/a/{number}/file" for number in range(50)])
     tree = place + b"/tree"
@@ -120,7 +120,7 @@ def test_nothing_is_left_of_a_log_that_a_refused_run_would_write(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a link to somebody else")
 def test_links_on_the_way_that_others_own_are_not_followed(place: bytes) -> None:
-    """Whoever owns one decides where it leads; one of root's own is as good as a directory."""
+    """The owner of a link decides where it leads; a link of root is as good as a directory."""
     grow(place, ["real/tree/file", "real/file"])
     os.symlink(b"real", place + b"/link")
     os.chmod(place, 0o777)
@@ -135,7 +135,7 @@ def test_links_on_the_way_that_others_own_are_not_followed(place: bytes) -> None
 
 
 def test_progress_is_told_in_entries(place: bytes) -> None:
-    """Bytes are no part of it; the limit makes it long enough for a line."""
+    """Bytes are not reported; the limit makes the run long enough for a line."""
     grow(place, [f"tree/{number}/x" for number in range(300)])
     options = ["--ops-limit", "600", "--interval", "0.2"]
     done = run_frm(ONE, "-r", *options, place + b"/tree")

@@ -1,4 +1,4 @@
-"""Modes of directories: what can't be listed is counted, and modes change only where asked for."""
+"""Modes of directories: unlistable ones are counted, and modes change only on request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BOUND = ("dac_override", "dac_read_search", "fowner")
 
 
 def unlisted(place: bytes) -> bytes:
-    """A directory of five empty ones that can't be listed."""
+    """Create a directory with five empty ones that can't be listed."""
     top = grow(place + b"/top", [f"{number}/" for number in range(5)])
     for name in os.listdir(top):
         os.chmod(top + b"/" + name, 0)
@@ -25,13 +25,13 @@ def unlisted(place: bytes) -> bytes:
 
 
 def modes(top: bytes) -> dict[bytes, int]:
-    """The modes of all directories of a tree, by path, as root or their owner may see them."""
+    """Return the modes of all directories of a tree, by path, as visible to root or the owner."""
     return {path: stat.S_IMODE(os.lstat(top + b"/" + path).st_mode) for path in paths(top)}
 
 
 @every_launcher
 def test_empty_directories_that_can_not_be_listed_count(place: bytes, launcher: Launcher) -> None:
-    """They go, so --max-delete, a dry run and a plan have them."""
+    """They are removed, so --max-delete, a dry run and a plan include them."""
     top, prefix = unlisted(place), without_rights(*BOUND)
     for most in ("0", "4", "50%"):
         options = ("-r", "--keep-root", "--max-delete", most)
@@ -46,7 +46,7 @@ def test_empty_directories_that_can_not_be_listed_count(place: bytes, launcher: 
 
 @as_root
 def test_a_plan_has_directories_that_can_not_be_listed(place: bytes, tmp_path: Path) -> None:
-    """Of which one is another one by then, and one is not empty."""
+    """One of them is replaced before the plan is applied, and one is no longer empty."""
     top, prefix, plan = unlisted(place), without_rights(*BOUND), str(tmp_path / "plan")
     done = run_frm(ONE, "-q", "-r", "--plan", plan, top, prefix=prefix)
     assert (done.code, len(Path(plan).read_text().splitlines())) == (0, 6 + 2)
@@ -62,7 +62,7 @@ def test_a_plan_has_directories_that_can_not_be_listed(place: bytes, tmp_path: P
 @as_root
 @pytest.mark.parametrize("option", ["--dry-run", "--plan=plan"])
 def test_who_only_looks_changes_no_mode(place: bytes, option: str) -> None:
-    """Neither of what can't be listed nor of what can't be searched, which a plan looks up."""
+    """Unlistable and unsearchable directories are unchanged, although a plan looks up entries."""
     grow(place, ["tree/none/f", "tree/listed/f"])
     os.chmod(place + b"/tree/none", 0)
     os.chmod(place + b"/tree/listed", 0o400)
@@ -81,7 +81,7 @@ def test_force_modes_and_max_delete_exclude_each_other(place: bytes) -> None:
 
 @pytest.mark.parametrize("mode", [0o500, 0o300])
 def test_what_path_is_in_keeps_its_mode(place: bytes, mode: int) -> None:
-    """With --force-modes, too: it is no operand."""
+    """This holds with --force-modes, too, because it is not an operand."""
     grow(place, ["holder/tree/f", "holder/file"])
     os.chmod(place + b"/holder/tree", 0)
     os.chmod(place + b"/holder", mode)
@@ -94,7 +94,7 @@ def test_what_path_is_in_keeps_its_mode(place: bytes, mode: int) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a directory to somebody else")
 def test_times_that_can_not_be_kept_are_named(place: bytes) -> None:
-    """Of what PATH is in, and of a directory that stays; one that can't be opened is refused."""
+    """They belong to the parent of PATH and to a remaining directory."""
     grow(place, ["holder/mine", "holder/tree/theirs/f", "holder/tree/theirs/f.keep", "shut/f"])
     for name in (b"/holder", b"/holder/tree/theirs", b"/shut"):
         os.chown(place + name, 12345, 12345)
@@ -112,7 +112,7 @@ def test_times_that_can_not_be_kept_are_named(place: bytes) -> None:
 
 
 def test_a_plan_sets_no_times(place: bytes) -> None:
-    """Nor does it touch what the PATH is in, where others may work."""
+    """Even the parent of PATH is unchanged, where other users may work."""
     grow(place, ["holder/tree/f"])
     os.utime(place + b"/holder", ns=(10**18, 10**18))
     before = os.stat(place + b"/holder").st_ctime_ns

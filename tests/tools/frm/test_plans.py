@@ -1,4 +1,4 @@
-"""Look first: what a plan lists is removed later, unless it has changed; and never too much."""
+"""Plans: listed entries are removed later, unless they have changed; and never too much."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .test_removal import build
 
 @every_launcher
 def test_a_plan_is_carried_out(place: bytes, tmp_path: Path, launcher: Launcher) -> None:
-    """All of an odd tree; the plan touches nothing, and the paths in it are from where it was."""
+    """The plan has all of an odd tree; making it changes nothing, and its paths are relative."""
     tree = build(place + b"/tree")
     for number in range(3000):
         inner = tree + b"/wide/%d/%d" % (number % 7, number)
@@ -45,7 +45,7 @@ def test_a_plan_is_carried_out(place: bytes, tmp_path: Path, launcher: Launcher)
 def test_what_has_changed_is_left_and_named(
     place: bytes, tmp_path: Path, launcher: Launcher
 ) -> None:
-    """By content, time, kind or inode; what is new is no part of the plan."""
+    """They have other content, time, type or inode; new entries are not in the plan."""
     tree = grow(place + b"/tree", [f"d{number}/{name}" for number in range(20) for name in "abc"])
     plan = str(tmp_path / "plan")
     assert run_frm(launcher, "-q", "-r", "--plan", plan, tree).code == 0
@@ -73,7 +73,7 @@ def test_what_has_changed_is_left_and_named(
 
 
 def test_a_dry_run_of_a_plan_touches_nothing(place: bytes, tmp_path: Path) -> None:
-    """It looks as the run would: what has changed is named."""
+    """It checks entries like the run would: changed ones are named."""
     grow(place, ["tree/d/a", "tree/d/b", "single"])
     plan = str(tmp_path / "plan")
     assert run_frm(ONE, "-q", "-r", "--plan", plan, "tree", "single", cwd=place).code == 0
@@ -87,7 +87,7 @@ def test_a_dry_run_of_a_plan_touches_nothing(place: bytes, tmp_path: Path) -> No
 
 
 def test_a_plan_removes_only_what_it_lists(place: bytes, tmp_path: Path) -> None:
-    """A file that filters had left out stays, and so does what is new, also with -r."""
+    """Filtered and new entries stay, even with -r."""
     grow(place, ["new", "old", "tree/d/f"])
     os.utime(place + b"/old", (0, 0))
     plan = str(tmp_path / "plan")
@@ -102,7 +102,7 @@ def test_a_plan_removes_only_what_it_lists(place: bytes, tmp_path: Path) -> None
 
 
 def test_a_plan_leaves_itself_out(place: bytes) -> None:
-    """And what it is in: the rest is carried out."""
+    """Its ancestors are excluded too, and the remaining entries are removed."""
     grow(place, ["d/in/f", "d/other/f", "d/f"])
     assert run_frm(ONE, "-q", "-r", "--plan", "d/in/p", "d", cwd=place).code == 0
     assert removed(ONE, "--apply", os.fsdecode(place + b"/d/in/p"))["counts"]["failed"] == 0
@@ -110,7 +110,7 @@ def test_a_plan_leaves_itself_out(place: bytes) -> None:
 
 
 def test_a_plan_of_filters(place: bytes, tmp_path: Path) -> None:
-    """What the filters would remove is what the plan removes."""
+    """The plan removes the same entries as the filters."""
     tree, theirs = build_aged(place + b"/tree"), place + b"/theirs"
     subprocess.run(["cp", "-a", tree, theirs], check=True)
     plan = str(tmp_path / "plan")
@@ -156,7 +156,7 @@ def test_a_plan_must_be_whole_and_of_oneself(place: bytes, tmp_path: Path) -> No
 def test_more_than_the_most_is_not_begun(
     place: bytes, launcher: Launcher, most: str, is_too_much: bool
 ) -> None:
-    """Counted before anything is removed; nothing of it is counted twice."""
+    """Entries are counted before anything is removed, and none twice."""
     tree = place + b"/tree"
     for number in range(1000):
         os.makedirs(tree + b"/%d/%d" % (number % 2, number))
@@ -176,7 +176,7 @@ def test_more_than_the_most_is_not_begun(
 
 @every_launcher
 def test_a_share_is_of_all_that_is_there(place: bytes, launcher: Launcher) -> None:
-    """What filters leave out belongs to it."""
+    """Entries that filters exclude are part of the total."""
     tree = place + b"/tree"
     for number in range(100):
         grow(tree, [f"d{number % 10}/{number}.{'old' if number % 4 else 'keep'}"])
@@ -241,7 +241,10 @@ def test_what_is_refused(place: bytes, arguments: str, said: str) -> None:
 
 @pytest.mark.parametrize("options", [[], ["-r"]], ids=["", "-r"])
 def test_a_slash_behind_a_file_fails_it(place: bytes, tmp_path: Path, options: list[str]) -> None:
-    """As with rm: neither it nor a link to a directory is one. In the other lines it is none."""
+    """Like with rm, neither a file nor a link to a directory is a directory.
+
+    Other lines succeed.
+    """
     tree, names = grow(place + b"/tree", ["a", "b", "d/c", "d/e/", "f/"]), tmp_path / "names"
     os.symlink("d", tree + b"/l")
     names.write_text("a/\nb\nl/.\nd/c//\nd/e/\nf/\n")
@@ -257,7 +260,7 @@ def test_a_slash_behind_a_file_fails_it(place: bytes, tmp_path: Path, options: l
 
 
 def test_a_slash_in_a_list_is_no_leave_to_remove_a_tree(place: bytes, tmp_path: Path) -> None:
-    """Without -r a directory must be empty, however it is written."""
+    """Without -r a directory must be empty, whatever its spelling."""
     tree, names = grow(place + b"/tree", ["d/a", "e/b"]), tmp_path / "names"
     names.write_text("d/\ne/.\n")
     before = paths(tree)

@@ -1,4 +1,4 @@
-"""What rm -rf removes, frm does: on odd trees, by every launcher, and nothing beside them."""
+"""frm removes the same as rm -rf: odd trees, every launcher, and nothing next to them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BUILDERS: dict[str, Callable[[bytes], object]] = {
 
 
 def add_every_byte(top: bytes) -> None:
-    """Names of one byte and of three, with each byte that a name may have; directories, too."""
+    """Create names of one byte and of three, with each possible byte, and directories."""
     os.mkdir(top + b"/bytes")
     for byte in range(1, 256):
         if byte in b"/.":
@@ -70,7 +70,7 @@ def build(top: bytes) -> bytes:
 
 @every_launcher
 def test_odd_trees_go_as_with_rm(place: bytes, launcher: Launcher) -> None:
-    """And nothing that is beside them, or that a link leads to."""
+    """Entries outside the tree, including targets of links, stay."""
     outside = build(place + b"/outside")
     before = paths(outside)
     for name in (b"ours", b"theirs"):
@@ -96,7 +96,7 @@ def test_three_thousand_levels(place: bytes, launcher: Launcher) -> None:
 
 @every_launcher
 def test_many_files_and_many_directories(place: bytes, launcher: Launcher) -> None:
-    """Enough that it is divided, and a directory of more names than are read at a time."""
+    """The tree is large enough to be divided; one directory is larger than a read."""
     for name in (b"flat", b"wide"):
         os.mkdir(place + b"/" + name)
     for number in range(70_000):
@@ -112,7 +112,7 @@ def test_many_files_and_many_directories(place: bytes, launcher: Launcher) -> No
 
 
 def test_operands_of_each_kind(place: bytes) -> None:
-    """A link is itself the entry, and what it leads to stays."""
+    """A link itself is the entry, and its target stays."""
     add_specials(place)
     grow(place, ["kept/file", "tree/a/b", "file"])
     os.symlink(b"kept", place + b"/link")
@@ -158,7 +158,7 @@ def test_each_family_alone(place: bytes, name: str) -> None:
 def test_a_directory_is_read_to_its_end_first_unless_its_system_is_known(
     place: bytes, monkeypatch: pytest.MonkeyPatch, is_steady: bool
 ) -> None:
-    """As on NFS, whose listing might skip names behind those that have gone."""
+    """On NFS, for example, a listing might skip names after removed ones."""
     for number in range(3000):
         os.mknod(place + b"/%d" % number)
     done = []

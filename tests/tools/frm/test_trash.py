@@ -1,4 +1,4 @@
-"""Moved aside in one step, and removed later; nothing else in the trash is touched."""
+"""The trash: paths are renamed into it, and removed later; other contents stay."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .running import every_launcher, grow, paths, removed, run_frm
 
 @every_launcher
 def test_a_path_is_moved_and_later_removed(place: bytes, launcher: Launcher) -> None:
-    """With all that is in it, also two of one name; what is not ours there stays."""
+    """The removal includes nested contents and duplicate names; other contents stay."""
     grow(place, ["a/same/x/y", "b/same", "file", "trash/other/file", "trash/frm-x"])
     os.symlink(b"a", place + b"/link")
     inode = os.stat(place + b"/a/same/x/y").st_ino
@@ -89,7 +89,7 @@ def test_what_is_refused(place: bytes, arguments: str, said: str) -> None:
 
 
 def test_a_move_is_told_as_one(place: bytes) -> None:
-    """And `..` in the way to the trash is what the kernel takes it for, behind a link."""
+    """`..` in the path of the trash is resolved like by the kernel, after a link."""
     grow(place, ["tree/file", "far/in/", "far/trash/"])
     os.symlink(b"far/in", place + b"/link")
     options = ("-r", "-v", "--json-lines", "lines", "--trash", "link/../trash")

@@ -1,4 +1,4 @@
-"""What can't be removed stays with its directories and is named; what comes late is found."""
+"""Unremovable entries stay with their directories and are named; late entries are found."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ USER = 12345
 
 @pytest.fixture
 def locked(place: bytes) -> bytes:
-    """Directories that their owner may not list, search or write."""
+    """Create directories that their owner may not list, search or write."""
     top = grow(place + b"/tree", ["open/file", "empty/"])
     for mode in (0o000, 0o100, 0o200, 0o300, 0o400, 0o500, 0o600):
         grow(top, [f"full {mode:03o}/file", f"full {mode:03o}/d/file", f"empty {mode:03o}/"])
@@ -35,7 +35,7 @@ def locked(place: bytes) -> bytes:
 
 
 def test_directories_without_permissions(place: bytes, locked: bytes) -> None:
-    """What rm -rf leaves, frm leaves, too: an empty one goes, whatever its mode."""
+    """frm leaves the same entries as rm -rf: an empty directory is removed, whatever its mode."""
     subprocess.run(["cp", "-a", locked, place + b"/theirs"], check=True)
     prefix = without_rights(*BOUND)
     subprocess.run([*prefix, "rm", "-rf", place + b"/theirs"], check=False, capture_output=True)
@@ -101,7 +101,7 @@ sys.exit(main())
 
 @pytest.mark.parametrize("below", ["", "sub/file"])
 def test_what_comes_late_is_removed_too(run: Run, place: bytes, below: str) -> None:
-    """Three times; whether the directory is completed in place, or later because of those in it."""
+    """There are up to three passes; the directory is completed in place or later."""
     tree = grow(
         place + b"/tree", ["busy/file", "other/file"] + ([f"busy/{below}"] if below else [])
     )
@@ -125,7 +125,7 @@ def test_a_directory_that_is_written_to_all_the_time_is_named(run: Run, place: b
 
 @pytest.fixture
 def failing(fuse: Mount) -> Callable[..., bytes]:
-    """A tree on a file system of which some requests fail."""
+    """Create a tree on a file system of which some requests fail."""
 
     def make(*rules: Rule) -> bytes:
         mounted = fuse()
@@ -138,7 +138,7 @@ def failing(fuse: Mount) -> Callable[..., bytes]:
 
 
 def _behind(tree: bytes) -> bytes:
-    """The same tree, without the faults."""
+    """Return the same tree, without the faults."""
     return tree.replace(b"/fuse ", b"/backing ")
 
 
@@ -158,19 +158,19 @@ def test_what_fails_is_named_and_all_else_goes(failing: Callable[..., bytes]) ->
 
 
 def test_vanished_entries_are_no_failure(failing: Callable[..., bytes]) -> None:
-    """Somebody else removes the same tree: what is gone is counted, and that is all."""
+    """Another process removes the same tree: vanished entries are only counted."""
     tree = failing(
         Rule(("unlink",), "tree/d1/f2", errno="ENOENT"),
         Rule(("rmdir",), "tree/d2/in", errno="ENOENT"),
         Rule(("opendir",), "tree/d3/in", errno="ENOENT"),
     )
     counts = removed(ONE, "-r", tree, code=1)["counts"]
-    # What was said to have vanished is still there, so its directories can't go.
+    # The entries that were reported as vanished still exist, so their directories stay.
     assert counts["vanished"] >= 3
 
 
 def test_a_directory_that_turns_into_a_link_is_not_followed(run: Run, place: bytes) -> None:
-    """Between the listing and the opening: it is named, and where it leads to all stays."""
+    """It happens between listing and open: the directory is named, and the target stays."""
     grow(place, ["tree/d/file", "outside/file"])
     program = """
 import os, sys

@@ -1,1 +1,1 @@
-"""fsum, run as a user runs it."""
+"""fsum, run like a user does."""

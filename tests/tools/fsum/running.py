@@ -1,4 +1,4 @@
-"""Running fsum as a user does, under every launcher."""
+"""Run fsum like a user does, under every launcher."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run_fsum(
 
 
 def signed(launcher: Launcher | None, *arguments: str | bytes) -> list[str]:
-    """The signatures that fsum prints; it must succeed."""
+    """Return the signatures that fsum prints; it must succeed."""
     finished = run_fsum(launcher, *arguments)
     assert finished.code == 0, finished.said
     return [line.split(b"  ")[0].decode() for line in finished.out.splitlines()]

@@ -1,4 +1,4 @@
-"""What a server says when a file is closed that was read changes no digest."""
+"""Errors on close of a file that was read do not change its digest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""--format=coreutils: what tools of that kind print and check, and what fsum checks of theirs."""
+"""--format=coreutils: lists for the tools of coreutils, and checks of their lists."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TOOLS = {
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Files of some sizes, odd names; links and a FIFO, which have no digest here."""
+    """Create files of several sizes and odd names; links and a FIFO, which have no digest here."""
     top = tmp_path / "tree"
     (top / "a" / "b").mkdir(parents=True)
     for number in range(700):
@@ -76,9 +76,9 @@ def test_what_is_no_file_has_no_checksum_and_no_error_of_the_system(tree: Path) 
 @some_launchers
 @pytest.mark.parametrize("algorithm", TOOLS)
 def test_the_tools_accept_it(launcher: Launcher, algorithm: str, tree: Path) -> None:
-    """Every file of the tree, in the order of their paths, as the tool itself would say."""
+    """Every file of the tree is listed in the order of paths, like by the tool itself."""
     tool = _tool(TOOLS[algorithm])
-    if algorithm != "xxh128":  # xxhsum knows names that are escaped only in new versions
+    if algorithm != "xxh128":  # older versions of xxhsum do not support escaped names
         _add_odd_names(tree)
     said = run_fsum(
         launcher, "--format=coreutils", "-a", algorithm, "tree", cwd=os.fsencode(tree.parent)
@@ -157,7 +157,7 @@ def test_any_name_comes_back(name: bytes) -> None:
         assert parse_list(line + b"\n", None).lines[0].path == name
 
 
-# ---- lists as the tools read them --------------------------------------------------------------
+# ---- lists are parsed like by the tools ---------------------------------------------------------
 
 _MEANT = {b"n": b"\n", b"r": b"\r", b"\\": b"\\"}
 _DIGEST = b"5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9"
@@ -196,7 +196,7 @@ _LINES = [
 
 
 def _by_the_tool(listed: bytes, folder: Path, *options: str) -> tuple[list[bytes], int, int]:
-    """The names that sha256sum finds in a list, how many lines are bad to it, and its code."""
+    """Return the names that sha256sum finds in a list, its number of bad lines, and its code."""
     (folder / "list").write_bytes(listed)
     environment = {**os.environ, "LC_ALL": "C"}
     command = [_tool("sha256sum"), *options, "-c", "list"]
@@ -213,7 +213,7 @@ def _by_the_tool(listed: bytes, folder: Path, *options: str) -> tuple[list[bytes
 
 @pytest.mark.parametrize("seed", range(3))
 def test_lists_are_read_as_by_the_tool(seed: int, tmp_path: Path) -> None:
-    """None of the files is there, so that the tool names each that it understood."""
+    """All files are missing, so the tool names each one that it parsed."""
     rng = Random(seed)
     for _ in range(25):
         some = rng.sample(_LINES, rng.choice((1, 2, 3, 8, 40)))
@@ -229,7 +229,7 @@ def test_lists_are_read_as_by_the_tool(seed: int, tmp_path: Path) -> None:
 
 
 def test_bad_lines_are_counted_named_and_fail(tree: Path) -> None:
-    """As with --strict of the tools, which otherwise only warn."""
+    """The tools do this with --strict, and otherwise only warn."""
     (tree / "zero").write_bytes(b"0")
     name, result = tree.parent / "list", tree.parent / "result"
     good, bad = b"  %b  zero\n" % _DIGEST, b"\\%b  zero\\q\nplease\n" % _DIGEST
@@ -263,7 +263,7 @@ def test_bad_lines_are_counted_named_and_fail(tree: Path) -> None:
 @pytest.mark.parametrize("tool", ["sha256sum", "md5sum", "b2sum"])
 @pytest.mark.parametrize("options", [[], ["--tag"], ["-b"]], ids=str)
 def test_lists_with_nul_are_read(tmp_path: Path, tool: str, options: list[str]) -> None:
-    """Names are as they are, and NUL ends each line. A last line without it counts as malformed."""
+    """Names are literal, and NUL ends each line. A last line without it counts as malformed."""
     names = ["a", "new\nline", "back\\slash", "\\first", " blank", "*star", "# c"]
     for name in names:
         (tmp_path / name).write_text(name)

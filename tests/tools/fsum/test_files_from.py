@@ -1,7 +1,7 @@
-"""`--files-from`: the signature is that of a tree which holds what is listed, and nothing else.
+"""`--files-from`: the signature is that of a tree which contains exactly the listed entries.
 
-Long lists go other ways inside (a part for rank 0, portions for all), so there are long ones and
-short ones. What is expected is put together file by file, and signed by the plain reference.
+Long lists take other code paths (a part for rank 0, portions for all), so there are long and short
+ones. The expected tree is built file by file, and signed by the plain reference.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ ODD = b"\xff\n #"
 
 @pytest.fixture
 def place(tmp_path: Path) -> bytes:
-    """A directory of the test's own."""
+    """Return a private directory of the test."""
     return os.fsencode(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """300 directories in two levels, 3,000 files in them and 3,000 in one; odd names, links."""
+    """Create 300 directories in two levels, 3,000 files in them and 3,000 in one; odd names."""
     top = make_directory(os.fsencode(tmp_path_factory.mktemp("listed")), b"source")
     for outer in range(3):
         for inner in range(100):
@@ -69,7 +69,7 @@ def _list(place: bytes, paths: list[bytes], end: bytes = b"\0") -> bytes:
 
 
 def _expected(source: bytes, place: bytes, paths: list[bytes]) -> bytes:
-    """A tree of what is listed; what ends with a slash with all that is below."""
+    """Build a tree of listed entries; those that end with a slash include everything below."""
     top = make_directory(place, b"expected")
     for path in paths:
         old, new = os.path.join(source, path), os.path.join(top, path)
@@ -106,7 +106,7 @@ def test_a_copy_of_the_list_has_the_same(source: bytes, place: bytes) -> None:
 
 @some_launchers
 def test_with_all_that_is_below(launcher: Launcher, source: bytes, place: bytes) -> None:
-    """With -r every directory that is listed is whole, else those that end with a slash."""
+    """With -r every listed directory is complete, otherwise only those that end with a slash."""
     chosen = [b"1", b"0/directory of some length 7", b"2"]
     slashes = [path + b"/" for path in chosen]
     expected = _expected(source, place, slashes)
@@ -123,7 +123,7 @@ def test_with_all_that_is_below(launcher: Launcher, source: bytes, place: bytes)
 
 @some_launchers
 def test_manifests_are_of_what_is_listed(launcher: Launcher, source: bytes, place: bytes) -> None:
-    """And a check looks for nothing else: neither new entries nor missing ones."""
+    """A check ignores all other entries: new ones as well as missing ones."""
     paths = _some(_all_paths(source), 3, 0.5)
     listed = _list(place, paths)
     top = _expected(source, place, paths)
@@ -178,7 +178,7 @@ def test_listed_entries_that_differ_are_named(
 def test_whatever_is_listed_is_accounted_for(
     launcher: Launcher, source: bytes, place: bytes
 ) -> None:
-    """Missing paths fail one by one; there is no signature then, and all else is read."""
+    """Missing paths fail one by one; there is no signature then, and everything else is read."""
     paths = [path for path in _all_paths(source) if path.startswith(b"wide/")]
     missing = [b"wide/missing %d" % number for number in range(700)]
     missing += [b"nowhere/at/all", b"0/directory of some length 1/no/such"]
@@ -188,7 +188,7 @@ def test_whatever_is_listed_is_accounted_for(
     told = document(result)
     assert (finished.code, finished.out) == (1, b""), finished.said
     assert "702 failures" in finished.said
-    # The root, wide, 0 and what of it is on the way to something listed.
+    # The root, wide, 0 and its directories on the way to a listed entry.
     assert (told["failed"], told["entries"]) == (702, len(paths) + 4)
 
 

@@ -1,7 +1,7 @@
-"""fsum: manifests that somebody has made up, outputs that are no files, streams that are closed.
+"""fsum: forged manifests, outputs that are not files, closed streams.
 
-A manifest whose checks are right is believed only if its digests are: every directory's is made of
-what is listed in it, up to the root's.
+A manifest with valid checksums is trusted only if its digests are consistent: that of every
+directory covers its entries, up to the root.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _entry(name: bytes, kind: bytes = b"f", digest: bytes = _FILE, numbers: str 
 
 
 def _section(path: bytes, *entries: bytes) -> tuple[bytes, bytes]:
-    """A section whose digest and check are right, and the digest."""
+    """Return a section with a valid digest and checksum, and the digest."""
     from urllib.parse import unquote_to_bytes
 
     packed = b""
@@ -105,7 +105,7 @@ MADE_UP = {
 
 @pytest.mark.parametrize("what", MADE_UP)
 def test_a_manifest_that_was_made_up_is_refused(what: str, tmp_path: Path) -> None:
-    """Whatever is asked of it; nothing is written."""
+    """Every operation refuses it, and nothing is written."""
     (tmp_path / "tree").mkdir()
     (tmp_path / "m").write_bytes(MADE_UP[what])
     for arguments in (["--check", "m", "tree"], ["--update", "m", "tree"], ["--diff", "m", "m"]):
@@ -119,7 +119,7 @@ def test_a_manifest_that_was_made_up_is_refused(what: str, tmp_path: Path) -> No
 
 
 def test_the_same_way_one_is_made_that_is_right(tmp_path: Path) -> None:
-    """So it is the one thing that is wrong for which each of the others is refused."""
+    """This proves that each forged one is refused for its single error."""
     (tmp_path / "m").write_bytes(_manifest(_TOP, _INNER))
     assert run_fsum(ONE, "--diff", str(tmp_path / "m"), str(tmp_path / "m")).code == 0
     (tmp_path / "tree").mkdir()
@@ -127,12 +127,12 @@ def test_the_same_way_one_is_made_that_is_right(tmp_path: Path) -> None:
     assert (checked.code, checked.out) == (3, b"missing  a\nmissing  d/\n"), checked.said
 
 
-# ---- where it is written -----------------------------------------------------------------------
+# ---- outputs ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A small tree."""
+    """Create a small tree."""
     top = tmp_path / "tree"
     (top / "d").mkdir(parents=True)
     for name in ("a", "d/b"):
@@ -142,7 +142,7 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "socket", "link to a device"])
 def test_only_regular_files_are_replaced(kind: str, tree: Path) -> None:
-    """A device is not, whoever asks: `-o /dev/null` must not cost the system its /dev/null."""
+    """Even root must not replace a device: `-o /dev/null` must not destroy /dev/null."""
     import socket
 
     output = tree.parent / "output"
@@ -201,7 +201,7 @@ def test_a_dash_is_no_name_of_a_manifest(tree: Path) -> None:
 def test_a_manifest_in_its_own_tree_is_no_entry_of_it(
     launcher: Launcher, where: str, tree: Path
 ) -> None:
-    """Neither are the files that it grows from; other files of such names are."""
+    """Its temporary files are excluded, but other files with such names are not."""
     (tree / "d" / "manifest-0").touch()
     (tree / ".fsum-keep").touch()
     before = signature_of(os.fsencode(tree))
@@ -217,7 +217,7 @@ def test_a_manifest_in_its_own_tree_is_no_entry_of_it(
     assert signed(launcher, "-o", outside, str(tree)) == [signature_of(os.fsencode(tree))]
     names = {"d", "manifest", "manifest-0", ".fsum-keep", "a", "b"}
     assert {name for _, *some in os.walk(tree) for part in some for name in part} == names
-    # A listed one that is not looked at is not missing, either.
+    # A listed file that is not checked is not missing, either.
     shutil.copy(outside, manifest)
     assert run_fsum(launcher, "--check", manifest).code == 0
 
@@ -236,7 +236,7 @@ def test_what_is_refused_leaves_nothing_behind(refused: list[str], tree: Path) -
 
 
 def _shell(script: str, tree: Path) -> subprocess.CompletedProcess[bytes]:
-    """Run a script in which $FSUM and $TREE stand for what they say."""
+    """Run a script that uses $FSUM and $TREE."""
     environment = {
         **os.environ,
         "FSUM": f"{sys.executable} {ROOT / 'bin' / 'fsum'} -j 1",
@@ -294,7 +294,7 @@ def test_what_could_not_be_read_is_not_told_to_be_as_it_was(tree: Path) -> None:
     [("tree/a", "tree/a"), ("link", "tree/a"), ("tree/d/b", "tree"), ("tree/d/../a", "tree")],
 )
 def test_what_is_signed_is_not_replaced(output: str, path: str, tree: Path) -> None:
-    """Data is no manifest: to write one in its place would lose it, and leave it out."""
+    """Writing a manifest in its place would lose data and omit it."""
     (tree.parent / "link").symlink_to("tree/a")
     finished = run_fsum(TWO, "-o", output, path, cwd=os.fsencode(tree.parent))
     assert (finished.code, finished.out) == (2, b""), finished.said
@@ -304,7 +304,7 @@ def test_what_is_signed_is_not_replaced(output: str, path: str, tree: Path) -> N
 
 
 def test_a_file_that_vanishes_before_the_job_begins(tmp_path: Path) -> None:
-    """It was there when the arguments were looked at: a failure like any other."""
+    """It existed when the arguments were checked: a failure like any other."""
     (tmp_path / "file").write_text("text")
     program = (
         "import os, sys; from pcircle.tools.fsum import task, cli\n"

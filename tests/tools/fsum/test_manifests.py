@@ -1,7 +1,7 @@
-"""Manifests: the same bytes whoever wrote them, and what they are good for.
+"""Manifests: identical for any number of ranks, and their uses.
 
-Whatever is changed in a tree is named by --check and --diff, at every number of ranks, and nothing
-else; what nobody can have changed is not read again; a damaged manifest is not believed.
+--check and --diff name each change of a tree, and nothing else, for every number of ranks; entries
+that cannot have changed are not read again; a damaged manifest is not trusted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ODD = "odd \n%41"
 
 
 def _build(top: Path) -> Path:
-    """2,500 files in 40 directories, some of them full; links, a FIFO, large files, odd names."""
+    """Build 2,500 files in 40 directories, some of them full; links, a FIFO, odd names."""
     rng = Random(1)
     top.mkdir()
     places = [top]
@@ -50,7 +50,7 @@ def _build(top: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A tree, never changed, and its manifest."""
+    """Create a tree that is never changed, and its manifest."""
     top = _build(tmp_path_factory.mktemp("manifests") / "tree")
     manifest = top.parent / "manifest"
     assert run_fsum(ONE, "-o", str(manifest), str(top)).code == 0
@@ -59,7 +59,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def copied(made: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
-    """A copy of it to be changed, and its manifest."""
+    """Create a copy that may be changed, and its manifest."""
     top = tmp_path / "tree"
     shutil.copytree(made[0], top, symlinks=True, ignore=lambda *_: ["pipe"])
     manifest = tmp_path / "manifest"
@@ -95,7 +95,7 @@ def test_it_holds_every_entry(made: tuple[Path, Path]) -> None:
 
 @every_launcher
 def test_an_equal_tree_passes(launcher: Launcher, made: tuple[Path, Path]) -> None:
-    """Where it was made, and elsewhere."""
+    """The tree is in its original place, or elsewhere."""
     top, manifest = made
     for arguments in ([], [str(top)], ["--quick"]):
         finished = run_fsum(launcher, "--check", str(manifest), *arguments)
@@ -105,7 +105,7 @@ def test_an_equal_tree_passes(launcher: Launcher, made: tuple[Path, Path]) -> No
 
 
 def _change(top: Path) -> set[str]:
-    """One of everything; what a check has to say of it."""
+    """Make one change of each type; return the expected output of a check."""
     data = bytearray((top / "large").read_bytes())
     data[-1] ^= 1
     (top / "large").write_bytes(data)
@@ -175,7 +175,7 @@ def test_quick_trusts_what_has_the_same_time(copied: tuple[Path, Path]) -> None:
 
 @some_launchers
 def test_update_reads_only_what_has_changed(launcher: Launcher, copied: tuple[Path, Path]) -> None:
-    """What it can't know to have changed keeps its digest, so a forged one stays."""
+    """A file with unchanged size and times keeps its digest, so a forged change is missed."""
     top, manifest = copied
     text = manifest.read_bytes()
     (top / "a" / "x").write_text("new")
@@ -196,7 +196,7 @@ def test_update_reads_only_what_has_changed(launcher: Launcher, copied: tuple[Pa
 
 @some_launchers
 def test_rot_is_what_nobody_did(launcher: Launcher, copied: tuple[Path, Path]) -> None:
-    """Flip a bit of the manifest's digest instead of the disk's: the times of the file stay."""
+    """A bit of the manifest's digest is flipped instead of the disk's; the file times stay."""
     top, manifest = copied
     (top / "large").write_text("somebody did this")
     assert run_fsum(launcher, "--rot", str(manifest)).code == 0
@@ -207,7 +207,7 @@ def test_rot_is_what_nobody_did(launcher: Launcher, copied: tuple[Path, Path]) -
 
 @pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
 def test_files_that_were_not_read_are_counted(tmp_path: Path, launcher: Launcher) -> None:
-    """In the text and in JSON, by --rot and --quick; so are those that are missing."""
+    """The count is in the text and in JSON, with --rot and --quick; missing files count too."""
     top, manifest, result = tmp_path / "top", tmp_path / "manifest", tmp_path / "result"
     for name in ("a", "b", "c", "d/e", "d/f/g"):
         (top / name).parent.mkdir(parents=True, exist_ok=True)
@@ -240,7 +240,7 @@ def test_files_that_were_not_read_are_counted(tmp_path: Path, launcher: Launcher
 
 
 def _forge(manifest: Path, top: Path, path: Path) -> Path:
-    """A manifest made of a file as it never was: other content, then the times set back."""
+    """Make a manifest of a file with other content, then restore its times."""
     clean = path.read_bytes()
     status = path.stat()
     path.write_bytes(bytes(reversed(clean)))
@@ -259,7 +259,7 @@ def _forge(manifest: Path, top: Path, path: Path) -> Path:
 
 
 def _mended(text: bytes) -> bytes:
-    """The checks made right again, as somebody who knows the format could."""
+    """Return the manifest with valid checksums, like an attacker could."""
     import xxhash
 
     out: list[bytes] = []
@@ -356,7 +356,7 @@ def test_a_manifest_of_one_file(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 KiB."""
+    """Mount a file system of 64 KiB."""
     if os.geteuid():
         pytest.skip("only root can mount a small file system")
     place = tmp_path / "small"
@@ -380,7 +380,7 @@ def test_a_full_disk_leaves_the_old_manifest(made: tuple[Path, Path], small: Pat
 def test_more_differences_than_memory_is_meant_for_are_sorted_in_files(
     tmp_path: Path, small: Path
 ) -> None:
-    names = [f"{'long/' * 24}{number:06d}" for number in range(180_000)]  # of which none is there
+    names = [f"{'long/' * 24}{number:06d}" for number in range(180_000)]  # none of them exists
     checksums = tmp_path / "list"
     checksums.write_text("".join(f"{0:032x}  {name}\n" for name in reversed(names)))
     arguments = ["--algorithm", "md5", "--check", str(checksums), str(tmp_path)]

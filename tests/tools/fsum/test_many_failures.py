@@ -1,7 +1,7 @@
-"""Where nothing can be read: all failures are told, in memory that does not grow with their number.
+"""All failures of unreadable trees are reported, in constant memory.
 
-Failures travel to rank 0 packed, and no faster than it takes them in; so neither it nor the ranks
-that tell may hold what has not been written yet.
+Failures are sent to rank 0 in packs, no faster than it processes them; neither it nor the sending
+ranks may store those that are not written yet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NUMBERS = (100_000, 1_000_000) if SOAK else (5_000, 40_000)
 
 
 def build(root: bytes, number: int, kind: int) -> bytes:
-    """So many entries that nobody may read, by the thousand; returns `root`."""
+    """Create unreadable entries, in directories of a thousand; return `root`."""
     for directory in range(number // 1000):
         inner = root + b"/directory-%04d" % directory
         os.makedirs(inner)
@@ -38,7 +38,7 @@ def build(root: bytes, number: int, kind: int) -> bytes:
 
 
 def failed(launcher: Launcher, place: bytes, tree: bytes) -> dict[str, Any]:
-    """The report of a run, whose error log must have a line for each failure."""
+    """Return the report of a run, whose error log must have a line for each failure."""
     result, log = place + b"/result", place + b"/log"
     words = ("--json", result, "--error-log", log, tree)
     prefix = without_rights("dac_override", "dac_read_search")
@@ -49,7 +49,7 @@ def failed(launcher: Launcher, place: bytes, tree: bytes) -> dict[str, Any]:
     with open(log, "rb") as lines:
         logged = sum(1 for _ in lines)
     assert logged == report["failed"] == len(report["failures"]) + report["failures_omitted"]
-    # The first ones are told one by one, all others as a number.
+    # The first ones are printed one by one, all others as a number.
     assert len(finished.err) < 64 << 10
     os.unlink(log)
     os.unlink(result)

@@ -1,4 +1,4 @@
-"""fsum's options: each has a meaning, together with every other, or is refused."""
+"""fsum's options: each has an effect in every combination, or is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .running import run_fsum, signed, some_launchers
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A few files, and their manifest and list beside them."""
+    """Create a few files, with their manifest and list in the same directory."""
     top = tmp_path / "tree"
     (top / "kept").mkdir(parents=True)
     for name in ("a", "kept/b", "kept/c.tmp", "d.tmp"):
@@ -65,7 +65,7 @@ def test_what_would_be_ignored_is_refused(arguments: str, said: str, tree: Path)
 
 @some_launchers
 def test_what_is_left_out_is_not_looked_for(launcher: Launcher, tree: Path) -> None:
-    """--check: whether the manifest has it or not; what is not left out is."""
+    """--check ignores them whether the manifest has them or not, and checks all others."""
     manifest = str(tree.parent / "manifest")
     assert run_fsum(launcher, "--check", manifest, "--exclude=*.tmp").code == 0
     for name in ("d.tmp", "kept/c.tmp"):
@@ -81,7 +81,7 @@ def test_what_is_left_out_is_not_looked_for(launcher: Launcher, tree: Path) -> N
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
 def test_other_file_systems_are_not_looked_into(tree: Path) -> None:
-    """The directory that is mounted on stands for itself, empty; in a check, too."""
+    """A mount point is represented by an empty directory, in a check as well."""
     place = tree / "kept"
     manifest = str(tree.parent / "whole")
     whole = signature_of(os.fsencode(tree))

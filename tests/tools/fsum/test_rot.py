@@ -1,4 +1,4 @@
-"""--rot against a disk that forgets: one byte is changed below the file system, nobody writes."""
+"""--rot finds a byte that changes below the file system without a write."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ def _mounted(image: Path, place: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # A mount namespace that began meanwhile, another test's, has the file system still.
+        # A mount namespace created meanwhile, by another test, still has the file system.
         subprocess.run(["sync", "-f", str(place)], check=True)
         subprocess.run(["umount", str(place)], check=True)
 
 
 @some_launchers
 def test_a_byte_that_changes_on_disk_is_found(launcher: Launcher, tmp_path: Path) -> None:
-    """By --rot as corrupt, by --check as changed; --quick and --update trust times, and miss it.
+    """--rot reports it as corrupt, --check as changed; --quick and --update trust times.
 
-    What somebody wrote to is not what rots, even if its time of modification was set back.
+    These two miss it. A file that was written to is not corrupt, even if its modification time was
+    restored.
     """
     image, place = tmp_path / "image", tmp_path / "place"
     with open(image, "wb") as stream:

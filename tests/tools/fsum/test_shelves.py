@@ -1,4 +1,4 @@
-"""Directories of more entries than are held in memory, whose parts several ranks have gathered."""
+"""Directories with more entries than fit in memory, whose parts several ranks have gathered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.tools.fcp.running import ONE, Run
 __all__ = ["place"]
 
 _FEW_BYTES = 1000
-# What is on the shelf with these comes to a few dozen entries, not to 16 MiB of them.
+# With these limits a shelf holds a few dozen entries, instead of 16 MiB of them.
 _SCRIPT = f"""
 import runpy
 import sys
@@ -29,7 +29,7 @@ runpy.run_module("pcircle.tools." + sys.argv[0], run_name="__main__")
 
 
 def _run(*words: str | bytes) -> bytes:
-    """What a tool prints that keeps few entries in memory."""
+    """Return the output of a tool that keeps few entries in memory."""
     with Run(None, line=[sys.executable, "-c", _SCRIPT, *words]) as run:
         finished = run.finish()
     assert finished.code == 0, finished.said
@@ -38,7 +38,7 @@ def _run(*words: str | bytes) -> bytes:
 
 @pytest.fixture(name="wide")
 def _wide(place: bytes) -> bytes:
-    """Many files in one directory, and many directories in another."""
+    """Create many files in one directory, and many directories in another."""
     files = trees.make_directory(place, b"wide", b"files")
     for number in range(8000):
         os.mknod(files + b"/file-%05d" % number)

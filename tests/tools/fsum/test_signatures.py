@@ -1,7 +1,7 @@
-"""fsum: the signature is that of a plain reference, whoever reads what, in whatever pieces.
+"""fsum: the signature matches a plain reference, however the work is divided.
 
-The vectors of the format, trees drawn at random, every launcher, chunk sizes; what must change it,
-and what must not; what can't be read, or changes meanwhile, is named and has none.
+The tests cover the vectors of the format, random trees, every launcher and chunk size, changes that
+must or must not affect it, and unreadable or changing files, which are named and have no signature.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SHA256 = "5e203d657db7d8730eedbb24cd3a11d07a4f4305451a1df49f2094625fb66be3"
 
 @pytest.fixture
 def t(tmp_path: Path) -> Path:
-    """The tree of the vectors."""
+    """Create the tree of the vectors."""
     top = tmp_path / "t"
     for name in ("empty", "sub"):
         (top / name).mkdir(parents=True)
@@ -63,7 +63,7 @@ def test_vectors(launcher: Launcher, t: Path) -> None:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Files of all sizes, holes, links, a full directory, a deep one."""
+    """Create files of all sizes, holes, links, a full directory, a deep one."""
     top = os.fsencode(tmp_path_factory.mktemp("signed")) + b"/src"
     for path in (b"many", b"deep/er/est", b"empty"):
         os.makedirs(os.path.join(top, path))
@@ -144,7 +144,7 @@ def test_any_tree(tree: dict[bytes, object], tmp_path_factory: pytest.TempPathFa
 
 
 def test_what_must_change_it(t: Path) -> None:
-    """One bit, two files swapped, a name, a link's target, an empty directory, a kind."""
+    """One bit, two swapped files, a name, a link's target, an empty directory, a type."""
     seen = set(signed(ONE, str(t)))
 
     def changed() -> bool:
@@ -193,7 +193,7 @@ def test_filters(t: Path) -> None:
 
 @some_launchers
 def test_what_can_not_be_read_is_named(launcher: Launcher, t: Path, tmp_path: Path) -> None:
-    """It fails alone; what holds it has no signature, and another PATH has one."""
+    """Its directories have no signature, but another PATH has one."""
     (t / "sub" / "big.bin").chmod(0)
     (t / "closed").mkdir(mode=0)
     good = tmp_path / "good"
@@ -218,7 +218,7 @@ def test_what_can_not_be_read_is_named(launcher: Launcher, t: Path, tmp_path: Pa
 def test_a_file_that_changes_meanwhile_is_named(
     chunk: str, size_bytes: int, tmp_path: Path
 ) -> None:
-    """Written to before each time that some of it is read."""
+    """It is modified before each read of a part of it."""
     path, log = tmp_path / "busy", tmp_path / "log"
     path.write_bytes(bytes(size_bytes))
     always = Deed("preadv", str(path), "rewrite", str(path), "new", end=EVERY_TIME)

@@ -1,7 +1,7 @@
-"""Several worker threads a rank: the digests are the same, and there are as many as pay.
+"""Several worker threads per rank: the digests are the same, and their number adapts.
 
-Each thread reads and hashes by itself; the runs of directories that are put aside, the manifest
-that is written and the account are the rank's.
+Each thread reads and hashes separately; sorted runs of directories, the manifest and the account
+belong to the rank.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def test_manifests_are_written_and_compared(
 def test_waiting_overlaps_on_a_slow_file_system(
     launcher: Launcher, place: bytes, fuse: Mount
 ) -> None:
-    """With no option given; judged by how many requests wait in the file system at a time."""
+    """No option is needed; the number of waiting requests in the file system is checked."""
     mounted = fuse()
     source = build_flat_tree(mounted.backing + b"/source", 50, 30, 1000)
     expected = signed(ONE, source)
@@ -79,7 +79,7 @@ def test_waiting_overlaps_on_a_slow_file_system(
     assert finished.code == 0, finished.said
     assert finished.out.split(b"  ")[0].decode() == expected[0]
     ranks = document(result)["ranks"]
-    # Where it ends depends on how much the server of the tests can do beside all else.
+    # The final number depends on the capacity of the test's server.
     tried = {int(number) for rank in ranks for number in rank["work_per_s"].get("metadata", ())}
     assert max(tried) >= 8
     assert max(rank["threads"] for rank in ranks) > 1
@@ -116,7 +116,7 @@ def test_what_makes_no_sense_is_refused(number: str, expected: str, place: bytes
 
 
 def test_an_interrupt_before_the_work_begins_leaves_nothing(place: bytes, fuse: Mount) -> None:
-    """A slow file system gives it time: what the manifest would have become is there by then."""
+    """A slow file system delays it: the temporary manifest exists by then."""
     mounted = fuse()
     make_directory(mounted.backing, b"tree")
     mounted.rules(Rule(delay_s=1.0))

@@ -41,14 +41,14 @@ _BY_TYPE: dict[Any, int] = {
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a simulator says of a job, or of several on average: `by_kind` are messages."""
+    """A simulator's result for a job, or the mean of several: `by_kind` are messages."""
 
     efficiency: float
     by_kind: tuple[float, ...]
 
     @property
     def messages(self) -> float:
-        """All of them."""
+        """Return the total number of messages."""
         return sum(self.by_kind)
 
     def __str__(self) -> str:
@@ -59,21 +59,21 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def together(outcomes: Sequence[Outcome]) -> Outcome:
-    """The mean of several."""
+    """Return the mean of several results."""
     columns = zip(*(outcome.by_kind for outcome in outcomes), strict=True)
     return Outcome(mean(outcome.efficiency for outcome in outcomes), tuple(map(mean, columns)))
 
 
 def grown(shape: str, items: int, seed: int) -> ItemTree:
-    """A tree of items of half to one and a half of 100 ms.
+    """Return a tree of items of half to one and a half of 100 ms.
 
-    With exponential times few long items decide when a short job ends.
+    With exponential times a few long items determine when a short job ends.
     """
     return SimulatedTask(shape, items=items, item_s=0.1).tree(seed)
 
 
 class Planted(Forest, frozen=True):
-    """The tree of the model for the engine: a range is an item's place and where its subtree ends.
+    """The tree of the model for the engine: a range is an item's number and the end of its subtree.
 
     The last one that is spawned is run first.
     """
@@ -85,7 +85,7 @@ class Planted(Forest, frozen=True):
 
 
 def planted(tree: ItemTree) -> Planted:
-    """As the model has it."""
+    """Return the tree of the model."""
     numbers = {place: number for number, place in enumerate(tree.place)}
 
     def below(item: Item) -> list[Item]:
@@ -116,7 +116,7 @@ def _kind(message: Any) -> int:
 
 
 def real(ranks: int, tree: ItemTree, settings: EngineSettings, seed: int = 0) -> Outcome:
-    """The engine's."""
+    """Return the result of the engine."""
     forest = planted(tree)
     case = Case(
         family="scale",
@@ -148,7 +148,7 @@ def real(ranks: int, tree: ItemTree, settings: EngineSettings, seed: int = 0) ->
 
 
 def model(ranks: int, tree: ItemTree, policy: Policy, seed: int = 0) -> Outcome:
-    """The model's."""
+    """Return the result of the model."""
     counts = Simulation(tree, ranks, MACHINE, policy, seed).run()
     efficiency = tree.work_s / ranks / counts.stopped_s
     return Outcome(efficiency, tuple(map(float, counts.messages)))

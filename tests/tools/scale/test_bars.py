@@ -1,7 +1,7 @@
-"""What the protocol promises at size, held by the model: `tox -e soak` for the full one.
+"""The promises of the protocol at scale, checked in the model: `tox -e soak` for full size.
 
-A tenth of the ranks in every run: bounds with room for another seed. Times are the simulation's
-own, the same in every run.
+Every run uses a tenth of the ranks, with bounds that allow for another seed. Times are the
+simulation's own, the same in every run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ every_seed = pytest.mark.parametrize("seed", SEEDS)
 def figures(
     shape: str, ranks: int, per_rank: int, machine: Machine, seed: int, policy: Policy | None = None
 ) -> Figures:
-    """Those of a job of items of a tenth of a second."""
+    """Return the figures of a job of items of a tenth of a second."""
     task = SimulatedTask(shape, 0, 0, 300, 0.0, ranks * per_rank, ITEM_S)
     return play(task, ranks, machine, policy or Policy(), seed)
 
@@ -40,7 +40,7 @@ def test_a_wide_directory_reaches_all_ranks(machine: Machine, seed: int) -> None
     found = figures("flat", MANY, 10, machine, seed)
     assert found.of_ideal >= 0.85
     assert found.max_inbox < MAX_INBOX
-    # All there is to do is there at one moment, on one rank.
+    # All work exists at one moment, on one rank.
     assert found.half_busy_latencies is not None
     assert found.half_busy_latencies <= 5
     assert found.messages_per_entry < 0.03
@@ -69,7 +69,7 @@ def test_a_balanced_tree_is_shared(machine: Machine, seed: int) -> None:
 
 
 def test_demand_that_busy_ranks_hand_on_goes_round() -> None:
-    """Why only who has nothing to do waits: single items would travel among busy ranks for ever."""
+    """This is why only idle ranks register: single items would travel among busy ranks for ever."""
     ranks, items = 8, 64
     quiet, handed = (
         figures("balanced", ranks, items // ranks, ETHERNET, 1, Policy(onward=on, ahead_from=2))

@@ -1,8 +1,8 @@
 """The model agrees with the real engine: efficiency within 3 points, messages within 10 %.
 
-The engine runs unchanged in its simulator, every message and every item of it, and the model on the
-same trees with the same durations. One run is chance, in both: who happens to hold a long item when
-the rest is done. So means of a few seeds are compared, with several runs of the model for each of
+The engine runs unchanged in its simulator, with every message and item, and the model on the same
+trees with the same durations. A single run is random in both: a rank may have a long item when all
+others are done. So means of a few seeds are compared, with several runs of the model for each of
 the engine's. `tox -e soak` plays two thousand ranks too.
 """
 
@@ -21,7 +21,7 @@ POINTS = 0.03
 SHARE = 0.10
 MODELS_PER_RUN = 3
 
-# Ranks, items for each, and trees: those of few ranks differ most from each other.
+# Ranks, items per rank, and trees: with few ranks trees differ the most.
 CASES = [(100, 20, 6), (500, 10, 1)]
 if SOAK:
     CASES += [(100, 40, 12), (500, 50, 3), (2000, 50, 2)]

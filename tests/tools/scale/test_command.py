@@ -1,4 +1,4 @@
-"""`python -m pcircle.scale` as a user runs it."""
+"""`python -m pcircle.scale`, run like a user does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The abstract protocol: every item once, the same however it is advanced, and what it costs."""
+"""The abstract protocol: every item once, the same for any step size, and its costs."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ POLICIES = (
 
 
 def task(shape: str, items: int) -> SimulatedTask:
-    """A task of about so many items of a tenth of a second."""
+    """Return a task of about the given number of items of a tenth of a second."""
     if shape == "files":
         return SimulatedTask(shape, items * 50, items // 2, 100, 0.002)
     return SimulatedTask(shape, 0, 0, 300, 0.0, items, 0.1)
 
 
 class Watched(Simulation):
-    """One whose ranks can be looked at when it has ended."""
+    """A simulation whose ranks can be inspected after its end."""
 
     @property
     def under_way(self) -> list[int]:
-        """Messages that nobody has received."""
+        """Return the messages that no rank has received."""
         return [event[2] for event in self.events if event[2] <= STOP]
 
     def check(self, counts: SimulationTotals) -> None:
-        """Everything was done, and nothing is left."""
+        """Check that everything was done, and nothing is left."""
         assert counts.items == self.tree.items
         for rank in self.ranks:
             assert rank.current == NONE
@@ -66,7 +66,7 @@ class Watched(Simulation):
 
 
 class Stepwise(Watched):
-    """One that looks at every rank whenever an item makes its children, and when it ends."""
+    """A simulation that checks every rank whenever an item spawns children or ends."""
 
     def _schedule(self, rank: SimulatedRank) -> None:
         rank.version += 1
@@ -145,13 +145,13 @@ def test_a_round_takes_as_long_as_its_slowest_path(ranks: int) -> None:
     slowest = Rounds(RankTree(ranks, 8, 1), machine, np.random.default_rng(1)).round_s()
     step_s = machine.far_s + machine.message_s
     height = EngineTree(0, ranks, 8).height
-    # Up it is as slow as down, and a rank that hears of several children has to hear them all.
+    # The way up is as slow as the way down, and a rank with several children must wait for all.
     assert 2 * height * step_s <= slowest * (1 + 1e-9)
     assert slowest <= 2 * height * step_s + 7 * height * machine.message_s
 
 
 def one_by_one(tree: RankTree, machine: Machine) -> float:
-    """A round, each message by itself."""
+    """Run a round, message by message."""
 
     def travel_s(a: int, b: int) -> float:
         same = a // machine.ranks_per_node == b // machine.ranks_per_node
@@ -216,7 +216,7 @@ def test_a_wave_stands_still_while_somebody_works() -> None:
     job.waves.passive(2, 0.0)
     assert len(job.sent) == 3 + 3
     job.passive[0] = True
-    job.waves.passive(0, 1.0)  # it closes the wave; something is on its way, so there will be more
+    job.waves.passive(0, 1.0)  # it closes the wave; a message is in transit, so there will be more
     assert len(job.sent) == 3 + 3
     assert job.alarms == [pytest.approx(1.0005)]
     job.waves.passive(0, 1.0001)
@@ -265,7 +265,7 @@ def test_a_late_look_costs_time() -> None:
 
 
 def bars(shape: str, ranks: int, per_rank: int, machine: Machine, seed: int) -> Figures:
-    """A job of items of 100 ms."""
+    """Return a job of items of 100 ms."""
     return play(task(shape, ranks * per_rank), ranks, machine, Policy(), seed)
 
 

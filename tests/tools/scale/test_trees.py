@@ -1,4 +1,4 @@
-"""Trees as arrays, against the same worked out item by item."""
+"""Trees as arrays match the same trees computed item by item."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RANDOM = range(20)
 
 
 def counts_of(seed: int) -> Ints:
-    """A random tree: number of children by number."""
+    """Draw a tree: number of children by number."""
     rng = np.random.default_rng(seed)
     counts: list[int] = []
     rest, level = int(rng.integers(0, 300)), 1
@@ -29,13 +29,13 @@ def counts_of(seed: int) -> Ints:
 
 
 def tree_of(seed: int, counts: Ints | None = None) -> ItemTree:
-    """A tree with random durations, whose items make their children in the middle."""
+    """Build a tree with random durations, whose items spawn their children in the middle."""
     counts = counts_of(seed) if counts is None else counts
     return ItemTree(counts, np.random.default_rng(seed).uniform(0.5, 1.5, len(counts)))
 
 
 def orderly(tree: ItemTree) -> list[int]:
-    """The items in the order in which one rank processes them."""
+    """Return the items in the order in which one rank processes them."""
     order, stack = [], [0]
     while stack:
         item = stack.pop()
@@ -97,7 +97,7 @@ def test_a_balanced_tree_is_balanced() -> None:
 )
 def test_every_entry_is_in_one_item(entries: int, directories: int, batch: int) -> None:
     counts, sizes = files(entries, directories, batch, np.random.default_rng(3))
-    # Every directory but the first is an entry of another one.
+    # Every directory except the first is an entry of another directory.
     assert sizes.sum() == entries + directories - 1
     assert len(counts) == len(sizes) >= directories
     assert 0 <= sizes.min() <= sizes.max() <= batch
@@ -120,5 +120,5 @@ def test_the_ideal_is_between_its_bounds(seed: int, ranks: int) -> None:
     tree = tree_of(seed)
     time_s, _ = ideal_s(tree, ranks)
     assert tree.bound_s(ranks) <= time_s * (1 + 1e-9)
-    # Graham's bound of any schedule that leaves no rank idle while there is an item to run.
+    # Graham's bound for any schedule that leaves no rank idle while an item is waiting.
     assert time_s <= tree.work_s / ranks + tree.span_s + 1e-9
