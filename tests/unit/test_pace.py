@@ -72,7 +72,7 @@ class _Run:
                 self._count(sized=1, bytes_found=size, bytes_done=size, done=1)
                 self._weight += share
             elif size > LARGE_BYTES:
-                # The size is known from now on, like that of the files that `CopyCounters` has `ahead`.
+                # The size is known from now on, like that of files in `CopyCounters.ahead`.
                 self._count(sized=1, bytes_found=size)
                 large.append(self._large(size, share))
             else:

@@ -28,7 +28,7 @@ from pcircle.ops.checkpoint.resume import CheckpointOptions, CheckpointSession
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.ops.copy.entry.settings import CHUNK_UNIT_BYTES
 from pcircle.ops.copy.tree.destination import resolve
-from pcircle.ops.copy.tree.journaled import JournaledCopy
+from pcircle.ops.copy.tree.journaled_copy import JournaledCopy
 from pcircle.ops.copy.tree.layouts import demand, striping_of
 from pcircle.ops.copy.tree.plan import (
     DEFAULT_LARGE_BYTES,

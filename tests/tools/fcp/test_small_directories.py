@@ -22,9 +22,9 @@ from pcircle.fs import native
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.ops.checkpoint.resume import CheckpointOptions
-from pcircle.ops.copy.tree import small
+from pcircle.ops.copy.tree import small_directories
 from pcircle.ops.copy.tree.items import PartialResult
-from pcircle.ops.copy.tree.small import PartialDirectory, SmallDirectoryCopier
+from pcircle.ops.copy.tree.small_directories import PartialDirectory, SmallDirectoryCopier
 from pcircle.tools.fcp.command import copy
 from pcircle.walk import walker
 from pcircle.walk.walker import Walker
@@ -156,7 +156,7 @@ def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which way a directory goes is not to depend on how long another one took."""
     monkeypatch.setattr(walker, "_ITEM_S", 3600.0)
     monkeypatch.setattr(walker, "_SEVERAL_S", 1e9)
-    monkeypatch.setattr(small, "_MAX_NS", 3600 * 10**9)
+    monkeypatch.setattr(small_directories, "_MAX_NS", 3600 * 10**9)
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ from pcircle.ops.copy.tree.items import CopyResult, Item, Notice, Remark, Single
 from pcircle.ops.copy.tree.plan import DIRECTORY, LINK, SPECIAL, CopyPlan, open_sides, scope_of
 from pcircle.ops.copy.tree.seeds import seed_listed
 from pcircle.ops.copy.tree.selection import below, refuse_cycle
-from pcircle.ops.copy.tree.special import SpecialFileSkipper, not_copied
-from pcircle.ops.copy.tree.waiting import ItemLimits, limits_of
+from pcircle.ops.copy.tree.special_file_skipper import SpecialFileSkipper, not_copied
+from pcircle.ops.copy.tree.waiting_copies import ItemLimits, limits_of
 from pcircle.runtime import Context, Task
 from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree
 from pcircle.walk.open_directory import ItemContext, Open

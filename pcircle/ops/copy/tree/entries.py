@@ -32,8 +32,8 @@ from pcircle.ops.copy.tree.items import (
 )
 from pcircle.ops.copy.tree.links import FoundLink, HardLinks
 from pcircle.ops.copy.tree.plan import FILE, LINK, SPECIAL
-from pcircle.ops.copy.tree.small import PartialDirectory
-from pcircle.ops.copy.tree.special import SpecialFileSkipper, not_copied
+from pcircle.ops.copy.tree.small_directories import PartialDirectory
+from pcircle.ops.copy.tree.special_file_skipper import SpecialFileSkipper, not_copied
 from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
 from pcircle.walk.items import Batch, DirectoryIdentity, handed_back

@@ -35,12 +35,12 @@ from pcircle.ops.copy.tree.items import (
     PartialResult,
     SingleRoots,
 )
-from pcircle.ops.copy.tree.large import LargeFileCopier, LargeFileState
+from pcircle.ops.copy.tree.large_files import LargeFileCopier, LargeFileState
 from pcircle.ops.copy.tree.links import HardLinks
 from pcircle.ops.copy.tree.plan import DIRECTORY, CopyPlan, scope_of
 from pcircle.ops.copy.tree.seeds import seed_listed
 from pcircle.ops.copy.tree.visitor import CopyVisitor
-from pcircle.ops.copy.tree.waiting import LONGEST_WAIT_S
+from pcircle.ops.copy.tree.waiting_copies import LONGEST_WAIT_S
 from pcircle.ops.copy.tree.worker import Worker, worker
 from pcircle.runtime import Context, PartedTask
 from pcircle.walk.items import Batch, Portion, Tree

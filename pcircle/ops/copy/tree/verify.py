@@ -1,9 +1,9 @@
 """`--verify`: reading copies back from the disk, not from memory, and repairing them.
 
 Digests of the copy are compared with digests of the data that was read from the source. The copy
-was synced before (`pcircle.ops.copy.tree.waiting`), so its pages are clean and are dropped from the
-cache. The data then comes from the disk or the server. On a memory file system, and while another
-process has mapped the file, pages cannot be dropped.
+was synced before (`pcircle.ops.copy.tree.waiting_copies`), so its pages are clean and are dropped
+from the cache. The data then comes from the disk or the server. On a memory file system, and while
+another process has mapped the file, pages cannot be dropped.
 
 A part that differs is read a second time, because the first read may have failed instead of the
 copy. If it differs again, it is copied again, synced and read again. If it still differs, the copy

@@ -50,7 +50,7 @@ from pcircle.ops.copy.tree.items import (
 from pcircle.ops.copy.tree.plan import CopyPlan
 from pcircle.ops.copy.tree.resume_partial import open_again, sweep, sweep_all
 from pcircle.ops.copy.tree.selection import ancestors_of, below, refuse_cycle
-from pcircle.ops.copy.tree.small import (
+from pcircle.ops.copy.tree.small_directories import (
     SCAN,
     PartialDirectory,
     is_to_be_opened,

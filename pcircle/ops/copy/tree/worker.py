@@ -31,7 +31,7 @@ from pcircle.ops.copy.tree.plan import DIRECTORY, CopyPlan
 from pcircle.ops.copy.tree.previous_run import PreviousRun
 from pcircle.ops.copy.tree.selection import siblings_of
 from pcircle.ops.copy.tree.source_target import Sides
-from pcircle.ops.copy.tree.waiting import ItemLimits, WaitingCopies, limits_of
+from pcircle.ops.copy.tree.waiting_copies import ItemLimits, WaitingCopies, limits_of
 from pcircle.walk.items import DirectoryIdentity
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from pcircle.jobs.plan_file import mark_in, mark_of, parted, sorted_out
 from pcircle.ops.compare import fields
 from pcircle.ops.copy.tree.entries import BATCH_S, EntryCopier
 from pcircle.ops.copy.tree.items import PartialResult
-from pcircle.ops.copy.tree.small import made_with
+from pcircle.ops.copy.tree.small_directories import made_with
 from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.work import steps

@@ -21,7 +21,7 @@ from pcircle.ops.copy.tree.counters import CopyCounters
 from pcircle.ops.copy.tree.dry_run import DryTask, DryVisitor
 from pcircle.ops.copy.tree.items import Notice
 from pcircle.ops.copy.tree.plan import CopyPlan, scope_of
-from pcircle.ops.copy.tree.waiting import ItemLimits
+from pcircle.ops.copy.tree.waiting_copies import ItemLimits
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work import steps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pcircle.ops.copy.tree.items import Notice
-from pcircle.ops.copy.tree.journaled import JournaledCopy
+from pcircle.ops.copy.tree.journaled_copy import JournaledCopy
 from pcircle.ops.copy.tree.task import CopyTask
 from pcircle.tools.fmirror.work.extraneous import Surplus
 from pcircle.tools.fmirror.work.itemize import LinkedRecords

@@ -31,7 +31,7 @@ from pcircle.ops.copy.tree.directory import TargetDirectory
 from pcircle.ops.copy.tree.entries import BATCH_S, EntryCopier
 from pcircle.ops.copy.tree.items import Item, PartialResult
 from pcircle.ops.copy.tree.plan import CopyPlan, scope_of
-from pcircle.ops.copy.tree.small import SCAN
+from pcircle.ops.copy.tree.small_directories import SCAN
 from pcircle.ops.copy.tree.task import threads_of
 from pcircle.ops.copy.tree.visitor import CopyVisitor
 from pcircle.ops.copy.tree.worker import Worker
