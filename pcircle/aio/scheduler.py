@@ -150,7 +150,7 @@ class Scheduler:
         operation.take_back(value)
 
 
-class _Job(Protocol):
+class _LaneJob(Protocol):
     """The work of one turn of a thread."""
 
     def run(self) -> None: ...
@@ -226,10 +226,10 @@ class _Orders:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[int, deque[_Job]] = {}
+        self._waiting: dict[int, deque[_LaneJob]] = {}
         self._running: set[int] = set()
 
-    def put(self, fd: int, job: _Job, lane: _Lane) -> None:
+    def put(self, fd: int, job: _LaneJob, lane: _Lane) -> None:
         """Queue a job. RuntimeError if the scheduler is closed."""
         with self._lock:  # a turn is queued together with its job
             lane.put(_Turn(self, fd))
@@ -252,7 +252,7 @@ class _Orders:
         if job is not None:
             job.cancel()
 
-    def _next(self, fd: int) -> _Job | None:
+    def _next(self, fd: int) -> _LaneJob | None:
         with self._lock:
             waiting = self._waiting.get(fd)
             if waiting:
@@ -287,7 +287,7 @@ class _Lane:
         self.kind = kind
         self.climb = None if threads is not None else ThreadCountSearch(max_threads)
         self.limit = threads or 1
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_LaneJob | None] = SimpleQueue()
         self._workers: list[threading.Thread] = []
         self._state = threading.Condition()
         self._submitted = 0
@@ -297,7 +297,7 @@ class _Lane:
         self._seen = 0
         self._spent = (0.0, 0.0)
 
-    def put(self, job: _Job) -> None:
+    def put(self, job: _LaneJob) -> None:
         with self._state:
             if self._closing:
                 raise RuntimeError("the scheduler is closed")
