@@ -181,7 +181,7 @@ def ways_of(reflink: When, sparse: When) -> tuple[Way, ...]:
     return (clone_range, copy_range, send_range)
 
 
-class Mover:
+class DataCopier:
     """Copies ranges between files, and remembers which methods a pair supports. One per thread.
 
     `reflink` and `sparse` are the options of these names; `ways` are the methods that they permit.

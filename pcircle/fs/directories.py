@@ -52,7 +52,7 @@ _O_NOATIME: int = getattr(os, "O_NOATIME", 0)  # Linux
 _AS_GIVEN = -1  # in place of a root, for directories by the path that the user gave
 
 
-class Base(msgspec.Struct, frozen=True):
+class RootPath(msgspec.Struct, frozen=True):
     """A root: a name in a directory that is opened as the user specified it.
 
     An empty `name` means that the root is the directory itself. With `known`, device and inode, it
@@ -136,7 +136,7 @@ class Directories:
 
     def __init__(
         self,
-        bases: Sequence[Base],
+        bases: Sequence[RootPath],
         capacity: int,
         identify: Callable[[os.stat_result], tuple[int, int]] = device_and_inode,
         *,
@@ -320,7 +320,7 @@ class Directories:
             return holder if path == HOLDER else self._expected(holder, base)
         return self._expected(self._opened((root, path), base.name, holder.fd), base)
 
-    def _expected(self, opened: _Open, base: Base) -> _Open:
+    def _expected(self, opened: _Open, base: RootPath) -> _Open:
         """Return a root's directory. Changed if it is not the one that is known."""
         device, inode = opened.identity
         if base.known is not None and (device or base.known[0], inode) != base.known:
@@ -483,16 +483,16 @@ def bases(
     roots: Iterable[tuple[bytes, bytes]],
     directory: bytes,
     known: Iterable[tuple[int, int] | None] = (),
-) -> list[Base]:
+) -> list[RootPath]:
     """Return roots, holder and name, as typed when `directory` was the working directory.
 
-    `known` are as in `Base`, as far as given. Paths stay as they are where that is equivalent: a
-    directory may be accessible from inside only. They are not normalised: `a/../b` is another path
-    if `a` is a link.
+    `known` are as in `RootPath`, as far as given. Paths stay as they are where that is equivalent:
+    a directory may be accessible from inside only. They are not normalised: `a/../b` is another
+    path if `a` is a link.
     """
     begin = b"" if working_directory() == directory else directory
     return [
-        Base(os.path.join(begin, holder), name, identity)
+        RootPath(os.path.join(begin, holder), name, identity)
         for (holder, name), identity in zip(roots, chain(known, repeat(None)), strict=False)
     ]
 

@@ -33,7 +33,7 @@ _SPECIAL_KINDS = {
 }
 
 
-class Trouble(OSError):
+class EntryError(OSError):
     """An entry failed without a failed system call: its `errno` is None."""
 
     def __init__(self, kind: str, why: str) -> None:
@@ -41,14 +41,14 @@ class Trouble(OSError):
         self.kind = kind
 
 
-class Changed(Trouble):
+class Changed(EntryError):
     """An entry changed while it was processed."""
 
     def __init__(self, how: str) -> None:
         super().__init__(CHANGED, how)
 
 
-class trying:
+class error_context:
     """Name the operation for an OSError that leaves the block; inner blocks are more specific.
 
     `tried` reads it from the error, so no code needs to remember it.
@@ -64,10 +64,10 @@ class trying:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
-            had_tried(error, self._what)
+            set_operation(error, self._what)
 
 
-def had_tried(error: OSError, what: str) -> None:
+def set_operation(error: OSError, what: str) -> None:
     """Name the operation of an error directly, where a context manager would cost too much."""
     if not hasattr(error, _TRIED):
         setattr(error, _TRIED, what)
@@ -86,7 +86,7 @@ def errno_and_reason(error: OSError) -> tuple[int | None, str]:
 
 def kind_of(error: OSError) -> str:
     """Return the kind of a failure without an error number, otherwise an empty text."""
-    return error.kind if isinstance(error, Trouble | Untrusted) else ""
+    return error.kind if isinstance(error, EntryError | Untrusted) else ""
 
 
 def special_kind(mode: int) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from pcircle.fs.attributes.mounts import mount_of
 from pcircle.fs.directories import open_without_atime
-from pcircle.fs.entry_errors import MOUNT, Trouble
+from pcircle.fs.entry_errors import MOUNT, EntryError
 from pcircle.fs.open_flags import OPEN_DIRECTORY
 
 _OPENAT2 = 437  # on all machines that Linux runs Python on
@@ -29,8 +29,8 @@ def is_same_mount(fd: int, directory_fd: int) -> bool:
 def opener(*, cross: bool = False, no_atime: bool = False) -> Callable[[bytes, int], int]:
     """Return a function that opens a directory by its name in an open one.
 
-    It raises OSError, and Trouble for a mount point, unless it may `cross` mounts. With `no_atime`
-    reading the directory keeps its access time, where that is permitted.
+    It raises OSError, and EntryError for a mount point, unless it may `cross` mounts. With
+    `no_atime` reading the directory keeps its access time, where that is permitted.
     """
     if no_atime:
         return _opener_without_atime(cross=cross)
@@ -48,7 +48,7 @@ def opener(*, cross: bool = False, no_atime: bool = False) -> Callable[[bytes, i
         try:
             if is_same_mount(fd, directory_fd):
                 return fd
-            raise Trouble(MOUNT, "it is a mount point")
+            raise EntryError(MOUNT, "it is a mount point")
         except BaseException:
             os.close(fd)
             raise
@@ -64,7 +64,7 @@ def _opener_without_atime(*, cross: bool) -> Callable[[bytes, int], int]:
         try:
             if cross or is_same_mount(fd, directory_fd):
                 return fd
-            raise Trouble(MOUNT, "it is a mount point")
+            raise EntryError(MOUNT, "it is a mount point")
         except BaseException:
             os.close(fd)
             raise

@@ -42,7 +42,7 @@ ONLY_FILES = 1 << FILE[0]
 """The bit of regular files among the bits of kinds."""
 
 
-class Steadiness:
+class StableListing:
     """Detect file systems whose listings are complete although names are removed meanwhile."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from typing import TypeVar
 import msgspec
 
 from pcircle.fs.attributes.xattrs import FORBIDDING, give_flags, read_flags
-from pcircle.fs.entry_errors import MOUNT, Trouble
+from pcircle.fs.entry_errors import MOUNT, EntryError
 from pcircle.fs.open_flags import OPEN_DIRECTORY, OPEN_DIRECTORY_PATH, OPEN_FILE
 from pcircle.fs.openat2 import is_same_mount
 
@@ -243,7 +243,7 @@ def open_admitted(
     fd = os.open(name, OPEN_DIRECTORY_PATH, dir_fd=directory_fd)
     try:
         if not is_same_mount(fd, directory_fd):
-            raise Trouble(MOUNT, "it is a mount point")
+            raise EntryError(MOUNT, "it is a mount point")
         found = access.admit(fd)
         return os.open(b".", OPEN_DIRECTORY, dir_fd=fd), found
     finally:

@@ -29,15 +29,15 @@ _TICK_S = 1e-6  # that anything takes at least, or a loop that waits for the clo
 _FIRST_S = 1000.0  # the initial time; real clocks do not start at 0
 
 
-class Here(threading.local):
+class CurrentFiber(threading.local):
     """Identity of the running thread; the scheduler is None outside a simulation."""
 
-    crew: Crew | None = None
+    crew: RankFibers | None = None
     number = 0  # of a worker
     is_main = False
 
 
-class Fibre:
+class Fiber:
     """One thread of a rank. `due_s` is when it resumes by itself."""
 
     def __init__(self, steps: Stepwise) -> None:
@@ -46,24 +46,26 @@ class Fibre:
         self.ended = False
 
 
-class Crew:
+class RankFibers:
     """The threads of one rank. `item_s` is the average duration of an item.
 
     `arrivals` are messages that the main thread has not taken yet.
     """
 
-    def __init__(self, here: Here, transport: SimTransport, rng: Random, item_s: float) -> None:
+    def __init__(
+        self, here: CurrentFiber, transport: SimTransport, rng: Random, item_s: float
+    ) -> None:
         self.here = here
         self.transport = transport
         self.arrivals: list[Delivery | LostRank] = []
         self._rng = rng
         self._item_s = item_s
         self._woken = False
-        self._due: list[tuple[float, int, Fibre]] = []
+        self._due: list[tuple[float, int, Fiber]] = []
         self._serial = 0
-        self._fibres: list[Fibre] = []
-        self._current: Fibre | None = None
-        self._main: Fibre | None = None
+        self._fibres: list[Fiber] = []
+        self._current: Fiber | None = None
+        self._main: Fiber | None = None
         self._is_deaf = False  # the main thread sleeps
 
     @property
@@ -89,7 +91,7 @@ class Crew:
         finally:
             self.close()
 
-    def _advance(self, main: Fibre) -> None:
+    def _advance(self, main: Fiber) -> None:
         """Run all fibers that are due."""
         while not main.ended:
             if (self._woken and not self._is_deaf) or main.due_s <= self.now_s:
@@ -101,7 +103,7 @@ class Crew:
             else:
                 return
 
-    def _step(self, fibre: Fibre) -> float:
+    def _step(self, fibre: Fiber) -> float:
         """Run a fiber until it waits; return when it resumes by itself."""
         self._current = fibre
         wait_s = fibre.steps.step()
@@ -111,7 +113,7 @@ class Crew:
             return inf
         return self.now_s + max(wait_s, _TICK_S)
 
-    def _push(self, fibre: Fibre, due_s: float) -> None:
+    def _push(self, fibre: Fiber, due_s: float) -> None:
         if due_s < inf:
             self._serial += 1
             heappush(self._due, (due_s, self._serial, fibre))
@@ -126,7 +128,7 @@ class Crew:
 
     # ---- for threads -----------------------------------------------------------
 
-    def begin(self, work: Callable[[], None], number: int = 0, *, is_main: bool = False) -> Fibre:
+    def begin(self, work: Callable[[], None], number: int = 0, *, is_main: bool = False) -> Fiber:
         """Start a fiber."""
 
         def run() -> None:
@@ -134,7 +136,7 @@ class Crew:
             here.crew, here.number, here.is_main = self, number, is_main
             work()
 
-        fibre = Fibre(Stepwise(run, lambda value: None))
+        fibre = Fiber(Stepwise(run, lambda value: None))
         self._fibres.append(fibre)
         if not is_main:
             self._push(fibre, self.now_s)
@@ -157,7 +159,7 @@ class Crew:
             often = self._rng.random() < 0.5
             self.pause(share * self._item_s * self._rng.expovariate(1.0) if often else 0.0)
 
-    def resume(self, fibre: Fibre) -> None:
+    def resume(self, fibre: Fiber) -> None:
         """Resume a fiber that waits indefinitely."""
         self._push(fibre, self.now_s)
 
@@ -180,7 +182,7 @@ class Crew:
 
 
 @contextmanager
-def virtual_time(here: Here) -> Iterator[None]:
+def virtual_time(here: CurrentFiber) -> Iterator[None]:
     """Replace the clocks of `time` by virtual ones on the threads of the simulation."""
     sleep, monotonic, perf_counter = time.sleep, time.monotonic, time.perf_counter
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pcircle.runtime.task import I, R
 from pcircle.runtime.worker_channel import MAX_OUTBOX_BYTES, WorkerChannel
-from pcircle.testing.fibers import Crew, Fibre
+from pcircle.testing.fibers import Fiber, RankFibers
 from pcircle.testing.stepwise import StopCall
 from pcircle.threads.pool import PoolFuture, WorkerPool
 
@@ -22,12 +22,12 @@ _Call = tuple["PoolFuture[Any]", Callable[..., object], tuple[object, ...]]
 class SimPool(WorkerPool):
     """A `pcircle.threads.pool.WorkerPool` whose calls take virtual time to begin and to end."""
 
-    def __init__(self, crew: Crew, wake: Callable[[], None], threads: int = 1) -> None:
+    def __init__(self, crew: RankFibers, wake: Callable[[], None], threads: int = 1) -> None:
         super().__init__(wake, threads)
         self._crew = crew
         self._pending: deque[_Call] = deque()
-        self._fibres: list[Fibre] = []
-        self._idle: deque[Fibre] = deque()
+        self._fibres: list[Fiber] = []
+        self._idle: deque[Fiber] = deque()
         self._closing = False
 
     @property
@@ -90,11 +90,11 @@ class SimPool(WorkerPool):
 class SimLine(WorkerChannel[I, R]):
     """A `WorkerChannel` on which time passes whenever an item calls a method of its context."""
 
-    crew: Crew
+    crew: RankFibers
     spawned: Callable[[Sequence[I]], None]
     holds: Counter[int]
 
-    def begin(self, crew: Crew, spawned: Callable[[Sequence[I]], None]) -> SimLine[I, R]:
+    def begin(self, crew: RankFibers, spawned: Callable[[Sequence[I]], None]) -> SimLine[I, R]:
         """Attach the line to the rank's fibers and to the callback for spawned items.
 
         `holds` counts the holds that were not released, by ticket.

@@ -15,7 +15,7 @@ from pcircle.runtime.loop import Rank
 from pcircle.runtime.signals import Signals
 from pcircle.runtime.task import Context, I, Observer, Outcome, R, Task
 from pcircle.runtime.worker_channel import WorkerChannel
-from pcircle.testing.fibers import Crew
+from pcircle.testing.fibers import RankFibers
 from pcircle.testing.pool import SimLine, SimPool
 from pcircle.testing.watch import Inspector, Watch, described, short
 from pcircle.threads.pool import WorkerPool
@@ -23,7 +23,7 @@ from pcircle.transport._sim import SimTransport
 from pcircle.transport.contract import Delivery, LostRank
 
 
-class Ears(Observer[R]):
+class RecordingObserver(Observer[R]):
     """An observer of rank 0 that records notices and the outcome."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Ears(Observer[R]):
 class _Transport:
     """The simulated network for a fiber, which can wait in the middle of a call."""
 
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, crew: RankFibers) -> None:
         self._crew = crew
         self._inner: SimTransport = crew.transport
         self.rank = self._inner.rank
@@ -84,10 +84,10 @@ class SimRank(Rank[I, R]):
 
     def __init__(
         self,
-        crew: Crew,
+        crew: RankFibers,
         task: Task[I, R],
         settings: EngineSettings,
-        ears: Ears[R] | None,
+        ears: RecordingObserver[R] | None,
         watch: Watch,
         rng: Random,
     ) -> None:

@@ -12,9 +12,9 @@ import msgspec
 from pcircle.circle import EngineSettings
 from pcircle.core.errors import Defect, worst
 from pcircle.runtime.task import I, Task
-from pcircle.testing.fibers import Crew, Here, virtual_time
+from pcircle.testing.fibers import CurrentFiber, RankFibers, virtual_time
 from pcircle.testing.random_cases import draw_nasty, draw_nodes, draw_settings
-from pcircle.testing.rank import Ears, SimRank
+from pcircle.testing.rank import RecordingObserver, SimRank
 from pcircle.testing.state import SharedState
 from pcircle.testing.watch import RuleViolationError, Violation, Watch, short
 from pcircle.transport._sim import Conditions, Kill, Network, SimTransport, Wait
@@ -177,7 +177,7 @@ class Job(Generic[I, R]):
         case, watch, drawn = self._case, self._watch, machine(self._case)
         tasks = self._tasks()
         state = SharedState(tasks, self._may_change)
-        ears, here = Ears[R](), Here()
+        ears, here = RecordingObserver[R](), CurrentFiber()
         network = Network(
             drawn.nodes,
             self._rng("network"),
@@ -191,7 +191,7 @@ class Job(Generic[I, R]):
 
             def program(transport: SimTransport) -> Wait:
                 rank = transport.rank
-                crew = Crew(here, transport, self._rng(f"work of {rank}"), drawn.item_s)
+                crew = RankFibers(here, transport, self._rng(f"work of {rank}"), drawn.item_s)
                 stack.callback(crew.close)
 
                 def main() -> int:
@@ -217,7 +217,7 @@ class Job(Generic[I, R]):
                 "job each rank is a process with its own copy: keep it in the task, return it as "
                 "a result, or name it in may_change if that is what you want"
             )
-        run = self._told(network, codes, ears)
+        run = self._run_of(network, codes, ears)
         moments = [kill.at_s for kill in kills] + ([] if stopped_s is None else [stopped_s])
         return msgspec.structs.replace(run, stopped_s=min(moments, default=None))
 
@@ -241,7 +241,9 @@ class Job(Generic[I, R]):
             progress_period_s=period,
         )
 
-    def _told(self, network: Network, codes: Sequence[int | None], ears: Ears[R]) -> Run[R]:
+    def _told(
+        self, network: Network, codes: Sequence[int | None], ears: RecordingObserver[R]
+    ) -> Run[R]:
         aborted = network.aborted
         lost = tuple(rank for rank, code in enumerate(codes) if code is None and not aborted)
         outcome = ears.outcome

@@ -19,7 +19,7 @@ import msgspec
 from pcircle.core.timestamps import Timestamp
 from pcircle.fs.data import Tiers
 from pcircle.fs.directories import join_path
-from pcircle.fs.entry_errors import AGELESS, Trouble
+from pcircle.fs.entry_errors import AGELESS, EntryError
 from pcircle.fs.scan import Block
 from pcircle.fs.status import birth_ns
 
@@ -124,7 +124,7 @@ def test_of_directory(
     """Return a test of a directory itself, by its path, status and descriptor.
 
     None: directories of any kind match. Sizes do not apply to directories, so with a required size
-    none matches. The test raises Trouble if birth times are requested but not stored.
+    none matches. The test raises EntryError if birth times are requested but not stored.
     """
     if msgspec.structs.replace(wanted, by_time=ANY.by_time, kinds=None) == ANY:
         return None
@@ -188,7 +188,7 @@ def _born(wanted: Attributes, now_ns: int, *, follow: bool) -> BirthTest | None:
         if born_ns is None:
             if name and _is_gone(name, directory_fd, follow):
                 return True  # as of one that cannot be looked up
-            raise Trouble(AGELESS, "the file system keeps no birth times (--by-time=btime)")
+            raise EntryError(AGELESS, "the file system keeps no birth times (--by-time=btime)")
         return (after_ns is None or born_ns > after_ns) and (
             until_ns is None or born_ns <= until_ns
         )

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 from pcircle.fs.directories import join_path
-from pcircle.fs.entry_errors import LOOP, Trouble
+from pcircle.fs.entry_errors import LOOP, EntryError
 from pcircle.fs.scan import Block
 from pcircle.walk.attributes import ANY, Attributes, OfflineCounter, chooser_of
 from pcircle.walk.globs import Chooser, Rule
@@ -21,10 +21,10 @@ _ONE = struct.Struct("<QQ")
 
 
 def descent(above: bytes, identity: Identity) -> bytes:
-    """Return the `ancestors` of entries of a directory with these `above`. Trouble for a cycle."""
+    """Return the `ancestors` of entries of a directory below `above`. EntryError for a cycle."""
     one = _ONE.pack(*identity)
     if any(above.startswith(one, at) for at in range(0, len(above), _ONE.size)):
-        raise Trouble(LOOP, "it leads back to a directory above it")
+        raise EntryError(LOOP, "it leads back to a directory above it")
     return above + one
 
 

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcircle.core.writing import write_all, write_at
-from pcircle.fs.data import BUFFER_BYTES, Mover, data_ranges, may_have_holes
+from pcircle.fs.data import BUFFER_BYTES, DataCopier, data_ranges, may_have_holes
 
 BLOCK_BYTES = 64 << 10
 SHM = Path("/dev/shm")
@@ -156,7 +156,7 @@ def test_all_bytes_arrive_within_a_file_system(folder: Path, size: int) -> None:
     data = pattern(size)
     (folder / "from").write_bytes(data)
     with opened(folder / "from", os.O_RDONLY) as source, opened(folder / "to") as out:
-        assert Mover().move(source, out, 0, size) == size
+        assert DataCopier().move(source, out, 0, size) == size
     assert (folder / "to").read_bytes() == data
 
 
@@ -166,7 +166,7 @@ def test_all_bytes_arrive_between_file_systems(folder: Path, tmp_path: Path, siz
     (folder / "from").write_bytes(data)
     other = tmp_path / "other"
     with opened(folder / "from", os.O_RDONLY) as source, opened(other) as out:
-        assert Mover().move(source, out, 0, size) == size
+        assert DataCopier().move(source, out, 0, size) == size
     assert other.read_bytes() == data
 
 
@@ -179,7 +179,7 @@ def test_all_bytes_arrive_where_the_kernel_refuses(folder: Path, size: int) -> N
     with opened(folder / "from", os.O_RDONLY) as source, opened(folder / "to", append) as out:
         with pytest.raises(OSError, match=r"."):
             os.copy_file_range(source, out, 10, 0, 0)
-        mover = Mover()
+        mover = DataCopier()
         assert mover.move(source, out, 0, size) == size
     assert (folder / "to").read_bytes() == data
     # The refusal is remembered for all pairs.
@@ -192,7 +192,7 @@ def test_files_that_tell_no_size_are_moved_to_their_end(tmp_path: Path) -> None:
     """For /proc the kernel's copy returns at once and reports the end of the file."""
     with opened(Path("/proc/self/status"), os.O_RDONLY) as source, opened(tmp_path / "to") as out:
         assert os.fstat(source).st_size == 0
-        count = Mover().move(source, out, 0, 1 << 20)
+        count = DataCopier().move(source, out, 0, 1 << 20)
     copied = (tmp_path / "to").read_bytes()
     assert len(copied) == count
     assert copied.startswith(b"Name:")
@@ -205,7 +205,7 @@ def test_a_range_goes_to_the_same_place_and_nothing_else_changes(folder: Path) -
     (folder / "to").write_bytes(before)
     low, high = BUFFER_BYTES - 3, 2 * BUFFER_BYTES + 7
     with opened(folder / "from", os.O_RDONLY) as source, opened(folder / "to") as out:
-        assert Mover().move(source, out, low, high - low) == high - low
+        assert DataCopier().move(source, out, low, high - low) == high - low
         assert os.lseek(source, 0, os.SEEK_CUR) == os.lseek(out, 0, os.SEEK_CUR) == 0
     assert (folder / "to").read_bytes() == before[:low] + data[low:high] + before[high:]
 
@@ -215,8 +215,8 @@ def test_a_source_that_is_shorter_gives_what_it_has(folder: Path, flags: int) ->
     (folder / "from").write_bytes(b"abc")
     target = os.O_RDWR | os.O_CREAT | flags
     with opened(folder / "from", os.O_RDONLY) as source, opened(folder / "to", target) as out:
-        assert Mover().move(source, out, 0, 100) == 3
-        assert Mover().move(source, out, 50, 100) == 0
+        assert DataCopier().move(source, out, 0, 100) == 3
+        assert DataCopier().move(source, out, 50, 100) == 0
     assert (folder / "to").read_bytes() == b"abc"
 
 
@@ -225,7 +225,7 @@ def test_a_source_that_shrank_gives_what_is_left(folder: Path) -> None:
     with opened(folder / "from") as source, opened(folder / "to") as out:
         size = os.fstat(source).st_size
         os.ftruncate(source, 1000)
-        assert Mover().move(source, out, 0, size) == 1000
+        assert DataCopier().move(source, out, 0, size) == 1000
 
 
 def test_a_target_that_can_not_be_written_is_an_oserror(folder: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_target_that_can_not_be_written_is_an_oserror(folder: Path) -> None:
     read_only = os.O_RDONLY
     with opened(folder / "from", read_only) as source, opened(folder / "to", read_only) as out:
         with pytest.raises(OSError, match="descriptor"):
-            Mover().move(source, out, 0, 3)
+            DataCopier().move(source, out, 0, 3)
         with pytest.raises(OSError, match="descriptor"):
             write_all(out, b"abc")
 
@@ -261,7 +261,7 @@ def test_a_short_write_is_continued_and_its_failure_told(folder: Path) -> None:
         (folder / "from").write_bytes(b"x" * 1000)
         append = os.O_RDWR | os.O_CREAT | os.O_APPEND
         with opened(folder / "from") as source, opened(folder / "to", append) as out:
-            assert Mover().move(source, out, 0, 1000) == 1000
+            assert DataCopier().move(source, out, 0, 1000) == 1000
     assert (folder / "all").stat().st_size == 1000
     assert (folder / "at").stat().st_size == 1000
 

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from pcircle.fs.data import (
     BLOCK_BYTES,
     BUFFER_BYTES,
-    Mover,
+    DataCopier,
     Way,
     clone_range,
     copy_range,
@@ -78,7 +78,7 @@ class Refusing:
         raise OSError(self._number, os.strerror(self._number))
 
 
-def moved(mover: Mover, source: Path, target: Path, flags: int = 0) -> bytes:
+def moved(mover: DataCopier, source: Path, target: Path, flags: int = 0) -> bytes:
     """Copy a whole file and return the bytes that arrived."""
     size = source.stat().st_size
     with ExitStack() as files:
@@ -98,7 +98,7 @@ def test_each_way_of_the_kernel_does_it_alone(tmp_path: Path, way: Way, most: in
     (tmp_path / "from").write_bytes(data)
     (tmp_path / "to").write_bytes(b"x" * len(data))
     counted = Counted(way, most)
-    mover = Mover(ways=[counted])
+    mover = DataCopier(ways=[counted])
     assert moved(mover, tmp_path / "from", tmp_path / "whole") == data
     assert counted.bytes == len(data)
     low, high = BUFFER_BYTES - 3, 2 * BUFFER_BYTES + 1
@@ -123,22 +123,22 @@ def test_a_clone_is_refused_or_is_the_file(tmp_path: Path) -> None:
     data = pattern(3 * BLOCK_BYTES + 5)
     (tmp_path / "from").write_bytes(data)
     with opened(tmp_path / "from", os.O_RDONLY) as fd, opened(tmp_path / "to") as out:
-        cloned = Mover().clone(fd, out)
+        cloned = DataCopier().clone(fd, out)
     assert (tmp_path / "to").read_bytes() == (data if cloned else b"")
 
 
 def test_who_must_clone_is_told_why_not(tmp_path: Path, other: Path) -> None:
     (tmp_path / "from").write_bytes(b"abc")
-    mover = Mover("always")
+    mover = DataCopier("always")
     with opened(tmp_path / "from", os.O_RDONLY) as fd, opened(other / "to") as out:
         for _ in range(2):  # although its support is known by then
             with pytest.raises(OSError, match=r".") as caught:
                 mover.clone(fd, out)
             assert caught.value.errno == errno.EXDEV
-        assert Mover("auto").clone(fd, out) is False
-        assert Mover("never").clone(fd, out) is False
-        assert Mover("auto", "always").clone(fd, out) is False
-        assert Mover("auto", "never").clone(fd, out) is False
+        assert DataCopier("auto").clone(fd, out) is False
+        assert DataCopier("never").clone(fd, out) is False
+        assert DataCopier("auto", "always").clone(fd, out) is False
+        assert DataCopier("auto", "never").clone(fd, out) is False
 
 
 # ---- refusals --------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def test_what_a_pair_refuses_is_not_asked_again_for_that_pair(tmp_path: Path, ot
             pytest.skip("this kernel copies ranges between these two")
     assert number == errno.EXDEV
     within, sent = Counted(copy_range), Counted(send_range)
-    mover = Mover(ways=[within, sent])
+    mover = DataCopier(ways=[within, sent])
     assert moved(mover, tmp_path / "from", other / "to") == data
     assert (refused := within.calls)
     for _ in range(3):
@@ -174,7 +174,7 @@ def test_what_one_file_refuses_is_asked_again_for_the_next(tmp_path: Path) -> No
     data = pattern(BUFFER_BYTES + 5)
     (tmp_path / "from").write_bytes(data)
     copying, sending = Counted(copy_range), Counted(send_range)
-    mover = Mover(ways=[copying, sending])
+    mover = DataCopier(ways=[copying, sending])
     assert moved(mover, tmp_path / "from", tmp_path / "appended", os.O_APPEND) == data
     assert copying.calls
     assert sending.calls
@@ -195,7 +195,7 @@ def test_after_a_refusal_in_the_middle_the_rest_goes_another_way(
     data = pattern(BUFFER_BYTES + 5)
     (tmp_path / "from").write_bytes(data)
     refusing = Refusing(number, good=12_345)
-    mover = Mover(ways=[refusing])
+    mover = DataCopier(ways=[refusing])
     assert moved(mover, tmp_path / "from", tmp_path / "to") == data
     refused = refusing.calls
     assert refused > 1
@@ -206,7 +206,7 @@ def test_after_a_refusal_in_the_middle_the_rest_goes_another_way(
 @pytest.mark.parametrize("number", FINAL, ids=errno.errorcode.get)
 def test_what_is_no_refusal_is_told(tmp_path: Path, number: int) -> None:
     (tmp_path / "from").write_bytes(b"abc")
-    mover = Mover(ways=[Refusing(number), Counted(send_range)])
+    mover = DataCopier(ways=[Refusing(number), Counted(send_range)])
     with opened(tmp_path / "from", os.O_RDONLY) as fd, opened(tmp_path / "to") as out:
         with pytest.raises(OSError, match=r".") as caught:
             mover.move(fd, out, 0, 3)
@@ -220,7 +220,7 @@ def test_what_is_no_refusal_is_told(tmp_path: Path, number: int) -> None:
 def test_a_way_that_gives_nothing_is_followed_by_the_next(tmp_path: Path, ways: list[Way]) -> None:
     """From /proc the kernel's copy of a range ends at once, without an error."""
     counted = [Counted(way) for way in ways]
-    mover = Mover(ways=counted)
+    mover = DataCopier(ways=counted)
     with opened(Path("/proc/self/status"), os.O_RDONLY) as fd, opened(tmp_path / "to") as out:
         count = mover.move(fd, out, 0, 1 << 20)
     copied = (tmp_path / "to").read_bytes()
@@ -234,8 +234,8 @@ def test_a_way_that_gives_nothing_is_followed_by_the_next(tmp_path: Path, ways: 
 def test_the_source_s_end_is_the_end_in_every_way(tmp_path: Path, ways: list[Way]) -> None:
     (tmp_path / "from").write_bytes(b"abc")
     with opened(tmp_path / "from", os.O_RDONLY) as fd, opened(tmp_path / "to") as out:
-        assert Mover(ways=ways).move(fd, out, 0, 100) == 3
-        assert Mover(ways=ways).move(fd, out, 50, 100) == 0
+        assert DataCopier(ways=ways).move(fd, out, 0, 100) == 3
+        assert DataCopier(ways=ways).move(fd, out, 50, 100) == 0
     assert (tmp_path / "to").read_bytes() == b"abc"
 
 
@@ -264,7 +264,7 @@ def test_a_write_that_comes_short_is_continued_and_its_failure_told(
         largest_file(limit),
         pytest.raises(OSError, match="large"),
     ):
-        Mover(ways=ways).move(fd, out, 0, len(data))
+        DataCopier(ways=ways).move(fd, out, 0, len(data))
     assert (tmp_path / "to").read_bytes() == data[:limit]
 
 
@@ -294,7 +294,7 @@ def test_blocks_of_zeros_are_not_written_and_all_else_is(
         (folder / "from").write_bytes(data)
         with opened(folder / "from", os.O_RDONLY) as fd, opened(folder / "to") as out:
             os.ftruncate(out, len(data))
-            mover = Mover(sparse="always")
+            mover = DataCopier(sparse="always")
             assert mover.move(fd, out, start, len(data) - start) == len(data) - start
             assert mover.move(fd, out, 0, start) == start
         assert (folder / "to").read_bytes() == data
@@ -310,7 +310,7 @@ def test_runs_of_zeros_are_found_across_buffers(tmp_path: Path) -> None:
         os.pwrite(fd, bytes(size), 0)
         os.pwrite(fd, b"x", BUFFER_BYTES)
         os.ftruncate(out, size)
-        assert Mover(sparse="always").move(fd, out, 0, size) == size
+        assert DataCopier(sparse="always").move(fd, out, 0, size) == size
         os.fsync(out)
         assert os.fstat(out).st_blocks * 512 <= 2 * BLOCK_BYTES
     assert (tmp_path / "to").read_bytes() == (tmp_path / "from").read_bytes()

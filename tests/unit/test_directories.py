@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 
 from pcircle.fs.directories import (
     HOLDER,
-    Base,
     Directories,
     Lease,
+    RootPath,
     affordable,
     affordable_threads,
     capacity_of,
@@ -108,7 +108,7 @@ def test_a_lease_is_its_directory_until_it_ends(
 ) -> None:
     root, identities = shared
     with without_leaks():
-        directories = Directories([Base(root, b"")], capacity)
+        directories = Directories([RootPath(root, b"")], capacity)
         held: list[tuple[bytes, Lease]] = []
         for step in steps:
             if isinstance(step, bytes) and step in identities:
@@ -143,7 +143,7 @@ def test_a_lease_is_its_directory_until_it_ends(
 
 def test_no_more_descriptors_are_kept_than_the_capacity(root: bytes) -> None:
     before = len(open_descriptors())
-    directories = Directories([Base(root, b"")], 2)
+    directories = Directories([RootPath(root, b"")], 2)
     for path in PATHS:
         with directories.lease(0, path):
             pass
@@ -152,7 +152,7 @@ def test_no_more_descriptors_are_kept_than_the_capacity(root: bytes) -> None:
 
 
 def test_a_lease_is_shared_and_evicted_only_after_its_last_use(root: bytes) -> None:
-    directories = Directories([Base(root, b"")], 1)
+    directories = Directories([RootPath(root, b"")], 1)
     with directories.lease(0, b"a") as first:
         with directories.lease(0, b"a") as second:
             assert first.fd == second.fd
@@ -170,7 +170,7 @@ def test_a_lease_is_shared_and_evicted_only_after_its_last_use(root: bytes) -> N
 def test_a_root_is_kept_by_one_name_alone(root: bytes, capacity: int) -> None:
     """With two names, eviction under one would close the root, while the other still returns it."""
     with without_leaks():
-        directories = Directories([Base(root, b"")], capacity)
+        directories = Directories([RootPath(root, b"")], capacity)
         for path in (b"", b"a", b"", b"e", b"a/b", b"", b"a/x", b""):
             with directories.lease(0, path) as lease:
                 assert stands_for(lease) == identity(os.path.join(root, path))
@@ -180,7 +180,7 @@ def test_a_root_is_kept_by_one_name_alone(root: bytes, capacity: int) -> None:
 
 def test_what_is_leased_below_is_open_for_its_lease_alone(root: bytes) -> None:
     before = len(open_descriptors())
-    directories = Directories([Base(root, b"")], 9)
+    directories = Directories([RootPath(root, b"")], 9)
     with directories.lease(0, b"") as above:
         with directories.lease_below(above, b"a") as lease:
             assert stands_for(lease) == identity(root + b"/a")
@@ -201,7 +201,9 @@ def test_a_deep_tree_is_left_level_by_level(root: bytes, capacity: int) -> None:
     os.makedirs(os.path.join(root, paths[-1]))
     identities = [identity(os.path.join(root, path)) for path in paths]
     opened: list[int] = []
-    directories = Directories([Base(root, b"")], capacity, opened=lambda fd, _: opened.append(fd))
+    directories = Directories(
+        [RootPath(root, b"")], capacity, opened=lambda fd, _: opened.append(fd)
+    )
     for path, known in reversed(list(zip(paths, identities, strict=True))):
         with directories.lease(0, path, known) as lease:
             assert stands_for(lease) == known
@@ -212,7 +214,7 @@ def test_a_deep_tree_is_left_level_by_level(root: bytes, capacity: int) -> None:
 def test_what_is_in_another_directory_now_does_not_lead_there(root: bytes) -> None:
     above = identity(root + b"/a")
     with without_leaks():
-        directories = Directories([Base(root, b"")], 1)
+        directories = Directories([RootPath(root, b"")], 1)
         with directories.lease(0, b"a/b"):
             os.rename(root + b"/a/b", root + b"/e/b")
         with directories.lease(0, b"a", above) as lease:
@@ -222,7 +224,7 @@ def test_what_is_in_another_directory_now_does_not_lead_there(root: bytes) -> No
 
 def test_a_lease_ends_with_an_exception(root: bytes) -> None:
     with without_leaks():
-        directories = Directories([Base(root, b"")], 1)
+        directories = Directories([RootPath(root, b"")], 1)
         with pytest.raises(KeyError), directories.lease(0, b"a"):
             raise KeyError
         directories.close()
@@ -230,7 +232,7 @@ def test_a_lease_ends_with_an_exception(root: bytes) -> None:
 
 def test_threads_may_share_the_directories(root: bytes) -> None:
     identities = {path: identity(os.path.join(root, path)) for path in PATHS}
-    directories = Directories([Base(root, b"")], 2)
+    directories = Directories([RootPath(root, b"")], 2)
     wrong: list[str] = []
 
     def use(seed: int) -> None:
@@ -257,7 +259,7 @@ def test_threads_may_share_the_directories(root: bytes) -> None:
 
 
 def test_a_root_is_a_name_in_its_holder_or_the_holder_itself(root: bytes) -> None:
-    bases = [Base(root, b""), Base(root, b"a")]
+    bases = [RootPath(root, b""), RootPath(root, b"a")]
     directories = Directories(bases, 8)
     for number, path, expected in [
         (0, b"", root),
@@ -276,7 +278,7 @@ def test_another_directory_under_the_same_name_is_stale(root: bytes) -> None:
     os.rename(root + b"/a/b", root + b"/old")
     os.mkdir(root + b"/a/b")
     with without_leaks():
-        directories = Directories([Base(root, b"")], 1)
+        directories = Directories([RootPath(root, b"")], 1)
         with pytest.raises(OSError, match="replaced") as caught:
             directories.lease(0, b"a/b", before)
         assert (caught.value.errno, kind_of(caught.value)) == (None, CHANGED)
@@ -286,7 +288,7 @@ def test_another_directory_under_the_same_name_is_stale(root: bytes) -> None:
 
 
 def test_a_directory_that_is_kept_open_stays_itself_when_renamed(root: bytes) -> None:
-    directories = Directories([Base(root, b"")], 8)
+    directories = Directories([RootPath(root, b"")], 8)
     before = identity(root + b"/a/b")
     with directories.lease(0, b"a/b"):
         os.rename(root + b"/a/b", root + b"/old")
@@ -301,7 +303,7 @@ def test_a_symbolic_link_is_never_followed(root: bytes, path: bytes) -> None:
     os.symlink(root + b"/e", root + b"/link")
     os.symlink(b"../e", root + b"/a/link")
     with without_leaks():
-        directories = Directories([Base(root, b"")], 1)
+        directories = Directories([RootPath(root, b"")], 1)
         with pytest.raises(OSError, match=r".") as caught:
             directories.lease(0, path)
         assert caught.value.errno in (errno.ELOOP, errno.ENOTDIR)
@@ -309,7 +311,7 @@ def test_a_symbolic_link_is_never_followed(root: bytes, path: bytes) -> None:
 
 
 def test_a_link_that_takes_a_directorys_place_is_not_followed(root: bytes) -> None:
-    directories = Directories([Base(root, b"")], 1)
+    directories = Directories([RootPath(root, b"")], 1)
     with directories.lease(0, b"a/b"):
         pass
     with directories.lease(0, b"e"):
@@ -324,7 +326,7 @@ def test_a_link_that_takes_a_directorys_place_is_not_followed(root: bytes) -> No
 
 def test_the_holder_may_be_a_link_but_the_root_in_it_may_not(root: bytes) -> None:
     os.symlink(root + b"/a", root + b"/link")
-    directories = Directories([Base(root + b"/link", b"b"), Base(root, b"link")], 8)
+    directories = Directories([RootPath(root + b"/link", b"b"), RootPath(root, b"link")], 8)
     with directories.lease(0, b"") as lease:
         assert stands_for(lease) == identity(root + b"/a/b")
     with pytest.raises(OSError, match=r".") as caught:
@@ -340,7 +342,7 @@ def test_a_failure_in_the_middle_of_a_descent_leaves_nothing_leased(root: bytes)
     with open(root + b"/a/file", "wb"):
         pass
     with without_leaks():
-        directories = Directories([Base(root, b"")], 2)
+        directories = Directories([RootPath(root, b"")], 2)
         for _ in range(20):
             with pytest.raises(FileNotFoundError):
                 directories.lease(0, b"a/b/missing/c")
@@ -350,7 +352,7 @@ def test_a_failure_in_the_middle_of_a_descent_leaves_nothing_leased(root: bytes)
 
 
 def test_a_root_that_is_missing_leaves_nothing_leased(root: bytes) -> None:
-    bases = [Base(root, b"missing"), Base(root + b"/missing", b"")]
+    bases = [RootPath(root, b"missing"), RootPath(root + b"/missing", b"")]
     with without_leaks():
         directories = Directories(bases, 2)
         for number in range(2):
@@ -362,7 +364,7 @@ def test_a_root_that_is_missing_leaves_nothing_leased(root: bytes) -> None:
 def test_when_descriptors_run_out_it_is_an_oserror(root: bytes) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with without_leaks():
-        directories = Directories([Base(root, b"")], 8)
+        directories = Directories([RootPath(root, b"")], 8)
         with directories.lease(0, b"a"):
             free = os.dup(0)
             os.close(free)
@@ -392,7 +394,7 @@ def test_a_path_longer_than_any_path_may_be(tmp_path: Path) -> None:
     path = b"/".join(names)
     assert len(path) > os.pathconf("/", "PC_PATH_MAX")
     for capacity in (1, 8):
-        directories = Directories([Base(os.fsencode(tmp_path), b"")], capacity)
+        directories = Directories([RootPath(os.fsencode(tmp_path), b"")], capacity)
         with directories.lease(0, path) as lease:
             assert stands_for(lease) == (status.st_dev, status.st_ino)
         # A sibling is opened from the nearest ancestor that is still open.
@@ -407,7 +409,7 @@ def test_a_directory_that_may_only_be_written(run: Run, tmp_path: Path) -> None:
 os.makedirs("drop/in")
 os.chmod("drop/in", 0o300)
 os.chmod("drop", 0o300)
-closed = directories.Directories([directories.Base(b".", b"drop")], 2)
+closed = directories.Directories([directories.RootPath(b".", b"drop")], 2)
 for path in (b"", b"in"):
     with closed.lease(0, path) as lease:
         assert lease.searched
@@ -418,7 +420,7 @@ for path in (b"", b"in"):
     else:
         raise AssertionError("opened for reading")
 closed.close()
-writable = directories.Directories([directories.Base(b".", b"drop")], 2)
+writable = directories.Directories([directories.RootPath(b".", b"drop")], 2)
 for path in (b"", b"in"):
     with writable.lease(0, path) as lease:
         os.close(os.open(b"new", target.CREATE_FILE, dir_fd=lease.fd))
@@ -461,7 +463,7 @@ def test_a_base_may_be_relative() -> None:
     """A base is opened by the path that the user specified, relative or absolute."""
     with tempfile.TemporaryDirectory() as folder:
         relative = os.path.relpath(folder).encode()
-        directories = Directories([Base(relative, b"")], 1)
+        directories = Directories([RootPath(relative, b"")], 1)
         with directories.lease(0, b"") as lease:
             assert stands_for(lease) == identity(folder.encode())
         directories.close()
@@ -470,7 +472,7 @@ def test_a_base_may_be_relative() -> None:
 def test_a_removed_directory_is_not_kept(tmp_path: Path) -> None:
     """Neither are removed directories below it kept; a leased one stays open."""
     (tmp_path / "a" / "b").mkdir(parents=True)
-    directories = Directories([Base(os.fsencode(tmp_path), b"")], 10)
+    directories = Directories([RootPath(os.fsencode(tmp_path), b"")], 10)
     directories.lease(0, b"a/b").end()
     lease = directories.lease(0, b"a")
     (tmp_path / "a" / "b").rmdir()

@@ -12,7 +12,7 @@ import pytest
 import xxhash
 
 from pcircle.fs.attributes.metadata import Keep
-from pcircle.fs.entry_errors import tried, trying
+from pcircle.fs.entry_errors import error_context, tried
 from pcircle.ops.checkpoint.store import CheckpointError, RefusalReason
 from pcircle.ops.copy.entry.attributes import AttributeCopier
 from pcircle.ops.copy.entry.content_hash import HashObserver
@@ -166,7 +166,7 @@ def test_what_stays_is_not_said_to_be_copied(source: Path, tmp_path: Path) -> No
 
 def test_the_innermost_attempt_is_what_was_tried() -> None:
     error = OSError(errno.EIO, "broken")
-    with pytest.raises(OSError, match="broken"), trying("outer"), trying("inner"):
+    with pytest.raises(OSError, match="broken"), error_context("outer"), error_context("inner"):
         raise error
     assert tried(error, "otherwise") == "inner"
     assert tried(OSError(errno.EIO, "other"), "otherwise") == "otherwise"

@@ -42,7 +42,7 @@ from pcircle.fs.attributes.acls import (
     replace_list,
 )
 from pcircle.fs.attributes.metadata import Keep, can_give_group, chown_file
-from pcircle.fs.attributes.xattrs import Held
+from pcircle.fs.attributes.xattrs import ExtendedAttributes
 
 _ALL = 7
 _EITHER_GROUP = -1  # in place of the owning group while it changes
@@ -81,7 +81,7 @@ def withdraw(
     target: int | bytes,
     source: os.stat_result,
     keep: Keep,
-    held: Held | None,
+    held: ExtendedAttributes | None,
     *,
     rewritten: bool = False,
 ) -> bool:
@@ -215,7 +215,7 @@ def _state(special: int, rights: Rights) -> AccessState:
     return AccessState(special | rights.owner << 6 | mask << 3 | rights.other, packed(entries))
 
 
-def _final_state(source: os.stat_result, held: Held | None) -> AccessState:
+def _final_state(source: os.stat_result, held: ExtendedAttributes | None) -> AccessState:
     """Return the final mode and list of the entry."""
     mode = stat.S_IMODE(source.st_mode)
     access = None if held is None else held.acl(ACCESS)

@@ -25,7 +25,12 @@ from msgspec.structs import replace
 
 from pcircle.fs.attributes.acls import give_access, without_group
 from pcircle.fs.attributes.owners import Given, giver_of
-from pcircle.fs.attributes.xattrs import AttributeLoss, Held, give_attributes, give_lists
+from pcircle.fs.attributes.xattrs import (
+    AttributeLoss,
+    ExtendedAttributes,
+    give_attributes,
+    give_lists,
+)
 
 if TYPE_CHECKING:
     from pcircle.fs.status import FileStatus
@@ -69,7 +74,9 @@ class Keep(msgspec.Struct, frozen=True, array_like=True):
         """Return the status of a source with the owner, group and mode of its copy."""
         return source if self.given is None else giver_of(self.given).status(source)
 
-    def held(self, source: "FileStatus", held: Held | None) -> Held | None:
+    def held(
+        self, source: "FileStatus", held: ExtendedAttributes | None
+    ) -> ExtendedAttributes | None:
         """Return the attributes of a source in the form for its copy."""
         if held is None or self.given is None:
             return held
@@ -81,7 +88,7 @@ def settle_file(
     fd: int | bytes,
     source: os.stat_result,
     keep: Keep,
-    held: Held | None = None,
+    held: ExtendedAttributes | None = None,
     made: os.stat_result | None = None,
 ) -> list[AttributeLoss]:
     """Set the attributes of an open file, or of a path, except inode flags.

@@ -112,7 +112,7 @@ class AttributeLoss(msgspec.Struct, frozen=True):
         return self.error is not None and self.error.errno in _NO_ROOM
 
 
-class Held(msgspec.Struct, frozen=True):
+class ExtendedAttributes(msgspec.Struct, frozen=True):
     """The attributes of a source: attributes and access control lists by name, and inode flags.
 
     With `alone` a target keeps no access control list that the source lacks: it may have inherited
@@ -200,7 +200,7 @@ def read_attributes(
     return found
 
 
-def give_attributes(target: int | bytes, held: Held) -> list[AttributeLoss]:
+def give_attributes(target: int | bytes, held: ExtendedAttributes) -> list[AttributeLoss]:
     """Set the attributes of a source on an open file, or on a path, except lists.
 
     Return what could not be kept. OSError if the target fails.
@@ -214,7 +214,7 @@ def give_attributes(target: int | bytes, held: Held) -> list[AttributeLoss]:
     return refused
 
 
-def drop_attributes(target: int | bytes, held: Held) -> None:
+def drop_attributes(target: int | bytes, held: ExtendedAttributes) -> None:
     """Remove from an open file, or from a path, attributes that its source lacks."""
     if any(kind_of(attribute.name) == XATTR for attribute in held.unread):
         return  # the source may have them
@@ -225,7 +225,12 @@ def drop_attributes(target: int | bytes, held: Held) -> None:
 
 
 def give_lists(
-    target: int | bytes, held: Held, mode: int, refused: list[AttributeLoss], *, directory: bool
+    target: int | bytes,
+    held: ExtendedAttributes,
+    mode: int,
+    refused: list[AttributeLoss],
+    *,
+    directory: bool,
 ) -> int:
     """Set the access control lists of a source of that mode; return the mode to set then.
 

@@ -22,12 +22,12 @@ from pcircle.core.guards import require
 from pcircle.fs import native
 from pcircle.fs.directories import HOLDER, Directories, Lease, device_and_inode, inode_alone
 from pcircle.fs.directories import join_path as joined
-from pcircle.fs.entry_errors import BUSY, Changed, Trouble
+from pcircle.fs.entry_errors import BUSY, Changed, EntryError
 from pcircle.fs.openat2 import opener
 from pcircle.fs.scan import (
     Block,
     DirectoryBatch,
-    Steadiness,
+    StableListing,
     blocks,
     encoded,
     listed_first,
@@ -107,7 +107,7 @@ class Remover(EntryVisitor):
         self._choose = choosing(plan.rules, plan.wanted, plan.now_ns, tally=self.counters)
         wanted = None if plan.applies else test_of_directory(plan.wanted, plan.now_ns)
         self._is_wanted = wanted  # test for directories that contain no selected entries
-        self._steadiness = Steadiness()
+        self._steadiness = StableListing()
         self._stays = 0
         self._action = "move" if plan.trash else "delete"
         self._access = WriteAccess() if self._dry else task.access
@@ -258,7 +258,7 @@ class Remover(EntryVisitor):
             self._remove_directory(opened)
         except OSError as error:
             if error.errno in _NOT_EMPTY:
-                raise Trouble(BUSY, "someone is writing here") from None
+                raise EntryError(BUSY, "someone is writing here") from None
             raise
         return False
 
@@ -381,7 +381,7 @@ class Remover(EntryVisitor):
         try:
             if self._stays_empty(opened, self._seen(opened, source)):
                 return None
-        except Trouble:  # unknown
+        except EntryError:  # unknown
             return None
         if plan.applies:
             is_meant = mark_in(require(opened.only), self.task.lists) == mark_of(status)

@@ -16,10 +16,10 @@ from functools import partial
 from typing import Protocol
 
 from pcircle.fs.directories import join_path
-from pcircle.fs.entry_errors import BUSY, Changed, Trouble
+from pcircle.fs.entry_errors import BUSY, Changed, EntryError
 from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.fs.openat2 import opener
-from pcircle.fs.scan import Steadiness, blocks, encoded, listed_first, rewound
+from pcircle.fs.scan import StableListing, blocks, encoded, listed_first, rewound
 from pcircle.fs.write_access import Obstacle, WriteAccess, open_admitted
 from pcircle.walk.attributes import LETTERS
 from pcircle.walk.filter import Choose
@@ -109,7 +109,7 @@ class TreeRemover:
         self._access = access or WriteAccess()
         self._choose = choose
         self._open = opener()
-        self._steadiness = Steadiness()
+        self._steadiness = StableListing()
 
     def remove(self, path: bytes, directory_fd: int) -> None:
         """Remove the entry with this path, in an open directory, with everything below it."""
@@ -249,7 +249,7 @@ class TreeRemover:
                 self._empty(level)
                 return
             if error.errno in _NOT_EMPTY:
-                error = Trouble(BUSY, "someone is writing here")
+                error = EntryError(BUSY, "someone is writing here")
             level.restore()
             self._fail(parent, level.path, error)
         levels.pop().close()

@@ -28,7 +28,7 @@ from pcircle.fs.attributes.lustre import is_lustre
 from pcircle.fs.attributes.mounts import type_of_device, type_of_mount
 from pcircle.fs.attributes.xattrs import give_attribute
 from pcircle.fs.data import (
-    Mover,
+    DataCopier,
     Tiers,
     Way,
     copy_range,
@@ -38,7 +38,7 @@ from pcircle.fs.data import (
 )
 from pcircle.fs.naming import exchange, rename_to_free, sync_directory
 from pcircle.fs.open_flags import OPEN_DIRECTORY, OPEN_DIRECTORY_FOLLOW
-from pcircle.fs.scan import Steadiness
+from pcircle.fs.scan import StableListing
 from pcircle.fs.status import birth_ns
 from pcircle.ops.copy.entry.collisions import folds_name
 from pcircle.ops.copy.entry.precision import measure_unit_ns
@@ -128,7 +128,7 @@ def known(path: bytes) -> Facts:
         else Fact(None, "the file system does not count them"),
         "read_only": Fact(bool(space.f_flag & os.ST_RDONLY)),
         "look_ups_may_wait": Fact(type_of_device(device) not in _MEMORY),
-        "listings_are_steady": Fact(Steadiness().of(device)),
+        "listings_are_steady": Fact(StableListing().of(device)),
         "archive_possible": Fact(Tiers().may_have(device)),
         "birth_times": asked(lambda: birth_ns(path, None, follow=True) is not None),
         "lustre": asked(lambda: is_lustre(path)),
@@ -226,7 +226,7 @@ def _files(fd: int, *names: bytes) -> Iterator[list[int]]:
 def _moving(fd: int) -> Facts:
     found: Facts = {}
     with _files(fd, b"source", b"target") as (source, target):
-        found["reflink"] = tried(lambda: Mover("always").clone(source, target))
+        found["reflink"] = tried(lambda: DataCopier("always").clone(source, target))
     for name, way in (("copy_file_range", copy_range), ("sendfile", send_range)):
         with _files(fd, b"source", b"target") as (source, target):
             found[name] = tried(partial(_moved, way, source, target))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pcircle.core.names import show
 from pcircle.core.writing import write_at
 from pcircle.fs.attributes.metadata import Keep, settle_file, settle_link
-from pcircle.fs.attributes.xattrs import Held
+from pcircle.fs.attributes.xattrs import ExtendedAttributes
 from pcircle.fs.directories import close_open, open_below
 from pcircle.fs.open_flags import CREATE_FILE_READABLE, OPEN_DIRECTORY, OPEN_ENTRY_PATH, OPEN_FILE
 from pcircle.tools.fbcast.frames import (
@@ -208,7 +208,7 @@ class Tree(Stream):
         file, fd = self._file, self._fd
         if file is None or fd < 0:
             raise Damaged("content without a file")
-        held = Held([*file.about.lists], alone=True)
+        held = ExtendedAttributes([*file.about.lists], alone=True)
         settle_file(fd, file.about.status(), KEEP, held)
         self._file, self._fd = None, -1
         os.close(fd)
@@ -218,7 +218,7 @@ class Tree(Stream):
         if entered.about is None:
             raise Damaged("more directories are left than were entered")
         try:
-            held = Held([*entered.about.lists], alone=True)
+            held = ExtendedAttributes([*entered.about.lists], alone=True)
             settle_file(entered.fd, entered.about.status(), KEEP, held)
         finally:
             os.close(entered.fd)

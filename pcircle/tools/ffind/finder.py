@@ -18,7 +18,7 @@ from typing import Any
 from pcircle.core.encoding import text_of
 from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER, Lease
-from pcircle.fs.entry_errors import Trouble
+from pcircle.fs.entry_errors import EntryError
 from pcircle.fs.open_flags import OPEN_DIRECTORY
 from pcircle.fs.scan import Block, encoded
 from pcircle.runtime import Context
@@ -334,7 +334,7 @@ class Finder(SmallDirectories):
         if error.errno == errno.ENOENT and not opened.path and opened.leases is None:
             self.fail(opened.root, b"", "look up", error, context)
             return
-        is_loop = isinstance(error, Trouble)
+        is_loop = isinstance(error, EntryError)
         own = opened.own
         depth = depth_of(opened.path)
         if own is None:

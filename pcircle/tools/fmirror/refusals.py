@@ -11,7 +11,7 @@ import msgspec
 from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.core.names import show
 from pcircle.fs.attributes.mounts import place_of
-from pcircle.fs.data import Mover
+from pcircle.fs.data import DataCopier
 from pcircle.fs.directories import at_and_above
 from pcircle.fs.safe_open import directory, make_directory
 from pcircle.walk.globs import Rule, leave_out
@@ -145,7 +145,7 @@ def refuse_without_clones(target: bytes, say: Callable[[str], None]) -> None:
         for _ in range(2):
             fds.append(os.open(there, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600))
         try:
-            Mover("always").clone(fds[0], fds[1])
+            DataCopier("always").clone(fds[0], fds[1])
         except OSError as error:
             text = f"the file system of '{show(target)}' cannot share blocks ({error.strerror})"
             raise UsageError(f"--reflink-dest: {text}; --copy-dest copies") from None

@@ -24,7 +24,7 @@ from pcircle.core.names import show
 from pcircle.core.units import plural
 from pcircle.core.writing import discard
 from pcircle.fs.directories import Lease, join_path
-from pcircle.fs.entry_errors import errno_and_reason, kind_of, tried, trying
+from pcircle.fs.entry_errors import errno_and_reason, error_context, kind_of, tried
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.safe_open import directory
 from pcircle.fs.scan import Block, blocks, encoded
@@ -144,7 +144,7 @@ class Deleter(Remover):
         above, _, name = opened.path.rpartition(b"/")
         lease = super().enter(opened, source, holder)
         if self._absence is not None and name and self._goes(opened):
-            with trying("look up in the source"):
+            with error_context("look up in the source"):
                 found = self._absence.has(above, [name], directories=True)
             if found.names:
                 self._count_kept(found)

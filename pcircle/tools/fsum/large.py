@@ -11,7 +11,7 @@ import msgspec
 
 from pcircle.fs.data import close_read, data_chunks, may_have_holes
 from pcircle.fs.directories import Directories, join_path
-from pcircle.fs.entry_errors import Changed, trying
+from pcircle.fs.entry_errors import Changed, error_context
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.ops.digest import Signer
 from pcircle.runtime import Context
@@ -53,7 +53,7 @@ class LargeFiles:
         """Divide a file into chunks; return its result if there are no chunks."""
         try:
             with (
-                trying("open"),
+                error_context("open"),
                 self._directories.lease(item.root, item.path, _source_of(item)) as lease,
             ):
                 fd = os.open(item.name, OPEN_FILE, dir_fd=lease.fd)
@@ -98,7 +98,7 @@ class LargeFiles:
         reached, end = item.offset, item.offset + item.length
         split = self._plan.chunk_bytes is None
         try:
-            with trying("reach"):
+            with error_context("reach"):
                 lease = self._directories.lease(item.root, item.path)
             with lease:
                 reached = self._reader.chunk(item, lease.fd, context.is_stopping, split=split)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pcircle.core.buffers import aligned
 from pcircle.fs import native
 from pcircle.fs.data import Recalls, close_read, data_ranges, may_have_holes
-from pcircle.fs.entry_errors import Changed, tried, trying
+from pcircle.fs.entry_errors import Changed, error_context, tried
 from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.native.pure import MAX_FILE_BYTES, NOT_PLAIN, UNTRIED
 from pcircle.fs.open_flags import OPEN_FILE
@@ -136,7 +136,7 @@ class Reader(FailureReporter):
 
     def file(self, name: bytes, directory_fd: int, stop: Callable[[], bool]) -> bool:
         """Seal a regular file; return False if it must be read in chunks. OSError."""
-        with trying("open"):
+        with error_context("open"):
             fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
         try:
             status = os.fstat(fd)
@@ -201,7 +201,7 @@ class Reader(FailureReporter):
         With `split`, reading ends at the first block boundary after a quarter of a second, so that
         the remaining range can be shared. OSError.
         """
-        with trying("open"):
+        with error_context("open"):
             fd = os.open(item.name, OPEN_FILE, dir_fd=directory_fd)
         try:
             if self._plan.identify(os.fstat(fd)) != item.file:
@@ -247,7 +247,7 @@ class Reader(FailureReporter):
 
     def link(self, name: bytes, directory_fd: int) -> None:
         """Seal a symbolic link. OSError."""
-        with trying("read link"):
+        with error_context("read link"):
             text = os.readlink(name, dir_fd=directory_fd)
         self._signer.seal_link(text)
         if self._detailed:
@@ -256,7 +256,7 @@ class Reader(FailureReporter):
 
     def node(self, name: bytes, directory_fd: int) -> None:
         """Seal a FIFO, socket or device without opening it. OSError."""
-        with trying("look at"):
+        with error_context("look at"):
             status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
             if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
                 raise Changed("it was replaced")

@@ -19,7 +19,7 @@ from pcircle.core.buffers import aligned
 from pcircle.core.guards import require_type
 from pcircle.fs.data import Recalls, close_read
 from pcircle.fs.directories import HOLDER, Lease, join_path
-from pcircle.fs.entry_errors import SPECIAL, Trouble, errno_and_reason, kind_of, special_kind
+from pcircle.fs.entry_errors import SPECIAL, EntryError, errno_and_reason, kind_of, special_kind
 from pcircle.fs.lists import Lists
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.scan import Block
@@ -255,7 +255,7 @@ class WholeFiles(Visitor[bool]):
             before = os.fstat(fd)
             if not stat.S_ISREG(before.st_mode):
                 what = special_kind(before.st_mode) or "directory"
-                raise Trouble(SPECIAL, f"it is a {what}: only regular files have a checksum")
+                raise EntryError(SPECIAL, f"it is a {what}: only regular files have a checksum")
             if max_bytes is not None and before.st_size > max_bytes:
                 return None
             self._recalls.see(name, directory_fd, before)

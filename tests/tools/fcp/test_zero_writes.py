@@ -25,7 +25,7 @@ from pcircle.cli import json_output as jsonout
 from pcircle.cli.output import MessageStream
 from pcircle.core.writing import WholeFile, write_all, write_at
 from pcircle.fs import lists, sorting
-from pcircle.fs.data import Mover
+from pcircle.fs.data import DataCopier
 from pcircle.jobs.failures import LogFile, open_log
 from pcircle.ops.checkpoint.journal import CreatedDirectoryRecord, Journal, RecordKeys
 from pcircle.ops.checkpoint.store import Checkpoint
@@ -141,7 +141,7 @@ def _buffer(folder: Path) -> None:
     with _file(folder) as fd, tempfile.TemporaryFile(dir="/tmp") as source:
         source.write(b"data")
         source.flush()
-        Mover(ways=()).move(source.fileno(), fd, 0, 4)
+        DataCopier(ways=()).move(source.fileno(), fd, 0, 4)
 
 
 def _all(folder: Path) -> None:

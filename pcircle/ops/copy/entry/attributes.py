@@ -25,7 +25,7 @@ from pcircle.fs.attributes.xattrs import (
     FLAGS,
     XATTR,
     AttributeLoss,
-    Held,
+    ExtendedAttributes,
     give_flags,
     kind_of,
     lists_all,
@@ -126,14 +126,14 @@ class AttributeCopier:
             drop_default(_reach(target_fd))
         return True
 
-    def read_file(self, fd: int, *, alone: bool = False) -> Held | None:
+    def read_file(self, fd: int, *, alone: bool = False) -> ExtendedAttributes | None:
         """Return the attributes of an open file, or None if there is nothing to do.
 
         `alone` means that its copy may have a list although the directory passes on none.
         """
         return self._held(*self._read(fd, follow=True), fd, alone=alone or self._inherited)
 
-    def read_directory(self, fd: int, *, alone: bool) -> Held | None:
+    def read_directory(self, fd: int, *, alone: bool) -> ExtendedAttributes | None:
         """Return the attributes of an open directory; `alone` as in `read_file`."""
         values: list[tuple[str, bytes]] = []
         unread: list[AttributeLoss] = []
@@ -144,12 +144,14 @@ class AttributeCopier:
             )
         return self._held(values, unread, fd, alone=alone and self._keep.acl)
 
-    def read_name(self, directory_fd: int, name: bytes, *, alone: bool = False) -> Held | None:
+    def read_name(
+        self, directory_fd: int, name: bytes, *, alone: bool = False
+    ) -> ExtendedAttributes | None:
         """Return the attributes of an entry that cannot be opened; `alone` as in `read_file`."""
         path = b"/proc/self/fd/%d/%s" % (directory_fd, name)
         return self._held(*self._read(path, follow=False), None, alone=alone or self._inherited)
 
-    def read_link(self, directory_fd: int, name: bytes) -> Held | None:
+    def read_link(self, directory_fd: int, name: bytes) -> ExtendedAttributes | None:
         """Return the attributes of a symbolic link, which has no access control list."""
         if not self._keep.xattr:
             return None
@@ -176,12 +178,12 @@ class AttributeCopier:
         fd: int | None,
         *,
         alone: bool,
-    ) -> Held | None:
+    ) -> ExtendedAttributes | None:
         alone = alone and self._keep.acl
         flags = read_flags(fd) if self._keep.flags and fd is not None else 0
         if not (values or flags or alone or unread):
             return None
-        return Held(values, flags, alone, tuple(unread))
+        return ExtendedAttributes(values, flags, alone, tuple(unread))
 
     def plain_bits(self, device: int) -> int | None:
         """Return the `KEEP_` bits for plain files of a device, see `pcircle.fs.native.pure`.
@@ -260,7 +262,7 @@ class AttributeCopier:
         if any(attribute.kind in self._demanded for attribute in requested):
             raise AttributesLostError(requested)
 
-    def protect(self, fd: int, held: Held | None) -> None:
+    def protect(self, fd: int, held: ExtendedAttributes | None) -> None:
         """Set the inode flags of an open and otherwise complete file or directory."""
         if held is not None and held.flags and not give_flags(fd, held.flags):
             self._counters.lose({FLAGS})

@@ -27,7 +27,7 @@ from pcircle.core.encoding import to_scan
 from pcircle.core.guards import require
 from pcircle.core.names import show
 from pcircle.fs.directories import Directories
-from pcircle.fs.entry_errors import COLLISION, Trouble
+from pcircle.fs.entry_errors import COLLISION, EntryError
 from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 
 _MAX_CACHED_DIRECTORIES = 64  # number of directories in each cache
@@ -43,7 +43,7 @@ def no_siblings(sources: Directories, root: int, path: bytes) -> Iterable[bytes]
     return ()
 
 
-class CollisionError(Trouble):
+class CollisionError(EntryError):
     """The target has one entry for this name and another name of the source."""
 
     def __init__(self, other: bytes | None) -> None:

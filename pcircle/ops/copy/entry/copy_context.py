@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable, Sequence
 
 from pcircle.fs.data import Recalls
-from pcircle.fs.entry_errors import Changed, trying
+from pcircle.fs.entry_errors import Changed, error_context
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import AttributeCopier
 from pcircle.ops.copy.entry.counts import HARD_LINKS, CopyCounts
@@ -66,14 +66,14 @@ class CopyContext:
 
     def skip(self, target_fd: int, name: bytes) -> None:
         """Count an entry that is left. OSError if it must be read and cannot be."""
-        with trying("read the existing copy of"):
+        with error_context("read the existing copy of"):
             self.observers.stays(target_fd, name, self.is_stopping)
         self.counts.skipped += 1
         self.counts.sized += 1
 
     def skip_existing(self, source_fd: int, source: bytes, target_fd: int, name: bytes) -> bool:
         """Return whether an existing entry is left, and count it if so."""
-        with trying("create the copy of"):
+        with error_context("create the copy of"):
             names = source_fd, source, target_fd, name
             if target.stays(self.settings, *names, self.names) is None:
                 return False

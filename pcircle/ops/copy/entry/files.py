@@ -22,9 +22,17 @@ from pcircle.core.buffers import aligned
 from pcircle.core.writing import write_all
 from pcircle.fs import native
 from pcircle.fs.attributes.exposure import withdraw
-from pcircle.fs.attributes.xattrs import FLAGS, IGNORED, USER_FLAGS, Held
-from pcircle.fs.data import Mover, Pair, copy_range, data_ranges, may_have_holes, pair_of, ways_of
-from pcircle.fs.entry_errors import SAME_FILE, Changed, Trouble, tried, trying
+from pcircle.fs.attributes.xattrs import FLAGS, IGNORED, USER_FLAGS, ExtendedAttributes
+from pcircle.fs.data import (
+    DataCopier,
+    Pair,
+    copy_range,
+    data_ranges,
+    may_have_holes,
+    pair_of,
+    ways_of,
+)
+from pcircle.fs.entry_errors import SAME_FILE, Changed, EntryError, error_context, tried
 from pcircle.fs.file_system import are_same, is_pseudo, reports_holes
 from pcircle.fs.native.pure import NOT_PLAIN, UNTRIED
 from pcircle.fs.open_flags import OPEN_FILE
@@ -193,7 +201,7 @@ class Copier:
         self._observers = observers = context.observers
         # Observers need the bytes, so the kernel must not move them.
         ways = (settings.reflink, settings.sparse, () if observers.reads else None)
-        self._mover = Mover(*ways, observers.see if observers.reads else None)
+        self._mover = DataCopier(*ways, observers.see if observers.reads else None)
         self._small = aligned(ONE_READ_BYTES + 1)
         self.layouts = LayoutCopier(settings, extras)
         # Files that are cloned, searched for zeros, written under a temporary name or given a
@@ -290,7 +298,7 @@ class Copier:
         ):
             return COPIED
         try:
-            with trying("open"):
+            with error_context("open"):
                 outcome = self._opened_file(source_fd, source, target_fd, name, claimed, early)
         except DestinationExistsError:
             self.skip(target_fd, name)
@@ -349,7 +357,7 @@ class Copier:
         creation = self._create(target.create, fd, status, target_fd, name)
         try:
             self._fill(fd, status, creation, target_fd)
-            with trying("rename the copy of"):
+            with error_context("rename the copy of"):
                 target.publish(creation, target_fd, self._settings, self.names)
                 self._protect(creation, target_fd)
         except OSError as error:
@@ -364,7 +372,7 @@ class Copier:
         target_fd: int,
         name: bytes,
     ) -> TargetFile:
-        with trying("create the copy of"):
+        with error_context("create the copy of"):
             try:
                 make = self.layouts.file_maker(fd)
                 created: TargetFile = create(
@@ -387,16 +395,16 @@ class Copier:
         Users who may not read the source must not be able to read the new content.
         """
         if are_same(fd, creation.fd):
-            raise Trouble(SAME_FILE, "it and its copy are the same file")
+            raise EntryError(SAME_FILE, "it and its copy are the same file")
         withdraw(creation.fd, status, self._settings.keep, self._held(fd, creation), rewritten=True)
         os.ftruncate(creation.fd, 0)
 
     def _fill(self, fd: int, status: os.stat_result, creation: TargetFile, target_fd: int) -> None:
         try:
-            with trying("clone" if self._mover.must_clone else "copy"):
+            with error_context("clone" if self._mover.must_clone else "copy"):
                 self._content(fd, creation, status)
             if self._settings.keep.any or creation.written != creation.name:
-                with trying("set the attributes of the copy of"):
+                with error_context("set the attributes of the copy of"):
                     creation.held = self._held(fd, creation)
                     self._settle(creation, status, target_fd)
                     if creation.held is not None and creation.held.flags:
@@ -407,13 +415,13 @@ class Copier:
                 creation.identify()
             os.close(creation.fd)
             raise
-        with trying("finish the copy of"):
+        with error_context("finish the copy of"):
             os.close(creation.fd)
 
-    def _held(self, fd: int, creation: TargetFile) -> Held | None:
+    def _held(self, fd: int, creation: TargetFile) -> ExtendedAttributes | None:
         """Return the attributes of an open source beyond mode, owner and times."""
         extras = self._extras
-        with trying("read the attributes of"):
+        with error_context("read the attributes of"):
             return extras.read_file(fd, alone=creation.rewritten) if extras.any else None
 
     def _settle(self, creation: TargetFile, source: os.stat_result, target_fd: int) -> None:
@@ -423,7 +431,7 @@ class Copier:
 
     def _sync(self, fd: int) -> None:
         if self._settings.existing.sync:
-            with trying("flush the copy of"):
+            with error_context("flush the copy of"):
                 os.fsync(fd)
 
     def _content(self, fd: int, creation: TargetFile, status: os.stat_result) -> None:
@@ -490,7 +498,7 @@ class Copier:
     def _move(
         self, fd: int, out: int, offset: int, length: int, pair: Pair | None, *, digs: bool = False
     ) -> int:
-        """Like `Mover.move`, in slices if an observer limits the rate."""
+        """Like `DataCopier.move`, in slices if an observer limits the rate."""
         observers, move = self._observers, self._mover.move
         if not observers.is_paced and length <= self._settings.large_bytes:
             return move(fd, out, offset, length, pair, digs=digs)
@@ -512,7 +520,7 @@ class Copier:
     @contextmanager
     def opened(self, source_fd: int, source: bytes) -> Iterator[tuple[int, os.stat_result]]:
         """Open a large source file; yield descriptor and status."""
-        with trying("open"):
+        with error_context("open"):
             fd = os.open(source, self._settings.source_flags, dir_fd=source_fd)
             try:
                 status = os.fstat(fd)
@@ -549,7 +557,7 @@ class Copier:
         self, creation: TargetFile, status: os.stat_result, target_fd: int
     ) -> None:
         """Withdraw access again: the source may grant less than when the previous run started."""
-        with trying("reach the copy of"):
+        with error_context("reach the copy of"):
             out = os.open(creation.written, _REACH, dir_fd=target_fd)
             try:
                 made = os.fstat(out)
@@ -574,7 +582,7 @@ class Copier:
         """
         with self.opened(source_fd, source) as (fd, status):
             creation, identity, cloned = self._make(fd, status, target_fd, name)
-            with trying("copy"):
+            with error_context("copy"):
                 ranges = [] if cloned else divide(fd, status, creation.unit_bytes)
         self._counts.sized += 1
         self._counts.bytes_found += status.st_size
@@ -586,10 +594,10 @@ class Copier:
         creation = self._create(target.create_beside, fd, status, target_fd, name)
         try:
             try:
-                with trying("read the attributes of"):
+                with error_context("read the attributes of"):
                     creation.identify()
                     creation.held = self._held(fd, creation)
-                with trying("clone" if self._mover.must_clone else "copy"):
+                with error_context("clone" if self._mover.must_clone else "copy"):
                     made = os.fstat(creation.fd)
                     cloned = self._mover.clone(fd, creation.fd, (status.st_dev, made.st_dev))
                     if not cloned:
@@ -617,12 +625,12 @@ class Copier:
         With `split` the copy stops at the end of a slice after a quarter of a second, so that the
         remaining range can be shared. NoSpace if nothing could be written.
         """
-        with trying("open"):
+        with error_context("open"):
             fd = os.open(item.name, self._settings.source_flags, dir_fd=source_fd)
         try:
-            with trying("open"):
+            with error_context("open"):
                 self._check_identity(fd, item.source, "the file was replaced while it was copied")
-            with trying("reach the copy of"):
+            with error_context("reach the copy of"):
                 out = os.open(item.temporary, _REACH, dir_fd=target_fd)
             return self._range(item, fd, out, target_fd, split, stop)
         finally:
@@ -640,9 +648,9 @@ class Copier:
         reached = item.offset
         error: OSError | None = None
         try:
-            with trying("reach the copy of"):
+            with error_context("reach the copy of"):
                 self._check_identity(out, item.target, "its copy was replaced while it was made")
-            with trying("copy"):
+            with error_context("copy"):
                 self._observers.begin_at(item.offset)
                 for after in self._slices(item, fd, out, split, stop):
                     reached = after
@@ -716,14 +724,14 @@ class Copier:
             if failed:
                 target.discard(creation.written, target_fd, creation.identity)
                 return
-            with trying("copy"):
+            with error_context("copy"):
                 source_status = os.stat(
                     name, dir_fd=source_fd, follow_symlinks=self._settings.follow
                 )
                 refuse_change(before, source_status)
-            with trying("set the attributes of the copy of"):
+            with error_context("set the attributes of the copy of"):
                 self._settle_again(before, creation, identity, target_fd)
-            with trying("rename the copy of"):
+            with error_context("rename the copy of"):
                 target.still_replaceable(creation, before, self._settings, target_fd, self.names)
                 target.publish(creation, target_fd, self._settings, self.names)
                 self._protect(creation, target_fd)

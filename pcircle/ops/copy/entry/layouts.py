@@ -34,7 +34,7 @@ from pcircle.fs.attributes.lustre import (
 )
 from pcircle.fs.attributes.xattrs import AttributeLoss, give_attribute
 from pcircle.fs.directories import Lease
-from pcircle.fs.entry_errors import LAYOUT, Trouble
+from pcircle.fs.entry_errors import LAYOUT, EntryError
 from pcircle.fs.open_flags import CREATE_FILE
 from pcircle.ops.copy.entry.attributes import AttributeCopier, AttributesLostError, path_of
 from pcircle.ops.copy.entry.settings import CHUNK_UNIT_BYTES, CopySettings
@@ -58,7 +58,7 @@ _REFUSED = frozenset(
 )
 
 
-class UnsupportedLayoutError(Trouble):
+class UnsupportedLayoutError(EntryError):
     """The source has a layout that cannot be given to a new file."""
 
     def __init__(self, why: ValueError) -> None:

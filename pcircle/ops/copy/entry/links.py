@@ -10,7 +10,7 @@ from functools import partial
 
 from pcircle.fs.attributes.metadata import settle_link
 from pcircle.fs.attributes.xattrs import give_attributes
-from pcircle.fs.entry_errors import MISMATCH, Changed, Trouble, trying
+from pcircle.fs.entry_errors import MISMATCH, Changed, EntryError, error_context
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.write_access import WriteAccess
 from pcircle.ops.copy.entry import target
@@ -46,7 +46,7 @@ class LinkCopier:
         early = existing.stays or claimed or not keep.links
         if existing.decides and early and context.skip_existing(*names):
             return None
-        with trying("read the link"):
+        with error_context("read the link"):
             if keep.links and not claimed:
                 status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
                 if context.is_one_of_several(status, source_fd):
@@ -54,7 +54,7 @@ class LinkCopier:
                 if existing.decides and not early and context.skip_existing(*names):
                     return None
             text = os.readlink(source, dir_fd=source_fd)
-        with trying("create the copy of"):
+        with error_context("create the copy of"):
             if not self._copy(text, *names):
                 context.skip(target_fd, name)
                 return None
@@ -80,10 +80,10 @@ class LinkCopier:
                 os.symlink(text, written, dir_fd=target_fd)
             made = True
             if context.settings.keep.any:
-                with trying("set the attributes of the copy of"):
+                with error_context("set the attributes of the copy of"):
                     self._settle(source_fd, source, target_fd, written)
             if written != name:
-                with trying("rename the copy of"):
+                with error_context("rename the copy of"):
                     context.names.replace(written, name, target_fd)
         except OSError as error:
             try:
@@ -171,7 +171,7 @@ def _make_link(
             looks_alike = _looks_like(first_status, old)
             if looks_alike and not (same_content(first, new) or is_copy()):
                 why = "the copy that it is a link to has its size and time, but other content"
-                raise Trouble(MISMATCH, why) from None
+                raise EntryError(MISMATCH, why) from None
         written = context.names.next()
         _link(first_fd, first_name, fd, written)
     except OSError as error:

@@ -11,7 +11,7 @@ import stat
 
 from pcircle.fs.attributes.exposure import withdraw
 from pcircle.fs.attributes.metadata import settle_file
-from pcircle.fs.entry_errors import Changed, trying
+from pcircle.fs.entry_errors import Changed, error_context
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import pinned_path
 from pcircle.ops.copy.entry.copy_context import CopyContext
@@ -37,13 +37,13 @@ def copy_special(
     """
     source_fd, source, _, _ = names
     settings = context.settings
-    with trying("copy"):
+    with error_context("copy"):
         status = os.stat(source, dir_fd=source_fd, follow_symlinks=settings.follow)
         if stat.S_IFMT(status.st_mode) not in SPECIAL_KINDS:
             raise Changed("it is no longer a special file")
         if not claimed and context.is_one_of_several(status, source_fd):
             return status
-    with trying("create the copy of"):
+    with error_context("create the copy of"):
         _make(context, status, names)
     return None
 
@@ -73,14 +73,14 @@ def _make(
         else:
             made = True
         if settings.keep.any:
-            with trying("set the attributes of the copy of"):
+            with error_context("set the attributes of the copy of"):
                 held = extras.read_name(source_fd, source, alone=not made) if extras.any else None
                 with pinned_path(target_fd, written, kind) as path:
                     if not made:
                         withdraw(path, status, settings.keep, held)
                     extras.account(settle_file(path, status, settings.keep, held), target_fd)
         if written != name:
-            with trying("rename the copy of"):
+            with error_context("rename the copy of"):
                 context.names.replace(written, name, target_fd)
     except OSError as error:
         try:

@@ -21,8 +21,8 @@ import xxhash
 from pcircle.core.errors import NoSpace
 from pcircle.fs.attributes.acls import read_list
 from pcircle.fs.attributes.metadata import settle_as_replaced, settle_file
-from pcircle.fs.attributes.xattrs import AttributeLoss, Held
-from pcircle.fs.entry_errors import SAME_FILE, Changed, Trouble
+from pcircle.fs.attributes.xattrs import AttributeLoss, ExtendedAttributes
+from pcircle.fs.entry_errors import SAME_FILE, Changed, EntryError
 from pcircle.fs.naming import NO_SUCH_RENAME, give_free_name, rename_to_free
 from pcircle.fs.open_flags import CREATE_FILE
 from pcircle.ops.copy.entry.collisions import Collisions, Siblings, no_siblings
@@ -127,7 +127,7 @@ class TargetFile:
         self.old = old
         self.created_mode = created_mode
         self.identity: tuple[int, int] | None = None
-        self.held: Held | None = None
+        self.held: ExtendedAttributes | None = None
         self.access = access
         self.rewritten = False
         self.unit_bytes = CHUNK_UNIT_BYTES
@@ -315,7 +315,7 @@ def _check_open(fd: int, source: os.stat_result) -> None:
 
 def _refuse_source(old: os.stat_result, source: os.stat_result) -> None:
     if (old.st_dev, old.st_ino) == (source.st_dev, source.st_ino):
-        raise Trouble(SAME_FILE, "it and its copy are the same file")
+        raise EntryError(SAME_FILE, "it and its copy are the same file")
 
 
 def stays(

@@ -13,7 +13,7 @@ import msgspec
 
 from pcircle.core.guards import require
 from pcircle.fs.attributes.metadata import Keep
-from pcircle.fs.attributes.xattrs import ACL, Held, kind_of
+from pcircle.fs.attributes.xattrs import ACL, ExtendedAttributes, kind_of
 from pcircle.fs.directories import Lease
 from pcircle.fs.write_access import Obstacle
 from pcircle.ops.checkpoint.previous_records import CompletedNames
@@ -29,7 +29,7 @@ class TargetDirectory(msgspec.Struct, frozen=True):
     source: os.stat_result
     identity: tuple[int, int]
     created: bool
-    held: Held | None = None
+    held: ExtendedAttributes | None = None
     begun: bool = False  # has unfinished files of an earlier run
     finished_ns: int = 0  # change time after an earlier run completed it
     layout: bytes | None = None  # for its new entries
@@ -50,7 +50,7 @@ class DirectoryComparison:
         self._precision = TimestampPrecision(None)
         self._groups = None if not os.geteuid() else {os.getegid(), *os.getgroups()}
 
-    def of(self, source: os.stat_result, held: Held | None, lease: Lease) -> bool:
+    def of(self, source: os.stat_result, held: ExtendedAttributes | None, lease: Lease) -> bool:
         """Return whether the attributes of an open, unchanged copy would change."""
         if self._of_status(source, lease.opened.status):
             return True
@@ -77,10 +77,10 @@ class DirectoryComparison:
             return True
         return keep.timestamps and not self._precision.is_kept(source.st_mtime_ns, old, -1)
 
-    def _of_extras(self, source: os.stat_result, held: Held, target_fd: int) -> bool:
+    def _of_extras(self, source: os.stat_result, held: ExtendedAttributes, target_fd: int) -> bool:
         """Return whether attributes, lists or flags would change. OSError."""
         wanted = require(self._keep.held(source, held))
-        there = self._extras.read_directory(target_fd, alone=False) or Held([])
+        there = self._extras.read_directory(target_fd, alone=False) or ExtendedAttributes([])
         values, given = dict(there.values), dict(wanted.values)
         # Attributes that the source lacks are left unchanged; lists are removed with `alone`.
         gone = [name for name in values if name not in given and kind_of(name) == ACL]

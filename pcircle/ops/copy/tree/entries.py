@@ -16,7 +16,7 @@ import msgspec
 
 from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER, join_path
-from pcircle.fs.entry_errors import trying
+from pcircle.fs.entry_errors import error_context
 from pcircle.ops.checkpoint.journal import Counts
 from pcircle.ops.copy.entry.files import COPIED, LARGE, LINKED
 from pcircle.ops.copy.tree.action_log import letter_of
@@ -311,7 +311,7 @@ class EntryCopier:
         """Copy a root that is not a directory; return False if chunks follow."""
         root = self._plan.roots[number]
         with (
-            trying("reach"),
+            error_context("reach"),
             self._sides.sources.lease(number, HOLDER) as source,
             self._sides.targets.lease(number, HOLDER) as lease,
         ):
@@ -323,7 +323,7 @@ class EntryCopier:
             elif root.kind == SPECIAL and self._plan.keep.special:
                 self._directory.special(*names)
             elif root.kind != FILE:
-                with trying("copy"):
+                with error_context("copy"):
                     raise not_copied(source.fd, root.source_name)
             else:
                 outcome = self._copier.file(*names)

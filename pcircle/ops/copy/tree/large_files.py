@@ -14,7 +14,7 @@ import msgspec
 
 from pcircle.fs.data import data_chunks, may_have_holes
 from pcircle.fs.directories import join_path
-from pcircle.fs.entry_errors import trying
+from pcircle.fs.entry_errors import error_context
 from pcircle.ops.checkpoint.journal import RangeRecord, StartedFileRecord
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.copy_context import SourceModifiedError
@@ -67,7 +67,7 @@ class LargeFileCopier:
             self._counters.ahead_bytes -= item.ahead_bytes
         try:
             with (
-                trying("reach"),
+                error_context("reach"),
                 self._sides.sources.lease(item.root, item.path, item.place.source) as source,
                 self._sides.targets.lease(item.root, item.path, item.place.target) as lease,
             ):
@@ -205,7 +205,7 @@ class LargeFileCopier:
         error: OSError | None = None
         try:
             with (
-                trying("reach"),
+                error_context("reach"),
                 self._sides.sources.lease(item.root, item.path) as source,
                 self._sides.targets.lease(item.root, item.path) as lease,
             ):
@@ -271,7 +271,7 @@ class LargeFileCopier:
         blocks = merged.slots.get(OF_FILE, NOTHING).blocks
         try:
             with (
-                trying("reach"),
+                error_context("reach"),
                 self._sides.sources.lease(item.root, item.path, item.place.source) as source,
                 self._sides.targets.lease(item.root, item.path, item.place.target) as lease,
             ):

@@ -37,7 +37,7 @@ import msgspec
 
 from pcircle.core.guards import require
 from pcircle.fs.directories import join_path
-from pcircle.fs.entry_errors import Changed, trying
+from pcircle.fs.entry_errors import Changed, error_context
 from pcircle.fs.registry import Key, Registry, home_of
 from pcircle.ops.checkpoint.journal import InodeRecord as Journaled
 from pcircle.ops.copy.entry import target
@@ -424,7 +424,7 @@ class HardLinks:
         self._copier.names.expected = item.expected
         try:
             with (
-                trying("reach"),
+                error_context("reach"),
                 self._sides.sources.lease(item.root, item.path, item.place.source) as source,
                 self._sides.targets.lease(item.root, item.path, item.place.target) as lease,
             ):
@@ -509,14 +509,14 @@ class HardLinks:
         one = item.one
         self._copier.names.expected = one.expected
         try:
-            with trying("reach"):
+            with error_context("reach"):
                 still = self._still(item, context)
             if not isinstance(still, HardLinkItem):
                 return still
             first_name = self._sides.target_name(item.first.root, item.first.path, item.first.name)
             name = self._sides.target_name(one.root, one.path, one.name)
             with (
-                trying("link the copy of"),
+                error_context("link the copy of"),
                 self._sides.targets.lease(
                     item.first.root, item.first.path, target_of(item.first.place)
                 ) as first,

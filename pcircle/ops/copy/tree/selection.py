@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pcircle.fs.directories import HOLDER, Directories, Lease, at_and_above
-from pcircle.fs.entry_errors import LOOP, Trouble
+from pcircle.fs.entry_errors import LOOP, EntryError
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.ops.copy.entry.collisions import Siblings, reopened
 from pcircle.ops.copy.tree.plan import CopyPlan
@@ -45,7 +45,7 @@ def ancestors_of(opened: Open[Any], holder: Open[Any] | None) -> bytes:
 def refuse_cycle(
     where: tuple[int, bytes, bytes], found: Lease, sources: Directories, copies: Directories
 ) -> None:
-    """Raise Trouble if the directory `found` must not be entered."""
+    """Raise EntryError if the directory `found` must not be entered."""
     root, path, ancestors = where
     one = _ONE.pack(*found.identity)
     status = os.fstat(found.fd)
@@ -55,13 +55,13 @@ def refuse_cycle(
             # With several nodes identities are only inodes, so the file systems may differ.
             with sources.lease(root, b"/".join(names[:depth])) as ancestor:
                 if os.path.samestat(status, os.fstat(ancestor.fd)):
-                    raise Trouble(LOOP, "it leads back to a directory above it")
+                    raise EntryError(LOOP, "it leads back to a directory above it")
     with sources.lease(root, b"/".join(names[:-1])) as holder:
         name_status = os.stat(names[-1], dir_fd=holder.fd, follow_symlinks=False)
     if stat.S_ISLNK(name_status.st_mode):
         roots = copies.roots()
         if any(identity in roots for identity in at_and_above(found.fd)):
-            raise Trouble(LOOP, "it leads into the copy that is being made")
+            raise EntryError(LOOP, "it leads into the copy that is being made")
 
 
 Blocks = Callable[[bytes, int], Iterator[Block]]

@@ -12,7 +12,7 @@ import xxhash
 
 from pcircle.fs.attributes.xattrs import generation
 from pcircle.fs.directories import HOLDER, Lease
-from pcircle.fs.entry_errors import trying
+from pcircle.fs.entry_errors import error_context
 from pcircle.fs.naming import sync_directory
 from pcircle.ops.checkpoint.target_mark import create_mark
 from pcircle.ops.copy.tree.plan import CopyPlan, is_in_copy, open_sides
@@ -82,5 +82,5 @@ class Sides:
     def sync_holder(self, path: bytes, lease: Lease) -> None:
         """With --fsync, sync the name of a root; directories sync their entries."""
         if path == HOLDER and self._plan.existing.sync:
-            with trying("flush the name of the copy of"):
+            with error_context("flush the name of the copy of"):
                 sync_directory(lease.fd, searched=lease.searched)

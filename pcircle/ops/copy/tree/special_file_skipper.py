@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from pcircle.fs.directories import join_path
-from pcircle.fs.entry_errors import SPECIAL, Changed, Trouble, special_kind
+from pcircle.fs.entry_errors import SPECIAL, Changed, EntryError, special_kind
 from pcircle.ops.copy.tree.counters import CopyCounters
 from pcircle.ops.copy.tree.items import Item, SkippedSpecial
 from pcircle.ops.copy.tree.plan import CopyPlan
@@ -48,4 +48,4 @@ def not_copied(source_fd: int, name: bytes) -> OSError:
     what = special_kind(status.st_mode)
     if not what:
         return Changed("it is no longer a special file")
-    return Trouble(SPECIAL, f"it is a {what}: add -a to copy it")
+    return EntryError(SPECIAL, f"it is a {what}: add -a to copy it")

@@ -24,7 +24,7 @@ from pcircle.core.errors import NoSpace
 from pcircle.core.guards import require
 from pcircle.fs.attributes.xattrs import lift_flags
 from pcircle.fs.directories import join_path
-from pcircle.fs.entry_errors import MISMATCH, Changed, Trouble, kind_of
+from pcircle.fs.entry_errors import MISMATCH, Changed, EntryError, kind_of
 from pcircle.jobs.failures import Failure
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import AttributeCopier
@@ -59,7 +59,7 @@ from pcircle.walk.items import unpack
 _NEVER_LARGE_BYTES = 1 << 62
 
 
-class VerificationError(Trouble):
+class VerificationError(EntryError):
     """The data read back differs from the copied data."""
 
     def __init__(self) -> None:
@@ -270,6 +270,6 @@ def _as_failure(error: OSError | NoSpace) -> OSError:
         return error
     reason = error.strerror or "unknown error" if isinstance(error, OSError) else str(error)
     text = f"{VerificationError().strerror}; cannot copy it again: {reason}"
-    if isinstance(error, Trouble):
-        return Trouble(kind_of(error), text)
+    if isinstance(error, EntryError):
+        return EntryError(kind_of(error), text)
     return OSError(error.errno if isinstance(error, OSError) else errno.ENOSPC, text)

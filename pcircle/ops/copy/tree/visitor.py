@@ -24,7 +24,7 @@ from pcircle.fs.attributes.exposure import withdraw
 from pcircle.fs.attributes.metadata import settle_file, settle_searched
 from pcircle.fs.attributes.xattrs import FORBIDDING, read_flags
 from pcircle.fs.directories import HOLDER, Lease, join_path
-from pcircle.fs.entry_errors import LOOP, Changed, Trouble, had_tried, tried, trying
+from pcircle.fs.entry_errors import LOOP, Changed, EntryError, error_context, set_operation, tried
 from pcircle.fs.naming import sync_directory
 from pcircle.fs.scan import Block, DirectoryBatch
 from pcircle.fs.write_access import WriteAccess
@@ -245,7 +245,7 @@ class CopyVisitor(Visitor[PartialResult]):
         if begun.leases is None:
             self._begin_directory()
             error = require(begun.error)
-            had_tried(error, "create the copy of directory")
+            set_operation(error, "create the copy of directory")
             opened.failed = True
             self._counters.weight += above.weight
             self.failed(opened, error, context)
@@ -274,7 +274,7 @@ class CopyVisitor(Visitor[PartialResult]):
             doing = "create the copy of directory"
             return self._enter(opened, source, holder)
         except OSError as error:
-            had_tried(error, doing)
+            set_operation(error, doing)
             raise
 
     def _enter(
@@ -368,9 +368,9 @@ class CopyVisitor(Visitor[PartialResult]):
     def _refuse(
         self, opened: Open[PartialResult], source: Lease, holder: Open[PartialResult]
     ) -> None:
-        """Raise Trouble if the directory is the copy itself, or was visited before."""
+        """Raise EntryError if the directory is the copy itself, or was visited before."""
         if source.identity == require(holder.place).copy:
-            raise Trouble(LOOP, "it is the copy that is being made")
+            raise EntryError(LOOP, "it is the copy that is being made")
         if self._plan.follow:
             where = opened.root, opened.path, ancestors_of(opened, holder)
             refuse_cycle(where, source, self._sides.sources, self._sides.targets)
@@ -393,7 +393,7 @@ class CopyVisitor(Visitor[PartialResult]):
         try:
             held = extras.read_directory(source_fd, alone=inherited or not created)
         except OSError as error:
-            had_tried(error, "read the attributes of")
+            set_operation(error, "read the attributes of")
             raise
         bare = created and not inherited
         return TargetDirectory(status, lease.identity, created, held, layout=layout, bare=bare)
@@ -606,7 +606,7 @@ class CopyVisitor(Visitor[PartialResult]):
         try:
             self._finish(opened)
         except OSError as error:
-            had_tried(error, "set the attributes of the copy of")
+            set_operation(error, "set the attributes of the copy of")
             self._accounts.fail(*where, None, error, context, sized=True)
             return self.lost(opened)
         self._counters.directories += 1
@@ -702,7 +702,7 @@ class CopyVisitor(Visitor[PartialResult]):
         if own.held is not None:
             self._extras.protect(lease.fd, own.held)
         if self._plan.existing.sync:
-            with trying("flush the copy of"):
+            with error_context("flush the copy of"):
                 sync_directory(lease.fd, searched=lease.searched)
                 self._sync_root(opened)
 

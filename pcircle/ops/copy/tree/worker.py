@@ -15,7 +15,7 @@ import msgspec
 
 from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER, Directories
-from pcircle.fs.entry_errors import errno_and_reason, kind_of, tried, trying
+from pcircle.fs.entry_errors import errno_and_reason, error_context, kind_of, tried
 from pcircle.jobs.failures import Failure, FailureReporter, NoticeSink
 from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
 from pcircle.ops.checkpoint.previous_records import PreviousRecords
@@ -87,7 +87,7 @@ class DirectoryCopier:
             return None
         if status is None:
             if self._signer is not None:
-                with trying("read the existing copy of"):
+                with error_context("read the existing copy of"):
                     made = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
                 self._signer.seal_node(made.st_mode, made.st_rdev)
             self._counters.special += 1

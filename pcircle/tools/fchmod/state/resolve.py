@@ -16,7 +16,7 @@ import msgspec
 from pcircle.fs.attributes.acls import NOBODY, OTHER, OWNER, OWNING_GROUP, entries_of
 from pcircle.fs.attributes.modes import ModeChange, parse_mode
 from pcircle.fs.attributes.owners import IdMap, IdRule
-from pcircle.fs.entry_errors import Trouble
+from pcircle.fs.entry_errors import EntryError
 from pcircle.tools.fchmod.state.lists import (
     Edit,
     Entries,
@@ -139,7 +139,7 @@ class Wisher:
         return mode if change is None else change.of(mode, is_directory=is_directory)
 
     def of(self, kind: int, old: State) -> State:
-        """Return the new state of an entry of this kind. Raise Trouble if a list is invalid."""
+        """Return the new state of an entry of this kind. Raise EntryError if a list is invalid."""
         wish = self._wish
         uid = self.users(old.uid) if wish.uid is None else wish.uid
         gid = self.groups(old.gid) if wish.gid is None else wish.gid
@@ -169,7 +169,7 @@ class Wisher:
                 begun = {**_base(found), **(default or {})}
                 default = edited(begun, of_default, is_directory=is_directory)
         except ValueError as error:
-            raise Trouble("access control list", str(error)) from None
+            raise EntryError("access control list", str(error)) from None
         return new._replace(
             mode=new.mode & ~0o777 | bits_of(found),
             access=as_access(found),

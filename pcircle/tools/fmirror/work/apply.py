@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from pcircle.core.encoding import to_scan
 from pcircle.core.guards import require, require_type
 from pcircle.fs.directories import Lease, join_path
-from pcircle.fs.entry_errors import Changed, had_tried, trying
+from pcircle.fs.entry_errors import Changed, error_context, set_operation
 from pcircle.fs.scan import Block
 from pcircle.jobs.plan_file import mark_in, mark_of, parted, sorted_out
 from pcircle.ops.compare import fields
@@ -66,7 +66,7 @@ class ApplyVisitor(MirrorVisitor):
         holder_fd: int,
         holder: Open[PartialResult] | None,
     ) -> bool:
-        with trying(steps.DOING):
+        with error_context(steps.DOING):
             step, there = self._step(opened), steps.side(name, holder_fd)
             if step is None:  # a parent of planned entries
                 as_planned = there.startswith(b"d")
@@ -119,7 +119,7 @@ class ApplyVisitor(MirrorVisitor):
     def failed(self, opened: Open[PartialResult], error: OSError, context: Context[Any]) -> None:
         """Report a directory; one that vanished or changed its kind differs from the plan."""
         if isinstance(error, FileNotFoundError | NotADirectoryError | Changed):
-            had_tried(error, steps.DOING)
+            set_operation(error, steps.DOING)
         super().failed(opened, error, context)
 
     # ---- names -----------------------------------------------------------------
@@ -148,7 +148,7 @@ class ApplyVisitor(MirrorVisitor):
             name, mark = parted(marked)
             one = Names(*([name] if kind == position else [] for position in (2, 0, 1)))
             try:
-                with trying(steps.DOING):
+                with error_context(steps.DOING):
                     is_over = self._check(where, name, mark, fds)
             except OSError as error:
                 self._counters.weight += where.weight

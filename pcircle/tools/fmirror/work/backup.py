@@ -23,9 +23,9 @@ from itertools import count
 
 import msgspec
 
-from pcircle.fs.data import Mover
+from pcircle.fs.data import DataCopier
 from pcircle.fs.directories import join_path
-from pcircle.fs.entry_errors import trying
+from pcircle.fs.entry_errors import error_context
 from pcircle.fs.naming import NO_SUCH_RENAME, exchange, rename_to_free
 from pcircle.fs.open_flags import CREATE_FILE, OPEN_DIRECTORY, OPEN_FILE
 from pcircle.fs.safe_open import directory
@@ -52,7 +52,7 @@ class Backup:
 
     def take(self, path: bytes, written: bytes, directory_fd: int) -> None:
         """Move the name `written` of a directory to the backup at `path`. OSError."""
-        with trying("back up"), self._above(path, directory_fd) as fd:
+        with error_context("back up"), self._above(path, directory_fd) as fd:
             _give(written, directory_fd, os.path.basename(path), fd)
 
     def hold(self, path: bytes, directory_fd: int) -> bool:
@@ -61,7 +61,7 @@ class Backup:
         So the backup has it before another entry gets its name. OSError.
         """
         name = os.path.basename(path)
-        with trying("back up"), self._above(path, directory_fd) as fd:
+        with error_context("back up"), self._above(path, directory_fd) as fd:
             for suffix in count():
                 there = _numbered(name, suffix)
                 try:
@@ -85,7 +85,7 @@ class Backup:
         supported. OSError.
         """
         name = os.path.basename(path)
-        with trying("back up"), self._above(path, directory_fd) as fd:
+        with error_context("back up"), self._above(path, directory_fd) as fd:
             try:
                 there = _to_free(written, directory_fd, _between(name, written), fd)
             except OSError as error:
@@ -116,7 +116,7 @@ class Backup:
         The copy is named `written` until it is complete and on disk. OSError.
         """
         name = os.path.basename(path)
-        with trying("back up"), self._above(path, directory_fd) as fd:
+        with error_context("back up"), self._above(path, directory_fd) as fd:
             try:
                 status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
             except FileNotFoundError:
@@ -138,7 +138,7 @@ class Backup:
         Between these calls the name does not exist.
         """
         name = os.path.basename(path)
-        with trying("back up"), self._above(path, directory_fd) as fd:
+        with error_context("back up"), self._above(path, directory_fd) as fd:
             there = _give(name, directory_fd, name, fd)
             try:
                 os.rename(written, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
@@ -329,7 +329,7 @@ def _copy(name: bytes, source_fd: int, written: bytes, fd: int) -> None:
         new = os.open(written, CREATE_FILE, 0o600, dir_fd=fd)
         try:
             try:
-                mover, done = Mover(), 0
+                mover, done = DataCopier(), 0
                 while part := mover.move(old, new, done, _AT_ONCE):
                     done += part
                 size = os.fstat(old).st_size  # the file may have been truncated meanwhile

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 
-from pcircle.fs.data import Mover
+from pcircle.fs.data import DataCopier
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.ops.copy.entry.copy_context import refuse_change
 from pcircle.tools.fmirror.plan import MirrorPlan
@@ -31,7 +31,7 @@ class CopyDest:
     def __init__(self, plan: MirrorPlan, same: Same) -> None:
         self._references = ReferenceTrees((*plan.copy_dest, *plan.reflink_dest))
         self._first_clone = len(plan.copy_dest)
-        self._cloner = Mover("always")
+        self._cloner = DataCopier("always")
         self._same = same
         self._useless: set[int] = set()  # trees that share no blocks with the target
 

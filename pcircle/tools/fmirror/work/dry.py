@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pcircle.core.guards import require, require_type
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
-from pcircle.fs.entry_errors import Changed, had_tried, trying
+from pcircle.fs.entry_errors import Changed, error_context, set_operation
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.scan import Block
 from pcircle.jobs.plan_file import entry, mark_in, mark_of, parted, sorted_out
@@ -282,7 +282,7 @@ class DryMirrorVisitor(DryVisitor):
         ):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         if old is not None and not self._policy.may_replace(old):
-            with trying("create the copy of"):
+            with error_context("create the copy of"):
                 raise IsADirectoryError(errno.EISDIR, "a directory is in its place")
 
     def _say(self, root: int, path: bytes, text: str, context: Context[Any]) -> None:
@@ -332,7 +332,7 @@ class DryApplyVisitor(DryMirrorVisitor):
         opened.own = _action(lease, fields.NOTHING)
         status, target_fd = source.opened.status, None if lease is None else lease.fd
         try:
-            with trying(steps.DOING):
+            with error_context(steps.DOING):
                 step = steps.read(mark_in(require(opened.only), self.lists))
                 as_planned = lease is not None
                 if step is not None:
@@ -356,7 +356,7 @@ class DryApplyVisitor(DryMirrorVisitor):
     def failed(self, opened: Open[None], error: OSError, context: Context[Any]) -> None:
         """Report a directory; one that vanished or changed its kind differs from the plan."""
         if isinstance(error, FileNotFoundError | NotADirectoryError | Changed):
-            had_tried(error, steps.DOING)
+            set_operation(error, steps.DOING)
         super().failed(opened, error, context)
 
     def _there(self, opened: Open[None]) -> bytes:
@@ -391,7 +391,7 @@ class DryApplyVisitor(DryMirrorVisitor):
     ) -> None:
         name, mark = parted(name)
         try:
-            with trying(steps.DOING):
+            with error_context(steps.DOING):
                 step = require(steps.read(mark))
                 judged = self._itemizer.entry(where.root, where.path, name, (source_fd, target_fd))
                 there = steps.side(name, target_fd)

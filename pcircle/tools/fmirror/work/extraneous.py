@@ -22,8 +22,8 @@ from pcircle.core.encoding import text_of, to_scan
 from pcircle.core.guards import require
 from pcircle.core.names import show
 from pcircle.fs.directories import join_path
-from pcircle.fs.entry_errors import Changed, trying
-from pcircle.fs.scan import Block, Steadiness, blocks, encoded, listed_first, rewound
+from pcircle.fs.entry_errors import Changed, error_context
+from pcircle.fs.scan import Block, StableListing, blocks, encoded, listed_first, rewound
 from pcircle.fs.write_access import WriteAccess
 from pcircle.jobs.action_log import ActionLog, ActionOutput
 from pcircle.ops.checkpoint.plan import JournalPlan
@@ -141,7 +141,7 @@ class ExtraneousFinder:
         self.tell_doubtful: Callable[[list[bytes]], None] | None = None
         """Receives extraneous entries of directories that may have changed since the run began."""
         # With --delete=during a directory is listed while its entries are removed.
-        self._steadiness = Steadiness() if deleting.during else None
+        self._steadiness = StableListing() if deleting.during else None
 
     def watched(
         self,
@@ -168,7 +168,7 @@ class ExtraneousFinder:
                     total.add(encoded(getattr(block, kind)))
             yield block
             if block.last and not waits():
-                with trying("list the copy of directory"):
+                with error_context("list the copy of directory"):
                     if names is None and total.is_of(fds[1]):
                         return
                     for surplus in self.surplus(names, fds, path):

@@ -25,7 +25,7 @@ import msgspec
 from pcircle.fs.attributes.btrfs import is_empty_subvolume
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.directories import Lease
-from pcircle.fs.entry_errors import SAME_FILE, Trouble, trying
+from pcircle.fs.entry_errors import SAME_FILE, EntryError, error_context
 from pcircle.fs.open_flags import CREATE_FILE
 from pcircle.fs.scan import Block, blocks, rewound
 
@@ -65,12 +65,12 @@ class DirectoryProbe:
     def prove(self, fds: tuple[int, int]) -> None:
         """Prove that two open directories are different; the last pair is cached.
 
-        Trouble if they are the same, OSError if that is unknown.
+        EntryError if they are the same, OSError if that is unknown.
         """
         pair = tuple((status.st_dev, status.st_ino) for status in map(os.fstat, fds))
         if pair == self._last:
             return
-        with trying("compare with its copy the directory of"), _alone(fds[0]):
+        with error_context("compare with its copy the directory of"), _alone(fds[0]):
             times = [(status.st_atime_ns, status.st_mtime_ns) for status in map(os.fstat, fds)]
             try:
                 are_one = self._shows(*fds) or self._shows(*fds[::-1])
@@ -79,7 +79,7 @@ class DirectoryProbe:
                     with suppress(OSError):  # a writable directory of another user
                         os.utime(fd, ns=ns)
         if are_one:
-            raise Trouble(SAME_FILE, "its directory in A and the one in B are the same")
+            raise EntryError(SAME_FILE, "its directory in A and the one in B are the same")
         self._last = pair
 
     def _shows(self, here: int, there: int) -> bool:

@@ -20,9 +20,9 @@ from typing import Any
 from pcircle.fs.attributes.exposure import withdraw
 from pcircle.fs.attributes.metadata import settle_file, settle_link
 from pcircle.fs.attributes.owners import giver_of
-from pcircle.fs.attributes.xattrs import Held, drop_attributes, give_attributes
+from pcircle.fs.attributes.xattrs import ExtendedAttributes, drop_attributes, give_attributes
 from pcircle.fs.directories import join_path
-from pcircle.fs.entry_errors import Changed, trying
+from pcircle.fs.entry_errors import Changed, error_context
 from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.naming import NO_SUCH_RENAME, exchange
 from pcircle.fs.stats import Table
@@ -41,7 +41,7 @@ from pcircle.tools.fmirror.work.copy_dest import CopyDest
 
 _NO_RENAME = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST)
 _CONTENT = fields.KIND | fields.SIZE | fields.TARGET | fields.RDEV
-_NO_ATTRIBUTES = Held([])
+_NO_ATTRIBUTES = ExtendedAttributes([])
 
 Sides = tuple[int, bytes, int, bytes]
 """The directories of source and target, and the names in them."""
@@ -134,7 +134,7 @@ class MirrorOverwritePolicy:
             return True
         if different & fields.CONTENT or old.st_nlink > 1:
             return False
-        with trying("set the attributes of the copy of"):
+        with error_context("set the attributes of the copy of"):
             touch = partial(self._touch, source, old, names)
             self._access.change(touch, names[3], names[2])
         self._counters.touched += 1
@@ -149,7 +149,7 @@ class MirrorOverwritePolicy:
             different &= ~fields.SIZE
         if different & _CONTENT or not self._is_content(source, different, names):
             return different | fields.CONTENT
-        with trying("compare"):
+        with error_context("compare"):
             fds, name = (names[0], names[2]), names[1]
             different |= self.details.compare_names(name, fds, source, old)
         return different | fields.CONTENT * bool(different & _CONTENT)
@@ -168,7 +168,7 @@ class MirrorOverwritePolicy:
     def refuse_left(self, source: os.stat_result, old: os.stat_result) -> None:
         """Raise OSError if an option leaves the entry that a directory would replace."""
         if self.leaves(source, old):
-            with trying("create the copy of"):
+            with error_context("create the copy of"):
                 raise FileExistsError(errno.EEXIST, "another kind of entry has its name and stays")
 
     def status_differences(self, source: Status, old: Status) -> int:
@@ -206,11 +206,14 @@ class MirrorOverwritePolicy:
             return True
         look = self._upkeep.look
         if look != "none" and size_is_nominal(names[0], source):
-            with trying("compare"):
+            with error_context("compare"):
                 return self._contents.same_to_end(names[1], (names[0], names[2]), names[3])[0]
         doubted = self._is_doubted(source) and not different & fields.MTIME
         if look == "content" or doubted:
-            with trying("compare"), open_files(names[1], (names[0], names[2])) as (fds, statuses):
+            with (
+                error_context("compare"),
+                open_files(names[1], (names[0], names[2])) as (fds, statuses),
+            ):
                 stamps = tuple((s.st_dev, s.st_ino, s.st_size, s.st_ctime_ns) for s in statuses)
                 if stamps != self._compared[0]:  # the itemizer may have compared them
                     same = statuses[0].st_size == statuses[1].st_size
@@ -259,7 +262,7 @@ class MirrorOverwritePolicy:
 
     def check(self, name: bytes, directory_fd: int, expected: bytes) -> None:
         """Check an entry before it is replaced; plans expect the result of `steps.replaced`."""
-        with trying(steps.DOING):
+        with error_context(steps.DOING):
             if steps.replaced(name, directory_fd) != expected:
                 raise Changed(steps.OTHER)
 

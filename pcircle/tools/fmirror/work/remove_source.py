@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from pcircle.fs.directories import Lease, join_path
-from pcircle.fs.entry_errors import SAME_FILE, Changed, Trouble, tried, trying
+from pcircle.fs.entry_errors import SAME_FILE, Changed, EntryError, error_context, tried
 from pcircle.fs.naming import give_free_name
 from pcircle.fs.scan import Block, blocks, rewound
 from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
@@ -63,7 +63,7 @@ class ClearVisitor(DryMirrorVisitor):
             return True
         above, _, name = opened.path.rpartition(b"/")
         try:
-            with trying("remove directory"):
+            with error_context("remove directory"):
                 if not self._is_empty(opened):
                     return True
         except OSError as error:
@@ -93,7 +93,7 @@ class ClearVisitor(DryMirrorVisitor):
         status: os.stat_result | None = None
         try:
             if not name.startswith(self._prefix):  # another thread removes these
-                with trying("remove"):
+                with error_context("remove"):
                     status = self._removed(where, name, fds)
         except OSError as error:
             self._fail(root, path, error, context)
@@ -144,7 +144,7 @@ class ClearVisitor(DryMirrorVisitor):
 
 
 def _refuse_same(source: os.stat_result, copy: os.stat_result, fds: tuple[int, int]) -> None:
-    """Raise Trouble if the entry is its own copy, for example in a second mount.
+    """Raise EntryError if the entry is its own copy, for example in a second mount.
 
     A second mount may have another device number, but inodes and change times are equal.
     """
@@ -152,7 +152,7 @@ def _refuse_same(source: os.stat_result, copy: os.stat_result, fds: tuple[int, i
     one_directory = (here.st_ino, here.st_ctime_ns) == (there.st_ino, there.st_ctime_ns)
     one_file = (source.st_ino, source.st_ctime_ns) == (copy.st_ino, copy.st_ctime_ns)
     if one_directory or (one_file and source.st_nlink == 1):
-        raise Trouble(SAME_FILE, "it and its copy are the same file")
+        raise EntryError(SAME_FILE, "it and its copy are the same file")
 
 
 def _is_same(now: os.stat_result, before: os.stat_result) -> bool:

@@ -30,7 +30,7 @@ import xxhash
 from pcircle.core.encoding import to_scan
 from pcircle.core.guards import require
 from pcircle.fs.directories import join_path
-from pcircle.fs.entry_errors import Changed, trying
+from pcircle.fs.entry_errors import Changed, error_context
 from pcircle.fs.open_flags import OPEN_DIRECTORY
 from pcircle.fs.scan import Block
 from pcircle.jobs import plan_file as planned
@@ -150,7 +150,7 @@ def confirmed(
     block.specials = remaining
     for name in surplus:
         try:
-            with trying(DOING):
+            with error_context(DOING):
                 if side(name, source_fd) != NONE:
                     raise Changed(OTHER)
         except OSError as error:
