@@ -241,7 +241,7 @@ class Job(Generic[I, R]):
             progress_period_s=period,
         )
 
-    def _told(
+    def _run_of(
         self, network: Network, codes: Sequence[int | None], ears: RecordingObserver[R]
     ) -> Run[R]:
         aborted = network.aborted
