@@ -1,8 +1,8 @@
-"""Mirrors by root of and to trees that another user owns and keeps changing, as fcp is attacked.
+"""Mirrors by root of and to trees that another user owns and keeps changing, like those of fcp.
 
-What fcp must not do fmirror must not do either; besides, what it removes, replaces, renames, links
-and moves to a backup must be what it has found, and nothing that a link leads to. Also the trees
-that options name, and the snapshots in B, are the attacker's.
+The rules for fcp also apply to fmirror; in addition, an entry that it removes, replaces, renames,
+links or moves to a backup must be the one that it has found, and never the target of a link. The
+attacker also controls the trees in options, and the snapshots in B.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MADE_NS = 10**18
 
 
 def prepare(place: bytes, options: Sequence[str]) -> Sequence[bytes]:
-    """Names that only the target has, other trees, and what was moved."""
+    """Create names that only the target has, other trees, and moved files."""
     made = [place + b"/" + side for side in _trees(place, options)]
     for inner in (b"d0/gone", b"d1/inner/gone"):
         gone = make_directory(place, b"copy", inner)
@@ -74,7 +74,7 @@ def prepare(place: bytes, options: Sequence[str]) -> Sequence[bytes]:
 
 
 def _make_manifest(place: bytes) -> None:
-    """As after a complete run, when the source was changed in some places."""
+    """Create the manifest of a complete run, then change the source in some places."""
     source, target, manifest = (place + b"/" + name for name in (b"source", b"copy", b"manifest"))
     lines: tuple[list[str | bytes], ...] = (
         command(None, ["-q", "--allow-foreign", source, target], ("pcircle.tools.fmirror",)),
@@ -90,7 +90,7 @@ def _make_manifest(place: bytes) -> None:
 
 
 def _trees(place: bytes, options: Sequence[str]) -> list[bytes]:
-    """The trees that options are about: an older one has what the source has, but for a file."""
+    """Create the trees for options: an older one has the source's entries, except for a file."""
     words = " ".join(options)
     made = [side for side in (b"older", b"old") if f"@/{side.decode()}" in words]
     if "--snapshot" in words:
@@ -112,7 +112,7 @@ def _trees(place: bytes, options: Sequence[str]) -> list[bytes]:
 
 
 def _told(options: Sequence[str]) -> bytes:
-    """That a manifest stands for the target."""
+    """Record that a manifest matches the target."""
     return b"the target is not read:" if "@/manifest" in " ".join(options) else b""
 
 

@@ -1,4 +1,4 @@
-"""Fixtures: those of the fcp tests, which build and remove trees, and file systems on demand."""
+"""Fixtures of the fcp tests, which build and remove trees, and file systems on demand."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Trees and what becomes of them over night: seeds of all that a mirror must follow.
+"""Trees and their overnight changes: seeds for everything that a mirror must follow.
 
-A tree has a few names in a few directories, used again and again, so that edits meet: a name that
-is a file today is a directory tomorrow, a hard link of another file the day after.
+A tree has a few names in a few directories, which edits reuse, so that they interact: a file may
+become a directory, and a hard link of another file the day after.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LIST = bytes.fromhex(
 
 
 class Tree:
-    """A tree at `top`, made and changed by a seed."""
+    """A tree at `top`, created and changed by a seed."""
 
     def __init__(self, top: bytes, seed: int) -> None:
         self.top = top
@@ -37,7 +37,7 @@ class Tree:
             self.edit()
 
     def edit(self) -> None:
-        """Change something, anything."""
+        """Make one random change."""
         random = self.random
         path = self._any_path()
         edits: tuple[Callable[[bytes], None], ...] = (
@@ -75,7 +75,7 @@ class Tree:
         else:
             os.unlink(path)
 
-    # ---- what ------------------------------------------------------------------
+    # ---- edits -----------------------------------------------------------------
 
     def _file(self, path: bytes) -> None:
         self._free(path)
@@ -167,12 +167,12 @@ class Tree:
 
 
 def copy_of(source: bytes, target: bytes) -> None:
-    """A tree's copy, as it was the night before."""
+    """Copy a tree, to represent its state of the night before."""
     subprocess.run(["cp", "-a", source, target], check=True)
 
 
 def cleared(place: bytes) -> tuple[bytes, bytes]:
-    """Paths of a source and a target in a place that has neither, nor what was remembered."""
+    """Return paths of a source and a target that do not exist and have no saved state."""
     for name in os.listdir(place):
         path = os.path.join(place, name)
         if os.path.isdir(path) and not os.path.islink(path):

@@ -1,10 +1,10 @@
-"""Random mirrors, each compared with what rsync makes of a copy of the same target.
+"""Random mirrors, each compared with rsync's result on a copy of the same target.
 
-    python -m tests.tools.fmirror.judge --seeds 0..2000
+python -m tests.tools.fmirror.judge --seeds 0..2000
 
-Each seed decides the trees, the options, the launcher and the user. A run that takes longer than a
-minute hangs, and is a failure. Root runs a third of them as an ordinary user, where such a user can
-run the same Python.
+Each seed determines the trees, the options, the launcher and the user. A run that takes longer than
+a minute counts as hanging, and is a failure. Root executes a third of them as an ordinary user, if
+this user can run the same Python.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from .running import FMIRROR, differences
 
 LIMIT_S = 60.0
 ORDINARY = 65534
-"""The number of a user and of a group without rights."""
+"""The numbers of a user and of a group without privileges."""
 LAUNCHERS = ONE, TWO, Launcher(ranks=3)
-_KEEP = "keep"  # so no directory is empty, which rsync replaces without --delete as well
+_KEEP = "keep"  # so no directory is empty; rsync replaces empty ones even without --delete
 _TIMES = [10**9 + 1000 * number for number in range(4)]
 _NAMES = "abcdefgh"
 _SOME_FAILED = 23, 24, 25
@@ -40,7 +40,7 @@ _SETUID_TO = ["setpriv", f"--reuid={ORDINARY}", f"--regid={ORDINARY}", "--clear-
 
 
 class Case(NamedTuple):
-    """What a seed decides, but for the trees."""
+    """The values that a seed determines, except for the trees."""
 
     seed: int
     options: tuple[str, ...]
@@ -55,7 +55,7 @@ class Case(NamedTuple):
 
 
 def has_ordinary() -> bool:
-    """Return whether an ordinary user can run this Python, and we can become one."""
+    """Return whether an ordinary user can run this Python, and this process can become one."""
     if os.geteuid() or shutil.which("setpriv") is None:
         return False
     # Through a shell: setpriv itself may still reach a directory that the user cannot enter.
@@ -64,7 +64,7 @@ def has_ordinary() -> bool:
 
 
 def case_of(seed: int, launchers: Sequence[Launcher], *, ordinary: bool) -> Case:
-    """What a seed decides, of all launchers; some runs are of an ordinary user, if possible."""
+    """Draw the values of a seed for these launchers; some use an ordinary user, if possible."""
     random = Random(seed)
     options = [
         random.choice(["", "", "-u", "--ignore-existing", "--existing"]),
@@ -79,7 +79,7 @@ def case_of(seed: int, launchers: Sequence[Launcher], *, ordinary: bool) -> Case
 
 
 class Trees:
-    """A source and a target, made and edited at random."""
+    """A random source and target, with random edits."""
 
     def __init__(self, place: Path, random: Random, *, devices: bool) -> None:
         self.source, self.target = place / "a", place / "b"
@@ -97,16 +97,16 @@ class Trees:
                 self._edit(random.choice([self.source, self.target]))
 
     def _all(self, top: Path) -> list[Path]:
-        """All entries but those that are never changed, in order."""
+        """Return all entries except permanent ones, in order."""
         return sorted(path for path in top.rglob("*") if path.name != _KEEP)
 
     def _new(self, top: Path) -> Path:
-        """A path that is free, or may be."""
+        """Return a path that is not in use, or may be."""
         places = [top, *(each for each in self._all(top) if _is_directory(each))]
         return self._random.choice(places) / self._random.choice(_NAMES)
 
     def _make(self, path: Path) -> None:
-        """Make an entry of any kind, if the path is free."""
+        """Create an entry of any type, if the path is not in use."""
         random = self._random
         if os.path.lexists(path):
             return
@@ -131,7 +131,7 @@ class Trees:
         self._set(path)
 
     def _set(self, path: Path) -> None:
-        """Give an entry a mode, an owner and a time."""
+        """Set a mode, an owner and a time of an entry."""
         random = self._random
         if not path.is_symlink():
             path.chmod(random.choice([0o700, 0o755] if _is_directory(path) else [0o600, 0o644]))
@@ -140,7 +140,10 @@ class Trees:
         os.utime(path, (1, random.choice(_TIMES)), follow_symlinks=False)
 
     def _edit(self, top: Path) -> None:
-        """Change something. Names of the target are never joined: rsync leaves such as they are."""
+        """Make a change.
+
+        Names of the target are never linked, because rsync does not separate them.
+        """
         random, some = self._random, self._all(top)
         what = random.choice(["make", "make", "remove", "swap", "swap", "write", "write", "set"])
         if what == "make" or not some:
@@ -155,8 +158,8 @@ class Trees:
             if what == "swap":
                 self._make(path)
         elif what == "write" and path.is_file() and not path.is_symlink():
-            size = path.stat().st_size + (path.stat().st_nlink > 1)  # which tells its content
-            path.unlink()  # a name of several is one of its own then
+            size = path.stat().st_size + (path.stat().st_nlink > 1)  # identifies the content
+            path.unlink()  # one of several names becomes a separate entry
             path.write_bytes(random.randbytes(size + random.choice([0, 1])))
             self._set(path)
         elif path.lstat().st_nlink == 1 or _is_directory(path):
@@ -168,10 +171,11 @@ def _is_directory(path: Path) -> bool:
 
 
 def left_by(options: Sequence[str], trees: Trees) -> dict[Path, tuple[int, ...]]:
-    """What of the target an option leaves as it is, and by what it is known.
+    """Return entries of the target that an option protects, with their identity.
 
-    Of hard-linked files rsync leaves only the first name it meets by -u, and it gives the times of
-    a directory to what --ignore-existing leaves in its place: it is no judge of these.
+    For hard-linked files rsync protects only the first name by -u, and it sets the times of a
+    directory on an entry that --ignore-existing protects in its place: the results of rsync do not
+    apply to these.
     """
     found = set()
     for path in trees.target.rglob("*"):
@@ -190,10 +194,11 @@ def left_by(options: Sequence[str], trees: Trees) -> dict[Path, tuple[int, ...]]
 
 
 def joined_names(trees: Trees) -> list[Path]:
-    """Names of hard-linked entries of the target that the source has not joined.
+    """Return names of linked entries of the target that are not linked in the source.
 
-    rsync sets attributes of an entry in place, and so those of all its names; fmirror replaces what
-    has other names. It is no judge of names that stay joined, nor of those that it joins to them.
+    rsync sets attributes of an entry in place, for all of its names; fmirror replaces an entry with
+    other names. So results of rsync do not apply to names that stay linked, nor to names that it
+    links to them.
     """
     groups: dict[int, list[Path]] = {}
     for path in trees.target.rglob("*"):
@@ -216,9 +221,9 @@ def _inode(path: Path) -> int | None:
 
 
 def confuses_rsync(options: Sequence[str], trees: Trees) -> bool:
-    """Return whether rsync takes what --ignore-existing leaves for a directory.
+    """Return whether rsync treats a non-directory that --ignore-existing protects as a directory.
 
-    Below a symbolic link it goes on, and of a file it reports an I/O error and deletes nothing.
+    It follows such a symbolic link; for a file it reports an I/O error and deletes nothing.
     """
     return "--ignore-existing" in options and any(
         _is_directory(path) and os.path.lexists(target) and not _is_directory(target)
@@ -228,9 +233,9 @@ def confuses_rsync(options: Sequence[str], trees: Trees) -> bool:
 
 
 def lost_by_rsync(options: Sequence[str], trees: Trees) -> list[Path]:
-    """Names that rsync leaves neither way: of another kind than a hard-linked entry of the source.
+    """Return names that rsync removes without a replacement: of another type than in the source.
 
-    With --existing it makes room for such an entry, and then finds that there is nothing to update.
+    With --existing rsync makes room for a hard-linked entry, and then finds nothing to update.
     """
     if "--existing" not in options:
         return []
@@ -245,10 +250,10 @@ def lost_by_rsync(options: Sequence[str], trees: Trees) -> list[Path]:
 
 
 def deceptive_names(options: Sequence[str], trees: Trees) -> list[Path]:
-    """Names of hard-linked files of which the target has one of the same size and time, no copy.
+    """Return linked names for which the target has a different file of equal size and time.
 
-    Without -c that one is taken for right, and what the group becomes depends on which of its names
-    comes first: rsync goes by names, fmirror takes them as they come.
+    Without -c that file is assumed to be correct, and the result depends on which name comes first:
+    rsync's order is by name, fmirror's is arbitrary.
     """
     if "-c" in options:
         return []
@@ -275,7 +280,7 @@ def _known(top: Path, paths: Iterable[Path]) -> dict[Path, tuple[int, ...]]:
 
 
 def judged(case: Case, above: Path) -> str:
-    """Mirror once; what is wrong, or an empty text."""
+    """Mirror once; return the errors, or an empty text."""
     place = above / f"seed-{case.seed}"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
@@ -306,7 +311,7 @@ def judged(case: Case, above: Path) -> str:
     ]
     by_rsync = subprocess.run(line, check=False, capture_output=True)
     if by_rsync.returncode not in (0, *_SOME_FAILED):
-        # rsync gave up ("Hlink node data already has path"), or hangs, as 3.5.0 does on seed 20045.
+        # rsync gave up ("Hlink node data already has path"), or hangs, like 3.5.0 on seed 20045.
         shutil.rmtree(place)
         return ""
     words = ["-q", *case.more, *case.options, "--state-dir", str(kept)]
@@ -327,7 +332,7 @@ def judged(case: Case, above: Path) -> str:
         shutil.rmtree(place)
         return ""
     excluded = [f"--exclude=/{path}" for path in (*left, *others)]
-    excluded += ["--omit-dir-times"] * bool(by_rsync.returncode)  # which it has not set then
+    excluded += ["--omit-dir-times"] * bool(by_rsync.returncode)  # rsync has not set it then
     different = differences(os.fsencode(judge), os.fsencode(trees.target), *excluded)
     if different:
         return f"differences from rsync's target:\n{different}{finished.said}"
@@ -336,7 +341,7 @@ def judged(case: Case, above: Path) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run many; what is wrong is printed, and its trees are left for a look."""
+    """Run many seeds; print errors, and keep the trees of these."""
     parser = argparse.ArgumentParser(prog="python -m tests.tools.fmirror.judge")
     parser.add_argument("--seeds", default="0..100", metavar="FIRST..END")
     names = [str(launcher) for launcher in LAUNCHERS]

@@ -1,4 +1,4 @@
-"""Running fmirror as a user does, and rsync as its judge."""
+"""Run fmirror like a user does, and rsync as the reference."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def run_fmirror(
 
 
 def mirrored(launcher: Launcher | None, *arguments: str | bytes, code: int = 0) -> Finished:
-    """Run it with no word but of trouble; it must end with `code`."""
+    """Run it without messages except errors; it must end with `code`."""
     finished = run_fmirror(launcher, "-q", *arguments)
     assert finished.code == code, finished.said
     return finished
 
 
 def searched(examples: int, *, soak: int) -> settings:
-    """How a search by seeds goes: so many examples, always the same ones but in a soak."""
+    """Return the settings of a search: the number of examples, constant except in a soak."""
     return settings(
         max_examples=soak if SOAK else examples,
         deadline=None,
@@ -50,7 +50,7 @@ def searched(examples: int, *, soak: int) -> settings:
 
 
 def differences(source: bytes, target: bytes, *options: str) -> str:
-    """What rsync would still do to make one tree what the other is: each line is a difference."""
+    """Return rsync's lines about the remaining differences between two trees."""
     line: list[str | bytes] = [
         required("rsync"),
         "-naHAXi",

@@ -1,7 +1,7 @@
-"""A user who swaps what root mirrors for links gets nothing; see `attacks`.
+"""A user who swaps entries for links while root mirrors gains nothing; see `attacks`.
 
-Some thousand swaps here, a million in a soak, as many as one likes by ``tox -e attack-fmirror``.
-And a mirror that follows links is caught by the same rounds, so they can tell.
+There are some thousand swaps here, a million in a soak, and any number with ``tox -e
+attack-fmirror``. The same rounds detect a mirror that follows links, which validates them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`--backup-dir`: what it is called there, and who may read it."""
+"""`--backup-dir`: names and permissions of backups."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_directories_have_the_modes_of_those_that_they_stand_for(place: bytes) -
             stream.write(b"22")
     mirrored(ONE, "--backup-dir", kept, source, target)
     made = {path: stat.S_IMODE(os.stat(kept + b"/" + path).st_mode) for path in modes}
-    assert made == {**modes, b"d/fixed": 0o755}  # its owner moves more to it
+    assert made == {**modes, b"d/fixed": 0o755}  # its owner moves more entries to it
 
 
 @as_root
@@ -76,7 +76,7 @@ def test_what_cannot_be_moved_is_not_counted(place: bytes) -> None:
         pytest.skip("no file can be made immutable here")
     try:
         words = ("--delete", "--allow-empty", "--backup-dir", kept, "--json", "-", source, target)
-        # Flags that are not kept are respected.
+        # Flags that are not preserved are still respected.
         finished = run_fmirror(ONE, "--preserve=mode,timestamps", *words)
     finally:
         subprocess.run(["chattr", "-i", target + b"/d"], check=True)

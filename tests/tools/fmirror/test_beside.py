@@ -1,4 +1,4 @@
-"""`--link-dest` and `--compare-dest`: what another tree has unchanged is linked, or left out."""
+"""`--link-dest` and `--compare-dest`: unchanged entries of another tree are linked, or omitted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = [as_root, needs_rsync]
 
 
 def inodes(top: bytes) -> dict[bytes, int]:
-    """The inode of each entry that is no directory, by its path below `top`."""
+    """Return the inode of each non-directory by its path below `top`."""
     found = {}
     for here, directories, files in os.walk(top):
         for name in (*directories, *files):
@@ -54,7 +54,7 @@ def by_rsync(option: bytes, source: bytes, target: bytes, other: bytes) -> dict[
 
 @every_launcher
 def test_unchanged_entries_are_those_of_the_other_tree(place: bytes, launcher: Launcher) -> None:
-    """As rsync has it, but for hard-linked files, which are copied."""
+    """The result equals rsync's, except for hard-linked files, which are copied."""
     source, other = place + b"/a", place + b"/yesterday"
     for number in range(4):
         tree = Tree(source + b"/%d" % number, 30 + number)
@@ -147,7 +147,7 @@ def test_what_makes_no_sense_is_refused(place: bytes) -> None:
 
 
 def nearby(tmp_path: Path, launcher: Launcher | None, *words: str | bytes) -> dict[str, int]:
-    """What a run has counted, and its dry run before it must have said so."""
+    """Run a dry run and a run; return the counts, which must agree."""
     found = []
     for more in (["--dry-run"], []):
         path = tmp_path / "report"
@@ -159,7 +159,7 @@ def nearby(tmp_path: Path, launcher: Launcher | None, *words: str | bytes) -> di
 
 
 def bytes_read(log: Path, top: bytes) -> int:
-    """How many bytes of files below `top` the calls of a log have read."""
+    """Return the number of bytes that the calls in a log have read from files below `top`."""
     found = 0
     for call in read_calls(log):
         match = re.match(r"\w+\(\d+<([^>]*)>", call.text)
@@ -173,7 +173,7 @@ def bytes_read(log: Path, top: bytes) -> int:
 def test_content_is_taken_from_a_tree_beside(
     place: bytes, tmp_path: Path, launcher: Launcher, more: list[str]
 ) -> None:
-    """Whatever else of it differs: what the copy is to be comes from the source."""
+    """All other attributes of the copy are those of the source."""
     source, other, target = (place + each for each in (b"/a", b"/yesterday", b"/b"))
     for number in range(3):
         tree = Tree(source + b"/%d" % number, 60 + number)
@@ -202,7 +202,7 @@ def test_content_is_taken_from_a_tree_beside(
 
 @needs_strace
 def test_what_is_taken_is_not_read_in_the_source(place: bytes, tmp_path: Path) -> None:
-    """A large file, too; and only what the file is, not what its name is in the other tree."""
+    """This includes a large file; only its own data counts, not the name in the other tree."""
     source, other, target = (place + each for each in (b"/a", b"/other", b"/b"))
     os.mkdir(source)
     for name, size in ((b"small", 100), (b"large", 6 << 20), (b"changed", 100)):
@@ -220,7 +220,7 @@ def test_what_is_taken_is_not_read_in_the_source(place: bytes, tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", ["btrfs", "xfs"])
 def test_blocks_are_shared(mount: Callable[..., bytes], tmp_path: Path, kind: str) -> None:
-    """Of what is there: nothing is written but what has changed."""
+    """Files share existing blocks: only changed data is written."""
     disk = mount(kind, 1 << 30)
     source, other, target = (disk + each for each in (b"/a", b"/yesterday", b"/b"))
     os.makedirs(source + b"/d")
@@ -248,7 +248,7 @@ def used(disk: bytes) -> int:
 
 
 def extents(path: bytes) -> list[bytes]:
-    """Where the blocks of a file are."""
+    """Return the location of a file's blocks."""
     line: list[str | bytes] = [required("filefrag"), "-v", path]
     found = subprocess.run(line, check=True, capture_output=True).stdout
     return re.findall(rb"^ *\d+: +\d+\.\. +\d+: +(\d+)\.\.", found, re.MULTILINE)
@@ -273,7 +273,7 @@ def test_what_cannot_be_read_beside_is_copied(place: bytes) -> None:
 
 
 def test_what_shares_no_blocks_after_all_is_copied(mount: Callable[..., bytes]) -> None:
-    """Files without checksums of their blocks can't give them to others, on btrfs."""
+    """On btrfs, files without checksums of their blocks can't share blocks with other files."""
     disk = mount("btrfs", 1 << 28)
     source, other, target = (disk + each for each in (b"/a", b"/other", b"/b"))
     os.mkdir(source)
@@ -293,7 +293,7 @@ def test_what_shares_no_blocks_after_all_is_copied(mount: Callable[..., bytes]) 
 def test_any_change_where_content_comes_from_beside(
     place: bytes, tmp_path: Path, error: int
 ) -> None:
-    """Old or new at every moment, and the next run ends it."""
+    """Each file is old or new at every moment, and the next run completes the mirror."""
 
     def pair() -> tuple[bytes, bytes]:
         source, target = night(place, 7)

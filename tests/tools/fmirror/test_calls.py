@@ -1,4 +1,4 @@
-"""`pcircle.tools.fmirror.mirror` in a program, also in one with threads, whose ranks begin anew."""
+"""`pcircle.tools.fmirror.mirror` in a program, also with threads; then ranks are interpreters."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.tools.fsum.running import run_fsum
 
 from .running import as_root, differences, needs_rsync
 
-_TICKS_S = 0.1  # of the clock of change times: what has changed as a run begins is doubtful
+_TICKS_S = 0.1  # of the clock of change times: changes at the start of a run are uncertain
 
 pytestmark = [as_root, needs_rsync]
 
 
 @pytest.fixture
 def beside() -> Iterator[None]:
-    """Another thread of this process."""
+    """Run another thread in this process."""
     done = threading.Event()
     thread = threading.Thread(target=done.wait)
     thread.start()
@@ -33,7 +33,7 @@ def beside() -> Iterator[None]:
 
 @pytest.fixture
 def sides(place: bytes) -> tuple[str, str]:
-    """Of ten files one has changed, one is new, one has moved and one is gone."""
+    """Create ten files, of which one was changed, one added, one moved and one removed."""
     source, target = place + b"/a", place + b"/b"
     for side in (source, target):
         os.makedirs(side + b"/inner")
@@ -93,7 +93,7 @@ def test_snapshots_in_a_process_with_threads(sides: tuple[str, str], place: byte
 def test_a_manifest_and_a_list_in_a_process_with_threads(
     sides: tuple[str, str], place: bytes
 ) -> None:
-    """What is looked at is found by a job of its own, or read from a file."""
+    """A separate job finds the entries to check, or they are read from a file."""
     source, target = sides
     manifest, listed = os.fsdecode(place) + "/manifest", os.fsdecode(place) + "/listed"
     assert mirror(source, target, delete=True, jobs=2) is not None

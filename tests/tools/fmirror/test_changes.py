@@ -1,4 +1,4 @@
-"""``--changed=fs``: what btrfs tells of two snapshots is all that has changed between them."""
+"""``--changed=fs``: btrfs reports exactly the changes between two snapshots."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SEEDS = range(200 if SOAK else 8)
 
 @pytest.fixture
 def disk(mount: Callable[..., bytes]) -> bytes:
-    """A file system of its own with a subvolume `data`; skipped where none can be mounted."""
+    """Mount a file system with a subvolume `data`; skip where none can be mounted."""
     mounted = mount("btrfs", 1 << 30)
     _call("btrfs", "subvolume", "create", mounted + b"/data")
     return mounted
@@ -35,7 +35,7 @@ def disk(mount: Callable[..., bytes]) -> bytes:
 
 @pytest.fixture
 def backup(disk: bytes) -> bytes:
-    """A target that is a subvolume; that the judge reads it is not to be a change of it."""
+    """Create a subvolume as the target, whose access times rsync does not change."""
     _call("mount", "-o", "remount,noatime", disk)
     _call("btrfs", "subvolume", "create", disk + b"/backup")
     return disk + b"/backup"
@@ -51,7 +51,7 @@ def snapshot(disk: bytes, name: bytes) -> bytes:
 
 
 def nights(disk: bytes, seed: int) -> Iterator[bytes]:
-    """Snapshots of a tree that is edited between them."""
+    """Yield snapshots of a tree that is edited between them."""
     tree = Tree(disk + b"/data/tree %d" % seed, seed)
     for night in range(4):
         for _ in range(tree.random.randrange(1, 12)):
@@ -68,7 +68,7 @@ def test_what_changed_between_snapshots(disk: bytes, place: bytes) -> None:
 
 
 def test_few_calls_for_few_changes(disk: bytes, place: bytes) -> None:
-    """Of a thousand files those that have changed are looked at, and no others."""
+    """Of a thousand files only the changed ones are looked up."""
     for directory in range(10):
         os.mkdir(disk + b"/data/%d" % directory)
         for number in range(100):
@@ -110,7 +110,7 @@ def test_a_subvolume_within_is_an_empty_directory_of_a_snapshot(disk: bytes, pla
 @pytest.mark.parametrize("mode", ["fs", "auto"])
 @pytest.mark.parametrize("kind", ["directory", "file"])
 def test_a_subvolume_that_takes_a_name(disk: bytes, backup: bytes, kind: str, mode: str) -> None:
-    """What the target has under that name is not in the snapshot, which has no inode for it."""
+    """The snapshot has no inode for the name, which the target still uses."""
     if kind == "directory":
         os.mkdir(disk + b"/data/name")
         write_file(disk + b"/data/name/file", b"content")
@@ -123,12 +123,12 @@ def test_a_subvolume_that_takes_a_name(disk: bytes, backup: bytes, kind: str, mo
     source = snapshot(disk, b"two")
     mirrored(TWO, "--delete", f"--changed={mode}", source, backup)
     assert os.listdir(backup + b"/name") == []
-    # Such a directory has the time at which the kernel met it.
+    # The directory has the time at which the kernel read it.
     assert differences(source, backup) in ("", ".d..t...... name/\n")
 
 
 def test_auto_where_the_target_has_subvolumes(disk: bytes, backup: bytes) -> None:
-    """A change in one of these is no change of the target."""
+    """A change in a nested subvolume is not a change of the target."""
     os.mkdir(disk + b"/data/inner")
     write_file(disk + b"/data/inner/file", b"content")
     _call("btrfs", "subvolume", "create", backup + b"/inner")
@@ -158,7 +158,7 @@ def test_another_file_system_cannot_tell(place: bytes) -> None:
 
 
 def _auto(source: bytes, target: bytes, *more: str) -> str:
-    """How a run with ``--changed=auto`` has looked, by its own words; the target must be right."""
+    """Run with ``--changed=auto``; return its message about the method, and check the target."""
     finished = run_fmirror(TWO, "--delete", "--changed=auto", "-v", *more, source, target)
     assert finished.code == 0, finished.said
     assert differences(source, target) == "", finished.said
@@ -170,7 +170,7 @@ _PROVEN = "only what btrfs tells is looked at: the snapshot of the last complete
 
 @pytest.mark.parametrize("keeps", [True, False], ids=["kept", "deleted"])
 def test_directories_that_change_places(disk: bytes, place: bytes, keeps: bool) -> None:
-    """What is in them was not changed, and is to be copied all the same."""
+    """Their contents are unchanged, but must be copied nevertheless."""
     for name in (b"a", b"b", b"c"):
         os.makedirs(disk + b"/data/in/" + name + b"/deep")
         write_file(disk + b"/data/in/" + name + b"/deep/file", name)
@@ -192,7 +192,7 @@ def test_auto_over_many_nights(disk: bytes, backup: bytes) -> None:
         for source in nights(disk, seed):
             _call("btrfs", "subvolume", "snapshot", "-r", backup, source + b"-backup")
             proven += _PROVEN in _auto(source, backup)
-        assert proven == 3 + (seed > 0), seed  # never is the first run of all
+        assert proven == 3 + (seed > 0), seed  # "never" is the first run of all
 
 
 def test_auto_where_something_may_have_been_missed(disk: bytes, backup: bytes) -> None:
@@ -212,7 +212,7 @@ def test_auto_where_something_may_have_been_missed(disk: bytes, backup: bytes) -
 
 
 def test_auto_after_a_snapshot_that_was_changed_itself(disk: bytes, backup: bytes) -> None:
-    """What it had and its origin never has is not remembered as a state of the origin."""
+    """Its own state, which its origin never had, is not saved as a state of the origin."""
     write_file(disk + b"/data/file", b"content")
     _call("btrfs", "subvolume", "snapshot", disk + b"/data", disk + b"/own")
     write_file(disk + b"/own/more", b"content")
@@ -234,7 +234,7 @@ def test_auto_after_runs_that_were_not_whole(disk: bytes, backup: bytes) -> None
 
 
 def test_auto_where_the_target_is_another_one(disk: bytes, backup: bytes) -> None:
-    """A snapshot of the target in its place, in which something was changed."""
+    """A changed snapshot of the target has taken its place."""
     write_file(disk + b"/data/file", b"content")
     _auto(snapshot(disk, b"1"), backup)
     _call("btrfs", "subvolume", "snapshot", backup, disk + b"/copy")
@@ -244,7 +244,7 @@ def test_auto_where_the_target_is_another_one(disk: bytes, backup: bytes) -> Non
 
 
 def test_auto_after_the_source_was_restored(place: bytes, mount: Callable[..., bytes]) -> None:
-    """An image of the file system from before the last run, which then went another way."""
+    """The file system was restored from an image older than the last run, and then diverged."""
     disk = mount("btrfs", 1 << 30)
     target_disk = mount("btrfs", 1 << 30)
     _call("mount", "-o", "remount,noatime", target_disk)
@@ -261,7 +261,7 @@ def test_auto_after_the_source_was_restored(place: bytes, mount: Callable[..., b
     _call("umount", disk)
     _call("mount", "-o", "loop", place + b"/before", disk)
     os.utime(disk + b"/data/file", ns=(0, 0))
-    for number in range(40):  # its generation is beyond that of the last run
+    for number in range(40):  # its generation is higher than at the last run
         _call("btrfs", "filesystem", "sync", disk)
         write_file(disk + b"/data/%d" % number, b"")
     said = _auto(snapshot(disk, b"2"), target, "--state-dir", os.fsdecode(place))

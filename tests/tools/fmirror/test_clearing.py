@@ -1,4 +1,4 @@
-"""`--remove-source-files` and `--move`: nothing goes from A that is not in B, whatever happens."""
+"""`--remove-source-files` and `--move`: nothing is removed from A that is not in B."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = [as_root, needs_rsync]
 
 
 def entries(top: bytes) -> dict[bytes, Content]:
-    """What is no directory."""
+    """Return the entries that are not directories."""
     return {name: of for name, of in held(top).items() if of[0] != stat.S_IFDIR}
 
 
@@ -53,7 +53,7 @@ def test_all_goes_that_was_copied(place: bytes, launcher: Launcher, seed: int, o
     with open(source + b"/large", "wb") as stream:
         stream.truncate(40 << 20)
         stream.write(b"begin")
-    mirrored(ONE, "--delete", "--allow-empty", source, target)  # kinds that are in the way
+    mirrored(ONE, "--delete", "--allow-empty", source, target)  # types that are in the way
     was = place + b"/was"
     copy_of(source, was)
     count = len(entries(source))
@@ -79,7 +79,7 @@ def test_all_goes_that_was_copied(place: bytes, launcher: Launcher, seed: int, o
 def test_what_is_not_in_the_target_stays(
     place: bytes, words: Sequence[str], text: bytes, time_ns: int
 ) -> None:
-    """Whatever a mirror has been told to take for the same."""
+    """They stay whatever the options treat as equal."""
     source, target = place + b"/a", place + b"/b"
     for side in (source, target):
         os.mkdir(side)
@@ -109,7 +109,7 @@ def killed(source: bytes, target: bytes, what: str) -> int:
 
 
 def build(place: bytes, seed: int) -> tuple[bytes, bytes]:
-    """A tree, and one of which some is there already, and some is otherwise."""
+    """Build a tree, and a target that has some of it and some different entries."""
     source, target = cleared(place)
     Tree(source, seed)
     for number in range(5):
@@ -126,7 +126,7 @@ def build(place: bytes, seed: int) -> tuple[bytes, bytes]:
     "what", ["signal=KILL", "signal=INT", "error=EIO", "error=ENOSPC", "error=EACCES"]
 )
 def test_nothing_is_lost_at_any_moment(place: bytes, tmp_path: Path, what: str) -> None:
-    """Each content is in A or in B by its name, or by the name that it has for a moment."""
+    """Each content is in A or in B, under its name or its temporary name."""
     seed, log = 12, tmp_path / "calls"
     source, target = build(place, seed)
     prefix = ["strace", "-f", "-o", str(log), "-e", f"trace={CHANGING},fsync"]
@@ -152,7 +152,7 @@ def test_nothing_is_lost_at_any_moment(place: bytes, tmp_path: Path, what: str) 
 
 @needs_strace
 def test_what_comes_meanwhile_stays(place: bytes, tmp_path: Path) -> None:
-    """Another file by that name, put there while the copy is read back."""
+    """Another file takes the name while the copy is verified."""
     source, target = place + b"/a", place + b"/b"
     os.mkdir(source)
     write_file(source + b"/file", b"old")
@@ -173,7 +173,7 @@ def test_what_comes_meanwhile_stays(place: bytes, tmp_path: Path) -> None:
 
 
 def test_a_mount_of_one_in_the_other_is_not_emptied(place: bytes) -> None:
-    """There the copy is the file itself."""
+    """The copy is the file itself there."""
     source, target = place + b"/a", place + b"/b"
     for side in (source, target):
         os.makedirs(side + b"/shared")
@@ -217,7 +217,7 @@ def test_what_is_refused(place: bytes, words: str, option: str) -> None:
 def test_what_was_moved_is_not_removed_later(
     place: bytes, launcher: Launcher, option: str, tmp_path: Path
 ) -> None:
-    """By no run that removes what the source has not, until one was told that this is meant."""
+    """Runs that delete extraneous entries refuse, until an option confirms it."""
     source, target, other = place + b"/a", place + b"/b", place + b"/other"
     for top, name in ((source, b"moved"), (other, b"of another")):
         os.mkdir(top)
@@ -251,7 +251,7 @@ def test_what_was_moved_is_not_removed_later(
 @needs_strace
 @pytest.mark.parametrize("moment", [1, 3])
 def test_a_kill_while_it_moves_is_remembered(place: bytes, moment: int) -> None:
-    """What has gone from the source by then is as much in danger as all of it."""
+    """Entries removed from the source before the kill are protected like in a complete move."""
     source, target = place + b"/a", place + b"/b"
     os.mkdir(source)
     for number in range(5):
@@ -277,7 +277,7 @@ def test_a_state_that_cannot_be_written_is_told(place: bytes) -> None:
 
 @contextmanager
 def _union(kind: str, place: bytes) -> Iterator[bytes]:
-    """Show the directory `branch` of a place in another one, which is yielded."""
+    """Mount a view in which the directory `branch` is part of another one; yield it."""
     view, other = place + b"/view", place + b"/other"
     for path in (view, other, place + b"/work"):
         os.mkdir(path)
@@ -312,7 +312,7 @@ def _union(kind: str, place: bytes) -> Iterator[bytes]:
 def test_nothing_goes_that_a_union_shows(
     place: bytes, kind: str, from_view: bool, words: list[str]
 ) -> None:
-    """A is a branch of the file system that B is in, or the other way around."""
+    """A is a branch of the file system that contains B, or the other way around."""
     data = place + b"/branch/data"
     os.makedirs(data + b"/deep/empty")
     for number in range(20):
@@ -334,7 +334,7 @@ def test_nothing_goes_that_a_union_shows(
 
 
 def test_what_cannot_be_proven_stays(place: bytes) -> None:
-    """No file can be made in B's directory, so nobody knows that it is not A's."""
+    """No file can be created in B's directory, so it may be A's."""
     source, target = place + b"/a", place + b"/b"
     for name in (b"open", b"closed"):
         os.makedirs(source + b"/" + name)

@@ -1,4 +1,4 @@
-"""What a mirror costs: memory for many entries, also where all of them go."""
+"""The costs of a mirror: memory for many entries, also for their removal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def wide(top: bytes) -> None:
 
 
 def reported(place: bytes, *words: str) -> Any:
-    """The report of a mirror of `a` to `b`."""
+    """Return the report of a mirror of `a` to `b`."""
     report = place + b"/report"
     mirrored(TWO, *words, "--json", report, place + b"/a", place + b"/b")
     with open(report, "rb") as stream:
@@ -46,7 +46,7 @@ def reported(place: bytes, *words: str) -> Any:
 
 
 def peak(said: Any) -> int:
-    """The memory of the largest process, with that of the jobs that it did before."""
+    """Return the memory of the largest process, including the jobs that it ran before."""
     largest: int = max(rank["peak_rss_bytes"] for rank in said["ranks"])
     return largest
 
@@ -58,7 +58,7 @@ def peak(said: Any) -> int:
 def test_memory_does_not_grow_with_the_tree(
     vast_place: bytes, make: Callable[[bytes], None], option: str
 ) -> None:
-    """As they are made, as they are found unchanged, and as they all go."""
+    """The entries are created, found unchanged, and removed."""
     source, target = vast_place + b"/a", vast_place + b"/b"
     make(source)
     peaks = {}
@@ -76,7 +76,7 @@ def test_memory_does_not_grow_with_the_tree(
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [[], ["--dry-run"]], ids=str)
 def test_memory_where_all_have_another_path(vast_place: bytes, words: list[str]) -> None:
-    """Many of them have the same size and time, and are told apart by their names."""
+    """Many of them have equal size and time, and are distinguished by their names."""
     source = vast_place + b"/a"
     flat(source + b"/old")
     for name in os.listdir(source + b"/old"):

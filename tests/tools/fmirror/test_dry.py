@@ -1,4 +1,4 @@
-"""`--dry-run` and `--itemize`: what is told is what rsync tells, and a dry run changes nothing."""
+"""`--dry-run` and `--itemize`: the output equals rsync's, and a dry run changes nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _plain(match: re.Match[bytes]) -> bytes:
 
 
 def named(lines: bytes) -> set[bytes]:
-    """The paths that are named behind the columns; of links without what they lead to."""
+    """Return the paths after the columns, without the targets of links."""
     found = set()
     for line in lines.splitlines():
         if not line.startswith(b"created directory"):
@@ -53,14 +53,14 @@ def named(lines: bytes) -> set[bytes]:
 
 
 def by_rsync(source: bytes, target: bytes) -> set[bytes]:
-    """The paths that rsync would do something with; times as exactly as they are kept."""
+    """Return the paths that rsync would change; times are compared at their stored precision."""
     line: list[str | bytes] = [required("rsync"), "-naHAXi", "--modify-window=-1", "--delete"]
     done = subprocess.run([*line, source + b"/", target + b"/"], capture_output=True, check=True)
     return named(done.stdout)
 
 
 def told(launcher: Launcher | None, *words: str | bytes, code: int = 0) -> set[bytes]:
-    """The paths that are named by a run."""
+    """Return the paths that a run prints."""
     finished = mirrored(launcher, "--delete", "--allow-empty", *words, code=code)
     return named(finished.out)
 
@@ -112,11 +112,11 @@ def _has_linked_files(*tops: bytes) -> bool:
 
 @searched(100, soak=3000)
 @given(seed=st.integers(0, 2**40))
-@example(seed=74)  # a name that B lacks comes first, and what is to be linked to it has the other
-@example(seed=139)  # another name of it in B becomes something else before its turn comes
+@example(seed=74)  # a name that B lacks comes first; the existing other must be linked
+@example(seed=139)  # another name of it in B changes before it is processed
 @example(seed=215)
 def test_counts_what_is_done(shared: bytes, seed: int) -> None:
-    """Of hard-linked files it depends on the order which name is copied, and which touched."""
+    """For hard-linked files the order determines which name is copied, and which touched."""
     source, target = pair(shared, seed)
     linked = _has_linked_files(source, target)
     wanted: dict[str, Any] = {"delete": "after", "allow_empty": True, "allow_foreign": True}
@@ -135,7 +135,7 @@ def test_counts_what_is_done(shared: bytes, seed: int) -> None:
 
 @pytest.mark.parametrize("launcher", [None, TWO], ids=str)
 def test_directories_are_said_as_they_are(place: bytes, launcher: Launcher | None) -> None:
-    """What was made or set is not what was looked at; the last line is that of the run."""
+    """A changed directory does not count as checked; the last line equals that of the run."""
     source, target, lines = place + b"/a", place + b"/b", place + b"/lines"
     for side in (source, target):
         os.makedirs(side + b"/same")
@@ -201,7 +201,7 @@ def test_every_launcher_tells_the_same(place: bytes, launcher: Launcher) -> None
 
 
 def test_the_columns(place: bytes) -> None:
-    """Letter by letter as rsync has them, but for what is behind the path of a link."""
+    """Every letter equals rsync's, except after the path of a link."""
     source, target = place + b"/a", place + b"/b"
     for side in (source, target):
         os.mkdir(side)
@@ -275,7 +275,7 @@ def test_limits_and_refusals_hold(place: bytes, tmp_path: Path) -> None:
 
 
 def test_links_with_several_names_have_no_bytes(place: bytes) -> None:
-    """As in a run, where what a link says is no content."""
+    """A run does not count the text of a link as content."""
     source, target, path = place + b"/a", place + b"/b", place + b"/report"
     os.mkdir(source)
     os.symlink("text", source + b"/link")
@@ -291,7 +291,7 @@ def test_links_with_several_names_have_no_bytes(place: bytes) -> None:
 
 @needs_strace
 def test_new_names_are_linked_to_what_is_there(place: bytes) -> None:
-    """However the names are listed no content is copied that the target has under another one."""
+    """In any order of names, no content is copied that the target has under another name."""
     source, target = place + b"/a", place + b"/b"
     for side in (source, target):
         os.mkdir(side)
@@ -308,7 +308,7 @@ def test_new_names_are_linked_to_what_is_there(place: bytes) -> None:
 
 
 def test_attributes_of_a_name_of_several_are_touched(place: bytes) -> None:
-    """In place if no other name of the target's file would get them as well, else by a new file."""
+    """They are set in place if all names of the target's file should have them."""
     source, target = place + b"/a", place + b"/b"
     for side in (source, target):
         os.makedirs(side + b"/later")
@@ -330,7 +330,7 @@ def test_attributes_of_a_name_of_several_are_touched(place: bytes) -> None:
 
 @pytest.mark.parametrize("backup", [[], ["--backup-dir"]], ids=str)
 def test_a_directory_in_a_file_s_place_counts_as_in_a_run(place: bytes, backup: list[str]) -> None:
-    """With a backup it is replaced, and lies there; else it is removed, with what is in it."""
+    """With a backup it is moved there; otherwise it is removed with its contents."""
     source, target, path = place + b"/a", place + b"/b", place + b"/report"
     os.makedirs(target + b"/name/deep")
     os.mkdir(target + b"/gone")

@@ -1,4 +1,4 @@
-"""`--delete=during`: what the source has not goes when its directory was compared, not sooner."""
+"""`--delete=during` removes extraneous entries after their directory was compared, not sooner."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_counts_are_those_of_a_dry_run_and_of_other_deletions(shared: bytes, see
 @every_launcher
 @pytest.mark.parametrize("seed", [11, 22])
 def test_every_launcher_does_the_same(place: bytes, launcher: Launcher, seed: int) -> None:
-    """Also of directories whose names are shared out: they are listed again when these are done."""
+    """This includes directories whose names are divided: they are listed again at the end."""
     source, target = pair(place, seed)
     for number in range(1500):
         write_file(source + b"/file %d" % number, b"%d" % number)
@@ -95,7 +95,7 @@ def test_every_launcher_does_the_same(place: bytes, launcher: Launcher, seed: in
 
 
 def surplus_of(place: bytes) -> tuple[bytes, bytes]:
-    """Three directories, each with a file that is new and one that only the target has."""
+    """Create three directories, each with a new file and one that only the target has."""
     for name in (b"one", b"two", b"two/inner"):
         for side in (b"a", b"b"):
             make_directory(place, side, name)
@@ -148,7 +148,7 @@ def test_what_is_in_a_directory_is_in_place_before_something_goes(
 
 
 def test_there_is_room_for_what_comes_after(place: bytes) -> None:
-    """A target that can't have both the old and the new; by rsync's way, and not as by default."""
+    """The target has no space for old and new files; rsync's order works, the default fails."""
     source = make_directory(place, b"a")
     write_file(make_directory(place, b"a", b"new") + b"/data", bytes(5 << 20))
     disk = make_directory(place, b"disk")
@@ -167,7 +167,7 @@ def test_there_is_room_for_what_comes_after(place: bytes) -> None:
 )
 @every_launcher
 def test_too_much_to_remove(place: bytes, launcher: Launcher, most: str, code: int) -> None:
-    """The source has 7 entries, and 9 would go; all else is done in any case."""
+    """The source has 7 entries, and 9 would be removed; everything else is done in any case."""
     source, target = surplus_of(place)
     words: list[str | bytes] = [DURING, "--max-delete", most, source, target]
     finished = mirrored(launcher, *words, code=code)

@@ -1,4 +1,4 @@
-"""As with rsync: by `--existing` nothing new is made, and by `--ignore-existing` nothing else."""
+"""Like in rsync, `--existing` creates nothing, and `--ignore-existing` changes nothing else."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_is_missing_is_not_made(
 def test_a_directory_that_has_the_name_of_a_file_stays_as_well(
     place: bytes, launcher: Launcher, more: tuple[str, ...]
 ) -> None:
-    """With --ignore-existing, whatever it is; a dry run says the same."""
+    """--ignore-existing protects it; a dry run reports the same."""
     source, target, judge = (place + each for each in (b"/a", b"/b", b"/judge"))
     for path in (source + b"/name", source + b"/new", target + b"/name/inner"):
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -75,7 +75,7 @@ def test_a_directory_that_has_the_name_of_a_file_stays_as_well(
 
 
 def _linked(source: bytes, target: bytes) -> list[bytes]:
-    """Make names of hard-linked files, links and FIFOs of which the target has some; all of it."""
+    """Create names of linked files, links and FIFOs, some of them in the target; return all."""
     os.makedirs(source + b"/deep")
     os.makedirs(target + b"/deep")
     there = []
@@ -105,7 +105,7 @@ def _linked(source: bytes, target: bytes) -> list[bytes]:
 def test_each_name_of_several_stays(
     place: bytes, launcher: Launcher, option: str, way: str
 ) -> None:
-    """What is in B under a name of a hard-linked entry of A is neither replaced nor linked to."""
+    """An entry of B under a name of a hard-linked entry of A is neither replaced nor linked."""
     source, target, judge = (place + each for each in (b"/a", b"/b", b"/judge"))
     there = _linked(source, target)
     copy_of(target, judge)
@@ -129,7 +129,7 @@ def test_each_name_of_several_stays(
 
 @every_launcher
 def test_a_directory_does_not_replace_what_stays(place: bytes, launcher: Launcher) -> None:
-    """With --ignore-existing; the run and the dry run name it, and exit with 1."""
+    """With --ignore-existing, the run and the dry run name it, and exit with 1."""
     source, target = place + b"/a", place + b"/b"
     os.makedirs(source + b"/name/inner")
     os.makedirs(target)
@@ -144,7 +144,7 @@ def test_a_directory_does_not_replace_what_stays(place: bytes, launcher: Launche
 
 @pytest.mark.parametrize("option", ["--ignore-existing", "-u"])
 def test_a_killed_run_leaves_no_part_that_stays(place: bytes, option: str) -> None:
-    """A file has its name when it is complete, since it would not be looked at again."""
+    """A file gets its name when it is complete, since it would not be compared again."""
     source, target = place + b"/a", place + b"/b"
     os.makedirs(source)
     with open(source + b"/big", "wb") as stream:
@@ -164,7 +164,7 @@ def test_a_killed_run_leaves_no_part_that_stays(place: bytes, option: str) -> No
 def test_a_right_file_is_no_link_to_one_that_only_looks_right(
     place: bytes, launcher: Launcher
 ) -> None:
-    """Two inodes of A with one size and time, of which names are one inode in B."""
+    """Two inodes of A have equal size and time, and their names are one inode in B."""
     source, target = Path(os.fsdecode(place), "a"), Path(os.fsdecode(place), "b")
     for top in (source, target):
         top.mkdir()
@@ -177,7 +177,7 @@ def test_a_right_file_is_no_link_to_one_that_only_looks_right(
     for path in [*source.iterdir(), *target.iterdir()]:
         os.utime(path, (10**9, 10**9))
     sides = os.fsencode(source), os.fsencode(target)
-    # Whichever name comes first decides; the one that only looks right is no copy to link to.
+    # The first name decides; a file that only seems equal must not be linked to.
     finished = run_fmirror(launcher, *sides)
     if finished.code:
         assert finished.code == 1, finished.said

@@ -1,4 +1,4 @@
-"""A file system in place of another one: nothing is assumed that another file system has shown."""
+"""File systems that replace each other: no assumption is carried from one to the other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .running import as_root, differences, mirrored, needs_rsync
 
 pytestmark = [as_root, needs_rsync]
 
-# What was changed less than two seconds before a run is always compared.
+# Entries that changed less than two seconds before a run are always compared.
 _QUIET_S = 2.2
 
 
@@ -33,7 +33,7 @@ def _unmount(path: bytes) -> None:
 def test_a_file_system_that_was_restored_from_an_image(
     place: bytes, mount: Callable[..., bytes], side: str
 ) -> None:
-    """It has the UUID, the inodes and the change times of then, and a run has been since."""
+    """It has the UUID, the inodes and the change times of the image, which a later run preceded."""
     disk = mount("ext4", 16 << 20)
     source, target = place + b"/a", place + b"/b"
     where = {"source": source, "target": target, "below the target": target + b"/below"}[side]
@@ -68,7 +68,7 @@ def test_a_file_system_that_was_restored_from_an_image(
 
 @pytest.mark.skipif(shutil.which("mkfs.xfs") is None, reason="there is no mkfs.xfs")
 def test_disks_that_take_turns(place: bytes, mount: Callable[..., bytes]) -> None:
-    """They have the inode of the root in common, and the second one was not there meanwhile."""
+    """They share the inode of the root, and the second one was not mounted meanwhile."""
     disks = [mount("xfs", 320 << 20) for _ in range(2)]
     source, target = place + b"/a", place + b"/b"
     os.makedirs(source + b"/d")

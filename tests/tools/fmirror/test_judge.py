@@ -1,4 +1,4 @@
-"""After any run rsync has nothing to do; and a second run does nothing either."""
+"""After any run rsync has nothing to do, and neither has a second run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _DRAWN = 8  # seeds of random options
 
 
 def pair(place: bytes, seed: int) -> tuple[bytes, bytes]:
-    """A tree and a target: none, one of its own, or what the tree was before it was edited."""
+    """Create a tree and a target: none, an unrelated one, or the tree before its edits."""
     source, target = cleared(place)
     tree = Tree(source, seed)
     how = tree.random.randrange(4)
@@ -56,7 +56,7 @@ def pair(place: bytes, seed: int) -> tuple[bytes, bytes]:
 
 
 def state(top: bytes) -> bytes:
-    """All that a change would show in."""
+    """Return the attributes in which any change is visible."""
     line: list[str | bytes] = ["find", top, "-printf", r"%P %i %C@ %T@\n"]
     found = subprocess.run(line, capture_output=True, check=True).stdout
     return b"\n".join(sorted(found.splitlines()))
@@ -103,7 +103,7 @@ def test_every_launcher_does_the_same(place: bytes, launcher: Launcher, seed: in
 
 @needs_strace
 def test_a_second_run_changes_nothing_by_any_call(place: bytes, tmp_path: Path) -> None:
-    """Calls that change something, as the kernel sees them: none is about the target."""
+    """No call of the second run changes the target, as seen by the kernel."""
     source, target = pair(place, 7)
     for number in range(300):
         with open(source + b"/file %d" % number, "xb") as stream:
@@ -122,7 +122,7 @@ def test_a_second_run_changes_nothing_by_any_call(place: bytes, tmp_path: Path) 
 
 
 def test_random_options_and_kinds(shared: bytes) -> None:
-    """As rsync has it: other seeds each time, which a failure prints."""
+    """The result equals rsync's; each run has other seeds, which a failure prints."""
     ordinary, wrong = has_ordinary(), []
     os.chmod(shared, 0o755)  # an ordinary user reaches the trees
     first = secrets.randbelow(10**9)

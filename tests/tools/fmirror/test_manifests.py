@@ -1,4 +1,4 @@
-"""`--since-manifest`: what a manifest says of the target stands for it, and nobody reads that."""
+"""`--since-manifest`: a manifest replaces reading the target."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from .test_judge import state
 from .test_moments import hooked_run
 
 pytestmark = [as_root, needs_rsync]
-_QUIET_S = 2.2  # what is younger when a run begins may have been changed unseen
+_QUIET_S = 2.2  # younger changes at the start of a run may be missed
 _SEEDS = range(100 if SOAK else 3)
 _USED = "the target is not read"
 _ALL = "all of the target is looked at"
 
 
 def summed(target: bytes, *more: str) -> bytes:
-    """A manifest of a tree, beside it."""
+    """Create a manifest of a tree, next to it."""
     path = target + b".manifest"
     with Run(TWO, "-q", "-o", path, *more, target, program=("pcircle.tools.fsum",)) as run:
         finished = run.finish()
@@ -51,7 +51,7 @@ def summed(target: bytes, *more: str) -> bytes:
 def since(
     launcher: Launcher | None, manifest: bytes, source: bytes, target: bytes, *more: str | bytes
 ) -> str:
-    """What a run that deletes has said."""
+    """Return the output of a run with --delete and a manifest."""
     words = ("--delete", "--allow-empty", "--since-manifest", manifest, *more, source, target)
     finished = run_fmirror(launcher, *words)
     assert finished.code == 0, finished.said
@@ -96,7 +96,7 @@ def test_a_dry_run_says_what_the_run_does(place: bytes, seed: int) -> None:
 @needs_strace
 @pytest.mark.parametrize("how", [[], ["-c"], ["--exclude=none"]], ids=" ".join)
 def test_what_is_unchanged_is_not_looked_at(place: bytes, tmp_path: Path, how: list[str]) -> None:
-    """Of the target nothing but its root, the directories that changed, and what changed there."""
+    """In the target only the root, changed directories, and their changed entries are read."""
     source, target = place + b"/a", place + b"/b"
     for directory in (b"/same/deeper", b"/other"):
         os.makedirs(source + directory)
@@ -118,7 +118,7 @@ def test_what_is_unchanged_is_not_looked_at(place: bytes, tmp_path: Path, how: l
     assert [call for call in calls if call.name == "getdents64" and f"{top}>" in call.text] == []
     write_file(source + b"/other/new", b"")
     os.unlink(source + b"/other/7")
-    os.utime(manifest)  # the run before has changed nothing
+    os.utime(manifest)  # the previous run has changed nothing
     assert run_fmirror(ONE, *words, prefix=prefix).code == 0
     calls = [call for call in read_calls(log) if f"{top}/" in call.text]
     assert [call for call in calls if f"{top}/same" in call.text] == []
@@ -128,7 +128,7 @@ def test_what_is_unchanged_is_not_looked_at(place: bytes, tmp_path: Path, how: l
 
 
 def test_modes_alone_and_names_that_are_one(place: bytes) -> None:
-    """What a manifest does not tell, also below directories that have changed places."""
+    """The manifest does not contain them, even below exchanged directories."""
     source, target = place + b"/a", place + b"/b"
     for name in (b"one", b"two"):
         os.makedirs(source + b"/in/" + name + b"/deep")
@@ -150,7 +150,7 @@ def test_modes_alone_and_names_that_are_one(place: bytes) -> None:
 
 
 def test_content_by_its_digest(place: bytes) -> None:
-    """Of what keeps its size and time, where change times do not count."""
+    """This finds changes with equal size and time, where change times do not count."""
     source, target = place + b"/a", place + b"/b"
     os.mkdir(source)
     path = write_file(source + b"/file", b"content")
@@ -168,7 +168,7 @@ def test_content_by_its_digest(place: bytes) -> None:
 
 
 def test_what_ctime_doubts_is_read(place: bytes) -> None:
-    """Also where a manifest has all that is kept; and below a directory that was renamed."""
+    """This holds if a manifest has all attributes, and below a renamed directory."""
     source, target = place + b"/a", place + b"/b"
     for name in (b"in/one", b"in/two"):
         os.makedirs(source + b"/" + name)
@@ -204,14 +204,14 @@ def test_names_that_filters_leave_out_stay(place: bytes) -> None:
 
 
 def test_what_the_manifest_cannot_know_is_never_lost(place: bytes) -> None:
-    """A target that somebody else has changed: what is right there stays, whatever was said."""
+    """Correct entries in a target that another user has changed stay."""
     source, target = place + b"/a", place + b"/b"
     for name in (b"in/x/file", b"in/y/file", b"in/z/file"):
         os.makedirs(os.path.dirname(source + b"/" + name))
         write_file(source + b"/" + name, name)
     mirrored(TWO, source, target)
     manifest = summed(target)
-    write_file(target + b"/in/y/own", b"somebody's")  # a directory that is not looked at
+    write_file(target + b"/in/y/own", b"somebody's")  # a directory that is not read
     os.rename(target + b"/in/z", target + b"/in/w")
     os.unlink(source + b"/in/x/file")
     os.unlink(source + b"/in/z/file")
@@ -251,7 +251,7 @@ def test_where_it_cannot_stand_for_the_target(place: bytes) -> None:
 
 
 def test_an_interrupted_run_is_not_forgotten(place: bytes) -> None:
-    """It has changed the target since the manifest was made, and did not end."""
+    """It has changed the target after the manifest, and was not completed."""
     source, target = place + b"/a", place + b"/b"
     os.mkdir(source)
     mirrored(TWO, source, target)
@@ -334,7 +334,7 @@ def test_what_makes_no_sense_is_refused(place: bytes) -> None:
 
 
 def same_manifest(found: bytes, target: bytes) -> None:
-    """It is what fsum makes of the same tree."""
+    """Check that it equals fsum's manifest of the same tree."""
     expected = summed(target)
     with open(found, "rb") as mine, open(expected, "rb") as other:
         assert mine.read() == other.read()
@@ -358,7 +358,7 @@ def test_night_after_night_with_nothing_between(place: bytes, launcher: Launcher
 
 
 def test_what_stays_in_the_target_stays_in_the_manifest(place: bytes) -> None:
-    """Kinds that change, wide directories, what is protected, and what filters leave out."""
+    """Changes of type, wide directories, protected and filtered entries are covered."""
     source, target = place + b"/a", place + b"/b"
     os.makedirs(source + b"/dir/deep")
     for number in range(5000):
@@ -411,7 +411,7 @@ def test_no_new_manifest_where_it_could_not_be_right(place: bytes) -> None:
 
 
 def test_killed_at_any_change_the_next_run_is_right(place: bytes, tmp_path: Path) -> None:
-    """What the killed one had done by then is in no manifest, and is found all the same."""
+    """Changes of the killed run are in no manifest, but are found nevertheless."""
     log, manifest = tmp_path / "changes", place + b"/m"
 
     def pair() -> tuple[bytes, bytes]:

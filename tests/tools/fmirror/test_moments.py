@@ -1,9 +1,9 @@
-"""Killed, interrupted or failed at any changing call: no name is ever without its content.
+"""Killed, interrupted or failed at any changing call: no name ever lacks its content.
 
-What a run has done by a moment is what its calls have changed before it, so a kill in place of each
-changing call in turn shows every moment that there is. strace counts the calls of each thread by
-itself, so those of the one that makes most are met; a hook in the interpreter counts the changes of
-names and attributes by all threads together, to the last removal and what is remembered of it.
+At any moment a run has done what its changing calls did before, so a kill in place of each of these
+calls covers every possible moment. strace counts the calls of each thread separately, so those of
+the busiest thread are covered; a hook in the interpreter counts the changes of names and attributes
+by all threads together, up to the last removal and its record.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ from .running import (
 )
 from .test_judge import CHANGING
 
-# Also a rank wakes itself by writing into a pipe, and would hang if that failed.
+# A rank also wakes itself by writing into a pipe, and would hang if that failed.
 _FAILING = CHANGING.replace(",write,", ",")
 
-# At change number AT the process is killed, or the change fails with ERROR; without, it is counted.
+# At change number AT the process is killed, or the change fails with ERROR; without AT, changes are
+# counted.
 _HOOK = """
 import os, sys, threading
 from pcircle.fs import naming
@@ -71,7 +72,7 @@ naming._rename = renamed
 sys.addaudithook(audited)
 """
 
-# At call number AT of those that rename the process is killed, or the call fails with ERROR.
+# At rename number AT the process is killed, or the call fails with ERROR.
 _SWAP = """
 import os, sys
 from pcircle.tools.fmirror.work.backup import Backup
@@ -106,7 +107,7 @@ Content = tuple[int, bytes]
 
 
 def held(top: bytes) -> dict[bytes, Content]:
-    """What each name stands for: its kind, and its bytes or what a link says."""
+    """Return the type of each name, and its bytes or the text of its link."""
     found: dict[bytes, Content] = {}
     for here, directories, files in os.walk(top):
         for name in (*directories, *files):
@@ -123,7 +124,7 @@ def held(top: bytes) -> dict[bytes, Content]:
 
 
 def _spread(top: bytes) -> None:
-    """Files in some directories, so that the tree has two hundred entries."""
+    """Spread files over some directories, for a tree of two hundred entries."""
     for number in range(_DIRECTORIES):
         os.makedirs(top + b"/wide %d" % number)
         for name in range(_EACH):
@@ -132,7 +133,7 @@ def _spread(top: bytes) -> None:
 
 
 def _become(path: bytes, random: Random) -> None:
-    """A file changes, goes, or has another kind or another name, if anything."""
+    """Change, remove, replace or rename a file, if there is any."""
     what = random.randrange(20)
     if what == 0:
         os.chmod(path, 0o4700)
@@ -152,7 +153,7 @@ def _become(path: bytes, random: Random) -> None:
 
 
 def night(place: bytes, seed: int) -> tuple[bytes, bytes]:
-    """A tree that was mirrored yesterday and was edited since, with some files of each kind."""
+    """Create a tree that was mirrored yesterday and edited since, with files of each type."""
     source, target = cleared(place)
     tree = Tree(source, seed)
     _spread(source)
@@ -181,13 +182,13 @@ def night(place: bytes, seed: int) -> tuple[bytes, bytes]:
 
 
 def _above(name: bytes) -> list[bytes]:
-    """The directories that a path leads through."""
+    """Return the directories on the way to a path."""
     parts = name.split(b"/")
     return [b"/".join(parts[:count]) for count in range(1, len(parts))]
 
 
 def injected(place: bytes, what: str, source: bytes, target: bytes, word: str = "--delete") -> int:
-    """Run it with something injected into its calls; the exit code."""
+    """Run it with a fault in its calls; return the exit code."""
     prefix = ["strace", "-f", "-o", "/dev/null", "-e", f"trace={CHANGING}"]
     calls = CHANGING if what.startswith("signal") else _FAILING
     prefix += ["-e", f"inject={calls}:{what}"] if what else []
@@ -204,7 +205,7 @@ def injected(place: bytes, what: str, source: bytes, target: bytes, word: str = 
 
 
 def changing_calls(place: bytes, log: Path, seed: int, word: str = "--delete") -> int:
-    """How many changing calls the thread makes that makes most."""
+    """Return the number of changing calls of the busiest thread."""
     source, target = night(place, seed)
     prefix = ["strace", "-f", "-o", str(log), "-e", f"trace={CHANGING}"]
     run_fmirror(None, "-q", "-j1", "--threads=1", word, source, target, prefix=prefix)
@@ -212,7 +213,7 @@ def changing_calls(place: bytes, log: Path, seed: int, word: str = "--delete") -
 
 
 def moments(place: bytes, log: Path, seed: int, word: str = "--delete") -> list[int]:
-    """The calls to be hit: all in a soak, else some."""
+    """Return the calls to hit: all in a soak, otherwise some."""
     count = changing_calls(place, log, seed, word)
     assert count > 20
     every = range(1, count + 1)
@@ -227,7 +228,7 @@ def moments(place: bytes, log: Path, seed: int, word: str = "--delete") -> list[
 def test_a_signal_at_any_moment(
     place: bytes, tmp_path: Path, seed: int, word: str, signal: str
 ) -> None:
-    """One that ends the job in good order leaves a checkpoint, by which the next run goes on."""
+    """A signal that ends the job cleanly leaves a checkpoint, from which the next run continues."""
     for moment in moments(place, tmp_path / "calls", seed, word):
         source, target = night(place, seed)
         old, new = held(target), held(source)
@@ -263,7 +264,7 @@ def test_a_failure_at_any_moment(
 def hooked_run(
     pair: tuple[bytes, bytes], words: list[str], log: Path, at: int = 0, error: int = 0
 ) -> int:
-    """Run it with a hook that hits one of its changes, or counts them; the exit code."""
+    """Run it with a hook that hits or counts its changes; return the exit code."""
     fixed = f"AT, ERROR, LOG, EVENTS = {at}, {error}, {str(log)!r}, {{"
     fixed += ", ".join(f"'os.{event}'" for event in _EVENTS) + "}"
     arguments: list[str | bytes] = ["-q", "-j1", "--delete", "--resume", *words, *pair]
@@ -274,7 +275,7 @@ def hooked_run(
 
 
 def everything(place: bytes) -> set[bytes]:
-    """The bytes of all files, but of those that a run writes for itself."""
+    """Return the bytes of all files, except those that a run writes for itself."""
     found = set()
     for here, _, files in os.walk(place):
         for name in files:
@@ -291,7 +292,7 @@ def everything(place: bytes) -> set[bytes]:
 def test_any_change_of_any_thread(
     place: bytes, tmp_path: Path, seed: int, words: list[str], error: int
 ) -> None:
-    """With a backup no content is ever lost, wherever it lies."""
+    """With a backup no content is ever lost, wherever it is."""
     log = tmp_path / "changes"
     words = [
         os.fsdecode(b"%b=%b/old" % (word.encode(), place)) if "dir" in word else word
@@ -314,18 +315,18 @@ def test_any_change_of_any_thread(
         assert _is_what_it_says(place + b"/old", old), moment
         assert hooked_run(pair, words, log, 10**9) == 0, moment
         left = differences(source, target, *["--exclude=.fcp-mark-*"] * bool(error))
-        assert left == "", moment  # a mark that can't be removed stays, which is told
+        assert left == "", moment  # a mark that can't be removed stays, and is reported
 
 
 def _is_what_it_says(backup: bytes, old: dict[bytes, Content]) -> bool:
-    """Whether what a backup has of names that the target had is what these stood for."""
+    """Return whether a backup has the former content of each name that the target had."""
     kept = held(backup)
     return all(kept[name] == old[name] for name in kept.keys() & old.keys())
 
 
 @pytest.mark.parametrize("error", [0, errno.EIO], ids=["KILL", "EIO"])
 def test_each_moment_of_a_swap(place: bytes, error: int) -> None:
-    """The name in the backup is nobody's or stands for what was there; that is never lost."""
+    """The name in the backup does not exist or has the old content, which is never lost."""
     taken, codes = place + b"/b/name", list[int]()
     while not codes or codes[-1]:
         for name in os.listdir(place):
@@ -349,10 +350,7 @@ def test_each_moment_of_a_swap(place: bytes, error: int) -> None:
 
 
 def _files(place: bytes, away: bytes) -> tuple[bytes, bytes]:
-    """Files, links and a directory that the target has, otherwise, as one without hard links can.
-
-    The target lies in a file system of its own.
-    """
+    """Create trees for a target on its own file system, without hard links."""
     for path in (place + b"/a", *(away + b"/" + name for name in os.listdir(away))):
         if os.path.isdir(path):
             remove_tree(path)
@@ -374,9 +372,9 @@ def _files(place: bytes, away: bytes) -> tuple[bytes, bytes]:
 def test_a_backup_on_a_file_system_that_can_do_less(
     place: bytes, tmp_path: Path, fuse: Mount, refused: tuple[str, ...], error: int
 ) -> None:
-    """What is replaced is never lost, nor is a name ever without its content, whatever is killed.
+    """Replaced content is never lost, and no name ever lacks its content, whatever is killed.
 
-    It takes a hard link, else names that change places, else a copy.
+    The backup uses a hard link, otherwise an exchange of names, otherwise a copy.
     """
     mounted, log = fuse(), tmp_path / "changes"
     errors = {"link": "EPERM", "rename2": "EINVAL"}
@@ -409,7 +407,7 @@ def test_a_backup_on_a_file_system_that_can_do_less(
 
 
 def test_what_a_backup_has_by_a_copy(place: bytes, fuse: Mount) -> None:
-    """Its attributes as well; and of what is no file, or changes its kind, the thing itself."""
+    """It has all attributes; special files and entries that change type are moved themselves."""
     mounted = fuse()
     source, target = _files(place, mounted.path)
     os.mkfifo(target + b"/fifo", 0o640)
@@ -439,7 +437,7 @@ def test_what_a_backup_has_by_a_copy(place: bytes, fuse: Mount) -> None:
 
 
 def test_a_copy_in_a_backup_runs_as_nobody_else(place: bytes, fuse: Mount) -> None:
-    """What can't be given to its owner is not left as a program that runs as who made the copy."""
+    """A copy that can't get its owner must not become a program that runs as the copying user."""
     mounted = fuse()
     source, target = _files(place, mounted.path)
     for name, owner in (b"1", (3, 4)), (b"2", (os.geteuid(), os.getegid())):

@@ -1,4 +1,4 @@
-"""`--moved`: what has another path is renamed, and nothing else; the judge has the last word."""
+"""`--moved`: entries with a new path are renamed, and nothing else; rsync confirms the result."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _BYTES = 10_000
 
 
 def files_below(top: bytes, seed: int, count: int = 20) -> None:
-    """A directory of files in two levels, of one size and time, so that only content tells."""
+    """Create files of equal size and time in two levels, which differ only in content."""
     random = Random(seed)
     for number in range(count):
         above = top + b"/%d" % (number % 3)
@@ -93,12 +93,12 @@ def test_without_it_all_is_copied(place: bytes) -> None:
 
 
 def _unnamed_files() -> set[str]:
-    """Open files of this process that have no name: its temporary ones."""
+    """Return the open nameless files of this process: its temporary ones."""
     with os.scandir("/proc/self/fd") as entries:
         names = [entry.name for entry in entries]
     found = set()
     for name in names:
-        with suppress(FileNotFoundError):  # the descriptor that has listed the others
+        with suppress(FileNotFoundError):  # the descriptor of the listing itself
             found.add(os.readlink("/proc/self/fd/" + name))
     return {path for path in found if path.endswith(" (deleted)")}
 
@@ -109,7 +109,7 @@ def _unnamed_files() -> set[str]:
 def test_temporary_files_are_closed(
     place: bytes, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
 ) -> None:
-    """Also those of surplus that may have moved: any directory may have changed since the begin."""
+    """This includes temporary files of extraneous entries that may have moved."""
     monkeypatch.setattr("pcircle.tools.fmirror.program.clock_ns", lambda: 0)
     source, target = place + b"/a", place + b"/b"
     files_below(source + b"/old", 1)
@@ -125,7 +125,7 @@ def test_temporary_files_are_closed(
 
 
 def _renamed(tree: Tree, target: bytes) -> None:
-    """Edit a tree as it happens, and put twins there: other content, but the same size and time."""
+    """Edit a tree, and add twins: other content, but equal size and time."""
     random = tree.random
     for _ in range(random.randrange(1, 12)):
         random.choice((tree.edit, lambda: tree._rename(tree._any_path())))()
@@ -142,7 +142,7 @@ def test_nothing_is_left_to_do(shared: bytes, seed: int) -> None:
     tree = Tree(source, seed)
     copy_of(source, target)
     wanted: dict[str, Any] = {"delete": "after", "moved": True, "jobs": 1, "allow_empty": True}
-    if seed % 2:  # so that what is remembered of the last run spares look-ups
+    if seed % 2:  # lets the saved state of the last run avoid look-ups
         assert mirror(source, target, **wanted) is not None
     _renamed(tree, target)
     report = mirror(source, target, **wanted)
@@ -162,7 +162,7 @@ _MOVING = re.compile(rb"\*moving     (.*) => (.*)")
 @searched(25, soak=1000)
 @given(seed=st.integers(0, 2**40))
 def test_a_dry_run_tells_what_a_run_does(shared: bytes, seed: int) -> None:
-    """But that of a renamed file an attribute is set; and it touches nothing."""
+    """Only attributes set on renamed files are missing; nothing is touched."""
     source, target = cleared(shared)
     tree = Tree(source, seed)
     files_below(source + b"/moving", seed, count=4)
@@ -180,7 +180,7 @@ def test_a_dry_run_tells_what_a_run_does(shared: bytes, seed: int) -> None:
         reports.append(json.loads(Path(os.fsdecode(path)).read_bytes()))
         assert not more or before == (state(source), state(target))
     moved = {found[2] for found in map(_MOVING.fullmatch, told[0]) if found is not None}
-    # The renaming makes directories, which the copy then finds there with other times.
+    # The rename creates directories, which the copy then finds with other times.
     dry, real = ({line for line in lines if line[:2] not in (b"cd", b".d")} for lines in told)
     assert dry == {line for line in real if not (line[:2] == b".f" and line[12:] in moved)}
     for name in ("moved", "moved_bytes", "removed", "surplus"):
@@ -190,13 +190,13 @@ def test_a_dry_run_tells_what_a_run_does(shared: bytes, seed: int) -> None:
 
 @every_launcher
 def test_every_launcher_tells_of_renames(place: bytes, launcher: Launcher) -> None:
-    """In lines, lists and counts; what must not go is not renamed, and --max-delete holds."""
+    """They are in lines, lists and counts; protected files stay, and --max-delete holds."""
     source, target = place + b"/a", place + b"/b"
     files_below(source + b"/old", 1)
     copy_of(source, target)
     os.rename(source + b"/old", source + b"/new")
     os.rename(target + b"/old/2/2", target + b"/old top")
-    mirrored(ONE, "--exclude=*", source, target)  # so that there is something to remember
+    mirrored(ONE, "--exclude=*", source, target)  # creates a saved state
     before = state(source), state(target), beside(place)
     lines = place + b"/lines"
     words: list[str | bytes] = ["--delete", "--moved", "--dry-run", source, target]
@@ -218,12 +218,12 @@ def test_every_launcher_tells_of_renames(place: bytes, launcher: Launcher) -> No
 
 
 def beside(place: bytes) -> dict[str, bytes]:
-    """The files that are not in either tree."""
+    """Return the files outside of both trees."""
     return {path.name: path.read_bytes() for path in Path(os.fsdecode(place)).glob(".*")}
 
 
 def test_what_is_alike_but_not_the_same_is_copied(place: bytes) -> None:
-    """Content decides; of hard-linked files, empty ones and those left out nothing is renamed."""
+    """Content decides; hard-linked, empty and excluded files are not renamed."""
     source, target = place + b"/a", place + b"/b"
     for side in (source, target):
         os.mkdir(side)
@@ -335,9 +335,9 @@ def _run(what: str, source: bytes, target: bytes, log: str = "/dev/null") -> int
 @needs_strace
 @pytest.mark.parametrize("what", ["signal=KILL", "signal=INT", "error=EIO", "error=EACCES"])
 def test_any_moment(place: bytes, tmp_path: Path, what: str) -> None:
-    """The next run ends in the judged state; a kill loses no content that both had.
+    """The next run reaches the expected state; a kill loses no content that both sides had.
 
-    After a copy that has failed its like is removed all the same, with and without `--moved`.
+    After a failed copy its twin is removed nevertheless, with and without `--moved`.
     """
     log = tmp_path / "calls"
     assert _run("", *_night(place), str(log)) == 0
@@ -359,7 +359,7 @@ def test_any_moment(place: bytes, tmp_path: Path, what: str) -> None:
 
 
 def test_what_the_filters_leave_out_is_not_renamed(place: bytes) -> None:
-    """Neither by itself nor in a directory that only the target has: it is not the mirror's."""
+    """Neither single ones nor those in directories that only the target has are renamed."""
     source, target = place + b"/a", place + b"/b"
     os.makedirs(source)
     os.makedirs(target + b"/gone")
@@ -371,7 +371,7 @@ def test_what_the_filters_leave_out_is_not_renamed(place: bytes) -> None:
 
 
 def test_it_is_one_job_for_a_user(place: bytes) -> None:
-    """A plain run says what was renamed once, and nothing of the looking before."""
+    """A run reports renames once, and nothing about the search for them."""
     source, target = place + b"/a", place + b"/b"
     files_below(source + b"/old", 6)
     copy_of(source, target)

@@ -1,4 +1,4 @@
-"""`--changed-from`: a list of what has changed, from elsewhere; and `--full-every`."""
+"""`--changed-from`: an external list of changes; and `--full-every`."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def listed(place: bytes, *paths: bytes, end: bytes = b"\n") -> bytes:
 
 
 def changed(source: bytes, target: bytes) -> list[bytes]:
-    """What a policy engine would name: the paths that rsync would do something with."""
+    """Return the list of a policy engine: the paths that rsync would change."""
     return sorted(by_rsync(source, target))
 
 
 @every_launcher
 def test_over_many_nights(place: bytes, launcher: Launcher) -> None:
-    """Each name that has changed is in the list, and nothing else is looked at."""
+    """All changed names are in the list, and nothing else is looked up."""
     for seed in _SEEDS:
         source, target = place + b"/a%d" % seed, place + b"/b%d" % seed
         tree = Tree(source, seed)
@@ -100,7 +100,7 @@ def test_a_directory_is_compared_whole_and_nothing_else(place: bytes) -> None:
 
 
 def test_what_is_gone_goes_and_no_more(place: bytes) -> None:
-    """Of what the source has not, what is named: never more of it, nor what is protected."""
+    """Missing entries are removed only if they are listed, and protected ones never."""
     source, target = place + b"/a", place + b"/b"
     os.mkdir(source)
     for name in (b"x/y/one", b"x/y/two", b"x/z", b"kept", b"other", b"file/inner"):
@@ -204,11 +204,11 @@ def test_everything_is_looked_at_now_and_then(place: bytes) -> None:
     assert f"{_ALL}there was no complete run before" in said("1h")
     write_file(source + b"/unnamed", b"x")
     write_file(source + b"/named", b"x")
-    assert _ALL not in said("1h")  # the run before was one
+    assert _ALL not in said("1h")  # the previous run was a full one
     assert os.listdir(target) == [b"named"]
     time.sleep(1)
     assert f"{_ALL}the last run that did so is older than --full-every" in said("0.5")
     assert differences(source, target) == ""
     time.sleep(1)
     assert _ALL not in said("1h")
-    assert _ALL in said("0.5")  # what a list has named was not all
+    assert _ALL in said("0.5")  # a list may have been incomplete

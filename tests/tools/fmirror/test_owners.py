@@ -1,4 +1,4 @@
-"""`--chown`, `--chmod`, `--usermap` and `--groupmap`: what rsync makes of them, and of lists."""
+"""`--chown`, `--chmod`, `--usermap` and `--groupmap` match rsync, and apply to ACLs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from .running import (
 from .test_judge import state
 
 pytestmark = [as_root, needs_rsync]
-# Names of ids would have rsync look for these on the other side, so maps are of numbers without.
+# rsync would look up names of ids on the other side, so maps use numbers without names.
 WAYS: dict[str, tuple[str, ...]] = {
     "owner": ("--numeric-ids", "--chown=4001:4002"),
     "group": ("--numeric-ids", "--chown=:4002"),
@@ -63,7 +63,7 @@ WAYS: dict[str, tuple[str, ...]] = {
 
 
 def left_by(way: str, source: bytes, target: bytes) -> list[str]:
-    """What rsync would still do; with --numeric-ids it maps none whom lists name, as we do."""
+    """Return rsync's remaining changes; with --numeric-ids it does not map users in ACLs."""
     lines = differences(source, target, *WAYS[way]).splitlines()
     maps = "--numeric-ids" in WAYS[way] and any("map=" in word for word in WAYS[way])
     return [line for line in lines if not maps or line[2:11] != ".......a."]
@@ -74,7 +74,7 @@ def left_by(way: str, source: bytes, target: bytes) -> list[str]:
 def test_rsync_with_the_same_options_has_nothing_to_do(
     place: bytes, launcher: Launcher, way: str
 ) -> None:
-    """Made anew, after edits, and once more."""
+    """rsync confirms a new target, one after edits, and a repeated run."""
     options = WAYS[way]
     source, target = place + b"/a", place + b"/b"
     tree = Tree(source, 3)
@@ -102,7 +102,7 @@ def test_rsync_with_the_same_options_has_nothing_to_do(
 @searched(25, soak=300)
 @given(seed=st.integers(0, 2**40), way=st.sampled_from(sorted(WAYS)))
 def test_any_tree(tmp_path_factory: pytest.TempPathFactory, seed: int, way: str) -> None:
-    """A target that was made without them, or with others, becomes what it is to be."""
+    """A target made without or with other options gets the expected state."""
     place = os.fsencode(tmp_path_factory.mktemp("tree"))
     source, target = place + b"/a", place + b"/b"
     tree = Tree(source, seed)
@@ -179,7 +179,7 @@ def access(*named: tuple[int, int, int]) -> bytes:
 
 @pytest.fixture
 def listed(place: bytes) -> tuple[bytes, bytes]:
-    """A tree whose lists name users 1001 and 1002 and group 1003."""
+    """Create a tree whose lists name users 1001 and 1002 and group 1003."""
     source = place + b"/a"
     os.makedirs(source + b"/d")
     write_file(source + b"/file", b"content")
@@ -192,7 +192,7 @@ def listed(place: bytes) -> tuple[bytes, bytes]:
 
 
 def test_users_and_groups_of_lists_are_mapped(listed: tuple[bytes, bytes]) -> None:
-    """Access lists and those that are handed down; `--chown` leaves them alone."""
+    """Access lists and default lists are mapped; `--chown` does not affect them."""
     source, target = listed
     mirrored(TWO, "--usermap=1001-900:2001", source, target, code=2)
     mirrored(TWO, "--usermap=1001:2009,1002:2002", "--groupmap=1003:2003", source, target)
@@ -230,7 +230,7 @@ def test_a_mode_counts_for_the_list(listed: tuple[bytes, bytes]) -> None:
     assert differences(source, target, "--chmod=F640,Dg-w") == ""
 
 
-# ---- what other options make of it -------------------------------------------------------------
+# ---- effects of other options -------------------------------------------------------------------
 
 
 def test_a_dry_run_lists_what_rsync_would_change(place: bytes) -> None:
@@ -248,7 +248,7 @@ def test_a_dry_run_lists_what_rsync_would_change(place: bytes) -> None:
 
 
 def test_another_tree_counts_as_it_was_made(place: bytes) -> None:
-    """What was mirrored with the same options yesterday is linked."""
+    """Yesterday's mirror with the same options is linked."""
     source, first, second = place + b"/a", place + b"/1", place + b"/2"
     os.mkdir(source)
     write_file(source + b"/file", b"content")
@@ -262,7 +262,7 @@ def test_another_tree_counts_as_it_was_made(place: bytes) -> None:
 
 
 def test_a_quiet_target_of_other_maps_is_brought_up_to_date(place: bytes) -> None:
-    """What is remembered of the last run holds only for a run of the same maps."""
+    """The saved state of the last run is valid only for a run with the same maps."""
     source, target = place + b"/a", place + b"/b"
     os.makedirs(source + b"/d")
     for number in range(20):
@@ -288,7 +288,7 @@ def test_a_quiet_target_of_other_maps_is_brought_up_to_date(place: bytes) -> Non
 
 
 def _make_quiet(place: bytes) -> None:
-    """As if the last run had begun in a minute: nothing was changed since."""
+    """Simulate that the last run starts in a minute, with no changes since."""
     (name,) = [name for name in os.listdir(place) if name.startswith(b".fmirror-")]
     path = Path(os.fsdecode(os.path.join(place, name)))
     lines = path.read_text().splitlines()

@@ -1,4 +1,4 @@
-"""`--plan` and `--apply`: looked at first, and just that is done later, unless it has changed."""
+"""`--plan` and `--apply`: planned actions are applied later, unless the entries have changed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def applied(launcher: Launcher | None, plan: str, *more: str, code: int = 0) -> 
 
 
 class Listed(NamedTuple):
-    """What a plan has: of either number the paths, with their marks."""
+    """The contents of a plan: the paths of each number, with their marks."""
 
     steps: dict[bytes, tuple[str, str, str]]
     goes: dict[bytes, str]
@@ -76,7 +76,7 @@ def read(plan: str) -> Listed:
 
 
 def known(top: bytes) -> dict[bytes, tuple[Any, ...]]:
-    """What an entry is known by: of a directory its inode alone."""
+    """Return the identity of each entry: for a directory its inode alone."""
     found = {}
     for here, directories, files in os.walk(top):
         for name in (*directories, *files):
@@ -88,13 +88,13 @@ def known(top: bytes) -> dict[bytes, tuple[Any, ...]]:
     return found
 
 
-# ---- what is planned is done ---------------------------------------------------------------------
+# ---- planned actions are applied -----------------------------------------------------------------
 
 
 @searched(40, soak=1500)
 @given(seed=st.integers(0, 2**40))
 def test_a_plan_is_carried_out(shared: bytes, seed: int) -> None:
-    """Once; then there is nothing to do, and no entry is said to have changed."""
+    """The first application does everything; a second finds nothing to do."""
     source, target = pair(shared, seed)
     plan = os.fsdecode(shared + b"/plan")
     before = state(source), state(target) if os.path.isdir(target) else b""
@@ -112,7 +112,7 @@ def test_a_plan_is_carried_out(shared: bytes, seed: int) -> None:
 def test_every_launcher_does_the_same(
     place: bytes, tmp_path: Path, launcher: Launcher, seed: int
 ) -> None:
-    """Also where a plan is long enough to be divided, and what goes is long."""
+    """The plan is long enough to be divided, and so is its list of removals."""
     source, target = pair(place, seed)
     os.makedirs(target, exist_ok=True)
     for number in range(1200):
@@ -137,7 +137,7 @@ def test_every_launcher_does_the_same(
     "words", [["--checksum"], ["--size-only"], ["--ignore-times"], ["--chmod=g-w"], ["--update"]]
 )
 def test_the_options_of_a_plan_hold(place: bytes, tmp_path: Path, words: list[str]) -> None:
-    """It is what the same run would have done without a plan; and again, there is nothing to do."""
+    """The result equals that of a run without a plan; a second application has nothing to do."""
     source, target = pair(place, 47)
     os.makedirs(target, exist_ok=True)
     for side, text, time_ns in ((source, b"new", 10**18), (target, b"old", 10**18 + 5)):
@@ -157,7 +157,7 @@ def test_the_options_of_a_plan_hold(place: bytes, tmp_path: Path, words: list[st
 
 
 def test_filters_choose_what_is_planned(place: bytes, tmp_path: Path) -> None:
-    """And nothing else is done, whatever there is besides when it is applied."""
+    """Nothing else is done, whatever entries exist when the plan is applied."""
     source, target, plan = place + b"/a", place + b"/b", str(tmp_path / "plan")
     for name in (b"d/new", b"d/out.tmp", b"other"):
         os.makedirs(os.path.dirname(source + b"/" + name), exist_ok=True)
@@ -185,13 +185,13 @@ def test_a_program_has_plans(place: bytes, tmp_path: Path) -> None:
 
 
 def untouched(path: bytes) -> list[bytes]:
-    """A state, but for when the target was last touched, and what it is known again by."""
+    """Return a state, except for the time of the last change of the target, and its identity."""
     lines = Path(os.fsdecode(path)).read_bytes().splitlines()
     return [line for line in lines if not line.startswith((b"touched ", b"mark "))]
 
 
 def test_only_what_is_listed_is_remembered_of(place: bytes, tmp_path: Path) -> None:
-    """A plan is not a complete run, after which unchanged times would mean something."""
+    """A plan is not a complete run, after which unchanged times would have a meaning."""
     source, target, plan = place + b"/a", place + b"/b", str(tmp_path / "plan")
     for side in (source, target):
         os.makedirs(side + b"/d")
@@ -205,7 +205,8 @@ def test_only_what_is_listed_is_remembered_of(place: bytes, tmp_path: Path) -> N
     assert untouched(place + b"/" + name) == before
 
 
-# ---- what has changed meanwhile ------------------------------------------------------------------
+# ---- changes meanwhile
+# ----------------------------------------------------------------------------
 
 
 def put(path: bytes, text: bytes = b"other") -> None:
@@ -215,7 +216,7 @@ def put(path: bytes, text: bytes = b"other") -> None:
 
 
 def swapped(path: bytes, link: bool = True) -> None:
-    """It is another one by now: a link, or an empty directory."""
+    """Replace an entry by a link, or by an empty directory."""
     os.rename(path, path + b".moved")
     if link:
         os.symlink(os.path.basename(path) + b".moved", path)
@@ -246,7 +247,7 @@ CHANGES: dict[str, tuple[Callable[[bytes, bytes], None], str]] = {
 
 
 def build(place: bytes) -> tuple[bytes, bytes]:
-    """Two trees with something of each kind to do."""
+    """Build two trees that require each type of action."""
     a, b = place + b"/a", place + b"/b"
     for side in (a, b):
         os.makedirs(side + b"/in/deep")
@@ -281,7 +282,7 @@ def test_a_user_is_told_to_make_a_new_plan(place: bytes, tmp_path: Path) -> None
 def test_what_has_changed_is_left_and_named(
     place: bytes, tmp_path: Path, launcher: Launcher, change: str
 ) -> None:
-    """It alone: all else is done."""
+    """Only they are left; everything else is done."""
     source, target = build(place)
     plan, log = str(tmp_path / "plan"), tmp_path / "log"
     planned(launcher, plan, source, target)
@@ -310,7 +311,7 @@ def test_what_has_changed_is_left_and_named(
 @searched(40, soak=1500)
 @given(seed=st.integers(0, 2**40))
 def test_nothing_but_what_is_planned(shared: bytes, seed: int) -> None:
-    """Whatever else is edited on both sides: what changes is in the plan, and was as it says."""
+    """After further edits on both sides only entries in their planned state are changed."""
     source, target = pair(shared, seed)
     if not os.path.isdir(target):
         return
@@ -349,7 +350,7 @@ def test_nothing_but_what_is_planned(shared: bytes, seed: int) -> None:
 @searched(30, soak=1500)
 @given(seed=st.integers(0, 2**40))
 def test_a_dry_run_tells_what_a_plan_would_do(shared: bytes, seed: int) -> None:
-    """Before it was carried out all that is in it, and nothing afterwards."""
+    """It prints all actions before the plan is applied, and nothing afterwards."""
     source, target = pair(shared, seed)
     os.makedirs(target, exist_ok=True)
     plan = os.fsdecode(shared + b"/plan")
@@ -366,7 +367,8 @@ def test_a_dry_run_tells_what_a_plan_would_do(shared: bytes, seed: int) -> None:
     assert (again.code, again.out) == (0, b""), again.said
 
 
-# ---- refused -------------------------------------------------------------------------------------
+# ---- refusals
+# -------------------------------------------------------------------------------------
 
 
 def test_a_plan_must_be_whole_and_of_oneself(place: bytes, tmp_path: Path) -> None:
@@ -379,7 +381,7 @@ def test_a_plan_must_be_whole_and_of_oneself(place: bytes, tmp_path: Path) -> No
     foreign = [
         (b'"known by"', b'"known"'),
         (b'"checksum"', b'"sum"'),
-        (lines[1], b'[0,"","d,1"]\n' + lines[1]),  # a mark of another form
+        (lines[1], b'[0,"","d,1"]\n' + lines[1]),  # a mark of another format
         (b";within", b";without"),
     ]
     spoiled = {
@@ -407,7 +409,7 @@ def test_a_plan_must_be_whole_and_of_oneself(place: bytes, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", [b"a", b"b"])
 def test_other_trees_are_refused(place: bytes, tmp_path: Path, name: bytes) -> None:
-    """A directory that has the name by now, or none."""
+    """Another directory has the name by now, or none."""
     source, target = build(place)
     plan = str(tmp_path / "plan")
     planned(ONE, plan, source, target)
@@ -427,7 +429,7 @@ def test_other_trees_are_refused(place: bytes, tmp_path: Path, name: bytes) -> N
 
 
 def test_what_refuses_a_mirror_refuses_a_plan(place: bytes, tmp_path: Path) -> None:
-    """A is empty by now, or another file system, as at a mount that is gone."""
+    """A is empty by now, or another file system, like at an unmounted mount point."""
     source, target = build(place)
     plan = str(tmp_path / "plan")
     planned(ONE, plan, source, target)
@@ -441,7 +443,7 @@ def test_what_refuses_a_mirror_refuses_a_plan(place: bytes, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("most", "code"), [("4", 4), ("5", 0), ("29%", 4), ("30%", 0)])
 def test_no_more_goes_than_is_allowed(place: bytes, tmp_path: Path, most: str, code: int) -> None:
-    """Five entries go, and the source has 12."""
+    """Five entries would be removed, and the source has 12."""
     source, target = build(place)
     plan = str(tmp_path / "plan")
     planned(ONE, plan, source, target)
@@ -482,21 +484,22 @@ def test_what_is_refused(place: bytes, words: str, said: str) -> None:
 
 
 def test_a_plan_of_what_failed_is_not_complete(place: bytes, tmp_path: Path) -> None:
-    """As frm has it: what could not be looked at is nobody's plan."""
+    """Like in frm, entries that could not be read are not planned."""
     source, target = build(place)
     os.makedirs(target + b"/d/in the way")
     os.rmdir(target + b"/d/in the way")
     write_file(source + b"/last", b"x")
     os.mkdir(target + b"/last")
     plan = str(tmp_path / "plan")
-    done = run_fmirror(TWO, "-q", "--plan", plan, source, target)  # no --delete: it stays
+    done = run_fmirror(TWO, "-q", "--plan", plan, source, target)  # without --delete it stays
     assert done.code == 1
     assert "is not complete, and of no use" in done.said
     done = run_fmirror(TWO, "--apply", plan)
     assert (done.code, "it is not complete" in done.said) == (2, True)
 
 
-# ---- interrupted ---------------------------------------------------------------------------------
+# ---- interruptions
+# --------------------------------------------------------------------------------
 
 
 def killed(plan: str, moment: int) -> int:
@@ -509,7 +512,7 @@ def killed(plan: str, moment: int) -> int:
 @needs_strace
 @pytest.mark.parametrize("seed", [5, 6])
 def test_a_plan_goes_on_after_a_kill_at_any_moment(place: bytes, tmp_path: Path, seed: int) -> None:
-    """No name is without its content meanwhile; the same plan then ends it."""
+    """No name lacks its content meanwhile; the same plan then completes it."""
     source, target = night(place, seed)
     log, plan = tmp_path / "calls", str(tmp_path / "plan")
     planned(ONE, plan, source, target)
@@ -519,7 +522,7 @@ def test_a_plan_goes_on_after_a_kill_at_any_moment(place: bytes, tmp_path: Path,
     count = max_calls(log)
     assert count > 20
     every = range(1, count + 1)
-    # At 13 a file of seed 5 has been made, and has no content yet.
+    # At 13 a file of seed 5 has been created, and has no content yet.
     for moment in every if SOAK else sorted({13, *Random(seed).sample(every, 10)}):
         source, target = night(place, seed)
         planned(ONE, plan, source, target)
@@ -539,7 +542,7 @@ def test_a_plan_goes_on_after_a_kill_at_any_moment(place: bytes, tmp_path: Path,
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_a_plan(vast_place: bytes) -> None:
-    """As many entries to make as to remove."""
+    """The plan creates as many entries as it removes."""
     source, target = vast_place + b"/a", vast_place + b"/b"
     files = 1_000_000 if SOAK else 60_000
     for side in (source, target):
@@ -566,7 +569,7 @@ def test_memory_does_not_grow_with_a_plan(vast_place: bytes) -> None:
 def test_a_name_is_looked_at_before_it_is_replaced(
     place: bytes, tmp_path: Path, change: str
 ) -> None:
-    """However long a file is copied: it, and the names that become links to it."""
+    """This holds after long copies, for the file and for the names that become links to it."""
     a, b = place + b"/a", place + b"/b"
     for side in (a, b):
         os.mkdir(side)
@@ -604,6 +607,6 @@ def test_a_name_is_looked_at_before_it_is_replaced(
 
 
 def temporaries(top: bytes) -> list[bytes]:
-    """What a run writes before it gets its name."""
+    """Return the temporary files of a run."""
     names = [name for name in os.listdir(top) if name.startswith(b".fcp-")]
     return [os.path.join(top, name) for name in names if not name.startswith(b".fcp-mark")]

@@ -1,4 +1,4 @@
-"""`--plan` with `--link-dest` and the like: what other trees have when it is applied counts."""
+"""`--plan` with `--link-dest` and similar options uses the current state of the other trees."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [as_root, needs_rsync]
 
 
 def _beside(place: bytes) -> tuple[bytes, bytes, bytes]:
-    """A source, an older copy of it, and a target that has nothing of it yet but one file."""
+    """Create a source, an older copy of it, and a target that has only one file of it."""
     source, target, older = (place + b"/" + name for name in (b"a", b"b", b"older"))
     for number in range(8):
         os.makedirs(source + b"/d/%d" % number)
@@ -42,7 +42,7 @@ def _beside(place: bytes) -> tuple[bytes, bytes, bytes]:
 def test_a_plan_with_other_trees(
     place: bytes, tmp_path: Path, option: str, launcher: Launcher
 ) -> None:
-    """It makes what a run would make, of what another tree has by then."""
+    """The result equals a run's, with the contents of the other tree at that time."""
     source, target, older = _beside(place)
     plan, words = str(tmp_path / "plan"), f"{option}={os.path.relpath(os.fsdecode(older))}"
     copy_of(target, place + b"/judge")
@@ -74,7 +74,7 @@ def test_a_plan_with_other_trees(
 def test_a_tree_that_is_another_one_than_when_it_was_planned(
     place: bytes, tmp_path: Path, option: str
 ) -> None:
-    """What it has no longer comes from the source; what the target has by then is left alone."""
+    """Its missing files come from the source; entries that are new in the target are left."""
     source, target, older = _beside(place)
     plan = str(tmp_path / "plan")
     planned(ONE, plan, source, target, f"{option}={os.fsdecode(older)}")

@@ -1,4 +1,4 @@
-"""`--prune-empty-dirs`: with filters and without, what rsync -m makes of the same trees."""
+"""`--prune-empty-dirs`: with and without filters, the result equals rsync -m on the same trees."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FILTERS: tuple[list[str], ...] = (
 
 
 def build(place: bytes, seed: int) -> tuple[bytes, bytes, bytes, Random]:
-    """A source with many directories, and twice a target that has some of it and some more."""
+    """Build a source with many directories, and two targets that have some of it and more."""
     source, target = cleared(place)
     tree = Tree(source, seed)
     random = Random(seed)
@@ -69,14 +69,14 @@ def build(place: bytes, seed: int) -> tuple[bytes, bytes, bytes, Random]:
 
 
 def reported(*words: str | bytes) -> MirrorReport:
-    """What a mirror by these words says, without another process."""
+    """Return the report of a mirror with these options, without another process."""
     report = called(parser().parse(list(map(os.fsdecode, words)), bare))
     assert report is not None
     return report
 
 
 def is_no_directory(top: bytes, path: bytes) -> bool:
-    """Whether a path leads to, or by way of, something else than a directory."""
+    """Return whether a path is, or has as a parent, another entry than a directory."""
     parts = path.split(b"/")
     above = [os.path.join(top, *parts[:count]) for count in range(1, len(parts) + 1)]
     return any(os.path.lexists(each) and not is_directory(each) for each in above)
@@ -87,7 +87,7 @@ def is_directory(path: bytes) -> bool:
 
 
 def portrait(top: bytes) -> dict[bytes, tuple[int, ...]]:
-    """What a change would show in, but change times: where something stays these are set anew."""
+    """Return visible attributes except change times, which are set where entries stay."""
     found: dict[bytes, tuple[int, ...]] = {}
     for name in names_below(top):
         status = os.lstat(os.path.join(top, name))
@@ -107,10 +107,10 @@ def test_as_rsync_has_it(shared: bytes, seed: int) -> None:
     words += ["-m", "-j1", "--allow-empty", "--allow-foreign"]
     words += [f"--delete={delete}"] if delete else []
     dry, report = (reported(*words, *more, source, target) for more in (["--dry-run"], []))
-    if done.returncode or report.exit_code:  # a directory is in the place of a file
+    if done.returncode or report.exit_code:  # a directory replaces a file
         return
     more = names_below(target) - names_below(judge)
-    # What the source has is not removed, though a filter leaves it out for what it is there.
+    # An entry of the source is not removed, even if a filter excludes its type there.
     assert all(is_no_directory(source, path) for path in more), (words, more)
     assert names_below(judge) <= names_below(target), (words, done.stdout)
     assert dry.removed == report.removed
@@ -135,7 +135,7 @@ def test_every_launcher_does_the_same(place: bytes, launcher: Launcher) -> None:
 
 @needs_strace
 def test_what_cannot_be_read_is_not_left_out(place: bytes) -> None:
-    """It may hold something, so nothing is removed, as ever."""
+    """They may contain entries, so nothing is removed."""
     source, target = cleared(place)
     for name in (b"one", b"two/inner"):
         for side in (source, target):

@@ -1,4 +1,4 @@
-"""Small directories that are looked at several at once: whatever has changed in one is found."""
+"""Small directories that are compared several at a time: any change in one is found."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .running import (
 
 pytestmark = [needs_rsync]
 _DIRECTORIES = 14
-_QUIET_S = 2.2  # local change times, and room for them to be cut
+_QUIET_S = 2.2  # local change times, and room to truncate them
 _BASE_NS = 1_700_000_000_123_456_789
 
 
@@ -46,14 +46,14 @@ def filled(top: bytes, files: int) -> bytes:
 
 
 def settled(*words: str | bytes) -> None:
-    """As after two nights on which nothing has changed."""
+    """Simulate two nights without changes."""
     for _ in range(2):
         mirrored(TWO, *words)
         time.sleep(_QUIET_S)
 
 
 def _changes(top: bytes) -> Iterator[Callable[[], object]]:
-    """Changes of a file each, of which all but one leave its modification time as it was."""
+    """Yield changes of one file each, of which all but one preserve its modification time."""
 
     def in_directory(number: int) -> tuple[bytes, bytes, os.stat_result]:
         path = top + b"/%d/1" % number
@@ -128,7 +128,7 @@ def test_each_change_is_found(place: bytes, changed: str, files: int) -> None:
 
 
 def forget(place: bytes) -> None:
-    """Remove what earlier runs have noted: the next one is a first run."""
+    """Remove the saved state of earlier runs: the next one is a first run."""
     for name in os.listdir(place):
         if name.startswith(b".fmirror-"):
             os.unlink(place + b"/" + name)
@@ -136,7 +136,7 @@ def forget(place: bytes) -> None:
 
 @pytest.mark.parametrize("changed", ["source", "target"])
 def test_each_change_is_found_below_others_by_a_first_run(place: bytes, changed: str) -> None:
-    """Nothing is known of either side, and all attributes are compared."""
+    """No state is known of either side, and all attributes are compared."""
     source, target = place + b"/a", place + b"/b"
     top = b"/1/2/3/4"
     os.makedirs(source + top)
@@ -154,7 +154,7 @@ def test_each_change_is_found_below_others_by_a_first_run(place: bytes, changed:
 
 
 def flags_of(top: bytes) -> list[tuple[bytes, int]]:
-    """The inode flags of all directories."""
+    """Return the inode flags of all directories."""
     found = []
     for folder, _, _ in os.walk(top):
         fd = os.open(folder, os.O_RDONLY)
@@ -164,7 +164,7 @@ def flags_of(top: bytes) -> list[tuple[bytes, int]]:
 
 
 def _changes_of_directories(top: bytes) -> Iterator[Callable[[], object]]:
-    """Changes of directories above others, as in `_changes`."""
+    """Yield changes of directories above others, like in `_changes`."""
     folder = top + b"/1/2"
 
     def in_its_place(change: Callable[[], object]) -> Callable[[], object]:
@@ -193,7 +193,7 @@ def _changes_of_directories(top: bytes) -> Iterator[Callable[[], object]]:
 
 @pytest.mark.parametrize("first", [True, False])
 def test_all_is_counted_once(place: bytes, first: bool) -> None:
-    """However much of a tree is compared before it is walked."""
+    """Any part of a tree may be compared before it is walked."""
     source, target = place + b"/a", place + b"/b"
     for number in range(40):
         folder = source + b"/%d/%d/%d" % (number % 3, number % 5, number)
@@ -217,7 +217,7 @@ def test_all_is_counted_once(place: bytes, first: bool) -> None:
 
 
 def test_what_only_the_target_has_stays_without_delete(place: bytes) -> None:
-    """Also so much that the directories of the target do not fit where those of the source do."""
+    """There are too many to hold the target's directories in the same batches as the source's."""
     source, target = filled(place + b"/a", 30), place + b"/b"
     mirrored(TWO, source, target)
     for directory in range(0, _DIRECTORIES, 2):
@@ -243,9 +243,9 @@ def test_what_only_the_target_has_stays_without_delete(place: bytes) -> None:
 def test_nothing_is_walked_where_nothing_has_changed(
     place: bytes, tmp_path: Path, delete: bool
 ) -> None:
-    """Each directory is opened once on each side, whatever the order of its names.
+    """Each directory is opened once on each side, in any order of its names.
 
-    Without --delete the target's other entries, of whatever kind, make no difference.
+    Without --delete the target's other entries, of whatever type, make no difference.
     """
     source, target = filled(place + b"/a", 4), place + b"/b"
     words = ["--delete"] * delete
@@ -262,12 +262,12 @@ def test_nothing_is_walked_where_nothing_has_changed(
         assert finished.code == 0, finished.said
         opened = [call for call in read_calls(log) if '"13"' in call.text]
         if len(opened) == 2:
-            break  # else it took so long that the directory was done by itself
+            break  # otherwise it took so long that the directory was processed alone
     assert len(opened) == 2, opened
 
 
 def test_names_count_for_the_directory_that_they_are_in(place: bytes) -> None:
-    """Both sides have the same names one after the other, and not in the same directories."""
+    """Both sides have the same sequence of names, but not in the same directories."""
     source, target = place + b"/a", place + b"/b"
     for top, first, second in ((source, b"xy", b"z"), (target, b"x", b"yz")):
         for folder, files in (b"/A", first), (b"/B", second):

@@ -1,4 +1,4 @@
-"""Names that A has again by the time of a removal stay in B, and A is the directory checked."""
+"""Names that exist again in A before a removal stay in B; the checked directory is A itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SLOW = ("--bwlimit=2M", "--no-checkpoint", "--chunksize=1M")
 
 @pytest.fixture
 def sides(place: bytes) -> tuple[bytes, bytes]:
-    """A, of which a directory is listed long before the last file is copied, and B."""
+    """Create A, whose first directory is listed long before the last file is copied, and B."""
     source, target = place + b"/a", place + b"/b"
     for top in (source, target):
         os.makedirs(top + b"/1/deep")
@@ -47,7 +47,7 @@ def sides(place: bytes) -> tuple[bytes, bytes]:
 
 
 def come_back(source: bytes) -> None:
-    """What was missing is in A again."""
+    """Restore the missing entries in A."""
     write_file(source + b"/1/log", b"new")
     write_file(source + b"/1/deep/log", b"new")
     os.makedirs(source + b"/1/there")
@@ -55,7 +55,7 @@ def come_back(source: bytes) -> None:
 
 
 def check(target: bytes) -> None:
-    """B has what came back, and lacks what did not."""
+    """Check that B has the restored entries, and lacks the removed ones."""
     for name in _CAME_BACK:
         assert os.path.exists(target + b"/1/" + name), name
     for name in (b"surplus", b"deep/surplus"):
@@ -63,7 +63,7 @@ def check(target: bytes) -> None:
 
 
 def run_until(launcher: Launcher, words: list[str | bytes], begun: Callable[[], bool]) -> Run:
-    """Start a run, and return it once something has happened."""
+    """Start a run, and return it once a condition holds."""
     run = Run(launcher, *_SLOW, *words, program=FMIRROR)
     while run.process.poll() is None and not begun():
         time.sleep(0.01)
@@ -80,7 +80,7 @@ def test_what_came_back_stays(
     more: list[str | bytes] = [*words, *([place + b"/old"] if words else [])]
     begun = lambda: os.path.exists(target + b"/1/new")  # noqa: E731
     with run_until(launcher, ["--delete", *more, source, target], begun) as run:
-        time.sleep(0.2)  # the directory has been listed, and another one is copied
+        time.sleep(0.2)  # the directory has been listed, and another one is being copied
         come_back(source)
         finished = run.finish()
     assert finished.code in (0, 1), finished.said  # 1: a directory was not listed by then
@@ -141,7 +141,7 @@ def test_a_directory_that_moves_within_the_source_is_not_lost(
 def run_meanwhile(
     mounted: Mounted, directory: str, skip: int, change: Callable[[], None], *words: str | bytes
 ) -> Finished:
-    """Run fmirror, and make a change while a directory is read, after `skip` calls for that."""
+    """Run fmirror, and make a change during the read of a directory, after `skip` calls."""
     mounted.rules(Rule(("readdir", "readdirplus"), directory, skip=skip, times=1, delay_s=60.0))
     words = ("-j1", "--threads=1", *words)
     with Run(None, *words, program=FMIRROR) as run:
@@ -158,7 +158,7 @@ def run_meanwhile(
 def test_what_is_gone_when_a_log_was_rotated_is_removed_by_the_same_run(
     fuse: Mount, place: bytes, option: str
 ) -> None:
-    """The names had been read by then, and the end of the directory had not."""
+    """The names had been read by then, but not the end of the directory."""
     mounted = fuse()
     source, target = mounted.path + b"/a", place + b"/b"
     os.makedirs(source + b"/logs")
@@ -166,7 +166,7 @@ def test_what_is_gone_when_a_log_was_rotated_is_removed_by_the_same_run(
         write_file(source + b"/logs/" + name, name)
     copy_of(source, target)
 
-    def rotate() -> None:  # behind the mount, as names in a directory that is read cannot change
+    def rotate() -> None:  # behind the mount, since names in an open directory cannot change
         logs = mounted.backing + b"/a/logs/"
         os.rename(logs + b"log", logs + b"log.0")
         os.unlink(logs + b"log.1")
@@ -182,7 +182,7 @@ def test_what_is_gone_when_a_log_was_rotated_is_removed_by_the_same_run(
 def test_a_directory_that_moves_either_way_is_not_lost(
     fuse: Mount, place: bytes, way: str, option: str
 ) -> None:
-    """To the directory above, which was listed before, or to the one that is being listed."""
+    """It moves to its parent, which was listed before, or to the directory being listed."""
     mounted = fuse()
     source, target = mounted.path + b"/a", place + b"/b"
     places = [b"/top/inner/moves", b"/top/moves"]
@@ -210,7 +210,7 @@ def test_a_directory_that_moves_either_way_is_not_lost(
 def test_what_was_changed_right_before_is_mirrored_by_whatever_clock(
     fuse: Mount, place: bytes, launcher: Launcher, option: str
 ) -> None:
-    """Times of a FUSE file system may be those of another machine."""
+    """Times of a FUSE file system may come from another machine."""
     source, target = fuse().path + b"/a", place + b"/b"
     os.makedirs(source + b"/1/2")
     for name in (b"/1/surplus", b"/1/2/surplus", b"/1/2/file"):
@@ -256,7 +256,7 @@ def test_the_copy_of_a_directory_that_never_stops_changing_keeps_what_it_has(
         with changing(source + b"/busy"):
             finished = run_fmirror(launcher, "-q", "--error-log", log, option, source, target)
         if finished.code:
-            break  # else all changes were at other times, as on a machine with much to do
+            break  # otherwise all changes were at other times, like on a busy machine
     assert finished.code == 1
     assert "busy': it changed while the run was under way, 1 entry stays" in finished.said
     with open(log, "rb") as stream:
@@ -310,7 +310,7 @@ while left:
 def test_what_is_checked_is_what_is_walked(
     place: bytes, tmp_path: Path, launcher: Launcher, delete: str
 ) -> None:
-    """At whatever moment an empty directory takes the place of A, B is not emptied."""
+    """If an empty directory takes the place of A at any moment, B is not emptied."""
     script = tmp_path / "swap.py"
     script.write_text(_SWAP)
     for moment in range(1, 5):

@@ -1,8 +1,9 @@
-"""What rsync's own tests are about, as cases that both make from the same start.
+"""Cases of rsync's own tests, run by both tools from the same start.
 
-Each case builds a tree `a`, a tree `b` and what else its options name, runs rsync in one copy of
-that and fmirror in another, and holds the two against each other: every kind, mode, owner, time,
-content, list and attribute, and which names are one. Where it is meant the same, so are the lines.
+Each case builds a tree `a`, a tree `b` and the files of its options, runs rsync in one copy and
+fmirror in another, and compares the results: every type, mode, owner, time, content, ACL and
+attribute, and which names are linked. Where equality is intended, output lines are compared as
+well.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _S = 10**9
 _DEFAULT_LIST = bytes.fromhex("0200000001000700ffffffff04000500ffffffff20000500ffffffff")
 
 Node = dict[str, Any]
-"""A tree: names, each with a file's content, a `Node`, or what `Special` says."""
+"""A tree: names, each with a file's content, a `Node`, or a `Special`."""
 
 
 class Special(NamedTuple):
@@ -44,7 +45,7 @@ def link(text: str) -> Special:
 
 
 def hard(path: str) -> Special:
-    """Another name of what is at a path of the case."""
+    """Return a hard link to a path of the case."""
     return Special("hard", path)
 
 
@@ -52,7 +53,7 @@ PIPE, DEVICE = Special("pipe"), Special("device")
 
 
 class Meta(NamedTuple):
-    """A file or directory with what differs from the usual."""
+    """A file or directory with special attributes."""
 
     what: Any
     mode: int | None = None
@@ -64,7 +65,7 @@ class Meta(NamedTuple):
 
 
 def build(top: str, node: Node) -> None:
-    """Make what a case says; names of what has other names come last in an order of paths."""
+    """Create the trees of a case; hard links come last, in order of paths."""
     later: list[tuple[str, str]] = []
     _build(top, node, top, later)
     for path, text in later:
@@ -114,10 +115,10 @@ def _build(path: str, what: Any, top: str, later: list[tuple[str, str]]) -> None
 
 
 def portrait(top: bytes) -> dict[bytes, tuple[object, ...]]:
-    """All below a directory, but times of directories that the source has not.
+    """Return everything below a directory, except times of directories that the source lacks.
 
-    rsync changes these where something in them is removed. In a backup directories are not looked
-    at: rsync makes none that are empty, and gives them the modes that they had.
+    rsync changes these when it removes an entry. Directories in a backup are excluded: rsync
+    creates no empty ones, and gives them their former modes.
     """
     found: dict[bytes, tuple[object, ...]] = {}
     names: dict[tuple[int, int], set[bytes]] = {}
@@ -156,12 +157,12 @@ _ESCAPED = re.compile(rb"\\#([0-7]{3})")
 
 
 def lines_of(out: bytes) -> list[bytes]:
-    """What was told, in any order, without what links lead to."""
+    """Return the sorted output lines, without targets of links."""
     found = []
     for line in out.splitlines():
         if line.startswith((b">f", b".f", b"cd", b".d", b"cL", b".L", b"cS", b"cD", b"h", b"*")):
             line = line.split(b" -> ")[0].split(b" => ")[0]
-            if line[9:10] == b"a":  # the group's bits are the list's mask
+            if line[9:10] == b"a":  # the group bits are the mask of the list
                 line = line[:5] + b"." + line[6:]
             found.append(line)
     return sorted(found)
@@ -170,7 +171,7 @@ def lines_of(out: bytes) -> list[bytes]:
 class Case(NamedTuple):
     """A start, options of both, those of rsync alone, and of fmirror alone.
 
-    `lines`: what both tell is the same. `codes` are rsync's and fmirror's.
+    `lines`: the output of both is equal. `codes` are rsync's and fmirror's.
     """
 
     node: Node
@@ -205,7 +206,7 @@ START: Node = {"a": MANY, "b": SURPLUS}
 
 
 def swapped(kinds: dict[str, Any]) -> Node:
-    """Of each kind a name that is each other kind in the target."""
+    """Return names of each type, which have each other type in the target."""
     pairs = [(one, other) for one in kinds for other in kinds if one != other]
     a = {f"{one} {other}": kinds[one] for one, other in pairs}
     return {"a": a, "b": {f"{one} {other}": kinds[other] for one, other in pairs}}
@@ -254,7 +255,7 @@ UNLIKE: Node = {
         "same bytes": "xyz",
     },
 }
-# Users whom lists name are mapped here, and by rsync only without --numeric-ids.
+# Users in ACLs are mapped here, but by rsync only without --numeric-ids.
 UNLISTED = {name: what for name, what in UNLIKE["a"].items() if name != "list"}
 LINKED: Node = {
     "a": {
@@ -308,7 +309,7 @@ CASES: dict[str, Case] = {
     "protected": Case(START, ["--delete"], ["--filter=P *.keep"], ["--protect=*.keep"]),
     "enough may go": Case(START, ["--delete", "--max-delete=100"]),
     "by size": Case({"a": {"s": "1", "l": "12345"}, "b": {"g": "1"}}, ["--max-size=2", "--delete"]),
-    # ---- what is there
+    # ---- existing entries
     "existing": Case(START, ["--existing"]),
     "existing, deleted": Case(START, ["--existing", "--delete"]),
     "ignored": Case(UNLIKE, ["--ignore-existing"]),
@@ -317,7 +318,7 @@ CASES: dict[str, Case] = {
     "attributes": Case(UNLIKE),
     "checksum": Case(UNLIKE, ["-c"]),
     "size only": Case(UNLIKE, ["--size-only"]),
-    "all": Case(UNLIKE, ["-I"], lines=False),  # of what is copied in any case no more is looked at
+    "all": Case(UNLIKE, ["-I"], lines=False),  # nothing else is compared for files that are copied
     "window": Case(
         {
             "a": {"f": Meta("old", time_s=2000), "g": Meta("new", time_s=4000)},
@@ -325,7 +326,7 @@ CASES: dict[str, Case] = {
         },
         ["--modify-window=1500"],
     ),
-    # rsync names what is in directories that make way, and not these themselves.
+    # rsync names the contents of directories that are replaced, but not the directories.
     "kinds": Case(swapped(KINDS), ["--delete"], lines=False),
     "long": Case({"a": LONG, "b": {}}),
     "deep and gone": Case({"a": {}, "b": LONG}, ["--delete"], [], ["--allow-empty"]),
@@ -333,7 +334,7 @@ CASES: dict[str, Case] = {
     "backup": Case(START, ["--delete", "--backup-dir=@/old"], ["-b"]),
     "backup, not deleted": Case(START, ["--backup-dir=@/old"], ["-b"]),
     "backup, excluded": Case(START, ["--delete", "--exclude=*.o", "--backup-dir=@/old"], ["-b"]),
-    # ---- other trees: rsync tells what an entry has different there, fmirror that it is made
+    # ---- other trees: rsync prints the differences from their entries, fmirror the creation
     "link-dest": Case(BESIDE, ["--link-dest=@/last"], lines=False),
     "link-dest, two": Case(
         BESIDE, ["--link-dest=@/first", "--link-dest=@/last", "--delete"], lines=False
@@ -342,7 +343,7 @@ CASES: dict[str, Case] = {
     "compare-dest, two": Case(
         BESIDE, ["--compare-dest=@/first", "--compare-dest=@/last"], lines=False
     ),
-    # ---- hard links: which of several names is the one that stays is told otherwise
+    # ---- hard links: the output about the remaining one of several names differs
     "hard links": Case(LINKED, ["--delete"], lines=False),
     "hard links, none there": Case({"a": LINKED["a"], "b": {}}, lines=False),
     "hard links, one left out": Case(LINKED, ["--delete", "--exclude=2"], lines=False),
@@ -371,7 +372,7 @@ CASES: dict[str, Case] = {
 
 
 def result(place: bytes, case: Case, *, ours: bool) -> tuple[dict[bytes, Any], list[bytes], int]:
-    """What a case comes to: the trees, the lines and the exit code."""
+    """Return the result of a case: the trees, the lines and the exit code."""
     words = [*case.both, *(case.ours if ours else case.rsync)]
     typed = [word.replace("@", os.fsdecode(place)) for word in words]
     if ours:
@@ -404,7 +405,7 @@ def test_ends_as_with_rsync(place: bytes, name: str) -> None:
 
 
 def both_from(place: bytes, node: Node) -> tuple[bytes, bytes]:
-    """Two copies of a start."""
+    """Create two copies of a start."""
     both = place + b"/rsync", place + b"/fmirror"
     build(os.fsdecode(both[0]), node)
     subprocess.run(["cp", "-a", *both], check=True)
@@ -412,7 +413,7 @@ def both_from(place: bytes, node: Node) -> tuple[bytes, bytes]:
 
 
 def test_a_full_directory_makes_way_only_with_delete(place: bytes) -> None:
-    """Both leave it, and fail."""
+    """Both tools leave it, and fail."""
     theirs, ours = both_from(place, swapped(KINDS))
     trees = [result(theirs, Case({}, codes=(23, 1)), ours=False)[0]]
     trees.append(result(ours, Case({}, codes=(23, 1)), ours=True)[0])
@@ -422,7 +423,7 @@ def test_a_full_directory_makes_way_only_with_delete(place: bytes) -> None:
 
 
 def test_too_much_to_delete(place: bytes) -> None:
-    """rsync removes as many as it may; here nothing goes, and what is copied is the same."""
+    """rsync removes as many as permitted; here nothing is removed, and the copies are equal."""
     theirs, ours = both_from(place, START)
     words = ["--delete", "--max-delete=3"]
     theirs_left = result(theirs, Case({}, words, codes=(25, 4)), ours=False)[0]
@@ -435,7 +436,7 @@ def test_too_much_to_delete(place: bytes) -> None:
 
 
 def test_a_list_of_files(place: bytes) -> None:
-    """What it names, with the directories that lead there, and nothing of what is in these."""
+    """It copies the named entries and their parent directories, without the contents of these."""
     listed = "one/deep/y.c\ntwo\nl\npipe\n"
     node = START | {"list": listed, "b": {"two": {"s": "stays"}}}
     theirs, ours = both_from(place, node)
@@ -443,7 +444,7 @@ def test_a_list_of_files(place: bytes) -> None:
 
 
 def listed_alike(ours: bytes, theirs: bytes, case: Case) -> bool:
-    """Whether both come to the same, but for the time of B, which no list names."""
+    """Return whether both results are equal, except for the time of B, which no list names."""
     trees = result(ours, case, ours=True)[0], result(theirs, case, ours=False)[0]
     for tree in trees:
         del tree[b"b"]
@@ -460,7 +461,7 @@ MORE = (
 
 @every_launcher
 def test_a_list_with_other_options(place: bytes, launcher: Launcher) -> None:
-    """None is met by an internal error, and nothing that is not listed is touched."""
+    """There is no internal error, and nothing outside of the list is touched."""
     listed = "one/deep/y.c\0two/keep\0one/x.c\0new/f\0"
     node = {"a": MANY | {"new": {"f": "f", "g": "g"}}, "b": SURPLUS, "last": MANY}
     for number, words in enumerate(MORE):
@@ -487,7 +488,7 @@ def test_what_a_list_names_is_missing(place: bytes) -> None:
 
 
 def test_a_backup_of_a_second_night(place: bytes) -> None:
-    """rsync overwrites what the first one has kept; here both are there."""
+    """rsync overwrites the backup of the first night; here both exist."""
     theirs, ours = both_from(place, {"a": {"f": "1"}, "b": {"f": "2"}})
     case = Case({}, ["--backup-dir=@/old"], ["-b"])
     for content in ("1", "three"):
@@ -500,7 +501,7 @@ def test_a_backup_of_a_second_night(place: bytes) -> None:
 
 
 def test_a_target_whose_parent_is_missing(place: bytes) -> None:
-    """rsync makes none without --mkpath."""
+    """rsync creates none without --mkpath."""
     theirs, ours = both_from(place, {"a": {"f": "1"}})
     done = subprocess.run([*RSYNC, "a/", "x/y/b/"], cwd=theirs, capture_output=True)
     assert done.returncode == 11

@@ -1,4 +1,4 @@
-"""When nothing may be removed, nothing is."""
+"""Conditions under which nothing is removed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .running import (
 
 @pytest.fixture
 def pair(place: bytes) -> tuple[bytes, bytes]:
-    """A source, and a target that has some more."""
+    """Create a source, and a target that has additional entries."""
     for side in (b"a", b"b"):
         for name in (b"one", b"two"):
             make_directory(place, side, name)
@@ -89,7 +89,7 @@ def test_a_directory_that_cannot_be_read_withholds_all(
 @needs_strace
 @every_launcher
 def test_every_launcher_withholds(pair: tuple[bytes, bytes], launcher: Launcher) -> None:
-    """Whichever rank has met the directory."""
+    """Any rank may have found the directory."""
     source, target = pair
     path = os.fsdecode(source + b"/two")
     prefix = ["strace", "-f", "-o", "/dev/null", "-P", path, "-e", "inject=getdents64:error=EIO"]
@@ -101,7 +101,7 @@ def test_every_launcher_withholds(pair: tuple[bytes, bytes], launcher: Launcher)
 
 @needs_strace
 def test_a_directory_of_the_target_that_cannot_be_read(pair: tuple[bytes, bytes]) -> None:
-    """It is named as what it is, keeps what it has, and says nothing of the source."""
+    """The message names the target's directory, which keeps its contents, not the source's."""
     source, target = pair
     write_file(target + b"/two/surplus", b"x")
     prefix = ["strace", "-f", "-o", "/dev/null", "-P", os.fsdecode(target + b"/one")]
@@ -118,7 +118,7 @@ def test_a_directory_of_the_target_that_cannot_be_read(pair: tuple[bytes, bytes]
 def test_an_entry_that_changes_while_it_is_looked_at(
     pair: tuple[bytes, bytes], place: bytes, words: list[str | bytes]
 ) -> None:
-    """A link that is a file when its text is read: a failure of that entry, and of no other."""
+    """A link is a file when its text is read: only this entry fails."""
     source, target = pair
     for side in pair:
         os.symlink(b"somewhere", side + b"/one/link")
@@ -147,7 +147,7 @@ def test_an_empty_source_is_refused(pair: tuple[bytes, bytes], place: bytes) -> 
 
 @as_root
 def test_a_source_that_is_not_mounted_is_refused(pair: tuple[bytes, bytes], place: bytes) -> None:
-    """What is mounted is copied; then its mount point, in which something lies, is no source."""
+    """A mounted tree is copied; later its mount point, with a file in it, is refused."""
     source, target = pair
     disk = place + b"/disk"
     os.mkdir(disk)
@@ -161,14 +161,14 @@ def test_a_source_that_is_not_mounted_is_refused(pair: tuple[bytes, bytes], plac
     finished = mirrored(TWO, "--delete", disk, target, code=2)
     assert "another directory or file system" in finished.said
     assert os.path.exists(target + b"/one/file")
-    mirrored(TWO, disk, target)  # nothing goes, so nothing is refused
+    mirrored(TWO, disk, target)  # nothing is removed, so nothing is refused
 
 
 @as_root
 def test_another_disk_in_the_same_place_is_refused(
     pair: tuple[bytes, bytes], place: bytes, mount: Callable[..., bytes]
 ) -> None:
-    """Both have the same type, and roots of the same inode: their identities tell them apart."""
+    """Both have the same type, and roots with the same inode: they differ only in identity."""
     disks = [mount("ext4", 16 << 20) for _ in range(2)]
     point = make_directory(place, b"point")
     for number, code in ((0, 0), (0, 0), (1, 2)):
@@ -186,7 +186,7 @@ def test_another_disk_in_the_same_place_is_refused(
     ("most", "code"), [("10", 0), ("9", 4), ("50%", 4), ("75%", 0), ("0", 4)], ids=str
 )
 def test_too_much_to_remove(pair: tuple[bytes, bytes], most: str, code: int) -> None:
-    """The source has 5 entries, so 10 are two thirds of what the target has."""
+    """The source has 5 entries, so 10 are two thirds of those of the target."""
     source, target = pair
     finished = mirrored(TWO, "--delete", "--max-delete", most, source, target, code=code)
     assert surplus(target) == (10 if code else 0)
@@ -199,7 +199,7 @@ def test_too_much_to_remove(pair: tuple[bytes, bytes], most: str, code: int) -> 
 def test_what_is_left_out_stays_in_directories_that_go(
     place: bytes, tmp_path: Path, how: str
 ) -> None:
-    """As with rsync: such a directory stays with it, and all else in it goes."""
+    """Like in rsync, the directory of an excluded entry stays, without its other entries."""
     keeps, source = how == "backup", place + b"/a"
     option = "--delete=during" if how == "during" else "--delete"
     os.makedirs(source)
@@ -281,7 +281,7 @@ def test_what_goes_is_kept_with_its_path(pair: tuple[bytes, bytes], place: bytes
 @as_root
 @needs_rsync
 def test_a_backup_leaves_nothing_to_do(pair: tuple[bytes, bytes], place: bytes) -> None:
-    """Nor are the times of the directories that something was moved from others than they were."""
+    """The times of directories from which entries were moved are correct as well."""
     source, target = pair
     for side in pair:
         for inner in (b"/one", b"/two", b""):
@@ -367,7 +367,7 @@ def make_sure(path: bytes) -> bytes:
 
 
 def test_two_at_once(pair: tuple[bytes, bytes]) -> None:
-    """The second one is told, and touches nothing."""
+    """The second run reports the first one, and touches nothing."""
     source, target = pair
     for number in range(50):
         rewrite(source + b"/one/large %d" % number, b"x" * 100_000)
@@ -387,7 +387,7 @@ def test_two_at_once(pair: tuple[bytes, bytes]) -> None:
 def test_two_at_once_of_other_sources(
     pair: tuple[bytes, bytes], place: bytes, words: list[str], there: bool
 ) -> None:
-    """Neither checkpoints nor what is there tell the second one: it is refused all the same."""
+    """Neither checkpoints nor entries reveal the first run, but the second is refused."""
     source, target = pair
     if not there:
         shutil.rmtree(os.fsdecode(target))
@@ -402,7 +402,7 @@ def test_two_at_once_of_other_sources(
         finished = mirrored(TWO, "--no-checkpoint", *words, other, target, code=2)
         assert "another run" in finished.said
         assert not os.path.exists(target + b"/file")
-        mirrored(TWO, "--dry-run", other, target)  # which touches nothing
+        mirrored(TWO, "--dry-run", other, target)  # it touches nothing
         first.kill()
     mirrored(TWO, "--no-checkpoint", *words, other, target)
     assert [name for name in os.listdir(place) if name.endswith(b".lock")] == []
@@ -416,7 +416,7 @@ _REPORTS = ("--list-out", "--json-lines", "--error-log", "--json")
 def test_a_report_in_the_target_is_refused(
     pair: tuple[bytes, bytes], place: bytes, option: str, words: list[str]
 ) -> None:
-    """By whatever link it is given; protected it is written, and stays."""
+    """A link may lead to it; a protected report is written, and stays."""
     source, target = pair
     os.symlink(b"b/two", place + b"/link")
     before = names_below(target)
@@ -455,7 +455,7 @@ def test_a_report_in_a_part_of_the_target_mounted_elsewhere_is_refused(
 def test_names_like_those_of_checkpoints_are_ordinary(
     place: bytes, launcher: Launcher, words: list[str]
 ) -> None:
-    """Only a run's own mark and checkpoint are not removed, nor are they copied."""
+    """Only a run's own mark and checkpoint are neither removed nor copied."""
     source, target = make_directory(place, b"a"), place + b"/b"
     names = [b".fcp-checkpoint-0123456789abcdef", b".fcp-mark-0123456789abcdef-0123456789abcdef"]
     names += [b".fcp-01234567-0-1", b".fcp-mark-", b".fmirror-x.lock"]
@@ -476,7 +476,7 @@ def test_names_like_those_of_checkpoints_are_ordinary(
 @as_root
 @pytest.mark.parametrize("there", [True, False], ids=["there", "new"])
 def test_two_at_once_by_two_paths(place: bytes, there: bool) -> None:
-    """B, or the directory in which it is to be made, is mounted at two places."""
+    """B, or the directory in which it will be created, is mounted at two places."""
     source, other = make_directory(place, b"a"), make_directory(place, b"other")
     rewrite(source + b"/large", b"x" * 2_000_000)
     rewrite(other + b"/file", b"content")
@@ -500,7 +500,7 @@ def test_two_at_once_by_two_paths(place: bytes, there: bool) -> None:
 
 
 def test_a_target_that_is_made_anew_has_no_last_run(place: bytes) -> None:
-    """Of another source than before: what the last run was of has gone with the old target."""
+    """The source differs from that of the last run, whose target was removed."""
     source, other, target = place + b"/source", place + b"/other", place + b"/target"
     for each in (source, other):
         write_file(make_directory(each, b"inner") + b"/file", b"content")
@@ -544,7 +544,7 @@ def test_an_inner_disk_that_is_not_mounted_is_noticed(
 def test_what_a_target_has_by_another_case_is_no_surplus(
     place: bytes, fuse: Callable[..., Mounted]
 ) -> None:
-    """The target has FILE, which is what the source's file becomes."""
+    """The target has FILE, which stands for the source's file."""
     source = make_directory(place, b"source")
     target = make_directory(fuse(folding="case").path, b"target")
     write_file(source + b"/file", b"content")
@@ -564,7 +564,7 @@ def test_what_a_target_has_by_another_case_is_no_surplus(
 def test_other_content_of_the_same_size(
     pair: tuple[bytes, bytes], place: bytes, preserve: str
 ) -> None:
-    """Also where times are not kept: then the copy's time is never the source's."""
+    """If times are not preserved, the copy's time never equals the source's."""
     source, target = pair
     words = ["--delete", f"--preserve={preserve}"]
     mirrored(TWO, *words, source, target)
@@ -589,7 +589,7 @@ def make(path: bytes, kind: str) -> None:
 
 
 def kept_things(*tops: bytes) -> set[bytes]:
-    """All content that there is, wherever it lies."""
+    """Return all contents, wherever they are."""
     found = set()
     for top in tops:
         for path in sorted(names_below(top)):
@@ -607,7 +607,7 @@ def kept_things(*tops: bytes) -> set[bytes]:
 @pytest.mark.parametrize("new", ["file", "link", "fifo", "directory"])
 @pytest.mark.parametrize("old", ["file", "link", "directory"])
 def test_what_cannot_be_backed_up_is_not_lost(place: bytes, what: str, new: str, old: str) -> None:
-    """Not by the failure or the kill, nor by what goes on after it, with --resume or without."""
+    """Neither the failure or kill nor the next run, with --resume or without, loses one."""
     if new == old == "directory":
         return
     for number, more in enumerate((["--resume"], ["--restart"])):

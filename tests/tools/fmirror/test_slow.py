@@ -1,4 +1,4 @@
-"""Where each operation waits: attributes of many files are asked for at once, and all are seen."""
+"""With slow operations, attributes of many files are read in parallel, and all are compared."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FILES = 60
 
 
 def _sides(backing: bytes) -> None:
-    """Two trees that only differ in an attribute of every seventh file."""
+    """Create two trees that differ only in an attribute of every seventh file."""
     for side in (b"/a", b"/b"):
         os.makedirs(backing + side)
         for number in range(_FILES):
@@ -34,10 +34,10 @@ def _sides(backing: bytes) -> None:
 def test_attributes_are_asked_for_at_once(
     fuse: Mount, words: tuple[str, ...], least: int, most: int
 ) -> None:
-    """With as many threads as are asked for; what was not as it should be is, also then."""
+    """The number of threads is the requested one; differences are still updated."""
     mounted = fuse()
     _sides(mounted.backing)
-    # Below A and B alone: every five seconds, which a loaded machine takes, the run also renews its
+    # Below A and B alone: every five seconds, which a busy machine takes, the run also renews its
     # lock, which is not a look-up of a thread that `--threads` counts.
     mounted.rules(Rule(("listxattr", "getxattr", "lookup"), "[ab]/*", delay_s=0.002))
     mirrored(ONE, *words, mounted.path + b"/a", mounted.path + b"/b")

@@ -1,4 +1,4 @@
-"""`--snapshot`: a tree a run, linked to the last one, whole or not there; old ones go by rules."""
+"""`--snapshot`: a tree per run, linked to the previous one, complete or absent; old ones expire."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def names(top: bytes) -> list[bytes]:
 @needs_rsync
 @every_launcher
 def test_each_is_the_tree_of_its_time(place: bytes, launcher: Launcher) -> None:
-    """The earlier ones stay as they were, though they have files in common with the later ones."""
+    """Earlier ones are unchanged, though they share files with later ones."""
     source, kept = place + b"/a", place + b"/b"
     tree = Tree(source + b"/tree", 77)
     write_file(source + b"/same", b"always")
@@ -90,7 +90,7 @@ def test_killed_at_any_moment_there_is_none_or_a_whole_one(place: bytes, call: s
         assert UNFINISHED not in names(kept)
         assert differences(source, kept + b"/latest") == ""
         tree.edit()
-        os.chmod(source + b"/more 1", 0o600 + moment)  # which `first` has as it was
+        os.chmod(source + b"/more 1", 0o600 + moment)  # `first` has it in its old state
     else:
         assert call == "linkat", "one call for each file"
 
@@ -226,7 +226,7 @@ def test_rules_keep_the_newest_of_each_period() -> None:
     for month in sorted(months)[-12:]:
         assert max(name for name in snapshots if name[:7] == month) in kept
     assert gone == sorted(gone)
-    # What has been kept is kept again: a second run removes nothing.
+    # The retained ones are stable: a second run removes nothing.
     assert expired(kept, rules_of("7d,4w,12m,2y"), kept[-1]) == []
     assert expired(snapshots, (), snapshots[-1]) == []
     assert len(expired(snapshots, rules_of("3"), snapshots[-1])) == len(snapshots) - 3
@@ -245,7 +245,7 @@ def test_rules_that_are_none(text: str) -> None:
 @as_root
 @needs_rsync
 def test_linking_again_goes_on_as_before(place: bytes) -> None:
-    """The names of the first one, given to others by `cp -al`, as users of rsync have them."""
+    """The names of the first snapshot are linked by `cp -al`, like users of rsync do."""
     source, kept = place + b"/a", place + b"/b"
     Tree(source, 9)
     mirrored(TWO, "--snapshot=one", source, kept)

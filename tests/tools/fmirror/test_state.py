@@ -1,4 +1,4 @@
-"""What a run remembers, and what the next one does by it."""
+"""The saved state of a run, and its effect on the next run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .running import (
     run_fmirror,
 )
 
-# Change times are compared by whole seconds, and what is younger than two may be unseen.
+# Change times are compared by whole seconds, and those of the last two seconds may be missed.
 _QUIET_S = 3.2
 
 
@@ -74,7 +74,7 @@ def test_it_may_lie_elsewhere(pair: tuple[bytes, bytes], place: bytes) -> None:
 def test_what_is_older_than_the_last_run_is_not_asked_for_its_attributes(
     pair: tuple[bytes, bytes], tmp_path: Path
 ) -> None:
-    """Whose attributes alone were changed since then is."""
+    """A file whose attributes alone were changed since then is updated."""
     mirrored(ONE, *pair)
     time.sleep(_QUIET_S)
     mirrored(ONE, *pair)
@@ -85,7 +85,7 @@ def test_what_is_older_than_the_last_run_is_not_asked_for_its_attributes(
     assert run_fmirror(ONE, "-q", *pair, prefix=prefix).code == 0
     assert os.getxattr(pair[1] + b"/7", "user.new") == b"1"
     asked = len(read_calls(log))
-    assert 2 <= asked < 420  # of a block that has such an entry all are asked for
+    assert 2 <= asked < 420  # if a block has one of these entries, all are read
     assert run_fmirror(ONE, "-q", *pair, prefix=prefix).code == 0
     write_file(pair[0] + b"/new", b"")
     assert run_fmirror(ONE, "-q", *pair, prefix=prefix).code == 0
@@ -100,14 +100,14 @@ def test_of_a_quiet_tree_nothing_is_asked(pair: tuple[bytes, bytes], tmp_path: P
     prefix = ["strace", "-f", "-o", str(log), "-e", "trace=listxattr,llistxattr,flistxattr"]
     assert run_fmirror(ONE, "-q", *pair, prefix=prefix).code == 0
     assert len(read_calls(log)) < 4
-    # Who asks for more than the last run has seen to has it looked at.
+    # A run with more attributes than the last one checks everything.
     assert run_fmirror(ONE, "-q", "--preserve=mode,timestamps", *pair).code == 0
     assert run_fmirror(ONE, "-q", *pair, prefix=prefix).code == 0
     assert len(read_calls(log)) > 300
 
 
 def test_what_was_surplus_in_a_quiet_directory_goes_when_it_is_to_go(place: bytes) -> None:
-    """Directories of which nothing has changed since a run that has deleted nothing."""
+    """Nothing has changed in it since a run that has deleted nothing."""
     source, target = place + b"/a", place + b"/b"
     for number in range(40):
         os.makedirs(source + b"/%d" % number)
@@ -133,7 +133,7 @@ def test_what_was_surplus_in_a_quiet_directory_goes_when_it_is_to_go(place: byte
 def test_a_large_directory_with_nothing_surplus_is_not_asked_for_name_by_name(
     place: bytes, tmp_path: Path
 ) -> None:
-    """Names of 70,000 files are more than are kept; one file more is found nevertheless."""
+    """70,000 names are too many to remember; one additional file is found nevertheless."""
     source, target = place + b"/a", place + b"/b"
     os.mkdir(source)
     fd = os.open(source, os.O_RDONLY)
@@ -154,7 +154,7 @@ def test_a_large_directory_with_nothing_surplus_is_not_asked_for_name_by_name(
 @needs_rsync
 @as_root
 def test_what_changes_in_trees_that_were_quiet(place: bytes) -> None:
-    """Most directories are then passed by at once; what somebody has done to the target is not."""
+    """Most directories are skipped at once, but changes of another user in the target are found."""
     wanted: dict[str, Any] = {"delete": "after", "allow_empty": True, "jobs": 1}
     trees = []
     for seed in range(200 if SOAK else 25):
@@ -181,7 +181,7 @@ def test_what_changes_in_trees_that_were_quiet(place: bytes) -> None:
 @pytest.mark.parametrize("side", [0, 1], ids=["source", "target"])
 @pytest.mark.parametrize("where", [b"", b"/p", b"/p/q"], ids=["root", "inner", "deep"])
 def test_directories_that_change_places(pair: tuple[bytes, bytes], side: int, where: bytes) -> None:
-    """What is below them has the times that it had, and is what another name had."""
+    """Their contents have unchanged times, and belong to another name."""
     source, target = pair
     for number, name in enumerate((b"x", b"y")):
         for inner in (b"/in", b"/in/deep", b"/small"):
@@ -203,7 +203,7 @@ def test_directories_that_change_places(pair: tuple[bytes, bytes], side: int, wh
 
 @needs_strace
 def test_a_write_whose_time_was_put_back(pair: tuple[bytes, bytes], tmp_path: Path) -> None:
-    """By the change time it is found, and nothing else is read for that."""
+    """The change time reveals it, and no other file is read."""
     source, target = pair
 
     def spoil(name: bytes, content: bytes) -> None:
@@ -225,7 +225,7 @@ def test_a_write_whose_time_was_put_back(pair: tuple[bytes, bytes], tmp_path: Pa
     spoil(b"7", b"CONTENT")
     mirrored(ONE, source, target)
     with open(target + b"/7", "rb") as stream:
-        assert stream.read() == b"content"  # as rsync's quick check has it
+        assert stream.read() == b"content"  # like rsync's quick check
     assert "all files are read" in mirrored(ONE, "--ctime", source, target).said
     assert differences(source, target) == ""
     time.sleep(_QUIET_S)
@@ -235,7 +235,7 @@ def test_a_write_whose_time_was_put_back(pair: tuple[bytes, bytes], tmp_path: Pa
     os.chmod(source + b"/9", 0o600)
     assert read("-q", "--ctime") in (1, 2)
     assert differences(source, target) == ""
-    mirrored(ONE, source, target)  # which tells the next run nothing of content
+    mirrored(ONE, source, target)  # provides no information about content
     assert "all files are read" in mirrored(TWO, "--ctime", source, target).said
 
 
@@ -245,7 +245,7 @@ def test_a_write_whose_time_was_put_back(pair: tuple[bytes, bytes], tmp_path: Pa
 def test_files_that_came_with_a_renamed_directory_are_read(
     place: bytes, launcher: Launcher, words: list[str]
 ) -> None:
-    """They have the size, the time and the old change time of those that had their paths."""
+    """They have the size, time and old change time of the files formerly at their paths."""
     source, target = place + b"/a", place + b"/b"
     for inner, content in ((b"one", b"first"), (b"two/deep", b"other"), (b"same", b"equal")):
         made = make_directory(source, inner)

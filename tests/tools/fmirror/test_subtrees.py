@@ -17,7 +17,7 @@ pytestmark = as_root
 
 
 def test_few_directories_are_open_at_once(place: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a first run, of a comb: each directory has the next one, and others with one in each."""
+    """The first run compares a comb: each directory has the next one, and others."""
     source, target = os.fsdecode(place) + "/a", os.fsdecode(place) + "/b"
     for number in range(3):
         path = f"{source}/{number}"

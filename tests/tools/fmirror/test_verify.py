@@ -1,4 +1,4 @@
-"""`--verify`: what waits for the disk goes on, whatever else happens at that moment."""
+"""`--verify`: work that waits for a commit continues, whatever else happens at that moment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .running import differences, mirrored, needs_rsync
 @needs_rsync
 @pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
 def test_notices_before_a_commit_do_not_stop_the_run(launcher: Launcher, tmp_path: Path) -> None:
-    """Without progress rounds, no timer makes up for an event that is overlooked."""
+    """Without progress rounds, no timer makes up for a missed event."""
     source, target = os.fsencode(tmp_path / "a"), os.fsencode(tmp_path / "b")
     os.makedirs(source)
     os.makedirs(target + b"/h/e/f")

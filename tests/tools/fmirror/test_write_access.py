@@ -31,12 +31,12 @@ from .running import (
 
 pytestmark = needs_rsync
 BOUND = ("dac_override", "dac_read_search", "linux_immutable")
-"""Root is an ordinary user without these, and still reaches the interpreter."""
+"""Without these capabilities root is an ordinary user, and can still run the interpreter."""
 MODES = (0o555, 0o500, 0o300, 0o000)
 
 
 def closed(place: bytes) -> tuple[bytes, bytes]:
-    """A tree of directories of each mode, in directories of each mode, and its copy."""
+    """Create a tree of directories of each mode, in directories of each mode, and its copy."""
     source, target = place + b"/a", place + b"/b"
     for outer in MODES:
         for inner in MODES:
@@ -50,7 +50,7 @@ def closed(place: bytes) -> tuple[bytes, bytes]:
 
 
 def close(top: bytes) -> None:
-    """Give the directories below a root the modes that they are named after, deepest first."""
+    """Give the directories below a root the modes in their names, deepest first."""
     for path, names, _ in os.walk(top, topdown=False):
         for name in names:
             with suppress(ValueError):
@@ -58,7 +58,7 @@ def close(top: bytes) -> None:
 
 
 def modes(top: bytes) -> dict[bytes, int]:
-    """The modes of all directories of a tree."""
+    """Return the modes of all directories of a tree."""
     found = {}
     for path, _, _ in os.walk(top):
         found[path.removeprefix(top)] = stat.S_IMODE(os.lstat(path).st_mode)
@@ -102,7 +102,7 @@ def test_closed_directories_of_an_ordinary_user(
 
 @as_root
 def test_a_closed_directory_that_stays_keeps_its_mode(place: bytes) -> None:
-    """Where modes are not kept, entries are made and removed, and modes of directories stay."""
+    """Without preserved modes, entries are created and removed, and modes of directories stay."""
     source, target = closed(place)
     edit(source)
     before = modes(target)
@@ -141,7 +141,7 @@ def test_an_interrupted_run_closes_directories_again(place: bytes, option: str) 
 
 @as_root
 def test_no_other_user_gets_rights_meanwhile(place: bytes) -> None:
-    """All changes of modes that the run makes to closed directories add rights of the owner."""
+    """Every mode that the run sets on closed directories adds only rights of the owner."""
     source, target = closed(place)
     edit(source)
     trace = place + b"/trace"
@@ -149,19 +149,19 @@ def test_no_other_user_gets_rights_meanwhile(place: bytes) -> None:
     prefix = (*strace, *without_rights(*BOUND))
     options = ("-q", "-j1", "--delete")
     assert run_fmirror(None, *options, source, target, prefix=prefix).code == 0
-    # The mode is the last argument of each call but fchmodat2, whose flags come after it.
+    # The mode is the last argument of each call except fchmodat2, whose flags follow it.
     modes = [re.search(r", (0\d*)(?:, [A-Z_|]+)?\)", call.text) for call in read_calls(trace)]
     given = {int(mode[1], 8) for mode in modes if mode}
     assert None not in modes
     assert 0o700 in given
-    # Those of the source's directories, of what is made there, and these with the owner's rights.
+    # The modes of the source's directories, of new ones, and these with the owner's rights.
     source_modes = {*MODES, *(mode | 0o700 for mode in MODES), 0o755, 0o644}
     assert given <= source_modes, given - source_modes
 
 
 @as_root
 def test_a_plan_for_closed_directories(place: bytes) -> None:
-    """It names directories that are only led through, and these are closed again."""
+    """It includes parent directories that are only traversed, and these are closed again."""
     source, target = place + b"/a", place + b"/b"
     for top in (source, target):
         os.makedirs(top + b"/d/e")
@@ -194,7 +194,7 @@ def test_snapshots_with_closed_directories_expire(place: bytes) -> None:
 
 @as_root
 def test_fcp_completes_a_closed_directory(place: bytes) -> None:
-    """What it has made itself, by --retry-from; with -p also one that was there, as rsync does."""
+    """--retry-from completes a directory that fcp created; with -p an existing one, like rsync."""
     source, target = place + b"/a", place + b"/b"
     os.makedirs(source + b"/d")
     write_file(source + b"/d/f", b"")
@@ -217,20 +217,20 @@ def test_fcp_completes_a_closed_directory(place: bytes) -> None:
     assert run_fcp(TWO, *options, source, target, prefix=prefix).code == 0
     assert differences(source, target, "--no-t") == ""
     write_file(source + b"/d/newer", b"")
-    assert run_fcp(ONE, "-q", "-r", "-T", source, target, prefix=prefix).code == 1  # as cp
+    assert run_fcp(ONE, "-q", "-r", "-T", source, target, prefix=prefix).code == 1  # like cp
 
 
 # ---- inode flags -------------------------------------------------------------------------------
 
 
 def chattr(flags: str, *paths: bytes) -> None:
-    """Set or clear flags. Skips the test where there are none."""
+    """Set or clear flags. Skip the test where that is impossible."""
     if subprocess.run(["chattr", flags, *paths], check=False, capture_output=True).returncode:
         pytest.skip("no file can be made immutable here")
 
 
 def flags_of(path: bytes) -> int:
-    """The flags of a path that forbid changes."""
+    """Return the flags of a path that forbid changes."""
     fd = os.open(path, os.O_RDONLY)
     try:
         return read_flags(fd, FORBIDDING)
@@ -240,7 +240,7 @@ def flags_of(path: bytes) -> int:
 
 @pytest.fixture
 def protected(place: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """A tree with immutable and append-only files and directories, and its copy."""
+    """Create a tree with immutable and append-only files and directories, and its copy."""
     required("chattr")
     source, target = place + b"/a", place + b"/b"
     os.makedirs(source + b"/fixed/d")
@@ -256,7 +256,7 @@ def protected(place: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def set_flags(source: bytes) -> None:
-    """Give the flags to those that are there."""
+    """Set the flags on existing entries."""
     fixed = (b"conf", b"goes", b"touched", b"fixed/d", b"fixed", b"gone/d/f", b"gone/d", b"gone")
     for name in fixed:
         if os.path.exists(source + b"/" + name):
@@ -265,7 +265,7 @@ def set_flags(source: bytes) -> None:
 
 
 def edit_protected(source: bytes) -> None:
-    """Change what has flags, which it has afterwards as well."""
+    """Change entries that have flags, and restore the flags."""
     subprocess.run(["chattr", "-R", "-i", "-a", source], check=True)
     for name in (b"conf", b"log", b"fixed/f"):
         with open(source + b"/" + name, "ab") as stream:
@@ -324,7 +324,7 @@ def test_flags_that_are_not_kept_are_respected(protected: tuple[bytes, bytes]) -
 @as_root
 @pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
 def test_snapshots_share_protected_files_and_expire(place: bytes, launcher: Launcher) -> None:
-    """The file that another snapshot still has is as protected as before."""
+    """A file that another snapshot still has keeps its flags."""
     required("chattr")
     source, target = place + b"/a", place + b"/b"
     os.makedirs(source + b"/d")
