@@ -1,5 +1,5 @@
-"""Black-box tests of ``fcp``: they run the program and judge what it left on the file system.
+"""Black-box tests of ``fcp``: they run the program and check the resulting file system.
 
-Nothing here imports the tool. The contract is the command line, so the tests start it as a user
+Nothing here imports the tool. The contract is the command line, so the tests start it like a user
 does, with and without a launcher, and compare trees by judges that share no code with it.
 """

@@ -1,7 +1,7 @@
-"""Access control lists for tests: made at random, and what they allow to whom.
+"""Random access control lists for tests, and the access that they grant.
 
-Written after acl(5) and not after what fcp does: `allowed` is the algorithm by which access is
-granted, `subjects` are all the kinds of processes that a set of lists tells apart.
+Written from acl(5) and not from the behaviour of fcp: `allowed` is the algorithm by which access is
+granted, `subjects` are all types of processes that a set of lists distinguishes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STRANGER = 4_000_000
 
 
 def drawn_seed() -> int:
-    """The same in each run, or another one with HYPOTHESIS_PROFILE=explore: see tests/conftest.py.
+    """Return a constant, or a new value with HYPOTHESIS_PROFILE=explore: see tests/conftest.py.
 
     A test fails because of the code or not at all.
     """
@@ -36,7 +36,7 @@ Entry = tuple[int, int, int]  # tag, rights, number
 
 
 class Access(NamedTuple):
-    """All that decides who may do what with an entry: its kind aside, what a copy is to have."""
+    """The access rights of an entry, which its copy must have."""
 
     owner: int
     group: int
@@ -53,17 +53,17 @@ class Subject(NamedTuple):
 
 
 def pack(entries: Iterable[Entry]) -> bytes:
-    """A list as the kernel has it."""
+    """Return a list in the format of the kernel."""
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
 
 
 def unpack(value: bytes) -> tuple[Entry, ...]:
-    """The entries of a list."""
+    """Return the entries of a list."""
     return tuple(struct.iter_unpack("<HHI", value[4:]))
 
 
 def random_list(rng: random.Random, named: int = 3) -> bytes:
-    """A list that names up to so many; each right of each entry is given or not."""
+    """Return a list with a limited number of names; each right is granted at random."""
     users = rng.sample(USERS, rng.randint(0, min(named, len(USERS))))
     groups = rng.sample(GROUPS, rng.randint(0 if users else 1, min(named, len(GROUPS))))
     entries: list[Entry] = [(OWNER, rng.choice((7, 7, 6, rng.randrange(8))), NOBODY)]
@@ -75,7 +75,7 @@ def random_list(rng: random.Random, named: int = 3) -> bytes:
 
 
 def give(path: bytes, name: str, value: bytes) -> None:
-    """Set a list; skips the test where the file system holds none."""
+    """Set a list; skip the test where the file system does not support it."""
     try:
         os.setxattr(path, name, value)
     except OSError as error:
@@ -83,7 +83,7 @@ def give(path: bytes, name: str, value: bytes) -> None:
 
 
 def access_of(path: bytes) -> Access:
-    """What decides who may do what with an entry."""
+    """Return the access rights of an entry."""
     lists = []
     for name in (ACCESS, DEFAULT):
         try:
@@ -95,7 +95,7 @@ def access_of(path: bytes) -> Access:
 
 
 def tree(root: bytes) -> dict[bytes, Access]:
-    """That of all entries below and of the root itself, by path."""
+    """Return the access rights of the root and all entries below it, by path."""
     found = {b".": access_of(root)}
     for above, directories, files in os.walk(root):
         for name in (*directories, *files):
@@ -106,7 +106,7 @@ def tree(root: bytes) -> dict[bytes, Access]:
 
 
 def allowed(entry: Access, who: Subject) -> int:
-    """The rights that a process has to an entry, as acl(5) says."""
+    """Return the rights of a process to an entry, by acl(5)."""
     mode = entry.mode
     acl = entry.access or (
         (OWNER, mode >> 6 & 7, NOBODY),
@@ -124,12 +124,12 @@ def allowed(entry: Access, who: Subject) -> int:
     matching += [right for tag, right, number in acl if tag == GROUP and number in who.groups]
     if not matching:
         return rights[OTHER]
-    # Rights are granted by one entry together; each of them alone by any.
+    # Several rights are granted by one entry together; a single right by any entry.
     return sum({bit for bit in (4, 2, 1) for right in matching if right & mask & bit})
 
 
 def subjects(*entries: Access) -> Iterator[Subject]:
-    """Whom these tell apart: each user named and a stranger, in up to two of the groups named."""
+    """Yield distinguishable processes: named users and a stranger, in up to two named groups."""
     every = [entry for each in entries for entry in (*each.access, *each.default)]
     users = {number for tag, _, number in every if tag == USER} | {each.owner for each in entries}
     groups = {number for tag, _, number in every if tag == GROUP} | {each.group for each in entries}
@@ -141,7 +141,7 @@ def subjects(*entries: Access) -> Iterator[Subject]:
 
 
 def exceeds(copy: Access, source: Access) -> list[str]:
-    """Who but the owner has more of the one than of the other."""
+    """Return the processes except the owner with more access to the copy than to the source."""
     return [
         f"{who} may {allowed(copy, who):o}, not {allowed(source, who):o}"
         for who in subjects(copy, source)
@@ -157,10 +157,10 @@ def keeps_groups_above_others(entry: Access) -> bool:
 
 
 def falls_short(now: Access, before: Access, after: Access) -> list[str]:
-    """Return who lacks what two states grant, among members of at most one group.
+    """Return the members of at most one group that lack access granted by both states.
 
-    Users that a list names are taken to be members of none: no list can express what a state
-    grants by one entry and the other state by another one.
+    Users that a list names are assumed to be in no group: no list can express access that one state
+    grants by one entry and the other state by another entry.
     """
     return [
         f"{who} may {allowed(now, who):o}, not {both:o}"

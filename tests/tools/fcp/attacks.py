@@ -1,11 +1,10 @@
 """Copies by root, of and into directories that another user owns and keeps changing.
 
-The attacker is a process without any rights that swaps, as fast as it can,
-directories and files of the source and of the target for symbolic links to
-what is not its own: it wants root to write, chown or remove something outside
-of the copy (the *victim*), or to copy a secret to where it may read it. The
-judges look at the victim's every attribute, and for the secret in the copy.
-fcp may fail entries; it must end as agreed, and touch nothing outside.
+The attacker is an unprivileged process that swaps, as fast as it can, directories and files of the
+source and of the target for symbolic links to files of other users: it wants root to write, chown
+or remove something outside of the copy (the *victim*), or to copy a secret to a readable place. The
+test compares every attribute of the victim, and searches for the secret in the copy. fcp may fail
+entries; it must end as documented, and touch nothing outside.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from tests.attacks import NOBODY, Attack, Round, changes, fought, hooked, portra
 from tests.tools.fcp.running import Launcher, clean_environment, command
 from tests.tools.fcp.trees import content, make_directory, remove_tree, write_file
 
-# Directories of both sides are opened through links.
+# Opens directories of both sides through links.
 FOLLOWING = """
 from pcircle.fs import directories
 _init = directories.Directories.__init__
@@ -52,7 +51,7 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
 
 
 def _pairs(place: bytes, sides: Sequence[bytes], rng: Random) -> list[tuple[bytes, bytes]]:
-    """What is swapped for what: each second one is made here, of what the attacker may name."""
+    """Return the pairs to swap; the second of each is created here, with permitted links."""
     pairs = []
     for side in sides:
         top = os.path.join(place, side)
@@ -83,12 +82,12 @@ def _pairs(place: bytes, sides: Sequence[bytes], rng: Random) -> list[tuple[byte
 
 
 def _bait(place: bytes, side: bytes) -> bytes:
-    """The directory of what is swapped for the entries of a side."""
+    """Return the directory of the replacements for entries of a side."""
     return os.path.join(place, b"bait-" + side.replace(b"/", b"-"))
 
 
 def make_bait(place: bytes, side: bytes) -> bytes:
-    """Make a directory in which the attacker may have what it swaps for the entries of a side."""
+    """Create a directory in which the attacker may have the replacements for entries of a side."""
     bait = _bait(place, side)
     os.mkdir(bait)
     os.chown(bait, NOBODY, NOBODY)
@@ -106,11 +105,11 @@ def _replace_temporaries(place: bytes, first: bytes, second: bytes, rng: Random)
                     os.symlink(os.path.join(place, b"victim", b"f5"), path)
 
 
-# ---- the place ---------------------------------------------------------------------------------
+# ---- the tree ----------------------------------------------------------------------------------
 
 
 def _build(place: bytes, *, hard_links: bool) -> None:
-    """A victim that is root's, and a source and an older copy of it that are nobody's.
+    """Create a victim that root owns, and an attacker's source with an older copy of it.
 
     With `hard_links` the attacker has second names of some of the victim's files.
     """
@@ -140,12 +139,12 @@ def _build(place: bytes, *, hard_links: bool) -> None:
         for number in range(0, 40, 10) if hard_links else ():
             own = write_file(victim + b"/hard-%b%d" % (side, number), b"linked elsewhere", 0o640)
             os.link(own, bait + b"/hard-d0-f%d" % number)
-    for name in os.listdir(place + b"/copy/d0"):  # so that -u has something to do
+    for name in os.listdir(place + b"/copy/d0"):  # gives -u something to do
         os.utime(place + b"/copy/d0/" + name, ns=(0, 0))
 
 
 def _secrets(place: bytes) -> list[str]:
-    """Where what only the victim may know has come to."""
+    """Return the places that contain secrets of the victim."""
     found = []
     for directory, directories, files in os.walk(place):
         if directory == place:
@@ -164,11 +163,13 @@ def _secrets(place: bytes) -> list[str]:
 
 
 class Tool(NamedTuple):
-    """A tool that copies: its package, its options, some of which each round has, and those that
-    all have; ``@`` in them is the place. `prepare` makes what it needs besides in a place, and says
-    in which directories there something is swapped. It may end with these `codes`. `told` is what
-    it must say with some options, so that they were not without effect; after an interruption they
-    may be.
+    """A tool that copies.
+
+    It has a package and two kinds of options: some that vary between rounds and some that all
+    rounds have; ``@`` in them is the directory. `prepare` creates the other files that the tool
+    needs, and returns the directories in which entries are swapped. The tool may end with one of
+    `codes`. `told` is the output that proves the effect of some options; after an interruption it
+    is optional.
     """
 
     package: str
@@ -185,13 +186,13 @@ COPY = Tool("pcircle.tools.fcp", OPTIONS, ("-T",))
 def play(
     place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "", tool: Tool = COPY
 ) -> Round:
-    """One round in the directory `place`, which is emptied; `hook` spoils a tool, to be caught.
+    """Play one round in the emptied directory `place`; `hook` weakens a tool, to be detected.
 
-    AssertionError, with the seed, if it ends as it never should.
+    AssertionError, with the seed, if it ends in a forbidden way.
     """
     rng = Random(f"attack {seed}")
     options, launcher = rng.choice(tool.options), rng.choice(launchers)
-    # To write into what has the name is what --inplace is asked for, whoever has linked it.
+    # --inplace writes into the existing file by design, even if it is linked elsewhere.
     _build(place, hard_links="--inplace" not in options)
     sides = tool.prepare(place, options)
     before = portrait(place + b"/victim")
@@ -224,11 +225,11 @@ def play(
 
 
 def _nothing() -> None:
-    """The copy is not interrupted."""
+    """Do not interrupt the copy."""
 
 
 def _begin_and_kill(line: Sequence[str | bytes], after_s: float) -> None:
-    """So that the next run goes on in what this one leaves."""
+    """Start and kill a run, whose result the next run continues."""
     quiet = subprocess.DEVNULL
     begun = subprocess.Popen(
         [*line, "--bwlimit", "50M"],
@@ -247,7 +248,7 @@ def _begin_and_kill(line: Sequence[str | bytes], after_s: float) -> None:
 def main(
     arguments: Sequence[str] | None = None, tool: Tool = COPY, name: str = "tests.tools.fcp.attacks"
 ) -> int:
-    """``python -m`` of this name: rounds until there were so many swaps."""
+    """Run as ``python -m`` of this name: play rounds until there were enough swaps."""
     from tests.tools.fcp import kills
 
     def played(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str) -> Round:

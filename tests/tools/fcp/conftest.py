@@ -1,7 +1,7 @@
-"""Fixtures of the fcp tests: where trees are built, and the trees that several tests copy.
+"""Fixtures of the fcp tests: directories for trees, and shared trees.
 
-Trees stand on ``/dev/shm`` where there is one (a tmpfs is fast and keeps all times), and are
-removed by our own remover, because pytest's can't delete the deep ones.
+Trees are on ``/dev/shm`` where it exists (a tmpfs is fast and keeps all times), and are removed by
+our own remover, because pytest's can't delete the deep ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["fuse"]
 
 SHARED_MEMORY = b"/dev/shm"
 ROOM_BYTES = 3 << 30
-VAST_ENTRIES = 3_100_000  # that a test of `vast_place` may make
+VAST_ENTRIES = 3_100_000  # that a test of `vast_place` may create
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,7 +41,7 @@ def _make_place() -> bytes:
 
 @pytest.fixture
 def place() -> Iterator[bytes]:
-    """An empty directory of this test's own, in memory where possible."""
+    """Create an empty directory for this test, in memory where possible."""
     path = _make_place()
     yield path
     remove_tree(path)
@@ -49,9 +49,9 @@ def place() -> Iterator[bytes]:
 
 @pytest.fixture
 def vast_place() -> Iterator[bytes]:
-    """An empty directory for millions of entries, in memory, and for one test at a time.
+    """Create an empty directory for millions of entries, in memory, for one test at a time.
 
-    Root has a tmpfs of its own: that of the system allows so many inodes for all who use it.
+    Root has a private tmpfs: the inodes of the system's are limited for all users.
     """
     lock_path = os.path.join(tempfile.gettempdir(), f"pcircle-tests-vast-{os.getuid()}")
     with open(lock_path, "wb") as lock:
@@ -78,7 +78,7 @@ def vast_place() -> Iterator[bytes]:
 
 @pytest.fixture(scope="session")
 def shared_place() -> Iterator[bytes]:
-    """The same for all tests of a session: what lies here must not be changed."""
+    """Create a directory for all tests of a session: its contents must not be changed."""
     path = _make_place()
     yield path
     remove_tree(path)
@@ -86,19 +86,19 @@ def shared_place() -> Iterator[bytes]:
 
 @pytest.fixture(scope="session")
 def odd_tree(shared_place: bytes) -> bytes:
-    """The tree of everything rare; read only."""
+    """Build the tree of everything rare; read only."""
     return build_odd_tree(os.path.join(shared_place, b"odd"))
 
 
 @pytest.fixture(scope="session")
 def deep_tree(shared_place: bytes) -> bytes:
-    """3,000 levels, 27,000 bytes of path; read only."""
+    """Build a tree of 3,000 levels with paths of 27,000 bytes; read only."""
     return build_deep_tree(os.path.join(shared_place, b"deep"), 3000)
 
 
 @pytest.fixture
 def mount_tmpfs(place: bytes) -> Iterator[Callable[[str], bytes]]:
-    """A function that mounts a tmpfs with the given options and returns its path (root only)."""
+    """Return a function that mounts a tmpfs with options and returns its path (root only)."""
     mounted: list[bytes] = []
 
     def mount(options: str) -> bytes:
@@ -123,7 +123,7 @@ def mount_tmpfs(place: bytes) -> Iterator[Callable[[str], bytes]]:
 
 @pytest.fixture
 def mount(place: bytes) -> Iterator[Callable[..., bytes]]:
-    """A function that mounts an empty file system of a kind and returns its path (root only)."""
+    """Return a function that mounts an empty file system and returns its path (root only)."""
     mounted: list[bytes] = []
 
     def run(*command: str | bytes) -> None:

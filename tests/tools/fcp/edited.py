@@ -1,13 +1,13 @@
-"""A source that somebody edits all the time, and what a copy of it may be.
+"""A source that is edited all the time, and the permitted contents of its copy.
 
-Each file's content says which file it is, and in which version. Files are saved by a rename over
-one of their names, as editors do; or written into, in several steps, after which their time is set
-back (as ``cp -p`` does) or not. So of each name it is known which files, in which versions, it has
-stood for. A copy of it must be one of these: whole, or half written as it was for a moment, the
-first half of a version and the second of the one before; and no other mixture.
+Each file contains its number and version. Files are saved by a rename over one of their names, like
+in editors; or written into, in several steps, after which their time is restored (like by ``cp
+-p``) or not. So for each name the history of files and versions is known. A copy must be one of
+these: whole, or partly written like at some moment, the first half of a version and the second half
+of the previous one; and no other mixture.
 
-Times are kept in steps of some milliseconds: whoever writes waits for longer than that before the
-last step, or no program could see it.
+File systems store times in steps of some milliseconds: a writer waits for longer than that before
+the last step, or no program could detect it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _STEP_S = 0.012
 
 
 def text_of(number: int, version: int, size: int) -> bytes:
-    """The content of a version of a file."""
+    """Return the content of a version of a file."""
     line = b"file %d version %d\n" % (number, version)
     return (line * (size // len(line) + 1))[:size]
 
 
 class Edited:
-    """A tree of files of one, two and three names, and who edits it while the context is open."""
+    """A tree of files of one, two and three names, which is edited while the context is active."""
 
     def __init__(self, root: bytes, seed: int, small: int = 900, large: int = 3) -> None:
         self._rng = Random(f"edits {seed}")
@@ -76,7 +76,7 @@ class Edited:
             self.edits += 1
 
     def _save(self, name: bytes) -> None:
-        """This name is another file from now on, of the same size; its other names are not."""
+        """Replace the file of a name by another of equal size; its other names keep the old one."""
         number = len(self._sizes)
         size = self._sizes[number] = self._sizes[self._numbers[name]]
         self._versions[number] = 0
@@ -84,7 +84,7 @@ class Edited:
         new = os.path.join(os.path.dirname(self._root), b"edited")
         with open(new, "wb") as file:
             file.write(text_of(number, 0, size))
-        # As from an archive, whose files have one time: size and time tell nothing.
+        # Like from an archive, whose files have one time: size and time prove nothing.
         os.utime(new, ns=(10**18, 10**18))
         os.rename(new, os.path.join(self._root, name))
         self._numbers[name] = number
@@ -113,9 +113,9 @@ class Edited:
             os.close(fd)
 
     def wrong(self, copy: bytes, failed: Collection[bytes]) -> list[str]:
-        """What of a copy should not be: names that are missing and not named, and contents.
+        """Describe errors of a copy: unreported missing names, and contents.
 
-        `failed` are the paths of entries that were named. Ask when nobody edits any more.
+        `failed` are the paths of reported entries. Call this after the edits have ended.
         """
         found = []
         for name, seen in self._seen.items():
@@ -135,7 +135,7 @@ class Edited:
         return found
 
     def _states(self, number: int, version: int) -> list[bytes]:
-        """A version of a file, and what there was while it was written."""
+        """A version of a file, and the contents while it was written."""
         size = self._sizes[number]
         whole, half = text_of(number, version, size), size // 2
         return [whole, whole[:half] + text_of(number, version - 1, size)[half:]]

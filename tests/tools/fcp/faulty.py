@@ -1,11 +1,11 @@
 """Fault maps: fcp with system calls that fail by rules, although the file systems are sound.
 
-The product knows nothing of it. ``python -m tests.tools.fcp.faulty MAP ARGUMENT...`` replaces
-functions of `os` in this process by ones that ask the rules first, then runs fcp as ever; local
-ranks are forked from it, and a launcher starts each rank so. Rules are those of the FUSE file
-system, but their operations are names of functions of `os`, and their paths are absolute. What a
-call is about is asked of /proc, so it costs some microseconds a call. A close that fails has closed
-nonetheless, as on Linux.
+The product does not know about it. ``python -m tests.tools.fcp.faulty MAP ARGUMENT...`` replaces
+functions of `os` in this process by wrappers that apply the rules first, then runs fcp normally;
+local ranks are forked from it, and a launcher starts each rank like this. Rules are those of the
+FUSE file system, but their operations are names of functions of `os`, and their paths are absolute.
+The path of a call is read from /proc, so it costs some microseconds per call. A close that fails
+has closed nonetheless, like on Linux.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _readlink = os.readlink
 
 
 class Faults:
-    """Rules over functions of `os`; `hit` are the paths of the calls that were made to fail."""
+    """Rules for functions of `os`; `hit` are the paths of calls that failed as a result."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = Rules()
@@ -61,7 +61,7 @@ class Faults:
         self.hit: list[bytes] = []
 
     def wrap(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of `os` that obeys the rules."""
+        """Return a function of `os` that applies the rules."""
 
         @functools.wraps(real)
         def call(*arguments: Any, **named: Any) -> Any:
@@ -85,7 +85,7 @@ def paths_of(name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> li
     if name in ("link", "rename"):
         source = _path(arguments[0], named.get("src_dir_fd"))
         return [source, _path(arguments[1], named.get("dst_dir_fd"))]
-    # What a link says is no path of the call; its name is.
+    # The target of a link is not a path of the call; its name is.
     return [_path(arguments[name == "symlink"], named.get("dir_fd"))]
 
 
@@ -107,11 +107,11 @@ def _of_descriptor(number: bytes) -> bytes:
     try:
         return _readlink(b"/proc/self/fd/" + number)
     except OSError:
-        return b""  # a bad descriptor: the call itself will say so
+        return b""  # a bad descriptor: the call itself will fail
 
 
 def _range(name: str, arguments: tuple[Any, ...]) -> tuple[int, int]:
-    """Offset and length of what is read or written at a place; zeros where there is no place."""
+    """Return the offset and length of positional reads and writes; otherwise zeros."""
     if name == "pwrite":
         return arguments[2], len(arguments[1])
     if name == "preadv":
@@ -132,7 +132,7 @@ def _shortened(name: str, arguments: tuple[Any, ...], most: int) -> tuple[Any, .
 
 @contextmanager
 def without_native() -> Iterator[None]:
-    """Have this process, and those that are forked from it, make all calls by functions of `os`."""
+    """Make this process and its forks use functions of `os` for all calls."""
     kept = {name: getattr(native, name) for name in native.__all__}
     for name in kept:
         if hasattr(native.pure, name):
@@ -147,7 +147,7 @@ def without_native() -> Iterator[None]:
 
 @contextmanager
 def faults(rules: Sequence[Rule]) -> Iterator[Faults]:
-    """Let the rules hold in this process and in those that are forked from it."""
+    """Apply the rules in this process and its forks."""
     with without_native(), _faults(rules) as made:
         yield made
 
@@ -166,7 +166,7 @@ def _faults(rules: Sequence[Rule]) -> Iterator[Faults]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run fcp under the rules of a file."""
+    """Run fcp under the rules in a file."""
     with open(arguments[1], "rb") as stream:
         rules = [Rule(**rule) for rule in json.load(stream)]
     sys.argv[1:] = arguments[2:]

@@ -1,4 +1,4 @@
-"""Copies that are ended in their middle, once something of them was committed."""
+"""Copies that are interrupted after a part of them was committed."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from pcircle.ops.checkpoint.store import Checkpoint
 from tests.tools.fcp.running import Launcher, Run
 
 # A copy of some thousand files, or of a file of 64 MiB, takes at least four seconds, of which the
-# first is enough to commit something: so long may who watches it wait for a processor.
+# first suffices for a commit: the watching process may wait that long for a processor.
 SLOWLY = ("--ops-limit", "1000", "--bwlimit", "16M", "--checkpoint-interval", "0.1")
 
 
 def checkpoints(place: bytes) -> list[bytes]:
-    """The checkpoints in a directory."""
+    """Return the checkpoints in a directory."""
     return [place + b"/" + n for n in os.listdir(place) if n.startswith(b".fcp-checkpoint-")]
 
 
 def temporary_in(directory: bytes) -> list[bytes]:
-    """The temporary files in a directory, but for marks and checkpoints."""
+    """Return the temporary files in a directory, except marks and checkpoints."""
     found = [name for name in os.listdir(directory) if name.startswith(b".fcp-")]
     return [name for name in found if not name.startswith((b".fcp-mark-", b".fcp-checkpoint-"))]
 
@@ -48,13 +48,13 @@ def interrupt(
     number: signal.Signals = signal.SIGKILL,
     when: Callable[[], bool] | None = None,
 ) -> bytes:
-    """Start a slow copy and end it once something was committed; returns its checkpoint."""
+    """Start a slow copy and end it after a commit; return its checkpoint."""
     with Run(launcher, *SLOWLY, *arguments) as run:
         deadline = time.monotonic() + 60
         while not (is_committed(place) if when is None else when()):
             assert run.process.poll() is None, "the copy was faster than its first epoch"
             assert time.monotonic() < deadline
-            time.sleep(0.05)  # to look costs more than the copy
+            time.sleep(0.05)  # polling costs more than the copy
         run.kill(number)
         finished = run.finish()
         assert finished.code != 0
@@ -67,15 +67,15 @@ _MARK = re.compile(rb"fcpC.{4}(.{8})", re.DOTALL)
 
 
 def is_committed(place: bytes) -> bool:
-    """Whether a checkpoint in a directory has a commit of something.
+    """Return whether a checkpoint in a directory has a commit with completed work.
 
-    Of a first commit, or a second, all that was done may be in items that are still at work.
+    At the first or second commit all work may belong to items that are still running.
     """
     return max(_marks(place), default=0) > 1 and any(committed(place))
 
 
 def _marks(place: bytes) -> list[int]:
-    """How many commits each journal in a directory has; of one there is a mark of each rank."""
+    """Return the number of commits of each journal in a directory; a commit has a mark per rank."""
     try:
         return [
             len(set(_MARK.findall(Path(os.fsdecode(checkpoint + b"/" + name)).read_bytes())))
@@ -84,11 +84,11 @@ def _marks(place: bytes) -> list[int]:
             if name.startswith(b"journal-")
         ]
     except FileNotFoundError:
-        return []  # it is being made, or has just ended
+        return []  # it is being created, or has just ended
 
 
 class Committed(NamedTuple):
-    """How many directories, names and parts of large files are done."""
+    """The numbers of completed directories, names and parts of large files."""
 
     directories: int
     names: int
@@ -96,9 +96,9 @@ class Committed(NamedTuple):
 
 
 def committed(place: bytes, *, skipped: int = 0) -> Committed:
-    """What the runs of the copy that is kept in `place` have done; nothing once it has ended.
+    """Return the committed work of the copy with its checkpoint in `place`; nothing after its end.
 
-    As far as it is known without so many frames at the beginning of each journal.
+    `skipped` frames at the start of each journal are ignored.
     """
     try:
         return read_committed(place, skipped=skipped)
@@ -107,7 +107,7 @@ def committed(place: bytes, *, skipped: int = 0) -> Committed:
 
 
 def read_committed(place: bytes, *, skipped: int = 0) -> Committed:
-    """As `committed`; FileNotFoundError as it ends."""
+    """Return the committed work; FileNotFoundError if the copy ends meanwhile."""
     directories: set[bytes] = set()
     names = parts = 0
     for path in checkpoints(place):
@@ -116,7 +116,7 @@ def read_committed(place: bytes, *, skipped: int = 0) -> Committed:
             continue
         found.close()
         if found.header is None:
-            continue  # it is just being made
+            continue  # it is being created
         keys, runs = RecordKeys(found.header.secret), defaultdict[bytes, list[JournalFrame]](list)
         for name in os.listdir(path):
             if name.startswith(b"journal-"):
@@ -136,7 +136,7 @@ def read_committed(place: bytes, *, skipped: int = 0) -> Committed:
 
 
 def records_of(frames: list[JournalFrame]) -> Iterator[object]:
-    """The committed records of one run's journals."""
+    """Return the committed records of one run's journals."""
     last = max((each.epoch for each in frames if each.magic == COMMIT), default=0)
     for frame in frames:
         if frame.magic != COMMIT and frame.epoch <= last:

@@ -1,9 +1,9 @@
-"""The judges: independent ways to tell whether one tree is a copy of another.
+"""The judges: independent comparisons of a tree with its copy.
 
 ``rsync`` in a dry run with checksums is the first: old, exact, not ours. It fails beyond
-``PATH_MAX``, so the second is a walker over descriptors that hashes contents and compares what it
-is told to compare. Holes are invisible to both and have a judge of their own. No judge imports
-anything of the tools.
+``PATH_MAX``, so the second is a walker over descriptors that hashes contents and compares the
+requested attributes. Both ignore holes, which have a separate judge. No judge imports code of the
+tools.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .trees import Visit, walk
 CONTENT: frozenset[str] = frozenset()
 METADATA = frozenset({"mode", "owner", "times"})
 
-# A file system counts its own maps (extent blocks) as blocks of the file: 64 KiB of grace.
+# A file system counts its own maps (extent blocks) as blocks of the file: allow 64 KiB.
 BLOCKS_GRACE = 128
 _BLOCK_BYTES = 1 << 20
 
 
 class Entry(NamedTuple):
-    """What is compared of one entry; what is not compared stays 0."""
+    """The compared fields of one entry; all others stay 0."""
 
     depth: int
     name: bytes
@@ -44,7 +44,7 @@ class Entry(NamedTuple):
 
 
 def _substance(visit: Visit) -> bytes:
-    """The digest of a regular file, the target of a link, the number of a device."""
+    """Return the digest of a regular file, the target of a link, the number of a device."""
     kind = stat.S_IFMT(visit.status.st_mode)
     if kind == stat.S_IFLNK:
         return os.fsencode(os.readlink(visit.name, dir_fd=visit.parent))
@@ -65,7 +65,7 @@ def _opened(visit: Visit) -> BinaryIO:
 
 
 def _is_same_content(left: Visit, right: Visit) -> bool:
-    """Whether two regular files of one size have the same bytes."""
+    """Return whether two regular files of equal size have the same bytes."""
     with _opened(left) as one, _opened(right) as other:
         while data := one.read(_BLOCK_BYTES):
             if data != other.read(_BLOCK_BYTES):
@@ -78,7 +78,7 @@ def _is_regular(visit: Visit) -> bool:
 
 
 def _entry(visit: Visit, keep: frozenset[str], *, whole: bool = True) -> Entry:
-    """The entry; if not `whole`, without the content of a regular file."""
+    """Return the entry; unless `whole`, without the content of a regular file."""
     status = visit.status
     regular = stat.S_ISREG(status.st_mode)
     # A link has no mode of its own on Linux.
@@ -96,13 +96,13 @@ def _entry(visit: Visit, keep: frozenset[str], *, whole: bool = True) -> Entry:
 
 
 def snapshot(root: bytes, keep: frozenset[str] = METADATA) -> list[Entry]:
-    """The tree as a list, parents first; `root` itself comes first, under the empty name."""
+    """Return the tree as a list, parents first; `root` is first, with an empty name."""
     top, *below = (_entry(visit, keep) for visit in _visits(root))
     return [top._replace(name=b""), *below]
 
 
 def _visits(root: bytes) -> Iterator[Visit]:
-    """`root` itself, and all below it."""
+    """Yield `root` and everything below it."""
     status = os.lstat(root)
     parent = os.open(os.path.dirname(root) or b".", os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -114,10 +114,10 @@ def _visits(root: bytes) -> Iterator[Visit]:
 
 
 def differences(source: bytes, target: bytes, keep: frozenset[str] = METADATA) -> list[str]:
-    """What the walker finds different, at most ten lines; empty for equal trees.
+    """Return at most ten differences found by the walker; empty for equal trees.
 
-    It walks both at a time and compares the bytes of files: that takes a fraction of the time in
-    which they are hashed.
+    It walks both trees in parallel and compares the bytes of files, which is several times faster
+    than hashing them.
     """
     found = []
     for number, visits in enumerate(zip_longest(_visits(source), _visits(target))):
@@ -136,10 +136,10 @@ def differences(source: bytes, target: bytes, keep: frozenset[str] = METADATA) -
 def rsync_differences(
     source: bytes, target: bytes, *, preserved: bool, more: str = ""
 ) -> list[str]:
-    """What rsync would have to change to make `target` equal to `source`; empty for equal trees.
+    """Return the changes by which rsync would make `target` equal to `source`.
 
-    With `preserved` it compares mode, owner and times to the nanosecond as well, and with `more`
-    what these options of rsync stand for. Skips the test where there is no rsync.
+    With `preserved` it also compares mode, owner and times to the nanosecond, and with `more` the
+    attributes of these options of rsync. Skips the test where rsync is missing.
     """
     rsync = shutil.which("rsync")
     if rsync is None:
@@ -156,7 +156,7 @@ def rsync_differences(
 
 
 def data_map(path: bytes) -> list[tuple[int, int]]:
-    """The extents (start, end) of `path` that hold data, as SEEK_DATA and SEEK_HOLE tell."""
+    """Return the extents (start, end) of `path` that hold data, from SEEK_DATA and SEEK_HOLE."""
     extents: list[tuple[int, int]] = []
     with open(path, "rb") as stream:
         descriptor, end = stream.fileno(), 0
@@ -172,7 +172,7 @@ def data_map(path: bytes) -> list[tuple[int, int]]:
 
 
 def hole_differences(source: bytes, target: bytes) -> list[str]:
-    """Files of two flat directories whose holes or allocated blocks differ."""
+    """Return files of two flat directories whose holes or allocated blocks differ."""
     found = []
     for name in sorted(os.listdir(source)):
         left, right = os.path.join(source, name), os.path.join(target, name)

@@ -1,9 +1,9 @@
-"""Copies that are killed again and again, and resumed until they are through.
+"""Copies that are killed several times, and resumed until they complete.
 
-A round is drawn from its seed: the options, the launcher of each run, when it
-is killed, and whether one rank is killed or all of them. The last run is left
-alone. Then the copy must be that of an uninterrupted run, in content and in
-counts, with nothing left beside it. A failing round is its seed.
+A seed determines a round: the options, the launcher of each run, the moment of the kill, and
+whether one rank or all are killed. The last run is not disturbed. Then the copy must equal that of
+an uninterrupted run, in content and in counts, with nothing left next to it. A failing round is
+reproduced by its seed.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ EDITED_OPTIONS: tuple[tuple[str, ...], ...] = (
     ("-p",),
 )
 COUNTS = ("entries", "files", "directories", "links", "special", "bytes", "found", "skipped")
-# What makes a run last some seconds, so that there is something to kill.
+# Limits that make a run last some seconds, so that it can be killed.
 PACE = ("--bwlimit", "120M", "--ops-limit", "8000", "--chunksize", "4M")
 _LONGEST_S = 1.6
 
 
 def build_mixed_tree(root: bytes, rng: Random, files: int = 1500, *, pipes: bool) -> bytes:
-    """Small and large files, links of both kinds, holes, odd modes, in some hundred directories."""
+    """Build small and large files, links of both kinds, holes, odd modes, in many directories."""
     os.mkdir(root)
     add_odd_names(make_directory(root, b"odd"))
     add_links(make_directory(root, b"links"), longest=200)
@@ -81,7 +81,7 @@ def build_mixed_tree(root: bytes, rng: Random, files: int = 1500, *, pipes: bool
         places.append(place)
     small = [make_directory(root, b"small")]
     made = []
-    for number in range(300):  # of few files each, as most are
+    for number in range(300):  # with few files each, the usual case
         place = os.path.join(rng.choice(small[-30:]), b"%d" % number)
         os.mkdir(place)
         small.append(place)
@@ -109,7 +109,7 @@ def build_mixed_tree(root: bytes, rng: Random, files: int = 1500, *, pipes: bool
 
 
 class Round(NamedTuple):
-    """How a round went: kills, runs that were through before theirs, entries not copied again."""
+    """The outcome of a round: kills, runs that ended earlier, entries not copied again."""
 
     kills: int
     early: int
@@ -118,7 +118,7 @@ class Round(NamedTuple):
 
 
 def build_sources(place: bytes) -> tuple[bytes, bytes]:
-    """What is copied with -a, and what is copied without."""
+    """Build the sources of copies with -a, and without."""
     whole = build_mixed_tree(os.path.join(place, b"whole"), Random(1), pipes=True)
     plain = build_mixed_tree(os.path.join(place, b"plain"), Random(2), pipes=False)
     return whole, plain
@@ -133,13 +133,13 @@ def play(
     kills: int | None = None,
     options: tuple[str, ...] | None = None,
 ) -> Round:
-    """Play one round in the directory `place`; AssertionError, with the seed, if it goes wrong."""
+    """Play one round in the directory `place`; AssertionError, with the seed, on failure."""
     rng = Random(f"kills {seed}")
     options = options or rng.choice(OPTIONS)
     source = sources["-a" not in options]
     target, report = os.path.join(place, b"copy"), os.path.join(place, b"report")
     arguments: list[str | bytes] = [*options, "--checkpoint-interval", "0.2", "--json", report]
-    # Else a run that ends before it is killed would make DST mean something else.
+    # Otherwise a run that ends before its kill would change the meaning of DST.
     arguments += ["-T", source, target]
     wanted = rng.choice((1, 1, 2, 3)) if kills is None else kills
     done = early = 0
@@ -150,7 +150,7 @@ def play(
         kept = any(name.startswith(b".fcp-checkpoint-") for name in os.listdir(place))
         assert code in (None, 0), f"seed {seed}: a run ended with {code} before it was killed"
         done += code is None
-        # What is killed when all is done, or nothing begun, leaves nothing to go on from.
+        # A kill before the start or after the end leaves nothing to continue.
         early += code == 0 or not kept
     finished = run_fcp(rng.choice(launchers), "--resume", *arguments)
     said = f"seed {seed}, {' '.join(options)}: {finished.said}"
@@ -169,9 +169,9 @@ def play(
 def play_lost(
     place: bytes, sources: tuple[bytes, bytes], seed: int, *, many: bool = False
 ) -> Round:
-    """A round whose ranks, but the first, are killed one by one: it must end well by itself.
+    """Play a round whose ranks, except the first, are killed one by one: it must succeed by itself.
 
-    With `many` perhaps all of them are.
+    With `many` perhaps all of them are killed.
     """
     rng = Random(f"lost {seed}")
     options = rng.choice(OPTIONS)
@@ -208,9 +208,9 @@ def play_lost(
 
 
 def play_edited(place: bytes, seed: int, launchers: Sequence[Launcher] = LAUNCHERS) -> Round:
-    """A round whose source is edited all the time; AssertionError, with the seed.
+    """Play a round whose source is edited all the time; AssertionError, with the seed.
 
-    What differs from every version of the source must be absent, and named.
+    An entry that differs from every version of the source must be absent and reported.
     """
     rng = Random(f"edited {seed}")
     options = rng.choice(EDITED_OPTIONS)
@@ -241,7 +241,7 @@ def play_edited(place: bytes, seed: int, launchers: Sequence[Launcher] = LAUNCHE
 
 
 def _failed(log: bytes) -> set[bytes]:
-    """The absolute source paths of an error log's entries."""
+    """Return the absolute source paths of an error log's entries."""
     with open(log, "rb") as lines:
         entries = [json.loads(line) for line in lines]
     return {
@@ -251,7 +251,7 @@ def _failed(log: bytes) -> set[bytes]:
 
 
 def _kill(run: Run, rng: Random) -> int | None:
-    """Kill one rank or all, some time; the exit code of a run that was faster, else None."""
+    """Kill one rank or all at a random time; return the exit code of a run that was faster."""
     time.sleep(rng.random() * _LONGEST_S)
     chosen = run.processes()
     ranks = [pid for pid in chosen if _is_rank(pid)]
@@ -264,13 +264,13 @@ def _kill(run: Run, rng: Random) -> int | None:
     code = run.process.wait(60)
     assert run.wait_until_gone(30) == [], "a rank outlives the one that was killed"
     for path in segments:
-        with suppress(FileNotFoundError):  # its launcher was left to do so
+        with suppress(FileNotFoundError):  # its launcher should have removed it
             os.unlink(path)
     return code if code == 0 else None
 
 
 def _is_rank(pid: int) -> bool:
-    """Whether a process is fcp itself, and not its launcher."""
+    """Return whether a process is fcp itself, and not its launcher."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             return b"python" in os.path.basename(file.read().split(b"\0")[0])
@@ -302,7 +302,7 @@ def _judge(place: bytes, source: bytes, target: bytes, options: Sequence[str], s
 def _compare(
     place: bytes, source: bytes, options: Sequence[str], told: dict[str, Any], said: str
 ) -> None:
-    """The counts must be those of a run that nobody interrupts."""
+    """Check that the counts equal those of an uninterrupted run."""
     plain, report = os.path.join(place, b"plain"), os.path.join(place, b"plain report")
     finished = run_fcp(LOCAL[1], *options, "--no-checkpoint", "--json", report, source, plain)
     assert finished.code == 0, finished.said
@@ -313,7 +313,7 @@ def _compare(
 
 
 def _segments(pids: Sequence[int]) -> set[str]:
-    """The shared memory of an MPI job, which outlives it when it is killed."""
+    """Return the shared memory of an MPI job, which survives a kill."""
     found = set()
     for pid in pids:
         try:
@@ -326,7 +326,7 @@ def _segments(pids: Sequence[int]) -> set[str]:
 
 
 def room() -> bytes:
-    """A place in memory where there is one, else in the temporary directory."""
+    """Create a directory in memory if possible, otherwise in the temporary directory."""
     parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     import tempfile
 
@@ -334,6 +334,6 @@ def room() -> bytes:
 
 
 def clear(place: bytes) -> None:
-    """Remove a place and all in it."""
+    """Remove a directory and everything in it."""
     remove_tree(place)
     shutil.rmtree(place, ignore_errors=True)

@@ -1,10 +1,10 @@
-"""A tool beside somebody who changes what it reads at the worst moment, the same in each run.
+"""A tool whose files are changed at the worst moment, which is the same in each run.
 
 ``python -m tests.tools.fcp.meddling TOOL PLAN ARGUMENT...`` replaces functions of `os` in this
-process as `tests.tools.fcp.faulty` does, and then runs fcp or fsum as ever. Before a call that a
-plan names, on a path that it names, somebody changes a file: by a rename over it, as editors do; in
-place, its time kept, as ``cp -p`` does; in place with a new time; or by ``chmod``, which moves the
-change time alone.
+process like `tests.tools.fcp.faulty` does, and then runs fcp or fsum normally. Before a call and
+path that the plan names, a file is changed: by a rename over it, like in editors; in place, with
+its time restored, like by ``cp -p``; in place with a new time; or by ``chmod``, which changes only
+the change time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EVERY_TIME = 1 << 30
 
 
 class Deed(NamedTuple):
-    """Before calls `first` up to `end` of `operation` on `path`: what is done to `victim`."""
+    """The change of `victim` before calls `first` up to `end` of `operation` on `path`."""
 
     operation: str
     path: str
@@ -35,7 +35,7 @@ class Deed(NamedTuple):
 
 
 def replace(path: str, content: bytes) -> None:
-    """Save a file as editors do, but that the new one is made outside of what is copied."""
+    """Save a file like an editor, but with the new file created outside of the source."""
     new = path.partition("/source")[0] + "/edited"
     with open(new, "wb") as file:
         file.write(content)
@@ -50,7 +50,7 @@ def rewrite(path: str, content: bytes) -> None:
 
 
 def rewrite_keeping_time(path: str, content: bytes) -> None:
-    """Write into a file, and give it the time that it had."""
+    """Write into a file, and restore its time."""
     before = os.stat(path)
     with open(path, "r+b") as file:
         file.write(content)
@@ -58,7 +58,7 @@ def rewrite_keeping_time(path: str, content: bytes) -> None:
 
 
 def chmod(path: str, content: bytes) -> None:
-    """Move the change time alone."""
+    """Change only the change time."""
     os.chmod(path, os.stat(path).st_mode ^ 0o010)
 
 
@@ -80,7 +80,7 @@ def _meddle(name: str, real: Callable[..., Any], deeds: Sequence[Deed]) -> Calla
                 seen[deed] += 1
                 if deed.first <= seen[deed] < deed.end:
                     busy = True
-                    # Of the same length, but not the same from one time to the next.
+                    # The length is constant, but the content varies from one call to the next.
                     text = f"{deed.content}{seen[deed]}".encode()
                     size = os.stat(deed.victim).st_size
                     WAYS[deed.what](deed.victim, (text * (size // len(text) + 1))[:size])
@@ -91,7 +91,7 @@ def _meddle(name: str, real: Callable[..., Any], deeds: Sequence[Deed]) -> Calla
 
 
 def meddling(tool: str, place: str, deeds: Sequence[Deed]) -> tuple[str, ...]:
-    """The module, with what comes before the tool's own arguments; the plan is left in `place`."""
+    """Return the module with its arguments; the plan is written to `place`."""
     plan = os.path.join(place, "plan")
     with open(plan, "w") as file:
         json.dump(deeds, file)
@@ -99,7 +99,7 @@ def meddling(tool: str, place: str, deeds: Sequence[Deed]) -> tuple[str, ...]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run a tool beside the deeds of a file."""
+    """Run a tool with the changes of a plan."""
     _, tool, plan, *sys.argv[1:] = arguments
     with open(plan, "rb") as stream:
         deeds = [Deed(*each) for each in json.load(stream)]

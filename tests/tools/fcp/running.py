@@ -1,8 +1,8 @@
-"""How the tests start fcp: alone, with local workers, and under a launcher of MPI.
+"""How the tests start fcp: alone, with local workers, and under an MPI launcher.
 
-Every process of a run carries a tag in its environment, so that a test can find the ranks of its
-own run among all others (launchers put them in sessions of their own) and can prove that none is
-left. Nothing here waits without a limit: a run that hangs is killed and fails its test.
+Every process of a run has a tag in its environment, so that a test can find the ranks of its own
+run among all others (launchers put them in sessions of their own) and can prove that none is left.
+Nothing here waits without a limit: a run that hangs is killed and fails its test.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tests.conftest import SOAK
 from tests.fork_server import TAG, start
 from tests.mpi import LAUNCHER_VARIABLES, mpirun_prefix
 
-# Ends what hangs; no measure of speed. The longest healthy run takes a dozen seconds where nothing
-# else runs (a thousand files on the tests' own file system, at 2 ms a request); beside other tests,
-# on processors that are some times slower and are others' as well, that was seen to be over 60.
+# Ends hanging runs; not a measure of speed. The longest healthy run takes a dozen seconds on an
+# idle machine (a thousand files on the tests' own file system, at 2 ms a request); in parallel with
+# other tests, on slower shared processors, it has taken more than 60.
 HANG_S = 240.0
 KILL = signal.SIGKILL
 FCP = ("pcircle.tools.fcp",)
-# Of MPI: two seconds of two processors each time they are started.
+# MPI costs two seconds of two processors for each start.
 MANY_RANKS = 8
 OF_CHECKPOINTS = (b".fcp-checkpoint-", b".fcp-mark-")
 
@@ -60,7 +60,7 @@ class Finished(NamedTuple):
 
     @property
     def said(self) -> str:
-        """Standard error as text; bytes that are not UTF-8 would be a defect of fcp."""
+        """Return standard error as text; bytes that are not UTF-8 would be a defect of fcp."""
         return self.err.decode()
 
 
@@ -70,9 +70,9 @@ FOUR = Launcher(jobs=4)
 
 
 def launchers(jobs: Sequence[int], ranks: Sequence[int], hybrid: bool = False) -> list[Any]:
-    """Parameters for ``pytest.mark.parametrize("launcher", …)``; of many ranks in a soak alone.
+    """Return parameters for ``pytest.mark.parametrize("launcher", …)``; many ranks only in a soak.
 
-    With `hybrid` there are two local processes each under two of MPI's as well.
+    With `hybrid` two local processes under each of two MPI processes are included.
     """
     local = [pytest.param(Launcher(jobs=size), id=f"j{size}") for size in jobs]
     mpi = [
@@ -91,14 +91,14 @@ some_launchers = pytest.mark.parametrize("launcher", launchers([1, 4], [2]))
 
 
 def clean_environment() -> dict[str, str]:
-    """Our environment, which has the package on the path, without a launcher's variables."""
+    """Return our environment with the package on the path, without a launcher's variables."""
     return {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
 
 
 def command(
     launcher: Launcher | None, arguments: Sequence[str | bytes], program: Sequence[str] = FCP
 ) -> list[str | bytes]:
-    """The command line of a run; skips the test where the launcher is not to be had."""
+    """Return the command line of a run; skip the test where the launcher is not available."""
     fcp: list[str | bytes] = [sys.executable, "-m", *program]
     if launcher is None:
         return [*fcp, *arguments]
@@ -110,7 +110,7 @@ def command(
 
 
 class Run:
-    """A run of fcp that is under way; a context manager that leaves no process behind."""
+    """A run of fcp in progress; a context manager that leaves no process behind."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Run:
         program: Sequence[str] = FCP,
         line: Sequence[str | bytes] = (),
     ) -> None:
-        """With `line` that is the command, whatever the launcher."""
+        """Start the run; `line`, if given, is the command, whatever the launcher."""
         self.tag = f"{TAG}={uuid.uuid4()}".encode()
         self.process = start(
             line or [*prefix, *command(launcher, arguments, program)],
@@ -145,7 +145,7 @@ class Run:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self.process.kill()  # where its environment can't be read
+        self.process.kill()  # if its environment can't be read
         self.kill()
         self.process.communicate()
 
@@ -158,18 +158,18 @@ class Run:
         return Finished(self.process.returncode, out, err)
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal the process group, as a terminal does."""
+        """Signal the process group, like a terminal does."""
         os.killpg(self.process.pid, number)
 
     def kill(self, number: int = KILL) -> None:
         """Signal each of its processes, the launcher's included, one after the other."""
         for pid in self.processes():
-            # It may have ended meanwhile: with the one before, or because all was done.
+            # It may have ended meanwhile, because of the previous signal or by itself.
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     def processes(self) -> list[int]:
-        """Living processes of this run by process id, the launcher's included."""
+        """Return the living processes of this run by process id, the launcher's included."""
         found = []
         for entry in os.listdir("/proc"):
             if not entry.isdigit():
@@ -177,22 +177,22 @@ class Run:
             try:
                 environment = Path("/proc", entry, "environ").read_bytes()
             except OSError:
-                continue  # The process ended meanwhile, or belongs to somebody else.
+                continue  # The process ended meanwhile, or belongs to another user.
             if self.tag in environment.split(b"\0"):
                 found.append(int(entry))
         return sorted(found)
 
     def wait_until_gone(self, timeout_s: float = HANG_S) -> list[int]:
-        """Processes of this run that outlive it by `timeout_s`; none is the expected answer."""
+        """Return processes of this run that outlive it by `timeout_s`; there should be none."""
         deadline = time.monotonic() + timeout_s
         while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.02)
         return left
 
     def wait_for(self, path: bytes, timeout_s: float = HANG_S) -> bool:
-        """Whether `path` came to exist (a directory: with an entry in it) before the run ended.
+        """Return whether `path` appeared (a directory: with an entry in it) before the run ended.
 
-        A checkpoint is no such entry, nor is its mark.
+        A checkpoint and its mark do not count as entries.
         """
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
@@ -224,14 +224,14 @@ def run_fcp(
 
 
 def copy(launcher: Launcher | None, *arguments: str | bytes, umask: int = 0o022) -> Finished:
-    """Run fcp and demand success."""
+    """Run fcp and require success."""
     finished = run_fcp(launcher, *arguments, umask=umask)
     assert finished.code == 0, finished.said
     return finished
 
 
 def document(path: bytes) -> dict[str, Any]:
-    """The JSON document that fcp wrote to `path`."""
+    """Return the JSON document that fcp wrote to `path`."""
     with open(path, "rb") as stream:
         loaded = json.load(stream)
     assert isinstance(loaded, dict)
@@ -239,10 +239,11 @@ def document(path: bytes) -> dict[str, Any]:
 
 
 def without_rights(*capabilities: str) -> tuple[str, ...]:
-    """A prefix that takes `capabilities` from root; empty for users, who have none anyway.
+    """Return a prefix that removes `capabilities` from root; empty for users, who have none.
 
-    Root without the rights to override permissions is bound by modes as a user is, yet can still
-    read a virtual environment in a private directory. Skips the test where it can't be done.
+    Without the capabilities to override permissions root is bound by modes like a user, but can
+    still read a virtual environment in a private directory. Skips the test where this is
+    impossible.
     """
     if os.geteuid() != 0:
         return ()

@@ -1,10 +1,10 @@
-"""``python -m tests.tools.fcp.soak``: kill copies hundreds of times; prints what came of it.
+"""``python -m tests.tools.fcp.soak``: kill copies hundreds of times; print the results.
 
 In every other round the source, with hard links, is edited all the time.
 
 --kills N      stop after this many kills (default 300)
---seed S       the first round's seed (default 0); a failing round names its own
---ranks        kill ranks of local jobs one by one; they are to go on without them
+--seed S       the first round's seed (default 0); a failing round prints its own
+--ranks        kill ranks of local jobs one by one; the jobs must survive
 --launchers    local, mpi or all (default all where there is an mpirun)
 """
 
@@ -21,7 +21,7 @@ from tests.tools.fcp import kills
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Play rounds; 0 if none went wrong, 1 and the seeds of those that did otherwise."""
+    """Play rounds; return 0 on success, otherwise 1 after printing the failing seeds."""
     parser = argparse.ArgumentParser(prog="python -m tests.tools.fcp.soak")
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,8 +1,8 @@
-"""Who may do what with a copy: access control lists and the mode, as with cp, and never more.
+"""Access to a copy by ACLs and the mode equals that of cp's copy, and is never broader.
 
-The judge is cp over random lists, on both sides, on several file systems; where a destination holds
-no lists it is acl(5): nobody may do with a copy what he might not do with its source. That holds at
-every moment: the states between the calls of a run are looked at one by one.
+The reference is cp over random lists, on both sides, on several file systems; where a destination
+has no ACLs it is acl(5): a user may not do with a copy what the user might not do with its source.
+This holds at every moment: the states between the calls of a run are checked one by one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .trees import MIB, content, make_directory, write_file
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount and give files away")
 CHUNKS = ("--chunksize", "4M")
-# What cp is told, what fcp is told, and the umask of both.
+# The options of cp and of fcp, and the umask of both.
 WAYS = (
     ("-rp", ("-p",), 0o022),
     ("-a", ("-a",), 0o077),
@@ -54,7 +54,7 @@ WAYS = (
 
 
 def the_cp() -> str:
-    """The judge."""
+    """The reference."""
     cp = shutil.which("cp")
     version = b"" if cp is None else subprocess.run([cp, "--version"], capture_output=True).stdout
     if cp is None or b"coreutils" not in version:
@@ -63,7 +63,7 @@ def the_cp() -> str:
 
 
 def build(root: bytes, rng: random.Random, kinds: str) -> None:
-    """A tree whose entries have random modes, owners and lists; of files `kinds` says the sizes."""
+    """Build a tree with random modes, owners and lists; `kinds` determines the sizes of files."""
     directories = [root]
     for number in range(6):
         parent = rng.choice(directories)
@@ -88,7 +88,7 @@ def build(root: bytes, rng: random.Random, kinds: str) -> None:
 
 
 def give_rights(path: bytes, rng: random.Random) -> None:
-    """Any mode, often another owner, and often an access list."""
+    """Set a random mode, often another owner, and often an access list."""
     os.chmod(path, rng.randrange(0o1000) | (0 if os.geteuid() == 0 else 0o700))
     if os.geteuid() == 0 and rng.random() < 0.5:
         os.chown(path, rng.choice(USERS), rng.choice(GROUPS))
@@ -97,7 +97,7 @@ def give_rights(path: bytes, rng: random.Random) -> None:
 
 
 def occupy(source: bytes, target: bytes, rng: random.Random) -> None:
-    """In the target, something of the names of half of the source's entries."""
+    """Create entries of the target under the names of half of the source's entries."""
     os.mkdir(target)
     entries = [target]
     for above, directories, files in os.walk(source):
@@ -120,16 +120,16 @@ def occupy(source: bytes, target: bytes, rng: random.Random) -> None:
 
 
 def misses(name: bytes, ours: Access, cp: Access, source: Access, *, keeps: bool) -> str | None:
-    """What of a copy is not as it should be, by what cp has made of the same."""
+    """Return how a copy differs from the expected one, by cp's copy of the same entry."""
     if keeps:
         if ours != source:
             return f"{name!r}: {ours} is not the source's {source}"
-        # cp from 9.2 on leaves what a copy has inherited if its source has none.
+        # Since 9.2 cp leaves inherited ACLs on a copy if its source has none.
         known = cp == source or not source.access or not source.default
         return None if known else f"{name!r}: cp makes {cp} of {source}, and fcp does not"
     if ours == cp:
         return None
-    # cp lets group and others write into a new directory past what the default list allows.
+    # In a new directory cp grants group and others write access beyond the default ACL.
     more = cp.mode & ~ours.mode & source.mode & 0o022
     less = {MASK: ~more >> 3, OTHER: ~more}
     narrowed = cp._replace(
@@ -143,7 +143,7 @@ def misses(name: bytes, ours: Access, cp: Access, source: Access, *, keeps: bool
 
 @pytest.mark.parametrize("kind", ["", "ext4", "xfs"])
 def test_as_with_cp(kind: str, place: bytes, mount: Callable[..., bytes]) -> None:
-    """Over random trees and random targets; hard links are among what -a copies."""
+    """The trees and targets are random; -a also copies hard links."""
     cp = the_cp()
     home = mount(kind, 320 * MIB) if kind else place
     seed = drawn_seed()
@@ -177,7 +177,7 @@ LATER = (("-a", "--verify"), ("-p", "--resume"), ("-p", "--retry-from"))
 @as_root
 @pytest.mark.parametrize("options", LATER, ids=lambda options: options[1][2:])
 def test_as_the_source_also_later(options: tuple[str, str], place: bytes) -> None:
-    """What is copied in a second run, or read back, is as what is copied at once."""
+    """Entries copied in a second run, or verified, have the same access as those copied at once."""
     rng = random.Random(seed := drawn_seed())
     source, target = make_directory(place, b"source"), place + b"/target"
     build(source, rng, "sl")
@@ -218,15 +218,15 @@ def test_as_the_source_also_later(options: tuple[str, str], place: bytes) -> Non
     ids=" ".join,
 )
 def test_no_moment_gives_more(options: tuple[str, ...], place: bytes) -> None:
-    """Than the end, but to its owner. What still has its old content may have more.
+    """Except for the owner, access is limited by the final one; old content may have more.
 
-    Nor does a moment give less than what the beginning and the end give.
+    Nor does a moment grant less than both the start and the end.
     """
     rng = random.Random(seed := drawn_seed())
     source, target = make_directory(place, b"source"), place + b"/target"
     build(source, rng, "ssslf" if {"-a", "fmirror"} & set(options) else "sssl")
     occupy(source, target, rng)
-    old_bytes = 6000  # no source is so large
+    old_bytes = 6000  # no source is that large
     for above, _, files in os.walk(target):
         for name in files:
             path = os.path.join(above, name)
@@ -252,7 +252,7 @@ def test_no_moment_gives_more(options: tuple[str, ...], place: bytes) -> None:
     wrong = [
         f"{state}, in the end {at_end[inode]}: {more}"
         for inode, size, state in seen
-        # What a directory gave before, it may give until it has what it is to have.
+        # A directory may grant its former access until it has its final state.
         if size != old_bytes and not (inode in before and not exceeds(state, before[inode]))
         for more in exceeds(state, at_end[inode])
     ]
@@ -266,7 +266,7 @@ def test_no_moment_gives_more(options: tuple[str, ...], place: bytes) -> None:
 
 
 def as_access(state: list[Any]) -> Access:
-    """One that was written as JSON."""
+    """Return the access rights from their JSON form."""
     owner, group, mode, *lists = state
     return Access(owner, group, mode, *(tuple(tuple(entry) for entry in each) for each in lists))
 
@@ -276,12 +276,12 @@ def as_access(state: list[Any]) -> Access:
 def test_where_no_lists_are_held(
     kind: str, place: bytes, mount: Callable[..., bytes], request: pytest.FixtureRequest
 ) -> None:
-    """Nobody gets more than he had, and it is said; asked for by name it is a failure."""
+    """Access does not increase, and a message reports it; explicit requests fail."""
     rng = random.Random(seed := drawn_seed())
     source = make_directory(place, b"source")
     build(source, rng, "sslf")
     if kind == "fuse":
-        # A server that has none, in its own words.
+        # A server that reports this with its own error.
         mounted = request.getfixturevalue("fuse")()
         ops = ("setxattr", "getxattr", "listxattr", "removexattr")
         mounted.rules(Rule(ops, errno="EOPNOTSUPP"))

@@ -1,7 +1,7 @@
-"""A user who swaps what root is copying for links gets nothing; see `attacks`.
+"""A user who swaps entries for links while root copies gains nothing; see `attacks`.
 
-Some thousand swaps here, as many as one likes by ``tox -e attack``. And a copier that follows links
-is caught by the same rounds, so they can tell.
+There are some thousand swaps here, and any number with ``tox -e attack``. The same rounds detect a
+copier that follows links, which validates them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def test_nothing_escapes_under_mpi(place: bytes) -> None:
 
 
 def test_a_copier_that_follows_links_is_caught(place: bytes) -> None:
-    """In some round of a few: a race is a matter of luck, for attackers too."""
+    """It is detected in some of a few rounds, because races depend on luck."""
     for seed in range(25):
         if attacks.play(place, seed, kills.LOCAL, attacks.FOLLOWING).escapes:
             return

@@ -1,7 +1,7 @@
-"""Filters by kind, path, size, owner and time in a copy and in a profile.
+"""Filters by type, path, size, owner and time in a copy and in a profile.
 
-What they choose is judged by find in `tests/walk/test_attributes.py`; here it is that every rank
-obeys, what it costs in system calls, and what a resume compares and keeps.
+`tests/walk/test_attributes.py` compares the selection with find; these tests check that every rank
+applies it, its cost in system calls, and the state that a resume compares and keeps.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _build(root: bytes) -> bytes:
 
 
 def _found(root: bytes, expression: Sequence[str]) -> list[bytes]:
-    """The directories, and what else find finds."""
+    """Return the directories, and the other entries that find selects."""
     wanted = ["(", "-type", "d", "-o", *expression, ")"]
     command = ["find", ".", *wanted, "-printf", r"%P\0"]
     environment = {**os.environ, "LC_ALL": "C"}
@@ -131,7 +131,7 @@ def _look_ups(place: bytes, name: bytes, files: int, options: list[str]) -> int:
 
 
 def test_what_filters_cost_in_system_calls(place: bytes) -> None:
-    """A look-up for each entry if one needs it, however many do, and else none."""
+    """Any number of filters needs one look-up per entry, or none."""
 
     def each(name: bytes, *options: str) -> float:
         few, many = (_look_ups(place, name, files, list(options)) for files in (300, 600))
@@ -142,13 +142,13 @@ def test_what_filters_cost_in_system_calls(place: bytes) -> None:
     needs_some = each(b"some", "--min-size", "1", "--newer-than", "1d", "--owner", f"{os.getuid()}")
     left_out = each(b"out", "--match", "nothing", "--min-size", "1")
     assert needs_some <= plain + 1.1
-    # Of names that a pattern leaves out nothing is asked.
+    # Names that a pattern excludes are not looked up.
     assert needs_none <= plain + 0.1
     assert left_out <= 0.1
 
 
 def _prepared(place: bytes, wanted: Attributes, wish: CheckpointOptions) -> CopyPlan:
-    """The plan that a copy begins with; its checkpoint is left as after a crash."""
+    """Return the plan at the start of a copy; its checkpoint is left like after a crash."""
     source, target = place + b"/source", place + b"/copy"
     options = CopyOptions(
         tool="fcp", sources=(source,), target=target, exact=True, wanted=wanted, checkpoint=wish
@@ -190,7 +190,7 @@ def test_a_resumed_copy_counts_from_the_first_runs_now(place: bytes) -> None:
     ids=lambda words: words[0] + words[1][:21],
 )
 def test_refused(words: tuple[str, ...], place: bytes) -> None:
-    """What can't be counted, read or held to is a mistake, and no internal error."""
+    """Invalid values are usage errors, and not internal errors."""
     source = make_directory(place, b"source")
     finished = run_fcp(ONE, *words, source, place + b"/copy")
     assert (finished.code, os.path.exists(place + b"/copy")) == (2, False), finished.said

@@ -1,7 +1,8 @@
-"""Attributes that do not fit: larger than the destination holds, or the disk is full.
+"""Attributes that do not fit: larger than the destination supports, or the disk is full.
 
-The system says the same of both. What is too large is counted and the entry copied, unless it was
-asked for by name; a full disk stops the job, which goes on when there is room.
+The system returns the same error for both. An attribute that is too large is counted and the entry
+copied, unless attributes were requested by name; a full disk stops the job, which continues when
+there is space.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .trees import MIB, content, make_directory, set_times, write_file
 
 
 def add_large_attributes(source: bytes, name: str, value: bytes) -> list[bytes]:
-    """Of a small and a large file, a directory, a link and a FIFO; these."""
+    """Set them on a small and a large file, a directory, a link and a FIFO; return these."""
     paths = [
         write_file(source + b"/small", b"1"),
         write_file(source + b"/large", content(1, 5 * MIB)),
@@ -42,10 +43,10 @@ def add_large_attributes(source: bytes, name: str, value: bytes) -> list[bytes]:
 def test_attributes_larger_than_the_destination_holds(
     place: bytes, mount: Callable[..., bytes]
 ) -> None:
-    """They are counted, and the entries copied; asked for by name they are named failures."""
+    """They are counted, and the entries copied; if requested by name they are reported failures."""
     source, target = mount("xfs", 320 * MIB), mount("ext4", 40 * MIB)
     paths = add_large_attributes(source, "trusted.large", bytes(20_000))
-    # A list of 1,000 users is as large.
+    # A list of 1,000 users is equally large.
     nobody = 0xFFFFFFFF
     users = [(0x02, 7, 1000 + number) for number in range(1000)]
     fixed = [(0x04, 0, nobody), (0x10, 7, nobody), (0x20, 0, nobody)]
@@ -71,7 +72,7 @@ def test_attributes_larger_than_the_destination_holds(
 @as_root
 @pytest.mark.parametrize("error", ["E2BIG", "ERANGE", "EDQUOT", "ENOSPC"])
 def test_attributes_that_a_server_finds_too_large(error: str, place: bytes, fuse: Mount) -> None:
-    """In whatever words; the rest of the entry is copied."""
+    """Whatever the error is, the other data of the entry is copied."""
     mounted, source = fuse(), make_directory(place, b"source")
     paths = add_large_attributes(source, "trusted.large", bytes(2000))
     mounted.rules(Rule(("setxattr",), errno=error))
@@ -87,7 +88,7 @@ def test_attributes_that_a_server_finds_too_large(error: str, place: bytes, fuse
 def test_a_full_disk_is_told_from_a_large_attribute(
     kind: str, place: bytes, mount: Callable[..., bytes]
 ) -> None:
-    """Where nothing has room: the job stops, and when there is room an attribute is kept."""
+    """If nothing fits, the job stops, and the attribute is set when there is space."""
     target = mount(kind, 320 * MIB if kind == "xfs" else 40 * MIB)
     source = make_directory(place, b"source")
     for number in range(8):
@@ -108,7 +109,7 @@ def test_a_full_disk_is_told_from_a_large_attribute(
 
 @as_root
 def test_lists_do_not_travel_as_attributes(place: bytes, mount: Callable[..., bytes]) -> None:
-    """XFS shows them to root as `trusted` ones, too; these would come to life on another XFS."""
+    """XFS shows them to root as `trusted` attributes, which would take effect on another XFS."""
     source, between, target = mount("xfs", 320 * MIB), place + b"/between", mount("xfs", 320 * MIB)
     give(write_file(source + b"/file", b"x"), ACCESS, acl_for(1001, 7))
     give(make_directory(source, b"directory"), DEFAULT, acl_for(1001, 7))

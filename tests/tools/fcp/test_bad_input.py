@@ -1,9 +1,8 @@
-"""Bad input: each its exit code, each named on standard error, and the rest copied.
+"""Bad input: the right exit code and message for each, and everything else is copied.
 
-What changes while it is read is done for real: by a thread that removes, cuts and replaces files
-as they are copied, and by stopping the copier with a signal at a known point. The claim is the
-same each time: a file at the destination is one whole version of the source, or it is absent and
-named.
+Changes during a read are real: a thread removes, truncates and replaces files as they are copied,
+and the copier is stopped by a signal at a known point. The claim is the same each time: a file at
+the destination is one whole version of the source, or it is absent and reported.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ def test_unreadable_file_and_directory(launcher: Launcher, place: bytes) -> None
     result = document(place + b"/result")
     assert (result["exit_code"], len(result["failures"])) == (1, 3)
 
-    # What is left of both trees without the three is equal.
+    # Both trees are equal without the three entries.
     os.unlink(secret)
     os.unlink(large)
     remove_tree(locked)
@@ -147,7 +146,7 @@ def test_unwritable_directory_at_the_destination(place: bytes) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away beforehand")
 @pytest.mark.parametrize("size_bytes", [100, 9 * MIB])
 def test_set_user_bit_is_not_given_to_a_wrong_owner(size_bytes: int, place: bytes) -> None:
-    """``-p`` that can't keep a foreign owner must not keep what the bit would then mean."""
+    """If ``-p`` can't keep a foreign owner, it must not keep the set-user bit."""
     source = write_file(place + b"/source", content(1, size_bytes))
     os.chown(source, FOREIGN_UID, FOREIGN_GID)
     os.chmod(source, 0o6755)
@@ -173,7 +172,7 @@ def test_fifo_as_the_source_does_not_hang(launcher: Launcher, place: bytes) -> N
 def _stop_in_the_middle(launcher: Launcher, source: bytes, place: bytes) -> tuple[Run, bytes]:
     """Start a copy of the large file `source`, and stop all its processes before it is done.
 
-    Returns the stopped run and the directory that it copies into.
+    Return the stopped run and the directory that it copies into.
     """
     for attempt in range(10):
         target = make_directory(place, b"target %d" % attempt)
@@ -207,7 +206,7 @@ def test_large_file_that_shrinks(launcher: Launcher, size_after: int, place: byt
 @pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
 @pytest.mark.parametrize("replace", [False, True], ids=["vanishes", "is replaced"])
 def test_large_file_that_goes_away(launcher: Launcher, replace: bool, place: bytes) -> None:
-    """Whoever holds it open may finish it; nobody may mix it with what took its name."""
+    """A process that has it open may finish it, but must not mix it with its replacement."""
     data = content(1, 64 * MIB) * 4
     source = write_file(place + b"/source", data)
     stopped, target = _stop_in_the_middle(launcher, source, place)
@@ -233,9 +232,9 @@ def _judge_one_version(
 
 
 class Vandal(threading.Thread):
-    """Removes, cuts and replaces files of a directory until it is told to stop.
+    """A thread that removes, truncates and replaces files of a directory until it is stopped.
 
-    `versions` holds, for every name, the contents it ever had: each is complete.
+    `versions` has all complete contents that each name ever had.
     """
 
     def __init__(self, directory: bytes, names: list[bytes]) -> None:
@@ -289,7 +288,7 @@ def test_files_that_change_under_the_copier(launcher: Launcher, place: bytes) ->
         if os.path.lexists(path):
             assert _read(path) in versions, name
         else:
-            # Removed before its directory was read, or a failure that was named.
+            # Removed before its directory was read, or a reported failure.
             named = os.path.join(source, name).decode() in finished.said
             assert named or name in vandal.removed, name
 
@@ -320,7 +319,7 @@ def test_names_in_an_ascii_locale(place: bytes) -> None:
 
 
 def test_nobody_reads_standard_output(place: bytes) -> None:
-    """A reader that has gone away costs the summary, not the copy, and no traceback."""
+    """A closed pipe costs the summary, not the copy, and causes no traceback."""
     source = build_small_tree(place + b"/source")
     with Run(TWO, source, place + b"/copy") as run:
         assert run.process.stdout is not None
@@ -332,7 +331,7 @@ def test_nobody_reads_standard_output(place: bytes) -> None:
 
 
 def test_umask_that_takes_the_own_rights(place: bytes) -> None:
-    """A directory that its maker may not enter is filled all the same, as by cp."""
+    """A directory that its creator may not enter is filled nevertheless, like by cp."""
     source = build_small_tree(place + b"/source")
     finished = run_fcp(
         TWO,

@@ -1,7 +1,7 @@
-"""What may happen between an interruption and the next run, and must not lead that astray.
+"""Changes between an interruption and the next run, which must not mislead that run.
 
-The copy is removed or changed by its owner, inodes are given again, the source
-changes twice: what an earlier run has recorded counts only where it still is so.
+The copy is removed or changed by its owner, inodes are reused, the source changes twice: the
+records of an earlier run count only where they are still true.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ OLD_NS = 10**18
 
 
 def committed_in(place: bytes, run: int, least: int = 2) -> Callable[[], bool]:
-    """Whether the ranks of a run of the copy that is kept in `place` have committed so often.
+    """Return whether all ranks of a run have a number of commits in `place`.
 
-    And have something to commit: of a rank whose worker waits for a processor that may be nothing.
+    The commits must contain work: that of a rank whose worker waits for a processor may be empty.
     """
 
     def is_committed() -> bool:
@@ -58,7 +58,7 @@ def committed_in(place: bytes, run: int, least: int = 2) -> Callable[[], bool]:
 
 
 def slow(place: bytes, run: int, *options: str | bytes) -> None:
-    """A run of a copy that is killed after some of it was committed."""
+    """Run a copy that is killed after a part of it was committed."""
     interrupt(ONE, place, "--ops-limit", "400", *options, when=committed_in(place, run))
 
 
@@ -66,7 +66,7 @@ def slow(place: bytes, run: int, *options: str | bytes) -> None:
 def test_a_copy_that_was_removed_is_not_half_believed(
     options: tuple[str, ...], place: bytes
 ) -> None:
-    """The second run makes the directories anew; what the first recorded is of the old ones."""
+    """The second run creates new directories; records of the first refer to the old ones."""
     source, target = build_flat_tree(place + b"/flat", 6, 150, 20), place + b"/copy"
     slow(place, 1, *options, source, target)
     shutil.rmtree(target)
@@ -119,9 +119,9 @@ def test_protected_files_of_others_stay_protected(
 
 
 def test_newer_files_stay_though_others_are_linked(place: bytes) -> None:
-    """One of the names of an inode is newer in the copy: it is not replaced, nor linked to.
+    """One of the names of an inode is newer in the copy: it is neither replaced nor linked to.
 
-    A link made to it would count as a change of it by fcp, and the next run take it for its own.
+    A link to it would look like a change by fcp, which the next run would attribute to itself.
     """
     source, target = make_directory(place, b"source"), make_directory(place, b"target")
     for number in range(400):
@@ -155,7 +155,7 @@ def test_a_large_file_in_place_that_changes_between_two_interruptions(place: byt
 
 
 def test_a_single_file_in_place_is_gone_on_with(place: bytes) -> None:
-    """Its copy has another name than it."""
+    """Its copy has another name."""
     source, target = write_file(place + b"/one", content("A", 64 * MIB)), place + b"/other"
     options = "--inplace", "--chunksize", "4M", "--bwlimit", "16M"
     interrupt(ONE, place, *options, source, target, when=committed_in(place, 1, 4))
@@ -165,7 +165,7 @@ def test_a_single_file_in_place_is_gone_on_with(place: bytes) -> None:
 
 
 def test_read_only_files_in_place_are_made_anew(place: bytes) -> None:
-    """A user's own file that the earlier run has given its mode, and that is not in the journal."""
+    """A user's own file that has its final mode from the earlier run, but is not in the journal."""
     source, target = make_directory(place, b"source"), place + b"/copy"
     for number in range(600):
         write_file(source + b"/%d" % number, b"content", 0o444)
@@ -180,7 +180,7 @@ def test_read_only_files_in_place_are_made_anew(place: bytes) -> None:
 def test_inodes_that_were_given_again(
     options: tuple[str, ...], place: bytes, mount: Callable[..., bytes]
 ) -> None:
-    """Other files have the numbers of those that were copied; ext4 gives the lowest one free."""
+    """Other files have the numbers of those that were copied; ext4 reuses the lowest number."""
     image = mount("ext4", 64 * MIB)
     source, target = make_directory(image, b"source"), image + b"/copy"
     for number in range(300):
@@ -224,7 +224,7 @@ def test_the_name_that_others_were_linked_to_is_gone(place: bytes) -> None:
 def test_a_temporary_file_that_another_has_put_there_is_not_gone_on_with(
     place: bytes, mount: Callable[..., bytes]
 ) -> None:
-    """The destination is another user's, who has given the inode's number again."""
+    """Another user owns the destination, and has reused the number of the inode."""
     if os.geteuid() != 0:
         pytest.skip("only root copies into a directory that is another's")
     image = mount("ext4", 200 * MIB)
@@ -294,7 +294,7 @@ def test_a_path_too_long_for_a_checkpoint_is_copied_without(place: bytes) -> Non
 
 
 def test_a_checkpoint_in_a_copy_that_must_not_be_written(place: bytes) -> None:
-    """Its parent can't be written, nor in the end the copy itself."""
+    """Neither its parent nor, in the end, the copy itself is writable."""
     prefix = without_rights("dac_override", "dac_read_search")
     source = build_flat_tree(place + b"/flat", 2, 10, 20)
     target = make_directory(place, b"parent", b"copy")
@@ -325,7 +325,7 @@ def test_restart_takes_the_new_chunk_size(place: bytes) -> None:
 
 
 def test_a_source_named_like_the_checkpoint_is_copied(place: bytes) -> None:
-    """What another copy has left deep in the source is no checkpoint of this one's."""
+    """A checkpoint that another copy has left deep in the source is an ordinary directory."""
     source, target = build_flat_tree(place + b"/flat", 6, 150, 20), place + b"/copy"
     slow(place, 1, source, target)
     (checkpoint,) = checkpoints(place)
@@ -338,7 +338,7 @@ def test_a_source_named_like_the_checkpoint_is_copied(place: bytes) -> None:
 @pytest.mark.mpi
 @needs_mount_namespace
 def test_a_rank_that_does_not_see_the_checkpoint(place: bytes) -> None:
-    """As with a directory that each node has for itself: named, and no traceback."""
+    """A directory that each node has for itself is reported without a traceback."""
     source = build_flat_tree(place + b"/flat", 2, 10, 20)
     elsewhere = make_directory(place, b"elsewhere")
     prefix = mpirun_prefix()
@@ -373,7 +373,7 @@ def test_a_rank_that_does_not_see_the_checkpoint(place: bytes) -> None:
 def test_no_file_of_a_checkpoint_is_open_when_it_is_removed(
     launcher: Launcher, place: bytes, fuse: Mount
 ) -> None:
-    """Of resumed copies as well. NFS would keep such files, and the directory with them."""
+    """This includes resumed copies. NFS would keep open files, and the directory with them."""
     source = build_flat_tree(place + b"/flat", 6, 150, 20)
     mounted = fuse()
     target = mounted.path + b"/copy"
@@ -391,7 +391,7 @@ def test_no_file_of_a_checkpoint_is_open_when_it_is_removed(
 
 
 def _open_files(pid: int) -> list[bytes]:
-    """The paths of the regular files that a process has open or mapped."""
+    """Return the paths of the regular files that a process has open or mapped."""
     folder = Path(f"/proc/{pid}")
     found = []
     try:

@@ -1,4 +1,4 @@
-"""btrfs lists what was there when a directory was opened: later listings must see the rest."""
+"""btrfs lists entries from when a directory was opened: later listings must see the new ones."""
 
 from __future__ import annotations
 

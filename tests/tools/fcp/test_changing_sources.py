@@ -1,8 +1,8 @@
-"""Sources that change while they are copied, or between two runs: all or nothing, or named.
+"""Sources that change while they are copied, or between two runs: all or nothing, or reported.
 
-Each copy of a file is what that file was at some moment since the copy began: never another file's
-content, never half of two versions. `tests.tools.fcp.meddling` changes files at a chosen call, so
-that these runs are the same each time; a race of thousands of files is beside them.
+Each copy of a file has a content that the file had at some moment since the copy began: never
+another file's content, never half of two versions. `tests.tools.fcp.meddling` changes files at a
+chosen call, so that these runs are reproducible; a race of thousands of files is added.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.tools.fcp.trees import MIB, content, make_directory, remove_tree, wri
 
 
 def meddle(place: bytes, deeds: Sequence[Deed], *arguments: Any) -> Finished:
-    """Run fcp in one process beside these deeds."""
+    """Run fcp in one process with these changes."""
     line = command(ONE, arguments, meddling("fcp", os.fsdecode(place), deeds))
     with Run(ONE, line=line) as run:
         return run.finish()
@@ -47,7 +47,7 @@ def read(path: bytes) -> bytes:
 
 
 def three_names(place: bytes, size: int = 5000) -> tuple[bytes, bytes]:
-    """A source with three names of one inode in three directories: its path, and the content."""
+    """Create a source with three names of one inode; return its path and content."""
     source, old = place + b"/source", content("old", size)
     remove_tree(source)
     for name in (b"a", b"b", b"c"):
@@ -64,7 +64,7 @@ def three_names(place: bytes, size: int = 5000) -> tuple[bytes, bytes]:
 @pytest.mark.parametrize("options", [("-a",), ("-a", "--verify", "-s")], ids=" ".join)
 @pytest.mark.parametrize("launcher", [TWO, FOUR], ids=str)
 def test_names_saved_by_rename(launcher: Launcher, options: tuple[str, ...], place: bytes) -> None:
-    """One of each two names is saved anew while they are copied: the other keeps its content."""
+    """One of each two names is saved while they are copied: the other one keeps its content."""
     source = make_directory(place, b"source")
     left, right = make_directory(source, b"a"), make_directory(source, b"b")
     names = [b"%04d" % number for number in range(1500)]
@@ -78,7 +78,7 @@ def test_names_saved_by_rename(launcher: Launcher, options: tuple[str, ...], pla
         return os.path.isdir(path) and bool(os.listdir(path))
 
     def edit() -> None:
-        # What is renamed while a directory is listed may be missed, or be found twice.
+        # A rename during a listing may hide the entry, or show it twice.
         while not all(map(is_begun, (b"a", b"b"))) and not ended.is_set():
             time.sleep(0.001)
         for name in names:
@@ -113,7 +113,7 @@ def test_names_saved_by_rename(launcher: Launcher, options: tuple[str, ...], pla
 def test_a_name_that_is_another_file_by_its_turn(
     operation: str, size: int, options: tuple[str, ...], place: bytes
 ) -> None:
-    """At each look at a name, of the first and of the one that is to be a link, it is replaced."""
+    """Every look-up of a name, the first or one to be linked, is preceded by a replacement."""
     report = place + b"/report"
     for victim in "abc":
         for turn in (1, 2, 3):
@@ -123,7 +123,7 @@ def test_a_name_that_is_another_file_by_its_turn(
             deed = Deed(operation, watched, "replace", path, "new", turn, turn + 1)
             arguments = ["-a", *options, "--chunksize", "4M", source, place + b"/copy"]
             finished = meddle(place, [deed], "--json", report, *arguments)
-            # In chunks it may be seen to be replaced: then it is named.
+            # In chunks the replacement may be detected: then it is reported.
             named = f"/{victim}/f': it changed while it was copied"
             assert not finished.code or (size > 4 * MIB and named in finished.said), finished.said
             for name in "abc":
@@ -134,21 +134,21 @@ def test_a_name_that_is_another_file_by_its_turn(
                 )
                 assert copied in (old, now), (victim, turn, name)
             others = {os.stat(place + f"/copy/{n}/f".encode()).st_ino for n in "abc" if n != victim}
-            # One that is found after its inode has lost a name may as well be another version.
+            # A name that is found after its inode has lost another one may also be another version.
             assert len(others) == 1 or document(report)["not_kept"]["hard links"] > 0
             remove_tree(place + b"/copy")
 
 
 def test_names_of_a_file_that_is_written_into_stay_together(place: bytes) -> None:
-    """What changed after its first name was copied is copied again: its other names are one file.
+    """A file that changes after its first name is copied again: its other names are one file.
 
-    The first name's content is a moment older, and it is told that it is a file of its own.
+    The content of the first name is slightly older, and is reported as a separate file.
     """
     source, old = three_names(place)
     os.link(source + b"/a/f", source + b"/b/g")
     os.link(source + b"/a/f", source + b"/b/h")
     first = os.fsdecode(source) + "/a/f"
-    # Each name is looked at before it is linked.
+    # Each name is looked up before it is linked.
     deeds = [Deed("link", os.fsdecode(place) + "/copy/b/f", "rewrite", first, "new")]
     deeds += [Deed("link", os.fsdecode(place) + "/copy/a/f", "rewrite", first, "new")]
     report = place + b"/report"
@@ -165,7 +165,7 @@ def test_names_of_a_file_that_is_written_into_stay_together(place: bytes) -> Non
 
 
 def test_names_of_a_file_that_changes_between_two_runs(place: bytes) -> None:
-    """What an earlier run has copied is linked to only where it is what the source is now."""
+    """Names are linked to a file of an earlier run only if it equals the current source."""
     source = make_directory(place, b"source")
     folders = [make_directory(source, b"%d" % number) for number in range(8)]
     firsts = [folders[0] + b"/%d" % number for number in range(150)]
@@ -209,7 +209,7 @@ def test_names_that_are_not_kept_together_are_counted(what: str, place: bytes) -
             wanted = {os.stat(source + b"/" + name).st_ino for name in names}
             found = {os.stat(place + b"/copy/" + name).st_ino for name in names}
             lost = len(found) - len(wanted)
-            # Who has lost a name may as well have been written into.
+            # A file that has lost a name may also have been written into.
             assert lost <= document(report)["not_kept"].get("hard links", 0)
             remove_tree(place + b"/copy")
 
@@ -232,7 +232,7 @@ def test_names_that_are_not_kept_together_are_counted(what: str, place: bytes) -
 def test_a_file_that_changes_while_it_is_copied(
     size: int, options: tuple[str, ...], operation: str, what: str, place: bytes
 ) -> None:
-    """Where its change time alone has moved it is copied once more; again, and it has failed."""
+    """If only the change time has moved it is copied again; a second change is a failure."""
     source = write_file(place + b"/source", content("old", size))
     path = os.fsdecode(source)
     turn = 3 if operation == "open" else 1
@@ -256,7 +256,7 @@ def test_a_file_that_changes_while_it_is_copied(
 
 @pytest.mark.parametrize("options", [(), ("-s", "--verify"), ("--inplace",)], ids=" ".join)
 def test_a_large_file_that_changes_between_two_runs(options: tuple[str, ...], place: bytes) -> None:
-    """In place, with its time kept: none of what the first run copied is used."""
+    """It changes in place, with its time restored: no data of the first run is used."""
     source = make_directory(place, b"source")
     write_file(source + b"/large", content("old", 64 * MIB))
     copying = "-p", "--chunksize", "4M", "-T", source, place + b"/copy"
@@ -270,7 +270,7 @@ def test_a_large_file_that_changes_between_two_runs(options: tuple[str, ...], pl
 
 
 def test_a_large_file_that_changes_when_it_is_resumed(place: bytes) -> None:
-    """What an earlier run has copied of it is copied again, and is not counted as resumed."""
+    """Data of an earlier run is copied again, and does not count as resumed."""
     source = make_directory(place, b"source")
     path = os.fsdecode(write_file(source + b"/large", content("old", 64 * MIB)))
     copying = "-p", "--chunksize", "4M", "-T", source, place + b"/copy"
@@ -304,7 +304,7 @@ def test_kills_under_mpi_while_the_source_is_edited(seed: int, place: bytes) -> 
 
 
 def test_what_a_file_never_was_is_found(place: bytes) -> None:
-    """Another file's content, a mixture, a name that is not there: the judge sees each."""
+    """The judge detects another file's content, a mixture, and a missing name."""
     with Edited(place + b"/source", 1, small=20, large=1) as source:
         while source.edits < 40:
             time.sleep(0.01)

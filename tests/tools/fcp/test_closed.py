@@ -1,8 +1,8 @@
-"""Standard streams that are closed or full: nobody takes their numbers, no result is lost.
+"""Standard streams that are closed or full: their numbers are not reused, no result is lost.
 
-A descriptor that a process is started without is the number of the next file that it opens: a
-directory of the copy, or a pipe to another rank, which would then be read as the list, or be
-written to by whatever means standard output.
+If a process is started without a descriptor, the next file that it opens gets its number: a
+directory of the copy, or a pipe to another rank, which would then be read as the list, or receive
+standard output.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TOOLS = ("fcp", "fsum", "fprof", "fbench", "fbcast")
 
 
 def _end(script: str, place: bytes) -> subprocess.CompletedProcess[bytes]:
-    """Run a shell's script in `place`, where `$fcp` and the like are the tools."""
+    """Run a shell script in `place`, where `$fcp` and similar variables are the tools."""
     environment = {
         **clean_environment(),
         **{tool: f"{sys.executable} -m pcircle.tools.{tool}" for tool in TOOLS},
@@ -38,7 +38,7 @@ def _end(script: str, place: bytes) -> subprocess.CompletedProcess[bytes]:
 
 @pytest.fixture
 def place(place: bytes) -> bytes:
-    """A place with a tree of some files."""
+    """Create a directory with a tree of some files."""
     for part in range(4):
         folder = make_directory(place, b"tree/%d" % part)
         for number in range(part, 20, 4):
@@ -105,7 +105,7 @@ def test_results_that_can_not_be_written_are_failures(place: bytes, where: str) 
 
 
 def test_a_file_that_is_a_closed_descriptor_is_refused(place: bytes) -> None:
-    """Before the work; what is open in its place by then would take anything."""
+    """It is refused before the work; the file that takes its number would accept any output."""
     for line in (
         "$fcp -j1 --json /dev/stdout tree copy >&-",
         "$fsum -j1 --json /proc/self/fd/1 tree >&-",

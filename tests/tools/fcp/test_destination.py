@@ -1,8 +1,8 @@
-"""Where a copy goes: the rules of cp, held against the real ``cp -r``; and what is refused.
+"""The destination of a copy: the rules of cp, compared with the real ``cp -r``; and refusals.
 
-Each case is a command line in a small playground. The allowed ones run twice, fcp in one
-playground and cp in another, and the playgrounds must end up equal. The refused ones must exit
-with 2, say why, and leave the playground as it was to the nanosecond.
+Each case is a command line in a small playground. The allowed ones run twice, fcp in one playground
+and cp in another, and the playgrounds must end up equal. The refused ones must exit with 2, give
+the reason, and leave the playground unchanged to the nanosecond.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def test_refusals_under_every_launcher(launcher: Launcher, line: str, place: byt
     before = snapshot(root, METADATA)
     finished = run_fcp(launcher, *line.split(), cwd=root)
     assert finished.code == 2, finished.said
-    # Rank 0 alone speaks.
+    # Only rank 0 prints.
     assert finished.said.count("fcp: ") == 1
     assert snapshot(root, METADATA) == before
 
@@ -249,7 +249,7 @@ def test_says_that_only_a_link_was_copied(line: str, place: bytes) -> None:
 
 
 def test_links_below_the_source_are_no_surprise(place: bytes) -> None:
-    """The remark is for the command line only; a tree full of links is copied in silence."""
+    """The message is only for the command line; a tree full of links is copied silently."""
     root = _playground(place + b"/ours")
     finished = run_fcp(TWO, "d", "new", cwd=root)
     assert (finished.code, "link" in finished.said) == (0, False)

@@ -1,7 +1,7 @@
-"""`--dry-run` comes to the same end as the run: exit code and counts, over scenes of all kinds.
+"""`--dry-run` predicts the run: exit code and counts, over scenes of all types.
 
-Scenes are drawn by Hypothesis: what is in the source and, under the same few names, in the
-destination; with the options that decide what becomes of both. The dry run must touch nothing.
+Hypothesis generates scenes: the entries of the source and, under the same few names, of the
+destination; with the options that apply to both. The dry run must touch nothing.
 """
 
 from __future__ import annotations

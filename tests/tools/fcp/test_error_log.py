@@ -1,8 +1,8 @@
-"""The log of failed entries, the retry of what it names, and the accounts of a run.
+"""The log of failed entries, the retry of its entries, and the accounts of a run.
 
-A log must name exactly what failed, in a form that loses no byte of a name; a retry from it must
-do exactly that, with the modes and times of a copy that never failed; and a log that was tampered
-with must not lead it out of SRC or DST.
+A log must name exactly the failed entries, in a form that preserves every byte of a name; a retry
+must process exactly these, with the modes and times of a copy that never failed; and a manipulated
+log must not lead it out of SRC or DST.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _lines(path: bytes) -> list[dict[str, Any]]:
 
 
 def _build(place: bytes) -> bytes:
-    """A tree of which a user can't read some: files small and large, a directory, an odd name."""
+    """Build a tree with entries that a user can't read: files, a directory, an odd name."""
     source = make_directory(place, b"source")
     inner = make_directory(source, b"a", b"b")
     for directory in (source, inner):
@@ -82,7 +82,7 @@ def _refused(source: bytes) -> list[bytes]:
 
 @some_launchers
 def test_log_then_retry(launcher: Launcher, place: bytes) -> None:
-    """What failed is logged without loss; the retry does that alone, and the copy is complete."""
+    """The log has all failures; the retry processes only these, and completes the copy."""
     prefix = without_rights("dac_override", "dac_read_search")
     source, target, log = _build(place), place + b"/target", place + b"/log"
     modes = {path: stat.S_IMODE(os.stat(path).st_mode) for path in _refused(source)}
@@ -102,7 +102,7 @@ def test_log_then_retry(launcher: Launcher, place: bytes) -> None:
 
     for path, mode in modes.items():
         os.chmod(path, mode)
-    # What had not failed is not looked at again.
+    # Entries that had not failed are not looked up again.
     write_file(source + b"/made later", b"new")
     arguments = ("--retry-from", log, "--json", place + b"/result", "-p", "--chunksize", "4M")
     second = copy(launcher, *arguments, source, target)
@@ -110,21 +110,21 @@ def test_log_then_retry(launcher: Launcher, place: bytes) -> None:
     assert told["files"] == 5, second.said  # four that failed, one in the directory
     assert (told["links"], told["directories"]) == (1, 5)
     os.unlink(source + b"/made later")
-    # Its removal has moved the source directory's own time.
+    # The removal has changed the time of the source directory.
     assert differences(source, target, METADATA - {"times"}) == []
     assert snapshot(source)[1:] == snapshot(target)[1:]
 
 
 @some_launchers
 def test_log_of_a_copy_that_is_killed(launcher: Launcher, place: bytes) -> None:
-    """All lines in it are whole, and each is of another entry."""
+    """All of its lines are complete, and each is for another entry."""
     prefix = without_rights("dac_override", "dac_read_search")
     source, log = make_directory(place, b"source"), place + b"/log"
     for number in range(20_000):
         if not number % 200:
             directory = make_directory(source, b"%d" % number)
         os.close(os.open(directory + b"/%d" % number, os.O_CREAT | os.O_WRONLY, 0))
-    # Else it might be through before it is seen that it has begun.
+    # Otherwise it might end before its start is noticed.
     arguments = ("--ops-limit", "5000", "--error-log", log, source, place + b"/target")
     with Run(launcher, *arguments, prefix=prefix, stderr=subprocess.DEVNULL) as run:
         while not os.path.exists(log) or os.path.getsize(log) < 100_000:
@@ -179,7 +179,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("entry", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_entries_are_refused(entry: bytes, place: bytes) -> None:
-    """Before anything is touched, valid entries beside it included."""
+    """They are refused before anything is touched, together with valid entries."""
     source, target, log = _build(place), place + b"/target", place + b"/log"
     write_file(place + b"/precious", b"precious")
     write_file(log, _line(source, target, b"fine") + _line(source, target, entry))
@@ -235,7 +235,7 @@ def test_log_of_other_roots_is_refused(launcher: Launcher, place: bytes) -> None
 
 @some_launchers
 def test_retry_never_goes_through_links(launcher: Launcher, place: bytes) -> None:
-    """Links on the way, on either side: a failure of that entry."""
+    """Links on the way, on either side, are failures of the entry."""
     source, target, log = _build(place), make_directory(place, b"target"), place + b"/log"
     outside = make_directory(place, b"outside")
     secret = make_directory(place, b"secret")
@@ -252,7 +252,7 @@ def test_retry_never_goes_through_links(launcher: Launcher, place: bytes) -> Non
 
 @some_launchers
 def test_retry_of_roots(launcher: Launcher, place: bytes) -> None:
-    """A failed SRC itself: a file, a directory with all that is in it; others are not done."""
+    """A failed SRC is a file, or a directory with all its contents; other SRCs are not copied."""
     prefix = without_rights("dac_override", "dac_read_search")
     target, log = make_directory(place, b"target"), place + b"/log"
     tree = build_flat_tree(place + b"/tree", 2, 10, 100)
@@ -275,7 +275,7 @@ def test_retry_of_roots(launcher: Launcher, place: bytes) -> None:
     copy(launcher, "--retry-from", log, "--error-log", log, *arguments)
     assert sorted(os.listdir(target)) == [b"file", b"large", b"tree"]
     assert differences(tree, target + b"/tree", CONTENT) == []
-    assert _lines(log) == []  # the same file: read first, then begun anew
+    assert _lines(log) == []  # the same file: read first, then started again
     result = place + b"/result"
     copy(launcher, "--retry-from", log, "--json", result, *arguments)
     assert document(result)["found"] == 0
@@ -327,7 +327,7 @@ def test_refused_run_leaves_an_old_log(place: bytes) -> None:
 
 
 def test_log_that_takes_no_more_is_a_failure(place: bytes) -> None:
-    """Said once, with exit 1; the copy goes on."""
+    """It is reported once, with exit code 1; the copy continues."""
     if not os.path.exists("/dev/full"):
         pytest.skip("there is no /dev/full")
     source, target = build_failing(place, *(b"taken %d" % number for number in range(5)))
@@ -354,7 +354,7 @@ def test_failures_by_kind(launcher: Launcher, place: bytes) -> None:
 
 @some_launchers
 def test_log_after_an_abort(launcher: Launcher, place: bytes, mount_tmpfs: Mount) -> None:
-    """What failed before the destination was full is in the log."""
+    """Entries that failed before the destination was full are in the log."""
     full, log = mount_tmpfs("size=8m"), place + b"/log"
     source = make_directory(place, b"source")
     os.symlink(b"x", source + b"/taken")  # links of a small directory are copied before its files

@@ -1,8 +1,8 @@
-"""What exists in the destination: -n, -u, -f, --skip-same, --inplace and --fsync.
+"""Existing entries in the destination: -n, -u, -f, --skip-same, --inplace and --fsync.
 
-Where cp has the same option, cp is the judge: both are run over copies of one destination, and the
-outcomes compared. What cp does not promise is tested by itself: that a replacement is whole or has
-not happened, that -n replaces nothing that appears meanwhile, and how exact times have to be.
+Where cp has the same option, cp is the reference: both run over copies of one destination, and the
+results are compared. Other tests cover promises that cp does not make: that a replacement is
+atomic, that -n replaces nothing that appears meanwhile, and the required precision of times.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LARGE_BYTES = BLOCK_BYTES + 77
 T0_NS = 1_600_000_001_123_456_789
 LONG = b"n" * 255
 
-# Which option, and which further ones both programs are given.
+# The option, and additional options of both programs.
 CP_CASES = [
     ["-n"],
     ["-u"],
@@ -74,7 +74,7 @@ def _content(size_bytes: int) -> bytes:
 
 
 def _build_pair(place: bytes) -> tuple[bytes, bytes]:
-    """A source and a destination with older, newer, equal, missing and surplus files and links."""
+    """Build a source and a destination with older, newer, equal, missing and extra entries."""
     make_directory(place, b"source/below")
     make_directory(place, b"target/below")
     for directory in (b"", b"/below"):
@@ -135,7 +135,7 @@ def test_skipped_is_counted_and_said(launcher: Launcher, option: str, place: byt
 
 @some_launchers
 def test_skip_same(launcher: Launcher, place: bytes) -> None:
-    """Equal size and time: kept, even though the content differs. Any other: replaced."""
+    """Files of equal size and time are kept, whatever their content; others are replaced."""
     source, target = make_directory(place, b"source"), make_directory(place, b"target")
     others = {b"later": T0_NS + 1, b"earlier": T0_NS - 1, b"next second": T0_NS + 10**9}
     for name, modified_ns in ({b"exact": T0_NS} | others).items():
@@ -179,7 +179,7 @@ KEPT = {
 def test_times_are_compared_as_the_target_keeps_them(
     kind: str, place: bytes, mount: Callable[..., bytes], fuse: Callable[..., Mounted]
 ) -> None:
-    """A time is the source's, cut to what is kept, and to nothing coarser; found with no trace."""
+    """A time equals the source's, truncated to the stored precision; probing leaves no trace."""
     unit_ns = KEPT[kind]
     if kind.startswith("fuse"):
         exact = kind.endswith("exact change times")
@@ -207,7 +207,7 @@ def test_times_are_compared_as_the_target_keeps_them(
             expected = b"old" if cut_ns in kept else b"new"
             assert _read(target + b"/%d" % cut_ns) == expected, (option, cut_ns)
         assert document(place + b"/result")["skipped"] == len(kept)
-        # A copy of the run before is the same, in a dry run too; one that is a unit newer is not.
+        # A copy of the previous run is the same, in a dry run too; one that is a unit newer is not.
         os.utime(source + b"/1", ns=(T0_NS, T0_NS + unit_ns))
         for dry in (("--dry-run",), ()):
             copy(ONE, *dry, *arguments, source, target)
@@ -238,7 +238,7 @@ def test_dry_run_tells_the_same(launcher: Launcher, option: str, place: bytes) -
     ("launcher", "option"), [(TWO, "-n"), (ONE, "-u"), (ONE, "-f"), (FOUR, "--inplace")], ids=str
 )
 def test_kinds_in_the_way(launcher: Launcher, option: str, place: bytes) -> None:
-    """A directory where a file must go, and the reverse, are failures by name; the rest is done."""
+    """A directory in place of a file, and the reverse, are failures; other entries are copied."""
     source, target = make_directory(place, b"source"), make_directory(place, b"target")
     write_file(source + b"/file over directory", b"new")
     write_file(source + b"/large over directory", content(1, LARGE_BYTES))
@@ -271,7 +271,7 @@ def test_no_clobber_keeps_what_is_special(place: bytes) -> None:
 # ---- atomicity -----------------------------------------------------------------------
 
 
-# What is left behind is looked at by name, and no later run is to be refused.
+# Remaining files are found by name, and no later run should be refused.
 UNKEPT = ("--no-checkpoint",)
 
 
@@ -280,7 +280,7 @@ UNKEPT = ("--no-checkpoint",)
 def test_killed_replacement_leaves_the_old_file(
     launcher: Launcher, options: list[str], place: bytes
 ) -> None:
-    """SIGKILL to all processes as soon as the copy is being made."""
+    """SIGKILL reaches all processes as soon as the copy is being created."""
     source = write_file(place + b"/source", content("new", 16 * MIB) * 16)
     holder = make_directory(place, b"holder")
     target = _write_at(holder + b"/target", b"old", T0_NS)
@@ -292,7 +292,7 @@ def test_killed_replacement_leaves_the_old_file(
 def _kill_when_begun(
     launcher: Launcher, options: list[str], source: bytes, holder: bytes, target: bytes
 ) -> bool:
-    """Kill a copy while its temporary file is there; false if it was always done before."""
+    """Kill a copy while its temporary file exists; return False if it always ended earlier."""
     for _attempt in range(5):
         with Run(launcher, *options, *UNKEPT, "--chunksize", "4M", source, target) as run:
             while run.process.poll() is None:
@@ -318,7 +318,7 @@ def _kill_when_begun(
 def test_killed_copy_leaves_no_truncated_file(
     launcher: Launcher, option: str, place: bytes
 ) -> None:
-    """What a later -n would keep is whole: killed, then finished with the same option."""
+    """Files that a later -n would keep are complete: the copy is killed, then finished with it."""
     source, target = make_directory(place, b"source"), place + b"/target"
     data = content("files", 50_000)
     for number in range(1000):
@@ -338,7 +338,7 @@ def test_killed_copy_leaves_no_truncated_file(
 
 @some_launchers
 def test_no_clobber_never_replaces_what_appears(launcher: Launcher, place: bytes) -> None:
-    """Somebody else creates the same names all the while: whose came first stays, exactly."""
+    """Another process creates the same names all the time: the first file of each name stays."""
     source, target = make_directory(place, b"source"), make_directory(place, b"target")
     names = [b"%d" % number for number in range(1500)]
     for name in names:
@@ -376,7 +376,7 @@ def test_no_clobber_never_replaces_what_appears(launcher: Launcher, place: bytes
 
 @some_launchers
 def test_no_clobber_keeps_what_appears_during_a_copy(launcher: Launcher, place: bytes) -> None:
-    """The name is taken while the temporary file is being filled: that one is removed."""
+    """The name is taken while the temporary file is being filled, which is then removed."""
     source = write_file(place + b"/source", content("new", 16 * MIB) * 16)
     for attempt in range(5):
         holder = make_directory(place, b"holder %d" % attempt)
@@ -462,7 +462,7 @@ def test_in_place_follows_no_link_and_spares_the_source(launcher: Launcher, plac
 def test_in_place_files_of_several_names_are_replaced(
     launcher: Launcher, options: list[str], place: bytes
 ) -> None:
-    """Else what is written into one is in the others: copies of other files, or none at all."""
+    """Writing into one name would change the others: copies of other files, or unrelated ones."""
     source, target = make_directory(place, b"source"), make_directory(place, b"target")
     precious = write_file(place + b"/precious", b"precious")
     for size in (SMALL_BYTES, LARGE_BYTES):
@@ -481,7 +481,7 @@ def test_in_place_files_of_several_names_are_replaced(
 
 @pytest.mark.parametrize("size", [SMALL_BYTES, LARGE_BYTES])
 def test_force_removes_what_cannot_be_opened(size: int, place: bytes) -> None:
-    """As cp: without -f a read-only file is a failure, with it another one takes its place."""
+    """Like in cp, a read-only file is a failure without -f, and is replaced with it."""
     prefix = without_rights("dac_override", "dac_read_search")
     for program in ("cp", "fcp"):
         for force in (False, True):
@@ -508,7 +508,7 @@ def test_force_removes_what_cannot_be_opened(size: int, place: bytes) -> None:
 
 @pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
 def test_fsync_reaches_every_file_and_directory(launcher: Launcher, place: bytes) -> None:
-    """The calls that strace sees: each copied file, each directory and the one that holds it."""
+    """strace sees the calls for each copied file, each directory and its parent."""
     source = make_directory(place, b"source", b"below")[: -len(b"/below")]
     for name in (b"one", b"below/two"):
         write_file(os.path.join(source, name), b"data")
@@ -549,7 +549,7 @@ def test_fsync_copies_as_ever(launcher: Launcher, options: list[str], place: byt
 @some_launchers
 @pytest.mark.parametrize("option", ["-n", "-u", "--skip-same"])
 def test_hard_links(launcher: Launcher, option: str, place: bytes) -> None:
-    """One of three names exists: -n never links to it, the others do, and content is right."""
+    """One of three names exists: -n never links to it, the other options do."""
     source, target = make_directory(place, b"source"), make_directory(place, b"target")
     for size in (SMALL_BYTES, LARGE_BYTES):
         names = [b"%d %d" % (size, number) for number in range(3)]

@@ -1,9 +1,10 @@
-"""Hundreds of random fault maps over a mixed tree: nothing is lost and nothing claimed.
+"""Hundreds of random fault maps over a mixed tree: nothing is lost or falsely claimed.
 
-Each map lets some system calls fail, come short or succeed at the second try, at entries of the
-source, of the copy, or everywhere. Whatever the map: every entry of the source is copied as it is
-or named as failed; exit code 0 only if nothing has failed; 4 only if the destination seemed full;
-never 70; nothing but what was hit is named. A failing map is told by its seed, which replays it.
+Each map makes some system calls fail, return short, or succeed at the second attempt, at entries of
+the source, of the copy, or everywhere. Whatever the map: every entry of the source is copied or
+reported as failed; exit code 0 only if nothing has failed; 4 only if the destination seemed full;
+never 70; only affected entries are reported. A failing map is printed with its seed, which replays
+it.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ AT_TARGET: tuple[str, ...] = (
 )
 AT_TARGET += ("rename", "unlink", "chmod", "chown", "utime", "setxattr", "fsync", "ftruncate")
 AT_TARGET += ("close", "copy_file_range", "sendfile", "fchmod", "listxattr", "getxattr")
-# Where a failure shows in another entry, or in none that could be named.
+# Places where a failure affects another entry, or none that could be reported.
 ELSEWHERE = ("close", "unlink", "lseek", "scandir")
 EVERYTHING = Keep(
     mode=True, ownership=True, timestamps=True, xattr=True, acl=True, links=True, flags=True,
@@ -143,7 +144,7 @@ def _choice(draw: random.Random) -> Choice:
 
 
 def _prepare(target: bytes) -> None:
-    """Something is there already, older than the source and in its way."""
+    """Create older entries that are in the way of the source."""
     make_directory(target, b"a", b"many")
     for name in (b"5000", b"a/many/3", b"link", b"third"):
         write_file(os.path.join(target, name), b"old")
@@ -153,7 +154,7 @@ def _prepare(target: bytes) -> None:
 def _judge(
     source: bytes, target: bytes, log: bytes, code: int, choice: Choice, rules: Sequence[Rule]
 ) -> str:
-    """What is wrong after a run; empty if nothing is."""
+    """Return errors after a run; empty if there are none."""
     failed = verdict.named(log) if os.path.exists(log) else set()
     preserved = choice.keep.timestamps
     differing = verdict.differing(source, target, preserved=preserved)
@@ -162,7 +163,7 @@ def _judge(
     if code == 2:
         return "" if not failed else "refused, but something was named"
     if code == 4:
-        # A write that writes nothing is taken for a full disk as well.
+        # A write that returns 0 counts as a full disk as well.
         if not any(rule.errno in FULL or rule.at_most_bytes == 0 for rule in rules):
             return "stopped, but nothing was full"
         bad = [] if choice.existing.in_place or choice.replaces else _torn(source, target, failed)
@@ -177,7 +178,7 @@ def _judge(
 
 
 def _torn(source: bytes, target: bytes, failed: set[bytes]) -> list[bytes]:
-    """Files that stand under their names without being whole."""
+    """Return incomplete files under their final names."""
     differing = verdict.differing(source, target, preserved=False)
     return [
         entry
@@ -187,7 +188,7 @@ def _torn(source: bytes, target: bytes, failed: set[bytes]) -> list[bytes]:
 
 
 def _innocent(source: bytes, target: bytes, log: bytes, made: Faults) -> set[bytes]:
-    """Entries that were named although no call at them, or at their directories, was hit."""
+    """Return reported entries for which no call, at them or at their directories, was affected."""
     hit = set()
     for path in made.hit:
         for side in (source, target):
@@ -242,7 +243,7 @@ def test_nothing_is_lost_and_nothing_claimed(
 
 
 def test_the_tree_is_mixed(tree: bytes) -> None:
-    """The maps have something of every kind to hit."""
+    """The maps can affect every type of entry."""
     kinds = {stat.S_IFMT(os.lstat(os.path.join(tree, e)).st_mode) for e in verdict.entries(tree)}
     assert kinds == {stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO}
 
@@ -264,7 +265,7 @@ FOUND = {
 def test_what_maps_have_found(
     found: tuple[Keep, OverwriteOptions, Rule], tree: bytes, place: bytes
 ) -> None:
-    """Maps that fcp did not stand once: a wrong end, an endless one, something left behind."""
+    """These maps once caused a wrong end, an endless run, or leftover files."""
     keep, existing, rule = found
     target, log = place + b"/target", place + b"/log"
     pattern = os.path.join(os.fsdecode(target), rule.path)

@@ -1,8 +1,8 @@
 """File systems that fail: errors by fault maps and, for real, by a FUSE file system and a tmpfs.
 
-For each error: the exit code is right, every entry that it hit is named with the error's text,
-and everything else is copied; where the destination is full, the run stops with exit code 4. The
-errors of the real file systems come from the kernel, with all that it does to them.
+For each error the exit code is correct, every affected entry is reported with the error's text, and
+everything else is copied; where the destination is full, the run stops with exit code 4. The errors
+of the real file systems come from the kernel, with all their side effects.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.faults
 
 
 class Fault(NamedTuple):
-    """An error at some entries: rules as functions of source and target, what is to be named."""
+    """An error at some entries: rules by source and target, and the expected reports."""
 
     error: str
     at_source: bool
@@ -97,7 +97,7 @@ def _mapped(
 def _assert_told(
     finished: Finished, fault: Fault, place: bytes, source: bytes, target: bytes
 ) -> None:
-    """The exit code, the names and the errors in the log, on standard error and in the report."""
+    """Check the exit code, and the names and errors in the log and the report."""
     text = os.strerror(getattr(errno, fault.error))
     assert finished.code == 1, finished.said
     assert "Traceback" not in finished.said
@@ -111,7 +111,7 @@ def _assert_told(
 
 
 def _refusing(fault: Fault, source: bytes, target: bytes) -> bytes:
-    """The side that is named: of an error that both reads and writes may give, the source."""
+    """Return the reported side: the source for errors that both reads and writes may return."""
     unclear = fault.error == "EIO" and fault.ops == ("write",)
     return source if fault.at_source or unclear else target
 
@@ -144,7 +144,7 @@ def test_fault_maps(fault: Fault, launcher: Launcher, place: bytes) -> None:
 def test_a_file_system_that_fails(
     fault: Fault, launcher: Launcher, place: bytes, fuse: Mount
 ) -> None:
-    """The same by the kernel: the side that fails is a FUSE file system."""
+    """The error comes from the kernel: the failing side is a FUSE file system."""
     mount = fuse()
     if fault.at_source:
         source, target = _build(mount.path + b"/source"), place + b"/target"
@@ -164,7 +164,7 @@ def test_a_file_system_that_fails(
 def test_a_full_file_system_stops_the_run(
     error: str, launcher: Launcher, place: bytes, fuse: Mount
 ) -> None:
-    """When nothing more can be written anywhere, the rest is not tried; after it there is room."""
+    """When nothing more can be written, the remaining entries are skipped."""
     mount = fuse()
     source, target = _build(place + b"/source"), mount.path + b"/target"
     mount.rules(Rule(("write",), skip=4, errno=error), Rule(("create",), skip=12, errno=error))
@@ -186,7 +186,7 @@ def test_a_full_file_system_stops_the_run(
 def test_short_reads_and_writes_of_the_kernel(
     launcher: Launcher, place: bytes, fuse: Mount
 ) -> None:
-    """A kernel that moves less than asked for at a time costs time, and nothing else."""
+    """A kernel that transfers less than requested costs time, and nothing else."""
     mount = fuse(direct=True)
     source, target = _build(place + b"/source"), mount.path + b"/target"
     mount.rules(Rule(("write",), at_most_bytes=100_000), Rule(("write",), "*/7", at_most_bytes=7))
@@ -200,7 +200,7 @@ def test_short_reads_and_writes_of_the_kernel(
 def test_a_stuck_rank_does_not_silence_the_others(
     launcher: Launcher, place: bytes, fuse: Mount
 ) -> None:
-    """One rank waits in one operation; lines of progress come, and the rest gets done meanwhile."""
+    """One rank waits in an operation; progress is printed, and the remaining work completes."""
     mount = fuse()
     source, target = _build(mount.path + b"/source"), place + b"/target"
     mount.rules(Rule(("read",), "source/b/below/9", delay_s=3600.0))
@@ -210,13 +210,13 @@ def test_a_stuck_rank_does_not_silence_the_others(
             lines = []
             while mount.state().delayed == 0 or _content_differs(source + b"/a", target + b"/a"):
                 lines.append(run.process.stderr.readline())
-            # As many again while nothing but that one operation is left.
+            # The same number again while only that operation is left.
             lines += [run.process.stderr.readline() for _ in range(5)]
             assert mount.state().delayed == 1
             assert run.process.poll() is None
         finally:
             mount.rules()
-            mount.release()  # who waits for it can't be killed
+            mount.release()  # the waiting process can't be killed
         finished = run.finish()
     assert all(b"%" in line for line in lines), lines
     assert finished.code == 0, finished.said
@@ -231,7 +231,7 @@ def _content_differs(source: bytes, target: bytes) -> bool:
 def test_a_full_tmpfs_that_gets_room(
     launcher: Launcher, place: bytes, mount_tmpfs: Callable[[str], bytes]
 ) -> None:
-    """Stopped when it is really full; nothing torn; the same again once there is room."""
+    """It stops when the file system is full, with no incomplete file; a rerun completes it."""
     full = mount_tmpfs("size=5m")
     source, target = _build(place + b"/source"), full + b"/target"
     finished = run_fcp(launcher, *_logs(place), source, target)
@@ -247,7 +247,7 @@ def test_a_full_tmpfs_that_gets_room(
 
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_a_directory_that_is_gone_costs_its_entries(side: str, place: bytes) -> None:
-    """At whichever look at it: as a directory that an NFS server has given up."""
+    """Any look-up may fail, like in a directory that an NFS server has dropped."""
     source = _build(place + b"/source")
     for skip in range(5):
         target = place + b"/target %d" % skip

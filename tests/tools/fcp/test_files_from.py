@@ -1,7 +1,7 @@
-"""`--files-from`: what a list names is copied, all of it, and nothing else.
+"""`--files-from`: exactly the listed entries are copied.
 
-rsync takes the same lists, and the two copies must be the same. Long lists go other ways inside
-(a part for rank 0, portions for all), so there are long ones and short ones.
+rsync accepts the same lists, and the two copies must be equal. Long lists take other code paths (a
+part for rank 0, portions for all), so there are long and short ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ODD = b"\xff\n #"
 
 
 def _build(place: bytes) -> bytes:
-    """300 directories in two levels, 7,000 files, some odd names."""
+    """Build 300 directories in two levels, 7,000 files, some odd names."""
     source = make_directory(place, b"source")
     for outer in range(3):
         for inner in range(100):
@@ -63,7 +63,7 @@ def _by_rsync(source: bytes, target: bytes, options: list[bytes]) -> None:
 
 
 def _compare(expected: bytes, target: bytes, source: bytes) -> None:
-    """Equal but for times, which rsync does not keep of directories on the way."""
+    """Compare, except for times, which rsync does not preserve for parent directories."""
     assert differences(expected, target, METADATA - {"times"}) == []
     for path in (b".", *_all_paths(target)):
         ours = os.lstat(os.path.join(target, path)).st_mtime_ns
@@ -92,7 +92,7 @@ def test_as_rsync_does(launcher: Launcher, source: bytes, place: bytes, share: f
 
 
 def test_comments_are_skipped_as_by_rsync(place: bytes) -> None:
-    """Not with -0, and not behind `./`, as lists have it that `find` writes."""
+    """They are not with -0, nor after `./`, which `find` writes."""
     top = make_directory(place, b"source")
     names = [b"#c", b";c", b" #b", b"a#", b"a", b"#kept", b";kept"]
     for name in names:
@@ -123,7 +123,7 @@ def test_comments_are_skipped_as_by_rsync(place: bytes) -> None:
 
 @some_launchers
 def test_with_all_that_is_below(launcher: Launcher, source: bytes, place: bytes) -> None:
-    """With -r every directory that is listed is whole, else those that end with a slash."""
+    """With -r every listed directory is complete, otherwise only if the name ends with a slash."""
     chosen = [b"1", b"0/directory of some length 7", b"wide/inner", b"2"]
     listed = _write_list(place, chosen)
     copy(launcher, "-a", "-r", "-0", "--files-from", listed, source, place + b"/target")
@@ -138,7 +138,7 @@ def test_with_all_that_is_below(launcher: Launcher, source: bytes, place: bytes)
 def test_whatever_is_listed_is_accounted_for(
     launcher: Launcher, source: bytes, place: bytes
 ) -> None:
-    """Missing paths fail one by one; what they lie in is copied, with its counts."""
+    """Missing paths fail one by one; their parents are copied, with their counts."""
     paths = _some([p for p in _all_paths(source) if p.startswith(b"wide/")], 2, 0.9)
     missing = [b"wide/missing %d" % number for number in range(700)]
     missing += [b"nowhere/at/all", b"0/directory of some length 1/no/such"]
@@ -191,7 +191,7 @@ def test_the_list_may_come_by_a_pipe(launcher: Launcher, source: bytes, place: b
 
 
 def test_it_is_signed_as_what_it_is(source: bytes, place: bytes) -> None:
-    """The signature is that of the copy, as if that were copied whole."""
+    """It equals the signature of the copy, as if that were copied completely."""
     listed = _write_list(place, _some(_all_paths(source), 4, 0.6))
     one = copy(FOUR, "-a", "-s", "-0", "--files-from", listed, source, place + b"/target")
     two = copy(ONE, "-a", "-s", place + b"/target", place + b"/again")
@@ -224,7 +224,7 @@ def test_what_makes_no_sense_is_refused(source: bytes, place: bytes) -> None:
 
 
 def test_a_killed_copy_of_a_list_is_resumed(source: bytes, place: bytes) -> None:
-    """By the same list only, and without doing again what was done."""
+    """It is resumed only by the same list, and completed work is not repeated."""
     listed = _write_list(place, _some(_all_paths(source), 5, 0.9))
     target = place + b"/target"
     arguments: list[str | bytes] = ["-a", "-0", "--files-from", listed, source, target]
@@ -244,7 +244,7 @@ def test_a_killed_copy_of_a_list_is_resumed(source: bytes, place: bytes) -> None
 def test_no_room_for_the_list(
     launcher: Launcher, place: bytes, mount_tmpfs: Callable[[str], bytes]
 ) -> None:
-    """In the temporary directory: stopped, and said what is full."""
+    """The run stops, and the message names the full directory."""
     room = mount_tmpfs("size=64k")
     source = make_directory(place, b"source")
     name = b"d%d/" + b"x" * 60
@@ -258,7 +258,7 @@ def test_no_room_for_the_list(
 
 
 def test_what_is_no_list_is_refused(place: bytes) -> None:
-    """A file without a single end of a name, larger than any name: at once, not in hours."""
+    """A large file without any line end is refused at once, not after hours."""
     source = make_directory(place, b"source")
     with open(place + b"/zeros", "wb") as stream:
         stream.truncate(1 << 30)

@@ -1,8 +1,8 @@
-"""What is left out of a copy, and what symbolic links are taken for: options that shape the walk.
+"""Filters and treatment of symbolic links: options that shape the walk.
 
-rsync copies the same tree with the same rules, and the two copies must be the same. The matching
-itself is held to rsync's in `tests/unit/test_globs.py`; here it is that every rank obeys, that
-what is left out is not even looked at, and that accounts and dry runs follow.
+rsync copies the same tree with the same rules, and the two copies must be equal.
+`tests/unit/test_globs.py` compares the matching with rsync; these tests check that every rank
+applies it, that excluded entries are not looked up, and that accounts and dry runs agree.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .trees import make_directory, write_file
 
 
 def _build_project(root: bytes) -> bytes:
-    """A tree of the kind that people write rules for, in directories enough for all ranks."""
+    """Build a tree like those that people write rules for, in many directories."""
     for part in (b"", b"a", b"a/src", b"a/build", b"b/build/deep", b"b/src/cache", b"c/\xff\n"):
         context = make_directory(root, part)
         for number in range(80):
@@ -131,7 +131,7 @@ def test_a_dry_run_leaves_out_the_same(jobs: int, place: bytes) -> None:
     for name, options in {"dry": ["--dry-run"], "real": []}.items():
         report = place + b"/" + name.encode()
         rules = ["--exclude=*.o", "--exclude=build/", "-L"]
-        rules += ["--exclude=build-link"]  # which dangles here and there
+        rules += ["--exclude=build-link"]  # dangles in some places
         copy(Launcher(jobs=jobs), *options, "--json", report, *rules, source, place + b"/copy")
         assert os.path.exists(place + b"/copy") == (name == "real")
     dry, real = document(place + b"/dry"), document(place + b"/real")
@@ -211,7 +211,7 @@ def test_with_L_the_copy_has_no_links(launcher: Launcher, place: bytes) -> None:
     source = _build_linked(place + b"/source")
     judge = place + b"/judge"
     subprocess.run(["cp", "-rLp", source, judge], check=True)
-    # The smallest chunks, so that the large one is copied by several ranks, link or not.
+    # The smallest chunks, so that several ranks copy the large file, link or not.
     copy(launcher, "-L", "-p", "--chunksize=4M", source, place + b"/copy")
     assert not differences(judge, place + b"/copy", METADATA)
 
@@ -237,7 +237,7 @@ def test_cycles_are_found(launcher: Launcher, place: bytes) -> None:
 
 
 def test_what_leads_into_the_copy_is_not_entered(place: bytes) -> None:
-    """Else each would be copied into the other, deeper and deeper."""
+    """Otherwise each would be copied into the other, deeper and deeper."""
     for one, other in ((b"a", b"b"), (b"b", b"a")):
         context = make_directory(place, b"source", one)
         make_directory(place, b"copy", other)
@@ -252,7 +252,7 @@ def test_what_leads_into_the_copy_is_not_entered(place: bytes) -> None:
 def test_hard_links_behind_links(
     launcher: Launcher, place: bytes, mount_tmpfs: Callable[[str], bytes]
 ) -> None:
-    """An inode number means nothing without its file system, which a link may lead out of."""
+    """A link may leave the file system, which gives inode numbers another meaning."""
     source = make_directory(mount_tmpfs(""), b"source")
     names = [source + b"/%d" % number for number in range(40)]
     other = mount_tmpfs("")

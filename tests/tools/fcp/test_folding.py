@@ -1,8 +1,8 @@
-"""Targets that take names for the same: by case, or by Unicode form, as vfat, CIFS, macOS do.
+"""Targets that treat names as equal: by case, or by Unicode form, like vfat, CIFS and macOS.
 
-Two names of a source that are one in the target are a failure of all but one, or of all where
-something had that name before: never a replacement of one by the other, nor one directory of two.
-The target is the tests' own FUSE file system; ext4 and vfat, where the kernel can, are the same.
+If two names of a source are one in the target, all but one fail, or all if the name existed before:
+neither replaces the other, and two directories are not merged. The target is the tests' own FUSE
+file system; ext4 and vfat, where the kernel supports them, behave equally.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Folds = Callable[[str], bytes]
 
 @pytest.fixture
 def folds(place: bytes, fuse: Callable[..., Mounted]) -> Folds:
-    """A function that gives a directory of a file system that folds."""
+    """Return a function that returns a directory on a file system that folds names."""
     return lambda folding: fuse(folding=folding).path
 
 
 def _build(place: bytes, folding: str, *, preserve: bool) -> bytes:
-    """Pairs of names of every kind, and some that are alone."""
+    """Build pairs of names of every type, and some single ones."""
     source = make_directory(place, b"source")
     sizes = {b"large": (LARGE_BYTES, LARGE_BYTES), b"mixed": (LARGE_BYTES, 5), b"small": (5, 9)}
     for kind in KINDS:
@@ -64,7 +64,7 @@ def _build(place: bytes, folding: str, *, preserve: bool) -> bytes:
 
 
 def _contents(path: bytes) -> object:
-    """What is behind a name: all of it."""
+    """Return everything behind a name."""
     mode = os.lstat(path).st_mode
     if stat.S_ISLNK(mode):
         return os.readlink(path)
@@ -82,7 +82,7 @@ def _pairs(source: bytes, folding: str) -> list[tuple[bytes, bytes]]:
 
 
 def _judge(finished: Finished, source: bytes, target: bytes, folding: str) -> None:
-    """Of each pair one is there, whole, and one was named; what is alone is there."""
+    """Check that one name of each pair is complete and the other reported."""
     assert finished.code == 1, finished.said
     for pair in _pairs(source, folding):
         found = _contents(os.path.join(target, pair[0]))
@@ -118,7 +118,8 @@ def test_two_names_that_are_one_are_a_failure(
     _judge(first, source, target, folding)
     result = document(report)
     assert result["failed"] == len(_pairs(source, folding))
-    # Once more: what is there is both names', so both are named, none is skipped or replaced.
+    # Again: the existing entry belongs to both names, so both are reported, none skipped or
+    # replaced.
     before = {pair: _contents(os.path.join(target, pair[0])) for pair in _pairs(source, folding)}
     for again in (("--dry-run",), ("--retry-from", log), ()):
         finished = run_fcp(launcher, *again, "-T", *arguments)
@@ -130,14 +131,14 @@ def test_two_names_that_are_one_are_a_failure(
         left_over = [name for name in os.listdir(target) if name.startswith(b".fcp-")]
         assert left_over == []
     assert _contents(target + b"/alone") == _contents(source + b"/alone")
-    # Who leaves one of them out has no trouble with the other.
+    # Excluding one of them avoids the conflict.
     leave = [f"--exclude=/{second.decode()}" for _, second in _pairs(source, folding)]
     finished = run_fcp(launcher, "-T", *leave, *arguments)
     assert finished.code == 0, finished.said
 
 
 def test_resumed_copies_know_their_own_names(place: bytes, folds: Folds) -> None:
-    """What an earlier run of the job made is no collision, whether it was committed or not."""
+    """Entries of an earlier run of the job do not collide, committed or not."""
     home = folds("case")
     source = _build(place, "case", preserve=True)
     for number in range(600):
@@ -185,7 +186,7 @@ def test_sources_whose_names_are_one(existing: bool, place: bytes, folds: Folds)
 
 
 def test_names_that_only_look_alike_are_no_failure(place: bytes) -> None:
-    """Where names are not folded, links of one inode with such names are replaced as ever."""
+    """Where names are not folded, links of one inode with similar names are replaced normally."""
     source, target = make_directory(place, b"source"), place + b"/target"
     write_file(source + b"/File", b"both")
     for alike in (b"fILE", b"FILE", b"file"):
@@ -198,7 +199,10 @@ def test_names_that_only_look_alike_are_no_failure(place: bytes) -> None:
 
 @pytest.mark.parametrize("kind", ["ext4", "tmpfs", "vfat", "xfs"])
 def test_file_systems_that_fold(kind: str, place: bytes) -> None:
-    """Where the kernel has them. With ext4 and tmpfs a directory folds, and what is made in it."""
+    """The kernel must support them.
+
+    With ext4 and tmpfs folding applies to a directory and its subtree.
+    """
     image, home = write_file(place + b"/image", b""), make_directory(place, b"mounted")
     os.truncate(image, 400 << 20)
     if os.geteuid() != 0:

@@ -1,6 +1,6 @@
-"""Names of one inode are names of one inode in the copy, wherever they are and whoever copies.
+"""Names of one inode are names of one inode in the copy, whichever rank copies them.
 
-rsync with -H judges. Without the option each name is a file of its own.
+rsync with -H is the reference. Without the option each name is a separate file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LINKS = "--preserve=mode,ownership,timestamps,links"
 
 
 def groups(root: bytes) -> set[frozenset[bytes]]:
-    """The sets of paths below `root` that are one inode."""
+    """Return the sets of paths below `root` that share an inode."""
     found: dict[int, set[bytes]] = {}
     for folder, _, names in os.walk(root):
         for name in names:
@@ -42,7 +42,7 @@ def assert_same_links(source: bytes, target: bytes) -> None:
 
 
 def build(root: bytes, seed: int = 1) -> bytes:
-    """Some 500 names of 150 inodes in 30 directories, a few large, some symbolic links."""
+    """Build 500 names of 150 inodes in 30 directories, a few large, some symbolic links."""
     rng = random.Random(seed)
     folders = [make_directory(root)]
     folders += [make_directory(rng.choice(folders), b"d%d" % n) for n in range(30)]
@@ -69,7 +69,7 @@ def test_links_are_links(launcher: Launcher, place: bytes) -> None:
 
 
 def test_every_seed_in_several_ranks(place: bytes) -> None:
-    """Who comes first is a matter of chance: again and again, with more ranks than cores."""
+    """The first rank is random: several runs, with more ranks than cores."""
     for seed in range(5):
         source = build(place + b"/source%d" % seed, seed)
         copy(Launcher(jobs=5), LINKS, source, place + b"/copy%d" % seed)
@@ -84,7 +84,7 @@ def test_without_the_option_each_name_is_a_file(place: bytes) -> None:
 
 @pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
 def test_names_on_the_command_line(launcher: Launcher, place: bytes) -> None:
-    """Links between sources, files and directories, are links between their copies."""
+    """Links between sources, files and directories, become links between their copies."""
     source = build(place + b"/source")
     target = make_directory(place, b"copy")
     os.link(source + b"/big", place + b"/alone")
@@ -95,7 +95,7 @@ def test_names_on_the_command_line(launcher: Launcher, place: bytes) -> None:
 
 
 def test_again_over_what_is_there(place: bytes) -> None:
-    """A second run finds its own links, and replaces other files by links."""
+    """The second run finds its own links, and replaces other files by links."""
     source = build(place + b"/source")
     target = place + b"/copy"
     copy(TWO, LINKS, source, target)
@@ -114,7 +114,7 @@ def test_again_over_what_is_there(place: bytes) -> None:
 
 @pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
 def test_a_first_name_that_fails_is_replaced_by_the_next(launcher: Launcher, place: bytes) -> None:
-    """Something is in the way of some names: these fail, and the others are still links."""
+    """Some names are obstructed and fail, but the others are still links."""
     source = make_directory(place, b"source")
     target = make_directory(place, b"copy")
     names = [b"%02d" % number for number in range(20)]
@@ -134,7 +134,7 @@ def test_a_first_name_that_fails_is_replaced_by_the_next(launcher: Launcher, pla
 
 @pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
 def test_special_files_of_several_names_copied_twice(launcher: Launcher, place: bytes) -> None:
-    """What is there is the same thing, though not under the same names."""
+    """The existing special file is the same, though not under the same names."""
     source = make_directory(place, b"source")
     os.mkfifo(source + b"/one")
     for name in (b"two", b"three"):
@@ -158,7 +158,7 @@ def test_a_name_outside_of_the_copy_is_none_in_it(place: bytes) -> None:
 
 @pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
 def test_followed_links_are_names_as_well(launcher: Launcher, place: bytes) -> None:
-    """With -L an inode has more names than it counts itself; as of cp -aL all are one file."""
+    """With -L an inode has more names than its link count; like in cp -aL all are one file."""
     source = make_directory(place, b"source")
     folders = [make_directory(source, b"%d" % number) for number in range(8)]
     for number in range(20):
@@ -182,7 +182,7 @@ def _bytes(word: str | bytes) -> bytes:
 
 @pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
 def test_a_link_and_what_it_leads_to_are_one_file(launcher: Launcher, place: bytes) -> None:
-    """With -L a file of one name has another for each link to it, as of ``cp -aL``."""
+    """With -L each link to a file is another name of it, like in ``cp -aL``."""
     source = make_directory(place, b"source")
     for number in range(40):
         folder = make_directory(source, b"d%d" % number)
@@ -200,10 +200,10 @@ def test_a_link_and_what_it_leads_to_are_one_file(launcher: Launcher, place: byt
 
 @pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
 def test_names_that_u_keeps_are_links_as_well(launcher: Launcher, place: bytes) -> None:
-    """A name that is new, and copies that are no links yet, become links to what stays, as of cp.
+    """New names and unlinked copies become links to the kept file, like in cp.
 
-    But a file in the destination that is newer stays the file that it is: which one cp makes of it
-    goes by the order in which it meets them.
+    A newer file in the destination stays separate: cp's result for it depends on the order of
+    names.
     """
     source = make_directory(place, b"source")
     folders = [make_directory(source, b"%d" % number) for number in range(6)]
@@ -238,7 +238,7 @@ def test_names_that_u_keeps_are_links_as_well(launcher: Launcher, place: bytes) 
 
 @contextmanager
 def overlay(place: bytes, layers: Sequence[bytes]) -> Iterator[bytes]:
-    """An overlayfs whose files are of two file systems, with names of several in both."""
+    """Mount an overlayfs whose files are on two file systems, with names of several in both."""
     lower = make_directory(layers[0], b"lower")
     for number in range(10):
         first = write_file(make_directory(lower, b"d%d" % number) + b"/f", b"%d" % number)
@@ -265,7 +265,7 @@ def overlay(place: bytes, layers: Sequence[bytes]) -> Iterator[bytes]:
 def test_names_on_two_layers_of_overlayfs(
     options: tuple[str, ...], place: bytes, mount: Callable[..., bytes]
 ) -> None:
-    """Its files are of their layers' file systems, and may have the numbers of each other's."""
+    """Files belong to the file systems of their layers, and may have equal numbers."""
     ours, theirs, report = (place + name for name in (b"/ours", b"/theirs", b"/report"))
     with overlay(place, [mount("tmpfs"), mount("tmpfs")]) as whole:
         copy(FOUR, "-a", *options, "--json", report, whole, ours)
@@ -281,7 +281,7 @@ def test_names_on_two_layers_of_overlayfs(
 def test_a_special_file_with_two_names_of_which_one_is_there(
     left: bytes, kind: str, option: str, place: bytes
 ) -> None:
-    """As an earlier run leaves it that was killed: whichever is there, both are one again."""
+    """A killed run leaves it like this: whichever name exists, both are one file again."""
     source = make_directory(place, b"source")
     os.mknod(source + b"/a", {"FIFO": stat.S_IFIFO, "socket": stat.S_IFSOCK}[kind] | 0o600)
     os.link(source + b"/a", source + b"/b")
@@ -296,7 +296,7 @@ def test_a_special_file_with_two_names_of_which_one_is_there(
 
 
 def test_two_pipes_that_stay_are_not_made_one(place: bytes) -> None:
-    """With -u: they may serve two programs, whatever the source has."""
+    """With -u they may serve two programs, whatever the source has."""
     source, target = make_directory(place, b"source"), make_directory(place, b"copy")
     os.mkfifo(source + b"/a", 0o600)
     os.link(source + b"/a", source + b"/b")

@@ -1,4 +1,4 @@
-"""Options of other tools: who types one is told which tool has it."""
+"""Options of other tools: the error message names the tool that has the option."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What goes on around a copy while it runs, and odd places to copy from and to.
+"""Events around a copy while it runs, and unusual sources and destinations.
 
-Some of these states last microseconds. They are brought about for certain by running fcp in a
-process of its own with one function of the copier wrapped: what happens in the file system is
-real, only its moment is chosen.
+Some of these states last microseconds. They are forced by running fcp in a separate process with
+one function of the copier wrapped: the changes of the file system are real, only their moment is
+chosen.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def after(name, hook):
 def fcp(
     run: Run, *arguments: str | Path, cwd: Path, hook: str = ""
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run fcp in `cwd`, in one process, with a hook's source run before it."""
+    """Run fcp in `cwd`, in one process, with a hook's source executed before it."""
     program = f"{WRAPPED}{hook}\nfrom pcircle.tools.fcp.cli import main\nsys.exit(main())"
     words = [str(word) for word in arguments]
     return run([sys.executable, "-c", program, "-q", "-j1", *words], cwd=cwd)
@@ -136,7 +136,7 @@ def test_a_link_to_a_device_is_not_replaced(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("chunk", ["4G", "1T"])
 def test_an_interrupted_large_file_never_has_its_name(run: Run, tmp_path: Path, chunk: str) -> None:
-    """However large the chunks are."""
+    """The size of chunks does not matter."""
     (tmp_path / "big").write_bytes(bytes([1]) * (64 * MIB))
     hook = "import os, signal\nafter('begin', lambda call: os.kill(os.getpid(), signal.SIGKILL))"
     done = fcp(run, "--chunksize", chunk, "big", "copy", cwd=tmp_path, hook=hook)
@@ -145,9 +145,9 @@ def test_an_interrupted_large_file_never_has_its_name(run: Run, tmp_path: Path, 
 
 
 def test_interrupted_at_any_moment_of_its_start(tmp_path: Path) -> None:
-    """Ctrl-C in the first tenths of a second: ended by the signal or by its code, in silence."""
+    """Ctrl-C in the first tenths of a second ends it silently, by the signal or its code."""
     (tmp_path / "x").write_text("x")
-    # Python answers with a traceback of its own until fcp's first statement; that tells us so.
+    # Until fcp's first statement Python prints a traceback of its own; this detects it.
     program = """
 import os, signal, sys
 real = signal.signal
@@ -204,7 +204,7 @@ assert main(["-q", "-j1", "../home", "refused"]) == 1
 
 @as_root
 def test_without_privilege_directories_that_forbid_themselves(run: Run, tmp_path: Path) -> None:
-    """A directory whose own mode forbids to search it gets its times all the same."""
+    """A directory that its own mode makes unsearchable still gets its times."""
     os.chown(tmp_path, 65534, 65534)
     program = """
 import os
@@ -222,7 +222,7 @@ assert status.st_mtime_ns == 10**18 + 1 and status.st_mode & 0o777 == 0o444, sta
 
 @as_root
 def test_without_privilege_a_replacement_gets_no_rights_of_others(run: Run, tmp_path: Path) -> None:
-    """What it can't give to the old owner or group, it must not let act as them."""
+    """Without the old owner or group, the bits would act for the wrong user."""
     tmp_path.chmod(0o777)
     (tmp_path / "x").write_text("new")
     for name, mode, group in (("setuid", 0o4755, 0), ("group", 0o660, 4)):
@@ -286,7 +286,7 @@ def test_a_refusal_that_nobody_hears_is_one(
 
 
 def test_files_of_nominal_size_are_copied_to_their_end(run: Run, tmp_path: Path) -> None:
-    """What /sys holds says 4096 bytes and has fewer; what /proc holds says 0 and has more."""
+    """Files in /sys report 4096 bytes and have fewer; those in /proc report 0 and have more."""
     sources = ["/sys/kernel/mm/transparent_hugepage/enabled", "/proc/version"]
     for source in sources:
         if not os.path.exists(source):
@@ -320,7 +320,7 @@ os.chmod("s/d", 0o700)
 
 
 def test_thousands_of_sources(run: Run, tmp_path: Path) -> None:
-    """More names on the command line than a process may have open files."""
+    """There are more names on the command line than permitted open files."""
     (tmp_path / "s").mkdir()
     (tmp_path / "t").mkdir()
     names = [f"s/{number}" for number in range(5000)]

@@ -1,7 +1,7 @@
-"""Copies by MPI ranks on several hosts, with a network between them that can be cut.
+"""Copies by MPI ranks on several hosts, whose network can be cut.
 
-The hosts are namespaces, see `tests.hosts`. They have one file system, as the nodes of a cluster
-have: what is tested is what goes between ranks, not what a parallel file system does.
+The hosts are namespaces, see `tests.hosts`. They share a file system like the nodes of a cluster:
+the tests cover communication between ranks, not parallel file systems.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 
 def start(hosts: Hosts, ranks: Sequence[int], *arguments: str | bytes) -> Run:
-    """A copy with so many ranks on each host."""
+    """Start a copy with the given number of ranks on each host."""
     line = [*hosts.mpirun(ranks), sys.executable, "-m", "pcircle.tools.fcp", *arguments]
     return Run(None, line=line, environment=environment_of_ranks({}))
 
@@ -49,7 +49,7 @@ def copy(hosts: Hosts, ranks: Sequence[int], *arguments: str | bytes) -> Finishe
     ("ranks", "jobs"), [((2, 2, 1), 1), ((1, 1, 1), 1), ((1, 1, 1), 2), ((1, 2, 1), 3)], ids=str
 )
 def test_copies_are_the_same(ranks: tuple[int, ...], jobs: int, hosts: Hosts, place: bytes) -> None:
-    """Ranks that MPI starts, and local ones beside each of them."""
+    """MPI starts one rank per host, with additional local ones."""
     source = build(place + b"/source")
     for number in range(3):
         write_file(source + b"/large%d" % number, content(number, 30 * MIB))
@@ -66,7 +66,7 @@ def test_copies_are_the_same(ranks: tuple[int, ...], jobs: int, hosts: Hosts, pl
 def test_hard_links_that_hosts_number_differently_are_counted(
     hosts: Hosts, place: bytes, mount: Callable[..., bytes]
 ) -> None:
-    """Files of overlayfs are of other devices than their directories, which differ by host."""
+    """Files of overlayfs are on other devices than their directories; numbers differ by host."""
     result = place + b"/result"
     with overlay(place, [mount("tmpfs"), mount("tmpfs")]) as whole:
         copy(hosts, (1, 1), "-a", "--json", result, whole, place + b"/copy")
@@ -75,7 +75,7 @@ def test_hard_links_that_hosts_number_differently_are_counted(
 
 
 def test_one_rank_a_host_with_many_threads(hosts: Hosts, place: bytes, fuse: Mount) -> None:
-    """Hybrid ranks: on a slow file system each has dozens of operations under way."""
+    """Hybrid ranks on a slow file system have dozens of operations in progress."""
     mounted = fuse()
     source = build_flat_tree(mounted.backing + b"/source", 60, 20, 1000)
     mounted.rules(Rule(delay_s=0.002))
@@ -93,10 +93,10 @@ def test_one_rank_a_host_with_many_threads(hosts: Hosts, place: bytes, fuse: Mou
 def test_a_cable_that_is_out_for_a_while(
     ranks: tuple[int, ...], jobs: int, hosts: Hosts, place: bytes
 ) -> None:
-    """What was said meanwhile is said again by TCP; nothing is lost and nothing done twice."""
+    """TCP repeats the lost packets; nothing is lost or done twice."""
     source = build_flat_tree(place + b"/source", 100, 50, 2000)
     target, result = place + b"/copy", place + b"/result"
-    # Slow enough that the cable is out in its midst.
+    # Slow enough that the cable is unplugged during the copy.
     arguments = ("-p", "--ops-limit", "1500", "--json", result, "-T", source, target)
     with start(hosts, ranks, f"-j{jobs}", *arguments) as run:
         assert run.wait_for(target)
@@ -128,7 +128,7 @@ def test_interrupted_and_resumed_by_other_hosts(hosts: Hosts, place: bytes) -> N
 
 
 def test_a_program_for_each_host_is_one_job(hosts: Hosts, place: bytes) -> None:
-    """A usage error is said once, and all hosts end with its code."""
+    """A usage error is printed once, and all hosts end with its code."""
     make_directory(place, b"source")
     with start(hosts, (1, 1, 1), "--nonsense", place + b"/source", place + b"/copy") as run:
         finished = run.finish()
@@ -137,7 +137,7 @@ def test_a_program_for_each_host_is_one_job(hosts: Hosts, place: bytes) -> None:
 
 
 def test_a_killed_rank_that_mpi_did_not_start_is_named(hosts: Hosts, place: bytes) -> None:
-    """The job ends in good order on all hosts, and can be resumed."""
+    """The job ends cleanly on all hosts, and can be resumed."""
     source = build_flat_tree(place + b"/source", 100, 50, 2000)
     target = place + b"/copy"
     arguments = ("-p", "-j3", "--checkpoint-interval", "0.2", "-T", source, target)
@@ -160,7 +160,7 @@ def test_a_killed_rank_that_mpi_did_not_start_is_named(hosts: Hosts, place: byte
 
 
 def _is_forked(pid: int) -> bool:
-    """Whether a process does what its parent was started for."""
+    """Return whether a process runs the same command as its parent."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
         parent = stat.rpartition(")")[2].split()[1]

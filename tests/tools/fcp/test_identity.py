@@ -1,8 +1,8 @@
-"""Copies are identical to their source: names, kinds, contents, links, holes; with -p the rest.
+"""Copies equal their source: names, types, contents, links, holes; with -p all attributes.
 
-The odd tree goes through every launcher; rsync and the walker judge the copy. The deep tree, where
-rsync fails, has the walker alone. Without ``-p`` the modes are compared with those of ``cp -r``
-under the same umask.
+The odd tree is copied by every launcher; rsync and the walker compare the copy. The deep tree,
+where rsync fails, has only the walker. Without ``-p`` the modes are compared with those of ``cp
+-r`` under the same umask.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def test_owner_is_ours_without_p(odd_tree: bytes, place: bytes) -> None:
 
 def test_access_time_is_preserved(place: bytes) -> None:
     source = write_file(place + b"/source", b"read")
-    # Later than now: reading under relatime then leaves it as it is.
+    # In the future: reading under relatime then does not change it.
     accessed_ns, modified_ns = 4_102_444_800_123_456_789, 1_000_000_000_000_000_001
     os.utime(source, ns=(accessed_ns, modified_ns))
     copy(TWO, "-p", source, place + b"/copy")
@@ -123,7 +123,7 @@ def test_deep_tree_with_few_descriptors(deep_tree: bytes, place: bytes) -> None:
 
 
 def test_on_a_disk_file_system(odd_tree: bytes, tmp_path: Path) -> None:
-    """Most trees here stand on a tmpfs; this one crosses over to what /tmp is."""
+    """Most trees here are on a tmpfs; this one is copied to the file system of /tmp."""
     target = os.fsencode(tmp_path) + b"/copy"
     copy(FOUR, "-p", odd_tree, target)
     assert rsync_differences(odd_tree, target, preserved=True) == []
@@ -141,7 +141,7 @@ def test_one_large_file_in_chunks(launcher: Launcher, chunk: str, place: bytes) 
 
 @some_launchers
 def test_directory_times_over_existing_directories(launcher: Launcher, place: bytes) -> None:
-    """The times of directories that were there before are set too, after their last child."""
+    """The times of existing directories are set too, after their last child."""
     source, target = build_small_tree(place + b"/source"), place + b"/target"
     make_directory(target, b"directory 1", b"inner")
     set_times(source)
@@ -165,7 +165,7 @@ def test_longest_link(place: bytes) -> None:
 
 
 def test_source_is_left_alone(odd_tree: bytes, place: bytes) -> None:
-    """Modification and change times of every source entry are what they were."""
+    """Modification and change times of every source entry are unchanged."""
     before = [(path, os.lstat(path).st_ctime_ns) for path in _paths(odd_tree)]
     copy(FOUR, "-p", odd_tree, place + b"/copy")
     assert [(path, os.lstat(path).st_ctime_ns) for path in _paths(odd_tree)] == before

@@ -1,4 +1,4 @@
-"""`--json-lines`: a line for each action, and each of them is true."""
+"""`--json-lines`: one correct line for each action."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _path(line: dict[str, Any]) -> bytes:
 
 
 def _lines(path: bytes, size: int = 64) -> list[dict[str, Any]]:
-    """The lines, each looked at by itself."""
+    """Return the lines, each parsed separately."""
     with open(path, "rb") as stream:
         text = stream.read()
     assert not text or text.endswith(b"\n")
@@ -42,7 +42,7 @@ def _lines(path: bytes, size: int = 64) -> list[dict[str, Any]]:
 
 
 def _kinds(root: bytes) -> dict[bytes, str]:
-    """What find has of a tree."""
+    """Return find's type of each entry."""
     command: list[str | bytes] = ["find", root, "-printf", r"%P\0%y\0"]
     words = subprocess.run(command, check=True, capture_output=True).stdout.split(b"\0")
     return {
@@ -51,7 +51,7 @@ def _kinds(root: bytes) -> dict[bytes, str]:
 
 
 def _build(root: bytes) -> bytes:
-    """Names of every sort in some directories, hard links between these, large files."""
+    """Build names of every kind in some directories, hard links between these, large files."""
     for number in range(4):
         folder = make_directory(root, b"%d/deep\n\xff" % number)
         for each in range(40):

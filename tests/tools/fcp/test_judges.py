@@ -1,6 +1,6 @@
 """The judges themselves: each planted difference is found, and equal trees are found equal.
 
-A judge that is blind would let every other test here pass.
+A blind judge would let every other test here pass.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Damage = Callable[[bytes], object]
 
 
 def _rewrite(path: bytes, offset: int) -> None:
-    """Change one byte, and put the time back, so that only the content differs."""
+    """Change one byte and restore the time, so that only the content differs."""
     status = os.stat(path)
     with open(path, "r+b") as stream:
         stream.seek(offset)
@@ -114,7 +114,7 @@ def test_difference_beyond_path_max_is_found(place: bytes) -> None:
 
 
 def test_builders_make_what_they_say(place: bytes) -> None:
-    """The names, sizes and times really arrive on this file system, and rsync sees them all."""
+    """The names, sizes and times exist on this file system, and rsync sees them all."""
     root = build_odd_tree(place + b"/odd")
     assert min(os.lstat(entry.path).st_mtime_ns for entry in os.scandir(root + b"/times")) < 0
     assert len(os.listdir(root + b"/odd files")) == 22

@@ -1,4 +1,4 @@
-"""A commit that a rank carries out late, when the others have ended the job."""
+"""A commit that a rank executes late, when the others have ended the job."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ sys.exit(main())
     ids=str,
 )
 def test_a_late_commit_fails_nothing(launcher: Launcher, place: bytes) -> None:
-    """The checkpoint has gone by then."""
+    """The checkpoint has been removed by then."""
     source = build_flat_tree(place + b"/source", 40, 20, 500)
     arguments = ("-p", "--checkpoint-interval", "0.05", "--ops-limit", "2000")
     fcp = command(launcher, [*arguments, source, place + b"/copy"])

@@ -1,8 +1,8 @@
-"""Limits on bytes and on operations, held over all ranks: a copy takes at least its time.
+"""Limits on bytes and on operations, shared by all ranks: a copy takes at least its time.
 
-Never how long it takes at most: that would be a race with the machine. That the sum is never
-above the limit is arithmetic, and tested as such in `tests/unit/test_throttle.py`; here it is that
-every way of copying, on every rank, asks.
+The tests set no upper bound, which would be a race with the machine. `tests/unit/test_throttle.py`
+proves that the sum never exceeds the limit; these tests check that every way of copying, on every
+rank, uses the limiter.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def test_replaced_files_are_counted_as_well(place: bytes) -> None:
 @some_launchers
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]], ids=["", "dry"])
 def test_operations(launcher: Launcher, dry: list[str], place: bytes) -> None:
-    """Two for each file at the least: one on either side."""
+    """There are at least two per file: one on each side."""
     source = build_flat_tree(place + b"/source", 4, 100, 1)
     assert _timed(launcher, "--ops-limit=800", *dry, source, place + b"/copy") >= 1 - BURST_S
     if not dry:
@@ -99,7 +99,7 @@ def test_links_and_directories_are_operations(place: bytes) -> None:
 
 
 def test_names_of_hard_links_are_operations(place: bytes) -> None:
-    """Each is looked at, and then linked by the claim: without the latter it takes 2.2 s."""
+    """Each name is looked up, and then linked by the claim: without the latter it takes 2.2 s."""
     source = make_directory(place, b"source")
     write_file(source + b"/first", b"")
     for number in range(99):

@@ -1,7 +1,7 @@
-"""Symbolic links as SRC and DST, against the `cp` of this machine.
+"""Symbolic links as SRC and DST, compared with the `cp` of this machine.
 
-fcp copies a link that is given as SRC as a link, as `cp -P` does, so it is compared with that. Each
-pair of operands is tried in a directory of its own; fcp runs in this process, to be quick.
+fcp copies a link that is given as SRC as a link, like `cp -P` does. Each pair of operands is tried
+in a separate directory; fcp runs in this process, for speed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _cp() -> None:
 
 
 def scene(path: bytes) -> bytes:
-    """Files, a directory, and links to each and to nothing."""
+    """Create files, a directory, and links to each and to nothing."""
     write_file(make_directory(path) + b"/file", b"file")
     write_file(path + b"/other", b"other")
     make_directory(path, b"directory")
@@ -51,7 +51,7 @@ def scene(path: bytes) -> bytes:
 
 
 def state(path: bytes) -> dict[bytes, bytes | None]:
-    """What is in a scene: texts of links, contents of files, None for directories."""
+    """Return a scene: texts of links, contents of files, None for directories."""
     found: dict[bytes, bytes | None] = {}
     for folder, folders, names in os.walk(path):
         for name in (*folders, *names):
@@ -68,7 +68,7 @@ def state(path: bytes) -> dict[bytes, bytes | None]:
 
 
 def outcome_of_cp(path: bytes, options: list[str], operands: list[bytes]) -> tuple[bool, object]:
-    """Whether cp copied, and what there was then."""
+    """Return whether cp succeeded, and the resulting state."""
     scene(path)
     finished = subprocess.run(
         ["cp", *options, *operands], check=False, capture_output=True, cwd=path
@@ -81,7 +81,7 @@ def outcome_of_cp(path: bytes, options: list[str], operands: list[bytes]) -> tup
 def outcome_of_fcp(
     path: bytes, existing: OverwriteOptions, exact: bool, operands: list[bytes]
 ) -> tuple[bool, object]:
-    """The same of fcp."""
+    """Return the same for fcp."""
     scene(path)
     *sources, target = [path + b"/" + name for name in operands]
     try:
@@ -97,7 +97,7 @@ def outcome_of_fcp(
 
 @pytest.mark.parametrize("exact", [False, True], ids=["", "-T"])
 def test_links_given_as_source(exact: bool, place: bytes) -> None:
-    """They are compared as links: that both lead to one file makes them not the same."""
+    """The links are compared: a common target does not make them equal."""
     wrong = []
     for source in LINKS:
         for target in ALL:
@@ -112,7 +112,7 @@ def test_links_given_as_source(exact: bool, place: bytes) -> None:
 
 @pytest.mark.parametrize("option", ["", "-f", "-n", "-u"])
 def test_a_looped_link_as_destination(option: str, place: bytes) -> None:
-    """Refused, but for -f, which replaces it, as cp does."""
+    """It is refused, except with -f, which replaces it like cp does."""
     existing = EXISTING.get(option, OverwriteOptions())
     options = [option] if option else []
     for more in ([b"file"], [b"file", b"other"], [b"directory"]):
@@ -145,7 +145,7 @@ def test_links_copied_twice(place: bytes) -> None:
 def test_a_file_and_a_link_to_it_are_the_same_file(
     place: bytes, source: str, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With cp's message; refused before anything is touched, so with 2 in place of cp's 1."""
+    """The message is cp's; the exit code is 2, because nothing was touched."""
     monkeypatch.chdir(os.fsdecode(place))
     write_file(b"a", b"content")
     os.link("a", "hard")

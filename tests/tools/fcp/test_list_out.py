@@ -1,4 +1,4 @@
-"""`--list-out`: what was copied, as `--files-from` reads it: so a list comes back as a copy."""
+"""`--list-out`: the copied entries in the format of `--files-from`, which reproduces the copy."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_list_comes_back_as_a_copy(launcher: Launcher, null: bool, place: byte
 
 
 def test_only_what_was_copied_is_listed(place: bytes) -> None:
-    """Not what stays, what fails or what is left out."""
+    """Kept, failed and excluded entries are omitted."""
     source, target, paths = _build(place + b"/source", ODD), place + b"/copy", place + b"/list"
     assert run_fcp(FOUR, "-a", source, target).code == 0
     os.mkdir(source + b"/new")

@@ -1,4 +1,4 @@
-"""A mirror that is read while it is brought up to date, by a user who is granted less by then."""
+"""A mirror that a user reads during an update which reduces the user's access."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Side = tuple[int, int, int, bytes | None]  # owner, group, mode, access control 
 
 
 def named(user: int, group: int, other: int) -> bytes:
-    """A list that names the reader and a group."""
+    """Return a list that names the reader and a group."""
     rights = [(OWNER, 7, NOBODY), (USER, user, READER), (OWNING_GROUP, group, NOBODY)]
     return pack([*rights, (GROUP, group, SECOND), (MASK, 7, NOBODY), (OTHER, other, NOBODY)])
 
 
-# What the mirror's and the source's directory are, and whether the reader is granted both.
+# The directories of mirror and source, and whether both grant access to the reader.
 CASES: dict[str, tuple[Side, Side, bool]] = {
     "closed": ((0, 0, 0o755, None), (0, 0, 0o700, None), False),
     "open": ((0, 0, 0o755, None), (0, 0, 0o775, None), True),
@@ -56,7 +56,7 @@ def set_rights(path: bytes, side: Side) -> None:
 
 
 def build(source: bytes, target: bytes, size: int) -> tuple[list[bytes], list[bytes]]:
-    """Both trees; paths that the reader may always read, and paths that deny the new content."""
+    """Build both trees; return always readable paths, and paths that deny the new content."""
     kept: list[bytes] = []
     denied: list[bytes] = []
     for name, (old, new, both) in CASES.items():
@@ -112,7 +112,7 @@ def _is_readable(path: bytes, root: int) -> bool:
 
 
 def read_until(receives: int, root: int, kept: list[bytes], denied: list[bytes]) -> bool:
-    """Read all paths again and again until the pipe is closed; whether all went well."""
+    """Read all paths repeatedly until the pipe is closed; return whether all reads succeeded."""
     is_last = False
     while True:
         for path in (*kept, *denied):
@@ -125,7 +125,7 @@ def read_until(receives: int, root: int, kept: list[bytes], denied: list[bytes])
                 continue
             content = os.read(fd, 3)
             os.close(fd)
-            # It may have been opened just before it was closed to us, and rewritten since.
+            # It may have been opened just before access was revoked, and rewritten since.
             if path in denied and content == b"new" and _is_readable(path, root):
                 print("was granted", path, flush=True)
                 return False
@@ -140,7 +140,7 @@ def read_until(receives: int, root: int, kept: list[bytes], denied: list[bytes])
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files away and reads as another user")
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_mirror_that_is_read(tool: str, place: bytes) -> None:
-    """What both sides grant is never withdrawn; what the source denies is never granted."""
+    """Access granted by both sides is never withdrawn, and denied access is never granted."""
     source, target = make_directory(place, b"source"), make_directory(place, b"target")
     os.chmod(source, 0o755)
     os.chmod(target, 0o755)
@@ -155,7 +155,7 @@ def test_a_mirror_that_is_read(tool: str, place: bytes) -> None:
 
 
 def test_modes_stay_without_preserve(place: bytes) -> None:
-    """As with cp, an existing directory or file keeps its mode where modes are not preserved."""
+    """Like in cp, existing directories and files keep their modes without --preserve."""
     source, target = make_directory(place, b"source"), make_directory(place, b"target")
     for root, mode in ((source, 0o700), (target, 0o757)):
         os.chmod(write_file(root + b"/file", b"x"), mode & ~0o111)

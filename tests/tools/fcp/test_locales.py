@@ -1,8 +1,8 @@
-"""Names are bytes in every locale, also where the encoding makes the same text of two of them.
+"""Names are bytes in every locale, even where the encoding maps two of them to the same text.
 
-Python decodes names by the locale's encoding, and in four of these some names do not come back as
-the bytes that they were: another name's, if there is one. Locales are made for the test, as far as
-the system has what they are made of. The judge is the C locale's `os.listdir` of bytes.
+Python decodes names by the locale's encoding, and in four of these some names do not decode back to
+the same bytes, but to those of another name. The locales are generated for the test, if the system
+has their sources. The reference is `os.listdir` of bytes in the C locale.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .judge import METADATA, differences
 from .running import ONE, TWO, clean_environment, document, run_fcp
 from .trees import make_directory, write_file
 
-# Of each pair both are the same text, and that is encoded as the second one.
+# Both names of a pair have the same text, which is encoded as the second one.
 LOCALES = {
     "zh_TW.BIG5": [(b"\xa2\xcc", b"\xa4Q"), (b"\xa2@", b"\xa2B"), (b"\xa2\xce", b"\xa4\xca")],
     "zh_HK.BIG5-HKSCS": [(b"\xa2~", b"\xf9\xfa"), (b"\xa1\xfe", b"\xa2A"), (b"\xa2@", b"\xa2B")],
@@ -31,7 +31,7 @@ LOCALES = {
 
 
 def _environment(name: str, place: bytes) -> dict[str, str]:
-    """The environment of a locale that is made for it; skips the test where that can't be done."""
+    """Return the environment of a generated locale; skip the test where that is impossible."""
     localedef = shutil.which("localedef")
     if localedef is None:
         pytest.skip("localedef is not installed")
@@ -57,7 +57,7 @@ def _environment(name: str, place: bytes) -> dict[str, str]:
 
 
 def _build(place: bytes, name: str) -> bytes:
-    """A tree of such names: of directories, of files, of links, of extended attributes."""
+    """Build a tree with these names: of directories, files, links and extended attributes."""
     (root, other), files, links = LOCALES[name]
     source = make_directory(place, root)
     write_file(make_directory(place, other) + b"/decoy", b"")
@@ -77,7 +77,7 @@ def _build(place: bytes, name: str) -> bytes:
 
 @pytest.mark.parametrize("name", list(LOCALES))
 def test_names_whose_text_is_the_same_stay_two(place: bytes, name: str) -> None:
-    """Copied, signed and counted as in any other locale; operands and options name what they do."""
+    """They are copied, signed and counted like in any locale; operands and options are exact."""
     environment = _environment(name, place)
     source = _build(place, name)
     (root, other), (file, second), _ = LOCALES[name]
@@ -120,7 +120,7 @@ def test_names_whose_text_is_the_same_stay_two(place: bytes, name: str) -> None:
 
 
 def test_going_on_with_names_whose_text_is_the_same(place: bytes) -> None:
-    """Checkpoints and error logs of one locale serve in another."""
+    """Checkpoints and error logs of one locale are valid in another."""
     environment = _environment("zh_TW.BIG5", place)
     source = _build(place, "zh_TW.BIG5")
     file, second = LOCALES["zh_TW.BIG5"][1]

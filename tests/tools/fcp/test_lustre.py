@@ -1,9 +1,9 @@
-"""Lustre layouts, end to end: what new files and directories get, on a file system that has them.
+"""Lustre layouts, end to end: layouts of new files and directories on a simulated Lustre.
 
-The file system is `tests.fusefs` with `lustre=True`: it stores `lustre.lov` as Lustre does, ignores
-what comes after a file has its layout, and has no file written to that has none. So a copy whose
-layouts are right was created right. Then what becomes of it where a side is not on Lustre, where
-the server refuses, after an interruption, and that it costs nothing where there is no Lustre.
+The file system is `tests.fusefs` with `lustre=True`: it stores `lustre.lov` like Lustre does,
+ignores layouts after a file has one, and rejects writes to files without one. So a copy with
+correct layouts was created correctly. Further tests cover sides that are not on Lustre, servers
+that refuse, interruptions, and the cost on other file systems, which is none.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ PROGRESSIVE = [
     Entry(64 * MIB, EOF, Md(6, 4 * MIB, b"disk")),
 ]
 LARGE_BYTES = 9 * MIB + 12345
-CHUNKS = "--chunksize=4M"  # so that it is one
+CHUNKS = "--chunksize=4M"  # makes it one
 FILES: dict[bytes, tuple[bytes | None, int]] = {
     b"plain": (Md(3, 2 * MIB).pack(), 5000),
     b"empty": (Md(2, 4 * MIB).pack(), 0),
@@ -75,7 +75,7 @@ everywhere = pytest.mark.parametrize("launcher", launchers([1, 3], [2]))
 
 
 def layout_of(path: bytes) -> Any:
-    """A layout without what belongs to the file: objects, generation, ids, flags."""
+    """Return a layout without objects, generation, ids and flags, which belong to the file."""
     value = os.getxattr(path, NAME)
     if int.from_bytes(value[:4], "little") in (V1, V3):
         return unpack_md(value)
@@ -89,7 +89,7 @@ def read_file(path: bytes) -> bytes:
 
 
 def write_laid_out(path: bytes, layout: bytes | None, size: int) -> None:
-    """A file that was created with a layout."""
+    """Create a file with a layout."""
     if layout is None:
         write_file(path, content(size, size))
         return
@@ -100,14 +100,14 @@ def write_laid_out(path: bytes, layout: bytes | None, size: int) -> None:
 
 
 def build(mount: Mounted) -> bytes:
-    """A tree in which every file has its layout, and directories have some too."""
+    """Build a tree in which every file has its layout, and some directories have one too."""
     source = os.path.join(mount.path, b"source")
     for name in (b"", b"/sub", b"/sub/own", b"/sub/progressive", b"/sub/own/below"):
         os.mkdir(source + name)
     for name, (layout, size) in FILES.items():
         write_laid_out(os.path.join(source, name), layout, size)
     os.link(source + b"/plain", source + b"/sub/own/second")
-    # Only now, so that what is below does not inherit it.
+    # Set last, so that entries below do not inherit it.
     os.setxattr(source + b"/sub/own", NAME, Md(5, 2 * MIB, b"flash").pack())
     os.setxattr(source + b"/sub/progressive", NAME, pack_composite(PROGRESSIVE))
     return source
@@ -115,7 +115,7 @@ def build(mount: Mounted) -> bytes:
 
 @pytest.fixture
 def sides(fuse: Mount) -> tuple[Mounted, Mounted]:
-    """Two file systems with other defaults."""
+    """Mount two file systems with other defaults."""
     first, second = fuse(lustre=True), fuse(lustre=True)
     os.setxattr(first.path, NAME, Md(2, MIB).pack())
     os.setxattr(second.path, NAME, Md(1, 4 * MIB).pack())
@@ -123,7 +123,7 @@ def sides(fuse: Mount) -> tuple[Mounted, Mounted]:
 
 
 def check(source: bytes, target: bytes, layout: Callable[[bytes], Any]) -> None:
-    """Contents are those of the source; the layout of each file is what the function says."""
+    """Check contents, and the layout of each file by a function."""
     for name in FILES:
         path = os.path.join(target, name)
         assert read_file(path) == read_file(os.path.join(source, name)), name
@@ -141,7 +141,7 @@ def test_layouts_are_kept(
     check(source, target, lambda name: layout_of(os.path.join(source, name)))
     assert layout_of(target + b"/sub/own") == Md(5, 2 * MIB, b"flash")
     assert layout_of(target + b"/sub/progressive") == (1, PROGRESSIVE)
-    # What only its file system has is not a directory's own.
+    # A default of the file system is not a layout of the directory.
     assert layout_of(source + b"/sub/own/below") == Md(2, MIB)
     for name in (b"", b"/sub", b"/sub/own/below"):
         assert layout_of(target + name) == Md(1, 4 * MIB)
@@ -252,7 +252,7 @@ def test_words_that_make_no_sense(place: bytes) -> None:
 
 
 def test_a_file_system_that_only_knows_the_name_is_none(fuse: Mount, place: bytes) -> None:
-    """It says that there is no such attribute, and would store one."""
+    """It reports that the attribute is missing, and would store one."""
     other = fuse()
     write_file(place + b"/file", b"data")
     finished = run_fcp(ONE, "--stripe=2", place + b"/file", other.path)
@@ -270,7 +270,7 @@ def test_a_destination_without_layouts(
     copy(launcher, CHUNKS, "-a", "--json", result, source, target)
     assert document(result)["not_kept"] == {}
     assert "lustre.lov" not in os.listxattr(target + b"/plain")
-    # By name it must be: every file, and the two directories that hand one down.
+    # If named, it is required: for every file, and the two directories that pass one on.
     finished = run_fcp(
         launcher, CHUNKS, "--preserve=stripe", "--json", result, source, place + b"/strict"
     )
@@ -323,7 +323,7 @@ def test_other_errors_are_failures(sides: tuple[Mounted, Mounted]) -> None:
     assert finished.code == 1
     assert "plain': Input/output error" in finished.said
     assert "own': No space left on device" in finished.said
-    # Nothing half-done is left.
+    # Nothing incomplete is left.
     assert set(os.listdir(target)) == {b"empty", b"over", b"pooled", b"progressive", b"sub"}
 
 
@@ -345,7 +345,7 @@ def test_an_interrupted_copy_goes_on_with_its_layouts(sides: tuple[Mounted, Moun
     os.setxattr(source, NAME, Md(5, 2 * MIB, b"flash").pack())
 
     def is_recorded() -> bool:
-        """Whether something is committed, which takes a stripe of each of its targets."""
+        """Return whether a commit exists, which requires a stripe on each of its targets."""
         return committed(sides[1].path).parts > 0
 
     interrupt(TWO, sides[1].path, CHUNKS, "-a", source, target, when=is_recorded)
@@ -363,7 +363,7 @@ def test_an_interrupted_copy_goes_on_with_its_layouts(sides: tuple[Mounted, Moun
 
 
 class _Here:
-    """What an item finds around it, keeping what it spawns."""
+    """The context of an item, which stores the items that it spawns."""
 
     stopping = False
 

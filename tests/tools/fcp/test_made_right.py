@@ -1,7 +1,7 @@
-"""Files that are made with the owner and the mode that they are to have, and those that can't be.
+"""Files that are created with their final owner and mode, and exceptions.
 
-In a directory that this job has made, closed to others, a file is made as it is to be, and what it
-has then is not set again. Where the kernel makes it otherwise, it is set.
+In a directory that this job has created, closed to other users, a file is created with its final
+attributes, which are not set again. They are set if the kernel creates it with others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ANOTHER, GROUP = 1001, 1002
 
 
 def _build(root: bytes) -> bytes:
-    """Few and many files in a directory, of ten modes, and links; some are of others."""
+    """Build few and many files in a directory, of ten modes, and links; some have other owners."""
     for directory, count in (b"few", 12), (b"many", 90):
         made = make_directory(root, directory)
         for number in range(count):
@@ -42,12 +42,12 @@ def _build(root: bytes) -> bytes:
 @pytest.mark.parametrize("above", ["plain", "group", "taken"])
 def test_each_has_what_its_source_has(umask: int, above: str, place: bytes) -> None:
     source, target = _build(place + b"/source"), make_directory(place, b"above") + b"/copy"
-    if above == "group":  # which is handed down
+    if above == "group":  # it is inherited
         if os.geteuid():
             pytest.skip("only root may give another group")
         os.chown(place + b"/above", -1, GROUP)
         os.chmod(place + b"/above", 0o2755)
-    elif above == "taken":  # a directory that is not ours
+    elif above == "taken":  # a directory of another owner
         os.chmod(make_directory(target, b"many"), 0o777)
     fcp = command(ONE, ["-qpT", source, target])
     subprocess.run(fcp, check=True, umask=umask, env=clean_environment(), stdin=subprocess.DEVNULL)

@@ -1,8 +1,8 @@
 """Memory of a rank does not grow with the tree.
 
-Judged from outside, by the high-water mark that the kernel keeps of every process of the run
-(``VmHWM``), read again and again until the process ends; the marks that fcp reports of itself are
-held against the same limit. Not a measure of the page cache or of the tmpfs the trees stand on.
+Measured from outside, by the high-water mark that the kernel keeps of every process of the run
+(``VmHWM``), read repeatedly until the process ends; the marks that fcp reports for itself are
+compared with the same limit. The page cache and the tmpfs of the trees do not count.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _high_water_bytes(pid: int) -> int:
     try:
         status = Path("/proc", str(pid), "status").read_text()
     except OSError:
-        return 0  # It ended between the listing and now; the readings before stand.
+        return 0  # It ended after the listing; the earlier readings count.
     for line in status.splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -67,7 +67,7 @@ def test_200_000_files_in_one_directory(launcher: Launcher, place: bytes) -> Non
 
 @pytest.mark.slow
 def test_many_files(vast_place: bytes) -> None:
-    """Half of them in one directory, which must not be listed as one item."""
+    """Half of them are in one directory, which must not be listed as one item."""
     source = build_flat_tree(vast_place + b"/source/many", _MANY // 2000, 1000, 0)
     build_flat_tree(vast_place + b"/source/flat", 1, _MANY // 2, 0)
     _assert_small(TWO, os.path.dirname(source), vast_place)

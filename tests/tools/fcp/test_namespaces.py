@@ -45,7 +45,7 @@ def test_what_the_target_accepts_is_kept(
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool[0][8:])
 def test_what_is_left_out_is_counted(tool: tuple[str, ...], place: bytes, fuse: Mount) -> None:
-    """Of a namespace that is never copied; layouts on Lustre have a count of their own."""
+    """They belong to a namespace that is never copied; layouts on Lustre have a separate count."""
     source, target = make_directory(fuse().path, b"source"), place + b"/target"
     for path in (write_file(source + b"/f", b"x"), make_directory(source, b"d")):
         os.setxattr(path, "lustre.other", b"value")
@@ -55,11 +55,11 @@ def test_what_is_left_out_is_counted(tool: tuple[str, ...], place: bytes, fuse: 
         finished = run.finish()
     assert finished.code == 0, finished.said
     assert document(place + b"/json")["not_kept"] == {"extended attributes": 2}
-    copy(ONE, "--preserve=xattr", "-T", source, place + b"/demanded")  # it can't be demanded
+    copy(ONE, "--preserve=xattr", "-T", source, place + b"/demanded")  # it can't be requested
 
 
 def test_more_names_than_the_kernel_lists(place: bytes) -> None:
-    """The content is copied and the attributes are counted; asked for by name they are needed."""
+    """The content is copied and the attributes are counted; by name they are required."""
     source = make_directory(place, b"source")
     path = write_file(source + b"/file", b"content")
     try:

@@ -1,4 +1,4 @@
-"""File systems whose answers about sizes and holes are wrong: files are read to their ends."""
+"""File systems that report wrong sizes and holes: files are read to their ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MADE_UP = (b"/proc/version", b"/proc/sys/kernel/threads-max", b"/sys/kernel/mm/k
 
 
 def made_up() -> list[bytes]:
-    """Files of this machine with content and another size than that."""
+    """Return files of this machine whose content differs from their size."""
     found = [path for path in MADE_UP if os.access(path, os.R_OK)]
     if not found:
         pytest.skip("no readable files in /proc and /sys")
@@ -27,7 +27,7 @@ def made_up() -> list[bytes]:
 
 
 def read_file(path: bytes) -> bytes:
-    """The content of a file."""
+    """Return the content of a file."""
     with open(path, "rb") as stream:
         return stream.read()
 
@@ -42,7 +42,7 @@ def run(tool: str, *arguments: str | bytes, launcher: Launcher = ONE, code: int 
 
 @pytest.mark.parametrize("options", [(), ("-a", "--verify"), ("-s",), ("--inplace",)], ids=" ".join)
 def test_fcp_reads_to_the_end(options: tuple[str, ...], place: bytes) -> None:
-    """A file of /proc/sys gives all to the first read; what is counted is what was read."""
+    """A file of /proc/sys returns everything to the first read; the bytes read are counted."""
     sources, target = made_up(), make_directory(place, b"target")
     if "--inplace" in options:
         for path in sources:
@@ -57,7 +57,7 @@ def test_fcp_reads_to_the_end(options: tuple[str, ...], place: bytes) -> None:
 
 
 def test_other_tools_read_to_the_end(place: bytes) -> None:
-    """fmirror, fdiff, fsum and fbcast take no size for the length of the content."""
+    """fmirror, fdiff, fsum and fbcast do not use the size as the length of the content."""
     sources = made_up()
     for path in sources:
         name = os.path.basename(path)
@@ -79,7 +79,7 @@ def test_other_tools_read_to_the_end(place: bytes) -> None:
 
 
 def test_fmirror_reads_to_the_end(place: bytes) -> None:
-    """An empty file is no copy of one that claims to be empty."""
+    """An empty file is no copy of a file that only claims to be empty."""
     source = b"/proc/sys/kernel/keys"
     if not os.path.isdir(source):
         pytest.skip("the kernel has no keys")
@@ -93,7 +93,7 @@ def test_fmirror_reads_to_the_end(place: bytes) -> None:
 
 @pytest.mark.parametrize("options", [(), ("-s",), ("--chunksize", "4M", "--verify")], ids=" ".join)
 def test_holes_that_are_none(options: tuple[str, ...], place: bytes, fuse: Mount) -> None:
-    """A FUSE server that says that there is no data is not believed; zeros become holes."""
+    """A FUSE server that reports no data is not trusted; zeros become holes."""
     mounted = fuse()
     size = 9_000_000
     for name, at in ((b"small", 60_000), (b"large", size)):
@@ -115,7 +115,7 @@ def test_holes_that_are_none(options: tuple[str, ...], place: bytes, fuse: Mount
 
 
 def test_types_of_file_systems(place: bytes) -> None:
-    """The types that statfs(2) gives are those that mountinfo has names for."""
+    """The types of statfs(2) match the names in mountinfo."""
     fds = [os.open(path, os.O_RDONLY) for path in (b"/proc", place)]
     try:
         assert [file_system.is_pseudo(fd) for fd in fds] == [True, False]
@@ -132,14 +132,14 @@ def test_types_of_file_systems(place: bytes) -> None:
 def test_a_view_of_the_source(
     chunks: tuple[str, ...], to_view: bool, place: bytes, fuse: Mount
 ) -> None:
-    """--inplace into what FUSE shows of the source, or the reverse, leaves the source alone."""
+    """--inplace into a FUSE view of the source, or the reverse, leaves the source unchanged."""
     mounted = fuse()
     data = content(1, 9_000_000 if chunks else 50_000)
     path = write_file(mounted.backing + b"/file", data)
     os.utime(path, (10, 20))
     sides = (mounted.backing, mounted.path) if to_view else (mounted.path, mounted.backing)
     for side in sides:
-        os.stat(side + b"/file")  # what was looked up may be cached
+        os.stat(side + b"/file")  # the look-up may be cached
     finished = run("fcp", "--inplace", *chunks, "-T", *sides, code=1)
     assert "the same file" in finished.said
     assert read_file(path) == data
@@ -147,7 +147,7 @@ def test_a_view_of_the_source(
 
 
 def test_fprof_samples_content_that_has_no_size(place: bytes) -> None:
-    """And takes a file that is empty for no piece that could not be read."""
+    """An empty file does not count as a piece that could not be read."""
     sources = made_up()
     run("fprof", "-q", "--compress", "--json", place + b"/json", *sources)
     contents = [read_file(path) for path in sources]

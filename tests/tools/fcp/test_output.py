@@ -1,4 +1,4 @@
-"""What fcp says: the summary, JSON, quiet and verbose, progress, dry run, version and help."""
+"""Output of fcp: the summary, JSON, quiet and verbose, progress, dry run, version and help."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_json_counts_one_file(place: bytes) -> None:
 
 @some_launchers
 def test_json_on_standard_output(launcher: Launcher, small_tree: bytes, place: bytes) -> None:
-    """Then the summary goes to standard error, so that the output is one document."""
+    """The summary goes to standard error then, so that the output is one document."""
     finished = copy(launcher, "--json", "-", small_tree, place + b"/copy")
     assert json.loads(finished.out)["exit_code"] == 0
     assert re.search(SIZE, finished.said)
@@ -138,10 +138,10 @@ def test_no_progress_when_not_wanted(place: bytes) -> None:
 
 
 def _read_terminal(run: Run, terminal: int) -> bytes:
-    """What the run writes to its terminal while it gets a fifth of the time.
+    """Return the run's output on its terminal while it gets a fifth of the time.
 
-    Stopped and continued again and again, a copy of half a second takes some: long enough for a
-    bar, on a machine of any speed.
+    Stopped and continued repeatedly, a copy of half a second takes several: long enough for a bar,
+    on a machine of any speed.
     """
     shown = b""
     while run.process.poll() is None:
@@ -149,7 +149,7 @@ def _read_terminal(run: Run, terminal: int) -> bytes:
             for number, pause_s in ((signal.SIGSTOP, 0.2), (signal.SIGCONT, 0.05)):
                 run.signal(number)
                 time.sleep(pause_s)
-        # A terminal that nobody reads from would block the copy, also after the bar was seen.
+        # A terminal without a reader would block the copy, even after the bar was seen.
         while select.select([terminal], [], [], 0.01)[0]:
             shown += os.read(terminal, 65536)
     return shown
@@ -169,7 +169,7 @@ def test_live_bar_on_a_terminal(launcher: Launcher, place: bytes) -> None:
         os.close(terminal)
         os.close(controller)
     assert re.search(rb"\d%", shown), shown
-    # A live bar draws over itself.
+    # A live bar overwrites itself.
     assert b"\r" in shown or b"\x1b[" in shown
 
 
@@ -252,7 +252,7 @@ def test_local_transport_by_name(small_tree: bytes, place: bytes) -> None:
 
 
 def test_default_number_of_workers(small_tree: bytes, place: bytes) -> None:
-    """Without -j: one worker for each core that we may use, up to eight."""
+    """Without -j there is one worker for each usable core, up to eight."""
     copy(None, "--json", place + b"/result", small_tree, place + b"/copy")
     ranks = document(place + b"/result")["ranks"]
     assert len(ranks) == min(8, len(os.sched_getaffinity(0)))

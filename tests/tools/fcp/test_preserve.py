@@ -1,8 +1,8 @@
-"""What -a and --preserve=LIST keep: every kind of file, attributes, access control lists, flags.
+"""Attributes that -a and --preserve=LIST keep: every type of file, xattrs, ACLs, flags.
 
-A torture tree is judged by rsync (-HAX, times to the nanosecond) and by getxattr and SEEK_HOLE of
-our own. Then the cases that a tree can't show: what the destination can't hold, what privilege it
-takes, access control lists that are inherited, flags that forbid renaming.
+A torture tree is compared by rsync (-HAX, times to the nanosecond) and by our own use of getxattr
+and SEEK_HOLE. Further cases cover attributes that the destination does not support, required
+privileges, inherited access control lists, and flags that forbid renaming.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ from .trees import (
 
 ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
 CAPABILITY = struct.pack("<IIIII", 0x02000001, 1 << 10, 0, 0, 0)  # net_bind_service, effective
-# 1901-12-14, 2200-01-01: what 32 bits, and ext4, just hold, and what takes more.
+# 1901-12-14, 2200-01-01: the limit of 32 bits and of ext4, and a time beyond it.
 EXTREME_TIMES_NS = (-(2**31) * 10**9 + 123_456_789, 7_258_118_400 * 10**9 + 999_999_999)
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make or mount these")
 
 
 def acl(*entries: tuple[int, int, int]) -> bytes:
-    """A list as the kernel has it, of (tag, rights, number)."""
+    """Return a list of (tag, rights, number) in the format of the kernel."""
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
 
 
 def acl_for(user: int, rights: int, group: int = 4) -> bytes:
-    """All for the owner, `rights` for a user, `group` for the group, nothing for others."""
+    """Return a list: all for the owner, `rights` for a user, `group` for the group."""
     nobody = 0xFFFFFFFF
     return acl(
         (0x01, 7, nobody),
@@ -75,7 +75,7 @@ def acl_for(user: int, rights: int, group: int = 4) -> bytes:
 
 
 def give(path: bytes, name: str, value: bytes) -> None:
-    """Set an attribute of the entry itself; skips the test where the file system holds none."""
+    """Set an attribute of the entry itself; skip the test where that is not supported."""
     try:
         os.setxattr(path, name, value, follow_symlinks=False)
     except OSError as error:
@@ -85,7 +85,7 @@ def give(path: bytes, name: str, value: bytes) -> None:
 
 
 def attributes(root: bytes) -> dict[bytes, dict[str, bytes]]:
-    """All attributes of all entries that have any, by path below `root`."""
+    """Return all attributes of all entries that have any, by path below `root`."""
     paths = [root]
     for directory, directories, files in os.walk(root):
         paths += [os.path.join(directory, name) for name in (*directories, *files)]
@@ -99,7 +99,7 @@ def attributes(root: bytes) -> dict[bytes, dict[str, bytes]]:
 
 
 def differences(source: bytes, target: bytes) -> list[str]:
-    """What rsync would change, attributes and access control lists included, and what getxattr."""
+    """Return rsync's changes, with attributes and ACLs, and differences found by getxattr."""
     rsync = shutil.which("rsync")
     if rsync is None:
         pytest.skip("rsync, the judge, is not installed")
@@ -120,7 +120,7 @@ def differences(source: bytes, target: bytes) -> list[str]:
 
 
 def add_specials(root: bytes) -> bytes:
-    """FIFOs and sockets; devices too if root builds."""
+    """Add FIFOs and sockets; devices too if root builds."""
     specials = make_directory(root, b"specials")
     os.mkfifo(os.path.join(specials, b"fifo"), 0o620)
     os.mkfifo(os.path.join(specials, b"f" * 255), 0o600)
@@ -139,7 +139,7 @@ def add_specials(root: bytes) -> bytes:
 
 
 def add_attributes(root: bytes) -> bytes:
-    """Attributes in every namespace, on every kind of entry that can have them."""
+    """Add attributes in every namespace, on every type of entry that can have them."""
     inner = make_directory(root, b"attributes", b"directory")
     above = os.path.dirname(inner)
     small = write_file(os.path.join(above, b"small"), b"x")
@@ -167,7 +167,7 @@ def add_attributes(root: bytes) -> bytes:
 
 
 def add_acls(root: bytes) -> bytes:
-    """Access control lists, and default ones whose children have, and have not, some."""
+    """Add ACLs, and default ones whose children do and do not have ACLs."""
     lists = make_directory(root, b"lists")
     file = write_file(os.path.join(lists, b"file"), b"z")
     give(file, ACCESS, acl_for(1001, 7))
@@ -189,7 +189,7 @@ def add_acls(root: bytes) -> bytes:
 
 
 def add_hard_links(root: bytes) -> None:
-    """Second names, elsewhere, of whatever has attributes or is special."""
+    """Add second names, in other directories, of entries that have attributes or are special."""
     names = make_directory(root, b"names", b"inner")
     for other in (b"attributes", b"lists", b"specials"):
         for name in sorted(os.listdir(os.path.join(root, other))):
@@ -200,7 +200,7 @@ def add_hard_links(root: bytes) -> None:
 
 @pytest.fixture(scope="session")
 def torture(shared_place: bytes) -> bytes:
-    """The tree of everything that -a keeps; read only."""
+    """Build the tree of everything that -a preserves; read only."""
     root = make_directory(shared_place, b"torture")
     for add in (
         add_odd_names,
@@ -252,7 +252,7 @@ def test_everything_is_kept(launcher: Launcher, torture: bytes, place: bytes) ->
 
 @some_launchers
 def test_a_second_copy_replaces_the_first(launcher: Launcher, place: bytes) -> None:
-    """Over what is there: other attributes, other lists, other kinds; flags and names stay."""
+    """Existing entries get other attributes, lists and types; flags and names stay."""
     source, target = make_directory(place, b"source"), make_directory(place, b"target")
     add_attributes(source)
     add_acls(source)
@@ -277,7 +277,7 @@ def test_a_second_copy_replaces_the_first(launcher: Launcher, place: bytes) -> N
 def test_roots_that_are_special(launcher: Launcher, place: bytes) -> None:
     source = add_specials(place)
     target = make_directory(place, b"target")
-    give(target, DEFAULT, acl_for(10, 7))  # which nothing must inherit
+    give(target, DEFAULT, acl_for(10, 7))  # no entry may inherit it
     names = sorted(os.listdir(source))
     finished = copy(launcher, "-a", *(os.path.join(source, name) for name in names), target)
     assert f"{len(names)} special files" in finished.out.decode()
@@ -295,7 +295,7 @@ def test_without_a_special_files_are_not_copied(place: bytes) -> None:
 
 
 def test_without_a_attributes_are_not_copied(place: bytes) -> None:
-    """Of directories neither, whether the walk takes them or several are copied together."""
+    """This includes directories, whether they are walked or copied in batches."""
     source = place + b"/source"
     for number in range(12):
         directory = source + b"/%d" % number
@@ -374,7 +374,7 @@ def test_attributes_that_must_not_be_set_are_told_once(launcher: Launcher, place
 
 
 def test_a_file_without_write_permission_gets_its_attributes(place: bytes) -> None:
-    """The namespace `user` asks for that permission, and no mode is kept here."""
+    """The namespace `user` requires that permission, and no mode is preserved here."""
     source = make_directory(place, b"source")
     give(write_file(source + b"/file", b"x"), "user.a", b"1")
     give(make_directory(source, b"directory"), "user.b", b"2")
@@ -398,7 +398,7 @@ def test_a_file_without_write_permission_gets_its_attributes(place: bytes) -> No
 def test_what_is_not_held_is_told_once_by_kind(
     launcher: Launcher, place: bytes, mount: Callable[..., bytes]
 ) -> None:
-    """ramfs holds neither attributes nor access control lists."""
+    """ramfs supports neither attributes nor access control lists."""
     source = make_directory(place, b"source")
     above, lists = add_attributes(source), add_acls(source)
     values = attributes(source).values()
@@ -420,7 +420,7 @@ def test_what_is_not_held_is_told_once_by_kind(
         assert f"{kind} of {count} entries" in line
     assert attributes(target) == {}
     assert sorted(os.listdir(target + b"/source/attributes")) == sorted(os.listdir(above))
-    # The group of a file whose list is lost has what the list gave to it, not the mask.
+    # The group of a file with a lost list has the access of the list, not of the mask.
     assert stat.S_IMODE(os.stat(lists + b"/file").st_mode) == 0o770
     assert stat.S_IMODE(os.stat(target + b"/source/lists/file").st_mode) == 0o740
 
@@ -450,7 +450,8 @@ def test_what_was_asked_for_by_name_must_be_kept(
     assert set(os.listdir(target)) == copied
     assert result["failed"] == 3
     assert result["not_kept"] == {"extended attributes": 3, "access control lists": 3}
-    # What was not asked for is not missed; lists are part of the mode, but not demanded by it.
+    # Attributes that were not requested are not reported; lists belong to the mode, which does not
+    # require them.
     os.remove(source + b"/fifo")
     finished = run_fcp(ONE, "--preserve=ownership,timestamps", "-T", source, target)
     assert (finished.code, finished.said) == (0, "")
@@ -463,7 +464,7 @@ def test_what_was_asked_for_by_name_must_be_kept(
 
 
 def flags(path: bytes) -> str:
-    """The flags of an entry that a user sets, as lsattr names them."""
+    """Return the flags of an entry that a user can set, in the letters of lsattr."""
     finished = subprocess.run(["lsattr", "-d", path], check=True, capture_output=True)
     return "".join(sorted(set(finished.stdout.split()[0].decode()) & set("sSiadA")))
 
@@ -471,7 +472,7 @@ def flags(path: bytes) -> str:
 @as_root
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_inode_flags_are_kept(kind: str, place: bytes, mount: Callable[..., bytes]) -> None:
-    """Of small, large and replaced files and of directories; those that forbid renaming too."""
+    """Small, large and replaced files and directories keep them, even those against renames."""
     if shutil.which("chattr") is None:
         pytest.skip("chattr is not installed")
     image = mount(kind, 320 * MIB)
@@ -494,7 +495,7 @@ def test_inode_flags_are_kept(kind: str, place: bytes, mount: Callable[..., byte
         for path, some in wanted.items():
             subprocess.run(["chattr", f"+{some}", path], check=True)
         copy(FOUR, "-a", "-T", "--chunksize", "4M", source, target)
-        # What is written into a directory that has flags may inherit some: compared before.
+        # Entries created in a directory with flags may inherit some: compare them before.
         for path, some in wanted.items():
             assert flags(path) == "".join(sorted(some))
             assert flags(path.replace(b"/source/", b"/target/")) == flags(path)
@@ -557,7 +558,7 @@ def test_archive_may_not_be_spelled_as_a_list(place: bytes) -> None:
 
 @pytest.mark.parametrize("option", ["--preserve=all", "-n"])
 def test_special_files_that_are_there_already(option: str, place: bytes) -> None:
-    """A second run finds the same FIFO; a FIFO where a file was is what replaces it."""
+    """A second run finds the same FIFO; a FIFO replaces a file."""
     source, target = make_directory(place, b"source"), make_directory(place, b"copy")
     os.mkfifo(source + b"/pipe", 0o640)
     os.mkfifo(source + b"/other")

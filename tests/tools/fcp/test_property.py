@@ -1,8 +1,8 @@
-"""A property: whatever small tree one can think of, its copy by two workers is equal to it.
+"""A property: the copy of any small tree by two workers is equal to it.
 
-Hypothesis thinks of the trees (names of any bytes, contents with holes and borders in mind, links,
-modes, times) and shrinks one that fails. Few examples, because each is a process or two; the same
-ones in every run, so that a run never fails by luck.
+Hypothesis generates the trees (names of any bytes, contents around holes and boundaries, links,
+modes, times) and shrinks failing ones. There are few examples, because each needs a process or two;
+they are the same in every run, so that a run never fails by chance.
 """
 
 from __future__ import annotations

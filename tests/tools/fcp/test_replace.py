@@ -1,4 +1,4 @@
-"""What becomes of what was there before: replaced atomically, or left alone and named.
+"""Existing entries: replaced atomically, or left alone and reported.
 
 Only regular files and symbolic links are ever replaced, as themselves; nothing is ever written
 through a link below the destination, nor into a device or a FIFO.
@@ -57,7 +57,7 @@ def test_second_copy_over_the_first(launcher: Launcher, place: bytes) -> None:
 
 @pytest.mark.parametrize("size_bytes", [SMALL_BYTES, LARGE_BYTES])
 def test_reader_never_sees_part_of_a_file(size_bytes: int, place: bytes) -> None:
-    """A reader that opens the name again and again meets the old file or the new one, whole."""
+    """A reader that opens the name repeatedly finds the complete old or new file."""
     versions = [content(seed, size_bytes - seed) for seed in (0, 1)]
     sources = [write_file(place + b"/%d" % number, data) for number, data in enumerate(versions)]
     target = write_file(place + b"/target", versions[0])
@@ -85,7 +85,7 @@ def test_reader_never_sees_part_of_a_file(size_bytes: int, place: bytes) -> None
 
 
 def test_replaced_file_is_another_file(place: bytes) -> None:
-    """An open descriptor and a hard link still hold the old content: nothing was written into."""
+    """An open descriptor and a hard link still have the old content."""
     source = write_file(place + b"/source", b"new content")
     target = write_file(place + b"/target", b"old content!")
     os.link(target, place + b"/backup")
@@ -179,7 +179,7 @@ def test_directory_is_not_entered_through_a_link(launcher: Launcher, place: byte
 
 @some_launchers
 def test_kinds_that_are_never_replaced(launcher: Launcher, place: bytes) -> None:
-    """Where something else stands: that entry fails, by name; the rest is copied."""
+    """An entry with another type at its destination fails, by name; the others are copied."""
     source, target = make_directory(place, b"source"), make_directory(place, b"target")
     for name in (b"over directory", b"over fifo", b"over socket", b"fine 1", b"fine 2"):
         write_file(os.path.join(source, name), content("new", SMALL_BYTES))

@@ -1,4 +1,4 @@
-"""The space that journals reserve: enough for a commit when the disk is full, and little in all."""
+"""The space that journals reserve: sufficient for a commit on a full disk, and small in total."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_many_ranks_reserve_little() -> None:
 
 
 def fill(path: bytes) -> None:
-    """Take all the space that there is."""
+    """Use all free space."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT)
     for size in (1 << 16, 1 << 12, 1):
         full = False
@@ -57,9 +57,9 @@ def record(number: int, rng: Random) -> NamesRecord:
 def test_what_was_done_is_committed_on_a_full_disk(
     ranks: int, count: int, mount_tmpfs: Callable[[str], bytes]
 ) -> None:
-    """Whenever the disk becomes full: of what was recorded until then nothing is lost.
+    """Nothing recorded before the disk became full is lost, at any moment.
 
-    Nor of what several ranks of a node have in hand that have one journal.
+    This includes the pending work of several ranks of a node with one journal.
     """
     place = mount_tmpfs("size=6m")
     for seed in range(25):
@@ -81,7 +81,7 @@ def test_what_was_done_is_committed_on_a_full_disk(
             journal.flush()
         fill(place + b"/filler")
         for journal in journals:
-            left = reserved_bytes(ranks) // 4  # that a rank may hold
+            left = reserved_bytes(ranks) // 4  # that a rank may have
             while left > 400:
                 journal.add([one := record(number, rng)])
                 number, left = number + 1, left - len(msgspec.msgpack.encode(one)) - 4
@@ -102,7 +102,7 @@ def test_what_was_done_is_committed_on_a_full_disk(
 
 
 def test_others_keep_their_share_of_a_full_disk(mount_tmpfs: Callable[[str], bytes]) -> None:
-    """Whoever goes on to write, and whoever begins only then."""
+    """Both a journal that continues to write and one that is created later do."""
     place = mount_tmpfs("size=6m")
     checkpoint = Checkpoint.create(place + b"/checkpoint")
     checkpoint.write_header(CheckpointHeader(1, SECRET, 0, (), {}, (b"01234567",), 1))

@@ -1,7 +1,7 @@
-"""Interrupted copies: what is refused, what is gone on from, and that nothing is done twice.
+"""Interrupted copies: refusals, continuations, and no repeated work.
 
-The search for what a kill can break is in `kills`; a few of its rounds are
-played here, and hundreds by ``tox -e soak``.
+`kills` searches for defects after kills; a few of its rounds are played here, and hundreds by ``tox
+-e soak``.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def test_goes_on_without_killed_ranks(
     kills.play_lost(place, sources, 3000 + seed)
 
 
-# ---- what is refused ---------------------------------------------------------------------------
+# ---- refusals -----------------------------------------------------------------------------------
 
 
 def test_a_checkpoint_is_neither_ignored_nor_overwritten(flat: bytes, place: bytes) -> None:
@@ -140,7 +140,7 @@ def test_other_options_are_refused(
 
 
 def test_another_umask_is_refused_unless_modes_are_kept(flat: bytes, place: bytes) -> None:
-    """Else the modes of the copies would depend on which run has made them."""
+    """Otherwise the modes of the copies would depend on the run that has created them."""
     target = place + b"/copy"
     for options, code in (([], 2), (["-p"], 0)):
         interrupt(ONE, place, *options, flat, target)
@@ -165,7 +165,7 @@ def test_another_source_of_the_same_name_is_refused(place: bytes) -> None:
 
 
 def test_the_checkpoint_of_another_copy_is_not_taken(flat: bytes, place: bytes) -> None:
-    """Copied to where that of this copy would be."""
+    """The checkpoint is copied to the path of this copy's checkpoint."""
     mine = interrupt(ONE, place, flat, place + b"/copy")
     other = build_flat_tree(place + b"/other", 4, 250, 10)
     subprocess.run(["cp", "-a", mine, place + b"/kept"], check=True)
@@ -189,7 +189,7 @@ def test_a_living_jobs_checkpoint_is_refused(launcher: Launcher, flat: bytes, pl
         while not is_committed(place):
             assert run.process.poll() is None
             time.sleep(0.01)
-        run.kill(signal.SIGSTOP)  # or it might be through before it was asked for
+        run.kill(signal.SIGSTOP)  # otherwise it might end before the test continues
         for option in ("--resume", "--restart"):
             refused = run_fcp(ONE, option, flat, place + b"/copy")
             assert refused.code == 2
@@ -222,7 +222,8 @@ def test_options_that_make_no_sense(options: list[str], flat: bytes, place: byte
     assert os.listdir(place) == []
 
 
-# ---- where it lies -----------------------------------------------------------------------------
+# ---- the place of the checkpoint
+# ------------------------------------------------------------------
 
 
 @every_launcher
@@ -245,7 +246,7 @@ def test_a_directory_of_its_own(flat: bytes, place: bytes) -> None:
 
 
 def test_inside_the_copy_where_the_parent_cannot_be_written(flat: bytes, place: bytes) -> None:
-    """And its removal does not move the copy's times."""
+    """Its removal does not change the copy's times."""
     mount = make_directory(place, b"parent", b"copy")
     if os.geteuid() != 0:
         pytest.skip("only root may mount")
@@ -265,11 +266,11 @@ def test_inside_the_copy_where_the_parent_cannot_be_written(flat: bytes, place: 
 
 
 def test_a_stopped_copy_keeps_it_and_says_so(flat: bytes, place: bytes) -> None:
-    """Also what was done since the last epoch: a stop in good order has one more."""
+    """Work since the last epoch is included: a clean stop adds an epoch."""
     with Run(
         TWO, "--ops-limit", "1000", "--checkpoint-interval", "1h", flat, place + b"/copy"
     ) as run:
-        while len(files_in(place + b"/copy")) < 400:  # of 2,000: some are surely done
+        while len(files_in(place + b"/copy")) < 400:  # of 2,000: some are certainly done
             assert run.process.poll() is None
             time.sleep(0.01)
         run.signal(signal.SIGTERM)
@@ -284,19 +285,20 @@ def test_a_stopped_copy_keeps_it_and_says_so(flat: bytes, place: bytes) -> None:
 
 
 def files_in(path: bytes) -> list[bytes]:
-    """The names of the files in and below a directory, temporary ones left out."""
+    """Return the names of the files below a directory, without temporary ones."""
     found = (names for _, _, names in os.walk(path))
     return [name for names in found for name in names if not name.startswith(b".fcp-")]
 
 
-# ---- nothing twice -----------------------------------------------------------------------------
+# ---- no repeated work
+# -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("launcher", launchers([1, 3], [2]))
 def test_what_was_committed_is_not_done_again(
     launcher: Launcher, flat: bytes, place: bytes
 ) -> None:
-    """What a trusted record names keeps its inode and its change time, to the nanosecond."""
+    """Entries of a trusted record keep their inode and their change time, to the nanosecond."""
     checkpoint = interrupt(launcher, place, flat, place + b"/copy")
     done = claimed(checkpoint, flat)
     assert done
@@ -312,7 +314,7 @@ def _state(path: bytes) -> tuple[int, int]:
 
 
 def claimed(checkpoint: bytes, source: bytes) -> list[bytes]:
-    """The files below `source` that the journals of a checkpoint claim to be copied."""
+    """Return the files below `source` that the journals of a checkpoint claim to be copied."""
     found = Checkpoint.find(checkpoint)
     assert found is not None
     assert found.header is not None
@@ -380,7 +382,7 @@ def test_what_is_gone_from_the_copy_is_copied_again(flat: bytes, place: bytes) -
 
 def test_a_damaged_journal_costs_only_what_it_covers(flat: bytes, place: bytes) -> None:
     def is_more_than_damage() -> bool:
-        """Whether something is known without the first frames, each of which is to be damaged."""
+        """Return whether there is more than the first frames, each of which will be damaged."""
         return any(committed(place, skipped=1))
 
     checkpoint = interrupt(TWO, place, flat, place + b"/copy", when=is_more_than_damage)
@@ -433,7 +435,7 @@ sys.exit(code)
 
 @pytest.mark.parametrize(("directories", "files"), [(1, 20_000), (200, 100), (4000, 5)])
 def test_the_journal_is_small(directories: int, files: int, place: bytes) -> None:
-    """Its size for a million files is printed: all in one directory, by the hundred, by five."""
+    """Prints its size for a million files: in one directory, a hundred per directory, five."""
     source = build_flat_tree(place + b"/source", directories, files, 0)
     command = [sys.executable, "-c", MEASURE, "-j", "1", "--checkpoint-interval", "0.1"]
     finished = subprocess.run(
@@ -448,7 +450,7 @@ def test_the_journal_is_small(directories: int, files: int, place: bytes) -> Non
 def test_a_copy_that_filled_the_disk_at_once_is_no_other_copy_later(
     place: bytes, mount_tmpfs: Callable[[str], bytes]
 ) -> None:
-    """It has made DST, which must go on to mean what it meant."""
+    """It has created DST, whose meaning must not change."""
     source = build_flat_tree(place + b"/source", 1, 60, 100_000)
     mount = mount_tmpfs("size=3m")
     stopped = run_fcp(ONE, "--json", place + b"/report", source, mount + b"/copy")
@@ -466,7 +468,7 @@ def test_a_copy_that_filled_the_disk_at_once_is_no_other_copy_later(
 
 @pytest.fixture
 def xfs(place: bytes) -> Iterator[tuple[bytes, Callable[[], None]]]:
-    """An XFS on a loop device, and a function that cuts its power and mounts it again."""
+    """Mount an XFS on a loop device; yield it with a function that cuts its power."""
     if os.geteuid() != 0:
         pytest.skip("only root may mount")
     for tool in ("mkfs.xfs", "xfs_io"):
@@ -480,7 +482,7 @@ def xfs(place: bytes) -> Iterator[tuple[bytes, Callable[[], None]]]:
         pytest.skip(f"no loop device here: {made.stderr!r}")
 
     def cut() -> None:
-        # A copy, as a test beside this one may have a mount namespace in which the dead one stays.
+        # A copy, because the mount namespace of another test may still contain the dead one.
         subprocess.run(["umount", mount], check=True)
         subprocess.run(["cp", "--sparse=always", image, image + b".cut"], check=True)
         subprocess.run(["mount", "-o", "loop,nouuid", image + b".cut", mount], check=True)
@@ -493,7 +495,7 @@ def xfs(place: bytes) -> Iterator[tuple[bytes, Callable[[], None]]]:
 def test_what_was_claimed_is_there_after_a_power_cut(
     seed: int, xfs: tuple[bytes, Callable[[], None]], place: bytes
 ) -> None:
-    """Shut down hard, the log not flushed: what the journals claim has its content."""
+    """After a hard shutdown without a flush, files claimed by the journals are complete."""
     mount, cut = xfs
     source = build_flat_tree(place + b"/source", 12, 150, 9000)
     write_file(source + b"/large", content("large", 48 * MIB))

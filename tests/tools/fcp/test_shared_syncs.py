@@ -1,4 +1,4 @@
-"""Ranks of a node flush its file system for each other: how often the kernel is asked to."""
+"""Ranks of a node share flushes of its file system: the number of syncs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .running import FCP, Launcher, Run, command
 from .trees import build_flat_tree
 
 RANKS = 6
-# Each rank notes the epochs that are committed.
+# Each rank records the epochs that are committed.
 NOTING = """
 import os, sys
 from pcircle.ops.checkpoint.journal import Journal
@@ -56,9 +56,9 @@ def test_few_flushes_an_epoch(launcher: Launcher, place: bytes) -> None:
         epochs = len(set(Path(notes.decode()).read_text().split()))
         if epochs > 2:
             break
-        shutil.rmtree(target)  # a busy machine has copied all in few epochs
+        shutil.rmtree(target)  # a busy machine has copied everything in few epochs
         os.unlink(notes)
     assert epochs > 2
-    # On a machine with nothing else to do 1 to 2 an epoch.
+    # On an idle machine 1 to 2 per epoch.
     flushes = len(read_calls(trace))
     assert flushes <= 0.6 * launcher.size * epochs, f"{flushes} flushes in {epochs} epochs"

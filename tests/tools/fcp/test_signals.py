@@ -1,8 +1,8 @@
 """Signals: an interrupted copy ends soon, with the right code, and leaves nothing behind.
 
-Nothing means no process, wherever the launcher put it, and no temporary file beside the copies but
-those of large files, which the checkpoint knows; what stands under its final name is whole. A rank
-that is killed takes the job down with a message that names it.
+Nothing means no process, wherever the launcher put it, and no temporary files except those of large
+files, which the checkpoint knows; files under their final names are complete. A killed rank ends
+the job with a message that names it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .running import FOUR, ONE, TWO, Finished, Launcher, Run, document, launcher
 from .trees import MIB, build_flat_tree, content, make_directory, walk, write_file
 
 ATTEMPTS = 5
-# For copies that must go on after a blow: each attempt is slower than the one before.
+# For copies that must survive a kill: each attempt is slower than the previous one.
 RATES = (6000, 1500, 300)
 signals = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
 
@@ -47,9 +47,9 @@ def large_files(shared_place: bytes) -> bytes:
 def _interrupt(
     launcher: Launcher, source: bytes, place: bytes, strike: Callable[[Run], None], *options: str
 ) -> tuple[Finished, bytes]:
-    """Start a copy, `strike` when it has begun, and return its end and its destination.
+    """Start a copy, `strike` when it has begun; return its end and its destination.
 
-    A copy that was done before the blow fell is tried again; the last one would take minutes.
+    A copy that ended before the strike is repeated; the last attempt would take minutes.
     """
     for attempt in range(ATTEMPTS):
         target = place + b"/copy %d" % attempt
@@ -74,9 +74,9 @@ def _strike_workers(
     *options: str,
     times: int = 1,
 ) -> tuple[Finished, bytes]:
-    """Start a copy, kill workers by `strike` when it has begun, and return its end and destination.
+    """Start a copy, kill workers by `strike`; return its end and destination.
 
-    The copy goes on without them. One that was over before all blows fell is tried again.
+    The copy continues without them. A copy that ended before all strikes is repeated.
     """
     for rate in RATES:
         target = place + b"/copy %d" % rate
@@ -98,7 +98,7 @@ def _kill(pid: int) -> None:
 
 
 def _assert_only_whole_files(source: bytes, target: bytes) -> None:
-    """Every entry of the copy has the name and the size of one of the source."""
+    """Check that every entry of the copy has the name and the size of one of the source."""
     names = {
         (visit.depth, visit.name): visit.status.st_size
         for visit in walk(source)
@@ -132,7 +132,7 @@ def test_interrupted(
 def test_main_process_alone_is_signalled(
     number: signal.Signals, many_files: bytes, place: bytes
 ) -> None:
-    """As ``kill PID`` and batch systems do it: the workers end with it."""
+    """``kill PID`` and batch systems do this: the workers end with it."""
     finished, target = _interrupt(
         FOUR, many_files, place, lambda run: os.kill(run.process.pid, number)
     )
@@ -156,13 +156,13 @@ def test_second_signal_while_ending(many_files: bytes, place: bytes) -> None:
 def test_interrupted_under_mpirun(
     launcher: Launcher, number: signal.Signals, many_files: bytes, place: bytes
 ) -> None:
-    """The exit code is the launcher's affair; that all ends is ours."""
+    """The launcher determines the exit code; all ranks must end."""
     finished, _target = _interrupt(launcher, many_files, place, lambda run: run.signal(number))
     assert finished.code != 0
 
 
 def _children(pid: int) -> list[int]:
-    """The children of `pid` in the order of their making."""
+    """Return the children of `pid` in order of creation."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -170,7 +170,7 @@ def _children(pid: int) -> list[int]:
         try:
             text = (entry / "stat").read_text()
         except OSError:
-            continue  # It ended between the listing and now.
+            continue  # It ended after the listing.
         if int(text.rpartition(")")[2].split()[1]) == pid:
             found.append(int(entry.name))
     return sorted(found)
@@ -214,7 +214,7 @@ def test_workers_may_be_killed_until_one_is_left(some_files: bytes, place: bytes
     report = place + b"/report"
 
     def strike(run: Run) -> None:
-        former: set[int] = set()  # who may still be ending
+        former: set[int] = set()  # those that may still be ending
         for left in (3, 2, 1):
             workers: list[int] = []
             while len(workers) != left or former & set(workers):
@@ -232,7 +232,7 @@ def test_workers_may_be_killed_until_one_is_left(some_files: bytes, place: bytes
 
 
 def test_lists_have_each_entry_once(some_files: bytes, place: bytes, tmp_path: Path) -> None:
-    """Who is killed has copied, and committed, what it had not told of yet; or told of it."""
+    """A killed rank has copied and committed unreported entries, or has reported them."""
     report, listed = tmp_path / "actions", tmp_path / "list"
     lists = "--json-lines", str(report), "--list-out", str(listed), "--null"
 
@@ -263,13 +263,13 @@ def test_killed_worker(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where what was made or told before would count twice, it is the end."""
+    """The job ends if a restart could count entries or output twice."""
     monkeypatch.chdir(tmp_path)
     killed: list[int] = []
 
     def strike(run: Run) -> None:
         workers = _children(run.process.pid)
-        if len(workers) == launcher.size - 1:  # Else they have done their work: try again.
+        if len(workers) == launcher.size - 1:  # Otherwise they have done their work: try again.
             with suppress(ProcessLookupError):  # it has just done so
                 os.kill(workers[which], signal.SIGKILL)
                 killed.append(workers[which])
@@ -284,7 +284,7 @@ def test_killed_worker(
 
 
 def test_killed_main_process(many_files: bytes, place: bytes) -> None:
-    """Workers whose parent died end by themselves."""
+    """Workers without a parent end by themselves."""
     finished, _target = _interrupt(
         FOUR, many_files, place, lambda run: os.kill(run.process.pid, signal.SIGKILL)
     )
@@ -310,7 +310,7 @@ def test_killed_rank_under_mpirun(victim: bytes, many_files: bytes, place: bytes
 
     def strike(run: Run) -> None:
         ranks = [pid for pid in run.processes() if _rank(pid) == victim]
-        if len(ranks) == 1:  # Else it has done its work: try again.
+        if len(ranks) == 1:  # Otherwise it has done its work: try again.
             with suppress(ProcessLookupError):  # it has just done so
                 os.kill(ranks[0], signal.SIGKILL)
                 killed.append(ranks[0])
@@ -326,7 +326,7 @@ def test_killed_rank_under_mpirun(victim: bytes, many_files: bytes, place: bytes
 def test_while_a_list_is_waited_for(
     option: str, number: signal.Signals, launcher: Launcher, place: bytes
 ) -> None:
-    """The list is a pipe that nobody has written to yet; nothing is made before it is read."""
+    """The list is an empty pipe; nothing is created before it is read."""
     source = build_flat_tree(place + b"/source", 1, 3, 10)
     pipe = place + b"/pipe"
     os.mkfifo(pipe)
@@ -351,7 +351,7 @@ def test_while_a_list_is_waited_for(
 
 
 def _has_open(pid: int, path: bytes) -> bool:
-    """Whether a process has a file open."""
+    """Return whether a process has a file open."""
     folder = b"/proc/%d/fd/" % pid
     try:
         return any(os.readlink(folder + fd) == path for fd in os.listdir(folder))

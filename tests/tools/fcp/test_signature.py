@@ -1,7 +1,7 @@
-"""fcp -s: the signature of a copy is that of a plain reference, however it was made.
+"""fcp -s: the signature of a copy equals that of a plain reference, however it was made.
 
-At any number of processes, under mpirun, for all kinds of entries and chunk sizes; and none is
-printed where an entry has failed.
+This holds at any number of processes, under mpirun, for all types of entries and chunk sizes; no
+signature is printed if an entry has failed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ signing_launchers = pytest.mark.parametrize("launcher", launchers([1, 3], [2, 3]
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Files of all sizes, holes, hard links, links, FIFOs, odd names, a full directory."""
+    """Build files of all sizes, holes, hard links, links, FIFOs, odd names, a full directory."""
     top = os.fsencode(tmp_path_factory.mktemp("signed")) + b"/src"
     for path in (b"many", b"deep/er/est", b"empty", b"\xff\xfe.d"):
         os.makedirs(os.path.join(top, path))
@@ -54,7 +54,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def printed(out: bytes) -> list[str]:
-    """The lines of signatures."""
+    """Return the lines of signatures."""
     return [line for line in out.decode().splitlines() if line.startswith("pcsig1:")]
 
 
@@ -96,7 +96,7 @@ def test_what_is_verified_is_signed_as_well(
 def test_a_resumed_copy_has_the_signature_of_the_whole(
     options: list[str], tree: bytes, tmp_path: Path
 ) -> None:
-    """Of what the killed run had done nothing is read again but what is signed where it stands."""
+    """Entries of the killed run are not read again, except those whose signature needs it."""
     place = os.fsencode(tmp_path)
     arguments: list[str | bytes] = ["-a", "-s", "--chunksize=4M", *options, tree, place + b"/dst"]
     slowly = ["--bwlimit=20M", "--ops-limit=700"]
@@ -152,7 +152,7 @@ def test_filters_and_followed_links(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
 def test_after_a_failure_there_is_none(launcher: Launcher, tmp_path: Path) -> None:
-    """The other root, of which nothing failed, has one."""
+    """The other root, without a failure, has a signature."""
     for name in ("bad", "good"):
         (tmp_path / name / "sub").mkdir(parents=True)
         (tmp_path / name / "sub" / "file").write_text("x")
@@ -166,7 +166,7 @@ def test_after_a_failure_there_is_none(launcher: Launcher, tmp_path: Path) -> No
 
 
 def test_a_directory_that_fails_spoils_it(tmp_path: Path) -> None:
-    """What is below a directory that could not be made does not turn up elsewhere."""
+    """Entries below a directory that could not be created do not appear elsewhere."""
     (tmp_path / "src" / "sub").mkdir(parents=True)
     (tmp_path / "src" / "sub" / "same").write_text("x")
     (tmp_path / "src" / "same").write_text("y")

@@ -1,8 +1,8 @@
-"""Small directories that are copied together: the same copies and counts as by the walk's steps.
+"""Small directories that are copied in batches have the same copies and counts as by the walk.
 
-They have a way of their own through the code, which ends where something is not plain. So each tree
-here is copied both ways, and the ways are counted: a test of the short one must not pass because
-nothing took it.
+A separate code path handles them, and ends at entries that are not plain. So each tree here is
+copied both ways, and the ways are counted: a test of the short one must not pass because nothing
+took it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .running import document
 from .trees import MIB, content, make_directory, set_times, write_file
 
 MANY = 12
-FOREIGN = 5  # the directory with somebody else's file
+FOREIGN = 5  # the directory with another user's file
 _NAMED = ((OWNER, 6, NOBODY), (USER, 4, 1001), (OWNING_GROUP, 4, NOBODY), (MASK, 4, NOBODY))
 _LIST = pack((*_NAMED, (OTHER, 0, NOBODY)))
 MIDDLE = b"f2"
@@ -115,7 +115,7 @@ MET: dict[str, Callable[[bytes], None]] = {
 
 
 def _build(root: bytes, met: Callable[[bytes], None] | None) -> bytes:
-    """Directories of five files, in some of which something is `met`."""
+    """Build directories of five files, in some of which a special case is `met`."""
     for number in range(MANY):
         directory = make_directory(root, b"top", b"d%d" % number)
         for file in range(5):
@@ -123,7 +123,7 @@ def _build(root: bytes, met: Callable[[bytes], None] | None) -> bytes:
                 write_file(directory + b"/f%d" % file, content(file, 1000 * file), 0o640)
         if met is not None and not number % 3:
             met(directory)
-    if not os.geteuid():  # by whom it is copied is not whose it is
+    if not os.geteuid():  # the owner is not the copying user
         os.chown(root + b"/top/d%d/f2" % FOREIGN, 1001, 1002)
     set_times(root)
     return root
@@ -143,7 +143,7 @@ def _run(
 
 
 def _counts(result: dict[str, Any]) -> dict[str, Any]:
-    """What a result says of entries and bytes, but not of time and processes."""
+    """Return the counts of entries and bytes, without time and processes."""
     return {
         name: value
         for name, value in result.items()
@@ -153,7 +153,7 @@ def _counts(result: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which way a directory goes is not to depend on how long another one took."""
+    """Make the path of a directory independent of the time that another one took."""
     monkeypatch.setattr(walker, "_ITEM_S", 3600.0)
     monkeypatch.setattr(walker, "_SEVERAL_S", 1e9)
     monkeypatch.setattr(small_directories, "_MAX_NS", 3600 * 10**9)
@@ -161,7 +161,7 @@ def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How many directories were done, begun, and left to the walk."""
+    """Count the directories that were completed, begun, and left to the walk."""
     seen: Counter[str] = Counter()
     process, copy = Walker._process_batches, SmallDirectoryCopier.copy
 
@@ -193,7 +193,7 @@ def test_both_ways_make_and_count_the_same(
 ) -> None:
     source = _build(place + b"/source", met)
     done = _run(source, place + b"/short", keep, walked=False)
-    assert ways["done"] >= MANY - MANY // 3 - 1  # the walk looks how long the first takes
+    assert ways["done"] >= MANY - MANY // 3 - 1  # the walk measures how long the first takes
     taken = sum(ways.values())
     full = _run(source, place + b"/full", keep, walked=True)
     assert sum(ways.values()) == taken
@@ -205,7 +205,7 @@ def test_both_ways_make_and_count_the_same(
     assert differences(place + b"/full", place + b"/short", compared - {"times"}) == []
 
 
-# What is hit of a directory's middle file or of itself, and whether an error is told then.
+# Calls that fail for a directory or its middle file, and whether an error is reported.
 HIT = {
     "open the source": (Rule(("open",), "s/top/d4/f2"), True),
     "look at the source": (Rule(("fstat",), "s/top/d4/f2"), True),
@@ -225,7 +225,7 @@ HIT = {
     "open the directory": (Rule(("open",), "t/top/d4"), True),
     "give the directory its mode": (Rule(("chmod",), "t/top/d4"), True),
     "give the directory its times": (Rule(("utime",), "t/top/d4"), True),
-    # After that it is looked at for its record, which may be left out.
+    # Afterwards it is only looked up for its record, which is optional.
     "look at the directory when it is done": (Rule(("fstat",), "t/top/d4", skip=1), False),
 }
 
@@ -256,7 +256,7 @@ def test_a_failure_is_that_of_its_entry_alone(
 def test_what_could_not_be_kept_is_told_after_a_resume(
     place: bytes, ways: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By records of the first names of directories that could not go on: none is plain."""
+    """Records of the first names of interrupted directories, none of which is plain, have them."""
     source, target = _build(place + b"/s", None), place + b"/t"
     tree = os.fsdecode(source)
     shutil.copytree(tree + "/top", tree + "/another")
@@ -264,7 +264,7 @@ def test_what_could_not_be_kept_is_told_after_a_resume(
         for top, file in product((b"top", b"another"), range(5)):
             give(source + b"/%b/d%d/f%d" % (top, number, file), ACCESS, _LIST)
     holds_none = Rule(("setxattr",), os.fsdecode(target) + "/*", errno="EOPNOTSUPP")
-    # Two items; the first, whichever it is, comes to its end.
+    # Two items; the first, whichever it is, completes.
     monkeypatch.setattr(walker, "_FIRST_ITEM_S", 0.0)
     full = Rule(("open",), os.fsdecode(target) + "/*/d4/*", skip=5 + 2, errno="ENOSPC")
     before = len(os.listdir("/proc/self/fd"))
@@ -281,9 +281,10 @@ def test_what_could_not_be_kept_is_told_after_a_resume(
 
 
 def test_a_small_directory_is_not_walked(place: bytes) -> None:
-    """Functions called a directory of four files: each costs a tenth of a microsecond.
+    """A directory of four files needs few function calls, each a tenth of a microsecond.
 
-    On a busy machine the walk ends items sooner, by the clock, so the least of some runs counts.
+    On a busy machine the walk ends items sooner, by the clock, so the minimum of several runs
+    counts.
     """
     sources = place + b"/100", place + b"/300"
     for source in sources:
@@ -295,13 +296,13 @@ def test_a_small_directory_is_not_walked(place: bytes) -> None:
         min(_functions_called(source, b"%b copy %d" % (source, run)) for run in range(5))
         for source in sources
     )
-    # Where files are copied in Python these are twenty functions more. By the walk's steps it is 40
-    # more in either case.
+    # Where files are copied in Python there are twenty functions more. The walk needs 40 more in
+    # either case.
     assert (many - few) / 200 <= (75 if native.is_native else 115)
 
 
 def _functions_called(source: bytes, target: bytes) -> int:
-    """How many calls of Python's functions a copy takes."""
+    """Return the number of Python function calls of a copy."""
     calls = 0
 
     def count(_frame: Any, event: str, _argument: Any) -> None:

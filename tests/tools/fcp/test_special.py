@@ -1,6 +1,4 @@
-"""Special files where they are not asked for: skipped in a tree, a failure as SRC, never a made-up
-error of the system.
-"""
+"""Special files without -a: skipped in a tree, a failure as SRC, never a made-up system error."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ def _add(directory: bytes, name: bytes, kind: str) -> None:
 
 
 def _build(place: bytes) -> tuple[bytes, list[bytes]]:
-    """A tree with two special files of each kind, and the paths of these below it."""
+    """Build a tree with two special files of each type; return the paths of these below it."""
     source = make_directory(place, b"source")
     write_file(source + b"/file", b"file")
     write_file(make_directory(source, b"sub") + b"/file", b"another")
@@ -63,7 +61,7 @@ def _assert_skipped(finished: Finished, place: bytes, count: int) -> None:
 
 @some_launchers
 def test_in_a_tree_they_are_skipped(launcher: Launcher, place: bytes) -> None:
-    """As ``rsync -r`` does, and the same where it is a dry run, or a list or a log names them."""
+    """This matches ``rsync -r``, also in a dry run, and for entries of a list or a log."""
     source, specials = _build(place)
     result = ("--json", place + b"/result")
     listed = write_file(place + b"/list", b"\n".join([*specials, b"file", b"sub/file"]) + b"\n")
@@ -107,7 +105,7 @@ def test_those_that_links_lead_to_are_skipped_with_L(place: bytes) -> None:
 
 
 def test_one_given_as_SRC_is_a_failure_with_a_reason(place: bytes) -> None:
-    """And no error of the system: none has said anything. The log of it can be used again."""
+    """The reason is no system error, because there was none. Its log can be used again."""
     sources = []
     for number, kind in enumerate(KINDS):
         _add(place, b"s%d" % number, kind)
@@ -147,7 +145,7 @@ def test_a_tree_that_lacks_them_is_not_signed(place: bytes) -> None:
 
 @pytest.mark.parametrize("signed", [False, True], ids=["", "signed"])
 def test_a_resumed_copy_knows_which_it_skipped(signed: bool, place: bytes) -> None:
-    """Whether a directory is done again or not: each is counted, and nothing lacking is signed."""
+    """Each is counted in completed and repeated directories; incomplete trees are unsigned."""
     source = build_flat_tree(place + b"/source", 8, 250, 1000)
     for directory in os.listdir(source):
         _add(os.path.join(source, directory), b"special", "FIFO")

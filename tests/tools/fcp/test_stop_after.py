@@ -1,7 +1,6 @@
-"""A copy that stops at a time that was set: in good order, and the next command goes on.
+"""A copy that stops at a time limit: cleanly, and the next command continues it.
 
-The source is a file system on which the whole copy takes far longer than the limit, whoever gets
-the processor.
+The source is on a file system on which the whole copy takes far longer than the limit.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ SLOW = Rule(ops=("open",), path="source/*/*", delay_s=0.5)
 
 @pytest.mark.parametrize("launcher", launchers([1, 2], [2]))
 def test_stops_and_goes_on(launcher: Launcher, place: bytes, fuse: Mount) -> None:
-    """Hundred opens of half a second: a second passes first. Then the command that it says."""
+    """A hundred opens of half a second exceed a second. Then the printed command runs."""
     mounted = fuse()
     source = build_flat_tree(os.path.join(mounted.path, b"source"), 4, 25, 100)
     target, result = place + b"/copy", place + b"/result"
@@ -40,7 +39,7 @@ def test_stops_and_goes_on(launcher: Launcher, place: bytes, fuse: Mount) -> Non
     mounted.rules()
     words = shlex.split(found[1])
     at = words.index("--stop-after")
-    words[at + 1] = "1h"  # the limit may well be reached again
+    words[at + 1] = "1h"  # the limit may be reached again
     finished = run_fcp(None if launcher.jobs else launcher, *words)
     assert finished.code == 0, finished.said
     after = document(result)

@@ -1,6 +1,6 @@
-"""A destination that takes no more: full, out of inodes, read-only. Exit code 4, and no hang.
+"""A destination that accepts no more: full, out of inodes, read-only. Exit code 4, and no hang.
 
-Done on file systems that are really full: a tmpfs of eight mebibytes, mounted by root.
+The file systems are really full: a tmpfs of eight mebibytes, mounted by root.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Mount = Callable[[str], bytes]
 
 
 def _assert_whole_or_absent(source: bytes, target: bytes) -> None:
-    """No truncated file stands under the name of a large one."""
+    """Check that no incomplete file has the name of a large one."""
     for name in os.listdir(target):
         if name.startswith(b"large"):
             left, right = os.path.join(source, name), os.path.join(target, name)
@@ -74,7 +74,7 @@ def test_read_only_destination(
 
 
 def test_room_enough_is_no_reason_to_stop(place: bytes, mount_tmpfs: Mount) -> None:
-    """The same mount with what fits: the tests above fail for the space alone."""
+    """The same mount with a smaller source: the tests above fail only because of space."""
     small = mount_tmpfs("size=8m")
     source = build_flat_tree(place + b"/source", 2, 20, 64 * 1024)
     assert run_fcp(FOUR, source, small + b"/copy").code == 0

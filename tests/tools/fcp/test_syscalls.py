@@ -1,9 +1,8 @@
-"""What small files and directories cost in system calls, counted by strace.
+"""The cost of small files and directories in system calls, counted by strace.
 
-Wall time can't be asserted in a test; the number of calls can, and on a parallel file system it
-is what the time is made of. Counted is the difference between two copies, one with more files than
-the other, all calls of all threads, so that start-up falls out. Measures nothing about their
-duration.
+A test cannot assert wall time; it can assert the number of calls, which determines the time on a
+parallel file system. The count is the difference between two copies, one with more files than the
+other, for all calls of all threads, so that start-up cancels out. Durations are not measured.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ def calls_of(
     launcher: Launcher = ONE,
     umask: int = 0o022,
 ) -> Counter[str]:
-    """How often a copy makes each system call, by name."""
-    # Traced, a call takes so long that more threads would pay, which add calls of their own.
+    """Return how often a copy makes each system call, by name."""
+    # Under strace a call takes so long that more threads would pay, which add calls of their own.
     fcp = command(launcher, ["-q", "--threads", "1", *options, source, target])
     return counts.by_name(strace.trace(fcp, place + b"/log", env=clean_environment(), umask=umask))
 
@@ -63,7 +62,7 @@ def test_calls_per_small_file(place: bytes, new: Callable[[], bytes], options: l
 def test_calls_per_small_directory(
     place: bytes, new: Callable[[], bytes], options: list[str]
 ) -> None:
-    """Of directories of four empty files, which are copied in place."""
+    """The directories have four empty files, which are copied in place."""
     few, many = (
         build_flat_tree(place + b"/%d" % directories, directories, 4, 0)
         for directories in (50, 150)
@@ -81,13 +80,13 @@ def test_calls_per_small_directory(
 
 
 def test_threads_say_little_to_each_other(place: bytes) -> None:
-    """Less than ten times a file on any machine: once it was thirty times."""
+    """Less than ten times per file on any machine: once it was thirty times."""
     source = build_flat_tree(place + b"/source", 200, 4, 0)
     assert calls_of(place, source, place + b"/copy", ["-p"])["futex"] < 10 * 200 * 4
 
 
 def test_names_of_hard_links_are_no_items(place: bytes) -> None:
-    """2,000 names of 1,000 files: threads spoke to each other twelve times for each."""
+    """2,000 names of 1,000 files: threads used to synchronize twelve times for each."""
     source = place + b"/source"
     for number in range(20):
         first, second = source + b"/a%d" % number, source + b"/b%d" % number
@@ -104,9 +103,9 @@ def test_names_of_hard_links_are_no_items(place: bytes) -> None:
 
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_a_deep_tree_is_not_walked_from_the_top_for_each_level(place: bytes, jobs: int) -> None:
-    """Some for each level to go down and come back, and some ways from the top: one is 600.
+    """Each level costs a few calls down and back, and some paths start at the top: one costs 600.
 
-    Threads that are not the first of a process keep few directories open.
+    Only the first thread of a process keeps many directories open.
     """
     source = build_deep_tree(place + b"/source", 600)
     options = ["-a", "--threads", "3"]

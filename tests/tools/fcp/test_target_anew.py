@@ -1,8 +1,8 @@
-"""Targets that are no longer what the interrupted run has left: made anew, emptied, put back.
+"""Targets that have changed since the interrupted run: recreated, emptied, restored.
 
-A journal says what was done in a target. If another file system is mounted there by the time of
-the next run, its root directory may well have the same inode number: tmpfs, ext4 and XFS number
-their roots as they always do. Files and directories may also have been removed by their owner.
+A journal records the work in a target. If another file system is mounted there at the next run, its
+root directory may well have the same inode number: tmpfs, ext4 and XFS always use the same number.
+The owner may also have removed files and directories.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FILES = 600
 
 
 class Volume:
-    """A mounted file system that can be made anew in its place."""
+    """A mounted file system that can be recreated in its place."""
 
     def __init__(self, kind: str, place: bytes) -> None:
         if os.geteuid() != 0:
@@ -59,7 +59,7 @@ class Volume:
             pytest.skip(f"{command!r} does not work here: {finished.stderr!r}")
 
     def make_anew(self) -> None:
-        """Another file system of the kind, empty, whose root has the same inode number."""
+        """Mount an empty file system of the same type, whose root has the same inode number."""
         self.unmount()
         if KINDS[self._kind]:
             os.unlink(self._image)
@@ -72,7 +72,7 @@ class Volume:
 
 @pytest.fixture
 def volume(place: bytes) -> Iterator[Callable[[str], Volume]]:
-    """A function that makes a volume of a kind, unmounted at the end."""
+    """Return a function that creates a volume of a type, unmounted at the end."""
     made: list[Volume] = []
 
     def make(kind: str) -> Volume:
@@ -85,7 +85,7 @@ def volume(place: bytes) -> Iterator[Callable[[str], Volume]]:
 
 
 def build_source(place: bytes) -> bytes:
-    """Files in the root, in directories of one and three levels, and some of two names."""
+    """Build files in the root, in directories of one and three levels, and some with two names."""
     source = make_directory(place, b"source")
     for number in range(FILES):
         write_file(source + b"/%d" % number, b"root %d" % number)
@@ -105,7 +105,7 @@ def stop_midway(place: bytes, *arguments: str | bytes) -> None:
 
 
 def marks_in(*directories: bytes) -> list[bytes]:
-    """What a copy has left in directories of the target to know them again."""
+    """Return the marks by which a copy recognizes directories of the target."""
     return [
         name
         for directory in directories
@@ -116,7 +116,7 @@ def marks_in(*directories: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_system_made_anew(kind: str, place: bytes, volume: Callable[[str], Volume]) -> None:
-    """A tree, files given one by one, and a tree beside others; then all is there."""
+    """A tree, single files, and a tree among other sources are copied completely again."""
     source, made = build_source(place), volume(kind)
     target = made.path
     stop_midway(place, "-a", "-s", "-T", source, target)
@@ -142,7 +142,7 @@ def test_a_file_system_made_anew(kind: str, place: bytes, volume: Callable[[str]
 
 
 def build_nested(place: bytes) -> bytes:
-    """Directories of several levels that are soon done, and a large file that takes long."""
+    """Build directories of several levels that complete early, and a large file that takes long."""
     source = make_directory(place, b"source")
     write_file(source + b"/large", content("large", 224 * MIB))
     for letter in (b"a", b"b", b"c", b"d", b"e", b"f"):
@@ -158,25 +158,25 @@ def build_nested(place: bytes) -> bytes:
 
 
 def files_below(path: bytes) -> list[Path]:
-    """The files of a tree."""
+    """Return the files of a tree."""
     return [each for each in Path(os.fsdecode(path)).rglob("*") if each.is_file()]
 
 
 def stop_in_large(place: bytes, source: bytes, target: bytes, *options: str | bytes) -> None:
-    """Kill a copy when all directories but the root were committed, and some of the large file."""
+    """Kill a copy when the directories below the root and a part of the large file are done."""
     options = ("--chunksize", "4M", "--bwlimit", "12M", "--ops-limit", "100000", *options)
 
     def is_done() -> bool:
         done = committed(place)
         return done.directories == 18 and done.parts > 1
 
-    # A name of an inode of several is settled in some steps, each of which waits for a chunk: of
-    # one rank these take no second.
+    # Linking a name of an inode takes several steps, each of which waits for a chunk: with one rank
+    # they take no second.
     interrupt(ONE, place, *options, "-T", source, target, when=is_done)
 
 
 def put_back(path: bytes, data: bytes) -> None:
-    """Put another file in the place of one, as editors and tools that restore backups do."""
+    """Replace a file by another one, like editors and tools that restore backups do."""
     os.rename(write_file(path + b".new", data), path)
 
 
@@ -184,9 +184,9 @@ def put_back(path: bytes, data: bytes) -> None:
 def test_directories_that_were_done_and_changed_since(
     options: tuple[str, ...], place: bytes, volume: Callable[[str], Volume]
 ) -> None:
-    """Files removed far below, directories emptied and put back, other files, another mount.
+    """Deep files removed, directories emptied and restored, other files, another mount.
 
-    ext4 gives the numbers of removed directories again.
+    ext4 reuses the numbers of removed directories.
     """
     source, target = build_nested(place), volume("ext4").path
     other = make_directory(target, b"f")
@@ -205,7 +205,7 @@ def test_directories_that_were_done_and_changed_since(
             write_file(target + b"/c/mid/deep/%d" % number, b"an older version")
         put_back(target + b"/e/mid/3", b"an older version")
         for number in range(40):
-            with suppress(FileNotFoundError):  # not all need to be copied yet
+            with suppress(FileNotFoundError):  # some may not be copied yet
                 os.unlink(target + b"/%d" % number)
         subprocess.run(["umount", other], check=True)
         subprocess.run(["mount", "-t", "tmpfs", "none", other], check=True)
@@ -225,7 +225,7 @@ def test_directories_that_were_done_and_changed_since(
 def test_a_second_interruption_after_the_target_was_made_anew(
     place: bytes, volume: Callable[[str], Volume]
 ) -> None:
-    """What the second run has done in the new target counts, what the first did in the old not."""
+    """Work of the second run in the new target counts, unlike that of the first in the old."""
     source, made = build_source(place), volume("tmpfs")
     target = made.path
     stop_midway(place, "-T", source, target)
@@ -247,7 +247,10 @@ def test_a_second_interruption_after_the_target_was_made_anew(
 @pytest.mark.parametrize("option", ["--resume", "--restart"])
 @pytest.mark.parametrize("version", [1, VERSION - 1])
 def test_a_checkpoint_of_an_older_version(version: int, option: str, place: bytes) -> None:
-    """Nothing of it is used, and that is said. Its litter is swept up. The first had no mark."""
+    """It is not used, and a message reports it.
+
+    Its temporary files are removed. Version 1 had no mark.
+    """
     source, target = build_source(place), place + b"/copy"
     write_file(source + b"/large", content("large", 48 * MIB))
     stop_midway(place, "--chunksize", "4M", source, target)
@@ -276,9 +279,9 @@ def test_a_checkpoint_of_an_older_version(version: int, option: str, place: byte
 
 @pytest.mark.parametrize("how", ["--resume", "--restart", "damaged", "removed"])
 def test_no_mark_is_left(how: str, place: bytes) -> None:
-    """Nor are the mode and the times of a root moved, which its owner alone may not write.
+    """The mode and times of a root that is writable only for its owner are unchanged as well.
 
-    Another copy's mark in the source is a file as any other.
+    Another copy's mark in the source is an ordinary file.
     """
     source, target = build_source(place), place + b"/copy"
     write_file(source + b"/.fcp-mark-0123456789abcdef-0123456789abcdef", b"another's")
@@ -305,7 +308,7 @@ def test_no_mark_is_left(how: str, place: bytes) -> None:
 
 
 def test_marks_below_inode_flags_are_removed(place: bytes, volume: Callable[[str], Volume]) -> None:
-    """A root that may only be added to, as its source; and the checkpoint that lies inside it."""
+    """The root is append-only, like its source; and so is the place of the checkpoint inside it."""
     if shutil.which("chattr") is None:
         pytest.skip("chattr is not installed")
     image = volume("ext4").path
@@ -325,7 +328,7 @@ def test_marks_below_inode_flags_are_removed(place: bytes, volume: Callable[[str
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
 def test_nothing_is_left_in_the_directory_of_another(place: bytes) -> None:
-    """Who may write in it may not set its times; a second copy must not find a checkpoint."""
+    """A user who may write there may not set its times; a second copy finds no checkpoint."""
     sources = [make_directory(place, name) for name in (b"one", b"two")]
     for source in sources:
         write_file(source + b"/file", b"content")

@@ -1,8 +1,9 @@
-"""Several worker threads a rank: copies are the same, and there are as many as pay.
+"""Several worker threads per rank: copies are identical, and the number of threads adapts.
 
-Each thread has its own counts, descriptors and temporary names; registry, journal and epochs are
-the rank's. So what is held here is what these could break: content, links, counts, resumed copies,
-descriptors; and that waiting overlaps on a slow file system and nothing changes on a fast one.
+Each thread has its own counts, descriptors and temporary names; the registry, journal and epochs
+belong to the rank. So the tests cover what these could break: content, links, counts, resumed
+copies, descriptors; and that waiting overlaps on a slow file system and nothing changes on a fast
+one.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def test_hard_links_and_large_files(launcher: Launcher, place: bytes) -> None:
 
 @several
 def test_signed_and_verified(launcher: Launcher, odd_tree: bytes, place: bytes) -> None:
-    """Digests of entries and files that wait to be read again, of all threads together."""
+    """Digests of entries and files that wait for verification come from all threads."""
     signatures = set()
     ways: list[tuple[str, ...]] = [("--threads", "1"), MANY, (*MANY, "--no-checkpoint")]
     for number, options in enumerate(ways):
@@ -123,7 +124,7 @@ def test_failures_are_named_once(place: bytes) -> None:
 
 
 def test_few_descriptors_are_enough(place: bytes) -> None:
-    """Of a process that may have as few as are usual, with as many threads as there can be."""
+    """A process with the usual limit of descriptors runs the maximum number of threads."""
     source = build_flat_tree(place + b"/flat", 200, 10, 10)
     prefix = ("sh", "-c", 'ulimit -n 256; exec "$@"', "sh")
     finished = run_fcp(ONE, "--threads", "64", source, place + b"/copy", prefix=prefix)
@@ -140,7 +141,7 @@ def test_a_fast_file_system_gets_one(launcher: Launcher, place: bytes) -> None:
 
 @pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
 def test_waiting_overlaps_on_a_slow_one(launcher: Launcher, place: bytes, fuse: Mount) -> None:
-    """With no option given; judged by how many requests wait in the file system at a time."""
+    """No option is needed; the number of waiting requests in the file system is checked."""
     mounted = fuse()
     source = build_flat_tree(mounted.backing + b"/source", 50, 20, 1000)
     mounted.rules(Rule(delay_s=0.002))
@@ -150,7 +151,7 @@ def test_waiting_overlaps_on_a_slow_one(launcher: Launcher, place: bytes, fuse: 
     assert finished.code == 0, finished.said
     assert differences(source, mounted.backing + b"/copy") == []
     ranks = document(place + b"/result")["ranks"]
-    # Where it ends depends on how much the server of the tests can do beside all else.
+    # The final number depends on the capacity of the test's server.
     tried = {int(number) for rank in ranks for number in rank["work_per_s"].get("metadata", ())}
     assert max(tried) >= 8
     assert max(rank["threads"] for rank in ranks) > 1
@@ -159,7 +160,7 @@ def test_waiting_overlaps_on_a_slow_one(launcher: Launcher, place: bytes, fuse: 
 
 @pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
 def test_batches_of_slow_files_are_short(launcher: Launcher, place: bytes, fuse: Mount) -> None:
-    """A thousand files of one directory that take long are not two items, but hundreds."""
+    """A thousand slow files of one directory become hundreds of items, not two."""
     mounted = fuse()
     source = build_flat_tree(mounted.backing + b"/source", 1, 1000, 100)
     mounted.rules(Rule(delay_s=0.002))
@@ -175,8 +176,10 @@ def test_batches_of_slow_files_are_short(launcher: Launcher, place: bytes, fuse:
 def test_an_operation_that_hangs_holds_up_no_other(
     launcher: Launcher, threads: str, place: bytes, fuse: Mount
 ) -> None:
-    """The other threads of the rank go on, and so do the other ranks: what it has left is stolen,
-    and progress is shown. It hangs until all that is seen.
+    """The other threads of the rank continue, and so do the other ranks.
+
+    The remaining work of the thread is stolen, and progress is printed. The operation hangs until
+    all of this was observed.
     """
     mounted = fuse()
     build_flat_tree(mounted.backing + b"/source", 100, 10, 100)
@@ -194,12 +197,12 @@ def test_an_operation_that_hangs_holds_up_no_other(
             time.sleep(0.05)
 
     def is_rest_done() -> bool:
-        # A small directory at a time is at work in a rank: no more than that waits.
+        # A rank processes one small directory at a time: no more than that waits.
         return sum(len(os.listdir(e.path)) for e in _directories(target)) >= 980
 
     with open(said, "wb") as file, Run(launcher, *arguments, target, stderr=file.fileno()) as run:
         wait_until(is_rest_done, "the rest waited for it")
-        done_s = time.monotonic() - begun_s  # of a clock that began before the run's own
+        done_s = time.monotonic() - begun_s  # of a clock that started before the run's own
         wait_until(lambda: any(done_s < s for s in _shown_s(said)), "no progress while it hung")
         assert mounted.state().hits[0] == 1, "nothing has hung"
         assert run.process.poll() is None, "it is still held up"
@@ -212,7 +215,7 @@ def test_an_operation_that_hangs_holds_up_no_other(
 
 
 def _shown_s(said: Path) -> list[float]:
-    """When progress was shown, in seconds since the run began."""
+    """Return when progress was printed, in seconds since the run began."""
     return [float(after) for after in re.findall(r"after ([0-9.]+)s", said.read_text())]
 
 

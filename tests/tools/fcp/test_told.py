@@ -1,4 +1,4 @@
-"""What a person meets who copies for the first time: the words of ordinary runs and mishaps."""
+"""Output that a new user sees: messages of ordinary runs and failures."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def last_line(out: bytes) -> str:
 def test_resume_without_a_checkpoint_says_so(source: bytes, place: bytes) -> None:
     target = place + b"/copy"
     assert copy(ONE, "--resume", source, target).said.splitlines() == [STARTING]
-    # Once more: DST exists, and takes the copy under its name.
+    # Again: DST exists, and the copy is created inside it.
     (said,) = copy(ONE, "--resume", source, target).said.splitlines()
     shown = os.fsdecode(target)
     assert said == (
@@ -73,13 +73,13 @@ def test_a_checkpoint_of_other_sources_is_named(place: bytes) -> None:
     assert STARTING in said
     paths = [os.fsdecode(path) for path in (checkpoint, source, place + b"/copy")]
     assert "'{}' is of an interrupted copy of '{}' to '{}': resume that one".format(*paths) in said
-    # Not of a copy to elsewhere, nor of this one.
+    # Neither for a copy to another destination, nor for this one.
     assert "interrupted" not in copy(ONE, "-T", other, place + b"/elsewhere").said
     assert "interrupted" not in copy(ONE, "--resume", "-T", source, place + b"/copy").said
 
 
 def test_what_was_done_earlier_adds_up(place: bytes) -> None:
-    """A refusal and a resumed run tell the same, and the summary no more than that."""
+    """A refusal and a resumed run print the same amount, and the summary no more than that."""
     source = build_flat_tree(place + b"/source", 4, 250, 1000)
     interrupt(ONE, place, source, place + b"/copy")
     told = re.search(
@@ -92,14 +92,14 @@ def test_what_was_done_earlier_adds_up(place: bytes) -> None:
     assert resumed[1] == told[1]
     report = document(place + b"/report")
     assert report["entries"] == 1005
-    # What was at work when it was killed is done again.
+    # Work in progress at the kill is repeated.
     assert 0 < report["resumed"] <= int(resumed[1].replace(",", ""))
     earlier = f"{report['resumed']:,} entries and {format_size(report['resumed_bytes'])}"
     assert last_line(finished.out).endswith(f"; of these, {earlier} by an earlier run")
 
 
 def test_the_batch_script_of_the_readme_is_queued_again(place: bytes) -> None:
-    """Of a complete copy it copies nothing once more, and what was changed since."""
+    """For a complete copy it copies only files that have changed since."""
     (line,) = re.findall(r"^ +srun -n 8 (fcp .*)$", (ROOT / "README.rst").read_text(), re.M)
     words = line.split()[1:]
     assert words[-2:] == ["data", "/scratch/data"]
@@ -123,7 +123,7 @@ def test_the_batch_script_of_the_readme_is_queued_again(place: bytes) -> None:
 
 
 def files_of(root: bytes) -> dict[bytes, int]:
-    """The inode of each file below a directory, by its path."""
+    """Return the inode of each file below a directory, by its path."""
     return {
         os.path.relpath(os.path.join(folder, name), root): os.stat(
             os.path.join(folder, name)
@@ -166,7 +166,7 @@ def test_nothing_to_do_is_said(source: bytes, place: bytes) -> None:
 def test_directories_whose_attributes_are_set_are_told(
     launcher: Launcher, options: list[str], place: bytes
 ) -> None:
-    """Nothing else is done: a second copy, of which the files are as they were."""
+    """A second copy does nothing else, because the files are unchanged."""
     source, target = make_directory(place, b"source"), place + b"/copy"
     for name in (b"mode", b"time", b"same"):
         write_file(make_directory(source, name) + b"/file", b"content")
@@ -220,7 +220,7 @@ def test_the_path_that_refused_is_named(operation: str, place: bytes, fuse: Moun
     assert first.startswith("fcp: ")
     assert first.endswith(": Permission denied")
     assert f"'{wanted}'" in first
-    # What is logged is the same, and is found again.
+    # The log has the same line, and a search finds it.
     mounted.rules()
     line = document(log)
     assert line["path"] == wanted
@@ -257,7 +257,7 @@ def test_failures_beyond_the_first_are_in_the_log(place: bytes) -> None:
     (command,) = [line for line in lines if line.startswith("fcp: to retry only what failed")]
     for name in names(120):
         os.rmdir(target + b"/" + name)
-    # The command that is printed does it.
+    # The printed command works.
     words = command.partition("run: fcp ")[2]
     subprocess.run(
         [*["sh", "-c"], f'"$0" -m pcircle.tools.fcp {words}', sys.executable],
@@ -279,7 +279,7 @@ def test_on_a_terminal_the_first_failures_are_shown(place: bytes) -> None:
         with Run(ONE, "-T", source, target, stderr=terminal) as run:
             assert run.finish().code == 1
         shown = ""
-        while "120 failures" not in shown:  # a terminal gives a few kilobytes at a time
+        while "120 failures" not in shown:  # a terminal accepts a few kilobytes at a time
             shown += os.read(controller, 1 << 16).decode()
     finally:
         os.close(terminal)

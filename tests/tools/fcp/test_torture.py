@@ -1,7 +1,7 @@
 """-a on a branch deeper than any path may be long, with links across its depth.
 
-rsync judges the rest of what -a keeps, in `test_preserve`; here it can't, so the walker does, with
-attributes, access control lists and the identity of hard links asked for by descriptor.
+In `test_preserve` rsync compares the other attributes of -a; it fails here, so the walker does,
+with attributes, access control lists and the identity of hard links read by descriptor.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEVELS = 3000
 
 @pytest.fixture(scope="session")
 def branch(shared_place: bytes) -> bytes:
-    """3,000 levels; at every 500th a FIFO, attributes, a list, and a name of one file."""
+    """Build 3,000 levels; every 500th has a FIFO, attributes, a list, and a name of one file."""
     root = build_deep_tree(make_directory(shared_place, b"deep torture") + b"/branch", LEVELS)
     one = os.open(root + b"/file", os.O_RDONLY)
     context = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
@@ -44,7 +44,7 @@ def branch(shared_place: bytes) -> bytes:
 
 
 def _more(root: bytes) -> list[tuple[object, ...]]:
-    """What the judge does not look at: attributes, and which names are one file."""
+    """Return data that the judge ignores: attributes, and which names are one file."""
     found: list[tuple[object, ...]] = []
     seen: dict[int, int] = {}
     for number, visit in enumerate(walk(root)):

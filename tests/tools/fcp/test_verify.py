@@ -1,7 +1,7 @@
-"""``--verify``: bytes that the destination turns over are found, and put right where they can be.
+"""``--verify``: bytes that the destination corrupts are found, and repaired where possible.
 
-The destination is a FUSE file system of the tests' own, which turns a byte over on its disk once it
-was written. What the kernel keeps in its cache is right, so only who reads the disk can find it.
+The destination is a FUSE file system of the tests, which flips a byte on its disk after a write.
+The kernel's cache is correct, so only a read from disk can detect it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ AGAIN = "failed verification; copied again"
 
 
 def sources(place: bytes, size: int) -> bytes:
-    """A directory with one file that reaches beyond its first 5,000 bytes, and many others."""
+    """Create a directory with one file of more than 5,000 bytes, and many others."""
     source = make_directory(place, b"source")
     write_file(os.path.join(source, VICTIM), content(1, size))
     for number in range(150):
@@ -55,12 +55,12 @@ def sources(place: bytes, size: int) -> bytes:
 
 
 def flips(size: int, times: int) -> Rule:
-    """Turn a byte over that no other file has, so many times."""
+    """Return a rule that flips a byte that no other file has, a number of times."""
     return Rule(ops=("write",), flip=5000 if size < 5 << 20 else 5 << 20, times=times)
 
 
 def on_disk(mount: Mounted, *path: bytes) -> bytes:
-    """What the disk of a mount has."""
+    """Return the content on the disk of a mount."""
     return Path(os.fsdecode(os.path.join(mount.backing, *path))).read_bytes()
 
 
@@ -103,7 +103,7 @@ def test_a_byte_that_flips_again_is_reported(
 
 
 def test_the_cache_alone_would_tell_nothing(place: bytes, fuse: Mount) -> None:
-    """What the other tests stand on: the kernel's pages are right, and the disk is not."""
+    """The other tests depend on this: the kernel's pages are correct, and the disk is not."""
     source, mount = sources(place, 12_000), fuse(keep=True, attributes_s=60.0)
     mount.rules(flips(12_000, 1))
     copy(ONE, "--reflink=never", source, mount.path + b"/copy")

@@ -1,8 +1,8 @@
-"""The ways that bytes take: clones where file systems can share blocks, copies where they can't.
+"""The ways of copying bytes: clones where file systems can share blocks, copies elsewhere.
 
-On real file systems: XFS and btrfs on loop devices (root only), the tmpfs and the disk of the other
-tests, and between each two of them. That blocks are shared is what the file system itself says
-(FIEMAP); holes are compared by SEEK_HOLE. How fast it is, is not measured.
+The tests use real file systems: XFS and btrfs on loop devices (root only), the tmpfs and the disk
+of the other tests, and each pair of them. The file system itself reports that blocks are shared
+(FIEMAP); holes are compared by SEEK_HOLE. Speed is not measured.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .trees import KIB, MIB, add_holes, content
 IMAGE_BYTES = 512 * MIB
 MAKERS = {"xfs": ["mkfs.xfs", "-q", "-m", "reflink=1"], "btrfs": ["mkfs.btrfs", "-q"]}
 SIZES = {b"empty": 0, b"small": 20 * KIB, b"medium": 2 * MIB, b"large": 5 * MIB + 5}
-CHUNKS = "--chunksize=4M"  # what is larger is copied in chunks
+CHUNKS = "--chunksize=4M"  # larger files are copied in chunks
 
 ways_launchers = pytest.mark.parametrize("launcher", launchers([1, 3], [2]))
 
@@ -37,9 +37,9 @@ def _run(*command: str | bytes) -> None:
 
 @pytest.fixture(scope="module")
 def mounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], bytes]]:
-    """A function that gives the folder where a file system of a kind is mounted, made when asked.
+    """Return a function that returns the mount point of a file system type, created on demand.
 
-    `shm` and `disk` are folders on what there is: a tmpfs, if there is one, and the disk.
+    `shm` and `disk` are existing folders: on a tmpfs, if there is one, and on the disk.
     """
     home = tmp_path_factory.mktemp("images")
     made: dict[str, bytes] = {}
@@ -52,10 +52,10 @@ def mounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
         image, folder = home / f"{kind}.img", home / kind
         with image.open("wb") as stream:
             stream.truncate(IMAGE_BYTES)
-        folder.mkdir(exist_ok=True)  # a test before this one has skipped
+        folder.mkdir(exist_ok=True)  # a previous test has skipped
         _run(*MAKERS[kind], str(image))
         _run("mount", "-o", "loop", str(image), str(folder))
-        image.unlink()  # its space is free again when nobody has it mounted
+        image.unlink()  # its space is released after the unmount
         return os.fsencode(folder)
 
     def get(kind: str) -> bytes:
@@ -72,7 +72,7 @@ def mounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
 def room(
     mounts: Callable[[str], bytes], place: bytes, tmp_path: Path
 ) -> Iterator[Callable[[str], bytes]]:
-    """A function that gives an empty folder of this test's own on a file system of a kind."""
+    """Return a function that returns an empty folder for this test on a file system of a type."""
     used: list[bytes] = []
 
     def get(kind: str) -> bytes:
@@ -88,7 +88,7 @@ def room(
 
 
 def _sync(path: bytes) -> None:
-    """Have all blocks allocated on the file system of `path`."""
+    """Make the file system of `path` allocate all blocks."""
     subprocess.run([b"sync", b"-f", path], check=True)
 
 
@@ -103,7 +103,7 @@ def _write_sizes(folder: bytes) -> bytes:
 
 
 def _is_shared(path: bytes) -> bool:
-    """Whether all extents of a file are shared, as the file system tells."""
+    """Return whether all extents of a file are shared, according to the file system."""
     said = subprocess.run(
         [required("filefrag"), "-sv", path], check=True, capture_output=True
     ).stdout
@@ -135,7 +135,7 @@ def test_all_but_small_files_are_cloned(
 
 @pytest.mark.parametrize("kind", ["xfs", "btrfs"])
 def test_never_cloned_if_so_asked(room: Callable[[str], bytes], kind: str) -> None:
-    """Not by copy_file_range either, which clones on these file systems."""
+    """Nor by copy_file_range, which clones on these file systems."""
     folder = room(kind)
     source, target = _write_sizes(folder), folder + b"/copy"
     copy(TWO, CHUNKS, "--reflink=never", source, target)
@@ -148,7 +148,7 @@ def test_never_cloned_if_so_asked(room: Callable[[str], bytes], kind: str) -> No
 
 @ways_launchers
 def test_always_cloned_if_so_asked(room: Callable[[str], bytes], launcher: Launcher) -> None:
-    """Without a value, as with cp; small and empty files too, those with holes, and replaced."""
+    """The option has no value, like in cp; small, empty, sparse and replaced files are included."""
     folder = room("xfs")
     source, target = _write_sizes(folder), folder + b"/copy"
     add_holes(source)
@@ -216,7 +216,7 @@ def test_contents_and_holes_arrive_between_file_systems(
 def test_sources_on_several_file_systems_go_to_one_each_in_its_way(
     room: Callable[[str], bytes],
 ) -> None:
-    """That one pair can't clone says nothing of the others, whichever comes first."""
+    """A pair that can't clone does not affect the others, whichever comes first."""
     folder, other = room("xfs"), room("shm")
     source, foreign = _write_sizes(folder), _write_sizes(other)
     os.rename(foreign, other + b"/foreign")
@@ -232,7 +232,7 @@ def test_sources_on_several_file_systems_go_to_one_each_in_its_way(
 
 
 def _write_zeros(folder: bytes) -> bytes:
-    """Files with zeros in dense places: (offset, length) is what they hold besides."""
+    """Create files with zeros in dense regions and with data at (offset, length)."""
     source = os.path.join(folder, b"source")
     os.mkdir(source)
     for name, size_bytes, data in (
@@ -320,7 +320,7 @@ def test_holes_can_not_be_both_kept_and_changed(place: bytes) -> None:
 def test_files_whose_size_is_nominal_are_copied_to_their_end(
     place: bytes, options: list[str]
 ) -> None:
-    """/proc tells no size and /sys a page; the kernel's ways may end at once there."""
+    """/proc reports no size and /sys a page; the kernel's ways may end at once there."""
     told = b"/sys/kernel/mm/transparent_hugepage/enabled"
     sources = [b"/proc/version", *([told] if os.path.exists(told) else [])]
     copy(ONE, *options, *sources, place)

@@ -1,7 +1,7 @@
-"""Writes that take nothing and name no reason, as a server of files may answer: an error, at once.
+"""Writes that return 0 without an error, as a file server may: reported as an error at once.
 
-A loop that went on would have no end, and one that stopped would lose what was to be written. The
-file system is real; each writer of the package meets it.
+A loop that continued would have no end, and one that stopped would lose data. The file system is
+real; each writer of the package is tested.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MANY = [b"%06d" % number for number in range(3000)]
 
 @contextmanager
 def _ending() -> Iterator[None]:
-    """What would go on for ever ends."""
+    """End an endless loop."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         raise TimeoutError("it would never end")

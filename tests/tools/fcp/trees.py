@@ -1,11 +1,10 @@
 """Builders of the trees that the fcp tests copy, and a remover that can delete every one of them.
 
-A copier breaks on what is rare: names that are not text, sizes one byte beside a border, holes,
-times before 1970, directories that nobody may write to, paths longer than ``PATH_MAX``. Each
-builder makes one such family, small enough to be copied by every launcher. All of them work
-relative to directory descriptors where paths would be too long; that is also why the remover is
-here: ``shutil.rmtree`` recurses and fails on the deep trees. Not a generator of random trees:
-``test_property.py`` does that.
+A copier breaks on what is rare: names that are not text, sizes next to a boundary, holes, times
+before 1970, directories without write permission, paths longer than ``PATH_MAX``. Each builder
+creates one family, small enough to be copied by every launcher. All of them use directory
+descriptors where paths would be too long; that is also why the remover is here: ``shutil.rmtree``
+recurses and fails on the deep trees. Random trees are generated in ``test_property.py``.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ ODD_TIMES_NS = (
 
 
 def content(seed: int | str, size_bytes: int) -> bytes:
-    """Bytes without a period, so that a block in the wrong place never goes unseen."""
+    """Return bytes without a period, so that a misplaced block is always detected."""
     return random.Random(seed).randbytes(size_bytes)
 
 
@@ -96,7 +95,7 @@ def make_directory(*parts: bytes) -> bytes:
 
 
 def add_odd_names(root: bytes) -> None:
-    """Files, directories and links under names that contain all bytes but NUL and the slash."""
+    """Add files, directories and links with names of all bytes except NUL and the slash."""
     files = make_directory(root, b"odd files")
     directories = make_directory(root, b"odd directories")
     links = make_directory(root, b"odd links")
@@ -108,18 +107,18 @@ def add_odd_names(root: bytes) -> None:
 
 
 def add_borders(root: bytes) -> None:
-    """Sizes one byte beside each border, one that needs many chunks, one with a long name."""
+    """Add sizes next to each boundary, one that needs many chunks, and one with a long name."""
     borders = make_directory(root, b"borders")
     for size_bytes in BORDER_SIZES:
         write_file(os.path.join(borders, b"%d" % size_bytes), content(size_bytes, size_bytes))
     inner = make_directory(root, b"large", b"inner")
     write_file(os.path.join(inner, b"seventy"), content("seventy", 70 * MIB + 17))
-    # A temporary name beside this one has no room for even one more byte.
+    # A longer temporary name in the same directory would exceed the limit.
     write_file(os.path.join(inner, b"L" * 255), content("long", 2 * BLOCK_BYTES + 1))
 
 
 def add_empty(root: bytes) -> None:
-    """Empty directories, alone and nested, and a directory of empty files only."""
+    """Add empty directories, alone and nested, and a directory of empty files only."""
     make_directory(root, b"empty", b"nested", b"again")
     files = make_directory(root, b"empty files")
     for number in range(20):
@@ -127,7 +126,7 @@ def add_empty(root: bytes) -> None:
 
 
 def add_links(root: bytes, longest: int = 3000) -> None:
-    """Symbolic links: dangling, to directories, absolute, circular, long."""
+    """Add symbolic links: dangling, to directories, absolute, circular, long."""
     links = make_directory(root, b"links")
     targets = {
         b"dangling": b"no such file",
@@ -144,7 +143,7 @@ def add_links(root: bytes, longest: int = 3000) -> None:
 
 
 def add_modes(root: bytes) -> None:
-    """Modes of files and directories, those that hinder the copier itself included."""
+    """Add modes of files and directories, including those that hinder the copier itself."""
     modes = make_directory(root, b"modes")
     file_modes = [0o600, 0o444, 0o755, 0o777, 0o640, 0o400]
     if os.geteuid() == 0:
@@ -160,7 +159,7 @@ def add_modes(root: bytes) -> None:
 
 
 def add_special_bits(root: bytes) -> None:
-    """Set-user, set-group and sticky bits."""
+    """Add set-user, set-group and sticky bits."""
     bits = make_directory(root, b"bits")
     for mode in (0o4755, 0o2755, 0o6711, 0o1644):
         write_file(os.path.join(bits, b"file %04o" % mode), content(mode, 100), mode)
@@ -169,7 +168,7 @@ def add_special_bits(root: bytes) -> None:
 
 
 def add_holes(root: bytes) -> None:
-    """Sparse files: holes at the start, in the middle, at the end, everywhere, across chunks."""
+    """Add sparse files: holes at the start, middle, end, everywhere, and across chunks."""
     holes = make_directory(root, b"holes")
     for name, size_bytes, data in (
         (b"start", 3 * MIB + 4096, ((3 * MIB, 4096),)),
@@ -189,7 +188,7 @@ def add_holes(root: bytes) -> None:
 
 
 def add_owners(root: bytes) -> None:
-    """Owners by number that no user data base knows; only root can make them."""
+    """Add owners by number without a user name; only root can create them."""
     owners = make_directory(root, b"owners")
     write_file(os.path.join(owners, b"file"), b"owned")
     make_directory(owners, b"directory")
@@ -201,7 +200,7 @@ def add_owners(root: bytes) -> None:
 
 
 def add_times(root: bytes) -> None:
-    """One file, directory and link for each odd time (the times are set by `set_times`)."""
+    """Add a file, a directory and a link for each odd time (`set_times` sets the times)."""
     times = make_directory(root, b"times")
     for number in range(len(ODD_TIMES_NS)):
         write_file(os.path.join(times, b"file %d" % number), content(number, 50))
@@ -222,7 +221,7 @@ def set_times(root: bytes) -> None:
 
 
 def build_odd_tree(root: bytes) -> bytes:
-    """Everything above in one tree of some 140 MiB; returns `root`."""
+    """Build everything above in one tree of some 140 MiB; return `root`."""
     make_directory(root)
     for add in (
         add_odd_names,
@@ -240,7 +239,7 @@ def build_odd_tree(root: bytes) -> bytes:
 
 
 def build_small_tree(root: bytes) -> bytes:
-    """A tree of a few dozen entries and 9 MiB, for tests whose subject is not the tree."""
+    """Build a tree of a few dozen entries and 9 MiB, for tests whose subject is not the tree."""
     make_directory(root)
     for number in range(3):
         inner = make_directory(root, b"directory %d" % number, b"inner")
@@ -252,7 +251,7 @@ def build_small_tree(root: bytes) -> bytes:
 
 
 def build_flat_tree(root: bytes, directories: int, files: int, size_bytes: int) -> bytes:
-    """`directories` of `files` each; returns `root`. Descriptors, since a million are made."""
+    """Build `directories` of `files` each; return `root`. Descriptors allow a million files."""
     os.makedirs(root, exist_ok=True)
     data = content("flat", size_bytes)
     for directory in range(directories):
@@ -273,10 +272,10 @@ def build_flat_tree(root: bytes, directories: int, files: int, size_bytes: int) 
 
 
 def build_deep_tree(root: bytes, levels: int) -> bytes:
-    """A chain of `levels` directories with something to copy on the way; returns `root`.
+    """Build a chain of `levels` directories with entries to copy on the way; return `root`.
 
-    Every level is 9 bytes of path, so 3,000 levels are six times ``PATH_MAX``. One descriptor
-    is open at any time.
+    Every level is 9 bytes of path, so 3,000 levels are six times ``PATH_MAX``. One descriptor is
+    open at any time.
     """
     os.makedirs(root)
     here = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
@@ -295,7 +294,7 @@ def build_deep_tree(root: bytes, levels: int) -> bytes:
     target = os.open(b"bottom", os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=here)
     os.write(target, content("bottom", BLOCK_BYTES + 9))
     os.close(target)
-    # Bottom up through "..", so that no later creation moves a time that was set.
+    # Bottom up through "..", so that no later creation changes a time that was set.
     for level in range(levels, -1, -1):
         time_ns = ODD_TIMES_NS[level % len(ODD_TIMES_NS)]
         for entry in (*sorted(os.listdir(here)), "."):
@@ -310,7 +309,7 @@ def build_deep_tree(root: bytes, levels: int) -> bytes:
 
 
 class Visit(NamedTuple):
-    """One entry as the walk meets it; `parent` is open only until the walk goes on."""
+    """One entry of a walk; `parent` is open only until the walk continues."""
 
     depth: int
     name: bytes
@@ -319,7 +318,7 @@ class Visit(NamedTuple):
 
 
 def walk(root: bytes) -> Iterator[Visit]:
-    """Every entry below the directory `root`, parents first, names in byte order.
+    """Yield every entry below the directory `root`, parents first, names in byte order.
 
     It goes down by ``openat(name)`` and up by ``openat("..")``: one descriptor at any depth, no
     path at all. The tree must not change meanwhile.
@@ -349,7 +348,7 @@ def walk(root: bytes) -> Iterator[Visit]:
 
 
 def build_failing(place: bytes, *names: bytes) -> tuple[bytes, bytes]:
-    """A source of files and a target in which each of them has a directory in its place."""
+    """Build a source of files and a target in which each of them is obstructed by a directory."""
     source, target = make_directory(place, b"source"), make_directory(place, b"target")
     for name in names:
         write_file(os.path.join(source, name), b"file")
@@ -374,7 +373,7 @@ def remove_tree(root: bytes) -> None:
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
             try:
                 inner = os.open(below, flags, dir_fd=here)
-            except PermissionError:  # of an ordinary user, who may not read it
+            except PermissionError:  # if an ordinary user may not read it
                 os.chmod(below, 0o700, dir_fd=here)
                 inner = os.open(below, flags, dir_fd=here)
             os.close(here)
@@ -391,7 +390,7 @@ def remove_tree(root: bytes) -> None:
 
 
 def _unlink_files(here: int) -> bytes | None:
-    """Unlink the entries of `here` up to the first directory, and return that one's name."""
+    """Unlink the entries of `here` up to the first directory, and return its name."""
     with os.scandir(here) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -401,7 +400,7 @@ def _unlink_files(here: int) -> bytes | None:
 
 
 def count(root: bytes) -> tuple[int, int]:
-    """Entries of the tree, `root` itself included, and bytes of its regular files."""
+    """Count the entries of the tree, `root` included, and the bytes of its regular files."""
     entries, size_bytes = 1, 0
     for visit in walk(root):
         entries += 1

@@ -1,8 +1,8 @@
-"""What must hold after a copy in which things went wrong: nothing lost, nothing claimed.
+"""Invariants after a copy with faults: nothing is lost, nothing falsely claimed.
 
-Every entry of the source is the same in the copy or was named as failed, itself or a directory
-above it; and who says that all is done has said it of a copy without any difference. Entries are
-told by their paths below the source; the source itself is the empty path.
+Every entry of the source is equal in the copy, or it or a directory above it was reported as
+failed; and a run that claims success has made a copy without any difference. Entries are identified
+by their paths below the source; the source itself is the empty path.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from pcircle.jobs.failures import decode
 
 
 def logged(path: bytes) -> list[dict[str, Any]]:
-    """The lines of an error log."""
+    """Return the lines of an error log."""
     with open(path, "rb") as stream:
         return [json.loads(line) for line in stream]
 
 
 def named(log: bytes) -> set[bytes]:
-    """The entries that an error log names."""
+    """Return the entries that an error log names."""
     return {decode(line["entry"]) for line in logged(log)}
 
 
 def entries(root: bytes) -> list[bytes]:
-    """All entries of a tree, parents first, the root under the empty name."""
+    """Return all entries of a tree, parents first, the root with an empty name."""
     found = [b""]
     for directory, directories, files in os.walk(root):
         base = os.path.relpath(directory, root)
@@ -37,7 +37,7 @@ def entries(root: bytes) -> list[bytes]:
 
 
 def differing(source: bytes, target: bytes, *, preserved: bool) -> list[bytes]:
-    """The entries of the source whose copies are missing or not the same."""
+    """Return the entries of the source whose copies are missing or not the same."""
     return [
         entry
         for entry in entries(source)
@@ -70,7 +70,7 @@ def _content(path: bytes) -> bytes:
 
 
 def unexplained(differing: list[bytes], failed: set[bytes]) -> list[bytes]:
-    """Those that differ although neither they nor a directory above them was named as failed."""
+    """Return differing entries for which neither they nor an ancestor were reported as failed."""
     return [entry for entry in differing if not failed & set(_at_and_above(entry))]
 
 
@@ -80,7 +80,7 @@ def _at_and_above(entry: bytes) -> list[bytes]:
 
 
 def leftovers(target: bytes) -> list[bytes]:
-    """Temporary files that a run has left behind."""
+    """Return temporary files that a run has left behind."""
     if not os.path.isdir(target):
         return []
     return [e for e in entries(target) if os.path.basename(e).startswith(b".fcp-")]

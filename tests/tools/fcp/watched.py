@@ -1,9 +1,9 @@
-"""A tool, with an observer that looks at the target before each of the tool's calls.
+"""A tool, with an observer that checks the target before each of the tool's calls.
 
 `python -m tests.tools.fcp.watched TOOL TARGET REPORT OPTION... SRC DST`, with -j 1. Python
 announces the calls that change a file's owner, mode, lists or name before it makes them (audit
-events), so that what holds between any two of them is seen, however short it holds. REPORT gets the
-states, by inode.
+events), so that states between any two of them are observed, however short. REPORT gets the states,
+by inode.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EVENTS = {
 
 
 class Watcher:
-    """The states that were seen: of which inode, of what size, and who might do what."""
+    """The observed states: inode, size, and access rights."""
 
     def __init__(self, target: bytes) -> None:
         self._target = target
@@ -33,7 +33,7 @@ class Watcher:
         self.states: set[tuple[int, int, Access]] = set()
 
     def look(self, event: str, _arguments: object) -> None:
-        """Before a call."""
+        """Record the states before a call."""
         if event not in EVENTS or getattr(self._here, "busy", False):
             return
         self._here.busy = True
@@ -58,7 +58,7 @@ class Watcher:
 
 
 def run() -> int:
-    """See above."""
+    """Run the tool with the observer."""
     tool = {"fcp": fcp, "fmirror": fmirror}[sys.argv[1]]
     target, report = map(os.fsencode, sys.argv[2:4])
     sys.argv[1:4] = []
