@@ -28,7 +28,7 @@ from pcircle.walk.attributes import ANY
 
 # Options of a job before the mirror. It prints nothing; the mirror writes the output files.
 QUIET: dict[str, Any] = {"silent": True, "quiet": True, "verbose": 0, "progress": "never"}
-UNTOLD: dict[str, Any] = {"json": None, "error_log": None, "json_lines": None, "list_out": None}
+NO_OUTPUT: dict[str, Any] = {"json": None, "error_log": None, "json_lines": None, "list_out": None}
 
 
 class MirrorOptions(CopyOptions, frozen=True, kw_only=True):
@@ -71,6 +71,12 @@ class MirrorOptions(CopyOptions, frozen=True, kw_only=True):
     def is_idle(self) -> bool:
         """Return whether neither this job nor a following one changes anything."""
         return self.dry and not (self.looks == "moves" and self.moved) and not self.clearing
+
+    def comparison(self, **changes: Any) -> MirrorOptions:
+        """Return these options with `changes`, for a dry run that writes no output files."""
+        never = CheckpointOptions(never=True)
+        dry: dict[str, Any] = {"dry": True, "itemize": False, "sign": None, "verify": False}
+        return msgspec.structs.replace(self, **NO_OUTPUT, **dry, checkpoint=never, **changes)
 
     @property
     def kept_at(self) -> bytes:

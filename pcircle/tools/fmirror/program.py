@@ -72,9 +72,10 @@ class MirrorProgram(CopyProgram):
         options: MirrorOptions,
         umask: int,
         lock: Lock,
-        args: argparse.Namespace | None = None,
+        args: argparse.Namespace,
+        survey: ManifestSurvey | None = None,
     ) -> None:
-        """`args` are the parsed options, for a plan."""
+        """`args` are the parsed options, and `survey` is the finished comparison of a manifest."""
         super().__init__(options, umask)
         self._lock = lock
         self._mirror = options
@@ -94,7 +95,7 @@ class MirrorProgram(CopyProgram):
         self.snapshot: tuple[tuple[str, int], str] | None = None
         self.again = options.deleting.wanted or options.apply is not None
         self.again = self.again or options.new_manifest is not None or bool(options.clears)
-        self.survey: ManifestSurvey | None = None  # finished, if there is a manifest
+        self.survey = survey
         self.is_named = False  # only entries on the user's list are compared
         self._gone = ExtraneousPaths()  # listed entries that A lacks
 
@@ -265,10 +266,13 @@ class MirrorProgram(CopyProgram):
         return self.changes is not None or surveyed or self.is_named
 
     @property
-    def least_entries(self) -> int:
-        """Return a lower bound of the number of entries in the source."""
+    def entries(self) -> int:
+        """Return the number of entries in the source, as far as known; on rank 0."""
+        entries = 0 if self.console is None else self.console.entries
+        if not self.is_part:
+            return entries
         known = 0 if self.known is None else self.known.entries
-        return known if self.survey is None else self.survey.entries
+        return max(entries, known if self.survey is None else self.survey.entries)
 
     def _acts(self, roots: tuple[CopyRoot, ...]) -> ActionOutput:
         acts = super()._acts(roots)
@@ -281,7 +285,7 @@ class MirrorProgram(CopyProgram):
             from pcircle.jobs.plan_output import PlanFile  # few runs have one
 
             self.planned = PlanFile(options.plan, "--plan", "plan")
-            self.planned.append(plan_file.begun(require(self.args), *self._sides()))
+            self.planned.append(plan_file.begun(self.args, *self._sides()))
 
     def _sides(self) -> tuple[list[bytes], list[str]]:
         """Return A and B, and their identities."""
@@ -358,10 +362,8 @@ class MirrorProgram(CopyProgram):
         self.console, self.decision = console, decided
         snapshot = self._mirror.snapshot
         console.place = None if snapshot is None else show(snapshot.path)
-        console.rules = kept_rules(decided)
-        console.look, console.itemizes = decided.upkeep.look, decided.itemize
-        console.keeps_times = decided.keep.timestamps
-        console.plans, console.applies = decided.acts.plan, self.applied is not None
+        console.decision, console.rules = decided, kept_rules(decided)
+        console.applies = self.applied is not None
         console.renamed = PathHashes(self._mirror.renamed.old)
         self._touch()
         if self.changes is not None and self.changes.surplus:
@@ -390,7 +392,7 @@ class MirrorApplyProgram(MirrorProgram):
     task_type, journaled_type = MirrorApplyTask, JournaledMirrorApply
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
-        self.applied, self.args = plan_file.planned(require(self.args))
+        self.applied, self.args = plan_file.planned(self.args)
         self._options = self._mirror = made_of(self.args)
         return super().prepare(nodes)
 

@@ -24,9 +24,8 @@ from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.fs.directories import working_directory
 from pcircle.jobs.action_log import ActionLines, ActionOutput
 from pcircle.jobs.failures import decode
-from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.runtime import Observer, Outcome, Task
-from pcircle.tools.fmirror.options import QUIET, UNTOLD, MirrorOptions
+from pcircle.tools.fmirror.options import NO_OUTPUT, QUIET, MirrorOptions
 from pcircle.tools.fmirror.removal import DeletionConsole, DeletionProgram, ExtraneousPaths
 from pcircle.tools.fmirror.report import MirrorConsole
 from pcircle.tools.fmirror.work.rename_pairs import (
@@ -69,7 +68,7 @@ class ExtraneousFilesProgram(DeletionProgram):
         found: ExtraneousPaths,
     ) -> None:
         args = argparse.Namespace(
-            **vars(args) | UNTOLD | {"max_delete": None, "verbose": 0, "itemize": False}
+            **vars(args) | NO_OUTPUT | {"max_delete": None, "verbose": 0, "itemize": False}
         )
         rules = () if console is None else console.rules
         super().__init__(args, target, found, 0, dry=True, keeps=False, rules=rules)
@@ -174,12 +173,7 @@ def move(
     `looked` runs the first job with its options; it returns its exit code and, on rank 0, its
     findings.
     """
-    more = {"dry": True, "itemize": False, "sign": None, "verify": False, "looks": "moves"}
-    more["moved"] = not options.dry
-    never = CheckpointOptions(never=True)
-    code, console = looked(
-        msgspec.structs.replace(options, **QUIET, **UNTOLD, **more, checkpoint=never)
-    )
+    code, console = looked(options.comparison(**QUIET, looks="moves", moved=not options.dry))
     with nullcontext() if console is None else closing(console):
         if code == UsageError.exit_code:
             return 0, RenameResult()  # the mirror reports it

@@ -15,7 +15,7 @@ from pcircle.ops.copy.tree.items import CopyResult
 from pcircle.runtime import Outcome
 from pcircle.tools.common.copy_console import CopyConsole
 from pcircle.tools.common.copy_report import CopyReport, summary
-from pcircle.tools.fmirror.plan import Look
+from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.removal import ExtraneousPaths
 from pcircle.tools.fmirror.work.extraneous import Surplus
 from pcircle.tools.fmirror.work.itemize import LinkedNameGroups, LinkedRecords, count
@@ -56,13 +56,12 @@ class MirrorReport(CopyReport, frozen=True, kw_only=True):
 
 
 class RemovalResult(NamedTuple):
-    """The result of the removals: exit code, entries, and the reason if they were withheld.
+    """The result of the removals: the number of entries, and the reason if they were withheld.
 
     `planned` counts entries added to a plan, `not_moved` failures to move entries to the backup,
     and entries that may have moved within the source.
     """
 
-    code: int
     entries: int = 0
     withheld: str = ""
     failures: Iterable[FailedEntry] = ()
@@ -73,15 +72,14 @@ class RemovalResult(NamedTuple):
 class MirrorConsole(CopyConsole):
     """Reports the copy, and keeps extraneous paths."""
 
+    decision: MirrorPlan
+
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self.found = ExtraneousPaths()
         self.doubtful = ExtraneousPaths()  # extraneous unless they moved within the source
         self.times = KnownTimes()
         self.rules: tuple[Rule, ...] = ()  # entries that they exclude stay
         self._groups = LinkedNameGroups()
-        self.look: Look = "time"
-        self.keeps_times = True
-        self.itemizes = self.plans = False
         self.applies = False  # carries out a plan
         self.place: str | None = None  # the final path of B, if it has another one during the run
         self.expired: tuple[str, ...] = ()
@@ -120,13 +118,15 @@ class MirrorConsole(CopyConsole):
     def conclude(self, outcome: Outcome[CopyResult]) -> int:
         linked = CopyCounters()
         unplanned: StoppedEarly | None = None
-        for change in self._groups.changes(self.look, keeps_times=self.keeps_times):
-            if self.plans and unplanned is None:
+        plan = self.decision
+        look, keeps_times = plan.upkeep.look, plan.keep.timestamps
+        for change in self._groups.changes(look, keeps_times=keeps_times):
+            if plan.acts.plan and unplanned is None:
                 try:
                     self.add_to_plan(change.planned)
                 except StoppedEarly as error:
                     unplanned = error
-            if self.itemizes and change.line:
+            if plan.itemize and change.line:
                 self.results.text([change.line])
             if self._dry and change.touches and change.line:
                 linked.touched += 1

@@ -27,7 +27,7 @@ from pcircle.ops.compare import fields
 from pcircle.ops.compare.manifests import KNOWN, open_verified
 from pcircle.ops.digest.manifest import Manifest
 from pcircle.runtime import Outcome
-from pcircle.tools.fmirror.options import MirrorOptions
+from pcircle.tools.fmirror.options import NO_OUTPUT, QUIET, MirrorOptions
 from pcircle.tools.fmirror.plan import compared
 from pcircle.tools.fmirror.refusals import refuse_inside
 from pcircle.tools.fmirror.removal import ExtraneousPaths
@@ -37,9 +37,6 @@ from pcircle.tools.fmirror.state.survey import SurveyPlan, SurveyRecords, Survey
 from pcircle.tools.fmirror.work.extraneous import Surplus
 from pcircle.walk.attributes import ANY
 from pcircle.walk.roots import Root
-
-QUIET: dict[str, Any] = {"silent": True, "quiet": True, "verbose": 0, "progress": "never"}
-UNTOLD: dict[str, Any] = {"json": None, "error_log": None, "json_lines": None, "list_out": None}
 
 
 class ManifestSurveyConsole(TreeConsole):
@@ -71,7 +68,7 @@ class ManifestSurvey(TreeProgram):
     plan_type, task_type, console_type = SurveyPlan, SurveyTask, ManifestSurveyConsole
 
     def __init__(self, args: argparse.Namespace, options: MirrorOptions, lock: Lock) -> None:
-        args = argparse.Namespace(**vars(args) | UNTOLD)
+        args = argparse.Namespace(**vars(args) | NO_OUTPUT)
         super().__init__(args, options.sources)
         self._mirror, self._lock = options, lock
         self.options = msgspec.structs.replace(self.options, wanted=ANY, **QUIET)

@@ -32,8 +32,8 @@ from pcircle.ops.digest.algorithms import get_algorithm
 from pcircle.ops.digest.manifest import Manifest, ManifestEntry
 from pcircle.ops.digest.manifest_update import ManifestUpdate
 from pcircle.runtime import Context
-from pcircle.tools.fmirror.options import MirrorOptions
-from pcircle.tools.fmirror.state.manifests import QUIET, UNTOLD, ManifestSurvey
+from pcircle.tools.fmirror.options import NO_OUTPUT, QUIET, MirrorOptions
+from pcircle.tools.fmirror.state.manifests import ManifestSurvey
 from pcircle.walk.attributes import ANY
 from pcircle.walk.items import handed_back
 from pcircle.walk.open_directory import ItemContext, Open
@@ -169,7 +169,7 @@ class RenewalProgram(TreeProgram):
     def __init__(
         self, args: argparse.Namespace, options: MirrorOptions, survey: ManifestSurvey | None
     ) -> None:
-        args = argparse.Namespace(**vars(args) | UNTOLD | {"filters": None})
+        args = argparse.Namespace(**vars(args) | NO_OUTPUT | {"filters": None})
         super().__init__(args, [options.target])
         self._survey, self._algorithm = survey, ""
         self.options = msgspec.structs.replace(self.options, wanted=ANY, **QUIET)

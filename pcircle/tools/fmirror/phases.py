@@ -1,0 +1,482 @@
+"""The phases of a mirror in their order, and the state that they share.
+
+Most phases are jobs. All ranks execute the same phases; results are on rank 0 only, where
+`MirrorRun.console` is not None.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from pcircle.cli.program import run_tool
+from pcircle.core.errors import EntriesFailed, StoppedEarly, UsageError, worst
+from pcircle.core.guards import require
+from pcircle.core.names import show
+from pcircle.core.units import plural
+from pcircle.fs.write_access import WriteAccess
+from pcircle.jobs.plan_file import tail
+from pcircle.tools.common.copy_program import run_copy
+from pcircle.tools.fmirror import plan_file, snapshots
+from pcircle.tools.fmirror.options import NO_OUTPUT, QUIET
+from pcircle.tools.fmirror.plan import DeletionPolicy, UpdatePolicy
+from pcircle.tools.fmirror.program import ClearProgram, MirrorApplyProgram, MirrorProgram
+from pcircle.tools.fmirror.removal import DeletionProgram, ExtraneousPaths, moved
+from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole, MirrorReport, RemovalResult
+from pcircle.tools.fmirror.state import record, state
+from pcircle.tools.fmirror.work.absence import Absence, source_of
+from pcircle.tools.fmirror.work.extraneous import packed
+from pcircle.transport.launch import launched
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from pcircle.jobs.failures import FailedEntry
+    from pcircle.tools.fmirror.options import MirrorOptions
+    from pcircle.tools.fmirror.snapshots import Snapshot
+    from pcircle.tools.fmirror.state.lock import Lock
+    from pcircle.tools.fmirror.state.manifests import ManifestSurvey
+    from pcircle.tools.fmirror.work.rename_pairs import RenameResult
+    from pcircle.walk.globs import Rule
+
+P = TypeVar("P", bound=MirrorProgram)
+
+_REMOVED = ("files", "directories", "links", "special")
+
+
+class MirrorRun:
+    """A run of fmirror: its options, its exit code and the results of its phases.
+
+    `ending` releases resources. A phase that sets `is_over` is the last one, and there is no
+    report.
+    """
+
+    copied: MirrorProgram
+    """The program of the copy, once that has run."""
+
+    def __init__(
+        self, args: argparse.Namespace, options: MirrorOptions, lock: Lock, ending: ExitStack
+    ) -> None:
+        self.args = args
+        self.options = options
+        self.lock = lock
+        self.ending = ending
+        self.began_ns = state.now_ns()
+        self.code = 0
+        self.is_over = False
+        self.renames: RenameResult | None = None
+        self.survey: ManifestSurvey | None = None
+        self.doubts: Sequence[FailedEntry] = ()  # directories whose entries may have moved
+        self.removed = RemovalResult()
+        self.expired: list[bytes] = []  # names of snapshots
+        self.cleared = 0
+
+    def execute(self) -> MirrorReport | None:
+        """Execute the phases; return the report on rank 0, unless the run ended before it."""
+        for phase in phases_of(self.options, is_limited=self.args.max_delete is not None):
+            if phase.is_due(self):
+                phase.run(self)
+            if self.is_over:
+                return None
+        return None if self.console is None else self.console.report
+
+    @property
+    def console(self) -> MirrorConsole | None:
+        """Return the console of the copy, on rank 0."""
+        return self.copied.console
+
+    @property
+    def can_start_jobs(self) -> bool:
+        """Return whether another job may start; after other exit codes ranks may be lost."""
+        return self.code in (0, EntriesFailed.exit_code)
+
+    def add_code(self, code: int) -> None:
+        """Combine the exit code of the run with the exit code of a phase."""
+        self.code = worst((self.code, code))
+
+    def compare(self, options: MirrorOptions) -> tuple[int, MirrorConsole | None]:
+        """Run a job that only compares; return the exit code and, on rank 0, its console."""
+        code, program = _copy(options, partial(MirrorProgram, lock=self.lock, args=self.args))
+        return code, program.console
+
+
+class Phase(NamedTuple):
+    """A phase of a run; it is executed if it is due when its turn comes."""
+
+    name: str
+    run: Callable[[MirrorRun], None]
+    is_due: Callable[[MirrorRun], bool]
+
+
+def phases_of(options: MirrorOptions, *, is_limited: bool) -> list[Phase]:
+    """Return the phases of a run in order; `is_limited` means that `--max-delete` was given."""
+    phases: list[Phase] = []
+
+    def add(
+        name: str, run: Callable[[MirrorRun], None], is_due: Callable[[MirrorRun], bool] = _always
+    ) -> None:
+        phases.append(Phase(name, run, is_due))
+
+    if options.moved:
+        add("rename moved files", _rename)
+    if options.since_manifest is not None:
+        add("compare with the manifest", _survey)
+    if options.deleting.during and is_limited:
+        add("count removals", _count)
+    add("copy", _copy_changes)
+    if options.deleting.during:
+        add("report removals", _report_removals, _removes_during)
+    if options.deleting.wanted or options.apply is not None:
+        add("check for moves", _recheck, _can_start_jobs)
+        add("remove", _remove, _can_start_jobs)
+    if options.snapshot is not None:
+        add("complete the snapshot", partial(_complete, options.snapshot), _can_start_jobs)
+        if options.snapshot.rules:
+            add("remove old snapshots", partial(_expire, options.snapshot), _can_start_jobs)
+    if options.clears:
+        add("remove from the source", _clear, _can_start_jobs)
+    if options.plan is not None:
+        add("complete the plan", partial(_end_plan, options.plan))
+    add("report", _report)
+    if not options.dry:
+        add("record the state", _record_state)
+    if options.new_manifest is not None and not options.dry:
+        add("write the manifest", _renew, _can_start_jobs)
+    return phases
+
+
+def _always(run: MirrorRun) -> bool:
+    return True
+
+
+def _can_start_jobs(run: MirrorRun) -> bool:
+    return run.can_start_jobs
+
+
+def _removes_during(run: MirrorRun) -> bool:
+    return run.options.deleting.during  # not if there were too many
+
+
+def _is_alone() -> bool:
+    return (launched().size or 1) == 1
+
+
+def _copy(options: MirrorOptions, make: Callable[[MirrorOptions, int], P]) -> tuple[int, P]:
+    """Run a copy; return its exit code and its program."""
+    programs: list[P] = []
+
+    def made(options: MirrorOptions, umask: int) -> P:
+        programs.append(make(options, umask))
+        return programs[0]
+
+    return run_copy(options, made), programs[0]
+
+
+# ---- before the copy -----------------------------------------------------------------------------
+
+
+def _rename(run: MirrorRun) -> None:
+    """Rename moved files."""
+    from pcircle.tools.fmirror.renames import move  # few runs do
+
+    run.code, run.renames = move(run.args, run.options, run.compare)
+    run.is_over = bool(run.code)
+    if not run.is_over:
+        run.ending.callback(run.renames.close)
+        run.options = replace(run.options, renamed=run.renames.renamed)
+
+
+def _survey(run: MirrorRun) -> None:
+    """Select the entries that may differ from the manifest."""
+    from pcircle.tools.fmirror.state.manifests import ManifestSurvey  # few runs have one
+
+    run.survey = ManifestSurvey(run.args, run.options, run.lock)
+    run.ending.callback(run.survey.close_all)
+    code = run_tool(run.survey, run.options)
+    if code != EntriesFailed.exit_code:  # the copy reports failures again
+        run.code, run.is_over = code, bool(code)
+
+
+def _count(run: MirrorRun) -> None:
+    """Count removals, because there is a limit.
+
+    If there are too many, or if they could not be counted, the copy removes nothing.
+    """
+    args, options = run.args, run.options
+    later = replace(options.deleting, during=False)
+    found, entries = ExtraneousPaths(), 0
+    rules: tuple[Rule, ...] = ()
+    code, console = run.compare(
+        options.comparison(**QUIET, looks="surplus", moved=False, deleting=later)
+    )
+    with nullcontext() if console is None else closing(console):
+        if code == UsageError.exit_code:
+            return  # the copy reports it
+        if code in (0, EntriesFailed.exit_code):
+            if console is not None:
+                found, entries, rules = console.found, console.entries, console.rules
+                found.add_all(console.doubtful)
+            silent = NO_OUTPUT | {"verbose": 0, "itemize": False, "quiet": True}
+            args = argparse.Namespace(**vars(args) | silent)
+            deletion = DeletionProgram(
+                args, options.target, found, entries, dry=True, keeps=False, rules=rules
+            )
+            deletion.again = True
+            code = run_tool(deletion, options)
+    if code not in (0, EntriesFailed.exit_code):  # the copy reports failures again
+        run.code, run.is_over = code, code != StoppedEarly.exit_code
+        run.options = replace(options, deleting=DeletionPolicy())
+
+
+# ---- the copy ------------------------------------------------------------------------------------
+
+
+def _copy_changes(run: MirrorRun) -> None:
+    """Update the target; a run whose source was not even compared ends here."""
+
+    def made(options: MirrorOptions, umask: int) -> MirrorProgram:
+        kind = MirrorProgram if options.apply is None else MirrorApplyProgram
+        return kind(options, umask, run.lock, run.args, run.survey)
+
+    code, copied = _copy(run.options, made)
+    run.add_code(code)
+    run.copied, console = copied, copied.console
+    run.options, run.args = copied.mirror, copied.args  # with the options of a plan
+    if console is not None:
+        run.ending.callback(console.close)
+        if run.renames is not None:
+            options = run.options
+            run.add_code(console.tell_moved(run.renames, options.json_lines, options.list_out))
+    # If A could not be read, nothing may be removed.
+    run.is_over = run.code == EntriesFailed.exit_code and not copied.has_begun
+
+
+# ---- removals ------------------------------------------------------------------------------------
+
+
+def _report_removals(run: MirrorRun) -> None:
+    """Report the removals of the copy."""
+    console = run.console
+    if console is not None:
+        withheld = console.withheld(ignore=False)
+        if withheld:
+            run.copied.complain(f"{withheld}: nothing of these was removed from the target")
+        run.removed = RemovalResult(console.removed, withheld)
+
+
+def _recheck(run: MirrorRun) -> None:
+    """Add doubtful entries to the extraneous ones if nothing can have moved."""
+    options, copied, console = run.options, run.copied, run.console
+    doubtful = None
+    if console is not None and console.withheld(ignore=options.ignore_errors):
+        console.found.add_all(console.doubtful)  # removals are withheld anyway
+    elif console is not None:
+        doubtful = console.doubtful
+    if _is_alone() and (doubtful is None or not doubtful.count):
+        return
+    from pcircle.tools.fmirror.recheck import RecheckProgram  # few runs do
+
+    recheck = RecheckProgram(
+        run.args,
+        options.sources[0],
+        doubtful,
+        None if console is None else console.times,
+        decision=copied.decision,
+        known=copied.sides[0].known,
+        walks=not copied.is_part,
+    )
+    code = run_tool(recheck, options)
+    run.add_code(code)
+    if console is not None and doubtful is not None:
+        if not code:
+            console.found.add_all(doubtful)
+        run.doubts = () if recheck.report is None else recheck.report.failures
+
+
+def _remove(run: MirrorRun) -> None:
+    """Remove extraneous entries, or move them to the backup, unless something forbids it."""
+    options, copied, console = run.options, run.copied, run.console
+    if console is None:
+        run.add_code(run_tool(_deletion(run, None), options))
+        return
+    withheld = console.withheld(ignore=options.ignore_errors)
+    found = console.found
+    if withheld:
+        if found.count:
+            entries = plural(found.count, "entry", "entries")
+            copied.complain(f"{entries} of the target not removed: {withheld}")
+        run.add_code(EntriesFailed.exit_code)
+        found = ExtraneousPaths()
+    failures: list[FailedEntry] = []
+    not_moved: list[FailedEntry] = []
+    removed = planned = 0
+    if found.count or not _is_alone():
+        deletion = _deletion(run, found)
+        run.add_code(run_tool(deletion, options))
+        planned, report = deletion.entries_planned, deletion.report
+        if report is not None:
+            removed = sum(report.counts[name] for name in _REMOVED)
+            failures += report.failures
+            if report.counts["moving"]:
+                run.add_code(EntriesFailed.exit_code)
+        backup = options.deleting.backup
+        if backup is not None and run.can_start_jobs and not options.dry:
+            stay = _back_up(run, console, backup, found, not_moved)
+            removed = 0 if stay < 0 else max(removed - stay, 0)
+            if report is not None and not options.quiet:
+                copied.complain(f"{plural(removed, 'entry', 'entries')} moved to the backup")
+    run.removed = RemovalResult(
+        run.removed.entries + removed,
+        run.removed.withheld or withheld,
+        [*failures, *not_moved],
+        planned,
+        (*not_moved, *run.doubts),
+    )
+
+
+def _deletion(run: MirrorRun, found: ExtraneousPaths | None) -> DeletionProgram:
+    """Return the job that removes the `found` paths; other ranks than rank 0 have none."""
+    options, copied, console = run.options, run.copied, run.console
+    applied = copied.applied
+    entries = 0 if console is None else copied.entries
+    return DeletionProgram(
+        run.args,
+        options.target,
+        found,
+        entries if applied is None else applied.tail.found,
+        dry=options.dry,
+        keeps=options.deleting.backup is not None,
+        rules=() if console is None else console.rules,
+        renamed=options.renamed.old,
+        plan=copied.planned,
+        applied=None if applied is None else partial(plan_file.removals, applied),
+        decision=copied.decision,
+        known=copied.sides[1].known,
+        flags=options.keep.flags,
+    )
+
+
+def _back_up(
+    run: MirrorRun,
+    console: MirrorConsole,
+    backup: bytes,
+    found: ExtraneousPaths,
+    not_moved: list[FailedEntry],
+) -> int:
+    """Move extraneous entries to the backup; add failures, and return the result of `moved`."""
+    copied, options = run.copied, run.options
+    absence = Absence(source_of(console.decision))
+    try:
+        failed, stay = moved(
+            backup,
+            options.target,
+            found.paths(),
+            console.rules,
+            absence,
+            known=copied.sides[1].known,
+            strict=options.strict_operands,
+            access=WriteAccess(owner=True, flags=options.keep.flags),
+        )
+    finally:
+        absence.close()
+    for failure in failed:
+        copied.complain(failure.said("fmirror").removeprefix("fmirror: "))
+        not_moved.append(failure.reported())
+    if failed:
+        run.add_code(EntriesFailed.exit_code)
+    return stay
+
+
+# ---- snapshots -----------------------------------------------------------------------------------
+
+
+def _complete(snapshot: Snapshot, run: MirrorRun) -> None:
+    """Complete the snapshot if the copy is complete."""
+    options, copied = run.options, run.copied
+    if run.console is None:
+        return
+    if run.code and not options.ignore_errors:
+        text = "the next run goes on with it (--ignore-errors: have it in any case)"
+        copied.complain(f"no snapshot was made, as some entries failed; {text}")
+        return
+    try:
+        if not options.dry:
+            snapshots.complete(snapshot, sync=options.existing.sync)
+        names = snapshots.names_in(snapshot.directory)
+        run.expired = snapshots.expired({*names, snapshot.name}, snapshot.rules, snapshot.name)
+    except OSError as error:
+        copied.complain(f"'{show(snapshot.path)}': {error.strerror}")
+        run.add_code(EntriesFailed.exit_code)
+
+
+def _expire(snapshot: Snapshot, run: MirrorRun) -> None:
+    """Remove expired snapshots."""
+    console, options = run.console, run.options
+    if _is_alone() and not run.expired:
+        return
+    found = None
+    if console is not None:
+        found = ExtraneousPaths()
+        for name in run.expired:
+            found.add(packed(0, [name]))
+    args = argparse.Namespace(**vars(run.args) | {"max_delete": None})
+    directory, flags = snapshot.directory, options.keep.flags
+    deletion = DeletionProgram(args, directory, found, 0, dry=options.dry, keeps=False, flags=flags)
+    deletion.verb = "of old snapshots " + deletion.verb
+    run.add_code(run_tool(deletion, options))
+    if console is not None and found is not None:
+        found.close()
+        console.expired = tuple(map(show, run.expired))
+
+
+# ---- the end -------------------------------------------------------------------------------------
+
+
+def _clear(run: MirrorRun) -> None:
+    """Remove mirrored entries from the source."""
+    record.record_moves(run.options, run.copied, run.began_ns)
+    # Files of equal size are compared byte by byte, and times if they are kept.
+    options = run.options.comparison(clearing=True, upkeep=UpdatePolicy("size"))
+    code, program = _copy(options, partial(ClearProgram, lock=run.lock, args=run.args))
+    run.add_code(code)
+    if isinstance(program.console, ClearConsole):
+        run.cleared = program.console.cleared
+
+
+def _end_plan(plan: str, run: MirrorRun) -> None:
+    """Complete the plan if nothing has failed."""
+    copied, console = run.copied, run.console
+    if console is None:
+        return
+    if run.code:
+        copied.complain(f"the plan '{show(os.fsencode(plan))}' is not complete, and of no use")
+        return
+    reason = console.end_plan(tail(console.planned + run.removed.planned, copied.entries))
+    if reason:
+        copied.complain(reason)
+        run.code = StoppedEarly.exit_code
+
+
+def _report(run: MirrorRun) -> None:
+    """Write the report of all phases."""
+    if run.console is not None:
+        run.code = run.console.tell(run.code, run.removed, run.cleared)
+
+
+def _record_state(run: MirrorRun) -> None:
+    """Update the state of the target."""
+    record.record_run(run.options, run.copied, run.began_ns, run.code)
+
+
+def _renew(run: MirrorRun) -> None:
+    """Write the manifest of the present target."""
+    from pcircle.tools.fmirror.state.renewal import renew  # few runs do
+
+    survey, complain = require(run.survey), run.copied.complain
+    run.code = renew(run.args, run.options, survey, run.code, complain)

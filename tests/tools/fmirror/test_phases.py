@@ -1,0 +1,50 @@
+"""The phases of a run, as the options select them."""
+
+import pytest
+
+from pcircle.tools.fmirror.cli import bare, parser
+from pcircle.tools.fmirror.options import options_of
+from pcircle.tools.fmirror.phases import phases_of
+
+
+def names(*words: str) -> list[str]:
+    """The names of the phases of a command line."""
+    args = parser().parse([*words, "a", "b"], bare)
+    return [phase.name for phase in phases_of(options_of(args), is_limited=bool(args.max_delete))]
+
+
+END = ["report", "record the state"]
+
+
+@pytest.mark.parametrize(
+    ("words", "phases"),
+    [
+        ([], ["copy", *END]),
+        (["--dry-run"], ["copy", "report"]),
+        (["--delete"], ["copy", "check for moves", "remove", *END]),
+        (
+            ["--delete=during", "--max-delete=9"],
+            ["count removals", "copy", "report removals", "check for moves", "remove", *END],
+        ),
+        (
+            ["--delete", "--moved"],
+            ["rename moved files", "copy", "check for moves", "remove", *END],
+        ),
+        (["--move"], ["copy", "remove from the source", *END]),
+        (["--plan=p"], ["copy", "complete the plan", "report"]),
+        (
+            ["--since-manifest=m", "--new-manifest=n"],
+            ["compare with the manifest", "copy", *END, "write the manifest"],
+        ),
+        (
+            ["--snapshot", "--keep=7d"],
+            [
+                *("copy", "check for moves", "remove"),
+                *("complete the snapshot", "remove old snapshots", *END),
+            ],
+        ),
+    ],
+    ids=str,
+)
+def test_phases_in_order(words: list[str], phases: list[str]) -> None:
+    assert names(*words) == phases
