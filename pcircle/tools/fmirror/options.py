@@ -27,8 +27,8 @@ from pcircle.tools.fmirror.work.rename_pairs import RenamedPaths
 from pcircle.walk.attributes import ANY
 
 # Options of a job before the mirror. It prints nothing; the mirror writes the output files.
-QUIET: dict[str, Any] = {"silent": True, "quiet": True, "verbose": 0, "progress": "never"}
-NO_OUTPUT: dict[str, Any] = {"json": None, "error_log": None, "json_lines": None, "list_out": None}
+QUIET: dict[str, object] = {"silent": True, "quiet": True, "verbose": 0, "progress": "never"}
+NO_OUTPUT: dict[str, object] = dict.fromkeys(("json", "error_log", "json_lines", "list_out"))
 
 
 class MirrorOptions(CopyOptions, frozen=True, kw_only=True):
@@ -72,10 +72,10 @@ class MirrorOptions(CopyOptions, frozen=True, kw_only=True):
         """Return whether neither this job nor a following one changes anything."""
         return self.dry and not (self.looks == "moves" and self.moved) and not self.clearing
 
-    def comparison(self, **changes: Any) -> MirrorOptions:
+    def comparison(self, **changes: object) -> MirrorOptions:
         """Return these options with `changes`, for a dry run that writes no output files."""
         never = CheckpointOptions(never=True)
-        dry: dict[str, Any] = {"dry": True, "itemize": False, "sign": None, "verify": False}
+        dry: dict[str, object] = {"dry": True, "itemize": False, "sign": None, "verify": False}
         return msgspec.structs.replace(self, **NO_OUTPUT, **dry, checkpoint=never, **changes)
 
     @property

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from pcircle.cli.change_program import refuse_with_apply
 from pcircle.core.errors import UsageError
@@ -93,13 +92,13 @@ def begun(args: argparse.Namespace, paths: Sequence[bytes], known_by: Sequence[s
     return head("fmirror", roots, working_directory(), more)
 
 
-def _encoded(value: Any) -> Any:
+def _encoded(value: object) -> object:
     if isinstance(value, list):
         return list(map(_encoded, value))
     return encode(os.fsencode(value)) if isinstance(value, str) else value
 
 
-def _decoded(value: Any) -> Any:
+def _decoded(value: object) -> object:
     if isinstance(value, list):
         return list(map(_decoded, value))
     return os.fsdecode(decode(value)) if isinstance(value, str) else value

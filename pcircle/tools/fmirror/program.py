@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -55,14 +55,17 @@ from pcircle.tools.fmirror.work.task import JournaledMirror, MirrorTask
 
 if TYPE_CHECKING:
     from pcircle.ops.copy.tree.dry_run import DryTask
+    from pcircle.tools.common.copy_error_log import RetryEntry
     from pcircle.tools.fmirror.state.manifests import ManifestSurvey
+    from pcircle.walk.globs import Rule
 
 
 class MirrorProgram(CopyProgram):
     """The first job of a mirror, which copies."""
 
     plan_type = MirrorPlan
-    task_type, journaled_type = MirrorTask, JournaledMirror
+    task_type: ClassVar[type[MirrorTask]] = MirrorTask
+    journaled_type: ClassVar[type[JournaledMirror]] = JournaledMirror
     console_type = MirrorConsole
     outlives_ranks = False
     lists_completely = True
@@ -123,7 +126,7 @@ class MirrorProgram(CopyProgram):
             self.sides = one, other
             return super().prepare(nodes)
 
-    def _roots(self, failed: Sequence[Any], here: bytes) -> tuple[CopyRoot, ...]:
+    def _roots(self, failed: Sequence[RetryEntry], here: bytes) -> tuple[CopyRoot, ...]:
         """Return the roots, restricted to the directories that were checked."""
         source, target = self.sides
         known = {"source_known": source.known, "target_known": target.known}
@@ -218,7 +221,11 @@ class MirrorProgram(CopyProgram):
         return ExtraneousFinder(UnfilteredDecisions(deleting)) if deleting.wanted else None
 
     def _decide(
-        self, nodes: Sequence[int], roots: tuple[CopyRoot, ...], rules: Any, here: bytes
+        self,
+        nodes: Sequence[int],
+        roots: tuple[CopyRoot, ...],
+        rules: tuple[Rule, ...],
+        here: bytes,
     ) -> CopyPlan:
         options = self._mirror
         if options.deleting.wanted:

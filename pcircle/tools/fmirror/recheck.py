@@ -13,7 +13,7 @@ import argparse
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -39,6 +39,9 @@ from pcircle.tools.fmirror.work.listing import (
 from pcircle.walk.open_directory import Open
 from pcircle.walk.roots import Root
 
+if TYPE_CHECKING:
+    from pcircle.jobs.tree_task import TreeItem
+
 
 class RecheckPlan(TreePlan, frozen=True, kw_only=True):
     """The plan of a recheck. The mirror began at `began_ns`."""
@@ -49,12 +52,12 @@ class RecheckPlan(TreePlan, frozen=True, kw_only=True):
 class RecheckVisitor(EntryVisitor):
     """Reports the change times of directories that may have changed. Per-thread state."""
 
-    def __init__(self, task: Any) -> None:
+    def __init__(self, task: RecheckTask) -> None:
         super().__init__(task)
         self._change_times = ChangeTimes(task.plan.began_ns)
-        self._context: Context[Any] | None = None
+        self._context: Context[TreeItem] | None = None
 
-    def begin(self, item: Any, context: Context[Any]) -> None:
+    def begin(self, item: TreeItem, context: Context[TreeItem]) -> None:
         self._context = context
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
@@ -75,7 +78,7 @@ class RecheckVisitor(EntryVisitor):
             require(self._context).note([packed_times([path], [status.st_ctime_ns])])
 
     def fail(
-        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
     ) -> None:
         """Record that the change time of a directory is unknown."""
         self.counters.failed += 1
@@ -95,7 +98,7 @@ class RecheckConsole(TreeConsole):
 
     _program: RecheckProgram
 
-    def notice(self, source: int, values: Sequence[Any]) -> None:
+    def notice(self, source: int, values: Sequence[object]) -> None:
         reports = []
         for value in values:
             if isinstance(value, ListingTimes):
@@ -138,7 +141,7 @@ class RecheckProgram(TreeProgram):
         known: tuple[int, int] | None,
         walks: bool,
     ) -> None:
-        more: dict[str, Any] = {"quiet": True, "verbose": 0, "progress": "never"}
+        more: dict[str, object] = {"quiet": True, "verbose": 0, "progress": "never"}
         more |= {"json_lines": None, "max_delete": None}
         super().__init__(argparse.Namespace(**vars(args) | PLAIN | more), [source])
         self._error_log = args.error_log

@@ -50,6 +50,7 @@ from pcircle.walk.roots import Root
 from pcircle.walk.visitor import Names, Where
 
 if TYPE_CHECKING:
+    from pcircle.jobs.action_log import Said
     from pcircle.jobs.plan_output import PlanFile
 
 
@@ -95,11 +96,19 @@ class DeletionLog(ActionLog):
     """Reports deletions in the form of rsync."""
 
     def done(
-        self, action: str, root: int, path: bytes, kind: str, *arguments: Any, **named: Any
+        self,
+        action: str,
+        root: int,
+        path: bytes,
+        kind: str,
+        size: int = 0,
+        *,
+        said: Said = None,
+        why: tuple[str, ...] = (),
     ) -> None:
         if self.wanted.word:
-            named["said"] = deletion_line(path, kind)
-        super().done(action, root, path, kind, *arguments, **named)
+            said = deletion_line(path, kind)
+        super().done(action, root, path, kind, size, said=said, why=why)
 
 
 class DeletionPlan(RemovalPlan, frozen=True, kw_only=True):
@@ -151,12 +160,12 @@ class Deleter(Remover):
                 opened.entered, opened.own = False, _Returned(opened.own.obstacle)
         return lease
 
-    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+    def end(self, context: Context[TreeItem], opens: Sequence[Open[int]]) -> None:
         super().end(context, opens)
         if self._absence is not None:
             self._absence.close()
 
-    def leave(self, opened: Open[int], context: Context[Any]) -> int:
+    def leave(self, opened: Open[int], context: Context[TreeItem]) -> int:
         if not isinstance(opened.own, _Returned):
             return super().leave(opened, context)
         with suppress(OSError):  # the next run reports it
@@ -172,7 +181,7 @@ class Deleter(Remover):
         super().names(where, names, fds, context)
 
     def _leave_returned(
-        self, absence: Absence, where: Where, names: Names, context: Context[Any]
+        self, absence: Absence, where: Where, names: Names, context: Context[TreeItem]
     ) -> None:
         bare = {name: parted(name)[0] for name in names.all()}
         gone: set[bytes] = set()
@@ -226,7 +235,7 @@ class DeletionConsole(ChangeConsole):
     account = "removed"
     _program: DeletionProgram
 
-    def notice(self, source: int, values: Sequence[Any]) -> None:
+    def notice(self, source: int, values: Sequence[object]) -> None:
         """Report entries of replaced directories with their former paths."""
         replaced = require(self._program.found).replaced
         if replaced:
@@ -241,7 +250,7 @@ class DeletionConsole(ChangeConsole):
             values = [program.as_planned(value) for value in values]
         super().notice(source, values)
 
-    def conclude(self, outcome: Outcome[Any]) -> int:
+    def conclude(self, outcome: Outcome[dict[int, int]]) -> int:
         """End the job; entries for the backup are counted when they were moved."""
         self.quiet = self.quiet or self._program.keeps
         return super().conclude(outcome)
@@ -359,7 +368,7 @@ class DeletionProgram(ChangeProgram):
         acts = msgspec.structs.replace(decided["acts"], plan=self._plan is not None)
         return decided | {"acts": acts}
 
-    def as_planned(self, value: Any) -> Any:
+    def as_planned(self, value: object) -> object:
         """Return a notice whose plan lines are counted as removals."""
         if not isinstance(value, ActionLines) or not value.planned:
             return value
@@ -381,7 +390,7 @@ class DeletionProgram(ChangeProgram):
         self.actions = append_log(self.args.json_lines)
 
 
-PLAIN: dict[str, Any] = {
+PLAIN: dict[str, object] = {
     "apply": None,
     "plan": None,
     "files_from": None,

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from itertools import islice
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
@@ -37,6 +37,9 @@ from pcircle.tools.fmirror.work.rename_pairs import (
 )
 from pcircle.tools.fmirror.work.renames import MovePlan, MoveTask, item_of
 
+if TYPE_CHECKING:
+    from pcircle.walk.roots import Root
+
 _PAIRS_TOGETHER = 64
 _LINE = msgspec.json.Decoder(tuple[int, str, str])
 
@@ -44,15 +47,16 @@ _LINE = msgspec.json.Decoder(tuple[int, str, str])
 class ExtraneousFilesConsole(DeletionConsole):
     """Collects the files that would be removed."""
 
-    def notice(self, source: int, values: Sequence[Any]) -> None:
-        survey: Any = self._program
+    _program: ExtraneousFilesProgram
+
+    def notice(self, source: int, values: Sequence[object]) -> None:
         for value in values:
             for line in value.planned.splitlines() if isinstance(value, ActionLines) else ():
                 _, path, mark = _LINE.decode(line)
                 if mark.startswith("f,"):
                     _, size, mtime_ns = map(int, mark[2:].split(","))
                     if size:
-                        survey.candidates.add(1, decode(path), size, mtime_ns)
+                        self._program.candidates.add(1, decode(path), size, mtime_ns)
 
 
 class ExtraneousFilesProgram(DeletionProgram):
@@ -79,7 +83,7 @@ class ExtraneousFilesProgram(DeletionProgram):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "candidates": None}
 
-    def decided(self, roots: tuple[Any, ...], ranks: int) -> dict[str, Any]:
+    def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
         return super().decided(roots, ranks) | {"acts": ActionOutput(plan=True)}
 
     def complain(self, text: str) -> None:
@@ -96,16 +100,16 @@ class _MoveObserver(Observer[tuple[int, int]]):
         self._lines, self._paths = lines, paths
         self.result = 0, 0
 
-    def notice(self, source: int, values: Sequence[Any]) -> None:
+    def notice(self, source: int, values: Sequence[object]) -> None:
         for value in values:
             if isinstance(value, RenamedPaths):
                 self._new += value.new
                 self._old += value.old
-                continue
-            self._lines.write(value.text)
-            self._paths.write(value.paths)
-            if self._said:
-                self._results.text([value.said])
+            elif isinstance(value, ActionLines):
+                self._lines.write(value.text)
+                self._paths.write(value.paths)
+                if self._said:
+                    self._results.text([value.said])
 
     def renamed(self) -> RenamedPaths:
         """Return the paths that a dry run would rename; callable once."""

@@ -98,7 +98,7 @@ class MirrorConsole(CopyConsole):
         self.found.close()
         self.doubtful.close()
 
-    def notice(self, source: int, values: Sequence[Any]) -> None:
+    def notice(self, source: int, values: Sequence[object]) -> None:
         reports = []
         for value in values:
             if isinstance(value, Surplus):

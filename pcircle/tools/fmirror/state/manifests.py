@@ -44,7 +44,7 @@ class ManifestSurveyConsole(TreeConsole):
 
     _program: ManifestSurvey
 
-    def notice(self, source: int, values: Sequence[Any]) -> None:
+    def notice(self, source: int, values: Sequence[object]) -> None:
         for value in values:
             if isinstance(value, SurveyRecords):
                 self._program.add(value)

@@ -11,14 +11,14 @@ import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from pcircle.cli.program import run_tool
 from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.errors import EntriesFailed, StoppedEarly, worst
-from pcircle.core.guards import require
+from pcircle.core.guards import require, require_type
 from pcircle.core.names import show
 from pcircle.core.writing import WholeFile
 from pcircle.fs.directories import Lease, join_path
@@ -39,6 +39,10 @@ from pcircle.walk.items import handed_back
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.roots import Root
 from pcircle.walk.visitor import Names, Where
+
+if TYPE_CHECKING:
+    from pcircle.jobs.tree_task import TreeItem
+    from pcircle.walk.walker import Walker
 
 _TOGETHER = 256
 _NO_SUCH = (FileNotFoundError, NotADirectoryError)
@@ -62,7 +66,7 @@ class RenewalVisitor(EntryVisitor):
 
     batch_names: ClassVar[int] = CAPACITY
 
-    def __init__(self, task: Any) -> None:
+    def __init__(self, task: RenewalTask) -> None:
         super().__init__(task)
         plan: RenewalPlan = task.plan
         self._stats = Stats()
@@ -71,11 +75,11 @@ class RenewalVisitor(EntryVisitor):
         self._directories: list[tuple[bytes, int, int]] = []
         self._entries: list[tuple[bytes, ManifestEntry]] = []
 
-    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+    def end(self, context: Context[TreeItem], opens: Sequence[Open[int]]) -> None:
         """Send all findings to rank 0."""
         self._tell(context)
 
-    def _tell(self, context: Context[Any]) -> None:
+    def _tell(self, context: Context[TreeItem]) -> None:
         directories, self._directories = self._directories, []
         entries, self._entries = self._entries, []
         if directories or entries:
@@ -87,7 +91,7 @@ class RenewalVisitor(EntryVisitor):
         return super().enter(opened, source, holder)
 
     def fail(
-        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
     ) -> None:
         """Record an entry as missing."""
         if isinstance(error, _NO_SUCH):
@@ -134,9 +138,10 @@ class RenewalTask(TreeTask):
 
     notice_type = Failure | RenewedEntries
     visitor_type = RenewalVisitor
+    plan: RenewalPlan
 
-    def walker(self, visitor: EntryVisitor) -> Any:
-        self._own: Any = visitor
+    def walker(self, visitor: EntryVisitor) -> Walker[int]:
+        self._own = require_type(RenewalVisitor, visitor)
         return super().walker(visitor)
 
     def close(self) -> None:
@@ -150,7 +155,7 @@ class RenewalConsole(TreeConsole):
 
     _program: RenewalProgram
 
-    def notice(self, source: int, values: Sequence[Any]) -> None:
+    def notice(self, source: int, values: Sequence[object]) -> None:
         renewal = require(self._program.renewal)
         for value in values:
             if isinstance(value, RenewedEntries):

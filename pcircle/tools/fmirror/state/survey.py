@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
 from pcircle.core.encoding import text_of
-from pcircle.core.guards import require
+from pcircle.core.guards import require, require_type
 from pcircle.fs.directories import Directories, Lease, bases, capacity_of, join_path
 from pcircle.fs.lists import record_of
 from pcircle.fs.scan import Block
@@ -34,6 +34,11 @@ from pcircle.tools.fmirror.work.extraneous import KINDS, ExtraneousFinder, Surpl
 from pcircle.walk.items import DirectoryIdentity, handed_back
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
+
+if TYPE_CHECKING:
+    from pcircle.jobs.tree_task import TreeCounters, TreeItem
+    from pcircle.walk.items import Batch, Tree
+    from pcircle.walk.walker import Walker
 
 _TOGETHER = 256
 _NO_SUCH = (FileNotFoundError, NotADirectoryError)
@@ -75,7 +80,7 @@ class SurveyVisitor(EntryVisitor):
 
     batch_names: ClassVar[int] = CAPACITY
 
-    def __init__(self, task: Any) -> None:
+    def __init__(self, task: SurveyTask) -> None:
         super().__init__(task)
         plan: SurveyPlan = task.plan
         self._plan = plan
@@ -85,7 +90,7 @@ class SurveyVisitor(EntryVisitor):
         top = bases([(plan.target, b"")], plan.directory)
         self._targets = Directories(top, capacity_of(is_first=task.first is None))
         self._records: list[bytes] = []
-        self._context: Context[Any] | None = None
+        self._context: Context[TreeItem] | None = None
 
     @cached_property
     def _book(self) -> ManifestReader:
@@ -95,13 +100,13 @@ class SurveyVisitor(EntryVisitor):
     def _digests(self) -> DigestComparer:
         return DigestComparer(self._book.manifest.algorithm, self.counters)
 
-    def begin(self, item: Any, context: Context[Any]) -> None:
+    def begin(self, item: TreeItem, context: Context[TreeItem]) -> None:
         self._context = context
 
-    def resume(self, base: Open[int], context: Context[Any]) -> None:
+    def resume(self, base: Open[int], context: Context[TreeItem]) -> None:
         self._context = context
 
-    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+    def end(self, context: Context[TreeItem], opens: Sequence[Open[int]]) -> None:
         """Send all findings to rank 0."""
         self._tell(context)
 
@@ -110,18 +115,18 @@ class SurveyVisitor(EntryVisitor):
         self._stats.close()
         self._targets.close()
 
-    def _list(self, path: bytes, context: Context[Any], *, whole: bool = False) -> None:
+    def _list(self, path: bytes, context: Context[TreeItem], *, whole: bool = False) -> None:
         self._records.append(record_of(path or b".", whole=whole))
         if len(self._records) >= _TOGETHER:
             self._tell(context)
 
-    def _tell(self, context: Context[Any]) -> None:
+    def _tell(self, context: Context[TreeItem]) -> None:
         records, self._records = self._records, []
         if records:
             context.note([SurveyRecords(tuple(records))])
 
     def fail(
-        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
     ) -> None:
         """List the entry, which the mirror will report."""
         self.counters.failed += 1
@@ -209,7 +214,12 @@ class SurveyVisitor(EntryVisitor):
             context.spawn(list(handed_back(where, remaining)))
 
     def _differs(
-        self, where: Where, entry: ManifestEntry, row: StatusRow, fd: int, context: Context[Any]
+        self,
+        where: Where,
+        entry: ManifestEntry,
+        row: StatusRow,
+        fd: int,
+        context: Context[TreeItem],
     ) -> bool:
         """Return whether an entry may differ from the manifest."""
         plan = self._plan
@@ -248,11 +258,11 @@ class SurveyTask(TreeTask):
         self.threads, self.max_threads = division.workers, division.most
         self.helped = division.helped_of(0 if self.first is None else len(self.first.parts))
 
-    def walker(self, visitor: EntryVisitor) -> Any:
-        self._own: Any = visitor
+    def walker(self, visitor: EntryVisitor) -> Walker[int]:
+        self._own = require_type(SurveyVisitor, visitor)
         return super().walker(visitor)
 
-    def begun(self, counters: Any) -> Iterator[Any]:
+    def begun(self, counters: TreeCounters) -> Iterator[Tree | Batch]:
         return super().begun(counters) if self.plan.manifest else iter(())
 
     def close(self) -> None:

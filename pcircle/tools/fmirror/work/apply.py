@@ -11,7 +11,7 @@ import stat
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -37,6 +37,10 @@ from pcircle.walk.visitor import Names, Where
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
+    from pcircle.ops.checkpoint.resume import CheckpointSession
+    from pcircle.ops.copy.tree.items import Item
+    from pcircle.ops.copy.tree.plan import CopyPlan
+    from pcircle.ops.copy.tree.task import CopyTask
 
 _TEMPORARY = b".fcp-"
 
@@ -116,7 +120,7 @@ class ApplyVisitor(MirrorVisitor):
         is_changed = step is not None and step.word != steps.WITHIN
         return is_changed and super()._is_settled(opened)
 
-    def failed(self, opened: Open[PartialResult], error: OSError, context: Context[Any]) -> None:
+    def failed(self, opened: Open[PartialResult], error: OSError, context: Context[Item]) -> None:
         """Report a directory; one that vanished or changed its kind differs from the plan."""
         if isinstance(error, FileNotFoundError | NotADirectoryError | Changed):
             set_operation(error, steps.DOING)
@@ -207,10 +211,9 @@ class ApplyVisitor(MirrorVisitor):
         """Schedule the removal of a directory that an interrupted run has only replaced."""
         inode = int(target.split(b",")[1])
         with os.scandir(to_scan(directory_fd)) as entries:
-            found: list[Any] = list(entries)
-        for entry in found:
-            text = os.fsencode(entry.name)
-            if text.startswith(_TEMPORARY) and entry.inode() == inode:
+            found = [(os.fsencode(entry.name), entry.inode()) for entry in entries]
+        for text, number in found:
+            if text.startswith(_TEMPORARY) and number == inode:
                 paths = join_path(where.path, text), join_path(where.path, name)
                 self._keeper.aside.append((where.root, *paths))
 
@@ -220,8 +223,16 @@ class MirrorApplyTask(MirrorTask):
 
     visitor_type = ApplyVisitor
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+    def __init__(
+        self,
+        plan: CopyPlan,
+        rank: int,
+        size: int,
+        lists: Lists | None = None,
+        beside: CopyTask | None = None,
+        number: int = 0,
+    ) -> None:
+        super().__init__(plan, rank, size, lists, beside, number)
         require_type(ApplyVisitor, self._visitor).lists = self._lists
 
 
@@ -230,6 +241,15 @@ class JournaledMirrorApply(JournaledMirror):
 
     visitor_type = ApplyVisitor
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+    def __init__(
+        self,
+        plan: CopyPlan,
+        rank: int,
+        size: int,
+        session: CheckpointSession | None,
+        lists: Lists | None,
+        beside: CopyTask | None = None,
+        number: int = 0,
+    ) -> None:
+        super().__init__(plan, rank, size, session, lists, beside, number)
         require_type(ApplyVisitor, self._visitor).lists = self._lists

@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pcircle.core.guards import require, require_type
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
@@ -43,6 +43,7 @@ from pcircle.walk.visitor import Where
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
+    from pcircle.ops.copy.tree.items import Item
 
 _NO_DIRECTORY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
@@ -77,6 +78,10 @@ class DryMirrorVisitor(DryVisitor):
         # With a backup a replaced directory was moved there, so it is not removed.
         self._tells_replaced = self._plans or mirror.deleting.backup is None
         self._within: tuple[int, bytes] | None = None  # the last planned directory
+        self._begin_run(mirror)
+
+    def _begin_run(self, plan: MirrorPlan) -> None:
+        """Create the state of a subclass."""
 
     def _tell_doubtful(self, paths: list[bytes]) -> None:
         """Defer extraneous entries of a changed directory to the end of the run."""
@@ -95,7 +100,7 @@ class DryMirrorVisitor(DryVisitor):
             return super().listed(opened, source)
         return self._lister.blocks(opened.path, source)
 
-    def end(self, context: Context[Any], opens: Sequence[Open[None]]) -> None:
+    def end(self, context: Context[Item], opens: Sequence[Open[None]]) -> None:
         if self._lister is not None:
             context.note(list(self._lister.taken()))
         super().end(context, opens)
@@ -195,7 +200,7 @@ class DryMirrorVisitor(DryVisitor):
         return super().meant(opened, blocks, source)
 
     def _entry(
-        self, where: Where, name: bytes, source_fd: int, target_fd: int, context: Context[Any]
+        self, where: Where, name: bytes, source_fd: int, target_fd: int, context: Context[Item]
     ) -> None:
         root, path, marks = where.root, join_path(where.path, name), steps.NONE
         near = False
@@ -285,10 +290,10 @@ class DryMirrorVisitor(DryVisitor):
             with error_context("create the copy of"):
                 raise IsADirectoryError(errno.EISDIR, "a directory is in its place")
 
-    def _say(self, root: int, path: bytes, text: str, context: Context[Any]) -> None:
+    def _say(self, root: int, path: bytes, text: str, context: Context[Item]) -> None:
         """Leave the output to the itemizer."""
 
-    def tell(self, context: Context[Any]) -> None:
+    def tell(self, context: Context[Item]) -> None:
         """Send all findings to rank 0, at the end of an item."""
         self._link_dest.close()
         self._policy.close()
@@ -316,7 +321,7 @@ class DryMirrorTask(DryTask):
     def visitor_type(cls) -> type[DryVisitor]:
         return DryMirrorVisitor
 
-    def _tell_actions(self, context: Context[Any]) -> None:
+    def _tell_actions(self, context: Context[Item]) -> None:
         super()._tell_actions(context)
         require_type(DryMirrorVisitor, self._visitor).tell(context)
 
@@ -353,7 +358,7 @@ class DryApplyVisitor(DryMirrorVisitor):
             raise
         return lease
 
-    def failed(self, opened: Open[None], error: OSError, context: Context[Any]) -> None:
+    def failed(self, opened: Open[None], error: OSError, context: Context[Item]) -> None:
         """Report a directory; one that vanished or changed its kind differs from the plan."""
         if isinstance(error, FileNotFoundError | NotADirectoryError | Changed):
             set_operation(error, steps.DOING)
@@ -387,7 +392,7 @@ class DryApplyVisitor(DryMirrorVisitor):
                 self._fail(opened.root, path, error, context)
 
     def _entry(
-        self, where: Where, name: bytes, source_fd: int, target_fd: int, context: Context[Any]
+        self, where: Where, name: bytes, source_fd: int, target_fd: int, context: Context[Item]
     ) -> None:
         name, mark = parted(name)
         try:
@@ -408,8 +413,8 @@ class DryApplyVisitor(DryMirrorVisitor):
 class DryApplyTask(DryMirrorTask):
     """The work of one rank in a dry run of a plan."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, plan: CopyPlan, rank: int, size: int, lists: Lists | None) -> None:
+        super().__init__(plan, rank, size, lists)
         require_type(DryApplyVisitor, self._visitor).lists = self._lists
 
     @classmethod

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import chain, repeat
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import xxhash
@@ -38,6 +38,9 @@ from pcircle.tools.fmirror.work.listing import ChangeTimes
 from pcircle.walk.filter import choosing
 from pcircle.walk.globs import Rule, read_rule
 from pcircle.walk.prune_empty import Emptiness
+
+if TYPE_CHECKING:
+    from pcircle.ops.copy.tree.items import Item
 
 _MOST_AT_HAND = 1 << 16
 KINDS = ("files", "directories", "links", "specials")
@@ -289,12 +292,12 @@ class InlineDeletion:
         access = WriteAccess(owner=True, flags=plan.keep.flags)
         self._remover = TreeRemover(self, choosing(rules) if rules else None, access)
         self._whole = TreeRemover(self, access=access)
-        self._context: Context[Any] | None = None
+        self._context: Context[Item] | None = None
         self._absence = Absence(source_of(plan), plan.identify)
         self._root = 0
         self._renamed = b"", b""  # present and former path of a replaced directory
 
-    def begin(self, context: Context[Any]) -> None:
+    def begin(self, context: Context[Item]) -> None:
         """Set the item of the following removals."""
         self._context = context
 

@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,6 +27,9 @@ from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work import steps
 from pcircle.tools.fmirror.work.overwrite_policy import MirrorOverwritePolicy
+
+if TYPE_CHECKING:
+    from pcircle.ops.copy.tree.items import Item
 
 _COLUMNS = 11
 _TIME_COLUMN = 4
@@ -153,7 +156,7 @@ class Itemizer:
         source: Status,
         old: Status | None,
         different: int,
-        context: Context[Any],
+        context: Context[Item],
         *,
         marks: bytes = b"-",
         near: bool = False,
@@ -175,7 +178,7 @@ class Itemizer:
             self.tell(context)
 
     def directory(
-        self, path: bytes, source: tuple[int, Status], target_fd: int | None, context: Context[Any]
+        self, path: bytes, source: tuple[int, Status], target_fd: int | None, context: Context[Item]
     ) -> int:
         """Report a directory, open on both sides if it exists; return its differences. OSError."""
         fd, status = source
@@ -187,7 +190,7 @@ class Itemizer:
         self.say(path, status, None, different, context)
         return different
 
-    def tell(self, context: Context[Any]) -> None:
+    def tell(self, context: Context[Item]) -> None:
         """Send all reports to rank 0."""
         if self._said:
             said, self._said = self._said, []

@@ -15,7 +15,6 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from pcircle.fs.attributes.exposure import withdraw
 from pcircle.fs.attributes.metadata import settle_file, settle_link
@@ -80,7 +79,7 @@ class MirrorOverwritePolicy:
         self._backup = None if backup is None else Backup(backup)
         self._access = WriteAccess(owner=True, flags=plan.keep.flags)
         self._copy_dest = CopyDest(plan, self._is_same)
-        self._compared: tuple[tuple[Any, ...], bool] = (), False
+        self._compared: tuple[tuple[tuple[int, ...], ...], bool] = (), False
         self._root, self._path = 0, b""
         self.aside: list[tuple[int, bytes, bytes]] = []
 

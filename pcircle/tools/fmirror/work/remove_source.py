@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.entry_errors import SAME_FILE, Changed, EntryError, error_context, tried
@@ -33,6 +33,9 @@ from pcircle.tools.fmirror.work.listing import DirectoryProbe
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Where
 
+if TYPE_CHECKING:
+    from pcircle.tools.fmirror.plan import MirrorPlan
+
 _CHANGED = "it has changed while it was looked at"
 
 
@@ -41,10 +44,9 @@ class ClearVisitor(DryMirrorVisitor):
 
     keep_directories = True
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def _begin_run(self, plan: MirrorPlan) -> None:
         self._contents = ContentComparer()
-        self._prefix = b".fcp-%b-" % self._plan.token
+        self._prefix = b".fcp-%b-" % plan.token
         self._taken = 0
         self._probe = DirectoryProbe(self._prefix)
 
@@ -53,11 +55,11 @@ class ClearVisitor(DryMirrorVisitor):
         opened.own = lease is not None
         return lease
 
-    def leave(self, opened: Open[None], context: Context[Any]) -> None:
+    def leave(self, opened: Open[None], context: Context[Item]) -> None:
         if self._goes(opened, context):
             self.counters.directories += 1
 
-    def _goes(self, opened: Open[None], context: Context[Any]) -> bool:
+    def _goes(self, opened: Open[None], context: Context[Item]) -> bool:
         """Remove an empty directory; return False, as a failure, if that may be unsafe."""
         if self.keep_directories or not opened.path or not opened.own:
             return True
@@ -85,7 +87,7 @@ class ClearVisitor(DryMirrorVisitor):
             return True
 
     def _entry(
-        self, where: Where, name: bytes, source_fd: int, target_fd: int, context: Context[Any]
+        self, where: Where, name: bytes, source_fd: int, target_fd: int, context: Context[Item]
     ) -> None:
         root, path, fds = where.root, join_path(where.path, name), (source_fd, target_fd)
         if self._limits is not None:

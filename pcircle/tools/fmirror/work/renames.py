@@ -12,12 +12,11 @@ import os
 import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
 from zlib import compress, decompress
 
 import msgspec
 
-from pcircle.core.guards import require_type
 from pcircle.core.names import show
 from pcircle.core.timestamps import Timestamp, timestamp
 from pcircle.fs.directories import Directories, Lease, bases, capacity_of, join_path
@@ -40,6 +39,9 @@ from pcircle.tools.fmirror.work.rename_pairs import MissingFiles, RenamedPaths, 
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Names, Where
 
+if TYPE_CHECKING:
+    from pcircle.ops.copy.tree.items import Item
+
 _TOGETHER = 256
 _NO_SUCH = (FileNotFoundError, NotADirectoryError)
 MOVING = "*moving     "
@@ -49,18 +51,16 @@ _OPERATIONS = 8  # for each pair
 class MissingFilesVisitor(DryMirrorVisitor):
     """Finds entries that exist on one side only, without comparisons."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def _begin_run(self, plan: MirrorPlan) -> None:
         self._looks = Stats(), Stats()
         self._alone: list[tuple[bytes, int, Timestamp]] = []
-        plan = require_type(MirrorPlan, self._plan)
         self._links = plan.keep.links
 
     def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
         return DryVisitor.enter(self, opened, source, holder)
 
     def _all(
-        self, where: Where, names: Names, source_fd: int, target_fd: int, context: Context[Any]
+        self, where: Where, names: Names, source_fd: int, target_fd: int, context: Context[Item]
     ) -> None:
         count = len(names)
         self.counters.skipped += count
@@ -89,7 +89,7 @@ class MissingFilesVisitor(DryMirrorVisitor):
             if not (self._links and row.st_nlink > 1):
                 self._alone.append((join_path(path, name), row.st_size, timestamp(row.st_mtime_ns)))
 
-    def tell(self, context: Context[Any]) -> None:
+    def tell(self, context: Context[Item]) -> None:
         """Send all findings to rank 0, at the end of an item."""
         alone, self._alone = self._alone, []
         for at in range(0, len(alone), _TOGETHER):
@@ -172,7 +172,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
         """Release the directories."""
         self._directories.close()
 
-    def process(self, item: bytes, context: Context[Any]) -> tuple[int, int]:
+    def process(self, item: bytes, context: Context[bytes]) -> tuple[int, int]:
         self._stop = context.is_stopping
         files = size = 0
         renamed = []

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -57,6 +57,9 @@ from pcircle.walk.prune_empty import Emptiness
 from pcircle.walk.visitor import Names, Where
 from pcircle.walk.walker import device
 
+if TYPE_CHECKING:
+    from pcircle.ops.checkpoint.journal import Counts
+
 _PATHS_TOGETHER = 1000
 _SAME, _CHANGED, _MOVED = range(
     3
@@ -81,7 +84,7 @@ class MirrorVisitor(CopyVisitor):
             self._lister = Lister(plan.began_ns)
         self._surplus: dict[int, list[bytes]] = {}  # of the present item, by root
         self._inline_deletion = InlineDeletion(plan, worker) if plan.deleting.during else None
-        self._context: Context[Any] | None = None
+        self._context: Context[Item] | None = None
         # Signatures, logs, and comparisons of contents need every entry.
         looks_on = worker.signer is not None or worker.acting is not None
         upkeep = plan.upkeep
@@ -112,7 +115,7 @@ class MirrorVisitor(CopyVisitor):
 
     # ---- items -----------------------------------------------------------------
 
-    def _begin(self, context: Context[Any]) -> Any:
+    def _begin(self, context: Context[Item]) -> Counts:
         self._context = context
         self._subtrees.forget()
         if self._inline_deletion is not None:
@@ -132,7 +135,7 @@ class MirrorVisitor(CopyVisitor):
         self._mark_changed()
         super().end(context, opens)
 
-    def _tell_aside(self, context: Context[Any]) -> None:
+    def _tell_aside(self, context: Context[Item]) -> None:
         """Remove replaced directories now, or report them for removal at the end."""
         aside, self._keeper.aside = self._keeper.aside, []
         if aside and self._inline_deletion is None:
@@ -149,7 +152,7 @@ class MirrorVisitor(CopyVisitor):
             batch = paths[at : at + _PATHS_TOGETHER]
             require(self._context).note([packed(0, batch, doubtful=True)])
 
-    def _tell_surplus(self, context: Context[Any]) -> None:
+    def _tell_surplus(self, context: Context[Item]) -> None:
         if self._lister is not None:
             context.note(list(self._lister.taken()))
         if self._surplus:
@@ -319,7 +322,7 @@ class MirrorVisitor(CopyVisitor):
         opened.own = replace(opened.own, due=True)
         return True
 
-    def leave(self, opened: Open[PartialResult], context: Context[Any]) -> PartialResult:
+    def leave(self, opened: Open[PartialResult], context: Context[Item]) -> PartialResult:
         if opened.own.due:
             try:
                 self._dispose(opened)
@@ -341,7 +344,7 @@ class MirrorVisitor(CopyVisitor):
             for paths in require(self._finder).surplus(None, fds, path):
                 require(self._inline_deletion).remove(root, paths, target.fd)
 
-    def known(self, opened: Open[PartialResult], context: Context[Any]) -> PartialResult | None:
+    def known(self, opened: Open[PartialResult], context: Context[Item]) -> PartialResult | None:
         """Return None if extraneous entries of an earlier run must be found again."""
         if self._finder is None:
             return super().known(opened, context)
@@ -369,7 +372,7 @@ class MirrorVisitor(CopyVisitor):
             drop_attributes(lease.fd, own.held)
         super()._finish_open(opened, lease, missing)
 
-    def _is_held(self, own: Any, lease: Lease, lifted: int = 0) -> bool:
+    def _is_held(self, own: TargetDirectory, lease: Lease, lifted: int = 0) -> bool:
         """Return whether an existing directory has its final attributes.
 
         Flags that this run has `lifted` count as present.
