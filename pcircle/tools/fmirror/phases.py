@@ -32,6 +32,7 @@ from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole, MirrorRepo
 from pcircle.tools.fmirror.state import record, state
 from pcircle.tools.fmirror.work.absence import Absence, source_of
 from pcircle.tools.fmirror.work.extraneous import packed
+from pcircle.tools.fmirror.work.listing import KnownTimes
 from pcircle.transport.launch import launched
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def phases_of(options: MirrorOptions, *, is_limited: bool) -> list[Phase]:
     if options.moved:
         add("rename moved files", _rename)
     if options.since_manifest is not None:
-        add("compare with the manifest", _survey)
+        add("compare with the manifest", partial(_survey, options.since_manifest))
     if options.deleting.during and is_limited:
         add("count removals", _count)
     add("copy", _copy_changes)
@@ -147,7 +148,7 @@ def phases_of(options: MirrorOptions, *, is_limited: bool) -> list[Phase]:
     if not options.dry:
         add("record the state", _record_state)
     if options.new_manifest is not None and not options.dry:
-        add("write the manifest", _renew, _can_start_jobs)
+        add("write the manifest", partial(_renew, options.new_manifest), _can_start_jobs)
     return phases
 
 
@@ -192,11 +193,11 @@ def _rename(run: MirrorRun) -> None:
         run.options = replace(run.options, renamed=run.renames.renamed)
 
 
-def _survey(run: MirrorRun) -> None:
+def _survey(manifest: str, run: MirrorRun) -> None:
     """Select the entries that may differ from the manifest."""
     from pcircle.tools.fmirror.state.manifests import ManifestSurvey  # few runs have one
 
-    run.survey = ManifestSurvey(run.args, run.options, run.lock)
+    run.survey = ManifestSurvey(run.args, run.options, run.lock, manifest)
     run.ending.callback(run.survey.close_all)
     code = run_tool(run.survey, run.options)
     if code != EntriesFailed.exit_code:  # the copy reports failures again
@@ -273,12 +274,12 @@ def _report_removals(run: MirrorRun) -> None:
 def _recheck(run: MirrorRun) -> None:
     """Add doubtful entries to the extraneous ones if nothing can have moved."""
     options, copied, console = run.options, run.copied, run.console
-    doubtful = None
+    doubtful, times = ExtraneousPaths(), KnownTimes()
     if console is not None and console.withheld(ignore=options.ignore_errors):
         console.found.add_all(console.doubtful)  # removals are withheld anyway
     elif console is not None:
-        doubtful = console.doubtful
-    if _is_alone() and (doubtful is None or not doubtful.count):
+        doubtful, times = console.doubtful, console.times
+    if _is_alone() and not doubtful.count:
         return
     from pcircle.tools.fmirror.recheck import RecheckProgram  # few runs do
 
@@ -286,14 +287,14 @@ def _recheck(run: MirrorRun) -> None:
         run.args,
         options.sources[0],
         doubtful,
-        None if console is None else console.times,
+        times,
         decision=copied.decision,
         known=copied.sides[0].known,
         walks=not copied.is_part,
     )
     code = run_tool(recheck, options)
     run.add_code(code)
-    if console is not None and doubtful is not None:
+    if console is not None and doubtful.count:
         if not code:
             console.found.add_all(doubtful)
         run.doubts = () if recheck.report is None else recheck.report.failures
@@ -303,7 +304,7 @@ def _remove(run: MirrorRun) -> None:
     """Remove extraneous entries, or move them to the backup, unless something forbids it."""
     options, copied, console = run.options, run.copied, run.console
     if console is None:
-        run.add_code(run_tool(_deletion(run, None), options))
+        run.add_code(run_tool(_deletion(run, ExtraneousPaths()), options))
         return
     withheld = console.withheld(ignore=options.ignore_errors)
     found = console.found
@@ -340,8 +341,8 @@ def _remove(run: MirrorRun) -> None:
     )
 
 
-def _deletion(run: MirrorRun, found: ExtraneousPaths | None) -> DeletionProgram:
-    """Return the job that removes the `found` paths; other ranks than rank 0 have none."""
+def _deletion(run: MirrorRun, found: ExtraneousPaths) -> DeletionProgram:
+    """Return the job that removes the `found` paths, which only rank 0 has."""
     options, copied, console = run.options, run.copied, run.console
     applied = copied.applied
     entries = 0 if console is None else copied.entries
@@ -420,18 +421,16 @@ def _expire(snapshot: Snapshot, run: MirrorRun) -> None:
     console, options = run.console, run.options
     if _is_alone() and not run.expired:
         return
-    found = None
-    if console is not None:
-        found = ExtraneousPaths()
-        for name in run.expired:
-            found.add(packed(0, [name]))
+    found = ExtraneousPaths()
+    for name in run.expired:
+        found.add(packed(0, [name]))
     args = argparse.Namespace(**vars(run.args) | {"max_delete": None})
     directory, flags = snapshot.directory, options.keep.flags
     deletion = DeletionProgram(args, directory, found, 0, dry=options.dry, keeps=False, flags=flags)
     deletion.verb = "of old snapshots " + deletion.verb
     run.add_code(run_tool(deletion, options))
-    if console is not None and found is not None:
-        found.close()
+    found.close()
+    if console is not None:
         console.expired = tuple(map(show, run.expired))
 
 
@@ -474,9 +473,9 @@ def _record_state(run: MirrorRun) -> None:
     record.record_run(run.options, run.copied, run.began_ns, run.code)
 
 
-def _renew(run: MirrorRun) -> None:
+def _renew(manifest: str, run: MirrorRun) -> None:
     """Write the manifest of the present target."""
     from pcircle.tools.fmirror.state.renewal import renew  # few runs do
 
     survey, complain = require(run.survey), run.copied.complain
-    run.code = renew(run.args, run.options, survey, run.code, complain)
+    run.code = renew(run.args, run.options, survey, manifest, run.code, complain)

@@ -140,15 +140,14 @@ class MirrorProgram(CopyProgram):
         if self.survey is not None:
             return self.survey.lists()
         if options.changed_from is not None:
-            return self._named(options.sources[0], options.target)
+            return self._named(options.changed_from, options.sources[0], options.target)
         if options.changed == "walk":
             return None
         return self._told_changes(options.sources[0], options.target)
 
-    def _named(self, source: bytes, target: bytes) -> Lists | None:
+    def _named(self, name: str, source: bytes, target: bytes) -> Lists | None:
         """Return the changed entries of a user's list; None to compare everything."""
         options, known = self._mirror, self.known
-        name = require(options.changed_from)
         why = ""
         if options.full_every_s is not None:
             why = proof.overdue(options, known) if known else "there was no complete run before"
@@ -195,14 +194,9 @@ class MirrorProgram(CopyProgram):
 
     def _told_changes(self, source: bytes, target: bytes) -> Lists | None:
         """Return the changes that the file system reports; None if it may have missed some."""
-        options, known = self._mirror, self.known
-        before = None if known is None else known.subvolume
-        why = "" if known is None else proof.overdue(options, known)
-        why = why or changes.unfit(source, before) or proof.other_target(options, require(known))
-        number = None if why else proof.number_of_last(source, require(known))
-        by_proof = options.changed == "auto"
-        if by_proof and not why:
-            why = proof.unproven(options, require(known), number)
+        options, by_proof = self._mirror, self._mirror.changed == "auto"
+        before = None if self.known is None else self.known.subvolume
+        why, number = self._unfit(source)
         if why or before is None:
             if options.verbose if by_proof else not options.quiet:
                 self.complain(f"all of the source is looked at: {why}")
@@ -214,6 +208,18 @@ class MirrorProgram(CopyProgram):
             )
         self.changes = changes.found(source, target, before[1], number, self._finder())
         return sort([(0, self.changes.records)])
+
+    def _unfit(self, source: bytes) -> tuple[str, int | None]:
+        """Return why changes may be missed, or an empty text, and the last snapshot's number."""
+        options, known = self._mirror, self.known
+        if known is None:
+            return changes.unfit(source, None), None
+        why = proof.overdue(options, known) or changes.unfit(source, known.subvolume)
+        why = why or proof.other_target(options, known)
+        if why:
+            return why, None
+        number = proof.number_of_last(source, known)
+        return proof.unproven(options, known, number) if options.changed == "auto" else "", number
 
     def _finder(self) -> ExtraneousFinder | None:
         """Return the finder of extraneous entries on rank 0; None if nothing is removed."""

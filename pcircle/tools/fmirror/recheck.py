@@ -19,7 +19,6 @@ import msgspec
 
 from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.errors import EntriesFailed
-from pcircle.core.guards import require
 from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block
 from pcircle.fs.status import refreshed
@@ -52,10 +51,12 @@ class RecheckPlan(TreePlan, frozen=True, kw_only=True):
 class RecheckVisitor(EntryVisitor):
     """Reports the change times of directories that may have changed. Per-thread state."""
 
+    _context: Context[TreeItem]
+    """The context of the present item; `begin` sets it."""
+
     def __init__(self, task: RecheckTask) -> None:
         super().__init__(task)
         self._change_times = ChangeTimes(task.plan.began_ns)
-        self._context: Context[TreeItem] | None = None
 
     def begin(self, item: TreeItem, context: Context[TreeItem]) -> None:
         self._context = context
@@ -75,7 +76,7 @@ class RecheckVisitor(EntryVisitor):
     def _report(self, path: bytes, fd: int) -> None:
         status = refreshed(fd)
         if self._change_times.is_recent(fd, status):
-            require(self._context).note([packed_times([path], [status.st_ctime_ns])])
+            self._context.note([packed_times([path], [status.st_ctime_ns])])
 
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
@@ -134,8 +135,8 @@ class RecheckProgram(TreeProgram):
         self,
         args: argparse.Namespace,
         source: bytes,
-        doubtful: ExtraneousPaths | None,
-        times: KnownTimes | None,
+        doubtful: ExtraneousPaths,
+        times: KnownTimes,
         *,
         decision: MirrorPlan | None,
         known: tuple[int, int] | None,
@@ -147,23 +148,24 @@ class RecheckProgram(TreeProgram):
         self._error_log = args.error_log
         self._doubtful, self._times = doubtful, times
         self._decision, self._known = decision, known
-        has_doubts = doubtful is not None and bool(doubtful.count)
-        self.is_steady = not has_doubts or (walks and times is not None and times.is_complete)
+        has_doubts = bool(doubtful.count)
+        self.is_steady = not has_doubts or (walks and times.is_complete)
         self._walks = has_doubts and self.is_steady
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for ranks that are fresh interpreters, without that of rank 0."""
-        return {**vars(self), "_doubtful": None, "_times": None, "_decision": None}
+        empty = {"_doubtful": ExtraneousPaths(), "_times": KnownTimes(), "_decision": None}
+        return {**vars(self), **empty}
 
     def compare(self, notice: ListingTimes) -> None:
         """Compare change times of directories with the ones at their listings."""
-        self.is_steady = self.is_steady and require(self._times).agree(notice)
+        self.is_steady = self.is_steady and self._times.agree(notice)
 
     def failures(self) -> Iterable[Failure]:
         """Yield a failure for each directory whose entries stay in B."""
         if self.is_steady:
             return
-        counts = Counter(map(os.path.dirname, require(self._doubtful).paths()))
+        counts = Counter(map(os.path.dirname, self._doubtful.paths()))
         (root,) = resolve(self.paths)
         for path, count in counts.items():
             yield failure_of(root, 0, path, MOVING, moved_away(count))

@@ -19,7 +19,7 @@ import msgspec
 from pcircle.cli.change_program import ChangeConsole, ChangeProgram
 from pcircle.cli.results import append_output
 from pcircle.core.errors import StoppedEarly
-from pcircle.core.guards import require, require_type
+from pcircle.core.guards import require_type
 from pcircle.core.names import show
 from pcircle.core.units import plural
 from pcircle.core.writing import discard
@@ -237,7 +237,7 @@ class DeletionConsole(ChangeConsole):
 
     def notice(self, source: int, values: Sequence[object]) -> None:
         """Report entries of replaced directories with their former paths."""
-        replaced = require(self._program.found).replaced
+        replaced = self._program.found.replaced
         if replaced:
             values = [
                 msgspec.structs.replace(value, said=_renamed(value.said, replaced))
@@ -304,7 +304,7 @@ class DeletionProgram(ChangeProgram):
         self,
         args: argparse.Namespace,
         target: bytes,
-        found: ExtraneousPaths | None,
+        found: ExtraneousPaths,
         entries: int,
         *,
         dry: bool,
@@ -322,8 +322,7 @@ class DeletionProgram(ChangeProgram):
         more = {"verbose": max(args.verbose, args.itemize), "dry_run": dry or keeps}
         more |= {"json_lines": None} if keeps else {}
         if rules:
-            replaced = () if found is None else _replaced(found.replaced)
-            more["filters"] = [*replaced, *map(_as_typed, rules)]
+            more["filters"] = [*_replaced(found.replaced), *map(_as_typed, rules)]
         args = argparse.Namespace(**vars(args) | PLAIN | more)
         super().__init__(
             args,
@@ -350,11 +349,11 @@ class DeletionProgram(ChangeProgram):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for ranks that are fresh interpreters, without that of rank 0."""
-        return {**vars(self), "found": None, "_applied": None, "_plan": None}
+        return {**vars(self), "found": ExtraneousPaths(), "_applied": None, "_plan": None}
 
     def roots(self) -> tuple[Root, ...]:
         """Return the roots; none without paths."""
-        found = require(self.found)
+        found = self.found
         if not found.count:
             return ()
         (root,) = resolve(self.paths)
@@ -380,7 +379,7 @@ class DeletionProgram(ChangeProgram):
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
         if self.applied is not None:
             return self.applied.lists
-        paths = require(self.found).paths()
+        paths = self.found.paths()
         return sort([(0, (record_of(path, whole=True) for path in paths))] if roots else [])
 
     def begin(self, roots: tuple[Root, ...]) -> None:

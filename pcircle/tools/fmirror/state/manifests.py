@@ -18,7 +18,6 @@ import msgspec
 from pcircle.cli.times import limit_of
 from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.errors import StoppedEarly, UsageError
-from pcircle.core.guards import require
 from pcircle.core.names import show
 from pcircle.core.writing import discard
 from pcircle.fs.lists import Lists, sort
@@ -67,10 +66,13 @@ class ManifestSurvey(TreeProgram):
     again = True
     plan_type, task_type, console_type = SurveyPlan, SurveyTask, ManifestSurveyConsole
 
-    def __init__(self, args: argparse.Namespace, options: MirrorOptions, lock: Lock) -> None:
+    def __init__(
+        self, args: argparse.Namespace, options: MirrorOptions, lock: Lock, manifest: str
+    ) -> None:
         args = argparse.Namespace(**vars(args) | NO_OUTPUT)
         super().__init__(args, options.sources)
         self._mirror, self._lock = options, lock
+        self.manifest = os.fsencode(manifest)
         self.options = msgspec.structs.replace(self.options, wanted=ANY, **QUIET)
         self.limit = limit_of(options.stop)
         self.used = self.is_first = False
@@ -119,7 +121,7 @@ class ManifestSurvey(TreeProgram):
         refuse_inside(source, target)
         if not options.dry:
             self._lock.take(options.kept_at, options.state_dir)
-        path = os.path.abspath(os.fsencode(require(options.since_manifest)))
+        path = os.path.abspath(self.manifest)
         manifest = open_verified(path)
         self._refuse(manifest)
         known = state.read(state.place_of(options.kept_at, options.state_dir))
@@ -149,7 +151,7 @@ class ManifestSurvey(TreeProgram):
         if options.allow_foreign or of in paths:
             return
         raise UsageError(
-            f"'{show(os.fsencode(require(options.since_manifest)))}' is a manifest of "
+            f"'{show(self.manifest)}' is a manifest of "
             f"'{show(of)}', not of '{show(options.target)}'; if that is the same tree, add "
             "--allow-foreign"
         )
@@ -178,7 +180,7 @@ class ManifestSurvey(TreeProgram):
         if why:
             self.remark(f"all of the target is looked at: {why}")
             return
-        path = os.fsencode(require(options.since_manifest))
+        path = self.manifest
         made = time.strftime("%Y-%m-%d %H:%M", time.localtime(os.stat(path).st_mtime))
         self.remark(
             f"the target is not read: '{show(path)}' of {made} tells what it has, and what a "

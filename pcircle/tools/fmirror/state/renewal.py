@@ -11,6 +11,7 @@ import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -68,12 +69,14 @@ class RenewalVisitor(EntryVisitor):
 
     def __init__(self, task: RenewalTask) -> None:
         super().__init__(task)
-        plan: RenewalPlan = task.plan
+        self._algorithm = task.plan.algorithm
         self._stats = Stats()
-        name = plan.algorithm
-        self._digests = None if not name else DigestComparer(get_algorithm(name), self.counters)
         self._directories: list[tuple[bytes, int, int]] = []
         self._entries: list[tuple[bytes, ManifestEntry]] = []
+
+    @cached_property
+    def _digests(self) -> DigestComparer:
+        return DigestComparer(get_algorithm(self._algorithm), self.counters)
 
     def end(self, context: Context[TreeItem], opens: Sequence[Open[int]]) -> None:
         """Send all findings to rank 0."""
@@ -121,7 +124,7 @@ class RenewalVisitor(EntryVisitor):
             try:
                 if place in errors:
                     raise errors[place]
-                entry = require(self._digests).entry(name, fds[0], row, context.is_stopping)
+                entry = self._digests.entry(name, fds[0], row, context.is_stopping)
             except OSError as error:
                 self.fail(where.root, join_path(where.path, name), "read", error, context)
                 continue
@@ -180,7 +183,7 @@ class RenewalProgram(TreeProgram):
         self.options = msgspec.structs.replace(self.options, wanted=ANY, **QUIET)
         self.renewal: ManifestUpdate | None = None
         if survey is not None:
-            old = Manifest(os.fsencode(require(options.since_manifest)))
+            old = Manifest(survey.manifest)
             self.renewal, self._algorithm = ManifestUpdate(old), old.algorithm.name
 
     def __getstate__(self) -> dict[str, Any]:
@@ -208,6 +211,7 @@ def renew(
     args: argparse.Namespace,
     options: MirrorOptions,
     survey: ManifestSurvey,
+    path: str,
     code: int,
     complain: Callable[[str], None],
 ) -> int:
@@ -224,10 +228,9 @@ def renew(
         return worst((code, done))
     try:
         if not done:
-            _write(program.renewal, os.fsencode(require(options.new_manifest)))
+            _write(program.renewal, os.fsencode(path))
     except OSError as error:
-        shown = show(os.fsencode(require(options.new_manifest)))
-        complain(f"cannot write the manifest '{shown}': {error.strerror}")
+        complain(f"cannot write the manifest '{show(os.fsencode(path))}': {error.strerror}")
         is_wrong = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)
         # A full disk may have space later; a path that is unusable stays so.
         done = (EntriesFailed if is_wrong else StoppedEarly).exit_code

@@ -78,6 +78,9 @@ class SurveyRecords(msgspec.Struct, frozen=True, array_like=True, tag="t"):
 class SurveyVisitor(EntryVisitor):
     """The visitor of one worker thread."""
 
+    _context: Context[TreeItem]
+    """The context of the present item; `begin` or `resume` sets it."""
+
     batch_names: ClassVar[int] = CAPACITY
 
     def __init__(self, task: SurveyTask) -> None:
@@ -90,7 +93,6 @@ class SurveyVisitor(EntryVisitor):
         top = bases([(plan.target, b"")], plan.directory)
         self._targets = Directories(top, capacity_of(is_first=task.first is None))
         self._records: list[bytes] = []
-        self._context: Context[TreeItem] | None = None
 
     @cached_property
     def _book(self) -> ManifestReader:
@@ -137,7 +139,7 @@ class SurveyVisitor(EntryVisitor):
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
         """Compare a directory with the manifest."""
         super().enter(opened, source, holder)
-        status, context = source.opened.status, require(self._context)
+        status, context = source.opened.status, self._context
         above = _CHANGED if holder is None else require(holder.place).since
         since = _SAME
         if above == _MOVED or status.st_dev != self._plan.device:
@@ -156,6 +158,7 @@ class SurveyVisitor(EntryVisitor):
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
         """Compare extraneous names with the source's whole directory."""
+        finder = self._finder
         names: set[str] | None = None if self._plan.rules else set()  # rules omit names from blocks
         for block in blocks:
             if names is not None:
@@ -163,13 +166,11 @@ class SurveyVisitor(EntryVisitor):
                 if len(names) > CAPACITY:
                     names = None
             yield block
-            if block.last and self._has_lost(opened.path, names, source.fd):
-                self._find(opened, names, source.fd)
+            if finder is not None and block.last and self._has_lost(opened.path, names, source.fd):
+                self._find(finder, opened, names, source.fd)
 
     def _has_lost(self, path: bytes, names: set[str] | None, fd: int) -> bool:
         """Return whether the manifest has an entry that a directory lacks."""
-        if self._finder is None:
-            return False
         entries = self._book.section(path)
         while batch := list(islice(entries, CAPACITY)):
             if names is None:
@@ -180,9 +181,15 @@ class SurveyVisitor(EntryVisitor):
                 return True
         return False
 
-    def _find(self, opened: Open[int], names: set[str] | None, source_fd: int) -> None:
+    def _find(
+        self,
+        finder: ExtraneousFinder,
+        opened: Open[int],
+        names: set[str] | None,
+        source_fd: int,
+    ) -> None:
         """Report names that the target's directory has and the source's lacks."""
-        context, finder = require(self._context), require(self._finder)
+        context = self._context
         try:
             with self._targets.lease(0, opened.path, readable=True) as lease:
                 for paths in finder.surplus(names, (source_fd, lease.fd), opened.path):

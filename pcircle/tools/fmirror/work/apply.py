@@ -138,7 +138,7 @@ class ApplyVisitor(MirrorVisitor):
                     self._surplus.setdefault(opened.root, []).append(path)
                 else:
                     self._counters.found += 1
-                    self._accounts.fail(opened.root, path, None, error, require(self._context))
+                    self._accounts.fail(opened.root, path, None, error, self._context)
             yield block
 
     def names(

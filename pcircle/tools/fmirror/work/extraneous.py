@@ -19,7 +19,6 @@ import msgspec
 import xxhash
 
 from pcircle.core.encoding import text_of, to_scan
-from pcircle.core.guards import require
 from pcircle.core.names import show
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import Changed, error_context
@@ -281,6 +280,8 @@ class InlineDeletion:
     This object is the `Listener` of the remover. `begin` sets the item of the job.
     """
 
+    _context: Context[Item]
+
     def __init__(self, plan: MirrorPlan, worker: Worker) -> None:
         self._counters = worker.counters
         self._accounts = worker.accounts
@@ -292,7 +293,6 @@ class InlineDeletion:
         access = WriteAccess(owner=True, flags=plan.keep.flags)
         self._remover = TreeRemover(self, choosing(rules) if rules else None, access)
         self._whole = TreeRemover(self, access=access)
-        self._context: Context[Item] | None = None
         self._absence = Absence(source_of(plan), plan.identify)
         self._root = 0
         self._renamed = b"", b""  # present and former path of a replaced directory
@@ -328,7 +328,7 @@ class InlineDeletion:
 
     def tell(self) -> None:
         """Send all reports, at the end of an item."""
-        self._actions.tell(require(self._context))
+        self._actions.tell(self._context)
 
     # ---- calls of the remover --------------------------------------------------
 
@@ -337,7 +337,7 @@ class InlineDeletion:
             self._limits.operations(count)
 
     def is_stopping(self) -> bool:
-        return require(self._context).is_stopping()
+        return self._context.is_stopping()
 
     def gone(self, path: bytes, kind: str) -> None:
         self._counters.removed += 1
@@ -359,7 +359,7 @@ class InlineDeletion:
         counters.sized += 1
         doing = doing.replace("remove", "remove the copy of", 1)
         failure = self._accounts.failure(self._root, path, doing, error)
-        require(self._context).note([failure])
+        self._context.note([failure])
         self._actions.failed("delete", self._root, path, error.errno)
 
 

@@ -69,6 +69,9 @@ _SAME, _CHANGED, _MOVED = range(
 class MirrorVisitor(CopyVisitor):
     """The visitor of one worker thread."""
 
+    _context: Context[Item]
+    """The context of the present item; `_begin` sets it."""
+
     def __init__(self, worker: Worker, entries: EntryCopier) -> None:
         super().__init__(worker, entries)
         plan = self._mirror = require_type(MirrorPlan, worker.plan)
@@ -84,7 +87,6 @@ class MirrorVisitor(CopyVisitor):
             self._lister = Lister(plan.began_ns)
         self._surplus: dict[int, list[bytes]] = {}  # of the present item, by root
         self._inline_deletion = InlineDeletion(plan, worker) if plan.deleting.during else None
-        self._context: Context[Item] | None = None
         # Signatures, logs, and comparisons of contents need every entry.
         looks_on = worker.signer is not None or worker.acting is not None
         upkeep = plan.upkeep
@@ -138,19 +140,20 @@ class MirrorVisitor(CopyVisitor):
     def _tell_aside(self, context: Context[Item]) -> None:
         """Remove replaced directories now, or report them for removal at the end."""
         aside, self._keeper.aside = self._keeper.aside, []
-        if aside and self._inline_deletion is None:
+        deletion = self._inline_deletion
+        if deletion is None:
             context.note([Surplus(root, path + b"\0", was) for root, path, was in aside])
             return
         for root, path, was in aside:
             above = path.rpartition(b"/")[0]
             with suppress(OSError), self._sides.targets.lease(root, above) as lease:
-                require(self._inline_deletion).remove_replaced(root, path, was, lease.fd)
+                deletion.remove_replaced(root, path, was, lease.fd)
 
     def _tell_doubtful(self, paths: list[bytes]) -> None:
         """Defer extraneous entries of a changed directory to the end of the copy."""
         for at in range(0, len(paths), _PATHS_TOGETHER):
             batch = paths[at : at + _PATHS_TOGETHER]
-            require(self._context).note([packed(0, batch, doubtful=True)])
+            self._context.note([packed(0, batch, doubtful=True)])
 
     def _tell_surplus(self, context: Context[Item]) -> None:
         if self._lister is not None:
@@ -210,8 +213,8 @@ class MirrorVisitor(CopyVisitor):
         if self._itemizer is not None:
             target_fd, status = None if lease is None else lease.fd, source.opened.status
             with suppress(OSError):  # the copy meets it again
-                context = require(self._context)
-                self._itemizer.directory(opened.path, (source.fd, status), target_fd, context)
+                sides = source.fd, status
+                self._itemizer.directory(opened.path, sides, target_fd, self._context)
 
     def _make_in(
         self,
@@ -306,7 +309,7 @@ class MirrorVisitor(CopyVisitor):
                     return
                 self._surplus.setdefault(opened.root, []).extend(paths)
                 if len(paths) > _PATHS_TOGETHER:
-                    self._tell_surplus(require(self._context))
+                    self._tell_surplus(self._context)
 
             blocks = self._finder.watched(
                 blocks, fds, opened.path, tell, partial(self._waits, opened)
@@ -404,19 +407,21 @@ class MirrorVisitor(CopyVisitor):
             self._admit(where, fds[1])
         if self._link_dest is not None:
             for kind_names in (names.files, names.links, names.specials):
-                kind_names[:] = self._without(where, kind_names, fds)
+                kind_names[:] = self._without(self._link_dest, where, kind_names, fds)
         if self._itemizer is not None:
-            self._itemize_names(where, names, fds, context)
+            self._itemize_names(self._itemizer, where, names, fds, context)
         elif len(names):
             super().names(where, names, fds, context)
         if self._inline_deletion is not None:  # before the times of this directory are set
             self._tell_aside(context)
 
-    def _without(self, where: Where, names: list[bytes], fds: tuple[int, int]) -> list[bytes]:
+    def _without(
+        self, link_dest: LinkDest, where: Where, names: list[bytes], fds: tuple[int, int]
+    ) -> list[bytes]:
         """Return the names that were neither linked to another tree nor left out."""
-        left, beside, counters = [], require(self._link_dest), self._counters
+        left, counters = [], self._counters
         for name in names:
-            linked = beside.has(where.root, where.path, name, fds)
+            linked = link_dest.has(where.root, where.path, name, fds)
             if linked is None:
                 left.append(name)
             else:
@@ -428,7 +433,12 @@ class MirrorVisitor(CopyVisitor):
         return left
 
     def _itemize_names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[PartialResult]
+        self,
+        itemizer: Itemizer,
+        where: Where,
+        names: Names,
+        fds: tuple[int, int],
+        context: ItemContext[PartialResult],
     ) -> None:
         """Itemize names before they are copied; names handed back are reported later."""
         until_s = time.monotonic() + BATCH_S
@@ -439,8 +449,8 @@ class MirrorVisitor(CopyVisitor):
             (name,) = one.files or one.links or one.specials
             with suppress(OSError):  # the copy meets it again
                 path = join_path(where.path, name)
-                judged = require(self._itemizer).entry(where.root, where.path, name, fds)
-                require(self._itemizer).say(path, *judged, context)
+                judged = itemizer.entry(where.root, where.path, name, fds)
+                itemizer.say(path, *judged, context)
             super().names(where, one, fds, context)
             if one.files and time.monotonic() > until_s and number < len(single):
                 remaining = [one.files[0] for one in single[number:]]
