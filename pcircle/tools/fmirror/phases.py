@@ -107,7 +107,7 @@ class MirrorRun:
         return code, program.console
 
 
-class Phase(NamedTuple):
+class MirrorPhase(NamedTuple):
     """A phase of a run; it is executed if it is due when its turn comes."""
 
     name: str
@@ -115,14 +115,14 @@ class Phase(NamedTuple):
     is_due: Callable[[MirrorRun], bool]
 
 
-def phases_of(options: MirrorOptions, *, is_limited: bool) -> list[Phase]:
+def phases_of(options: MirrorOptions, *, is_limited: bool) -> list[MirrorPhase]:
     """Return the phases of a run in order; `is_limited` means that `--max-delete` was given."""
-    phases: list[Phase] = []
+    phases: list[MirrorPhase] = []
 
     def add(
         name: str, run: Callable[[MirrorRun], None], is_due: Callable[[MirrorRun], bool] = _always
     ) -> None:
-        phases.append(Phase(name, run, is_due))
+        phases.append(MirrorPhase(name, run, is_due))
 
     if options.moved:
         add("rename moved files", _rename)
