@@ -23,13 +23,13 @@ from pcircle.core.units import plural
 from pcircle.fs.write_access import WriteAccess
 from pcircle.jobs.plan_file import tail
 from pcircle.tools.common.copy_program import run_copy
-from pcircle.tools.fmirror import plan_file, snapshots
+from pcircle.tools.fmirror import plan_file, snapshots, state_record
 from pcircle.tools.fmirror.options import NO_OUTPUT, QUIET
 from pcircle.tools.fmirror.plan import DeletionPolicy, UpdatePolicy
 from pcircle.tools.fmirror.program import ClearProgram, MirrorApplyProgram, MirrorProgram
 from pcircle.tools.fmirror.removal import DeletionProgram, ExtraneousPaths, moved
 from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole, MirrorReport, RemovalResult
-from pcircle.tools.fmirror.state import record, state
+from pcircle.tools.fmirror.state import state
 from pcircle.tools.fmirror.work.absence import Absence, source_of
 from pcircle.tools.fmirror.work.extraneous import packed
 from pcircle.tools.fmirror.work.listing import KnownTimes
@@ -439,7 +439,7 @@ def _expire(snapshot: Snapshot, run: MirrorRun) -> None:
 
 def _clear(run: MirrorRun) -> None:
     """Remove mirrored entries from the source."""
-    record.record_moves(run.options, run.copied, run.began_ns)
+    state_record.record_moves(run.options, run.copied, run.began_ns)
     # Files of equal size are compared byte by byte, and times if they are kept.
     options = run.options.comparison(clearing=True, upkeep=UpdatePolicy("size"))
     code, program = _copy(options, partial(ClearProgram, lock=run.lock, args=run.args))
@@ -470,7 +470,7 @@ def _report(run: MirrorRun) -> None:
 
 def _record_state(run: MirrorRun) -> None:
     """Update the state of the target."""
-    record.record_run(run.options, run.copied, run.began_ns, run.code)
+    state_record.record_run(run.options, run.copied, run.began_ns, run.code)
 
 
 def _renew(manifest: str, run: MirrorRun) -> None:
