@@ -100,7 +100,7 @@ class DryMirrorVisitor(DryVisitor):
             return super().listed(opened, source)
         return self._lister.blocks(opened.path, source)
 
-    def end(self, context: Context[Item], opens: Sequence[Open[None]]) -> None:
+    def end(self, context: Context[object], opens: Sequence[Open[None]]) -> None:
         if self._lister is not None:
             context.note(list(self._lister.taken()))
         super().end(context, opens)
