@@ -5,7 +5,7 @@ each name that exists, in place of fcp's options. A visitor looks up the files o
 blocks, so files that are up to date never become entries. Before the walk opens a directory, the
 whole subtree is compared in batches for some milliseconds; where nothing differs the walk skips it.
 Attributes and lists are read only if change times, and the state of the last complete run
-(`state/`), do not show that they are unchanged.
+(`state/`), do not show that they are unchanged. `phases` lists the jobs of a run in their order.
 
 Extraneous entries are found while the source is listed, and go to a file on rank 0. A second job
 removes them with frm's remover, so removals are counted, limited and reported as usual, and nothing
