@@ -65,7 +65,7 @@ def prepare(place: bytes, options: Sequence[str]) -> Sequence[bytes]:
             for name in (b"", *directories, *files):
                 path = os.path.join(directory, name)
                 os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-    sides = [each[len(place) + 1 :] for each in made]
+    sides = [entry[len(place) + 1 :] for entry in made]
     if "@/manifest" in " ".join(options):
         _make_manifest(place)
     if any(option.startswith("--snapshot") for option in options):

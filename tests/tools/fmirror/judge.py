@@ -74,8 +74,8 @@ def case_of(seed: int, launchers: Sequence[Launcher], *, ordinary: bool) -> Case
     more = [random.choice(["", "--verify"]), random.choice(["", "", "--threads=3"])]
     launcher = random.choice(launchers)
     ordinary = random.random() < 1 / 3 and ordinary
-    given, others = (tuple(filter(None, words)) for words in (options, more))
-    return Case(seed, given, others, launcher, ordinary)
+    given, more_words = (tuple(filter(None, words)) for words in (options, more))
+    return Case(seed, given, more_words, launcher, ordinary)
 
 
 class Trees:
@@ -102,7 +102,7 @@ class Trees:
 
     def _new(self, top: Path) -> Path:
         """Return a path that is not in use, or may be."""
-        places = [top, *(each for each in self._all(top) if _is_directory(each))]
+        places = [top, *(path for path in self._all(top) if _is_directory(path))]
         return self._random.choice(places) / self._random.choice(_NAMES)
 
     def _make(self, path: Path) -> None:
@@ -112,9 +112,9 @@ class Trees:
             return
         kind = random.choice(self._kinds)
         top = self.source if path.is_relative_to(self.source) else self.target
-        others = [each for each in self._all(top) if not _is_directory(each)]
-        if kind == "hard" and others and top == self.source:  # see `_edit` for the target
-            os.link(random.choice(others), path, follow_symlinks=False)
+        entries = [entry for entry in self._all(top) if not _is_directory(entry)]
+        if kind == "hard" and entries and top == self.source:  # see `_edit` for the target
+            os.link(random.choice(entries), path, follow_symlinks=False)
             return
         if kind == "link":
             path.symlink_to(random.choice(_NAMES))
@@ -144,12 +144,12 @@ class Trees:
 
         Names of the target are never linked, because rsync does not separate them.
         """
-        random, some = self._random, self._all(top)
+        random, paths = self._random, self._all(top)
         what = random.choice(["make", "make", "remove", "swap", "swap", "write", "write", "set"])
-        if what == "make" or not some:
+        if what == "make" or not paths:
             self._make(self._new(top))
             return
-        path = random.choice(some)
+        path = random.choice(paths)
         if what in ("remove", "swap"):
             if _is_directory(path):
                 shutil.rmtree(path)
@@ -209,11 +209,11 @@ def joined_names(trees: Trees) -> list[Path]:
         path
         for group in groups.values()
         for path in group
-        if len(inodes := {_inode(trees.source / each) for each in group}) > 1 or None in inodes
+        if len(inodes := {_inode(trees.source / member) for member in group}) > 1 or None in inodes
     ]
     spoilt = {_inode(trees.source / path) for path in joined} - {None}
-    others = (path.relative_to(trees.source) for path in trees.source.rglob("*"))
-    return [*joined, *(path for path in others if _inode(trees.source / path) in spoilt)]
+    relative_paths = (path.relative_to(trees.source) for path in trees.source.rglob("*"))
+    return [*joined, *(path for path in relative_paths if _inode(trees.source / path) in spoilt)]
 
 
 def _inode(path: Path) -> int | None:
@@ -286,17 +286,17 @@ def judged(case: Case, above: Path) -> str:
     place.mkdir()
     random = Random(~case.seed)
     trees = Trees(place, random, devices=not (os.geteuid() or case.ordinary))
-    judge, kept = place / "judge", place / "state"
+    judge, state = place / "judge", place / "state"
     trees.target.mkdir(exist_ok=True)
-    kept.mkdir()
+    state.mkdir()
     subprocess.run(["cp", "-a", trees.target, judge], check=True)
     prefix: list[str] = []
     if case.ordinary:
         subprocess.run(["chown", "-hR", f"{ORDINARY}:{ORDINARY}", place], check=True)
         prefix = _SETUID_TO
     left = left_by(case.options, trees)
-    others = [*joined_names(trees), *lost_by_rsync(case.options, trees)]
-    others += deceptive_names(case.options, trees)
+    excluded_names = [*joined_names(trees), *lost_by_rsync(case.options, trees)]
+    excluded_names += deceptive_names(case.options, trees)
     is_confused = confuses_rsync(case.options, trees)
     sides = f"{trees.source}/", f"{judge}/"
     line = [
@@ -314,7 +314,7 @@ def judged(case: Case, above: Path) -> str:
         # rsync gave up ("Hlink node data already has path"), or hangs, like 3.5.0 on seed 20045.
         shutil.rmtree(place)
         return ""
-    words = ["-q", *case.more, *case.options, "--state-dir", str(kept)]
+    words = ["-q", *case.more, *case.options, "--state-dir", str(state)]
     words += [str(trees.source), str(trees.target)]
     with Run(case.launcher, *words, program=FMIRROR, prefix=prefix) as run:
         try:
@@ -331,7 +331,7 @@ def judged(case: Case, above: Path) -> str:
     if is_confused:
         shutil.rmtree(place)
         return ""
-    excluded = [f"--exclude=/{path}" for path in (*left, *others)]
+    excluded = [f"--exclude=/{path}" for path in (*left, *excluded_names)]
     excluded += ["--omit-dir-times"] * bool(by_rsync.returncode)  # rsync has not set it then
     different = differences(os.fsencode(judge), os.fsencode(trees.target), *excluded)
     if different:
@@ -353,7 +353,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     place.mkdir(exist_ok=True)
     place.chmod(0o755)
     hangs = wrong = 0
-    launchers = [each for each in LAUNCHERS if str(each) in options.launchers]
+    launchers = [name for name in LAUNCHERS if str(name) in options.launchers]
     ordinary = has_ordinary()
     if not ordinary:
         print("no run is of another user: setpriv or this Python cannot be used for that")

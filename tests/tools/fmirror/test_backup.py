@@ -21,7 +21,7 @@ from .running import as_root, mirrored, run_fmirror
 def test_names_of_the_full_length_are_kept_more_than_once(
     place: bytes, name: bytes, how: str
 ) -> None:
-    source, target, kept = (place + b"/" + each for each in (b"a", b"b", b"kept"))
+    source, target, backup = (place + b"/" + entry for entry in (b"a", b"b", b"kept"))
     os.mkdir(source)
     path = source + b"/" + name
     for content in (b"1", b"22", b"333"):
@@ -32,23 +32,23 @@ def test_names_of_the_full_length_are_kept_more_than_once(
             if how == "replaced" and os.path.exists(path):
                 os.unlink(path)
             write_file(path, content)
-        mirrored(ONE, "--backup-dir", kept, source, target)
+        mirrored(ONE, "--backup-dir", backup, source, target)
         if how == "removed directory":
             os.unlink(path + b"/file")
             os.rmdir(path)
         elif how == "removed":
             os.unlink(path)
         if how != "replaced":
-            mirrored(ONE, "--delete", "--allow-empty", "--backup-dir", kept, source, target)
+            mirrored(ONE, "--delete", "--allow-empty", "--backup-dir", backup, source, target)
             assert os.listdir(target) == []
-    names = os.listdir(kept)
+    names = os.listdir(backup)
     assert len(names) == (2 if how == "replaced" else 3)
-    for each in names:
-        assert each.decode()  # no character is cut
+    for entry in names:
+        assert entry.decode()  # no character is cut
 
 
 def test_directories_have_the_modes_of_those_that_they_stand_for(place: bytes) -> None:
-    source, target, kept = (place + b"/" + each for each in (b"a", b"b", b"kept"))
+    source, target, backup = (place + b"/" + entry for entry in (b"a", b"b", b"kept"))
     modes = {b"d": 0o755, b"d/private": 0o700, b"d/private/shared": 0o775, b"d/fixed": 0o555}
     for path in modes:
         os.makedirs(source + b"/" + path)
@@ -60,14 +60,14 @@ def test_directories_have_the_modes_of_those_that_they_stand_for(place: bytes) -
     for path in modes:
         with open(source + b"/" + path + b"/file", "wb") as stream:
             stream.write(b"22")
-    mirrored(ONE, "--backup-dir", kept, source, target)
-    made = {path: stat.S_IMODE(os.stat(kept + b"/" + path).st_mode) for path in modes}
+    mirrored(ONE, "--backup-dir", backup, source, target)
+    made = {path: stat.S_IMODE(os.stat(backup + b"/" + path).st_mode) for path in modes}
     assert made == {**modes, b"d/fixed": 0o755}  # its owner moves more entries to it
 
 
 @as_root
 def test_what_cannot_be_moved_is_not_counted(place: bytes) -> None:
-    source, target, kept = (place + b"/" + each for each in (b"a", b"b", b"kept"))
+    source, target, backup = (place + b"/" + entry for entry in (b"a", b"b", b"kept"))
     os.makedirs(source)
     os.makedirs(target + b"/d/e")
     write_file(target + b"/d/e/file", b"1")
@@ -75,7 +75,7 @@ def test_what_cannot_be_moved_is_not_counted(place: bytes) -> None:
     if subprocess.run([required("chattr"), "+i", target + b"/d"], check=False).returncode:
         pytest.skip("no file can be made immutable here")
     try:
-        words = ("--delete", "--allow-empty", "--backup-dir", kept, "--json", "-", source, target)
+        words = ("--delete", "--allow-empty", "--backup-dir", backup, "--json", "-", source, target)
         # Flags that are not preserved are still respected.
         finished = run_fmirror(ONE, "--preserve=mode,timestamps", *words)
     finally:

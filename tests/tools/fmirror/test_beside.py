@@ -83,7 +83,7 @@ def test_unchanged_entries_are_those_of_the_other_tree(place: bytes, launcher: L
 
 
 def test_the_first_of_several_trees_that_has_it(place: bytes, tmp_path: Path) -> None:
-    source, first, second = (place + each for each in (b"/a", b"/one", b"/two"))
+    source, first, second = (place + entry for entry in (b"/a", b"/one", b"/two"))
     for side in (source, first, second):
         for name in (b"x", b"y", b"z"):
             os.makedirs(side + b"/d", exist_ok=True)
@@ -112,7 +112,7 @@ def test_the_first_of_several_trees_that_has_it(place: bytes, tmp_path: Path) ->
 
 
 def test_never_through_a_link(place: bytes) -> None:
-    source, other, outside = (place + each for each in (b"/a", b"/other", b"/outside"))
+    source, other, outside = (place + entry for entry in (b"/a", b"/other", b"/outside"))
     for side in (source + b"/d", outside):
         os.makedirs(side)
         os.utime(write_file(side + b"/file", b"content"), (10**9, 10**9))
@@ -174,7 +174,7 @@ def test_content_is_taken_from_a_tree_beside(
     place: bytes, tmp_path: Path, launcher: Launcher, more: list[str]
 ) -> None:
     """All other attributes of the copy are those of the source."""
-    source, other, target = (place + each for each in (b"/a", b"/yesterday", b"/b"))
+    source, other, target = (place + entry for entry in (b"/a", b"/yesterday", b"/b"))
     for number in range(3):
         tree = Tree(source + b"/%d" % number, 60 + number)
     size = (5 << 20) + 7
@@ -203,7 +203,7 @@ def test_content_is_taken_from_a_tree_beside(
 @needs_strace
 def test_what_is_taken_is_not_read_in_the_source(place: bytes, tmp_path: Path) -> None:
     """This includes a large file; only its own data counts, not the name in the other tree."""
-    source, other, target = (place + each for each in (b"/a", b"/other", b"/b"))
+    source, other, target = (place + entry for entry in (b"/a", b"/other", b"/b"))
     os.mkdir(source)
     for name, size in ((b"small", 100), (b"large", 6 << 20), (b"changed", 100)):
         os.utime(write_file(source + b"/" + name, b"x" * size), (10**9, 10**9))
@@ -222,7 +222,7 @@ def test_what_is_taken_is_not_read_in_the_source(place: bytes, tmp_path: Path) -
 def test_blocks_are_shared(mount: Callable[..., bytes], tmp_path: Path, kind: str) -> None:
     """Files share existing blocks: only changed data is written."""
     disk = mount(kind, 1 << 30)
-    source, other, target = (disk + each for each in (b"/a", b"/yesterday", b"/b"))
+    source, other, target = (disk + entry for entry in (b"/a", b"/yesterday", b"/b"))
     os.makedirs(source + b"/d")
     for number in range(8):
         path = write_file(source + b"/d/%d" % number, os.urandom((8 << 20) + 11))
@@ -275,7 +275,7 @@ def test_what_cannot_be_read_beside_is_copied(place: bytes) -> None:
 def test_what_shares_no_blocks_after_all_is_copied(mount: Callable[..., bytes]) -> None:
     """On btrfs, files without checksums of their blocks can't share blocks with other files."""
     disk = mount("btrfs", 1 << 28)
-    source, other, target = (disk + each for each in (b"/a", b"/other", b"/b"))
+    source, other, target = (disk + entry for entry in (b"/a", b"/other", b"/b"))
     os.mkdir(source)
     os.mkdir(other)
     subprocess.run([required("chattr"), "+C", other], check=True)

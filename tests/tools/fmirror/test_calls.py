@@ -81,12 +81,12 @@ def test_a_plan_in_a_process_with_threads(sides: tuple[str, str], place: bytes) 
 
 @pytest.mark.usefixtures("beside")
 def test_snapshots_in_a_process_with_threads(sides: tuple[str, str], place: bytes) -> None:
-    source, kept = sides[0], os.fsdecode(place) + "/snapshots"
+    source, snapshots = sides[0], os.fsdecode(place) + "/snapshots"
     for day in (1, 2, 3):
-        report = mirror(source, kept, snapshot=f"2026-11-0{day}", keep="2d", jobs=2)
+        report = mirror(source, snapshots, snapshot=f"2026-11-0{day}", keep="2d", jobs=2)
         assert report is not None
         assert report.exit_code == 0
-    assert sorted(os.listdir(kept)) == ["2026-11-02", "2026-11-03", "latest"]
+    assert sorted(os.listdir(snapshots)) == ["2026-11-02", "2026-11-03", "latest"]
 
 
 @pytest.mark.usefixtures("beside")

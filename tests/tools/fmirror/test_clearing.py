@@ -236,8 +236,8 @@ def test_what_was_moved_is_not_removed_later(
         ["--delete", f"--plan={tmp_path}/plan"],
     )
     for top in (source, other):
-        for some in words:
-            finished = mirrored(launcher, *some, top, target, code=2)
+        for options in words:
+            finished = mirrored(launcher, *options, top, target, code=2)
             assert "files were moved" in finished.said
             assert "add --allow-moved" in finished.said
     assert sorted(os.listdir(target)) == [b"moved", b"new"]

@@ -59,7 +59,7 @@ def by_rsync(source: bytes, target: bytes) -> set[bytes]:
     return named(done.stdout)
 
 
-def told(launcher: Launcher | None, *words: str | bytes, code: int = 0) -> set[bytes]:
+def itemized(launcher: Launcher | None, *words: str | bytes, code: int = 0) -> set[bytes]:
     """Return the paths that a run prints."""
     finished = mirrored(launcher, "--delete", "--allow-empty", *words, code=code)
     return named(finished.out)
@@ -71,11 +71,11 @@ def test_names_what_rsync_names(shared: bytes, seed: int) -> None:
     source, target = pair(shared, seed)
     expected = by_rsync(source, target)
     before = state(shared)
-    assert told(None, "-j1", "--dry-run", "-i", source, target) == expected
+    assert itemized(None, "-j1", "--dry-run", "-i", source, target) == expected
     assert state(shared) == before
-    assert told(None, "-j1", "-i", source, target) == expected
+    assert itemized(None, "-j1", "-i", source, target) == expected
     assert differences(source, target) == ""
-    assert told(None, "-j1", "--dry-run", "-v", source, target) == set()
+    assert itemized(None, "-j1", "--dry-run", "-v", source, target) == set()
 
 
 def test_times_that_are_not_kept_are_shown_as_by_rsync(place: bytes) -> None:
@@ -95,7 +95,7 @@ def test_times_that_are_not_kept_are_shown_as_by_rsync(place: bytes) -> None:
     write_file(source + b"/new", b"1")
     line: list[str | bytes] = ["rsync", "-nrlpgoDi", source + b"/", target + b"/"]
     expected = subprocess.run(line, capture_output=True, check=True).stdout
-    wanted = [each.split(b" -> ")[0].replace(b".L", b"cL") for each in expected.splitlines()]
+    wanted = [entry.split(b" -> ")[0].replace(b".L", b"cL") for entry in expected.splitlines()]
     for words in (["--dry-run"], []):
         finished = mirrored(None, "-j1", "-i", "--preserve=mode,ownership", *words, source, target)
         assert sorted(finished.out.splitlines()) == sorted(wanted)
@@ -126,7 +126,7 @@ def test_counts_what_is_done(shared: bytes, seed: int) -> None:
     assert done is not None
     for name in ("removed", *_OF_DIRECTORIES):
         assert getattr(expected, name) == getattr(done, name), name
-    sums = [each.files + each.links + each.special + each.skipped for each in (expected, done)]
+    sums = [entry.files + entry.links + entry.special + entry.skipped for entry in (expected, done)]
     assert sums[0] == sums[1]
     if not linked:
         for name in _COUNTS:
@@ -176,11 +176,13 @@ def test_directories_are_said_as_they_are(place: bytes, launcher: Launcher | Non
             assert finished.code == 0, finished.said
             assert finished.out.decode().startswith(text), finished.out
             with open(lines, "rb") as stream:
-                told = [json.loads(line) for line in stream]
+                records = [json.loads(line) for line in stream]
             found = [
-                f"{each['action']} {each['path']}" for each in told if each["action"] != "skip"
+                f"{entry['action']} {entry['path']}"
+                for entry in records
+                if entry["action"] != "skip"
             ]
-            assert [each.replace(f"{os.fsdecode(source)}/", "") for each in found] == acts
+            assert [entry.replace(f"{os.fsdecode(source)}/", "") for entry in found] == acts
     os.rmdir(source + b"/other/new")
     os.utime(source + b"/other", (10**9, 10**9))
     finished = run_fmirror(launcher, "--dry-run", "--delete", source, target)
@@ -196,8 +198,8 @@ def test_every_launcher_tells_the_same(place: bytes, launcher: Launcher) -> None
     os.makedirs(target + b"/gone/deep")
     expected = by_rsync(source, target)
     assert len(expected) > 80
-    assert told(launcher, "--dry-run", "-v", source, target) == expected
-    assert told(launcher, "-i", source, target) == expected
+    assert itemized(launcher, "--dry-run", "-v", source, target) == expected
+    assert itemized(launcher, "-i", source, target) == expected
 
 
 def test_the_columns(place: bytes) -> None:
@@ -221,7 +223,7 @@ def test_the_columns(place: bytes) -> None:
     for words in ([], ["--checksum"]):
         line = ["rsync", "-naHAXi", "--modify-window=-1", "--delete", *words]
         found = subprocess.run([*line, source + b"/", target + b"/"], capture_output=True)
-        expected = [re.sub(rb" [-=]> .*", b"", each) for each in found.stdout.splitlines()]
+        expected = [re.sub(rb" [-=]> .*", b"", entry) for entry in found.stdout.splitlines()]
         finished = mirrored(TWO, "--dry-run", "-i", "--delete", *words, source, target)
         assert sorted(finished.out.splitlines()) == sorted(expected)
 
@@ -302,8 +304,8 @@ def test_new_names_are_linked_to_what_is_there(place: bytes) -> None:
         os.link(source + b"/old %d" % number, source + b"/new %d" % number)
     inodes = {name: os.stat(target + b"/" + name).st_ino for name in os.listdir(target)}
     reports = [mirror(source, target, dry_run=dry, jobs=1) for dry in (True, False)]
-    told = [(report.files, report.skipped, report.bytes) for report in reports if report]
-    assert told == [(20, 20, 0)] * 2
+    lines = [(report.files, report.skipped, report.bytes) for report in reports if report]
+    assert lines == [(20, 20, 0)] * 2
     assert {name: os.stat(target + b"/" + name).st_ino for name in inodes} == inodes
 
 
@@ -320,12 +322,12 @@ def test_attributes_of_a_name_of_several_are_touched(place: bytes) -> None:
         os.chmod(source + name, 0o600)
     os.link(target + b"/two", target + b"/another name")
     names = ("touched", "files", "bytes", "skipped", "failed")
-    told = []
+    lines = []
     for dry in (True, False):
         report = mirror(source, target, dry_run=dry, jobs=1)
         assert report is not None
-        told.append([getattr(report, name) for name in names])
-    assert told[0] == told[1] == [1, 3, 4, 1, 0]
+        lines.append([getattr(report, name) for name in names])
+    assert lines[0] == lines[1] == [1, 3, 4, 1, 0]
 
 
 @pytest.mark.parametrize("backup", [[], ["--backup-dir"]], ids=str)

@@ -142,9 +142,9 @@ def test_what_is_in_a_directory_is_in_place_before_something_goes(
             done.setdefault(found[2], []).append(call)
     for name in ("/one", "/two", "/two/inner"):
         removals = [call for call in done[top + name] if call.name == "unlinkat"]
-        others = [call for call in done[top + name] if call.name != "unlinkat"]
+        earlier_calls = [call for call in done[top + name] if call.name != "unlinkat"]
         assert len(removals) == 2
-        assert max(call.end for call in others) < min(call.begin for call in removals), name
+        assert max(call.end for call in earlier_calls) < min(call.begin for call in removals), name
 
 
 def test_there_is_room_for_what_comes_after(place: bytes) -> None:
@@ -191,9 +191,9 @@ def test_a_directory_that_a_file_replaces_counts(place: bytes) -> None:
     assert len(os.listdir(target + b"/file")) == 5
     words[2] = "15"
     lines = mirrored(TWO, "-i", *words).out.splitlines()
-    told = {line.split(b"   ")[1] for line in lines if line.startswith(b"*deleting")}
-    assert {b"file/0", b"file/4", b"file/", b"one/surplus", b"one/gone/"} <= told
-    assert len(told) == 15
+    records = {line.split(b"   ")[1] for line in lines if line.startswith(b"*deleting")}
+    assert {b"file/0", b"file/4", b"file/", b"one/surplus", b"one/gone/"} <= records
+    assert len(records) == 15
     assert differences(source, target) == ""
 
 
@@ -243,8 +243,8 @@ def test_it_is_told_by_line_and_counted(place: bytes, tmp_path: Path) -> None:
     source, target = surplus_of(place)
     lines, report = tmp_path / "lines", tmp_path / "report"
     mirrored(TWO, DURING, "--json-lines", str(lines), "--json", str(report), source, target)
-    told = [json.loads(line) for line in lines.read_text().splitlines()]
-    gone = {(each["path"], each["kind"]) for each in told if each["action"] == "delete"}
+    records = [json.loads(line) for line in lines.read_text().splitlines()]
+    gone = {(entry["path"], entry["kind"]) for entry in records if entry["action"] == "delete"}
     assert len(gone) == 9
     assert {("one/surplus", "f"), ("two/inner/gone/deep", "d")} <= gone
     assert json.loads(report.read_text())["removed"] == 9

@@ -32,7 +32,7 @@ pytestmark = [as_root, needs_rsync]
 def test_what_is_missing_is_not_made(
     place: bytes, launcher: Launcher, more: tuple[str, ...]
 ) -> None:
-    source, target, judge = (place + each for each in (b"/a", b"/b", b"/judge"))
+    source, target, judge = (place + entry for entry in (b"/a", b"/b", b"/judge"))
     for number in range(5):
         tree = Tree(source + b"/%d" % number, 50 + number)
         if not number:
@@ -58,7 +58,7 @@ def test_a_directory_that_has_the_name_of_a_file_stays_as_well(
     place: bytes, launcher: Launcher, more: tuple[str, ...]
 ) -> None:
     """--ignore-existing protects it; a dry run reports the same."""
-    source, target, judge = (place + each for each in (b"/a", b"/b", b"/judge"))
+    source, target, judge = (place + entry for entry in (b"/a", b"/b", b"/judge"))
     for path in (source + b"/name", source + b"/new", target + b"/name/inner"):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         write_file(path, b"content")
@@ -106,7 +106,7 @@ def test_each_name_of_several_stays(
     place: bytes, launcher: Launcher, option: str, way: str
 ) -> None:
     """An entry of B under a name of a hard-linked entry of A is neither replaced nor linked."""
-    source, target, judge = (place + each for each in (b"/a", b"/b", b"/judge"))
+    source, target, judge = (place + entry for entry in (b"/a", b"/b", b"/judge"))
     there = _linked(source, target)
     copy_of(target, judge)
     subprocess.run(["rsync", "-aH", option, source + b"/", judge + b"/"], check=True)

@@ -28,7 +28,7 @@ from .running import (
     needs_strace,
     run_fmirror,
 )
-from .test_dry import by_rsync, told
+from .test_dry import by_rsync, itemized
 from .test_judge import state
 from .test_moments import hooked_run
 
@@ -87,9 +87,9 @@ def test_a_dry_run_says_what_the_run_does(place: bytes, seed: int) -> None:
     for _ in range(9):
         tree.edit()
     expected, before = by_rsync(source, target), state(target)
-    assert told(TWO, "--dry-run", *words) == expected
+    assert itemized(TWO, "--dry-run", *words) == expected
     assert state(target) == before
-    assert told(TWO, *words) == expected
+    assert itemized(TWO, *words) == expected
     assert differences(source, target) == ""
 
 

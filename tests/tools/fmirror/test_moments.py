@@ -320,8 +320,8 @@ def test_any_change_of_any_thread(
 
 def _is_what_it_says(backup: bytes, old: dict[bytes, Content]) -> bool:
     """Return whether a backup has the former content of each name that the target had."""
-    kept = held(backup)
-    return all(kept[name] == old[name] for name in kept.keys() & old.keys())
+    saved = held(backup)
+    return all(saved[name] == old[name] for name in saved.keys() & old.keys())
 
 
 @pytest.mark.parametrize("error", [0, errno.EIO], ids=["KILL", "EIO"])
@@ -338,14 +338,14 @@ def test_each_moment_of_a_swap(place: bytes, error: int) -> None:
                 stream.write(text)
         line = [sys.executable, "-c", _SWAP, str(len(codes) + 1), str(error)]
         codes.append(subprocess.run(line, cwd=place, env=clean_environment()).returncode)
-        kept = place + b"/old/inner/name"
+        saved = place + b"/old/inner/name"
         assert os.path.isfile(taken) or os.path.isdir(taken), codes
-        assert os.path.isdir(kept) or not os.path.lexists(kept), codes
+        assert os.path.isdir(saved) or not os.path.lexists(saved), codes
         assert b"old" in everything(place), codes
     assert set(codes[:-1]) == {error or -9}
     assert len(codes) > 2
     assert os.listdir(place + b"/old/inner") == [b"name"]
-    assert os.listdir(kept) == [b"content"]
+    assert os.listdir(saved) == [b"content"]
     assert os.path.isfile(taken)
 
 

@@ -173,15 +173,15 @@ def test_a_dry_run_tells_what_a_run_does(shared: bytes, seed: int) -> None:
     path = shared + b"/report"
     words: list[str | bytes] = ["-j1", "-i", "--delete", "--moved", "--allow-empty"]
     words += ["--json", path, source, target]
-    told, reports = [], []
+    records, reports = [], []
     for more in (["--dry-run"], []):
         before = state(source), state(target)
-        told.append(set(mirrored(None, *more, *words).out.splitlines()))
+        records.append(set(mirrored(None, *more, *words).out.splitlines()))
         reports.append(json.loads(Path(os.fsdecode(path)).read_bytes()))
         assert not more or before == (state(source), state(target))
-    moved = {found[2] for found in map(_MOVING.fullmatch, told[0]) if found is not None}
+    moved = {found[2] for found in map(_MOVING.fullmatch, records[0]) if found is not None}
     # The rename creates directories, which the copy then finds with other times.
-    dry, real = ({line for line in lines if line[:2] not in (b"cd", b".d")} for lines in told)
+    dry, real = ({line for line in lines if line[:2] not in (b"cd", b".d")} for lines in records)
     assert dry == {line for line in real if not (line[:2] == b".f" and line[12:] in moved)}
     for name in ("moved", "moved_bytes", "removed", "surplus"):
         assert reports[0][name] == reports[1][name], name
@@ -201,14 +201,14 @@ def test_every_launcher_tells_of_renames(place: bytes, launcher: Launcher) -> No
     lines = place + b"/lines"
     words: list[str | bytes] = ["--delete", "--moved", "--dry-run", source, target]
     finished = mirrored(launcher, "-v", "--json-lines", lines, *words)
-    told = [json.loads(line) for line in Path(os.fsdecode(lines)).read_bytes().splitlines()]
+    records = [json.loads(line) for line in Path(os.fsdecode(lines)).read_bytes().splitlines()]
     os.unlink(lines)
-    moves = [each for each in told if each["action"] == "move"]
+    moves = [entry for entry in records if entry["action"] == "move"]
     assert len(moves) == finished.out.count(b"*moving ") == 20
-    assert {each["state"] for each in told} == {"planned"}
-    goes = sorted(each["path"] for each in told if each["action"] == "delete")
+    assert {entry["state"] for entry in records} == {"planned"}
+    goes = sorted(entry["path"] for entry in records if entry["action"] == "delete")
     assert goes == ["old", "old/0", "old/1", "old/2"]
-    assert not [each for each in told if each["action"] == "copy" and each["kind"] == "f"]
+    assert not [entry for entry in records if entry["action"] == "copy" and entry["kind"] == "f"]
     said = run_fmirror(launcher, *words).said
     assert "20 files would be renamed" in said
     assert "4 entries would be removed" in said
@@ -291,8 +291,8 @@ def test_logs_have_what_was_renamed(place: bytes) -> None:
     ]
     mirrored(TWO, *words, source, target)
     with open(lines, "rb") as stream:
-        told = [json.loads(line) for line in stream]
-    moves = {each["path"]: each["why"][1] for each in told if each["action"] == "move"}
+        records = [json.loads(line) for line in stream]
+    moves = {entry["path"]: entry["why"][1] for entry in records if entry["action"] == "move"}
     assert moves == {f"new/{n % 3}/{n}": f"from old/{n % 3}/{n}" for n in range(3)}
     with open(listed, "rb") as stream:
         assert set(map(os.fsencode, moves)) <= set(stream.read().split(b"\n"))

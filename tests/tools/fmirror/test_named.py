@@ -23,7 +23,7 @@ from .running import (
     needs_strace,
     run_fmirror,
 )
-from .test_dry import by_rsync, told
+from .test_dry import by_rsync, itemized
 from .test_judge import state
 
 pytestmark = [as_root, needs_rsync]
@@ -34,7 +34,7 @@ _ALL = "all of the source is looked at: "
 def listed(place: bytes, *paths: bytes, end: bytes = b"\n") -> bytes:
     path = place + b"/list"
     with open(path, "wb") as stream:
-        stream.write(b"".join(each + end for each in paths))
+        stream.write(b"".join(entry + end for entry in paths))
     return path
 
 
@@ -72,9 +72,9 @@ def test_a_dry_run_says_what_the_run_does(place: bytes, seed: int) -> None:
     expected, before = by_rsync(source, target), state(target)
     names = listed(place, *changed(source, target), end=b"\0")
     words = ("-i", "-0", "--changed-from", names, source, target)
-    assert told(TWO, "--dry-run", *words) == expected
+    assert itemized(TWO, "--dry-run", *words) == expected
     assert state(target) == before
-    assert told(TWO, *words) == expected
+    assert itemized(TWO, *words) == expected
     assert differences(source, target) == ""
 
 

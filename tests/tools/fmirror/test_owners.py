@@ -199,7 +199,7 @@ def test_users_and_groups_of_lists_are_mapped(listed: tuple[bytes, bytes]) -> No
     named = [(USER, 3, 2002), (USER, 6, 2009), (GROUP, 4, 2003)]
     for path, name in ((b"/file", ACCESS), (b"/d", ACCESS), (b"/d", DEFAULT)):
         found = entries(target + path, name)
-        assert [each for each in found if each[0] in (USER, GROUP)] == named
+        assert [entry for entry in found if entry[0] in (USER, GROUP)] == named
     before = state(target)
     mirrored(TWO, "--usermap=1001:2009,1002:2002", "--groupmap=1003:2003", source, target)
     assert state(target) == before
@@ -212,7 +212,7 @@ def test_who_become_one_have_what_both_had(listed: tuple[bytes, bytes]) -> None:
     source, target = listed
     mirrored(TWO, "--usermap=1001-1002:2001", source, target)
     for path, name in ((b"/file", ACCESS), (b"/d", ACCESS), (b"/d", DEFAULT)):
-        users = [each for each in entries(target + path, name) if each[0] == USER]
+        users = [entry for entry in entries(target + path, name) if entry[0] == USER]
         assert users == [(USER, 2, 2001)]
     subprocess.run(
         [required("setfacl"), "-m", "u:1:r", target + b"/file"], check=True

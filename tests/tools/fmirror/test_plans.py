@@ -197,7 +197,7 @@ def test_only_what_is_listed_is_remembered_of(place: bytes, tmp_path: Path) -> N
         os.makedirs(side + b"/d")
         os.utime(write_file(side + b"/d/f", b"1"), (1, 1))
     mirrored(ONE, *_ALL, source, target)
-    (name,) = (each for each in os.listdir(place) if each.endswith(b".state"))
+    (name,) = (entry for entry in os.listdir(place) if entry.endswith(b".state"))
     before = untouched(place + b"/" + name)
     write_file(source + b"/new", b"2")
     planned(ONE, plan, source, target)
@@ -296,16 +296,18 @@ def test_what_has_changed_is_left_and_named(
     applied(launcher, plan, "--error-log", str(log), code=1)
     now, path = held(target), os.fsencode(name)
     failed = [json.loads(line) for line in log.read_text().splitlines()]
-    assert [each["entry"] for each in failed] == [name], failed
-    assert [(each["entry"], each["doing"]) for each in foretold] == [(name, failed[0]["doing"])]
+    assert [entry["entry"] for entry in failed] == [name], failed
+    assert [(entry["entry"], entry["doing"]) for entry in foretold] == [(name, failed[0]["doing"])]
     there = {*was, *now, *in_source, *read(plan).goes}
-    below = {each for each in there if each == path or each.startswith(path + b"/")}
-    assert {each: now.get(each) for each in below} == {each: was.get(each) for each in below}
-    rest = [each for each in in_source if each in read(plan).steps and each not in below]
-    assert len(rest) > 5
-    assert {each: now.get(each) for each in rest} == {each: in_source[each] for each in rest}
-    for each in read(plan).goes:
-        assert each in below or now.get(each) != was.get(each), each
+    below = {entry for entry in there if entry == path or entry.startswith(path + b"/")}
+    assert {entry: now.get(entry) for entry in below} == {entry: was.get(entry) for entry in below}
+    unchanged = [entry for entry in in_source if entry in read(plan).steps and entry not in below]
+    assert len(unchanged) > 5
+    assert {entry: now.get(entry) for entry in unchanged} == {
+        entry: in_source[entry] for entry in unchanged
+    }
+    for entry in read(plan).goes:
+        assert entry in below or now.get(entry) != was.get(entry), entry
 
 
 @searched(40, soak=1500)
@@ -396,10 +398,10 @@ def test_a_plan_must_be_whole_and_of_oneself(place: bytes, tmp_path: Path) -> No
         ],
     }  # fmt: skip
     for said, texts in spoiled.items():
-        for each in texts:
-            plan.write_bytes(each)
+        for entry in texts:
+            plan.write_bytes(entry)
             done = run_fmirror(TWO, "--apply", str(plan))
-            assert (done.code, said in done.said) == (2, True), (each, done.said)
+            assert (done.code, said in done.said) == (2, True), (entry, done.said)
     plan.write_bytes(text)
     plan.chmod(0o666)
     done = run_fmirror(ONE, "--apply", str(plan))
@@ -531,7 +533,7 @@ def test_a_plan_goes_on_after_a_kill_at_any_moment(place: bytes, tmp_path: Path,
         now = held(target)
         for name in old.keys() & new.keys():
             above = [name[:at] for at, byte in enumerate(name) if byte == ord("/")]
-            if all(stat.S_ISDIR(side[each][0]) for each in above for side in (old, new)):
+            if all(stat.S_ISDIR(side[entry][0]) for entry in above for side in (old, new)):
                 assert now.get(name) in (old[name], new[name]), (moment, name)
         assert killed(plan, 0) == 0, moment
         assert differences(source, target) == "", moment
@@ -584,7 +586,7 @@ def test_a_name_is_looked_at_before_it_is_replaced(
     words = ["-j1", "--chunksize=4M", "--bwlimit=6M", "--no-checkpoint", "--apply", plan]
     with Run(None, "-q", *words, program=FMIRROR) as run:
         until_s = time.monotonic() + 60
-        while not any(os.path.getsize(each) for each in temporaries(b)):
+        while not any(os.path.getsize(entry) for entry in temporaries(b)):
             assert time.monotonic() < until_s
             time.sleep(0.01)
         for name in (b"large", b"linked", b"second"):

@@ -79,7 +79,7 @@ def is_no_directory(top: bytes, path: bytes) -> bool:
     """Return whether a path is, or has as a parent, another entry than a directory."""
     parts = path.split(b"/")
     above = [os.path.join(top, *parts[:count]) for count in range(1, len(parts) + 1)]
-    return any(os.path.lexists(each) and not is_directory(each) for each in above)
+    return any(os.path.lexists(entry) and not is_directory(entry) for entry in above)
 
 
 def is_directory(path: bytes) -> bool:

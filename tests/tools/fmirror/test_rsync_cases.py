@@ -142,14 +142,14 @@ def portrait(top: bytes) -> dict[bytes, tuple[object, ...]]:
             in_source = os.path.join(top, b"a", short.partition(b"/")[2])
             timed = kind != stat.S_IFDIR or os.path.isdir(in_source)
             attributes = tuple(
-                (each, os.getxattr(path, each, follow_symlinks=False))
-                for each in sorted(os.listxattr(path, follow_symlinks=False))
+                (entry, os.getxattr(path, entry, follow_symlinks=False))
+                for entry in sorted(os.listxattr(path, follow_symlinks=False))
             )
             known = status.st_mode, status.st_uid, status.st_gid, status.st_rdev, text, attributes
             found[short] = (*known, status.st_mtime_ns if timed else 0)
     for group in names.values():
-        for each in group:
-            found[each] += (sorted(group),)
+        for entry in group:
+            found[entry] += (sorted(group),)
     return found
 
 
@@ -374,12 +374,12 @@ CASES: dict[str, Case] = {
 def result(place: bytes, case: Case, *, ours: bool) -> tuple[dict[bytes, Any], list[bytes], int]:
     """Return the result of a case: the trees, the lines and the exit code."""
     words = [*case.both, *(case.ours if ours else case.rsync)]
-    typed = [word.replace("@", os.fsdecode(place)) for word in words]
+    options = [word.replace("@", os.fsdecode(place)) for word in words]
     if ours:
-        done = run_fmirror(TWO, "-q", "-i", *typed, "a", "b", cwd=place)
+        done = run_fmirror(TWO, "-q", "-i", *options, "a", "b", cwd=place)
         code, out, said = done.code, done.out, done.said
     else:
-        ran = subprocess.run([*RSYNC, *typed, "a/", "b/"], capture_output=True, cwd=place)
+        ran = subprocess.run([*RSYNC, *options, "a/", "b/"], capture_output=True, cwd=place)
         code, out, said = ran.returncode, ran.stdout, ran.stderr.decode()
     assert code == case.codes[ours], said
     return portrait(place), lines_of(out), code
@@ -470,11 +470,11 @@ def test_a_list_with_other_options(place: bytes, launcher: Launcher) -> None:
         with open(top + b"/list", "w") as stream:
             stream.write(listed)
         before = portrait(top)
-        typed = [word.replace("@", os.fsdecode(top)) for word in words]
-        done = run_fmirror(launcher, "-q", "-0", "--files-from=list", *typed, "a", "b", cwd=top)
+        options = [word.replace("@", os.fsdecode(top)) for word in words]
+        done = run_fmirror(launcher, "-q", "-0", "--files-from=list", *options, "a", "b", cwd=top)
         assert done.code == 0, (words, done.said)
         after = portrait(top)
-        listed_names = {b"b/" + each.encode() for each in listed.split("\0")}
+        listed_names = {b"b/" + entry.encode() for entry in listed.split("\0")}
         assert {
             name for name in before if name.startswith(b"b/") and after.get(name) != before[name]
         } <= listed_names | {b"b/one", b"b/two", b"b/one/deep"}, words

@@ -214,17 +214,17 @@ def test_what_is_left_out_stays_in_directories_that_go(
         targets = [place + b"/" + side for side in (b"b", b"judge")]
         backups = [place + b"/old of " + side for side in (b"b", b"judge")]
         for target in targets:
-            for each in (target, *backups):
-                shutil.rmtree(os.fsdecode(each), ignore_errors=True)
+            for entry in (target, *backups):
+                shutil.rmtree(os.fsdecode(entry), ignore_errors=True)
             for path in (b"old/deep/x.o", b"old/deep/y.c", b"old/y.o", b"gone/z", b"o/n.o/x"):
                 os.makedirs(os.path.dirname(target + b"/" + path), exist_ok=True)
                 write_file(target + b"/" + path, path)
         os.makedirs(targets[0] + b"/file")
         write_file(targets[0] + b"/file/x.o", b"")
-        added = [["--backup-dir", os.fsdecode(each)] if keeps else [] for each in backups]
+        added = [["--backup-dir", os.fsdecode(entry)] if keeps else [] for entry in backups]
         mirrored(TWO, option, *words, *added[0], source, targets[0])
         line = ["rsync", "-ab" if keeps else "-a", "--delete", *words, *added[1]]
-        tops = [os.fsdecode(each) + "/" for each in (source, targets[1])]
+        tops = [os.fsdecode(entry) + "/" for entry in (source, targets[1])]
         subprocess.run([*line, *tops], check=True, capture_output=True)
         assert names_below(targets[0]) == names_below(targets[1]), words
         if keeps:
@@ -234,9 +234,9 @@ def test_what_is_left_out_stays_in_directories_that_go(
         return
     listed = tmp_path / "rules"
     listed.write_bytes(b"*.o\n")
-    kept = place + b"/b/old/kept.o"
-    os.makedirs(os.path.dirname(kept))
-    write_file(kept, b"")
+    excluded = place + b"/b/old/kept.o"
+    os.makedirs(os.path.dirname(excluded))
+    write_file(excluded, b"")
     write_file(place + b"/b/old/also", b"")
     mirrored(TWO, option, "--exclude-from", str(listed), "--protect", "also", source, place + b"/b")
     assert sorted(os.listdir(place + b"/b/old")) == [b"also", b"kept.o"]
@@ -502,8 +502,8 @@ def test_two_at_once_by_two_paths(place: bytes, there: bool) -> None:
 def test_a_target_that_is_made_anew_has_no_last_run(place: bytes) -> None:
     """The source differs from that of the last run, whose target was removed."""
     source, other, target = place + b"/source", place + b"/other", place + b"/target"
-    for each in (source, other):
-        write_file(make_directory(each, b"inner") + b"/file", b"content")
+    for entry in (source, other):
+        write_file(make_directory(entry, b"inner") + b"/file", b"content")
     if birth_ns(source, None, follow=True) is None:
         pytest.skip("the file system keeps no birth times")
     mirrored(TWO, "--delete", source, target)

@@ -40,22 +40,22 @@ def names(top: bytes) -> list[bytes]:
 @every_launcher
 def test_each_is_the_tree_of_its_time(place: bytes, launcher: Launcher) -> None:
     """Earlier ones are unchanged, though they share files with later ones."""
-    source, kept = place + b"/a", place + b"/b"
+    source, snapshots = place + b"/a", place + b"/b"
     tree = Tree(source + b"/tree", 77)
     write_file(source + b"/same", b"always")
     for number in range(5):
-        mirrored(launcher, b"--snapshot=%d" % number, source, kept)
+        mirrored(launcher, b"--snapshot=%d" % number, source, snapshots)
         copy_of(source, place + b"/was %d" % number)
         for _ in range(8):
             tree.edit()
         for name in (b"mode", b"text"):
             rewrite(source + b"/" + name, b"some")
         os.chmod(source + b"/mode", 0o600 + number)
-    assert names(kept) == [b"0", b"1", b"2", b"3", b"4", b"latest"]
-    assert os.readlink(kept + b"/latest") == b"4"
+    assert names(snapshots) == [b"0", b"1", b"2", b"3", b"4", b"latest"]
+    assert os.readlink(snapshots + b"/latest") == b"4"
     for number in range(5):
-        assert differences(place + b"/was %d" % number, kept + b"/%d" % number) == ""
-    assert os.stat(kept + b"/0/same").st_nlink == 5
+        assert differences(place + b"/was %d" % number, snapshots + b"/%d" % number) == ""
+    assert os.stat(snapshots + b"/0/same").st_nlink == 5
 
 
 @as_root
@@ -63,11 +63,11 @@ def test_each_is_the_tree_of_its_time(place: bytes, launcher: Launcher) -> None:
 @needs_strace
 @pytest.mark.parametrize("call", ["renameat2", "linkat", "mkdirat", "symlinkat"])
 def test_killed_at_any_moment_there_is_none_or_a_whole_one(place: bytes, call: str) -> None:
-    source, kept = place + b"/a", place + b"/b"
+    source, snapshots = place + b"/a", place + b"/b"
     tree = Tree(source, 5)
     for number in range(9):
         write_file(source + b"/more %d" % number, b"%d" % number)
-    mirrored(None, "--snapshot=first", source, kept)
+    mirrored(None, "--snapshot=first", source, snapshots)
     copy_of(source, place + b"/was")
     os.mkdir(source + b"/new")
     for number in range(4):
@@ -78,17 +78,17 @@ def test_killed_at_any_moment_there_is_none_or_a_whole_one(place: bytes, call: s
         prefix = ("strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e", inject)
         name = b"at %d" % moment
         word = b"--snapshot=" + name
-        finished = run_fmirror(None, "-q", word, source, kept, prefix=prefix)
-        assert differences(place + b"/was", kept + b"/first") == ""
-        if name in names(kept):
-            assert differences(source, kept + b"/" + name) == ""
+        finished = run_fmirror(None, "-q", word, source, snapshots, prefix=prefix)
+        assert differences(place + b"/was", snapshots + b"/first") == ""
+        if name in names(snapshots):
+            assert differences(source, snapshots + b"/" + name) == ""
         else:
-            assert os.readlink(kept + b"/latest") != name
+            assert os.readlink(snapshots + b"/latest") != name
         if finished.code == 0:
             break
-        mirrored(None, b"--snapshot=next %d" % moment, source, kept)
-        assert UNFINISHED not in names(kept)
-        assert differences(source, kept + b"/latest") == ""
+        mirrored(None, b"--snapshot=next %d" % moment, source, snapshots)
+        assert UNFINISHED not in names(snapshots)
+        assert differences(source, snapshots + b"/latest") == ""
         tree.edit()
         os.chmod(source + b"/more 1", 0o600 + moment)  # `first` has it in its old state
     else:
@@ -98,95 +98,95 @@ def test_killed_at_any_moment_there_is_none_or_a_whole_one(place: bytes, call: s
 @as_root
 @needs_rsync
 def test_what_is_left_of_one_takes_later_changes_and_not_its_neighbours(place: bytes) -> None:
-    source, kept = place + b"/a", place + b"/b"
+    source, snapshots = place + b"/a", place + b"/b"
     os.mkdir(source)
     for name in (b"same", b"mode", b"gone", b"content"):
         write_file(source + b"/" + name, name)
-    mirrored(TWO, "--snapshot=one", source, kept)
+    mirrored(TWO, "--snapshot=one", source, snapshots)
     copy_of(source, place + b"/was")
-    subprocess.run(["cp", "-al", kept + b"/one", kept + b"/" + UNFINISHED], check=True)
+    subprocess.run(["cp", "-al", snapshots + b"/one", snapshots + b"/" + UNFINISHED], check=True)
     os.chmod(source + b"/mode", 0o604)
     rewrite(source + b"/content", b"other content")
     os.unlink(source + b"/gone")
-    mirrored(TWO, "--snapshot=two", source, kept)
-    assert names(kept) == [b"latest", b"one", b"two"]
-    assert differences(source, kept + b"/two") == ""
-    assert differences(place + b"/was", kept + b"/one") == ""
+    mirrored(TWO, "--snapshot=two", source, snapshots)
+    assert names(snapshots) == [b"latest", b"one", b"two"]
+    assert differences(source, snapshots + b"/two") == ""
+    assert differences(place + b"/was", snapshots + b"/one") == ""
 
 
 def test_what_is_no_name_or_is_taken_is_refused(place: bytes) -> None:
-    source, kept = place + b"/a", place + b"/b"
+    source, snapshots = place + b"/a", place + b"/b"
     os.makedirs(source)
     write_file(source + b"/x", b"")
     for name in ("a/b", "..", ".hidden", "latest", "."):
-        finished = run_fmirror(TWO, f"--snapshot={name}", source, kept)
+        finished = run_fmirror(TWO, f"--snapshot={name}", source, snapshots)
         assert finished.code == 2
         assert "is no name for a snapshot" in finished.said
-    assert not os.path.lexists(kept)
-    mirrored(TWO, "--snapshot=it", source, kept)
-    assert "exists" in mirrored(TWO, "--snapshot=it", source, kept, code=2).said
+    assert not os.path.lexists(snapshots)
+    mirrored(TWO, "--snapshot=it", source, snapshots)
+    assert "exists" in mirrored(TWO, "--snapshot=it", source, snapshots, code=2).said
     for option in ("--delete", "--changed=fs", "--backup-dir=/x", "--existing", "--keep=x"):
-        mirrored(TWO, "--snapshot=other", option, source, kept, code=2)
-    mirrored(TWO, "--keep=3d", source, kept, code=2)
+        mirrored(TWO, "--snapshot=other", option, source, snapshots, code=2)
+    mirrored(TWO, "--keep=3d", source, snapshots, code=2)
     os.unlink(source + b"/x")
-    assert "--allow-empty" in mirrored(TWO, "--snapshot=empty", source, kept, code=2).said
-    mirrored(TWO, "--snapshot=empty", "--allow-empty", source, kept)
-    os.unlink(kept + b"/latest")
-    os.mkdir(kept + b"/latest")
-    finished = mirrored(TWO, "--snapshot=more", "--allow-empty", source, kept, code=2)
+    assert "--allow-empty" in mirrored(TWO, "--snapshot=empty", source, snapshots, code=2).said
+    mirrored(TWO, "--snapshot=empty", "--allow-empty", source, snapshots)
+    os.unlink(snapshots + b"/latest")
+    os.mkdir(snapshots + b"/latest")
+    finished = mirrored(TWO, "--snapshot=more", "--allow-empty", source, snapshots, code=2)
     assert "is no symbolic link" in finished.said
 
 
 def test_latest_is_followed_only_to_a_neighbour(place: bytes) -> None:
-    source, kept, outside = place + b"/a", place + b"/b", place + b"/outside"
-    for folder in (source, kept, outside):
+    source, snapshots, outside = place + b"/a", place + b"/b", place + b"/outside"
+    for folder in (source, snapshots, outside):
         os.makedirs(folder)
         os.utime(write_file(folder + b"/x", b"same"), (10**9, 10**9))
-    os.symlink(b"../outside", kept + b"/latest")
-    mirrored(TWO, "--snapshot=new", source, kept)
+    os.symlink(b"../outside", snapshots + b"/latest")
+    mirrored(TWO, "--snapshot=new", source, snapshots)
     assert os.stat(outside + b"/x").st_nlink == 1
-    assert os.readlink(kept + b"/latest") == b"new"
+    assert os.readlink(snapshots + b"/latest") == b"new"
 
 
 def test_with_failures_there_is_none_unless_that_is_wanted(place: bytes) -> None:
-    source, kept = place + b"/a", place + b"/b"
+    source, snapshots = place + b"/a", place + b"/b"
     os.makedirs(source)
     for name in (b"x", b"y"):
         write_file(source + b"/" + name, name)
     os.chmod(source + b"/x", 0)
-    os.makedirs(kept)
+    os.makedirs(snapshots)
     prefix = without_rights("dac_override", "dac_read_search")
-    finished = run_fmirror(None, "-q", "--snapshot=one", source, kept, prefix=prefix)
+    finished = run_fmirror(None, "-q", "--snapshot=one", source, snapshots, prefix=prefix)
     assert finished.code == 1
     assert "no snapshot was made" in finished.said
-    assert names(kept) == [UNFINISHED]
+    assert names(snapshots) == [UNFINISHED]
     words = ("--snapshot=two", "--ignore-errors")
-    assert run_fmirror(None, "-q", *words, source, kept, prefix=prefix).code == 1
-    assert names(kept) == [b"latest", b"two"]
-    assert names(kept + b"/two") == [b"y"]
+    assert run_fmirror(None, "-q", *words, source, snapshots, prefix=prefix).code == 1
+    assert names(snapshots) == [b"latest", b"two"]
+    assert names(snapshots + b"/two") == [b"y"]
 
 
 @every_launcher
 def test_old_ones_go_and_others_stay(place: bytes, launcher: Launcher) -> None:
-    source, kept = place + b"/a", place + b"/b"
+    source, snapshots = place + b"/a", place + b"/b"
     os.makedirs(source)
     write_file(source + b"/x", b"")
     days = [b"2026-01-%02d" % day for day in range(1, 8)]
     for name in (*days, b"before the move", b"2026-01-03 kept", b"20260102T1530"):
-        os.makedirs(kept + b"/" + name)
-    write_file(kept + b"/2025-01-01", b"a file")
+        os.makedirs(snapshots + b"/" + name)
+    write_file(snapshots + b"/2025-01-01", b"a file")
     report = place + b"/report"
     options = ("--snapshot=2026-01-08", "--keep=2d,2w")
-    dry = run_fmirror(launcher, *options, "--dry-run", source, kept)
+    dry = run_fmirror(launcher, *options, "--dry-run", source, snapshots)
     assert "would be removed" in dry.said
-    assert len(names(kept)) == 11
-    mirrored(launcher, *options, "--json", report, source, kept)
+    assert len(names(snapshots)) == 11
+    mirrored(launcher, *options, "--json", report, source, snapshots)
     stay = {b"2026-01-08", b"2026-01-07", b"2026-01-04", b"latest"}
-    others = {b"before the move", b"2026-01-03 kept", b"2025-01-01"}
-    assert set(names(kept)) == stay | others
+    not_dated = {b"before the move", b"2026-01-03 kept", b"2025-01-01"}
+    assert set(names(snapshots)) == stay | not_dated
     with open(report, "rb") as stream:
         said = json.load(stream)
-    assert said["target"] == os.fsdecode(kept + b"/2026-01-08")
+    assert said["target"] == os.fsdecode(snapshots + b"/2026-01-08")
     assert len(said["expired"]) == 6
     assert said["exit_code"] == 0
 
@@ -218,16 +218,16 @@ def test_rules_keep_the_newest_of_each_period() -> None:
     nights = [first + timedelta(days=day) for day in range(1400) if not 1200 <= day < 1230]
     snapshots = [night.strftime("%Y-%m-%dT%H%M").encode() for night in nights]
     gone = expired(snapshots, rules_of("7d,4w,12m,2y"), snapshots[-1])
-    kept = sorted(set(snapshots) - set(gone))
+    retained = sorted(set(snapshots) - set(gone))
     newest = list(reversed(snapshots))
-    assert kept[-7:] == sorted(newest[:7])
-    assert len(kept) <= 7 + 4 + 12 + 2
+    assert retained[-7:] == sorted(newest[:7])
+    assert len(retained) <= 7 + 4 + 12 + 2
     months = {name[:7] for name in newest}
     for month in sorted(months)[-12:]:
-        assert max(name for name in snapshots if name[:7] == month) in kept
+        assert max(name for name in snapshots if name[:7] == month) in retained
     assert gone == sorted(gone)
     # The retained ones are stable: a second run removes nothing.
-    assert expired(kept, rules_of("7d,4w,12m,2y"), kept[-1]) == []
+    assert expired(retained, rules_of("7d,4w,12m,2y"), retained[-1]) == []
     assert expired(snapshots, (), snapshots[-1]) == []
     assert len(expired(snapshots, rules_of("3"), snapshots[-1])) == len(snapshots) - 3
     assert snapshots[0] not in expired(snapshots, rules_of("1d"), snapshots[0])
@@ -246,22 +246,22 @@ def test_rules_that_are_none(text: str) -> None:
 @needs_rsync
 def test_linking_again_goes_on_as_before(place: bytes) -> None:
     """The names of the first snapshot are linked by `cp -al`, like users of rsync do."""
-    source, kept = place + b"/a", place + b"/b"
+    source, snapshots = place + b"/a", place + b"/b"
     Tree(source, 9)
-    mirrored(TWO, "--snapshot=one", source, kept)
-    subprocess.run(["cp", "-al", kept + b"/one", kept + b"/two"], check=True)
-    mirrored(TWO, "--snapshot=three", source, kept)
+    mirrored(TWO, "--snapshot=one", source, snapshots)
+    subprocess.run(["cp", "-al", snapshots + b"/one", snapshots + b"/two"], check=True)
+    mirrored(TWO, "--snapshot=three", source, snapshots)
     for name in (b"one", b"two", b"three"):
-        assert differences(source, kept + b"/" + name) == ""
+        assert differences(source, snapshots + b"/" + name) == ""
 
 
 def test_nothing_is_made_of_what_is_refused_or_dry(place: bytes) -> None:
-    source, kept = place + b"/a", place + b"/b"
-    assert run_fmirror(TWO, "--snapshot=one", source, kept).code == 2
+    source, snapshots = place + b"/a", place + b"/b"
+    assert run_fmirror(TWO, "--snapshot=one", source, snapshots).code == 2
     os.mkdir(source)
     write_file(source + b"/file", b"content")
-    assert run_fmirror(TWO, "--snapshot=one", "--dry-run", source, kept).code == 0
-    assert run_fmirror(TWO, "--snapshot=one", "--keep=1d", "--dry-run", source, kept).code == 0
+    assert run_fmirror(TWO, "--snapshot=one", "--dry-run", source, snapshots).code == 0
+    assert run_fmirror(TWO, "--snapshot=one", "--keep=1d", "--dry-run", source, snapshots).code == 0
     for inner in (b"/inside", b"/inside/"):
         refused = run_fmirror(TWO, "--snapshot=one", source, source + inner)
         assert refused.code == 2

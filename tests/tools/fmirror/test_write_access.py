@@ -110,9 +110,9 @@ def test_a_closed_directory_that_stays_keeps_its_mode(place: bytes) -> None:
     options = ("-q", "--delete", "--preserve=timestamps")
     assert run_fmirror(TWO, *options, source, target, prefix=prefix).code == 0
     after = modes(target)
-    kept = {path: mode for path, mode in before.items() if path in after}
-    assert len(kept) > len(MODES) * 2
-    assert {path: after[path] for path in kept} == kept
+    common = {path: mode for path, mode in before.items() if path in after}
+    assert len(common) > len(MODES) * 2
+    assert {path: after[path] for path in common} == common
     assert differences(source, target, "--no-p", "--no-o", "--no-g", "--no-A") == ""
 
 
@@ -288,17 +288,17 @@ def test_protected_copies_are_kept_up_to_date(
     source, target = protected
     edit_protected(source)
     options: list[str | bytes] = [option]
-    kept = os.path.dirname(source) + b"/kept"
+    copy = os.path.dirname(source) + b"/kept"
     if option == "--backup-dir":
-        options = ["--delete", option, kept]
+        options = ["--delete", option, copy]
     mirrored(launcher, *options, source, target)
     assert differences(source, target) == ""
     for name in (b"conf", b"log", b"touched", b"fixed", b"fixed/d"):
         assert flags_of(target + b"/" + name) == flags_of(source + b"/" + name) != 0, name
     if option == "--backup-dir":
-        assert flags_of(kept + b"/conf") == flags_of(kept + b"/goes") == flags_of(source + b"/conf")
-        assert sorted(os.listdir(kept)) == [b"conf", b"fixed", b"goes", b"gone", b"log"]
-        assert flags_of(kept + b"/gone") != 0
+        assert flags_of(copy + b"/conf") == flags_of(copy + b"/goes") == flags_of(source + b"/conf")
+        assert sorted(os.listdir(copy)) == [b"conf", b"fixed", b"goes", b"gone", b"log"]
+        assert flags_of(copy + b"/gone") != 0
 
 
 @as_root
