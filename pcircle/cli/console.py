@@ -506,13 +506,13 @@ def _rank_summary(summary: Summary) -> RankSummary:
         figures[name.removesuffix("_us") + "_s" if is_time else name] = FigureStatistics(
             sum=shown(spread.total),
             mean=round(shown(spread.total) / summary.ranks, 3),
-            min=shown(spread.least),
-            min_rank=spread.least_rank,
+            min=shown(spread.minimum),
+            min_rank=spread.min_rank,
             p5=shown(spread.quantile(0.05)),
             median=shown(spread.quantile(0.5)),
             p95=shown(spread.quantile(0.95)),
-            max=shown(spread.most),
-            max_rank=spread.most_rank,
+            max=shown(spread.maximum),
+            max_rank=spread.max_rank,
             bins=tuple((shown(edge), ranks) for edge, ranks in spread.edges()),
         )
     return RankSummary(summary.ranks, figures)

@@ -39,15 +39,15 @@ def home_of(key: Key, size: int) -> int:
 
 
 class Registry(Generic[T]):
-    """The inodes of a home by key: values of `kind`, at most `most` of them in memory.
+    """The inodes of a home by key: values of `kind`, at most `max_count` of them in memory.
 
     `is_at_rest` returns whether nothing happens to a value until its inode is requested. A
     requested inode stays in memory until the next one is added. StoppedEarly if the temporary
     directory is full.
     """
 
-    def __init__(self, kind: type[T], most: int, is_at_rest: Callable[[T], bool]) -> None:
-        self._most = most
+    def __init__(self, kind: type[T], max_count: int, is_at_rest: Callable[[T], bool]) -> None:
+        self._max_count = max_count
         self._is_at_rest = is_at_rest
         self._at_hand: dict[Key, T] = {}
         self._database: sqlite3.Connection | None = None
@@ -67,7 +67,7 @@ class Registry(Generic[T]):
 
     def add(self, key: Key, value: T) -> None:
         """Add a new inode."""
-        if len(self._at_hand) >= self._most:
+        if len(self._at_hand) >= self._max_count:
             self._evict()
         self._at_hand[key] = value
 
@@ -96,7 +96,7 @@ class Registry(Generic[T]):
                 database.execute("COMMIT")
             self._evicted += len(at_rest)
         # Values that are not at rest must stay; searching for other values each time is too slow.
-        self._most = max(self._most, 2 * len(self._at_hand))
+        self._max_count = max(self._max_count, 2 * len(self._at_hand))
 
     def _fetch(self, database: sqlite3.Connection, key: Key) -> T | None:
         text = (_text(key),)
@@ -133,10 +133,10 @@ class Firsts:
     An inode is removed when all its names have arrived. StoppedEarly without temporary space.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, max_count: int) -> None:
         self._lock = threading.Lock()
         # How many names have not come yet.
-        self._missing: Registry[int] = Registry(int, most, lambda missing: True)
+        self._missing: Registry[int] = Registry(int, max_count, lambda missing: True)
 
     def is_first(self, key: Key, links: int) -> bool:
         """Return whether this is the first name of an inode with `links` names."""

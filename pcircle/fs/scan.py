@@ -150,7 +150,7 @@ def _add(block: Block, entries: Sequence[os.DirEntry[Any]]) -> None:
 
 
 def names_and_kinds(
-    directory_fd: int, most: int, *, asks: bool = True
+    directory_fd: int, max_names: int, *, asks: bool = True
 ) -> tuple[list[bytes], bytes] | None:
     """Return the names in a directory and the kind of each, or None if there are more. OSError.
 
@@ -160,7 +160,7 @@ def names_and_kinds(
     """
     until_ns = time.monotonic_ns() + _KINDS_NS if asks else 0
     found: tuple[list[bytes], bytes] | None = within_limit().list_directory(
-        directory_fd, most, until_ns
+        directory_fd, max_names, until_ns
     )
     return found
 
@@ -192,8 +192,8 @@ class DirectoryBatch:
         names: list[bytes],
         device: int,
         *,
-        most: int,
-        room: int,
+        max_entries: int,
+        max_all: int,
         looks: bool | Literal[2] = False,
         keeps: bool = False,
         max_parents: int = 0,
@@ -201,14 +201,14 @@ class DirectoryBatch:
         sorts: bool = False,
         kinds: int = ONLY_FILES,
     ) -> None:
-        """List some of these directories, at least one, while `room` entries are enough for all.
+        """List some of these directories, at least one, while `max_all` entries are enough for all.
 
-        A directory is plain if it is on `device` and has at most `most` entries, all of `kinds`.
-        With -1 any device is accepted, and `own` is not known. `looks` looks the entries up (2:
-        except directories), `keeps` keeps the directories open, `max_parents` keeps at most this
-        number of directories with subdirectories open, and `sorts` sorts the entries of each by
-        name. With `beneath` a directory must be on the same mount as its parent, which needs Linux
-        5.6.
+        A directory is plain if it is on `device` and has at most `max_entries` entries, all of
+        `kinds`. With -1 any device is accepted, and `own` is not known. `looks` looks the entries
+        up (2: except directories), `keeps` keeps the directories open, `max_parents` keeps at most
+        this number of directories with subdirectories open, and `sorts` sorts the entries of each
+        by name. With `beneath` a directory must be on the same mount as its parent, which needs
+        Linux 5.6.
         """
         began_s = time.perf_counter()
         batch = names[: affordable_at_once()] if keeps else names
@@ -216,7 +216,8 @@ class DirectoryBatch:
             directory_fd = directory_fd[: len(batch)]
         outcomes, self.fds, own, self.text, self.ends, self.kinds, self.table = (
             within_limit().scan_directories(
-                *(directory_fd, batch, OPEN_DIRECTORY, device, kinds, most, max(room, most)),
+                *(directory_fd, batch, OPEN_DIRECTORY, device, kinds, max_entries),
+                max(max_all, max_entries),
                 *(looks, keeps, max_parents, beneath, sorts, time.monotonic_ns() + _SCAN_NS),
             )
         )

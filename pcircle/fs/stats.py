@@ -344,7 +344,7 @@ class Division(msgspec.Struct, frozen=True):
     """
 
     workers: int | None
-    most: int
+    max_workers: int
     helped: int
 
     def helped_of(self, number: int) -> int:
@@ -354,8 +354,8 @@ class Division(msgspec.Struct, frozen=True):
 
 def divide(threads: int | None) -> Division:
     """Divide parallel operations among workers, which read directories, and their look-ups."""
-    most = min(_MAX_WORKERS, affordable_threads())
+    max_workers = min(_MAX_WORKERS, affordable_threads())
     if threads is None:
-        return Division(None, most, _AT_ONCE)
-    workers = min(most, -(-threads // _FEW_WORKERS))
-    return Division(workers, most, max(1, threads // workers))
+        return Division(None, max_workers, _AT_ONCE)
+    workers = min(max_workers, -(-threads // _FEW_WORKERS))
+    return Division(workers, max_workers, max(1, threads // workers))

@@ -32,10 +32,10 @@ class FigureDistribution(msgspec.Struct, frozen=True, array_like=True):
 
     high: int
     low: int
-    least: int
-    least_rank: int
-    most: int
-    most_rank: int
+    minimum: int
+    min_rank: int
+    maximum: int
+    max_rank: int
     level: int
     bins: dict[int, int]
 
@@ -52,8 +52,8 @@ class FigureDistribution(msgspec.Struct, frozen=True, array_like=True):
         return (self.high << _HIGH_BITS) + self.low
 
     def __add__(self, other: FigureDistribution) -> FigureDistribution:
-        least, least_rank = min((self.least, self.least_rank), (other.least, other.least_rank))
-        most, most_rank = min((-self.most, self.most_rank), (-other.most, other.most_rank))
+        minimum, min_rank = min((self.minimum, self.min_rank), (other.minimum, other.min_rank))
+        maximum, max_rank = min((-self.maximum, self.max_rank), (-other.maximum, other.max_rank))
         level = max(self.level, other.level)
         bins: dict[int, int] = {}
         for spread in (self, other):
@@ -63,7 +63,7 @@ class FigureDistribution(msgspec.Struct, frozen=True, array_like=True):
             _add(bins, finer, 1)
             level += 1
         total = divmod(self.total + other.total, 1 << _HIGH_BITS)
-        return FigureDistribution(*total, least, least_rank, -most, most_rank, level, bins)
+        return FigureDistribution(*total, minimum, min_rank, -maximum, max_rank, level, bins)
 
     def quantile(self, share: float) -> int:
         """Return a value that this share of the ranks does not exceed, to the width of a bin."""
@@ -72,8 +72,8 @@ class FigureDistribution(msgspec.Struct, frozen=True, array_like=True):
             due -= count
             if due <= 0:
                 low, high = (edge(number + up << self.level) for up in (0, 1))
-                return min(self.most, max(self.least, (low + high) // 2))
-        return self.most
+                return min(self.maximum, max(self.minimum, (low + high) // 2))
+        return self.maximum
 
     def edges(self) -> tuple[tuple[int, int], ...]:
         """Return the lower edges of the bins, with the number of ranks in each."""

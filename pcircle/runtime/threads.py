@@ -57,11 +57,11 @@ class PerThreadTasks(Generic[I, R]):
 class Tuner:
     """Finds, while a pool works, how many of its threads pay, up to a maximum."""
 
-    def __init__(self, task: Task[I, R], pool: WorkerPool, most: int) -> None:
+    def __init__(self, task: Task[I, R], pool: WorkerPool, max_count: int) -> None:
         self._work = task.work
         self._pool = pool
-        most = min(most, task.max_threads)
-        self._climbs = {kind: ThreadCountSearch(most) for kind in (METADATA, DATA)}
+        max_count = min(max_count, task.max_threads)
+        self._climbs = {kind: ThreadCountSearch(max_count) for kind in (METADATA, DATA)}
         self._kind = METADATA
         self._since_s = time.monotonic()
         self._not_before_s = 0.0

@@ -58,7 +58,7 @@ class Simulation(WorkModel):
         self.tries = policy.tries if victims else 0
         min_share = max(policy.share_least, policy.enough * ranks // policy.share_messages)
         self.share_limit = min(policy.share_limit, min_share)
-        self.most = max(self.share_limit, policy.enough * ranks)
+        self.max_share = max(self.share_limit, policy.enough * ranks)
         rank_tree = RankTree(ranks, policy.arity, machine.ranks_per_node)
         self.waves = Waves(
             rank_tree.parents.tolist(),
@@ -363,7 +363,7 @@ class Simulation(WorkModel):
                 if not waiters:
                     break
                 rank.taker = next(reversed(waiters) if policy.order == "newest" else iter(waiters))
-                rank.share_left = min(ceil(whole * policy.pushed), self.most)
+                rank.share_left = min(ceil(whole * policy.pushed), self.max_share)
             count = min(rank.share_left, self.share_limit, stealable)
             rank.share_left -= count
             stealable -= count

@@ -417,8 +417,8 @@ def _sections_bytes(data: bytes) -> int:
 def _section_at(data: bytes, at: int) -> Section:
     length, kind, root, size = _HEAD.unpack_from(data, at)
     begin, end = at + _HEAD.size, at + _SIZE.size + length
-    least = {DIRECTORY: _ROW.size + 1, NAMES: _NAMES.size, FAILURE: _FAILURE.size}.get(kind)
-    if least is None or begin + size + least > end:
+    min_bytes = {DIRECTORY: _ROW.size + 1, NAMES: _NAMES.size, FAILURE: _FAILURE.size}.get(kind)
+    if min_bytes is None or begin + size + min_bytes > end:
         raise DamagedIndexError("a section can't be")
     path = data[begin : begin + size]
     if path:

@@ -132,15 +132,15 @@ class ItemContext(Context[Any], Generic[P]):
 
 
 def left_of(
-    opened: Open[P], most: int | None = None, *, least: int = 1, shares: int = _SHARES
+    opened: Open[P], max_names: int | None = None, *, min_names: int = 1, shares: int = _SHARES
 ) -> list[Tree]:
-    """Return what is left of a directory, or `most` names of it, to hand out.
+    """Return what is left of a directory, or `max_names` names of it, to hand out.
 
-    It is divided into `shares`, of at least `least` names.
+    It is divided into `shares`, of at least `min_names` names.
     """
     names, opened.pending = opened.pending, []
-    if most is not None and most < len(names):
-        names, opened.pending = names[:most], names[most:]
+    if max_names is not None and max_names < len(names):
+        names, opened.pending = names[:max_names], names[max_names:]
     found = (opened.root, opened.path, opened.weight)
     origin = (opened.place, opened.slot)
     listed = [
@@ -150,7 +150,7 @@ def left_of(
     ]
     if listed:
         names = [name for name in names if name not in opened.below]
-    names_per_part = max(least, -(-len(names) // shares))
+    names_per_part = max(min_names, -(-len(names) // shares))
     parts = [
         b"\0".join(names[at : at + names_per_part]) for at in range(0, len(names), names_per_part)
     ]

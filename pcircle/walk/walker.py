@@ -306,17 +306,17 @@ class Walker(Generic[P]):
         `at_ease` means that none waits: few directories are then not divided.
         """
         slow = self._each_s > _ITEM_S
-        least = 1 if slow or not at_ease else _MIN_NAMES
+        min_names = 1 if slow or not at_ease else _MIN_NAMES
         shares = _MAX_SHARES if slow and not at_ease else _SHARES
         for opened in stack:
-            context.spawn(left_of(opened, least=least, shares=shares))
+            context.spawn(left_of(opened, min_names=min_names, shares=shares))
 
     def _feed(self, stack: Sequence[Open[P]], context: ItemContext[P]) -> None:
         """Hand out some of the shallowest level to waiting ranks, except the last directory."""
         for opened in stack:
             if len(opened.pending) > (opened is stack[-1]):
-                most = min(_GIVEN_AT_ONCE, -(-len(opened.pending) // 2))
-                context.spawn(left_of(opened, most))
+                max_names = min(_GIVEN_AT_ONCE, -(-len(opened.pending) // 2))
+                context.spawn(left_of(opened, max_names))
                 context.flush()
                 return
 
@@ -516,12 +516,12 @@ class Walker(Generic[P]):
                 encoded(block.links) if block.links else [],
                 encoded(block.specials) if block.specials else [],
             )
-            most = self._visitor.batch_names
-            is_few = count <= _FEW_NAMES or (count <= most and not context.has_idle_workers())
+            max_names = self._visitor.batch_names
+            is_few = count <= _FEW_NAMES or (count <= max_names and not context.has_idle_workers())
             if self._visitor.in_place or (block.last and is_few):
                 self._visitor.names(opened, names, fds, context)
             else:
-                context.spawn(list(batches(opened, names, most)))
+                context.spawn(list(batches(opened, names, max_names)))
         if not block.last:
             context.spawn(left_of(opened))
             context.flush()
@@ -638,7 +638,7 @@ def device(lease: Lease) -> int:
     return lease.opened.status.st_dev
 
 
-def batches(where: Any, names: Names, most: int) -> Iterator[Batch]:
+def batches(where: Any, names: Names, max_names: int) -> Iterator[Batch]:
     """Yield names of an `Open` or `Batch` directory in batches of bounded number and size.
 
     A rank may hold some hundred batches.
@@ -646,11 +646,18 @@ def batches(where: Any, names: Names, most: int) -> Iterator[Batch]:
     place = require(where.place)
     for kind in ("files", "links", "specials"):
         names_of_kind = getattr(names, kind)
-        most = max(
-            1, min(most, _BATCH_BYTES * len(names_of_kind) // max(1, sum(map(len, names_of_kind))))
+        max_names = max(
+            1,
+            min(
+                max_names, _BATCH_BYTES * len(names_of_kind) // max(1, sum(map(len, names_of_kind)))
+            ),
         )
-        for at in range(0, len(names_of_kind), most):
-            packed = {"files": b"", "links": b"", kind: b"\0".join(names_of_kind[at : at + most])}
+        for at in range(0, len(names_of_kind), max_names):
+            packed = {
+                "files": b"",
+                "links": b"",
+                kind: b"\0".join(names_of_kind[at : at + max_names]),
+            }
             yield Batch(
                 where.root,
                 where.path,

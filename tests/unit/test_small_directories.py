@@ -37,7 +37,7 @@ def names(count: int) -> list[bytes]:
 def small(top: int, names: list[bytes], most: int, room: int) -> DirectoryBatch:
     """List small directories and keep them open."""
     return DirectoryBatch(
-        top, names, os.fstat(top).st_dev, most=most, room=room, looks=True, keeps=True
+        top, names, os.fstat(top).st_dev, max_entries=most, max_all=room, looks=True, keeps=True
     )
 
 

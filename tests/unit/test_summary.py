@@ -53,8 +53,8 @@ def test_summaries_do_not_depend_on_the_tree(ranks: list[tuple[int, ...]], rng: 
 def test_sums_and_extremes_are_exact(values: list[int]) -> None:
     spread = merged(one(rank, (value,) * 3) for rank, value in enumerate(values)).figures["bytes"]
     assert spread.total == sum(values)
-    assert (spread.least, spread.least_rank) == (min(values), values.index(min(values)))
-    assert (spread.most, spread.most_rank) == (max(values), values.index(max(values)))
+    assert (spread.minimum, spread.min_rank) == (min(values), values.index(min(values)))
+    assert (spread.maximum, spread.max_rank) == (max(values), values.index(max(values)))
     assert sum(spread.bins.values()) == len(values)
     assert len(spread.bins) <= MAX_BINS
     assert sum(ranks for low, ranks in spread.edges() if low > max(values)) == 0

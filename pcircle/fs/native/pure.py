@@ -187,8 +187,8 @@ def _copied(
         owned = right or not how.keep & KEEP_OWNER or os.geteuid() in (0, source.st_uid)
         if not owned:  # ordinary users cannot give files away: the caller decides
             return None
-        least = 0o600 if how.keep & KEEP_MODE else 0
-        made_with = mode & 0o777 if right else mode & how.creation_bits | least
+        min_mode = 0o600 if how.keep & KEEP_MODE else 0
+        made_with = mode & 0o777 if right else mode & how.creation_bits | min_mode
         out = os.open(name, _CREATE, made_with, dir_fd=target_fd)
         data: bytes | memoryview | int | None = None
         try:

@@ -490,7 +490,7 @@ class ListTask(TreeTask):
             self.stats = Stats(1)
             return
         division = divide(self.plan.threads)
-        self.threads, self.max_threads = division.workers, division.most
+        self.threads, self.max_threads = division.workers, division.max_workers
         number = 0 if self.first is None else len(self.first.parts)
         self.stats = Stats(division.helped_of(number))
 

@@ -119,7 +119,7 @@ class ProfileTask(PartedTask[Item, Done]):
     ) -> None:
         super().__init__()
         division = divide(plan.threads)
-        self.threads, self.max_threads = division.workers, division.most
+        self.threads, self.max_threads = division.workers, division.max_workers
         self._lists = lists  # on rank 0
         self.counters = Counters(first=first is None)
         self._plan = plan

@@ -277,7 +277,7 @@ def test_names_count_for_the_directory_that_they_are_in(place: bytes) -> None:
     fds = [os.open(top, os.O_RDONLY) for top in (source, target)]
     sides = [
         DirectoryBatch(
-            fd, [b"A", b"B"], os.fstat(fd).st_dev, most=9, room=99, looks=True, sorts=True
+            fd, [b"A", b"B"], os.fstat(fd).st_dev, max_entries=9, max_all=99, looks=True, sorts=True
         )
         for fd in fds
     ]

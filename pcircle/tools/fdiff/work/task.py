@@ -50,7 +50,7 @@ class DiffTask(
 
     def begin(self) -> None:
         division = divide(self.plan.threads)
-        self.threads, self.max_threads = division.workers, division.most
+        self.threads, self.max_threads = division.workers, division.max_workers
         number = 0 if self.first is None else len(self.first.parts)
         helped = division.helped_of(number)
         self.stats = Stats(helped), Stats(helped)

@@ -262,7 +262,7 @@ class SurveyTask(TreeTask):
     def begin(self) -> None:
         """Create the state of a part; slow look-ups of a thread overlap."""
         division = divide(self.plan.threads)
-        self.threads, self.max_threads = division.workers, division.most
+        self.threads, self.max_threads = division.workers, division.max_workers
         self.helped = division.helped_of(0 if self.first is None else len(self.first.parts))
 
     def walker(self, visitor: EntryVisitor) -> Walker[int]:

@@ -204,8 +204,8 @@ class QuickCheck:
         keeps = is_slow or not self._trusts
         return DirectoryBatch(
             *(fds, names, self._compared_devices[side]),
-            most=CAPACITY // 2 if is_slow else self._most,
-            room=CAPACITY if is_slow else self._most + _ROOM,
+            max_entries=CAPACITY // 2 if is_slow else self._most,
+            max_all=CAPACITY if is_slow else self._most + _ROOM,
             kinds=_ANY_KIND if is_any else _KINDS if is_slow else self._takes,
             sorts=True,
             looks=False if is_slow else 2,
