@@ -50,7 +50,7 @@ def cage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_no_tool_waits_for_the_content_of_what_is_no_file(cage: Path) -> None:
+def test_no_tool_reads_special_files(cage: Path) -> None:
     """Special files are compared by kind, like `diff -r` does within trees."""
     if os.geteuid() == 0:
         os.mknod("zero", stat.S_IFCHR | 0o666, os.makedev(1, 5))

@@ -43,7 +43,7 @@ def test_hooks_run_what_tox_runs() -> None:
     assert re.findall(r"^ +rev:", text, re.MULTILINE) == [], "a second version of a tool"
 
 
-def test_what_quick_runs_exists() -> None:
+def test_the_quick_list_is_valid() -> None:
     """The list names existing paths and tests, and the end-to-end test of each tool."""
     assert any("@tests/quick.txt" in command for command in _commands("testenv:quick"))
     listed = (ROOT / "tests" / "quick.txt").read_text(encoding="utf-8").splitlines()
@@ -76,7 +76,7 @@ def test_the_changelog_is_by_kind() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_what_a_page_names_exists(page: Path) -> None:
+def test_references_in_pages_exist(page: Path) -> None:
     """Files that a page names or links to exist, and so do tox environments."""
     text = page.read_text(encoding="utf-8")
     links = re.findall(r"<([\w./-]+\.rst)>`_", text)

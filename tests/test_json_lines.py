@@ -42,7 +42,7 @@ def test_a_dash_is_standard_output(run: Run, tmp_path: Path, words: tuple[str, .
     assert not (tmp_path / "-").exists()
 
 
-def test_what_was_renamed_is_on_standard_output(run: Run, tmp_path: Path) -> None:
+def test_renames_are_written_to_standard_output(run: Run, tmp_path: Path) -> None:
     """A separate job renames; its lines follow those of the copy."""
     for name in ("a/new", "b/old"):
         (tmp_path / name).parent.mkdir()

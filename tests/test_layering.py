@@ -202,7 +202,7 @@ def test_imports_follow_the_table() -> None:
         ("tools/fcp/cli.py", "import pcircle.tools.common.x\nimport pcircle.tools.commands", []),
     ],
 )
-def test_the_check_itself(where: str, source: str, wrong: list[str]) -> None:
+def test_the_rules_reject_violations(where: str, source: str, wrong: list[str]) -> None:
     """The rules above reject violations and nothing else."""
     path = PACKAGE / where
     assert _forbidden(path, _found(path, ast.parse(source)).imports) == wrong

@@ -73,7 +73,7 @@ def _alike(finished: Finished) -> tuple[int, list[bytes]]:
     ],
     ids=str,
 )
-def test_what_is_printed(tool: str, options: str, seed: int, trees: Trees) -> None:
+def test_each_result_is_printed_once(tool: str, options: str, seed: int, trees: Trees) -> None:
     """All results are printed once, in any order."""
     places = list(map(str, trees)) if tool == "fdiff" else [str(trees.one)]
     words = options.split()
@@ -102,7 +102,7 @@ def test_helpers_of_workers_do_not_keep_a_job_from_going_on(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_files_that_are_written(seed: int, trees: Trees, tmp_path: Path) -> None:
+def test_files_are_complete_after_a_kill(seed: int, trees: Trees, tmp_path: Path) -> None:
     """Lists name each entry once, and manifests and indexes are identical."""
     rng = Random(f"files {seed}")
     names = {
@@ -156,7 +156,7 @@ def test_a_list_is_read_again(seed: int, trees: Trees, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_removed_is_counted_once(seed: int, tmp_path: Path) -> None:
+def test_each_removal_is_counted_once(seed: int, tmp_path: Path) -> None:
     """Entries that a killed rank removed are counted as well."""
     rng = Random(f"removed {seed}")
     trees, entries = [str(tmp_path / name) for name in "ab"], 0
@@ -183,7 +183,7 @@ def test_what_is_removed_is_counted_once(seed: int, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["report"]
 
 
-def test_what_has_done_something_ends(trees: Trees, tmp_path: Path) -> None:
+def test_commands_are_not_restarted(trees: Trees, tmp_path: Path) -> None:
     """Commands never run twice: the job ends with exit code 4 and explains what to do."""
     ran = tmp_path / "ran"
     ran.touch()

@@ -146,7 +146,7 @@ def test_a_link_that_is_put_there_later_is_not_followed(top: Path) -> None:
 @as_root
 @pytest.mark.parametrize("tool", ["fcp", "fmirror"])
 @pytest.mark.parametrize("where", ["shared/end", "shared/way/inner", "shared/way/new", "./x", "x"])
-def test_what_is_written_is_an_operand(top: Path, tool: str, where: str) -> None:
+def test_destinations_are_operands(top: Path, tool: str, where: str) -> None:
     """Links of root, which a copy normally follows, are refused."""
     _planted(top / "shared" / "end", top / "pair" / "inner", 0)
     _planted(top / "shared" / "way", top / "pair", 0)

@@ -88,7 +88,7 @@ def test_calls_on_files(calls: Callable[[list[str]], dict[int, list[str]]], tool
 
 
 @tools
-def test_nobody_asks_for_translations(
+def test_no_translations_are_looked_up(
     calls: Callable[[list[str]], dict[int, list[str]]], tool: str
 ) -> None:
     """argparse would look up translations of each word in each of the user's languages."""

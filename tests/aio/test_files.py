@@ -227,7 +227,7 @@ def test_composites(which: str, io: Files, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["failure", "cancel before", "cancel after"])
 @pytest.mark.parametrize("which", COMPOSITES)
-def test_whatever_ends_a_composite_leaves_nothing(which: str, how: str, tmp_path: Path) -> None:
+def test_no_end_of_a_composite_leaves_anything(which: str, how: str, tmp_path: Path) -> None:
     """At every step: no descriptor or temporary file is left, and the old file is intact."""
     step = steps = 0
     while step <= steps:
@@ -267,7 +267,7 @@ MANY = 1000
 
 @pytest.mark.parametrize("how", ["failure", "cancel", "deadline"])
 @pytest.mark.parametrize("which", COMPOSITES)
-def test_whatever_the_kernel_is_at_when_a_composite_ends(which: str, how: str, fuse: Mount) -> None:
+def test_a_composite_may_end_during_any_request(which: str, how: str, fuse: Mount) -> None:
     """Requests fail, or are cancelled or time out while they are delayed."""
     mounted = fuse(direct=True)
     place = Path(os.fsdecode(mounted.path))
@@ -359,7 +359,7 @@ def test_after_an_error_what_has_not_begun_is_cancelled(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["fifo"]
 
 
-def test_who_has_hung_up_does_not_hold_up_the_end(fuse: Mount) -> None:
+def test_a_hanging_operation_does_not_delay_the_end(fuse: Mount) -> None:
     """The end waits only for the given patience, and the cleanup happens later."""
     mounted = fuse(direct=True)
     place = _place(Path(os.fsdecode(mounted.path)))
@@ -392,7 +392,7 @@ def test_who_has_hung_up_does_not_hold_up_the_end(fuse: Mount) -> None:
     _check_place(place, before)
 
 
-def test_positions_of_a_descriptor_move_in_the_order_of_submission(tmp_path: Path) -> None:
+def test_offsets_of_a_descriptor_advance_in_order_of_submission(tmp_path: Path) -> None:
     """Calls with an explicit offset are not ordered; many threads could overtake each other."""
     path, count = tmp_path / "numbers", 4000
     with Files(threads=16) as io:

@@ -57,7 +57,7 @@ def test_a_long_loop_can_be_cancelled(io: Files) -> None:
     gate.open()
 
 
-def test_a_cancel_while_a_continuation_says_what_it_waits_for() -> None:
+def test_a_cancel_while_a_continuation_returns_a_future() -> None:
     """Whenever the cancel arrives, one of the two threads sees the other."""
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -218,7 +218,7 @@ def test_a_path_of_many_directories(io: Files, tmp_path: Path) -> None:
             at = os.path.dirname(at)
 
 
-def test_a_descriptor_nobody_wanted_has_no_path(io: Files, tmp_path: Path) -> None:
+def test_an_abandoned_descriptor_has_no_path(io: Files, tmp_path: Path) -> None:
     """Its number may be reused by the next open."""
     opened, gate = ops.open(str(tmp_path)), Gate()
     late = ops.open(str(tmp_path))

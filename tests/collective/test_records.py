@@ -16,7 +16,7 @@ from pcircle.collective import Directory
 MANY = 8
 
 
-def test_all_who_decide_at_once_get_one_decision(tmp_path: Path) -> None:
+def test_simultaneous_decisions_agree(tmp_path: Path) -> None:
     """Threads share a process number, like processes of several hosts may."""
     rng, records = Random(7), Directory(os.fsencode(tmp_path))
     seen = set()
@@ -66,7 +66,7 @@ def _full(fd: int, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("wish", [False, True])
-def test_what_others_forget_meanwhile_came_to_nothing(
+def test_decisions_forgotten_by_others_came_to_nothing(
     wish: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The record vanishes between the failed creation of a rank and its look-up."""

@@ -23,7 +23,7 @@ def test_no_promise_is_broken(block: int) -> None:
         play(seed)
 
 
-def test_cases_reach_what_they_are_for() -> None:
+def test_cases_reach_the_intended_states() -> None:
     """Operations end in every way: done, nothing, in doubt; refused, lost, late."""
     seen = set()
     for seed in range(600):

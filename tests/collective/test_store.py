@@ -128,7 +128,7 @@ def test_of_two_that_create_one_name_one_is_told_that_it_exists(
 @SHAPES
 @pytest.mark.parametrize("verb", ["create", "remove"])
 @pytest.mark.parametrize("who", ["requester", "owner", "member"])
-def test_a_rank_that_dies_at_any_step(
+def test_a_rank_may_die_at_any_step(
     plays: Plays, tmp_path: Path, who: str, verb: str, shape: str
 ) -> None:
     """The other ranks apply the whole operation or nothing; the next job cleans up.

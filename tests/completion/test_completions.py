@@ -144,7 +144,7 @@ def _refusal(run: Run, command: str, option: str, place: Path) -> str:
 
 
 @pytest.mark.parametrize("about", completed(), ids=lambda about: about.command.name)
-def test_words_are_those_that_the_command_names(about: Reference, run: Run, place: Path) -> None:
+def test_words_match_the_error_messages(about: Reference, run: Run, place: Path) -> None:
     """The error for an invalid word lists the valid ones."""
     for option in about.options:
         if not option.words or option.name in ("--bins", "--time-style", "--stripe", "--kind"):
@@ -159,7 +159,7 @@ def test_words_are_those_that_the_command_names(about: Reference, run: Run, plac
         assert sorted(option.words) == sorted(named), option.name
 
 
-def test_words_beside_others_are_taken(run: Run, place: Path) -> None:
+def test_optional_words_are_accepted(run: Run, place: Path) -> None:
     """Options that also accept other words are included."""
     for command, option, operands in (
         ("fprof", "--bins", ["."]),

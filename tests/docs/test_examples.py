@@ -81,7 +81,7 @@ def _script(page: Path, folder: Path) -> tuple[str, list[tuple[Block, str]]]:
 
 
 @pytest.mark.parametrize("page", _WITH_EXAMPLES, ids=_by_name)
-def test_a_page_does_what_it_says(run: Run, tmp_path: Path, page: Path) -> None:
+def test_a_page_is_correct(run: Run, tmp_path: Path, page: Path) -> None:
     """All blocks of a page run in order, in a directory of their own."""
     here, folder = tmp_path / "here", tmp_path / "outputs"
     here.mkdir()
@@ -126,7 +126,7 @@ def test_every_command_line_is_accepted(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.rst"], ids=lambda page: page.name)
-def test_programs_in_literal_blocks_can_be_read(page: Path) -> None:
+def test_programs_in_literal_blocks_are_valid(page: Path) -> None:
     """Imported names exist, and calls of tools use existing options."""
     for block in blocks(page):
         if block.language or not re.match(r"(?:from|import) \w", block.text):

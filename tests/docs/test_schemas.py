@@ -174,7 +174,7 @@ def test_a_report_fits(run: Run, tmp_path: Path, options: list[str]) -> None:
     _check("doctor", json.loads(file.read_bytes()))
 
 
-def test_they_are_those_of_the_types() -> None:
+def test_schemas_match_the_types() -> None:
     """If this test fails, run: python -m docs.generate"""
     made = {Path(name).stem: json.loads(text) for name, text in pages()}
     assert made == SCHEMAS

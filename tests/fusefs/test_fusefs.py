@@ -164,7 +164,7 @@ def test_delays_hold_up_only_what_they_are_for(fuse: Mount) -> None:
     assert mount.state().delayed == 0
 
 
-def test_the_most_that_wait_are_those_that_somebody_waits_for(fuse: Mount) -> None:
+def test_the_maximum_of_delayed_requests_excludes_releases(fuse: Mount) -> None:
     """Descriptors are released without waiting, so one thread can have many delayed releases."""
     mount = fuse()
     paths = [os.path.join(mount.path, b"%d" % number) for number in range(20)]

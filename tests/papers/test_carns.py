@@ -185,7 +185,7 @@ def test_messages_and_bytes(
 
 
 @every_operation
-def test_two_phases_answer_when_the_decision_is_recorded(operation: str) -> None:
+def test_two_phases_answer_after_the_decision_is_recorded(operation: str) -> None:
     """The client waits for one pass of the tree; the second pass follows its answer."""
     gigabit = adenine(GIGABIT_ETHERNET)
     ours = perform(gigabit, PLANS[operation][PCIRCLE], 50)
@@ -226,7 +226,7 @@ def test_poll_and_interruptions_bend_and_spread_what_the_client_drives(operation
 
 
 @every_operation
-def test_stalled_servers_do_not_explain_wide_bars_of_the_client_alone(operation: str) -> None:
+def test_stalled_servers_do_not_explain_wide_bars_of_the_client(operation: str) -> None:
     """Rare stalls are outliers by the paper's rule; frequent ones widen the collective's bars."""
 
     def spreads_ms(rate: float, protocol: str) -> list[float]:

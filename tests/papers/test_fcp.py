@@ -39,7 +39,7 @@ def test_a_set_is_made_as_it_is_said(one: DataSet, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ranks", ["1", "2"])
-def test_corruption_is_found_and_put_right(run: Run, tmp_path: Path, ranks: str) -> None:
+def test_corruption_is_found_and_repaired(run: Run, tmp_path: Path, ranks: str) -> None:
     """Whole files and parts of a large file are repaired; the copies are correct."""
     sizes = (*[5_000] * 99, 40 << 20)
     source = make(DataSet("set", sizes), tmp_path)

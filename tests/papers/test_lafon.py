@@ -108,7 +108,7 @@ def test_who_asks_whom_with_nodes_in_mind() -> None:
     assert sorted(victims(4, nodes, aware=False)) == [0, 1, 2, 3, 5]
 
 
-def test_a_rank_answers_at_the_next_boundary_of_an_element() -> None:
+def test_a_rank_answers_after_the_current_element() -> None:
     """For two ranks and one directory of ten files the time of rank 1's share can be computed."""
     costs = Costs()
     tree = Tree([10], [()])

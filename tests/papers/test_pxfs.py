@@ -58,7 +58,7 @@ def test_each_figure_small(figure: Figure, tmp_path: Path) -> None:
     assert whats[0] == whats[1]
 
 
-def test_the_papers_numbers_are_there() -> None:
+def test_the_papers_numbers_are_complete() -> None:
     """Each row of the thesis' tables, and each workload, has its reference values."""
     for what in pxfs.LOST:
         assert pxfs.CASES["case3"].paper(f"read, {what}") == pxfs.LOST[what][0:3:2]

@@ -107,7 +107,7 @@ def assert_counted(ended: Ended, ranks: int) -> None:
 
 @pytest.mark.parametrize("ranks", RANKS, ids=str)
 @pytest.mark.parametrize("structured", [True, False])
-def test_a_task_that_declares_no_types(script: Script, ranks: Ranks, structured: bool) -> None:
+def test_a_task_without_declared_types(script: Script, ranks: Ranks, structured: bool) -> None:
     """Items, results and notices of its own classes, with tuples, arrive unchanged."""
     text = TASK + f"    structured = {structured}\n" + RUN + END
     assert_counted(script(text, ranks), ranks.size)
@@ -124,9 +124,7 @@ def test_a_thread_other_than_the_main_thread(script: Script) -> None:
     assert_counted(script(TASK + text + guarded(begin + END), Ranks(3)), 3)
 
 
-def test_a_module_that_is_run_by_name(
-    run: Run, tmp_path: Path, environment: dict[str, str]
-) -> None:
+def test_a_module_run_by_name(run: Run, tmp_path: Path, environment: dict[str, str]) -> None:
     """It also changes the path on which modules are found."""
     folder = tmp_path / "package" / "inner"
     folder.mkdir(parents=True)
@@ -220,7 +218,7 @@ def assert_told_once(ended: Ended, line: str) -> None:
 
 @pytest.mark.parametrize("ranks", RANKS, ids=str)
 @pytest.mark.parametrize("threads", [False, True], ids=["alone", "threads"])
-def test_a_bug_that_all_ranks_meet(script: Script, ranks: Ranks, threads: bool) -> None:
+def test_a_bug_on_all_ranks(script: Script, ranks: Ranks, threads: bool) -> None:
     """Its traceback is printed once, with the faulty line, even if all ranks meet it at once."""
     bug = "        return {}['no such key']\n"
     text = TASK + bug + guarded(THREAD * threads + RUN + END)
@@ -269,7 +267,7 @@ def test_values_of_undeclared_types(script: Script, ranks: Ranks) -> None:
 
 
 @pytest.mark.parametrize("threads", [False, True], ids=["alone", "threads"])
-def test_it_is_interrupted_as_a_whole(
+def test_an_interrupt_ends_all_processes(
     tmp_path: Path, environment: dict[str, str], threads: bool
 ) -> None:
     """Ctrl-C reaches all processes: there is one code, and no process is left."""

@@ -83,7 +83,7 @@ def test_a_signal_stops_all_ranks(
     assert not any(os.path.exists(f"/proc/{rank}") for rank in ranks)
 
 
-def test_a_signal_while_accounts_are_gathered_commits_what_was_done(
+def test_a_signal_during_the_accounts_commits_completed_work(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     """All work is done by then, and without an epoch none of it would count."""
@@ -127,7 +127,7 @@ def test_a_killed_rank_stops_the_others(job: Job, tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("begun-*"))) == 1
 
 
-def test_a_signal_before_the_plan_is_known_does_not_leave_the_others_waiting(
+def test_a_signal_before_the_plan_does_not_leave_ranks_waiting(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     """Rank 0 still checks the arguments, on a slow file system; only rank 1 gets the signal."""

@@ -190,7 +190,7 @@ def search_walks(walker_type: type[Walker[Any]]) -> None:
         play(draw("walk", seed), watch=False, walker_type=walker_type)
 
 
-def test_search_finds_what_a_hasty_stop_leaves_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_finds_the_effects_of_a_hasty_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search finds the resulting error, not only the early completion."""
     monkeypatch.setattr(CopyModel, "may_complete", lambda _: True)
     with pytest.raises(Violation, match="is completed with"):

@@ -123,7 +123,7 @@ def test_progress_is_exact_when_nothing_moves() -> None:
 
 
 @pytest.mark.parametrize("rank", [1, 4])
-def test_nobody_is_silent_in_a_job_that_ends_well(rank: int) -> None:
+def test_no_rank_is_silent_in_a_successful_job(rank: int) -> None:
     """A rank that is slow to give its account is waited for without limit, unless all abort."""
     ended_s = play(case(6, settings={"arity": 2})).record.concluded_s
     assert ended_s is not None
@@ -133,7 +133,7 @@ def test_nobody_is_silent_in_a_job_that_ends_well(rank: int) -> None:
     assert run.record.concluded_s > 90.0
 
 
-def test_accounts_mostly_tell_that_no_message_is_left() -> None:
+def test_accounts_usually_prove_that_no_message_is_left() -> None:
     """Requests that are in transit when the work is done do not cost a wave."""
     job = case(48, settings={"arity": 8}, conditions={"near_s": 1e-3})
     flat = msgspec.structs.replace(job, forest=Forest(size=48, seeds=48, item_s=0.01))
@@ -151,7 +151,7 @@ def _ends(case: Case, step: str) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("family", ["nasty", "epochs", "posts", "ending"])
-def test_aborts_at_the_end_are_soon_over(family: str) -> None:
+def test_aborts_at_the_end_take_little_time(family: str) -> None:
     """One rank or all abort, before, while and after accounts are given, until rank 0 concludes."""
     replace, step = msgspec.structs.replace, f"Down(kind={GATHER}, number=1"
     for seed in part_of(range(400)):
@@ -173,7 +173,7 @@ def test_aborts_at_the_end_are_soon_over(family: str) -> None:
             assert took_s < 90, f"{family} {seed}, {aborts}"
 
 
-def test_a_silent_rank_does_not_keep_an_abort_at_the_end_for_longer() -> None:
+def test_a_silent_rank_does_not_delay_an_abort_at_the_end() -> None:
     """Its counters are missing, so those of the other ranks do not balance."""
     job = case(6, settings={"arity": 8})
     begin_s, _ = _ends(job, f"Down(kind={GATHER}, number=1")
@@ -310,7 +310,7 @@ def test_items_that_never_end_do_not_hold_up_an_abort() -> None:
 
 
 @pytest.mark.parametrize("victim", [0, 1, 4, 12])
-def test_everybody_stops_when_a_rank_dies(victim: int) -> None:
+def test_all_ranks_stop_when_a_rank_dies(victim: int) -> None:
     """Ranks without a path to rank 0 stop as well, without waiting for the deadline."""
     job = case(13, size=4000, settings={"arity": 3}, conditions={"kills": (Kill(victim, 1.0),)})
     run = play(job)
@@ -372,7 +372,7 @@ def test_a_rank_may_die_at_every_step(structured: bool, monkeypatch: pytest.Monk
 # ---- stealing --------------------------------------------------------------------------------
 
 
-def test_last_items_do_not_travel_to_and_fro() -> None:
+def test_last_items_do_not_move_back_and_forth() -> None:
     """Busy ranks do not steal from each other, however long their items take."""
     run = play(case(2, size=40, item_s=0.05, settings={"workers": 3, "ahead": 2}))
     assert run.network.messages < 40 * 20

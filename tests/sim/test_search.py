@@ -50,7 +50,7 @@ def test_one_seed(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_seeds_cover_what_they_should(family: str) -> None:
+def test_seeds_cover_all_choices(family: str) -> None:
     """A mistake in `cases` must not lose any choice of the engine or number of ranks."""
     cases = [draw(family, seed) for seed in range(SEEDS[family])]
     chosen = {
@@ -66,7 +66,7 @@ def test_seeds_cover_what_they_should(family: str) -> None:
 
 
 @pytest.mark.parametrize(("family", "seed"), [("nasty", 4), ("walk", 4), ("walk", 9)])
-def test_a_seed_is_one_run(family: str, seed: int) -> None:
+def test_a_seed_determines_the_run(family: str, seed: int) -> None:
     """The same seed gives the same run, to the last message and the last digit of its time."""
     runs = [play(draw(family, seed)) for _ in range(2)]
     first, second = [
@@ -90,7 +90,7 @@ def test_a_case_can_be_played_again_from_the_command_line(
 
 
 @pytest.mark.slow
-def test_seeds_reach_what_they_are_for() -> None:
+def test_seeds_reach_the_intended_states() -> None:
     """Spilling, handing on and unagreed ends are reached, else the search proves nothing."""
     runs = [play(draw("nasty", seed)) for seed in range(60)]
     runs += [play(draw("ending", seed)) for seed in range(60)]

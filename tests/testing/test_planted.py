@@ -355,7 +355,7 @@ class Locked(Task):  # type: ignore[type-arg]
         ("notice", "cannot pickle '_thread.lock' object"),
     ],
 )
-def test_what_cannot_be_pickled(what: str, text: str) -> None:
+def test_unpicklable_values_are_found(what: str, text: str) -> None:
     """They are found even with one rank, which sends nothing."""
     violation = found(lambda: Locked(what), text, ranks=(1,))
     assert isinstance(violation.__cause__, Exception)
@@ -498,7 +498,7 @@ class Astray(Sum):
         return item[0]
 
 
-def test_an_item_for_nobody() -> None:
+def test_an_item_for_a_missing_rank() -> None:
     """The reason is reported even if a part of the queue was on disk."""
     for seed in range(30):
         found(Astray, "no rank 9 in a job of 1", seeds=[seed], ranks=(1,))

@@ -63,7 +63,7 @@ def test_too_many_times_stop_the_job_before_anything_is_removed(tmp_path: Path) 
         times.take_new()
 
 
-def test_access_times_count_only_of_entries_that_they_decide_about() -> None:
+def test_access_times_are_remembered_only_for_kinds_that_are_tested() -> None:
     """If only files are tested, the directories that the walk reads need not be remembered."""
     accessed, of_files = Node("time", ("a", "+", 1, 1, 0)), Node("type", ("f",))
     for tests in ((accessed, of_files), (of_files, accessed)):

@@ -68,7 +68,7 @@ def test_a_job_that_beats_elsewhere_is_alive(
 
 
 @pytest.mark.parametrize("what", ["host", "boot"])
-def test_a_job_that_beats_no_more_is_dead(
+def test_a_job_without_heartbeats_is_dead(
     what: str, checkpoint: Checkpoint, short: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock is observed for a while if the last heartbeat may be recent, else taken at once."""

@@ -122,7 +122,7 @@ def test_times_are_the_same_within_a_window(tmp_path: Path) -> None:
         assert comparer.differences(os.lstat(b), os.lstat(a)) == different
 
 
-def test_times_are_the_same_as_exactly_as_the_coarser_side_keeps_them(tmp_path: Path) -> None:
+def test_times_are_compared_at_the_coarser_resolution(tmp_path: Path) -> None:
     """Whole seconds in all times of a file show that its file system stores only seconds."""
     a, _ = _pair(tmp_path)
     fine = os.lstat(a)

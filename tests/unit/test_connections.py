@@ -156,7 +156,7 @@ def test_the_launcher_that_can_be_reached_started_this(port: int) -> None:
             assert set(found.closed) == {"PMI_FD", "PMI_RANK", "PMI_SIZE"}
 
 
-def test_a_closed_socket_is_no_sign_where_a_launcher_uses_none() -> None:
+def test_a_closed_socket_proves_nothing_under_a_launcher_without_sockets() -> None:
     """A launcher that does not set PMI_FD may run in the shell of another launcher."""
     left = {"PMI_FD": "1023"}
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -188,7 +188,7 @@ def test_all_bytes_arrive_where_the_kernel_refuses(folder: Path, size: int) -> N
     assert (folder / "again").read_bytes() == data
 
 
-def test_files_that_tell_no_size_are_moved_to_their_end(tmp_path: Path) -> None:
+def test_files_that_report_no_size_are_copied_to_their_end(tmp_path: Path) -> None:
     """For /proc the kernel's copy returns at once and reports the end of the file."""
     with opened(Path("/proc/self/status"), os.O_RDONLY) as source, opened(tmp_path / "to") as out:
         assert os.fstat(source).st_size == 0

@@ -118,7 +118,7 @@ def test_the_options_allow_what_they_say() -> None:
     assert ways_of("auto", "always") == ways_of("never", "always") == ()
 
 
-def test_a_clone_is_refused_or_is_the_file(tmp_path: Path) -> None:
+def test_a_clone_is_refused_or_equals_the_file(tmp_path: Path) -> None:
     """Tests that require clones run where the file system has them."""
     data = pattern(3 * BLOCK_BYTES + 5)
     (tmp_path / "from").write_bytes(data)
@@ -144,7 +144,9 @@ def test_who_must_clone_is_told_why_not(tmp_path: Path, other: Path) -> None:
 # ---- refusals --------------------------------------------------------------------------
 
 
-def test_what_a_pair_refuses_is_not_asked_again_for_that_pair(tmp_path: Path, other: Path) -> None:
+def test_a_way_that_a_pair_refuses_is_not_tried_again_for_the_pair(
+    tmp_path: Path, other: Path
+) -> None:
     """The kernel copies no range between file systems of different types: EXDEV."""
     data = pattern(BUFFER_BYTES + 5)
     for folder in (tmp_path, other):
@@ -169,7 +171,7 @@ def test_what_a_pair_refuses_is_not_asked_again_for_that_pair(tmp_path: Path, ot
     assert within.bytes == len(data)
 
 
-def test_what_one_file_refuses_is_asked_again_for_the_next(tmp_path: Path) -> None:
+def test_a_way_that_one_file_refuses_is_tried_for_the_next_file(tmp_path: Path) -> None:
     """Neither of the kernel's ways can write to a file that is open for appending."""
     data = pattern(BUFFER_BYTES + 5)
     (tmp_path / "from").write_bytes(data)
@@ -217,7 +219,9 @@ def test_what_is_no_refusal_is_told(tmp_path: Path, number: int) -> None:
 
 
 @pytest.mark.parametrize("ways", [[copy_range], [send_range], [send_range, copy_range]])
-def test_a_way_that_gives_nothing_is_followed_by_the_next(tmp_path: Path, ways: list[Way]) -> None:
+def test_a_way_that_copies_nothing_is_followed_by_the_next_way(
+    tmp_path: Path, ways: list[Way]
+) -> None:
     """From /proc the kernel's copy of a range ends at once, without an error."""
     counted = [Counted(way) for way in ways]
     mover = DataCopier(ways=counted)
@@ -276,9 +280,7 @@ def test_a_write_that_comes_short_is_continued_and_its_failure_told(
     cut=st.integers(0, BLOCK_BYTES - 1),
     start=st.integers(0, 3 * BLOCK_BYTES),
 )
-def test_blocks_of_zeros_are_not_written_and_all_else_is(
-    layout: list[str], cut: int, start: int
-) -> None:
+def test_only_blocks_of_zeros_become_holes(layout: list[str], cut: int, start: int) -> None:
     """`0` is a block of zeros, `x` a block of data, `s` a block with a single nonzero byte."""
     blocks: dict[str, Callable[[int], bytes]] = {
         "0": lambda _: bytes(BLOCK_BYTES),

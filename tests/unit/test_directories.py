@@ -403,7 +403,7 @@ def test_a_path_longer_than_any_path_may_be(tmp_path: Path) -> None:
         directories.close()
 
 
-def test_a_directory_that_may_only_be_written(run: Run, tmp_path: Path) -> None:
+def test_a_write_only_directory(run: Run, tmp_path: Path) -> None:
     """Users who may not list an upload folder can still copy into it."""
     program = """
 os.makedirs("drop/in")

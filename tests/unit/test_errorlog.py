@@ -10,7 +10,7 @@ import pytest
 from pcircle.jobs.failures import LogFile, open_log
 
 
-def test_what_a_full_disk_leaves_ends_with_a_whole_line(tmp_path: Path) -> None:
+def test_a_log_on_a_full_disk_ends_with_a_whole_line(tmp_path: Path) -> None:
     """A truncated path in a list of paths may be that of a directory."""
     log = LogFile(open_log(str(tmp_path / "log")))
     former = resource.getrlimit(resource.RLIMIT_FSIZE)

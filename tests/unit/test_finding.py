@@ -62,7 +62,7 @@ def test_an_extension_module_is_found_beside_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "kind", ["namespace", "archive", "relative", "compiled", "later", "missing"]
 )
-def test_what_is_not_plainly_there_is_left_to_python(
+def test_unclear_cases_are_left_to_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """This holds even if a later folder contains a module of that name."""
@@ -109,7 +109,7 @@ print(open(thing.__cached__, "rb").read(4) == __import__("importlib.util").util.
 """
 
 
-def test_what_is_compiled_is_written_used_and_replaced(run: Run, tmp_path: Path) -> None:
+def test_compiled_files_are_written_used_and_replaced(run: Run, tmp_path: Path) -> None:
     """The files are Python's own, which Python's finder uses as well."""
     environment = {name: text for name, text in os.environ.items() if "BYTECODE" not in name}
     module = tmp_path / "thing.py"

@@ -48,7 +48,7 @@ rows = st.tuples(keys, st.integers(1, 3), st.integers(0, 8))
 
 @given(st.lists(rows, max_size=200), st.integers(1, 40), st.integers(0, 99))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_what_is_committed_is_found(
+def test_exactly_the_committed_entries_are_found(
     fd: int, found: list[tuple[bytes, int, int]], held: int, seed: int
 ) -> None:
     """Neither the number of rows per batch nor the number of rows per key matters."""

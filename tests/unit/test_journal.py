@@ -138,7 +138,7 @@ def test_a_record_has_the_epoch_of_its_rank_or_a_later_one(checkpoint: Checkpoin
     ]
 
 
-def test_what_an_epoch_claims_was_written_before_its_rank_answers(checkpoint: Checkpoint) -> None:
+def test_entries_of_an_epoch_are_written_before_the_rank_answers(checkpoint: Checkpoint) -> None:
     """This holds for any order of adding and sealing, and for any epoch of received results."""
     journal = _journal(checkpoint)
     claimed: dict[bytes, int] = {}
@@ -179,7 +179,7 @@ def test_what_an_epoch_claims_was_written_before_its_rank_answers(checkpoint: Ch
         assert epoch > _EPOCHS or found[key][1] < written[epoch - 1]
 
 
-def test_only_what_was_committed_counts(checkpoint: Checkpoint) -> None:
+def test_only_committed_records_count(checkpoint: Checkpoint) -> None:
     """Any rank of the same run may have committed them."""
     done, late = SubtreeRecord(KEYS.directory(0, b"done"), COUNTS, 7, 8), KEYS.directory(0, b"late")
     first, second = _journal(checkpoint, 1, 0), _journal(checkpoint, 1, 1)
@@ -210,7 +210,7 @@ def test_reserved_space_is_no_damage(checkpoint: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_damage_costs_what_it_covers(checkpoint: Checkpoint, seed: int) -> None:
+def test_damage_costs_only_the_damaged_records(checkpoint: Checkpoint, seed: int) -> None:
     """Bytes are flipped, zeroed or cut anywhere: undamaged records are read, none is invented."""
     rng = Random(seed)
     journal = _journal(checkpoint)
@@ -255,7 +255,7 @@ def test_damage_costs_what_it_covers(checkpoint: Checkpoint, seed: int) -> None:
     ],
     ids=["more", "fewer", "none"],
 )
-def test_counters_that_come_and_go_are_no_damage(
+def test_unknown_and_missing_counters_are_accepted(
     counts: dict[str, int], checkpoint: Checkpoint
 ) -> None:
     """Another version wrote the record: known counters are read, missing ones are 0."""
@@ -322,7 +322,7 @@ def test_hostile_records_are_refused(data: bytes, checkpoint: Checkpoint) -> Non
     assert not index_bytes
 
 
-def test_no_more_is_believed_than_there_can_be(checkpoint: Checkpoint) -> None:
+def test_impossible_totals_are_not_believed(checkpoint: Checkpoint) -> None:
     """Each count is possible on its own, but their sum is not."""
     journal = _journal(checkpoint)
     for number in range(8):
@@ -342,7 +342,7 @@ def test_no_more_is_believed_than_there_can_be(checkpoint: Checkpoint) -> None:
     assert 0 < index_bytes < 8 * 36
 
 
-def test_names_that_a_later_run_has_recorded_again_count_once(checkpoint: Checkpoint) -> None:
+def test_names_recorded_by_two_runs_count_once(checkpoint: Checkpoint) -> None:
     """The later run found the directory changed and repeated it; unprocessed names remain to do."""
     key = KEYS.directory(0, b"a")
     for run, names in ((1, ([b"1", b"2"], [b"3", b"4"], [b"5"])), (2, ([b"2", b"3"], [b"6"]))):
@@ -462,7 +462,7 @@ def test_the_example_of_the_documentation(checkpoint: Checkpoint) -> None:
     assert Path(_path(checkpoint)).read_bytes()[: journal.bytes] == example
 
 
-def test_it_grows_where_nothing_can_be_reserved(tmp_path: Path) -> None:
+def test_a_journal_grows_without_reserved_space(tmp_path: Path) -> None:
     """On ramfs, ext2 or NFSv3 the journal grows past the size of a first reservation."""
     if os.geteuid() != 0:
         pytest.skip("only root may mount")

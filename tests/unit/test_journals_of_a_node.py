@@ -212,7 +212,7 @@ def test_who_can_share_nothing_has_a_journal_of_its_own(
     assert read_history(checkpoint, KEYS).counts == {"found": 2}
 
 
-def test_what_was_opened_by_a_number_that_was_given_anew_is_not_taken(
+def test_a_descriptor_whose_number_was_reused_is_not_used(
     token: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the numbers would be written into a file of the user."""
@@ -322,7 +322,7 @@ def test_half_a_frame_that_could_not_be_written_is_no_damage(
     other.leave()
 
 
-def test_the_end_is_kept_whatever_happens(token: bytes) -> None:
+def test_the_tail_survives_a_failed_reservation(token: bytes) -> None:
     """A created file is recorded as existing even if no space could be reserved for it."""
     one, other = JournalTail(token, 1), JournalTail(token, 1)
     with suppress(OSError), one.locked() as end:

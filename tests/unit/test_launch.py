@@ -237,7 +237,7 @@ def test_ranks_share_cores_where_a_node_has_more(
 
 
 @pytest.mark.parametrize("launched", [False, True])
-def test_a_command_ends_without_looking_for_garbage(run: Run, launched: bool) -> None:
+def test_a_command_skips_garbage_collection_at_exit(run: Run, launched: bool) -> None:
     """Without a launcher it exits at once; under a launcher MPI libraries shut down as usual."""
     program = (
         "import atexit, gc\n"

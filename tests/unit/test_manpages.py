@@ -29,7 +29,7 @@ def _page(about: Reference) -> Path:
     return MANUALS / f"{about.command.name}.1"
 
 
-def test_what_is_made_is_current() -> None:
+def test_generated_files_are_current() -> None:
     """If this test fails, run: python -m docs.generate"""
     made = dict(files())
     differ = [path.name for path, text in made.items() if path.read_text("utf-8") != text]

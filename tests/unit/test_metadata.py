@@ -178,7 +178,7 @@ def test_a_failure_that_is_not_about_privilege_is_told(tmp_path: Path) -> None:
 
 @as_root
 @pytest.mark.parametrize("listed", ["", "old", "folder"])
-def test_what_replaces_a_file_gives_its_new_group_nothing(
+def test_a_replacement_grants_its_new_group_no_access(
     run: Run, tmp_path: Path, listed: str
 ) -> None:
     """With the mode or ACL of the old file of root, nobody's group would get access."""

@@ -48,7 +48,7 @@ def test_help_has_no_words_of_argparse(tool: str) -> None:
     assert "program's version" not in said
 
 
-def test_a_signature_is_asked_for_among_other_letters() -> None:
+def test_a_signature_can_be_requested_in_combined_letters() -> None:
     """`-as` is `-a -s`: the next word is SRC and not an algorithm."""
     cli = importlib.import_module("pcircle.tools.fcp.cli")
     for words in (["-as", "a", "b"], ["-vas", "a", "b"], ["-a", "-s", "a", "b"]):

@@ -87,7 +87,7 @@ def test_modes_are_those_of_chmod(entries: Path) -> None:
             assert wrong == set(), f"{text!r}, umask {umask:o}, seed {seed}"
 
 
-def test_what_is_no_mode_is_refused() -> None:
+def test_invalid_modes_are_refused() -> None:
     """chmod refuses them too, which validates the list."""
     for text in WRONG:
         with pytest.raises(ValueError, match="invalid mode"):
@@ -96,7 +96,7 @@ def test_what_is_no_mode_is_refused() -> None:
         assert b"invalid mode" in done.stderr, text
 
 
-def test_which_bits_a_mode_is_about() -> None:
+def test_bits_that_a_mode_affects() -> None:
     """Like in ``find -perm``, an octal mode covers all bits, except directories' set-id bits."""
     about = {"755": (ALL, 0o1777), "02755": (ALL, ALL), "2755": (ALL, 0o3777), "g-w": (16, 16)}
     about["u+s,o="] = (0o5007, 0o5007)

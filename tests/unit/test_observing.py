@@ -142,7 +142,7 @@ def test_who_only_keeps_a_pace_has_nothing_read() -> None:
     assert not ObserverSet().any
 
 
-def test_what_stays_is_not_said_to_be_copied(source: Path, tmp_path: Path) -> None:
+def test_an_existing_file_is_not_reported_as_copied(source: Path, tmp_path: Path) -> None:
     """Only a file that replaces an existing one is reported as a copy."""
     recorder = Recorder()
     target = tmp_path / "target"

@@ -44,7 +44,9 @@ def test_a_command_is_what_its_table_says(command: Command) -> None:
 
 
 @every_command
-def test_all_that_help_shows_is_there(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reference_contains_all_of_help(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each word of help, on one wide line per option, is there in the same order."""
     monkeypatch.setenv("COLUMNS", "1000")
     found = reference(command)
@@ -104,7 +106,7 @@ def test_what_help_leaves_out_is_left_out() -> None:
     assert shown == set(parser._option_string_actions) - {"--hidden"}
 
 
-def test_primaries_are_those_of_the_language() -> None:
+def test_primaries_match_the_parser() -> None:
     """Each primary is listed once, with as many arguments as the parser takes."""
     flags = [flag for each in PRIMARIES for flag in each.flags]
     assert len(flags) == len(set(flags))

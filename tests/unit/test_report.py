@@ -170,7 +170,7 @@ def test_nothing_to_do_is_said() -> None:
         assert "nothing to do" not in summary(make_report(**nothing, **changes))
 
 
-def test_directories_that_were_there_are_not_copied() -> None:
+def test_existing_directories_are_not_counted_as_copied() -> None:
     """They do not count in the rate either. An earlier run may have made them."""
     text = summary(make_report(directories_created=1))
     assert text == (

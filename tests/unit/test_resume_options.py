@@ -77,7 +77,7 @@ def test_each_field_is_compared_or_has_a_reason() -> None:
 
 
 @pytest.mark.parametrize("field", COMPARED)
-def test_what_is_compared(field: str) -> None:
+def test_compared_fields(field: str) -> None:
     """A difference is reported under exactly one name."""
     value, said = COMPARED[field]
     assert _differing(msgspec.structs.replace(PLAN, **{field: value})) == {said}
@@ -99,7 +99,7 @@ def test_nothing_else_is_compared() -> None:
     assert set(options_of(PLAN)) == {said for _, said in COMPARED.values()}
 
 
-def test_each_part_of_what_is_compared_counts() -> None:
+def test_each_part_of_a_compared_field_counts() -> None:
     """The parts are attributes to preserve, overwrite options, and requested layouts."""
     parts: list[tuple[str, Keep | OverwriteOptions | Attributes]] = []
     kept: list[Any] = [{name: True} for name in Keep.__struct_fields__ if name != "given"]

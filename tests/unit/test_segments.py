@@ -50,7 +50,7 @@ def _in_order(found: list[tuple[bytes, bytes]]) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_ranges_are_the_whole_in_the_order_of_a_walk(
+def test_ranges_concatenate_to_the_whole_walk(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any cuts give the same result; batches are small, so that there are many."""
@@ -159,7 +159,7 @@ def test_a_manifest_of_thousands_of_parts_needs_few_descriptors(
     assert len(lines) == 3 + 12 * 3 * PARTS
 
 
-def test_memory_is_that_of_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_limited_to_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record of 40 MB, and many small ones, are read in pieces."""
     monkeypatch.setattr(segments, "_BATCH_BYTES", 1 << 20)
     place = os.fsencode(tmp_path / "place")

@@ -69,7 +69,7 @@ def test_all_files_of_as_many_as_there_is_room_for(top: int) -> None:
     assert opened() == before
 
 
-def test_what_is_no_directory_of_files_is_left(top: int, tmp_path: Path) -> None:
+def test_other_entries_are_not_listed(top: int, tmp_path: Path) -> None:
     """A link is not followed, and a pipe does not block."""
     (tmp_path / "link").symlink_to("d0")
     os.mkfifo(tmp_path / "pipe")
@@ -84,7 +84,7 @@ def test_what_is_no_directory_of_files_is_left(top: int, tmp_path: Path) -> None
     assert opened() == before
 
 
-def test_descriptors_are_bounded_for_each_limit(top: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_descriptors_are_bounded_for_each_rlimit(top: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All threads of a process together use at most half of its descriptors."""
     monkeypatch.setattr("pcircle.fs.scan._SCAN_NS", 1 << 60)
     kept = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -105,7 +105,7 @@ def test_descriptors_are_bounded_for_each_limit(top: int, monkeypatch: pytest.Mo
         resource.setrlimit(resource.RLIMIT_NOFILE, kept)
 
 
-def test_what_is_always_interrupted_is_left_to_the_walk(
+def test_an_always_interrupted_listing_is_left_to_the_walk(
     top: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server may return EINTR for ever."""
@@ -130,7 +130,7 @@ def test_a_look_up_that_is_always_interrupted_fails(top: int) -> None:
 
 @pytest.mark.parametrize("each_s", [60e-6, 200e-6, 1e-3])
 @pytest.mark.parametrize("count", [8, 12, 20])
-def test_look_ups_of_few_names_at_a_time_show_that_they_take_long(
+def test_slow_look_ups_are_detected_in_small_batches(
     top: int, each_s: float, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock advances only in look-ups."""

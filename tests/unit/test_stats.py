@@ -154,7 +154,7 @@ def test_devices_and_nanoseconds_are_what_stat_says(tree: int, looked_up_by: Mod
 
 
 @every_call
-def test_names_may_each_be_of_a_directory_of_its_own(
+def test_each_name_may_have_a_directory_of_its_own(
     tree: int, tmp_path: Path, looked_up_by: ModuleType
 ) -> None:
     """A failure for one name does not affect the others."""
@@ -172,7 +172,7 @@ def test_names_may_each_be_of_a_directory_of_its_own(
     os.close(inner)
 
 
-def test_calls_beside_look_ups_are_all_made(tree: int) -> None:
+def test_all_overlapped_calls_are_made(tree: int) -> None:
     """The calls are sequential, and parallel if look-ups are slow."""
     stats = Stats(threads=4)
     for slow in (0, 9):

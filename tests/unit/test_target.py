@@ -303,7 +303,7 @@ def test_other_errors_are_not_probed(names: TemporaryNames) -> None:
     target.stop_if_full(OSError(errno.EACCES, "no"), -1, names)
 
 
-def test_a_probe_that_fails_otherwise_says_nothing_of_space(
+def test_a_probe_that_fails_otherwise_does_not_report_a_full_disk(
     directory: int, names: TemporaryNames
 ) -> None:
     """The directory was removed meanwhile, which is a failure of that entry."""

@@ -34,7 +34,7 @@ def top(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_is_ours_leads_where_it_leads(top: Path) -> None:
+def test_own_links_are_followed(top: Path) -> None:
     """Links of all forms, at the end and in the middle, are followed like in the kernel."""
     (top / "sticky" / "own").symlink_to("../ours")
     (top / "absolute").symlink_to(top / "sticky" / "own")
@@ -86,7 +86,7 @@ def test_another_user_s_link_is_not_followed(way: str, top: Path) -> None:
 
 
 @as_root
-def test_another_user_s_link_in_a_directory_of_ours_alone_is_ours(top: Path) -> None:
+def test_another_user_s_link_in_a_private_directory_is_trusted(top: Path) -> None:
     """Only a restore of a backup can have put it there, not the other user."""
     (top / "ours" / "link").symlink_to("file")
     os.lchown(top / "ours" / "link", OTHER, OTHER)
@@ -113,7 +113,7 @@ def test_what_another_user_has_put_in_a_sticky_directory_is_not_written(top: Pat
 
 @as_root
 @pytest.mark.parametrize("kind", ["link", "file"])
-def test_what_comes_in_between_is_found_out(
+def test_a_swap_before_the_open_is_detected(
     kind: str, top: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The descriptor is checked, not the name, which is replaced just before the open."""
@@ -157,7 +157,7 @@ def test_descriptors_and_harmless_devices_are_used(top: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["/proc/self/status", "/proc/version", "/proc/self/comm", "/proc/self/exe", "/sys/x"]
 )
-def test_what_the_kernel_shows_is_no_file(name: str) -> None:
+def test_names_of_the_kernel_are_not_files(name: str) -> None:
     """The names tried here can be neither created nor written to by mistake."""
     with pytest.raises(OSError, match=r"not accepted|Not a directory"):
         reading(name.encode())

@@ -82,7 +82,7 @@ class Asked:
 
 
 @pytest.mark.parametrize("tool", COMMANDS)
-def test_each_tool_says_how_far_it_is(tool: str, mount: Mounted, place: bytes) -> None:
+def test_each_tool_reports_its_progress(tool: str, mount: Mounted, place: bytes) -> None:
     """Progress is printed in quiet mode too; the run then continues normally."""
     mount.rules(Rule(("opendir", "readdir", "readdirplus"), "t/7", delay_s=3600.0))
     module, words = words_of(tool, mount, place)
@@ -97,7 +97,7 @@ def test_each_tool_says_how_far_it_is(tool: str, mount: Mounted, place: bytes) -
 
 
 @some_launchers
-def test_all_ranks_may_be_asked(launcher: Launcher, mount: Mounted, place: bytes) -> None:
+def test_all_ranks_may_be_signalled(launcher: Launcher, mount: Mounted, place: bytes) -> None:
     """A batch system signals all ranks; only the first rank prints."""
     mount.rules(Rule(("opendir", "readdir", "readdirplus"), "t/7", delay_s=3600.0))
     with Asked(place, launcher, "pcircle.tools.fprof", mount.path + b"/t") as asked:
@@ -110,7 +110,7 @@ def test_all_ranks_may_be_asked(launcher: Launcher, mount: Mounted, place: bytes
         assert len(re.findall(f"fprof: {LINE}", asked.said())) == 1
 
 
-def test_it_never_ends_a_command(place: bytes) -> None:
+def test_the_signal_never_ends_a_command(place: bytes) -> None:
     """The signal arrives before the job, and while it ends."""
     os.makedirs(place + b"/t/a")
     for number in range(8):
@@ -133,7 +133,7 @@ def is_heard(number: int) -> bool:
     return caught is None or bool(int(caught[1], 16) >> (signal.SIGUSR1 - 1) & 1)
 
 
-def test_a_terminal_gets_its_job_back(mount: Mounted, place: bytes) -> None:
+def test_a_job_continues_in_the_foreground(mount: Mounted, place: bytes) -> None:
     """Ctrl-Z returns the terminal, with its cursor, to the shell, and fg continues the job.
 
     The stopped time is not counted.

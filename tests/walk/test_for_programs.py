@@ -157,7 +157,7 @@ DRY = {
 
 @pytest.mark.parametrize("launcher", [Launcher(jobs=1), TWO], ids=str)
 @pytest.mark.parametrize("tool", DRY)
-def test_a_dry_run_has_the_lines_of_a_run(place: bytes, tool: str, launcher: Launcher) -> None:
+def test_a_dry_run_prints_the_lines_of_a_run(place: bytes, tool: str, launcher: Launcher) -> None:
     """A dry run reports the same entries as planned, and changes nothing."""
     words, action = DRY[tool]
     grow(place, TREE)

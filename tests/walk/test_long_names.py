@@ -67,7 +67,7 @@ def test_nothing_is_left_out(tool: str, fuse: Mount, place: bytes) -> None:
         assert os.path.exists(tree) == (tool != "frm")
 
 
-def test_a_long_name_that_is_surplus_goes(fuse: Mount) -> None:
+def test_an_extraneous_long_name_is_removed(fuse: Mount) -> None:
     """Counts by record size or digests would overlook the name."""
     mount = fuse(folding="long")
     source, target = mount.path + b"/a", mount.path + b"/b"

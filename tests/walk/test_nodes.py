@@ -51,7 +51,7 @@ def test_a_wide_directory_is_divided_among_nodes(run: Run, place: bytes, apart: 
     assert os.listdir(place) == []
 
 
-def test_plans_are_carried_out(run: Run, place: bytes) -> None:
+def test_plans_are_applied(run: Run, place: bytes) -> None:
     """Changed entries and the plan itself are left out."""
     grow(place, ["tree/d/a", "tree/d/b", "tree/e/f/g", "tree/x", "other/a.o", "other/b.c"])
     os.link(place + b"/tree/x", place + b"/tree/e/x")

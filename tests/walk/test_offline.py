@@ -132,7 +132,7 @@ def test_of_files_that_are_fetched_one_is_named_before(
 
 @pytest.mark.parametrize("words", [("fdiff", "-c"), ("fsum", "--check")], ids=" ".join)
 @pytest.mark.parametrize("size", [100_000, SIZE, 33 << 20])
-def test_offline_files_that_are_compared(
+def test_offline_files_are_not_compared(
     tree: tuple[bytes, bytes], tmp_path: Path, words: tuple[str, str], size: int
 ) -> None:
     """One of them is named with its side, and all are counted."""
@@ -174,7 +174,7 @@ def test_nothing_is_said_of_files_that_are_left_out(
 
 
 @pytest.mark.parametrize("words", READING.values(), ids=READING)
-def test_a_warning_is_no_result(
+def test_the_warning_is_no_output(
     tree: tuple[bytes, bytes], tmp_path: Path, words: list[str]
 ) -> None:
     """`-q` suppresses it, and a hole on a local file system causes none."""
@@ -196,7 +196,7 @@ def test_what_can_not_be_looked_up_can_not_be_left_out(tmp_path: Path) -> None:
     assert b"--stat=never cannot be combined with --skip-offline" in err
 
 
-def test_a_hole_is_no_archived_file_where_there_is_no_archive(tmp_path: Path) -> None:
+def test_a_hole_is_not_offline_without_an_archive(tmp_path: Path) -> None:
     """This holds on the usual local file systems."""
     with open(tmp_path / "hole", "wb") as file:
         file.truncate(SIZE)
@@ -213,7 +213,7 @@ def test_a_hole_is_no_archived_file_where_there_is_no_archive(tmp_path: Path) ->
     ("pattern", "blocks", "offline"),
     [(RAID0 | RELEASED, 0, True), (RAID0 | RELEASED, 1, True), (RAID0, 0, False), (None, 0, False)],
 )
-def test_lustre_tells_it_by_the_layout(
+def test_lustre_reports_offline_files_in_the_layout(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pattern: int | None, blocks: int, offline: bool
 ) -> None:
     """A released file has one block, and a file that is only a hole has none."""

@@ -103,7 +103,7 @@ def test_a_directory_that_hangs_is_named(tool: str, launcher: Launcher, mount: M
 
 
 @pytest.mark.mpi
-def test_no_rank_is_killed_that_ends_late(place: bytes) -> None:
+def test_ranks_that_end_late_are_not_killed(place: bytes) -> None:
     """A launcher kills all ranks when one of them exits without finalizing MPI."""
     words = ("--op-timeout=9", "--progress=never", place)
     line = command(Launcher(ranks=3), words)
@@ -153,7 +153,7 @@ def test_a_path_that_hangs_has_failed(mount: Mounted) -> None:
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_what_answers_in_time_is_the_same(tool: str, mount: Mounted) -> None:
+def test_slow_answers_within_the_limit_change_nothing(tool: str, mount: Mounted) -> None:
     """Slow reads of large files are complete; they go through another thread."""
     with open(mount.backing + b"/t/large", "wb") as file:
         file.write(os.urandom(9_000_001))
@@ -170,7 +170,7 @@ def test_what_answers_in_time_is_the_same(tool: str, mount: Mounted) -> None:
     assert limited.code == 0, limited.said
 
 
-def test_too_many_that_hang_stop_the_job(mount: Mounted) -> None:
+def test_too_many_hanging_calls_stop_the_job(mount: Mounted) -> None:
     """Each hanging call occupies a thread."""
     from pcircle.threads.deadline import MAX_LOST_CALLS
 
@@ -184,7 +184,7 @@ def test_too_many_that_hang_stop_the_job(mount: Mounted) -> None:
     assert f"{MAX_LOST_CALLS} operations do not return (--op-timeout)" in done.said
 
 
-def test_a_system_that_times_out_itself_has_answered(mount: Mounted) -> None:
+def test_a_timeout_of_the_file_system_is_an_answer(mount: Mounted) -> None:
     """Any number of such errors is accepted, because no thread hangs."""
     from pcircle.threads.deadline import MAX_LOST_CALLS
 
@@ -209,7 +209,7 @@ def test_a_limit_can_not_be_combined_with_removal(mount: Mounted) -> None:
     assert os.path.exists(mount.path + b"/t")
 
 
-def test_no_process_goes_without_its_limit(place: bytes, run: Script) -> None:
+def test_every_process_has_the_limit(place: bytes, run: Script) -> None:
     """Processes cannot be forked while a thread runs, and would have no limit."""
     done = run([sys.executable, "-c", THREADED, "-j3", "--op-timeout", "9", place])
     assert (done.returncode, done.stdout) == (2, b""), done.stderr
@@ -228,7 +228,7 @@ def test_other_limits_are_refused(place: bytes, value: str) -> None:
     assert "--op-timeout: invalid" in done.said
 
 
-def test_programs_have_no_limit(place: bytes) -> None:
+def test_functions_have_no_limit(place: bytes) -> None:
     """A hanging call would stay in the process of the caller."""
     from pcircle.core.errors import UsageError
     from pcircle.tools.ffind import find

@@ -40,7 +40,7 @@ def _run(tool: str, top: bytes, *options: str) -> None:
 
 
 @every_tool
-def test_no_queue_is_made(place: bytes, fuse: Mount, tool: str) -> None:
+def test_no_queue_is_built_up(place: bytes, fuse: Mount, tool: str) -> None:
     """A single server answers in turn, so few requests wait; all work is done."""
     mounted = fuse()
     grow(mounted.backing, TREE)
@@ -58,7 +58,7 @@ def test_no_queue_is_made(place: bytes, fuse: Mount, tool: str) -> None:
 
 
 @every_tool
-def test_what_nobody_feels_is_used(place: bytes, fuse: Mount, tool: str) -> None:
+def test_parallelism_without_delay_is_used(place: bytes, fuse: Mount, tool: str) -> None:
     """If operations stay fast under parallel load, more than one is in flight."""
     mounted = fuse()
     grow(mounted.backing, TREE)

@@ -144,7 +144,7 @@ def test_without_a_logger_the_command_has_failed(place: Path) -> None:
     assert (place / "copy/file").read_text() == "content"
 
 
-def test_a_name_makes_no_line_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_cannot_inject_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names are escaped like in the output of `fcp`, and a long command is truncated."""
     monkeypatch.setattr(syslog, "SOCKET", os.fspath(tmp_path / "log"))
     log = Log(tmp_path / "log")

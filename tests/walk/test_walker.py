@@ -120,7 +120,7 @@ def test_every_directory_is_left_once_after_all_below_it(
         walk(top, odds, seed, monkeypatch)
 
 
-def test_directories_that_a_visitor_has_begun_are_forgotten(place: bytes) -> None:
+def test_directories_left_to_the_walk_are_forgotten(place: bytes) -> None:
     """Their number must not affect the memory of a walk."""
     for seed in SEEDS:
         top = grown(place, Random(seed))
@@ -139,7 +139,9 @@ def test_nothing_is_completed_in_place_while_a_job_stops(
     assert stopped > len(SEEDS) // 4
 
 
-def test_an_item_goes_on_into_what_it_finds(place: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_item_continues_into_small_directories(
+    place: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without hurry, one item walks the whole tree of small directories."""
     monkeypatch.undo()
     monkeypatch.setattr(walker_module, "inf", 1e-6)
@@ -176,7 +178,7 @@ def listed_of(top: bytes, random: Random) -> tuple[list[bytes], dict[bytes, Path
     return records, known
 
 
-def test_of_a_listed_tree_all_is_seen_that_a_list_names_and_nothing_else(
+def test_exactly_the_listed_entries_are_visited(
     place: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A list is divided by names, by its text, or by ranges that rank 0 keeps."""
@@ -312,7 +314,7 @@ def test_a_broken_promise_is_missed(
     assert missed > 3
 
 
-def test_the_tree_is_what_os_walk_says(place: bytes) -> None:
+def test_the_expected_tree_is_correct(place: bytes) -> None:
     """The reference for the comparisons is correct itself."""
     top = grown(place, Random(7))
     below = known_of(top)

@@ -174,7 +174,9 @@ def test_without_looking_up_there_is_no_table(module: ModuleType, top: int) -> N
         os.close(fd)
 
 
-def test_what_is_not_plain_is_left_whole(module: ModuleType, tmp_path: Path, top: int) -> None:
+def test_directories_that_are_not_plain_are_left_whole(
+    module: ModuleType, tmp_path: Path, top: int
+) -> None:
     """No entry of such a directory is among the results."""
     (tmp_path / "d0" / "f4").touch()
     (tmp_path / "d1" / "f3").unlink()
@@ -247,7 +249,9 @@ def test_of_directories_only_the_kind_may_be_wanted(
     assert rows[4].st_ino == (tmp_path / "d0" / "f3").stat().st_ino
 
 
-def test_a_large_directory_ends_with_the_time(module: ModuleType, tmp_path: Path, top: int) -> None:
+def test_a_large_directory_ends_when_time_is_up(
+    module: ModuleType, tmp_path: Path, top: int
+) -> None:
     """It is tried alone the next time; then it is left to callers that can stop in its middle."""
     (tmp_path / "large").mkdir()
     for number in range(300):

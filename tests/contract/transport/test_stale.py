@@ -161,7 +161,7 @@ def test_variables_of_an_ended_launcher_are_recognised(
 
 
 @pytest.mark.mpi
-def test_a_child_that_a_rank_keeps_apart_is_a_job_of_its_own(
+def test_an_isolated_child_of_a_rank_is_a_separate_job(
     run: Run, mpirun: Callable[[int], list[str]], tree: Path
 ) -> None:
     """A program that has initialized MPI starts a command without the launcher's connection."""

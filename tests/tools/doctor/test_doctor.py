@@ -65,7 +65,7 @@ def test_file_systems_are_what_they_are(
     assert _below(path) == before
 
 
-def test_a_file_system_that_folds_names_and_cuts_times(run: Run, fuse: Mount) -> None:
+def test_a_file_system_that_folds_names_and_truncates_times(run: Run, fuse: Mount) -> None:
     """FAT and CIFS fold names and truncate times; the file system also lacks clones."""
     mounted = fuse(folding="case", times_ns=2 * 10**9)
     whole, found = report(run, mounted.path)
@@ -122,7 +122,7 @@ def test_threads_pay_on_a_slow_file_system(run: Run, fuse: Mount) -> None:
     assert _below(mounted.path) == []
 
 
-def test_a_file_system_that_gives_no_answer(run: Run, fuse: Mount) -> None:
+def test_a_file_system_that_does_not_answer(run: Run, fuse: Mount) -> None:
     """It is named, others are reported, and nothing is left behind when it answers again."""
     mounted = fuse()
     for limit_s in (2, 20):  # a busy machine may give no other answer in a short time
@@ -142,7 +142,7 @@ def test_a_file_system_that_gives_no_answer(run: Run, fuse: Mount) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_an_end_leaves_nothing(place: bytes, fuse: Mount, number: signal.Signals) -> None:
+def test_termination_leaves_nothing(place: bytes, fuse: Mount, number: signal.Signals) -> None:
     """Only the started process gets the signal, like from `kill`, during the trials."""
     mounted = fuse()
     mounted.rules(Rule(delay_s=0.02))
@@ -163,7 +163,7 @@ def test_an_end_leaves_nothing(place: bytes, fuse: Mount, number: signal.Signals
 
 
 @pytest.mark.parametrize("kind", ["link", "directory"])
-def test_a_directory_that_is_swapped_is_not_touched(place: bytes, kind: str) -> None:
+def test_a_swapped_directory_is_not_touched(place: bytes, kind: str) -> None:
     """The owner of PATH swaps the directory as soon as it exists."""
     victim = place + b"/victim"
     os.mkdir(victim)
@@ -217,7 +217,7 @@ def test_dependencies_are_those_of_the_package() -> None:
     assert set(machine.OPTIONAL) == optional
 
 
-def test_a_dependency_that_ends_its_process(run: Run, place: bytes, tmp_path: Path) -> None:
+def test_a_dependency_that_crashes(run: Run, place: bytes, tmp_path: Path) -> None:
     """A dependency that was compiled for a newer processor ends the process."""
     (tmp_path / "numpy").mkdir()
     (tmp_path / "numpy" / "__init__.py").write_text("import os\nos.kill(os.getpid(), 4)\n")
@@ -347,7 +347,7 @@ def test_what_a_library_says_has_no_nul(
                 assert nul not in done.stdout
 
 
-def test_without_an_mpi_library_that_is_said(run: Run, place: bytes, tmp_path: Path) -> None:
+def test_a_missing_mpi_library_is_reported(run: Run, place: bytes, tmp_path: Path) -> None:
     """The report continues."""
     (tmp_path / "mpi4py").mkdir()
     (tmp_path / "mpi4py" / "__init__.py").write_text("raise RuntimeError('cannot load libmpi')\n")

@@ -72,7 +72,7 @@ def test_everything_rare(odd_tree: bytes, place: bytes) -> None:
     assert "3 nodes" in finished.said
 
 
-def test_many_nodes_exchange_what_is_small(place: bytes) -> None:
+def test_many_nodes_exchange_small_data(place: bytes) -> None:
     """The model chooses an exchange for small data, and a chain for large data."""
     small = write_file(place + b"/small", content(3, 70_000))
     large = write_file(place + b"/large", content(4, 8 * MIB))
@@ -105,7 +105,7 @@ def test_processes_with_one_directory_are_found_out(place: bytes) -> None:
     assert os.listdir(place + b"/shared") == []
 
 
-def test_what_exists(place: bytes) -> None:
+def test_existing_destinations(place: bytes) -> None:
     """A file is replaced, like by cp; a directory only on request."""
     tree = _build(place + b"/tree")
     single = write_file(place + b"/file", b"new")
@@ -144,7 +144,7 @@ def test_update_sends_what_differs(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("changed", ["node", "source"])
-def test_what_changes_after_it_was_compared_is_not_kept(place: bytes, changed: str) -> None:
+def test_changes_after_the_comparison_are_not_kept(place: bytes, changed: str) -> None:
     """The change is on the node, or at the source, where it renumbers the files."""
     for root in (b"tree", b"old/tree"):
         make_directory(place, root)
@@ -375,7 +375,7 @@ def _read_all(reader: Reader) -> None:
         pass
 
 
-def test_a_file_that_changes_while_it_is_read(place: bytes) -> None:
+def test_a_file_that_changes_during_the_read(place: bytes) -> None:
     """Half of it has old content, so no node may keep it."""
     path = write_file(place + b"/file", content(1, 4 * MIB))
     for change in (b"", content(2, 5 * MIB)):

@@ -44,7 +44,7 @@ def _shown(nodes: list[bytes]) -> list[bool]:
 @pytest.mark.slow
 @pytest.mark.faults
 @pytest.mark.parametrize("victim", [0, 1, 3])
-def test_a_node_that_dies_at_any_step(place: bytes, victim: int) -> None:
+def test_a_node_may_die_at_any_step(place: bytes, victim: int) -> None:
     """A step is each call of its disk and its records: each chunk, the vote, the decision, the end.
 
     For the first and last node of the chain every third step is enough, except in a soak.
@@ -79,7 +79,7 @@ def test_a_node_that_dies_at_any_step(place: bytes, victim: int) -> None:
 
 
 @pytest.mark.faults
-def test_a_rerun_finishes_what_had_been_decided(place: bytes) -> None:
+def test_a_rerun_completes_an_earlier_decision(place: bytes) -> None:
     """Nothing is sent for it, and a message reports it."""
     tree = _tree(place)
     nodes = targets(place, 3)

@@ -61,7 +61,7 @@ def test_each_node_may_die_at_each_step(way: Way, partial: bool) -> None:
         assert ends == expected | (set() if partial else {"False"})
 
 
-def test_a_bad_node_that_hands_on_and_then_leaves() -> None:
+def test_a_bad_node_that_forwards_data_and_then_leaves() -> None:
     """Its disk hangs, and then the reader does, for so long that all other nodes give it up."""
     case = simple("chain", True, 4, 30)
     for time_s in moments(case)[:: 6 * ONE_IN]:
@@ -72,7 +72,7 @@ def test_a_bad_node_that_hands_on_and_then_leaves() -> None:
             play_case(case._replace(conditions=conditions, rng=Random(seed), stuck={1, 2}))
 
 
-def test_cases_reach_what_they_are_for() -> None:
+def test_cases_reach_the_intended_states() -> None:
     """Broadcasts end in every way, for every reason."""
     ends: set[bool | None] = set()
     reasons: set[str] = set()
@@ -250,7 +250,7 @@ def _found(types: Types, first: int | None = 0) -> bool:
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4, 5, 7, 8, 13, 32])
 @pytest.mark.parametrize("way", ["chain", "exchange"])
-def test_what_each_node_sends(way: Way, nodes: int) -> None:
+def test_amount_of_data_that_each_node_sends(way: Way, nodes: int) -> None:
     """In a chain each link carries the data once; in an exchange no node sends it more than twice.
 
     Every node receives all data, in order; the reader sends at most twice the amount of the model.

@@ -86,7 +86,7 @@ def test_a_directory_called_papers_is_one(place: bytes) -> None:
     assert (finished.code, "extra operand 'b'" in finished.said) == (2, True)
 
 
-def test_a_workload_is_as_large_as_it_says(place: bytes, fuse: Mount) -> None:
+def test_a_workload_has_the_documented_size(place: bytes, fuse: Mount) -> None:
     """Each of three numbers of threads writes and reads all blocks once."""
     mounted = fuse(direct=True)
     options = ["papers", "--case", "small", "--backend", "threads", "--files", "3", "--blocks", "4"]
@@ -109,7 +109,7 @@ def test_what_is_asked_for_and_no_more(place: bytes) -> None:
     assert run_fbench(None, *SMALL, "-q", "--case", "metadata", place).out == b""
 
 
-def test_the_parameters_are_meant(place: bytes, fuse: Mount) -> None:
+def test_parameters_take_effect(place: bytes, fuse: Mount) -> None:
     """The file system sees the given numbers of files and of writes."""
     mounted = fuse(direct=True)
     before = mounted.state().counts
@@ -123,7 +123,7 @@ def test_the_parameters_are_meant(place: bytes, fuse: Mount) -> None:
     assert os.listdir(mounted.backing) == []
 
 
-def test_a_case_that_fails(fuse: Mount) -> None:
+def test_a_failing_case_is_named(fuse: Mount) -> None:
     """The other cases are still measured."""
     mounted = fuse()
     mounted.rules(Rule(ops=("fsync",), errno="EIO"))
@@ -259,7 +259,7 @@ def test_a_picture(place: bytes) -> None:
         assert b"<svg" in stream.read(1000)
 
 
-def test_computations_are_as_long_as_they_should_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_computations_have_the_right_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """The length is measured by the hashed amount, on a machine that hashes a block in 0.1 ms."""
     hashed_bytes: list[int] = []
 

@@ -132,7 +132,7 @@ def test_nothing_is_corrupted_without_a_record(place: bytes, where: str) -> None
     assert before == [content(os.path.join(tree, path)) for path in files]
 
 
-def test_what_is_corrupted_is_what_the_judges_find(place: bytes) -> None:
+def test_corrupted_files_are_detected(place: bytes) -> None:
     """fsum --check and fdiff -c name exactly these, under every name; nothing else has changed."""
     tree, copy, record = place + b"/tree", place + b"/copy", place + b"/made"
     assert made(tree, "--record", os.fsdecode(record)) == b""
@@ -173,7 +173,7 @@ def test_what_is_corrupted_is_what_the_judges_find(place: bytes) -> None:
     assert run("fbench", *words, again).out == done.out
 
 
-def test_a_tree_that_is_not_the_made_one_is_left_alone(place: bytes) -> None:
+def test_a_foreign_tree_is_left_alone(place: bytes) -> None:
     """The tree has other content, names that are also elsewhere, and links that lead out of it."""
     tree, record = place + b"/tree", place + b"/made"
     made(tree, "--record", os.fsdecode(record), shape="files=30,directories=5,hardlinks=0")

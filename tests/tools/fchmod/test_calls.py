@@ -50,7 +50,7 @@ def matching(pattern: re.Pattern[str], calls: list[strace.Call]) -> list[strace.
 
 
 @pytest.mark.counts
-def test_nothing_is_called_where_nothing_changes(place: bytes, tmp_path: Path) -> None:
+def test_nothing_is_called_without_changes(place: bytes, tmp_path: Path) -> None:
     """Changes need few calls per entry."""
     log = tmp_path / "calls"
     files = [f"{number}/file{each}" for number in range(50) for each in "abcd"]
@@ -134,7 +134,7 @@ def test_times_stay(place: bytes, arguments: list[str]) -> None:
     assert {path: entry.mtime_ns for path, entry in snapshot(top).items()} == before
 
 
-def test_where_others_may_exchange_names_each_file_is_opened(place: bytes, tmp_path: Path) -> None:
+def test_each_file_is_opened_where_others_may_exchange_names(place: bytes, tmp_path: Path) -> None:
     """The file that was looked up is changed, whatever entry has its name."""
     top = grow(place + b"/tree", ["four"])
     log = tmp_path / "calls"
@@ -168,7 +168,7 @@ def test_calls_where_others_may_exchange_names(place: bytes, tmp_path: Path, wid
     counts.check(f"fchmod (1000 files of another user, {width} in a directory)", count)
 
 
-def test_a_link_that_comes_in_between_is_not_followed(run: Run, place: bytes) -> None:
+def test_a_link_created_in_between_is_not_followed(run: Run, place: bytes) -> None:
     """The link is created between the look-up and the change."""
     grow(place, ["tree/file", "outside"])
     before = snapshot(place)
@@ -191,7 +191,7 @@ sys.exit(main())
     assert snapshot(place)[b"outside"] == before[b"outside"]
 
 
-def test_the_owner_of_a_directory_gets_no_mode_onto_files_of_root(run: Run, place: bytes) -> None:
+def test_the_owner_of_a_directory_cannot_change_files_of_root(run: Run, place: bytes) -> None:
     """Files are exchanged after the look-up, also in directories that are processed at once."""
     top = grow(place + b"/tree", ["evil", "good", "small/evil", "small/good", "small/else"])
     trees = [top, top + b"/small"]

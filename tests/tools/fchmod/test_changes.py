@@ -51,7 +51,7 @@ def lines(text: bytes) -> list[bytes]:
 
 @root_only
 @pytest.mark.parametrize("option", ["-c", "-v"])
-def test_lines_are_those_of_the_originals(place: bytes, option: str) -> None:
+def test_lines_are_those_of_chmod_and_chown(place: bytes, option: str) -> None:
     """They may be in any order, and chmod's lines about links are omitted."""
     ours, theirs = pair(place, plain)
     for tool, what in (
@@ -140,7 +140,7 @@ def test_owners_of_links(place: bytes) -> None:
 
 
 @root_only
-def test_owners_are_those_of_another_file(place: bytes) -> None:
+def test_owners_of_a_reference_file(place: bytes) -> None:
     """They are applied like by chown and chgrp, each with its own part."""
     grow(place, [*TREE, "model"])
     os.chown(place + b"/model", 21, 22)
@@ -215,7 +215,7 @@ def locked(top: bytes) -> None:
 
 @pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
 @pytest.mark.parametrize("text", ["u+rwX", "u=rwx", "700", "u+rx,g+w", "f:600 d:u+rwx"])
-def test_what_is_given_is_given_before_the_children(
+def test_permissions_are_granted_before_the_children(
     place: bytes, launcher: Launcher, text: str
 ) -> None:
     """So one run by a user changes everything, where chmod -R does."""
@@ -231,7 +231,7 @@ def test_what_is_given_is_given_before_the_children(
 
 @pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
 @pytest.mark.parametrize("text", ["000", "a-x", "u-r", "u=w", "a-rwx"])
-def test_what_is_taken_is_taken_after_the_children(
+def test_permissions_are_revoked_after_the_children(
     place: bytes, launcher: Launcher, text: str
 ) -> None:
     """Where chmod -R fails, the result is as if children had been changed first."""
@@ -245,7 +245,7 @@ def test_what_is_taken_is_taken_after_the_children(
     assert modes(top) == modes(expected)
 
 
-def test_a_directory_that_can_not_be_listed_is_changed_nonetheless(place: bytes) -> None:
+def test_an_unlistable_directory_is_changed(place: bytes) -> None:
     """Like by chmod -R, its own mode changes, and its unreadable contents are reported."""
     top = grow(place + b"/tree", ["shut/file", "open/file"])
     os.chmod(top + b"/shut", 0o300)
@@ -273,7 +273,7 @@ def test_a_hard_linked_file_is_changed_and_counted_once(place: bytes, launcher: 
     assert {mode(top + b"/%d/first" % number) for number in range(60)} == {0o211}
 
 
-def test_a_name_that_vanishes_leaves_the_file_to_the_others(
+def test_a_vanished_name_leaves_the_file_to_its_other_names(
     place: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first name of a hard-linked file vanishes between look-up and open."""
@@ -338,7 +338,7 @@ def test_lists_in_and_out(place: bytes, tmp_path: Path, launcher: Launcher) -> N
     assert changed("fchmod", launcher, "-R", *options, "0755", top)["changed"] == 3
 
 
-def test_changes_are_limited(place: bytes) -> None:
+def test_changes_per_second_are_limited(place: bytes) -> None:
     """Four hundred changes at a thousand a second take a measurable time."""
     top = grow(place + b"/tree", [f"{number}/x" for number in range(200)])
     began_s = time.monotonic()
@@ -472,7 +472,7 @@ def test_numbers_of_owners_may_begin_with_zeros(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("tool", ["fchown", "fchgrp"])
-def test_help_of_the_other_names(tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_of_fchown_and_fchgrp(tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their help follows the rules of `tests/test_messages.py`."""
     monkeypatch.setenv("COLUMNS", "80")
     shell = {"fchown": FCHOWN, "fchgrp": FCHGRP}[tool]
@@ -489,7 +489,7 @@ def test_help_of_the_other_names(tool: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @root_only
-def test_mount_points_are_crossed_unless_x_is_there(place: bytes) -> None:
+def test_mount_points_are_crossed_without_x(place: bytes) -> None:
     """With -x the mount point itself is changed, but not entered."""
     top = grow(place + b"/tree", ["d/hidden", "on/"])
     command: list[str | bytes] = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", top + b"/on"]

@@ -56,7 +56,7 @@ def test_owners_are_those_of_chown(place: bytes, launcher: Launcher) -> None:
 
 
 @every_launcher
-def test_modes_of_what_links_lead_to(place: bytes, launcher: Launcher) -> None:
+def test_modes_of_link_targets(place: bytes, launcher: Launcher) -> None:
     """The result equals chmod for each entry of find -L; without -L nothing outside changes."""
     _plant(place + b"/ours")
     shutil.copytree(os.fsdecode(place) + "/ours", os.fsdecode(place) + "/theirs", symlinks=True)
@@ -91,7 +91,7 @@ def test_circles_and_broken_links_are_named(place: bytes) -> None:
 
 
 @root_only
-def test_links_to_devices_are_left(place: bytes) -> None:
+def test_links_to_devices_are_skipped(place: bytes) -> None:
     """A device itself is changed, like by chown."""
     grow(place, ["tree/a"])
     os.mknod(place + b"/outside", 0o600 | stat.S_IFCHR, os.makedev(1, 3))

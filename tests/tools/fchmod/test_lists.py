@@ -68,7 +68,7 @@ def _specification(rng: random.Random) -> tuple[list[str], list[str]]:
     return ["--default-acl", text], ["-d", "-m", text]
 
 
-def test_lists_are_those_of_setfacl(place: bytes) -> None:
+def test_lists_match_setfacl(place: bytes) -> None:
     """Random lists are applied in sequence, so each starts with the previous results."""
     ours, theirs = pair(place, _small)
     rng = random.Random(seed := drawn_seed())
@@ -85,7 +85,7 @@ def getfacl(top: bytes) -> bytes:
 
 
 @every_launcher
-def test_all_is_restored(place: bytes, tmp_path: Path, launcher: Launcher) -> None:
+def test_everything_is_restored(place: bytes, tmp_path: Path, launcher: Launcher) -> None:
     """An odd tree is restored, byte by byte in getfacl, including times and set-id bits."""
     top, undo = build(place + b"/tree"), str(tmp_path / "undo")
     before, judged = snapshot(top), getfacl(top)
@@ -158,7 +158,7 @@ def _with_checksums(text: bytes) -> bytes:
     return Checksums().added(bare)
 
 
-def test_a_spoiled_state_changes_nothing(place: bytes, tmp_path: Path) -> None:
+def test_an_invalid_state_changes_nothing(place: bytes, tmp_path: Path) -> None:
     """Values that no entry could have had, such as a mode of -1, are not applied."""
     top, undo = grow(place + b"/tree", ["a"]), tmp_path / "undo"
     change(top, mode="0700", recursive=True, undo=str(undo), jobs=1)
@@ -186,7 +186,7 @@ def test_a_spoiled_state_changes_nothing(place: bytes, tmp_path: Path) -> None:
             change(apply=str(undo), jobs=1)
 
 
-def test_what_can_be_undone_is_not_overwritten(place: bytes, tmp_path: Path) -> None:
+def test_an_undo_record_is_not_overwritten(place: bytes, tmp_path: Path) -> None:
     """A repeated run finds most entries changed, and would lose their old attributes."""
     top, undo = grow(place + b"/tree", ["a"]), tmp_path / "undo"
     undo.touch()
@@ -197,7 +197,7 @@ def test_what_can_be_undone_is_not_overwritten(place: bytes, tmp_path: Path) -> 
     assert undo.read_bytes() == text
 
 
-def test_an_interrupted_change_can_be_undone_and_gone_on_with(
+def test_an_interrupted_change_can_be_undone_and_continued(
     place: bytes, fuse: Mount, tmp_path: Path
 ) -> None:
     """The interruption is a time limit, or a kill, whose last line may be incomplete."""
@@ -237,7 +237,7 @@ def test_an_interrupted_change_can_be_undone_and_gone_on_with(
     }
 
 
-def test_what_fails_is_named_and_all_else_is_changed(fuse: Mount) -> None:
+def test_failures_are_named_and_other_entries_changed(fuse: Mount) -> None:
     """This includes plain files that are changed in batches, and the directory of a failed file."""
     mounted = fuse()
     grow(mounted.backing, [f"tree/{number}/{name}" for number in range(9) for name in "abc"])
@@ -280,7 +280,7 @@ def test_immutable_entries(place: bytes) -> None:
         shutil.rmtree(top)
 
 
-def test_a_user_changes_what_is_his(place: bytes, tmp_path: Path) -> None:
+def test_a_user_changes_own_files(place: bytes, tmp_path: Path) -> None:
     """The user can undo it, even if the change revokes the user's own access."""
     top, undo = grow(place + b"/tree", ["d/e/f", "g"]), str(tmp_path / "undo")
     prefix = without_rights("dac_override", "dac_read_search", "chown", "fowner")

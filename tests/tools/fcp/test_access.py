@@ -142,7 +142,7 @@ def misses(name: bytes, ours: Access, cp: Access, source: Access, *, keeps: bool
 
 
 @pytest.mark.parametrize("kind", ["", "ext4", "xfs"])
-def test_as_with_cp(kind: str, place: bytes, mount: Callable[..., bytes]) -> None:
+def test_access_is_that_of_cp(kind: str, place: bytes, mount: Callable[..., bytes]) -> None:
     """The trees and targets are random; -a also copies hard links."""
     cp = the_cp()
     home = mount(kind, 320 * MIB) if kind else place
@@ -176,7 +176,7 @@ LATER = (("-a", "--verify"), ("-p", "--resume"), ("-p", "--retry-from"))
 
 @as_root
 @pytest.mark.parametrize("options", LATER, ids=lambda options: options[1][2:])
-def test_as_the_source_also_later(options: tuple[str, str], place: bytes) -> None:
+def test_access_is_preserved_in_later_runs_too(options: tuple[str, str], place: bytes) -> None:
     """Entries copied in a second run, or verified, have the same access as those copied at once."""
     rng = random.Random(seed := drawn_seed())
     source, target = make_directory(place, b"source"), place + b"/target"
@@ -217,7 +217,7 @@ def test_as_the_source_also_later(options: tuple[str, str], place: bytes) -> Non
     ],
     ids=" ".join,
 )
-def test_no_moment_gives_more(options: tuple[str, ...], place: bytes) -> None:
+def test_no_moment_grants_more(options: tuple[str, ...], place: bytes) -> None:
     """Except for the owner, access is limited by the final one; old content may have more.
 
     Nor does a moment grant less than both the start and the end.
@@ -273,7 +273,7 @@ def as_access(state: list[Any]) -> Access:
 
 @as_root
 @pytest.mark.parametrize("kind", ["ramfs", "fuse"])
-def test_where_no_lists_are_held(
+def test_file_systems_without_acls(
     kind: str, place: bytes, mount: Callable[..., bytes], request: pytest.FixtureRequest
 ) -> None:
     """Access does not increase, and a message reports it; explicit requests fail."""

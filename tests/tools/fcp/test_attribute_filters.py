@@ -189,7 +189,7 @@ def test_a_resumed_copy_counts_from_the_first_runs_now(place: bytes) -> None:
     ],
     ids=lambda words: words[0] + words[1][:21],
 )
-def test_refused(words: tuple[str, ...], place: bytes) -> None:
+def test_invalid_filters_are_refused(words: tuple[str, ...], place: bytes) -> None:
     """Invalid values are usage errors, and not internal errors."""
     source = make_directory(place, b"source")
     finished = run_fcp(ONE, *words, source, place + b"/copy")

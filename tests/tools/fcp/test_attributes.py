@@ -40,7 +40,7 @@ def add_large_attributes(source: bytes, name: str, value: bytes) -> list[bytes]:
 
 
 @as_root
-def test_attributes_larger_than_the_destination_holds(
+def test_attributes_too_large_for_the_destination(
     place: bytes, mount: Callable[..., bytes]
 ) -> None:
     """They are counted, and the entries copied; if requested by name they are reported failures."""
@@ -71,7 +71,9 @@ def test_attributes_larger_than_the_destination_holds(
 
 @as_root
 @pytest.mark.parametrize("error", ["E2BIG", "ERANGE", "EDQUOT", "ENOSPC"])
-def test_attributes_that_a_server_finds_too_large(error: str, place: bytes, fuse: Mount) -> None:
+def test_attributes_that_a_server_refuses_as_too_large(
+    error: str, place: bytes, fuse: Mount
+) -> None:
     """Whatever the error is, the other data of the entry is copied."""
     mounted, source = fuse(), make_directory(place, b"source")
     paths = add_large_attributes(source, "trusted.large", bytes(2000))
@@ -85,7 +87,7 @@ def test_attributes_that_a_server_finds_too_large(error: str, place: bytes, fuse
 
 @as_root
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
-def test_a_full_disk_is_told_from_a_large_attribute(
+def test_a_full_disk_differs_from_a_large_attribute(
     kind: str, place: bytes, mount: Callable[..., bytes]
 ) -> None:
     """If nothing fits, the job stops, and the attribute is set when there is space."""
@@ -108,7 +110,7 @@ def test_a_full_disk_is_told_from_a_large_attribute(
 
 
 @as_root
-def test_lists_do_not_travel_as_attributes(place: bytes, mount: Callable[..., bytes]) -> None:
+def test_lists_are_not_copied_as_attributes(place: bytes, mount: Callable[..., bytes]) -> None:
     """XFS shows them to root as `trusted` attributes, which would take effect on another XFS."""
     source, between, target = mount("xfs", 320 * MIB), place + b"/between", mount("xfs", 320 * MIB)
     give(write_file(source + b"/file", b"x"), ACCESS, acl_for(1001, 7))

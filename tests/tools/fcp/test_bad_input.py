@@ -205,7 +205,9 @@ def test_large_file_that_shrinks(launcher: Launcher, size_after: int, place: byt
 
 @pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
 @pytest.mark.parametrize("replace", [False, True], ids=["vanishes", "is replaced"])
-def test_large_file_that_goes_away(launcher: Launcher, replace: bool, place: bytes) -> None:
+def test_a_large_file_that_is_removed_or_replaced(
+    launcher: Launcher, replace: bool, place: bytes
+) -> None:
     """A process that has it open may finish it, but must not mix it with its replacement."""
     data = content(1, 64 * MIB) * 4
     source = write_file(place + b"/source", data)
@@ -318,7 +320,7 @@ def test_names_in_an_ascii_locale(place: bytes) -> None:
     assert "/emoji" in finished.err.decode("ascii")
 
 
-def test_nobody_reads_standard_output(place: bytes) -> None:
+def test_a_closed_standard_output(place: bytes) -> None:
     """A closed pipe costs the summary, not the copy, and causes no traceback."""
     source = build_small_tree(place + b"/source")
     with Run(TWO, source, place + b"/copy") as run:
@@ -330,7 +332,7 @@ def test_nobody_reads_standard_output(place: bytes) -> None:
     assert differences(source, place + b"/copy", CONTENT) == []
 
 
-def test_umask_that_takes_the_own_rights(place: bytes) -> None:
+def test_a_umask_that_removes_owner_permissions(place: bytes) -> None:
     """A directory that its creator may not enter is filled nevertheless, like by cp."""
     source = build_small_tree(place + b"/source")
     finished = run_fcp(

@@ -63,9 +63,7 @@ def slow(place: bytes, run: int, *options: str | bytes) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("-a", "-s", "--verify")], ids=["plain", "signed"])
-def test_a_copy_that_was_removed_is_not_half_believed(
-    options: tuple[str, ...], place: bytes
-) -> None:
+def test_records_of_a_removed_copy_are_not_used(options: tuple[str, ...], place: bytes) -> None:
     """The second run creates new directories; records of the first refer to the old ones."""
     source, target = build_flat_tree(place + b"/flat", 6, 150, 20), place + b"/copy"
     slow(place, 1, *options, source, target)
@@ -118,7 +116,7 @@ def test_protected_files_of_others_stay_protected(
         subprocess.run(["chattr", "-R", "-i", "-a", image], check=True)
 
 
-def test_newer_files_stay_though_others_are_linked(place: bytes) -> None:
+def test_newer_files_stay_when_other_names_are_linked(place: bytes) -> None:
     """One of the names of an inode is newer in the copy: it is neither replaced nor linked to.
 
     A link to it would look like a change by fcp, which the next run would attribute to itself.
@@ -154,7 +152,7 @@ def test_a_large_file_in_place_that_changes_between_two_interruptions(place: byt
     assert differences(source, target, CONTENT) == []
 
 
-def test_a_single_file_in_place_is_gone_on_with(place: bytes) -> None:
+def test_a_single_file_in_place_is_continued(place: bytes) -> None:
     """Its copy has another name."""
     source, target = write_file(place + b"/one", content("A", 64 * MIB)), place + b"/other"
     options = "--inplace", "--chunksize", "4M", "--bwlimit", "16M"
@@ -164,7 +162,7 @@ def test_a_single_file_in_place_is_gone_on_with(place: bytes) -> None:
     assert Path(os.fsdecode(target)).read_bytes() == content("A", 64 * MIB)
 
 
-def test_read_only_files_in_place_are_made_anew(place: bytes) -> None:
+def test_read_only_files_in_place_are_replaced(place: bytes) -> None:
     """A user's own file that has its final mode from the earlier run, but is not in the journal."""
     source, target = make_directory(place, b"source"), place + b"/copy"
     for number in range(600):
@@ -177,9 +175,7 @@ def test_read_only_files_in_place_are_made_anew(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("-s",)], ids=["plain", "signed"])
-def test_inodes_that_were_given_again(
-    options: tuple[str, ...], place: bytes, mount: Callable[..., bytes]
-) -> None:
+def test_reused_inodes(options: tuple[str, ...], place: bytes, mount: Callable[..., bytes]) -> None:
     """Other files have the numbers of those that were copied; ext4 reuses the lowest number."""
     image = mount("ext4", 64 * MIB)
     source, target = make_directory(image, b"source"), image + b"/copy"
@@ -221,7 +217,7 @@ def test_the_name_that_others_were_linked_to_is_gone(place: bytes) -> None:
         assert os.stat(target + b"/%d" % number).st_nlink == 9
 
 
-def test_a_temporary_file_that_another_has_put_there_is_not_gone_on_with(
+def test_a_foreign_temporary_file_is_not_continued(
     place: bytes, mount: Callable[..., bytes]
 ) -> None:
     """Another user owns the destination, and has reused the number of the inode."""

@@ -110,7 +110,7 @@ def test_names_saved_by_rename(launcher: Launcher, options: tuple[str, ...], pla
     ],
     ids=["stat", "open", "link", "chunks", "verified", "chunks verified"],
 )
-def test_a_name_that_is_another_file_by_its_turn(
+def test_a_name_that_is_replaced_before_its_turn(
     operation: str, size: int, options: tuple[str, ...], place: bytes
 ) -> None:
     """Every look-up of a name, the first or one to be linked, is preceded by a replacement."""
@@ -139,7 +139,7 @@ def test_a_name_that_is_another_file_by_its_turn(
             remove_tree(place + b"/copy")
 
 
-def test_names_of_a_file_that_is_written_into_stay_together(place: bytes) -> None:
+def test_names_of_a_rewritten_file_stay_linked(place: bytes) -> None:
     """A file that changes after its first name is copied again: its other names are one file.
 
     The content of the first name is slightly older, and is reported as a separate file.
@@ -194,7 +194,7 @@ def test_names_of_a_file_that_changes_between_two_runs(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("what", ["replace", "rewrite"])
-def test_names_that_are_not_kept_together_are_counted(what: str, place: bytes) -> None:
+def test_separated_names_are_counted(what: str, place: bytes) -> None:
     """One name is saved, or written into, before a directory with others of the inode is read."""
     report = place + b"/report"
     for read_later in "bc":
@@ -303,7 +303,7 @@ def test_kills_under_mpi_while_the_source_is_edited(seed: int, place: bytes) -> 
     kills.play_edited(place, 7100 + seed, kills.LAUNCHERS[-2:])
 
 
-def test_what_a_file_never_was_is_found(place: bytes) -> None:
+def test_wrong_contents_are_detected(place: bytes) -> None:
     """The judge detects another file's content, a mixture, and a missing name."""
     with Edited(place + b"/source", 1, small=20, large=1) as source:
         while source.edits < 40:

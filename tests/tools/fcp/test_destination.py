@@ -248,7 +248,7 @@ def test_says_that_only_a_link_was_copied(line: str, place: bytes) -> None:
     assert line.split()[0] in finished.said
 
 
-def test_links_below_the_source_are_no_surprise(place: bytes) -> None:
+def test_links_below_the_source_cause_no_message(place: bytes) -> None:
     """The message is only for the command line; a tree full of links is copied silently."""
     root = _playground(place + b"/ours")
     finished = run_fcp(TWO, "d", "new", cwd=root)

@@ -81,7 +81,7 @@ def _refused(source: bytes) -> list[bytes]:
 
 
 @some_launchers
-def test_log_then_retry(launcher: Launcher, place: bytes) -> None:
+def test_a_retry_from_a_log(launcher: Launcher, place: bytes) -> None:
     """The log has all failures; the retry processes only these, and completes the copy."""
     prefix = without_rights("dac_override", "dac_read_search")
     source, target, log = _build(place), place + b"/target", place + b"/log"
@@ -326,7 +326,7 @@ def test_refused_run_leaves_an_old_log(place: bytes) -> None:
         assert stream.read() == b"old\n"
 
 
-def test_log_that_takes_no_more_is_a_failure(place: bytes) -> None:
+def test_an_unwritable_log_is_a_failure(place: bytes) -> None:
     """It is reported once, with exit code 1; the copy continues."""
     if not os.path.exists("/dev/full"):
         pytest.skip("there is no /dev/full")

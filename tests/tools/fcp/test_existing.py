@@ -176,7 +176,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize("kind", list(KEPT))
-def test_times_are_compared_as_the_target_keeps_them(
+def test_times_are_compared_at_the_precision_of_the_target(
     kind: str, place: bytes, mount: Callable[..., bytes], fuse: Callable[..., Mounted]
 ) -> None:
     """A time equals the source's, truncated to the stored precision; probing leaves no trace."""
@@ -237,7 +237,7 @@ def test_dry_run_tells_the_same(launcher: Launcher, option: str, place: bytes) -
 @pytest.mark.parametrize(
     ("launcher", "option"), [(TWO, "-n"), (ONE, "-u"), (ONE, "-f"), (FOUR, "--inplace")], ids=str
 )
-def test_kinds_in_the_way(launcher: Launcher, option: str, place: bytes) -> None:
+def test_conflicting_types(launcher: Launcher, option: str, place: bytes) -> None:
     """A directory in place of a file, and the reverse, are failures; other entries are copied."""
     source, target = make_directory(place, b"source"), make_directory(place, b"target")
     write_file(source + b"/file over directory", b"new")
@@ -337,7 +337,7 @@ def test_killed_copy_leaves_no_truncated_file(
 
 
 @some_launchers
-def test_no_clobber_never_replaces_what_appears(launcher: Launcher, place: bytes) -> None:
+def test_no_clobber_never_replaces_new_files(launcher: Launcher, place: bytes) -> None:
     """Another process creates the same names all the time: the first file of each name stays."""
     source, target = make_directory(place, b"source"), make_directory(place, b"target")
     names = [b"%d" % number for number in range(1500)]
@@ -375,7 +375,7 @@ def test_no_clobber_never_replaces_what_appears(launcher: Launcher, place: bytes
 
 
 @some_launchers
-def test_no_clobber_keeps_what_appears_during_a_copy(launcher: Launcher, place: bytes) -> None:
+def test_no_clobber_keeps_a_file_created_during_a_copy(launcher: Launcher, place: bytes) -> None:
     """The name is taken while the temporary file is being filled, which is then removed."""
     source = write_file(place + b"/source", content("new", 16 * MIB) * 16)
     for attempt in range(5):
@@ -480,7 +480,7 @@ def test_in_place_files_of_several_names_are_replaced(
 
 
 @pytest.mark.parametrize("size", [SMALL_BYTES, LARGE_BYTES])
-def test_force_removes_what_cannot_be_opened(size: int, place: bytes) -> None:
+def test_force_replaces_unopenable_files(size: int, place: bytes) -> None:
     """Like in cp, a read-only file is a failure without -f, and is replaced with it."""
     prefix = without_rights("dac_override", "dac_read_search")
     for program in ("cp", "fcp"):

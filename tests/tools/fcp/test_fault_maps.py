@@ -262,7 +262,7 @@ FOUND = {
 
 @pytest.mark.faults
 @pytest.mark.parametrize("found", FOUND.values(), ids=list(FOUND))
-def test_what_maps_have_found(
+def test_past_findings_of_maps(
     found: tuple[Keep, OverwriteOptions, Rule], tree: bytes, place: bytes
 ) -> None:
     """These maps once caused a wrong end, an endless run, or leftover files."""

@@ -197,7 +197,7 @@ def test_short_reads_and_writes_of_the_kernel(
 
 
 @pytest.mark.parametrize("launcher", launchers([3], [3]))
-def test_a_stuck_rank_does_not_silence_the_others(
+def test_a_stuck_rank_does_not_silence_others(
     launcher: Launcher, place: bytes, fuse: Mount
 ) -> None:
     """One rank waits in an operation; progress is printed, and the remaining work completes."""
@@ -246,7 +246,7 @@ def test_a_full_tmpfs_that_gets_room(
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_a_directory_that_is_gone_costs_its_entries(side: str, place: bytes) -> None:
+def test_a_vanished_directory_costs_its_entries(side: str, place: bytes) -> None:
     """Any look-up may fail, like in a directory that an NFS server has dropped."""
     source = _build(place + b"/source")
     for skip in range(5):

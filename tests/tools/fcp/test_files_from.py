@@ -91,7 +91,7 @@ def test_as_rsync_does(launcher: Launcher, source: bytes, place: bytes, share: f
     _compare(place + b"/expected", place + b"/target", source)
 
 
-def test_comments_are_skipped_as_by_rsync(place: bytes) -> None:
+def test_comments_are_skipped_like_by_rsync(place: bytes) -> None:
     """They are not with -0, nor after `./`, which `find` writes."""
     top = make_directory(place, b"source")
     names = [b"#c", b";c", b" #b", b"a#", b"a", b"#kept", b";kept"]
@@ -122,7 +122,7 @@ def test_comments_are_skipped_as_by_rsync(place: bytes) -> None:
 
 
 @some_launchers
-def test_with_all_that_is_below(launcher: Launcher, source: bytes, place: bytes) -> None:
+def test_listed_subtrees(launcher: Launcher, source: bytes, place: bytes) -> None:
     """With -r every listed directory is complete, otherwise only if the name ends with a slash."""
     chosen = [b"1", b"0/directory of some length 7", b"wide/inner", b"2"]
     listed = _write_list(place, chosen)
@@ -135,7 +135,7 @@ def test_with_all_that_is_below(launcher: Launcher, source: bytes, place: bytes)
 
 
 @some_launchers
-def test_whatever_is_listed_is_accounted_for(
+def test_all_listed_entries_are_accounted_for(
     launcher: Launcher, source: bytes, place: bytes
 ) -> None:
     """Missing paths fail one by one; their parents are copied, with their counts."""
@@ -190,7 +190,7 @@ def test_the_list_may_come_by_a_pipe(launcher: Launcher, source: bytes, place: b
     assert _all_paths(place + b"/target") == [b"1", b"wide", b"wide/one of many names 7"]
 
 
-def test_it_is_signed_as_what_it_is(source: bytes, place: bytes) -> None:
+def test_the_signature_of_a_list(source: bytes, place: bytes) -> None:
     """It equals the signature of the copy, as if that were copied completely."""
     listed = _write_list(place, _some(_all_paths(source), 4, 0.6))
     one = copy(FOUR, "-a", "-s", "-0", "--files-from", listed, source, place + b"/target")
@@ -241,7 +241,7 @@ def test_a_killed_copy_of_a_list_is_resumed(source: bytes, place: bytes) -> None
 
 
 @pytest.mark.parametrize("launcher", [ONE, Launcher(jobs=2)], ids=str)
-def test_no_room_for_the_list(
+def test_a_full_temporary_directory(
     launcher: Launcher, place: bytes, mount_tmpfs: Callable[[str], bytes]
 ) -> None:
     """The run stops, and the message names the full directory."""
@@ -257,7 +257,7 @@ def test_no_room_for_the_list(
     assert not os.path.exists(place + b"/copy")
 
 
-def test_what_is_no_list_is_refused(place: bytes) -> None:
+def test_a_file_that_is_no_list_is_refused(place: bytes) -> None:
     """A large file without any line end is refused at once, not after hours."""
     source = make_directory(place, b"source")
     with open(place + b"/zeros", "wb") as stream:

@@ -236,7 +236,7 @@ def test_cycles_are_found(launcher: Launcher, place: bytes) -> None:
     assert dry.said.count("it leads back to a directory above it") == 3
 
 
-def test_what_leads_into_the_copy_is_not_entered(place: bytes) -> None:
+def test_links_into_the_copy_are_not_entered(place: bytes) -> None:
     """Otherwise each would be copied into the other, deeper and deeper."""
     for one, other in ((b"a", b"b"), (b"b", b"a")):
         context = make_directory(place, b"source", one)

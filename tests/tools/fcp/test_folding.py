@@ -137,7 +137,7 @@ def test_two_names_that_are_one_are_a_failure(
     assert finished.code == 0, finished.said
 
 
-def test_resumed_copies_know_their_own_names(place: bytes, folds: Folds) -> None:
+def test_resumed_copies_recognize_their_own_names(place: bytes, folds: Folds) -> None:
     """Entries of an earlier run of the job do not collide, committed or not."""
     home = folds("case")
     source = _build(place, "case", preserve=True)
@@ -185,7 +185,7 @@ def test_sources_whose_names_are_one(existing: bool, place: bytes, folds: Folds)
         assert _contents(home + b"/tree") in [_contents(tree) for tree in trees]
 
 
-def test_names_that_only_look_alike_are_no_failure(place: bytes) -> None:
+def test_similar_names_are_no_failure(place: bytes) -> None:
     """Where names are not folded, links of one inode with similar names are replaced normally."""
     source, target = make_directory(place, b"source"), place + b"/target"
     write_file(source + b"/File", b"both")

@@ -68,7 +68,7 @@ def test_links_are_links(launcher: Launcher, place: bytes) -> None:
     assert_same_links(source, place + b"/copy")
 
 
-def test_every_seed_in_several_ranks(place: bytes) -> None:
+def test_many_seeds_with_several_ranks(place: bytes) -> None:
     """The first rank is random: several runs, with more ranks than cores."""
     for seed in range(5):
         source = build(place + b"/source%d" % seed, seed)
@@ -94,7 +94,7 @@ def test_names_on_the_command_line(launcher: Launcher, place: bytes) -> None:
     assert_same_links(source, target + b"/source")
 
 
-def test_again_over_what_is_there(place: bytes) -> None:
+def test_a_second_copy_over_the_first(place: bytes) -> None:
     """The second run finds its own links, and replaces other files by links."""
     source = build(place + b"/source")
     target = place + b"/copy"
@@ -181,7 +181,7 @@ def _bytes(word: str | bytes) -> bytes:
 
 
 @pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
-def test_a_link_and_what_it_leads_to_are_one_file(launcher: Launcher, place: bytes) -> None:
+def test_a_link_and_its_target_are_one_file(launcher: Launcher, place: bytes) -> None:
     """With -L each link to a file is another name of it, like in ``cp -aL``."""
     source = make_directory(place, b"source")
     for number in range(40):
@@ -199,7 +199,7 @@ def test_a_link_and_what_it_leads_to_are_one_file(launcher: Launcher, place: byt
 
 
 @pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
-def test_names_that_u_keeps_are_links_as_well(launcher: Launcher, place: bytes) -> None:
+def test_names_that_u_keeps_become_links(launcher: Launcher, place: bytes) -> None:
     """New names and unlinked copies become links to the kept file, like in cp.
 
     A newer file in the destination stays separate: cp's result for it depends on the order of
@@ -278,7 +278,7 @@ def test_names_on_two_layers_of_overlayfs(
 @pytest.mark.parametrize("option", ["-u", "--skip-same", "-f"])
 @pytest.mark.parametrize("kind", ["FIFO", "socket"])
 @pytest.mark.parametrize("left", [b"a", b"b"])
-def test_a_special_file_with_two_names_of_which_one_is_there(
+def test_a_special_file_with_one_of_two_names(
     left: bytes, kind: str, option: str, place: bytes
 ) -> None:
     """A killed run leaves it like this: whichever name exists, both are one file again."""
@@ -295,7 +295,7 @@ def test_a_special_file_with_two_names_of_which_one_is_there(
     assert os.path.samestat(one, other)
 
 
-def test_two_pipes_that_stay_are_not_made_one(place: bytes) -> None:
+def test_two_kept_pipes_are_not_linked(place: bytes) -> None:
     """With -u they may serve two programs, whatever the source has."""
     source, target = make_directory(place, b"source"), make_directory(place, b"copy")
     os.mkfifo(source + b"/a", 0o600)

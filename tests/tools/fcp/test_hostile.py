@@ -144,7 +144,7 @@ def test_an_interrupted_large_file_never_has_its_name(run: Run, tmp_path: Path, 
     assert not (tmp_path / "copy").exists()
 
 
-def test_interrupted_at_any_moment_of_its_start(tmp_path: Path) -> None:
+def test_an_interrupt_during_startup(tmp_path: Path) -> None:
     """Ctrl-C in the first tenths of a second ends it silently, by the signal or its code."""
     (tmp_path / "x").write_text("x")
     # Until fcp's first statement Python prints a traceback of its own; this detects it.
@@ -221,7 +221,7 @@ assert status.st_mtime_ns == 10**18 + 1 and status.st_mode & 0o777 == 0o444, sta
 
 
 @as_root
-def test_without_privilege_a_replacement_gets_no_rights_of_others(run: Run, tmp_path: Path) -> None:
+def test_an_unprivileged_replacement_gets_no_set_id_bits(run: Run, tmp_path: Path) -> None:
     """Without the old owner or group, the bits would act for the wrong user."""
     tmp_path.chmod(0o777)
     (tmp_path / "x").write_text("new")
@@ -285,7 +285,7 @@ def test_a_refusal_that_nobody_hears_is_one(
     assert subprocess.run(command, cwd=tmp_path, env=environment).returncode == 2
 
 
-def test_files_of_nominal_size_are_copied_to_their_end(run: Run, tmp_path: Path) -> None:
+def test_files_with_nominal_sizes_are_copied_to_their_end(run: Run, tmp_path: Path) -> None:
     """Files in /sys report 4096 bytes and have fewer; those in /proc report 0 and have more."""
     sources = ["/sys/kernel/mm/transparent_hugepage/enabled", "/proc/version"]
     for source in sources:

@@ -48,7 +48,9 @@ def copy(hosts: Hosts, ranks: Sequence[int], *arguments: str | bytes) -> Finishe
 @pytest.mark.parametrize(
     ("ranks", "jobs"), [((2, 2, 1), 1), ((1, 1, 1), 1), ((1, 1, 1), 2), ((1, 2, 1), 3)], ids=str
 )
-def test_copies_are_the_same(ranks: tuple[int, ...], jobs: int, hosts: Hosts, place: bytes) -> None:
+def test_copies_are_identical(
+    ranks: tuple[int, ...], jobs: int, hosts: Hosts, place: bytes
+) -> None:
     """MPI starts one rank per host, with additional local ones."""
     source = build(place + b"/source")
     for number in range(3):
@@ -90,9 +92,7 @@ def test_one_rank_a_host_with_many_threads(hosts: Hosts, place: bytes, fuse: Mou
 
 
 @pytest.mark.parametrize(("ranks", "jobs"), [((2, 2, 1), 1), ((1, 1, 1), 3)], ids=str)
-def test_a_cable_that_is_out_for_a_while(
-    ranks: tuple[int, ...], jobs: int, hosts: Hosts, place: bytes
-) -> None:
+def test_an_unplugged_cable(ranks: tuple[int, ...], jobs: int, hosts: Hosts, place: bytes) -> None:
     """TCP repeats the lost packets; nothing is lost or done twice."""
     source = build_flat_tree(place + b"/source", 100, 50, 2000)
     target, result = place + b"/copy", place + b"/result"

@@ -100,7 +100,7 @@ def test_a_dry_run_tells_what_it_plans(place: bytes) -> None:
 
 @some_launchers
 @pytest.mark.parametrize("dry", [False, True])
-def test_what_stays_and_what_fails(launcher: Launcher, dry: bool, place: bytes) -> None:
+def test_kept_and_failed_entries(launcher: Launcher, dry: bool, place: bytes) -> None:
     """Kept files, special files without -a, and a directory where a file should go."""
     source, target, log = _build(place + b"/source"), place + b"/copy", place + b"/lines"
     assert run_fcp(FOUR, "-a", source, target).code == 0

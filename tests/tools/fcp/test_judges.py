@@ -113,7 +113,7 @@ def test_difference_beyond_path_max_is_found(place: bytes) -> None:
     assert differences(source, other, CONTENT) != []
 
 
-def test_builders_make_what_they_say(place: bytes) -> None:
+def test_builders_create_what_they_promise(place: bytes) -> None:
     """The names, sizes and times exist on this file system, and rsync sees them all."""
     root = build_odd_tree(place + b"/odd")
     assert min(os.lstat(entry.path).st_mtime_ns for entry in os.scandir(root + b"/times")) < 0

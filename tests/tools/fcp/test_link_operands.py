@@ -96,7 +96,7 @@ def outcome_of_fcp(
 
 
 @pytest.mark.parametrize("exact", [False, True], ids=["", "-T"])
-def test_links_given_as_source(exact: bool, place: bytes) -> None:
+def test_links_as_sources(exact: bool, place: bytes) -> None:
     """The links are compared: a common target does not make them equal."""
     wrong = []
     for source in LINKS:

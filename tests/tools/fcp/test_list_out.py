@@ -65,7 +65,7 @@ def test_a_list_comes_back_as_a_copy(launcher: Launcher, null: bool, place: byte
     assert sorted(_listed(paths, end)) == sorted(listed)
 
 
-def test_only_what_was_copied_is_listed(place: bytes) -> None:
+def test_only_copied_entries_are_listed(place: bytes) -> None:
     """Kept, failed and excluded entries are omitted."""
     source, target, paths = _build(place + b"/source", ODD), place + b"/copy", place + b"/list"
     assert run_fcp(FOUR, "-a", source, target).code == 0

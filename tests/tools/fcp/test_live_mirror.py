@@ -139,7 +139,7 @@ def read_until(receives: int, root: int, kept: list[bytes], denied: list[bytes])
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files away and reads as another user")
 @pytest.mark.parametrize("tool", TOOLS)
-def test_a_mirror_that_is_read(tool: str, place: bytes) -> None:
+def test_a_mirror_that_is_being_read(tool: str, place: bytes) -> None:
     """Access granted by both sides is never withdrawn, and denied access is never granted."""
     source, target = make_directory(place, b"source"), make_directory(place, b"target")
     os.chmod(source, 0o755)

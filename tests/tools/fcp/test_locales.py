@@ -76,7 +76,7 @@ def _build(place: bytes, name: str) -> bytes:
 
 
 @pytest.mark.parametrize("name", list(LOCALES))
-def test_names_whose_text_is_the_same_stay_two(place: bytes, name: str) -> None:
+def test_names_with_the_same_text_stay_separate(place: bytes, name: str) -> None:
     """They are copied, signed and counted like in any locale; operands and options are exact."""
     environment = _environment(name, place)
     source = _build(place, name)
@@ -119,7 +119,7 @@ def test_names_whose_text_is_the_same_stay_two(place: bytes, name: str) -> None:
     assert profiled(ONE, "--merge", kept)["counts"]["files"]["number"] == 4
 
 
-def test_going_on_with_names_whose_text_is_the_same(place: bytes) -> None:
+def test_resuming_with_names_of_the_same_text(place: bytes) -> None:
     """Checkpoints and error logs of one locale are valid in another."""
     environment = _environment("zh_TW.BIG5", place)
     source = _build(place, "zh_TW.BIG5")

@@ -251,7 +251,7 @@ def test_words_that_make_no_sense(place: bytes) -> None:
         assert reason in finished.said
 
 
-def test_a_file_system_that_only_knows_the_name_is_none(fuse: Mount, place: bytes) -> None:
+def test_a_file_system_with_only_the_attribute_is_not_lustre(fuse: Mount, place: bytes) -> None:
     """It reports that the attribute is missing, and would store one."""
     other = fuse()
     write_file(place + b"/file", b"data")

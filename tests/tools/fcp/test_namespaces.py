@@ -18,7 +18,7 @@ TOOLS: tuple[tuple[str, ...], ...] = (
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool[0][8:])
-def test_what_the_target_accepts_is_kept(
+def test_attributes_that_the_target_accepts_are_kept(
     tool: tuple[str, ...], place: bytes, mount: Callable[..., bytes]
 ) -> None:
     """`btrfs.compression` of files and directories is kept on btrfs, and counted elsewhere."""
@@ -44,7 +44,7 @@ def test_what_the_target_accepts_is_kept(
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool[0][8:])
-def test_what_is_left_out_is_counted(tool: tuple[str, ...], place: bytes, fuse: Mount) -> None:
+def test_omitted_attributes_are_counted(tool: tuple[str, ...], place: bytes, fuse: Mount) -> None:
     """They belong to a namespace that is never copied; layouts on Lustre have a separate count."""
     source, target = make_directory(fuse().path, b"source"), place + b"/target"
     for path in (write_file(source + b"/f", b"x"), make_directory(source, b"d")):

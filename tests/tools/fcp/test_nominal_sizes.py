@@ -92,7 +92,7 @@ def test_fmirror_reads_to_the_end(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("-s",), ("--chunksize", "4M", "--verify")], ids=" ".join)
-def test_holes_that_are_none(options: tuple[str, ...], place: bytes, fuse: Mount) -> None:
+def test_false_holes(options: tuple[str, ...], place: bytes, fuse: Mount) -> None:
     """A FUSE server that reports no data is not trusted; zeros become holes."""
     mounted = fuse()
     size = 9_000_000
@@ -114,7 +114,7 @@ def test_holes_that_are_none(options: tuple[str, ...], place: bytes, fuse: Mount
     assert sums[0] == sums[1]
 
 
-def test_types_of_file_systems(place: bytes) -> None:
+def test_file_system_types(place: bytes) -> None:
     """The types of statfs(2) match the names in mountinfo."""
     fds = [os.open(path, os.O_RDONLY) for path in (b"/proc", place)]
     try:

@@ -251,7 +251,7 @@ def test_everything_is_kept(launcher: Launcher, torture: bytes, place: bytes) ->
 
 
 @some_launchers
-def test_a_second_copy_replaces_the_first(launcher: Launcher, place: bytes) -> None:
+def test_a_second_copy_replaces_attributes(launcher: Launcher, place: bytes) -> None:
     """Existing entries get other attributes, lists and types; flags and names stay."""
     source, target = make_directory(place, b"source"), make_directory(place, b"target")
     add_attributes(source)
@@ -395,7 +395,7 @@ def test_a_file_without_write_permission_gets_its_attributes(place: bytes) -> No
 
 @as_root
 @pytest.mark.parametrize("launcher", launchers([1, 4], [4]))
-def test_what_is_not_held_is_told_once_by_kind(
+def test_unsupported_attributes_are_reported_once_by_type(
     launcher: Launcher, place: bytes, mount: Callable[..., bytes]
 ) -> None:
     """ramfs supports neither attributes nor access control lists."""
@@ -471,7 +471,7 @@ def flags(path: bytes) -> str:
 
 @as_root
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
-def test_inode_flags_are_kept(kind: str, place: bytes, mount: Callable[..., bytes]) -> None:
+def test_inode_flags_are_preserved(kind: str, place: bytes, mount: Callable[..., bytes]) -> None:
     """Small, large and replaced files and directories keep them, even those against renames."""
     if shutil.which("chattr") is None:
         pytest.skip("chattr is not installed")
@@ -517,7 +517,7 @@ def test_inode_flags_that_are_not_held_are_told(place: bytes, mount: Callable[..
 
 
 @as_root
-def test_flags_without_the_right_to_set_them(place: bytes, mount: Callable[..., bytes]) -> None:
+def test_flags_without_permission_to_set_them(place: bytes, mount: Callable[..., bytes]) -> None:
     """The other flags of the same file are set."""
     image = mount("ext4", 40 * MIB)
     source = make_directory(image, b"source")
@@ -557,7 +557,7 @@ def test_archive_may_not_be_spelled_as_a_list(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("option", ["--preserve=all", "-n"])
-def test_special_files_that_are_there_already(option: str, place: bytes) -> None:
+def test_existing_special_files(option: str, place: bytes) -> None:
     """A second run finds the same FIFO; a FIFO replaces a file."""
     source, target = make_directory(place, b"source"), make_directory(place, b"copy")
     os.mkfifo(source + b"/pipe", 0o640)

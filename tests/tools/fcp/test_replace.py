@@ -84,7 +84,7 @@ def test_reader_never_sees_part_of_a_file(size_bytes: int, place: bytes) -> None
     assert set(seen) == {0, 1}
 
 
-def test_replaced_file_is_another_file(place: bytes) -> None:
+def test_a_replaced_file_has_a_new_inode(place: bytes) -> None:
     """An open descriptor and a hard link still have the old content."""
     source = write_file(place + b"/source", b"new content")
     target = write_file(place + b"/target", b"old content!")

@@ -54,7 +54,7 @@ def record(number: int, rng: Random) -> NamesRecord:
 
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("ranks", [1, 4000, 100_000])
-def test_what_was_done_is_committed_on_a_full_disk(
+def test_recorded_work_is_committed_on_a_full_disk(
     ranks: int, count: int, mount_tmpfs: Callable[[str], bytes]
 ) -> None:
     """Nothing recorded before the disk became full is lost, at any moment.
@@ -101,7 +101,7 @@ def test_what_was_done_is_committed_on_a_full_disk(
         checkpoint.close()
 
 
-def test_others_keep_their_share_of_a_full_disk(mount_tmpfs: Callable[[str], bytes]) -> None:
+def test_journals_keep_their_share_of_a_full_disk(mount_tmpfs: Callable[[str], bytes]) -> None:
     """Both a journal that continues to write and one that is created later do."""
     place = mount_tmpfs("size=6m")
     checkpoint = Checkpoint.create(place + b"/checkpoint")

@@ -139,7 +139,7 @@ def test_other_options_are_refused(
     copy(ONE, *options, "--restart", flat, place + b"/copy")
 
 
-def test_another_umask_is_refused_unless_modes_are_kept(flat: bytes, place: bytes) -> None:
+def test_another_umask_is_refused_unless_modes_are_preserved(flat: bytes, place: bytes) -> None:
     """Otherwise the modes of the copies would depend on the run that has created them."""
     target = place + b"/copy"
     for options, code in (([], 2), (["-p"], 0)):
@@ -164,7 +164,7 @@ def test_another_source_of_the_same_name_is_refused(place: bytes) -> None:
     assert differences(source, place + b"/copy", CONTENT) == []
 
 
-def test_the_checkpoint_of_another_copy_is_not_taken(flat: bytes, place: bytes) -> None:
+def test_the_checkpoint_of_another_copy_is_not_used(flat: bytes, place: bytes) -> None:
     """The checkpoint is copied to the path of this copy's checkpoint."""
     mine = interrupt(ONE, place, flat, place + b"/copy")
     other = build_flat_tree(place + b"/other", 4, 250, 10)
@@ -245,7 +245,9 @@ def test_a_directory_of_its_own(flat: bytes, place: bytes) -> None:
     assert missing.code == 2
 
 
-def test_inside_the_copy_where_the_parent_cannot_be_written(flat: bytes, place: bytes) -> None:
+def test_the_checkpoint_is_in_the_copy_if_the_parent_is_not_writable(
+    flat: bytes, place: bytes
+) -> None:
     """Its removal does not change the copy's times."""
     mount = make_directory(place, b"parent", b"copy")
     if os.geteuid() != 0:
@@ -265,7 +267,7 @@ def test_inside_the_copy_where_the_parent_cannot_be_written(flat: bytes, place: 
             subprocess.run(["umount", path], check=False)
 
 
-def test_a_stopped_copy_keeps_it_and_says_so(flat: bytes, place: bytes) -> None:
+def test_a_stopped_copy_keeps_its_checkpoint_and_reports_it(flat: bytes, place: bytes) -> None:
     """Work since the last epoch is included: a clean stop adds an epoch."""
     with Run(
         TWO, "--ops-limit", "1000", "--checkpoint-interval", "1h", flat, place + b"/copy"
@@ -295,9 +297,7 @@ def files_in(path: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("launcher", launchers([1, 3], [2]))
-def test_what_was_committed_is_not_done_again(
-    launcher: Launcher, flat: bytes, place: bytes
-) -> None:
+def test_committed_work_is_not_repeated(launcher: Launcher, flat: bytes, place: bytes) -> None:
     """Entries of a trusted record keep their inode and their change time, to the nanosecond."""
     checkpoint = interrupt(launcher, place, flat, place + b"/copy")
     done = claimed(checkpoint, flat)
@@ -434,7 +434,7 @@ sys.exit(code)
 
 
 @pytest.mark.parametrize(("directories", "files"), [(1, 20_000), (200, 100), (4000, 5)])
-def test_the_journal_is_small(directories: int, files: int, place: bytes) -> None:
+def test_size_of_the_journal(directories: int, files: int, place: bytes) -> None:
     """Prints its size for a million files: in one directory, a hundred per directory, five."""
     source = build_flat_tree(place + b"/source", directories, files, 0)
     command = [sys.executable, "-c", MEASURE, "-j", "1", "--checkpoint-interval", "0.1"]
@@ -447,7 +447,7 @@ def test_the_journal_is_small(directories: int, files: int, place: bytes) -> Non
     assert each < 9 + 100 / files
 
 
-def test_a_copy_that_filled_the_disk_at_once_is_no_other_copy_later(
+def test_a_copy_that_filled_the_disk_keeps_its_destination(
     place: bytes, mount_tmpfs: Callable[[str], bytes]
 ) -> None:
     """It has created DST, whose meaning must not change."""
@@ -492,7 +492,7 @@ def xfs(place: bytes) -> Iterator[tuple[bytes, Callable[[], None]]]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_was_claimed_is_there_after_a_power_cut(
+def test_claimed_files_survive_a_power_cut(
     seed: int, xfs: tuple[bytes, Callable[[], None]], place: bytes
 ) -> None:
     """After a hard shutdown without a flush, files claimed by the journals are complete."""

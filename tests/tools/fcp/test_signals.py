@@ -129,7 +129,7 @@ def test_interrupted(
 
 
 @signals
-def test_main_process_alone_is_signalled(
+def test_a_signal_to_the_main_process_alone(
     number: signal.Signals, many_files: bytes, place: bytes
 ) -> None:
     """``kill PID`` and batch systems do this: the workers end with it."""
@@ -254,7 +254,7 @@ def test_lists_have_each_entry_once(some_files: bytes, place: bytes, tmp_path: P
 
 
 @pytest.mark.parametrize(("launcher", "which", "options"), [(TWO, 0, ("-n", "--no-checkpoint"))])
-def test_killed_worker(
+def test_a_killed_worker(
     launcher: Launcher,
     which: int,
     options: tuple[str, ...],
@@ -283,7 +283,7 @@ def test_killed_worker(
     assert "Traceback" not in finished.said
 
 
-def test_killed_main_process(many_files: bytes, place: bytes) -> None:
+def test_a_killed_main_process(many_files: bytes, place: bytes) -> None:
     """Workers without a parent end by themselves."""
     finished, _target = _interrupt(
         FOUR, many_files, place, lambda run: os.kill(run.process.pid, signal.SIGKILL)
@@ -323,7 +323,7 @@ def test_killed_rank_under_mpirun(victim: bytes, many_files: bytes, place: bytes
 @pytest.mark.parametrize("launcher", launchers([1, 2], [2]))
 @pytest.mark.parametrize("option", ["--files-from", "--retry-from", "--exclude-from"])
 @signals
-def test_while_a_list_is_waited_for(
+def test_a_signal_during_the_read_of_a_list(
     option: str, number: signal.Signals, launcher: Launcher, place: bytes
 ) -> None:
     """The list is an empty pipe; nothing is created before it is read."""

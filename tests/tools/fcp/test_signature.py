@@ -151,7 +151,7 @@ def test_filters_and_followed_links(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
-def test_after_a_failure_there_is_none(launcher: Launcher, tmp_path: Path) -> None:
+def test_a_failure_prevents_the_signature(launcher: Launcher, tmp_path: Path) -> None:
     """The other root, without a failure, has a signature."""
     for name in ("bad", "good"):
         (tmp_path / name / "sub").mkdir(parents=True)
@@ -165,7 +165,7 @@ def test_after_a_failure_there_is_none(launcher: Launcher, tmp_path: Path) -> No
     assert f"no signature of '{tmp_path / 'dst' / 'bad'}'" in done.said
 
 
-def test_a_directory_that_fails_spoils_it(tmp_path: Path) -> None:
+def test_a_failed_directory_prevents_the_signature(tmp_path: Path) -> None:
     """Entries below a directory that could not be created do not appear elsewhere."""
     (tmp_path / "src" / "sub").mkdir(parents=True)
     (tmp_path / "src" / "sub" / "same").write_text("x")

@@ -253,7 +253,7 @@ def test_a_failure_is_that_of_its_entry_alone(
     assert _counts(short) == _counts(full)
 
 
-def test_what_could_not_be_kept_is_told_after_a_resume(
+def test_unsupported_attributes_are_reported_after_a_resume(
     place: bytes, ways: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records of the first names of interrupted directories, none of which is plain, have them."""

@@ -60,7 +60,7 @@ def _assert_skipped(finished: Finished, place: bytes, count: int) -> None:
 
 
 @some_launchers
-def test_in_a_tree_they_are_skipped(launcher: Launcher, place: bytes) -> None:
+def test_special_files_in_a_tree_are_skipped(launcher: Launcher, place: bytes) -> None:
     """This matches ``rsync -r``, also in a dry run, and for entries of a list or a log."""
     source, specials = _build(place)
     result = ("--json", place + b"/result")
@@ -104,7 +104,7 @@ def test_those_that_links_lead_to_are_skipped_with_L(place: bytes) -> None:
     assert os.listdir(place + b"/copy") == []
 
 
-def test_one_given_as_SRC_is_a_failure_with_a_reason(place: bytes) -> None:
+def test_a_special_file_as_SRC_fails_with_a_reason(place: bytes) -> None:
     """The reason is no system error, because there was none. Its log can be used again."""
     sources = []
     for number, kind in enumerate(KINDS):
@@ -144,7 +144,7 @@ def test_a_tree_that_lacks_them_is_not_signed(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("signed", [False, True], ids=["", "signed"])
-def test_a_resumed_copy_knows_which_it_skipped(signed: bool, place: bytes) -> None:
+def test_a_resumed_copy_reports_skipped_special_files(signed: bool, place: bytes) -> None:
     """Each is counted in completed and repeated directories; incomplete trees are unsigned."""
     source = build_flat_tree(place + b"/source", 8, 250, 1000)
     for directory in os.listdir(source):

@@ -21,7 +21,9 @@ SLOW = Rule(ops=("open",), path="source/*/*", delay_s=0.5)
 
 
 @pytest.mark.parametrize("launcher", launchers([1, 2], [2]))
-def test_stops_and_goes_on(launcher: Launcher, place: bytes, fuse: Mount) -> None:
+def test_a_limit_stops_a_copy_that_continues_later(
+    launcher: Launcher, place: bytes, fuse: Mount
+) -> None:
     """A hundred opens of half a second exceed a second. Then the printed command runs."""
     mounted = fuse()
     source = build_flat_tree(os.path.join(mounted.path, b"source"), 4, 25, 100)

@@ -73,7 +73,7 @@ def test_read_only_destination(
     assert re.search("read-only", finished.said, re.IGNORECASE)
 
 
-def test_room_enough_is_no_reason_to_stop(place: bytes, mount_tmpfs: Mount) -> None:
+def test_sufficient_space_does_not_stop_a_copy(place: bytes, mount_tmpfs: Mount) -> None:
     """The same mount with a smaller source: the tests above fail only because of space."""
     small = mount_tmpfs("size=8m")
     source = build_flat_tree(place + b"/source", 2, 20, 64 * 1024)

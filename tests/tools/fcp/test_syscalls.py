@@ -79,13 +79,13 @@ def test_calls_per_small_directory(
     )
 
 
-def test_threads_say_little_to_each_other(place: bytes) -> None:
+def test_threads_rarely_synchronize(place: bytes) -> None:
     """Less than ten times per file on any machine: once it was thirty times."""
     source = build_flat_tree(place + b"/source", 200, 4, 0)
     assert calls_of(place, source, place + b"/copy", ["-p"])["futex"] < 10 * 200 * 4
 
 
-def test_names_of_hard_links_are_no_items(place: bytes) -> None:
+def test_names_of_hard_links_are_not_items(place: bytes) -> None:
     """2,000 names of 1,000 files: threads used to synchronize twelve times for each."""
     source = place + b"/source"
     for number in range(20):
@@ -102,7 +102,7 @@ def test_names_of_hard_links_are_no_items(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_a_deep_tree_is_not_walked_from_the_top_for_each_level(place: bytes, jobs: int) -> None:
+def test_a_deep_tree_is_not_opened_from_the_top_for_each_level(place: bytes, jobs: int) -> None:
     """Each level costs a few calls down and back, and some paths start at the top: one costs 600.
 
     Only the first thread of a process keeps many directories open.

@@ -115,7 +115,7 @@ def marks_in(*directories: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_system_made_anew(kind: str, place: bytes, volume: Callable[[str], Volume]) -> None:
+def test_a_recreated_file_system(kind: str, place: bytes, volume: Callable[[str], Volume]) -> None:
     """A tree, single files, and a tree among other sources are copied completely again."""
     source, made = build_source(place), volume(kind)
     target = made.path
@@ -181,7 +181,7 @@ def put_back(path: bytes, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("-a", "-s", "--verify")], ids=["plain", "signed"])
-def test_directories_that_were_done_and_changed_since(
+def test_completed_directories_that_have_changed(
     options: tuple[str, ...], place: bytes, volume: Callable[[str], Volume]
 ) -> None:
     """Deep files removed, directories emptied and restored, other files, another mount.
@@ -222,7 +222,7 @@ def test_directories_that_were_done_and_changed_since(
         subprocess.run(["umount", other], check=True)
 
 
-def test_a_second_interruption_after_the_target_was_made_anew(
+def test_a_second_interruption_after_the_target_was_recreated(
     place: bytes, volume: Callable[[str], Volume]
 ) -> None:
     """Work of the second run in the new target counts, unlike that of the first in the old."""
@@ -327,7 +327,7 @@ def test_marks_below_inode_flags_are_removed(place: bytes, volume: Callable[[str
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-def test_nothing_is_left_in_the_directory_of_another(place: bytes) -> None:
+def test_nothing_is_left_in_another_user_s_directory(place: bytes) -> None:
     """A user who may write there may not set its times; a second copy finds no checkpoint."""
     sources = [make_directory(place, name) for name in (b"one", b"two")]
     for source in sources:

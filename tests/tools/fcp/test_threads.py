@@ -140,7 +140,9 @@ def test_a_fast_file_system_gets_one(launcher: Launcher, place: bytes) -> None:
 
 
 @pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
-def test_waiting_overlaps_on_a_slow_one(launcher: Launcher, place: bytes, fuse: Mount) -> None:
+def test_waiting_overlaps_on_a_slow_file_system(
+    launcher: Launcher, place: bytes, fuse: Mount
+) -> None:
     """No option is needed; the number of waiting requests in the file system is checked."""
     mounted = fuse()
     source = build_flat_tree(mounted.backing + b"/source", 50, 20, 1000)
@@ -173,7 +175,7 @@ def test_batches_of_slow_files_are_short(launcher: Launcher, place: bytes, fuse:
 @pytest.mark.parametrize(
     ("launcher", "threads"), [(ONE, "4"), (Launcher(jobs=3), "1")], ids=["thread", "rank"]
 )
-def test_an_operation_that_hangs_holds_up_no_other(
+def test_a_hanging_operation_blocks_no_other(
     launcher: Launcher, threads: str, place: bytes, fuse: Mount
 ) -> None:
     """The other threads of the rank continue, and so do the other ranks.

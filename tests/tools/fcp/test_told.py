@@ -78,7 +78,7 @@ def test_a_checkpoint_of_other_sources_is_named(place: bytes) -> None:
     assert "interrupted" not in copy(ONE, "--resume", "-T", source, place + b"/copy").said
 
 
-def test_what_was_done_earlier_adds_up(place: bytes) -> None:
+def test_earlier_work_adds_up(place: bytes) -> None:
     """A refusal and a resumed run print the same amount, and the summary no more than that."""
     source = build_flat_tree(place + b"/source", 4, 250, 1000)
     interrupt(ONE, place, source, place + b"/copy")
@@ -98,7 +98,7 @@ def test_what_was_done_earlier_adds_up(place: bytes) -> None:
     assert last_line(finished.out).endswith(f"; of these, {earlier} by an earlier run")
 
 
-def test_the_batch_script_of_the_readme_is_queued_again(place: bytes) -> None:
+def test_the_batch_script_of_the_readme_can_be_resubmitted(place: bytes) -> None:
     """For a complete copy it copies only files that have changed since."""
     (line,) = re.findall(r"^ +srun -n 8 (fcp .*)$", (ROOT / "README.rst").read_text(), re.M)
     words = line.split()[1:]
@@ -163,7 +163,7 @@ def test_nothing_to_do_is_said(source: bytes, place: bytes) -> None:
 
 @pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
 @pytest.mark.parametrize("options", [["-p", "-u"], ["-p", "-n"], ["-a", "--skip-same"]], ids=str)
-def test_directories_whose_attributes_are_set_are_told(
+def test_directories_with_new_attributes_are_reported(
     launcher: Launcher, options: list[str], place: bytes
 ) -> None:
     """A second copy does nothing else, because the files are unchanged."""
@@ -290,7 +290,7 @@ def test_on_a_terminal_the_first_failures_are_shown(place: bytes) -> None:
     assert "fcp: 120 failures: 120 EISDIR (Is a directory)" in lines
 
 
-def test_where_nobody_watches_each_failure_is_named(place: bytes) -> None:
+def test_without_a_terminal_each_failure_is_named(place: bytes) -> None:
     """Standard error is the only log then."""
     source, target = build_failing(place, *names(120))
     finished = run_fcp(TWO, "-T", source, target)

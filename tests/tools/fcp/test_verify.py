@@ -102,7 +102,7 @@ def test_a_byte_that_flips_again_is_reported(
     assert differences(source, mount.backing + b"/copy", frozenset()) == []
 
 
-def test_the_cache_alone_would_tell_nothing(place: bytes, fuse: Mount) -> None:
+def test_the_cache_does_not_reveal_corruption(place: bytes, fuse: Mount) -> None:
     """The other tests depend on this: the kernel's pages are correct, and the disk is not."""
     source, mount = sources(place, 12_000), fuse(keep=True, attributes_s=60.0)
     mount.rules(flips(12_000, 1))

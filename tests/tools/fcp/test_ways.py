@@ -134,7 +134,7 @@ def test_all_but_small_files_are_cloned(
 
 
 @pytest.mark.parametrize("kind", ["xfs", "btrfs"])
-def test_never_cloned_if_so_asked(room: Callable[[str], bytes], kind: str) -> None:
+def test_never_cloned_on_request(room: Callable[[str], bytes], kind: str) -> None:
     """Nor by copy_file_range, which clones on these file systems."""
     folder = room(kind)
     source, target = _write_sizes(folder), folder + b"/copy"
@@ -147,7 +147,7 @@ def test_never_cloned_if_so_asked(room: Callable[[str], bytes], kind: str) -> No
 
 
 @ways_launchers
-def test_always_cloned_if_so_asked(room: Callable[[str], bytes], launcher: Launcher) -> None:
+def test_always_cloned_on_request(room: Callable[[str], bytes], launcher: Launcher) -> None:
     """The option has no value, like in cp; small, empty, sparse and replaced files are included."""
     folder = room("xfs")
     source, target = _write_sizes(folder), folder + b"/copy"
@@ -213,7 +213,7 @@ def test_contents_and_holes_arrive_between_file_systems(
     assert hole_differences(source + b"/holes", target + b"/holes") == []
 
 
-def test_sources_on_several_file_systems_go_to_one_each_in_its_way(
+def test_each_source_file_system_is_copied_in_its_own_way(
     room: Callable[[str], bytes],
 ) -> None:
     """A pair that can't clone does not affect the others, whichever comes first."""
@@ -317,9 +317,7 @@ def test_holes_can_not_be_both_kept_and_changed(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("options", [["--sparse=always"], ["--sparse=never"], ["--reflink=never"]])
-def test_files_whose_size_is_nominal_are_copied_to_their_end(
-    place: bytes, options: list[str]
-) -> None:
+def test_files_with_nominal_sizes_are_copied_to_their_end(place: bytes, options: list[str]) -> None:
     """/proc reports no size and /sys a page; the kernel's ways may end at once there."""
     told = b"/sys/kernel/mm/transparent_hugepage/enabled"
     sources = [b"/proc/version", *([told] if os.path.exists(told) else [])]

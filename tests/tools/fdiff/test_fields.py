@@ -181,7 +181,7 @@ def test_times_that_are_compared_when_asked(pair: tuple[bytes, bytes], field: st
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_what_one_side_lacks(pair: tuple[bytes, bytes], side: int) -> None:
+def test_missing_entries(pair: tuple[bytes, bytes], side: int) -> None:
     """A directory is named once, or with -i with its contents."""
     letter, lacking = "AB"[side], pair[1 - side]
     subprocess.run(["rm", "-r", lacking + b"/inner"], check=True)

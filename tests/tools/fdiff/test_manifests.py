@@ -41,7 +41,7 @@ class Direct:
         """Ignore notices."""
 
 
-def test_two_manifests_are_compared_until_the_time_is_over(place: bytes) -> None:
+def test_two_manifests_are_compared_until_the_time_limit(place: bytes) -> None:
     """Rank 0 compares them alone after the job, so it checks the time itself."""
     a = trees.make_directory(place, b"a")
     for number in range(3000):

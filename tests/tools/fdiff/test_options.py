@@ -177,7 +177,7 @@ def test_moves(place: bytes, option: str) -> None:
 
 
 @pytest.mark.slow
-def test_no_space_for_what_is_decided_at_the_end(
+def test_a_full_disk_during_the_final_sort(
     place: bytes, mount_tmpfs: Callable[[str], bytes]
 ) -> None:
     """Hard links and moves are sorted on disk: without space the job stops with 4 and a message."""
@@ -263,7 +263,7 @@ def test_an_interrupted_comparison(fuse: Mount, place: bytes, number: signal.Sig
 
 
 @pytest.mark.faults
-def test_a_time_limit_stops_in_good_order(fuse: Mount, place: bytes) -> None:
+def test_a_time_limit_stops_cleanly(fuse: Mount, place: bytes) -> None:
     """Differences found by then are printed; most of the slow directories are never read."""
     mounted = fuse()
     b = trees.make_directory(place, b"b")

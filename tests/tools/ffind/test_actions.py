@@ -146,7 +146,7 @@ def test_commands_run_as_of_find(tree: bytes, launcher: Launcher) -> None:
         assert found(*words, launcher=launcher, cwd=tree) == by_find(*words, cwd=tree), words
 
 
-def test_commands_get_as_many_names_as_they_may(tmp_path: Path) -> None:
+def test_commands_get_as_many_names_as_possible(tmp_path: Path) -> None:
     """A command gets at most a thousand names and a limited number of bytes; each name once."""
     for name in (*map(str, range(2500)), *(f"{number:0200d}" for number in range(900))):
         (tmp_path / name).touch()
@@ -218,7 +218,7 @@ def test_a_list_feeds_the_other_tools(tmp_path: Path) -> None:
         "%10s|%-12f|%#m %p\\n",
     ],
 )
-def test_formats_of_many_names_at_once(tree: bytes, form: str) -> None:
+def test_formats_of_name_batches(tree: bytes, form: str) -> None:
     """The output equals find's, for small and large directories and all forms of PATH."""
     starts = (".", "", f"{os.fsdecode(tree)}//")
     for start in starts if "%h" in form else starts[:1]:
@@ -321,7 +321,7 @@ def test_what_an_entry_is_by_its_own_name(tree: bytes) -> None:
         assert found(*words, cwd=tree) == by_find(*words, cwd=tree), words
 
 
-def test_an_interrupted_search_says_so(tmp_path: Path) -> None:
+def test_an_interrupted_search_reports_it(tmp_path: Path) -> None:
     """Only whole lines are written."""
     for number in range(200):
         (tmp_path / f"file{number}").touch()
@@ -341,7 +341,7 @@ def test_an_interrupted_search_says_so(tmp_path: Path) -> None:
     assert "to run it again: ffind" in finished.said
 
 
-def test_directories_that_are_swapped_for_links_lead_nowhere(tmp_path: Path) -> None:
+def test_swapped_directories_lead_nowhere(tmp_path: Path) -> None:
     """Another process keeps swapping directories for links; nothing outside is removed."""
     outside = grow(tmp_path / "outside")
     before = below(outside)
@@ -502,7 +502,7 @@ def age_directories(top: Path) -> list[str]:
     return ["a", "b/c", "b/d"]
 
 
-def test_counting_first_leaves_access_times_as_they_are(tmp_path: Path) -> None:
+def test_counting_first_preserves_access_times(tmp_path: Path) -> None:
     """Otherwise the second walk would find the directories young, and remove nothing."""
     for number, tests in enumerate((["-empty"], ["-links", "2"], ["-name", "[acd]"])):
         top = tmp_path / str(number)
@@ -565,7 +565,7 @@ def test_the_second_walk_decides_by_access_times_from_before_the_first(
     assert (done.code, below(tree)) == (0, []), done.said
 
 
-def test_directories_that_only_a_test_reads_are_judged_as_they_were(tmp_path: Path) -> None:
+def test_directories_that_only_a_test_reads_keep_their_old_times(tmp_path: Path) -> None:
     """The walk does not open them."""
     tree = tmp_path / "tree"
     prefix = of_another_user(tree, 20)

@@ -201,7 +201,7 @@ def test_every_launcher_gives_the_same(place: bytes, launcher: Launcher) -> None
     assert set(os.listdir(place)) == {b"profile", b"elsewhere", b"profile.entries"}
 
 
-def test_each_directive_of_many_names_at_once(place: bytes) -> None:
+def test_each_directive_for_name_batches(place: bytes) -> None:
     """If a format has only these directives, its text is generated for the whole directory."""
     top = _odd(place + b"/tree")
     file = kept(top, place + b"/profile")
@@ -213,7 +213,7 @@ def test_each_directive_of_many_names_at_once(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("rules", [False, True])
-def test_however_a_directory_is_read(
+def test_any_way_of_reading_directories(
     place: bytes, fuse: Callable[..., Mounted], rules: bool
 ) -> None:
     """Blocks are read if directories have no size, or if names are filtered."""
@@ -341,7 +341,7 @@ def test_orders_lists_and_commands(place: bytes) -> None:
         assert f"{index.entries:,} entries searched" in finished.said
 
 
-def test_what_could_not_be_read_is_named(place: bytes) -> None:
+def test_unreadable_entries_are_named(place: bytes) -> None:
     """They are named only where a search includes them, with the same exit code as in the tree."""
     top = place + b"/tree"
     for name in (b"shut/in", b"listed/in", b"passed/in/in", b"open/file"):
@@ -467,7 +467,7 @@ def test_what_saving_entries_requires(place: bytes) -> None:
     assert "--entries" in finished.said
 
 
-def test_a_stopped_run_leaves_nothing(place: bytes) -> None:
+def test_a_stopped_run_leaves_no_index(place: bytes) -> None:
     """An earlier index stays."""
     top = _odd(place + b"/tree")
     file = kept(top, place + b"/profile")

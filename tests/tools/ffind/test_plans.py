@@ -37,7 +37,7 @@ def planned(plan: Path) -> set[str]:
         ("-H", "to a", "-name", "*.c", "-delete"),
     ],
 )
-def test_a_plan_is_carried_out(tmp_path: Path, launcher: Launcher, words: tuple[str, ...]) -> None:
+def test_a_plan_is_applied(tmp_path: Path, launcher: Launcher, words: tuple[str, ...]) -> None:
     """The result equals that of -delete itself; making a plan changes nothing."""
     ours, theirs = grow(tmp_path / "ours"), grow(tmp_path / "theirs")
     for top in (ours, theirs):
@@ -54,7 +54,7 @@ def test_a_plan_is_carried_out(tmp_path: Path, launcher: Launcher, words: tuple[
 
 
 @every_plan
-def test_what_has_changed_is_left_and_named(tmp_path: Path, launcher: Launcher) -> None:
+def test_changed_entries_are_kept_and_named(tmp_path: Path, launcher: Launcher) -> None:
     """They have other content, time, type or inode; new entries are not in the plan."""
     top = tmp_path / "tree"
     for number in range(20):
@@ -87,7 +87,7 @@ def test_what_has_changed_is_left_and_named(tmp_path: Path, launcher: Launcher) 
     assert (counts["failed"], counts["vanished"]) == (5, 1)  # d5 has a new entry
 
 
-def test_a_plan_leaves_itself_out(tmp_path: Path) -> None:
+def test_a_plan_excludes_itself(tmp_path: Path) -> None:
     """The directories that contain it are excluded as well."""
     top = grow(tmp_path / "tree")
     made = run_ffind(TWO, ".", "-delete", "--plan", "d/e/plan", cwd=bytes(top))
@@ -97,7 +97,7 @@ def test_a_plan_leaves_itself_out(tmp_path: Path) -> None:
     assert below(top) == ["d", "d/e", "d/e/plan"]
 
 
-def test_a_path_that_was_reached_through_a_link_is_not_planned(tmp_path: Path) -> None:
+def test_a_path_behind_a_link_is_not_planned(tmp_path: Path) -> None:
     """-delete itself fails there; the plan is complete for the remaining entries."""
     top, plan = grow(tmp_path / "tree"), tmp_path / "plan"
     (top / "to a").symlink_to("a")

@@ -80,7 +80,7 @@ def test_what_is_wrong_is_said_and_underlined(
 
 
 @pytest.mark.parametrize("relative", ["", ".", "bin"])
-def test_commands_that_lie_in_directories_are_not_run(
+def test_commands_in_directories_of_the_tree_are_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relative: str
 ) -> None:
     """Another user may have put one there; GNU find refuses it, too."""

@@ -88,7 +88,7 @@ def test_by_every_launcher(wide: bytes, launcher: Launcher) -> None:
     assert found(*words, launcher=launcher, cwd=wide) == by_find(*words, cwd=wide)
 
 
-def test_a_directory_is_told_of_as_it_was_before_it_was_read(tmp_path: Path) -> None:
+def test_a_directory_is_printed_with_its_old_access_time(tmp_path: Path) -> None:
     """Reading a directory changes its access time, for most that are older than a day."""
     top = os.fsencode(tmp_path) + b"/tree"
     for number in range(20):
@@ -98,7 +98,7 @@ def test_a_directory_is_told_of_as_it_was_before_it_was_read(tmp_path: Path) -> 
     assert used == [b"%d.%09d0" % divmod(OLD_NS, 10**9)] * 20
 
 
-def test_each_action_sees_a_directory_as_it_was_before_it_was_read(tmp_path: Path) -> None:
+def test_each_action_uses_the_old_access_time_of_a_directory(tmp_path: Path) -> None:
     """Reading it, or another one of the batch, changes its access time."""
     for number in range(5):
         (tmp_path / f"{number}").mkdir()
@@ -119,7 +119,7 @@ def test_few_descriptors_are_enough(wide: bytes, most: int) -> None:
 
 
 @pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
-def test_what_fails_in_one_is_named_and_all_else_found(wide: bytes, launcher: Launcher) -> None:
+def test_failures_are_named_and_everything_else_is_found(wide: bytes, launcher: Launcher) -> None:
     """One directory can be read and not searched, another one can't be read."""
     words = ["tree", *shlex.split(FIELDS)]
     drop = without_rights("dac_override", "dac_read_search")

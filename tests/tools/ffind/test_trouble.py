@@ -80,7 +80,7 @@ def test_other_file_systems(place: bytes, mount_tmpfs: Callable[[str], bytes]) -
             assert found(*words, launcher=launcher, cwd=place) == expected, words
 
 
-def test_a_time_limit_stops_in_good_order(fuse: Mount) -> None:
+def test_a_time_limit_stops_cleanly(fuse: Mount) -> None:
     """Results found by then are written, in whole lines."""
     mounted = fuse()
     for number in range(60):
@@ -94,7 +94,7 @@ def test_a_time_limit_stops_in_good_order(fuse: Mount) -> None:
     assert set(stopped.out.splitlines()) < {b"./%d/file" % number for number in range(60)}
 
 
-def test_removals_are_limited(place: bytes) -> None:
+def test_removals_per_second_are_limited(place: bytes) -> None:
     """Four hundred removals at a thousand a second take a measurable time."""
     for number in range(400):
         os.makedirs(place + b"/tree/%d" % number)
@@ -122,7 +122,7 @@ def test_in_a_process_with_threads(place: bytes) -> None:
     assert sorted(b"".join(pieces).split(b"\0")[:-1]) == [top + b"/a/x", top + b"/b/c/x"]
 
 
-def test_nothing_is_left_of_helpers(place: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_helper_threads_end(place: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads for parallel look-ups of slow names end; tests.conftest checks it."""
     top = place + b"/wide"
     for directory in range(8):
@@ -138,7 +138,7 @@ def test_nothing_is_left_of_helpers(place: bytes, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
-def test_a_reader_that_leaves_ends_the_search(tmp_path: Path, launcher: Launcher) -> None:
+def test_a_closed_pipe_ends_the_search(tmp_path: Path, launcher: Launcher) -> None:
     """A closed pipe is not reported; a full disk is reported once, whatever is lost."""
     top = tmp_path / "tree"
     for number in range(600):

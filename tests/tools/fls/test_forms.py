@@ -95,9 +95,7 @@ def test_columns_fit(widths: list[int], terminal: int) -> None:
 @settings(max_examples=300)
 @given(st.lists(st.tuples(NAME, st.integers(-9, 2**63)), max_size=12, unique_by=lambda e: e[0]),
        st.booleans(), st.booleans())  # fmt: skip
-def test_keys_sort_as_what_they_are_made_of(
-    entries: list[tuple[bytes, int]], down: bool, backwards: bool
-) -> None:
+def test_sort_keys(entries: list[tuple[bytes, int]], down: bool, backwards: bool) -> None:
     """Size and then name, in both directions; keys without separators are refused."""
     keys = Keys((("size", down), ("name", backwards)), directories_first=False)
 
@@ -193,7 +191,7 @@ def test_filters_and_lists_choose(odd: bytes, place: bytes) -> None:
 
 
 @every_launcher
-def test_unsorted_it_streams(odd: bytes, launcher: Launcher) -> None:
+def test_unsorted_output_is_streamed(odd: bytes, launcher: Launcher) -> None:
     """Directories are in any order, each complete under its heading."""
     text = listed(launcher, "-UR", odd + b"/hard", odd + b"/times")
     want = ls("-R", odd + b"/hard", odd + b"/times", cwd=b"/")

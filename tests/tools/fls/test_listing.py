@@ -105,7 +105,7 @@ def test_odd_trees_are_listed_as_by_ls(odd: bytes, place: bytes, launcher: Launc
 
 
 @pytest.mark.parametrize("colors", ["", "di=01;34:ln=target:or=31:*.py=35:ex=32:mh=44:fi=33"])
-def test_colors_are_those_of_ls(odd: bytes, place: bytes, colors: str) -> None:
+def test_colors_match_ls(odd: bytes, place: bytes, colors: str) -> None:
     """Exceptions are ls's initial sequence, and those at the end of lines."""
     environment = {"LS_COLORS": colors, "TERM": "xterm"}  # ls must support it
     found = many([["-j2", *shlex.split(each)] for each in COLORED], place, odd, environment)
@@ -132,7 +132,7 @@ OPERANDS = [
 ]
 
 
-def test_operands_are_listed_as_by_ls(odd: bytes, place: bytes) -> None:
+def test_operands_are_listed_like_by_ls(odd: bytes, place: bytes) -> None:
     """Files precede directories, sorted, with headings if there are several."""
     lines = [["-j2", *shlex.split(each)] for each in OPERANDS]
     for operands, text in zip(OPERANDS, many(lines, place, odd), strict=True):
@@ -146,7 +146,7 @@ def test_operands_are_listed_as_by_ls(odd: bytes, place: bytes) -> None:
 WIDE = ["-l", "-lR", "-1", "-la", "-lSR", "-is", "-ltr", "-R --group-directories-first"]
 
 
-def test_a_wide_directory_is_listed_as_by_ls(place: bytes) -> None:
+def test_a_wide_directory_is_listed_like_by_ls(place: bytes) -> None:
     """It has too many names to process at once, and devices and owners widen columns at the end."""
     top = place + b"/wide"
     os.mkdir(top)
@@ -164,7 +164,7 @@ def test_a_wide_directory_is_listed_as_by_ls(place: bytes) -> None:
         assert text == ls(*as_by_ls(shlex.join(line[1:])), cwd=top), line
 
 
-def test_what_can_not_be_looked_up_is_shown_as_by_ls(odd: bytes, place: bytes) -> None:
+def test_failed_look_ups_are_shown_like_by_ls(odd: bytes, place: bytes) -> None:
     """One directory may be read and not searched, another one may not be read."""
     drop = without_rights("dac_override", "dac_read_search")
     top = place + b"/top"

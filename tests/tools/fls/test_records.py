@@ -57,7 +57,7 @@ def test_each_entry_is_recorded_once(place: bytes, launcher: Launcher) -> None:
     assert shown == listed(ONE, "-AR", "-0", top)
 
 
-def test_a_list_feeds_the_other_tools(place: bytes) -> None:
+def test_a_list_is_input_for_other_tools(place: bytes) -> None:
     """It contains only entries that filters select and that are not hidden."""
     top = grow(place + b"/tree", ["a.log", "b", "d/c.log", "d/e", "d/.f.log"])
     names = place + b"/names"
@@ -78,7 +78,7 @@ def test_one_directory_and_a_file_as_path(place: bytes) -> None:
     assert {kind for _, path, kind in told if path == "d"} == {"d"}
 
 
-def test_mount_points_are_left_empty_with_x(
+def test_mount_points_are_not_entered_with_x(
     place: bytes, mount_tmpfs: Callable[[str], bytes]
 ) -> None:
     """They are listed, and not entered, like with find -xdev."""
@@ -95,7 +95,7 @@ def test_mount_points_are_left_empty_with_x(
             assert (inner + b"/d/b" in found) is is_crossed
 
 
-def test_entries_are_limited(place: bytes) -> None:
+def test_entries_per_second_are_limited(place: bytes) -> None:
     """Four hundred entries at a thousand a second take a measurable time."""
     top = grow(place + b"/tree", [f"{number}/x" for number in range(200)])
     began_s = time.monotonic()
@@ -104,7 +104,7 @@ def test_entries_are_limited(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("options", [["-lR"], ["-U", "-R"], ["-R", "--json", "-"]], ids=" ".join)
-def test_a_time_limit_stops_in_good_order(place: bytes, options: list[str]) -> None:
+def test_a_time_limit_stops_cleanly(place: bytes, options: list[str]) -> None:
     """Entries listed by then are printed, and nothing twice."""
     top = grow(place + b"/tree", [f"{number}/{number}" for number in range(500)])
     for limit_s in (0.8, 5, 30):  # a busy machine may list nothing in a short time

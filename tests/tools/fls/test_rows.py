@@ -96,7 +96,7 @@ def test_csv_and_json_say_the_same(odd: bytes, place: bytes) -> None:
         }
 
 
-def test_parquet_says_the_same(odd: bytes, place: bytes) -> None:
+def test_parquet_has_the_same_rows(odd: bytes, place: bytes) -> None:
     """Another reader reads it back, in more than one group of rows."""
     parquet = pytest.importorskip("pyarrow.parquet")
     os.mkdir(place + b"/wide")
@@ -174,7 +174,7 @@ def test_attributes_and_access_lists_are_told(tmp_path: Path) -> None:
     assert any(line.startswith("    default user::") for line in text)
 
 
-def test_layouts_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layouts_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stored layout is used, since there is no Lustre here."""
     plain = lustre.Stripes(stripe_bytes=1 << 20, count=4, pool=b"fast")
     value = lustre.compose(plain)
@@ -201,7 +201,7 @@ def test_a_program_has_the_rows(odd: bytes, capfd: pytest.CaptureFixture[str]) -
         listing(odd + b"/missing", jobs=1)
 
 
-def test_a_program_has_the_rows_in_a_file_if_it_names_one(place: bytes) -> None:
+def test_a_function_can_write_rows_to_a_file(place: bytes) -> None:
     """Then they are not in memory; other output formats are not available to functions."""
     top = trees.make_directory(place, b"top")
     trees.write_file(top + b"/file", b"content")

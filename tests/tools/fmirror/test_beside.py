@@ -170,7 +170,7 @@ def bytes_read(log: Path, top: bytes) -> int:
 
 @every_launcher
 @pytest.mark.parametrize("more", [[], ["-c"], ["--size-only"]], ids=" ".join)
-def test_content_is_taken_from_a_tree_beside(
+def test_content_is_copied_from_another_tree(
     place: bytes, tmp_path: Path, launcher: Launcher, more: list[str]
 ) -> None:
     """All other attributes of the copy are those of the source."""
@@ -201,7 +201,7 @@ def test_content_is_taken_from_a_tree_beside(
 
 
 @needs_strace
-def test_what_is_taken_is_not_read_in_the_source(place: bytes, tmp_path: Path) -> None:
+def test_local_content_is_not_read_from_the_source(place: bytes, tmp_path: Path) -> None:
     """This includes a large file; only its own data counts, not the name in the other tree."""
     source, other, target = (place + entry for entry in (b"/a", b"/other", b"/b"))
     os.mkdir(source)
@@ -272,7 +272,7 @@ def test_what_cannot_be_read_beside_is_copied(place: bytes) -> None:
         assert differences(source, target) == ""
 
 
-def test_what_shares_no_blocks_after_all_is_copied(mount: Callable[..., bytes]) -> None:
+def test_content_without_shareable_blocks_is_copied(mount: Callable[..., bytes]) -> None:
     """On btrfs, files without checksums of their blocks can't share blocks with other files."""
     disk = mount("btrfs", 1 << 28)
     source, other, target = (disk + entry for entry in (b"/a", b"/other", b"/b"))
@@ -290,9 +290,7 @@ def test_what_shares_no_blocks_after_all_is_copied(mount: Callable[..., bytes]) 
 
 
 @pytest.mark.parametrize("error", [0, 28], ids=["KILL", "ENOSPC"])
-def test_any_change_where_content_comes_from_beside(
-    place: bytes, tmp_path: Path, error: int
-) -> None:
+def test_any_change_with_content_of_another_tree(place: bytes, tmp_path: Path, error: int) -> None:
     """Each file is old or new at every moment, and the next run completes the mirror."""
 
     def pair() -> tuple[bytes, bytes]:

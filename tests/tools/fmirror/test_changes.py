@@ -109,7 +109,9 @@ def test_a_subvolume_within_is_an_empty_directory_of_a_snapshot(disk: bytes, pla
 
 @pytest.mark.parametrize("mode", ["fs", "auto"])
 @pytest.mark.parametrize("kind", ["directory", "file"])
-def test_a_subvolume_that_takes_a_name(disk: bytes, backup: bytes, kind: str, mode: str) -> None:
+def test_a_subvolume_that_takes_over_a_name(
+    disk: bytes, backup: bytes, kind: str, mode: str
+) -> None:
     """The snapshot has no inode for the name, which the target still uses."""
     if kind == "directory":
         os.mkdir(disk + b"/data/name")
@@ -169,7 +171,7 @@ _PROVEN = "only what btrfs tells is looked at: the snapshot of the last complete
 
 
 @pytest.mark.parametrize("keeps", [True, False], ids=["kept", "deleted"])
-def test_directories_that_change_places(disk: bytes, place: bytes, keeps: bool) -> None:
+def test_directories_that_are_exchanged(disk: bytes, place: bytes, keeps: bool) -> None:
     """Their contents are unchanged, but must be copied nevertheless."""
     for name in (b"a", b"b", b"c"):
         os.makedirs(disk + b"/data/in/" + name + b"/deep")
@@ -211,7 +213,7 @@ def test_auto_where_something_may_have_been_missed(disk: bytes, backup: bytes) -
     assert _PROVEN in _auto(snapshot(disk, b"7"), backup)
 
 
-def test_auto_after_a_snapshot_that_was_changed_itself(disk: bytes, backup: bytes) -> None:
+def test_auto_after_a_writable_snapshot_was_changed(disk: bytes, backup: bytes) -> None:
     """Its own state, which its origin never had, is not saved as a state of the origin."""
     write_file(disk + b"/data/file", b"content")
     _call("btrfs", "subvolume", "snapshot", disk + b"/data", disk + b"/own")
@@ -233,7 +235,7 @@ def test_auto_after_runs_that_were_not_whole(disk: bytes, backup: bytes) -> None
     assert _PROVEN in _auto(snapshot(disk, b"5"), backup)
 
 
-def test_auto_where_the_target_is_another_one(disk: bytes, backup: bytes) -> None:
+def test_auto_with_a_replaced_target(disk: bytes, backup: bytes) -> None:
     """A changed snapshot of the target has taken its place."""
     write_file(disk + b"/data/file", b"content")
     _auto(snapshot(disk, b"1"), backup)

@@ -76,7 +76,7 @@ def test_all_goes_that_was_copied(place: bytes, launcher: Launcher, seed: int, o
         ([], b"other", 10**18),
     ],
 )
-def test_what_is_not_in_the_target_stays(
+def test_entries_that_are_not_in_the_target_stay(
     place: bytes, words: Sequence[str], text: bytes, time_ns: int
 ) -> None:
     """They stay whatever the options treat as equal."""
@@ -151,7 +151,7 @@ def test_nothing_is_lost_at_any_moment(place: bytes, tmp_path: Path, what: str) 
 
 
 @needs_strace
-def test_what_comes_meanwhile_stays(place: bytes, tmp_path: Path) -> None:
+def test_entries_that_appear_meanwhile_stay(place: bytes, tmp_path: Path) -> None:
     """Another file takes the name while the copy is verified."""
     source, target = place + b"/a", place + b"/b"
     os.mkdir(source)
@@ -214,7 +214,7 @@ def test_what_is_refused(place: bytes, words: str, option: str) -> None:
 
 @every_launcher
 @pytest.mark.parametrize("option", ["--remove-source-files", "--move"])
-def test_what_was_moved_is_not_removed_later(
+def test_moved_files_are_not_removed_later(
     place: bytes, launcher: Launcher, option: str, tmp_path: Path
 ) -> None:
     """Runs that delete extraneous entries refuse, until an option confirms it."""
@@ -309,7 +309,7 @@ def _union(kind: str, place: bytes) -> Iterator[bytes]:
 @pytest.mark.parametrize("words", [["-j1", "--move"], ["-j2", "--remove-source-files"]], ids=str)
 @pytest.mark.parametrize("from_view", [False, True], ids=["branch", "view"])
 @pytest.mark.parametrize("kind", ["mergerfs", "bindfs", "overlay"])
-def test_nothing_goes_that_a_union_shows(
+def test_entries_visible_through_a_union_stay(
     place: bytes, kind: str, from_view: bool, words: list[str]
 ) -> None:
     """A is a branch of the file system that contains B, or the other way around."""
@@ -333,7 +333,7 @@ def test_nothing_goes_that_a_union_shows(
     assert held(data) == was
 
 
-def test_what_cannot_be_proven_stays(place: bytes) -> None:
+def test_entries_without_proof_stay(place: bytes) -> None:
     """No file can be created in B's directory, so it may be A's."""
     source, target = place + b"/a", place + b"/b"
     for name in (b"open", b"closed"):

@@ -75,7 +75,7 @@ def test_memory_does_not_grow_with_the_tree(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [[], ["--dry-run"]], ids=str)
-def test_memory_where_all_have_another_path(vast_place: bytes, words: list[str]) -> None:
+def test_memory_when_all_paths_change(vast_place: bytes, words: list[str]) -> None:
     """Many of them have equal size and time, and are distinguished by their names."""
     source = vast_place + b"/a"
     flat(source + b"/old")

@@ -78,7 +78,7 @@ def test_names_what_rsync_names(shared: bytes, seed: int) -> None:
     assert itemized(None, "-j1", "--dry-run", "-v", source, target) == set()
 
 
-def test_times_that_are_not_kept_are_shown_as_by_rsync(place: bytes) -> None:
+def test_unpreserved_times_are_shown_like_by_rsync(place: bytes) -> None:
     """A replaced entry gets the current time: `T` in place of `t`, if it is replaced at all."""
     source, target = place + b"/source", place + b"/target"
     for number, top in enumerate((source, target)):
@@ -115,7 +115,7 @@ def _has_linked_files(*tops: bytes) -> bool:
 @example(seed=74)  # a name that B lacks comes first; the existing other must be linked
 @example(seed=139)  # another name of it in B changes before it is processed
 @example(seed=215)
-def test_counts_what_is_done(shared: bytes, seed: int) -> None:
+def test_counts_of_a_run(shared: bytes, seed: int) -> None:
     """For hard-linked files the order determines which name is copied, and which touched."""
     source, target = pair(shared, seed)
     linked = _has_linked_files(source, target)
@@ -134,7 +134,7 @@ def test_counts_what_is_done(shared: bytes, seed: int) -> None:
 
 
 @pytest.mark.parametrize("launcher", [None, TWO], ids=str)
-def test_directories_are_said_as_they_are(place: bytes, launcher: Launcher | None) -> None:
+def test_directories_are_reported_correctly(place: bytes, launcher: Launcher | None) -> None:
     """A changed directory does not count as checked; the last line equals that of the run."""
     source, target, lines = place + b"/a", place + b"/b", place + b"/lines"
     for side in (source, target):
@@ -202,7 +202,7 @@ def test_every_launcher_tells_the_same(place: bytes, launcher: Launcher) -> None
     assert itemized(launcher, "-i", source, target) == expected
 
 
-def test_the_columns(place: bytes) -> None:
+def test_itemized_columns(place: bytes) -> None:
     """Every letter equals rsync's, except after the path of a link."""
     source, target = place + b"/a", place + b"/b"
     for side in (source, target):
@@ -292,7 +292,7 @@ def test_links_with_several_names_have_no_bytes(place: bytes) -> None:
 
 
 @needs_strace
-def test_new_names_are_linked_to_what_is_there(place: bytes) -> None:
+def test_new_names_are_linked_to_existing_files(place: bytes) -> None:
     """In any order of names, no content is copied that the target has under another name."""
     source, target = place + b"/a", place + b"/b"
     for side in (source, target):

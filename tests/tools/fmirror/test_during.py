@@ -147,7 +147,7 @@ def test_what_is_in_a_directory_is_in_place_before_something_goes(
         assert max(call.end for call in earlier_calls) < min(call.begin for call in removals), name
 
 
-def test_there_is_room_for_what_comes_after(place: bytes) -> None:
+def test_deletion_makes_room_for_later_copies(place: bytes) -> None:
     """The target has no space for old and new files; rsync's order works, the default fails."""
     source = make_directory(place, b"a")
     write_file(make_directory(place, b"a", b"new") + b"/data", bytes(5 << 20))

@@ -54,7 +54,7 @@ def test_what_is_missing_is_not_made(
 
 @every_launcher
 @pytest.mark.parametrize("more", [(), ("--delete",)], ids=str)
-def test_a_directory_that_has_the_name_of_a_file_stays_as_well(
+def test_a_directory_with_the_name_of_a_file_is_protected_too(
     place: bytes, launcher: Launcher, more: tuple[str, ...]
 ) -> None:
     """--ignore-existing protects it; a dry run reports the same."""
@@ -102,7 +102,7 @@ def _linked(source: bytes, target: bytes) -> list[bytes]:
 @every_launcher
 @pytest.mark.parametrize("option", ["--ignore-existing", "-u"])
 @pytest.mark.parametrize("way", ["run", "plan"])
-def test_each_name_of_several_stays(
+def test_each_of_several_names_is_protected(
     place: bytes, launcher: Launcher, option: str, way: str
 ) -> None:
     """An entry of B under a name of a hard-linked entry of A is neither replaced nor linked."""
@@ -128,7 +128,7 @@ def test_each_name_of_several_stays(
 
 
 @every_launcher
-def test_a_directory_does_not_replace_what_stays(place: bytes, launcher: Launcher) -> None:
+def test_a_directory_does_not_replace_a_protected_entry(place: bytes, launcher: Launcher) -> None:
     """With --ignore-existing, the run and the dry run name it, and exit with 1."""
     source, target = place + b"/a", place + b"/b"
     os.makedirs(source + b"/name/inner")
@@ -143,7 +143,7 @@ def test_a_directory_does_not_replace_what_stays(place: bytes, launcher: Launche
 
 
 @pytest.mark.parametrize("option", ["--ignore-existing", "-u"])
-def test_a_killed_run_leaves_no_part_that_stays(place: bytes, option: str) -> None:
+def test_a_killed_run_leaves_no_partial_file(place: bytes, option: str) -> None:
     """A file gets its name when it is complete, since it would not be compared again."""
     source, target = place + b"/a", place + b"/b"
     os.makedirs(source)
@@ -161,9 +161,7 @@ def test_a_killed_run_leaves_no_part_that_stays(place: bytes, option: str) -> No
 
 
 @every_launcher
-def test_a_right_file_is_no_link_to_one_that_only_looks_right(
-    place: bytes, launcher: Launcher
-) -> None:
+def test_a_correct_file_is_not_linked_to_a_different_one(place: bytes, launcher: Launcher) -> None:
     """Two inodes of A have equal size and time, and their names are one inode in B."""
     source, target = Path(os.fsdecode(place), "a"), Path(os.fsdecode(place), "b")
     for top in (source, target):

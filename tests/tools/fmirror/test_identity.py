@@ -67,7 +67,7 @@ def test_a_file_system_that_was_restored_from_an_image(
 
 
 @pytest.mark.skipif(shutil.which("mkfs.xfs") is None, reason="there is no mkfs.xfs")
-def test_disks_that_take_turns(place: bytes, mount: Callable[..., bytes]) -> None:
+def test_alternating_disks(place: bytes, mount: Callable[..., bytes]) -> None:
     """They share the inode of the root, and the second one was not mounted meanwhile."""
     disks = [mount("xfs", 320 << 20) for _ in range(2)]
     source, target = place + b"/a", place + b"/b"

@@ -121,7 +121,7 @@ def test_a_second_run_changes_nothing_by_any_call(place: bytes, tmp_path: Path) 
     assert [call for call in calls if call not in reads] == []
 
 
-def test_random_options_and_kinds(shared: bytes) -> None:
+def test_random_options(shared: bytes) -> None:
     """The result equals rsync's; each run has other seeds, which a failure prints."""
     ordinary, wrong = has_ordinary(), []
     os.chmod(shared, 0o755)  # an ordinary user reaches the trees

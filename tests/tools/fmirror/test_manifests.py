@@ -95,7 +95,7 @@ def test_a_dry_run_says_what_the_run_does(place: bytes, seed: int) -> None:
 
 @needs_strace
 @pytest.mark.parametrize("how", [[], ["-c"], ["--exclude=none"]], ids=" ".join)
-def test_what_is_unchanged_is_not_looked_at(place: bytes, tmp_path: Path, how: list[str]) -> None:
+def test_unchanged_entries_are_not_looked_up(place: bytes, tmp_path: Path, how: list[str]) -> None:
     """In the target only the root, changed directories, and their changed entries are read."""
     source, target = place + b"/a", place + b"/b"
     for directory in (b"/same/deeper", b"/other"):
@@ -127,7 +127,7 @@ def test_what_is_unchanged_is_not_looked_at(place: bytes, tmp_path: Path, how: l
     assert differences(source, target) == ""
 
 
-def test_modes_alone_and_names_that_are_one(place: bytes) -> None:
+def test_changes_of_modes_and_links_only(place: bytes) -> None:
     """The manifest does not contain them, even below exchanged directories."""
     source, target = place + b"/a", place + b"/b"
     for name in (b"one", b"two"):
@@ -149,7 +149,7 @@ def test_modes_alone_and_names_that_are_one(place: bytes) -> None:
     assert differences(source, target) == ""
 
 
-def test_content_by_its_digest(place: bytes) -> None:
+def test_content_is_compared_by_digest(place: bytes) -> None:
     """This finds changes with equal size and time, where change times do not count."""
     source, target = place + b"/a", place + b"/b"
     os.mkdir(source)
@@ -167,7 +167,7 @@ def test_content_by_its_digest(place: bytes) -> None:
     assert differences(source, target) == ""
 
 
-def test_what_ctime_doubts_is_read(place: bytes) -> None:
+def test_files_with_a_new_ctime_are_read(place: bytes) -> None:
     """This holds if a manifest has all attributes, and below a renamed directory."""
     source, target = place + b"/a", place + b"/b"
     for name in (b"in/one", b"in/two"):
@@ -203,7 +203,7 @@ def test_names_that_filters_leave_out_stay(place: bytes) -> None:
     assert sorted(os.listdir(target + b"/d")) == [b"five", b"four.tmp"]
 
 
-def test_what_the_manifest_cannot_know_is_never_lost(place: bytes) -> None:
+def test_changes_unknown_to_the_manifest_lose_nothing(place: bytes) -> None:
     """Correct entries in a target that another user has changed stay."""
     source, target = place + b"/a", place + b"/b"
     for name in (b"in/x/file", b"in/y/file", b"in/z/file"):
@@ -357,7 +357,7 @@ def test_night_after_night_with_nothing_between(place: bytes, launcher: Launcher
             same_manifest(manifest, target)
 
 
-def test_what_stays_in_the_target_stays_in_the_manifest(place: bytes) -> None:
+def test_entries_that_stay_are_in_the_manifest(place: bytes) -> None:
     """Changes of type, wide directories, protected and filtered entries are covered."""
     source, target = place + b"/a", place + b"/b"
     os.makedirs(source + b"/dir/deep")
@@ -410,7 +410,7 @@ def test_no_new_manifest_where_it_could_not_be_right(place: bytes) -> None:
     assert not os.path.exists(new)
 
 
-def test_killed_at_any_change_the_next_run_is_right(place: bytes, tmp_path: Path) -> None:
+def test_the_run_after_a_kill_at_any_change_is_correct(place: bytes, tmp_path: Path) -> None:
     """Changes of the killed run are in no manifest, but are found nevertheless."""
     log, manifest = tmp_path / "changes", place + b"/m"
 

@@ -369,7 +369,7 @@ def _files(place: bytes, away: bytes) -> tuple[bytes, bytes]:
 
 @pytest.mark.parametrize("error", [0, 5, 28], ids=["KILL", "EIO", "ENOSPC"])
 @pytest.mark.parametrize("refused", [(), ("link",), ("link", "rename2")], ids=" ".join)
-def test_a_backup_on_a_file_system_that_can_do_less(
+def test_a_backup_on_a_limited_file_system(
     place: bytes, tmp_path: Path, fuse: Mount, refused: tuple[str, ...], error: int
 ) -> None:
     """Replaced content is never lost, and no name ever lacks its content, whatever is killed.
@@ -406,7 +406,7 @@ def test_a_backup_on_a_file_system_that_can_do_less(
         assert left == "", moment
 
 
-def test_what_a_backup_has_by_a_copy(place: bytes, fuse: Mount) -> None:
+def test_a_backup_by_a_copy(place: bytes, fuse: Mount) -> None:
     """It has all attributes; special files and entries that change type are moved themselves."""
     mounted = fuse()
     source, target = _files(place, mounted.path)
@@ -436,7 +436,7 @@ def test_what_a_backup_has_by_a_copy(place: bytes, fuse: Mount) -> None:
     assert os.getxattr(old + b"/1", "user.name") == b"value"
 
 
-def test_a_copy_in_a_backup_runs_as_nobody_else(place: bytes, fuse: Mount) -> None:
+def test_a_copy_in_a_backup_loses_set_id_bits(place: bytes, fuse: Mount) -> None:
     """A copy that can't get its owner must not become a program that runs as the copying user."""
     mounted = fuse()
     source, target = _files(place, mounted.path)

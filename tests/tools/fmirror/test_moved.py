@@ -161,7 +161,7 @@ _MOVING = re.compile(rb"\*moving     (.*) => (.*)")
 
 @searched(25, soak=1000)
 @given(seed=st.integers(0, 2**40))
-def test_a_dry_run_tells_what_a_run_does(shared: bytes, seed: int) -> None:
+def test_a_dry_run_prints_what_a_run_does(shared: bytes, seed: int) -> None:
     """Only attributes set on renamed files are missing; nothing is touched."""
     source, target = cleared(shared)
     tree = Tree(source, seed)
@@ -189,7 +189,7 @@ def test_a_dry_run_tells_what_a_run_does(shared: bytes, seed: int) -> None:
 
 
 @every_launcher
-def test_every_launcher_tells_of_renames(place: bytes, launcher: Launcher) -> None:
+def test_every_launcher_reports_renames(place: bytes, launcher: Launcher) -> None:
     """They are in lines, lists and counts; protected files stay, and --max-delete holds."""
     source, target = place + b"/a", place + b"/b"
     files_below(source + b"/old", 1)
@@ -222,7 +222,7 @@ def beside(place: bytes) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in Path(os.fsdecode(place)).glob(".*")}
 
 
-def test_what_is_alike_but_not_the_same_is_copied(place: bytes) -> None:
+def test_similar_but_different_files_are_copied(place: bytes) -> None:
     """Content decides; hard-linked, empty and excluded files are not renamed."""
     source, target = place + b"/a", place + b"/b"
     for side in (source, target):
@@ -358,7 +358,7 @@ def test_any_moment(place: bytes, tmp_path: Path, what: str) -> None:
         assert differences(source, target) == "", moment
 
 
-def test_what_the_filters_leave_out_is_not_renamed(place: bytes) -> None:
+def test_excluded_entries_are_not_renamed(place: bytes) -> None:
     """Neither single ones nor those in directories that only the target has are renamed."""
     source, target = place + b"/a", place + b"/b"
     os.makedirs(source)
@@ -370,7 +370,7 @@ def test_what_the_filters_leave_out_is_not_renamed(place: bytes) -> None:
     assert os.listdir(target + b"/gone") == [b"kept.log"]
 
 
-def test_it_is_one_job_for_a_user(place: bytes) -> None:
+def test_it_looks_like_one_job(place: bytes) -> None:
     """A run reports renames once, and nothing about the search for them."""
     source, target = place + b"/a", place + b"/b"
     files_below(source + b"/old", 6)

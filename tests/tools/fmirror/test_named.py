@@ -99,7 +99,7 @@ def test_a_directory_is_compared_whole_and_nothing_else(place: bytes) -> None:
     assert sorted(os.listdir(target + b"/out")) == [b"old", b"same"]
 
 
-def test_what_is_gone_goes_and_no_more(place: bytes) -> None:
+def test_only_listed_entries_are_removed(place: bytes) -> None:
     """Missing entries are removed only if they are listed, and protected ones never."""
     source, target = place + b"/a", place + b"/b"
     os.mkdir(source)

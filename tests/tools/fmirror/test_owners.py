@@ -247,7 +247,7 @@ def test_a_dry_run_lists_what_rsync_would_change(place: bytes) -> None:
     assert ours == sorted(line[:11] for line in lines)
 
 
-def test_another_tree_counts_as_it_was_made(place: bytes) -> None:
+def test_a_tree_mirrored_with_the_same_options_is_linked(place: bytes) -> None:
     """Yesterday's mirror with the same options is linked."""
     source, first, second = place + b"/a", place + b"/1", place + b"/2"
     os.mkdir(source)

@@ -93,7 +93,7 @@ def known(top: bytes) -> dict[bytes, tuple[Any, ...]]:
 
 @searched(40, soak=1500)
 @given(seed=st.integers(0, 2**40))
-def test_a_plan_is_carried_out(shared: bytes, seed: int) -> None:
+def test_a_plan_is_applied(shared: bytes, seed: int) -> None:
     """The first application does everything; a second finds nothing to do."""
     source, target = pair(shared, seed)
     plan = os.fsdecode(shared + b"/plan")
@@ -136,7 +136,7 @@ def test_every_launcher_does_the_same(
 @pytest.mark.parametrize(
     "words", [["--checksum"], ["--size-only"], ["--ignore-times"], ["--chmod=g-w"], ["--update"]]
 )
-def test_the_options_of_a_plan_hold(place: bytes, tmp_path: Path, words: list[str]) -> None:
+def test_options_of_a_plan_take_effect(place: bytes, tmp_path: Path, words: list[str]) -> None:
     """The result equals that of a run without a plan; a second application has nothing to do."""
     source, target = pair(place, 47)
     os.makedirs(target, exist_ok=True)
@@ -156,7 +156,7 @@ def test_the_options_of_a_plan_hold(place: bytes, tmp_path: Path, words: list[st
     assert state(target) == before
 
 
-def test_filters_choose_what_is_planned(place: bytes, tmp_path: Path) -> None:
+def test_filters_select_planned_actions(place: bytes, tmp_path: Path) -> None:
     """Nothing else is done, whatever entries exist when the plan is applied."""
     source, target, plan = place + b"/a", place + b"/b", str(tmp_path / "plan")
     for name in (b"d/new", b"d/out.tmp", b"other"):
@@ -190,7 +190,7 @@ def untouched(path: bytes) -> list[bytes]:
     return [line for line in lines if not line.startswith((b"touched ", b"mark "))]
 
 
-def test_only_what_is_listed_is_remembered_of(place: bytes, tmp_path: Path) -> None:
+def test_a_plan_saves_state_only_of_listed_entries(place: bytes, tmp_path: Path) -> None:
     """A plan is not a complete run, after which unchanged times would have a meaning."""
     source, target, plan = place + b"/a", place + b"/b", str(tmp_path / "plan")
     for side in (source, target):
@@ -279,7 +279,7 @@ def test_a_user_is_told_to_make_a_new_plan(place: bytes, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("change", sorted(CHANGES))
 @pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
-def test_what_has_changed_is_left_and_named(
+def test_changed_entries_are_left_and_named(
     place: bytes, tmp_path: Path, launcher: Launcher, change: str
 ) -> None:
     """Only they are left; everything else is done."""
@@ -312,7 +312,7 @@ def test_what_has_changed_is_left_and_named(
 
 @searched(40, soak=1500)
 @given(seed=st.integers(0, 2**40))
-def test_nothing_but_what_is_planned(shared: bytes, seed: int) -> None:
+def test_only_planned_actions_are_applied(shared: bytes, seed: int) -> None:
     """After further edits on both sides only entries in their planned state are changed."""
     source, target = pair(shared, seed)
     if not os.path.isdir(target):
@@ -351,7 +351,7 @@ def test_nothing_but_what_is_planned(shared: bytes, seed: int) -> None:
 
 @searched(30, soak=1500)
 @given(seed=st.integers(0, 2**40))
-def test_a_dry_run_tells_what_a_plan_would_do(shared: bytes, seed: int) -> None:
+def test_a_dry_run_prints_what_a_plan_would_do(shared: bytes, seed: int) -> None:
     """It prints all actions before the plan is applied, and nothing afterwards."""
     source, target = pair(shared, seed)
     os.makedirs(target, exist_ok=True)
@@ -430,7 +430,7 @@ def test_other_trees_are_refused(place: bytes, tmp_path: Path, name: bytes) -> N
     assert differences(source, target) == ""
 
 
-def test_what_refuses_a_mirror_refuses_a_plan(place: bytes, tmp_path: Path) -> None:
+def test_unsafe_sources_of_a_plan_are_refused(place: bytes, tmp_path: Path) -> None:
     """A is empty by now, or another file system, like at an unmounted mount point."""
     source, target = build(place)
     plan = str(tmp_path / "plan")
@@ -444,7 +444,7 @@ def test_what_refuses_a_mirror_refuses_a_plan(place: bytes, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("most", "code"), [("4", 4), ("5", 0), ("29%", 4), ("30%", 0)])
-def test_no_more_goes_than_is_allowed(place: bytes, tmp_path: Path, most: str, code: int) -> None:
+def test_the_limit_of_removals_holds(place: bytes, tmp_path: Path, most: str, code: int) -> None:
     """Five entries would be removed, and the source has 12."""
     source, target = build(place)
     plan = str(tmp_path / "plan")
@@ -485,7 +485,7 @@ def test_what_is_refused(place: bytes, words: str, said: str) -> None:
     assert sorted(os.listdir(place)) == [b"a", b"b"]
 
 
-def test_a_plan_of_what_failed_is_not_complete(place: bytes, tmp_path: Path) -> None:
+def test_a_plan_with_failures_is_incomplete(place: bytes, tmp_path: Path) -> None:
     """Like in frm, entries that could not be read are not planned."""
     source, target = build(place)
     os.makedirs(target + b"/d/in the way")
@@ -513,7 +513,9 @@ def killed(plan: str, moment: int) -> int:
 
 @needs_strace
 @pytest.mark.parametrize("seed", [5, 6])
-def test_a_plan_goes_on_after_a_kill_at_any_moment(place: bytes, tmp_path: Path, seed: int) -> None:
+def test_a_plan_continues_after_a_kill_at_any_moment(
+    place: bytes, tmp_path: Path, seed: int
+) -> None:
     """No name lacks its content meanwhile; the same plan then completes it."""
     source, target = night(place, seed)
     log, plan = tmp_path / "calls", str(tmp_path / "plan")
@@ -568,9 +570,7 @@ def test_memory_does_not_grow_with_a_plan(vast_place: bytes) -> None:
 
 
 @pytest.mark.parametrize("change", ["other", "gone", "link"])
-def test_a_name_is_looked_at_before_it_is_replaced(
-    place: bytes, tmp_path: Path, change: str
-) -> None:
+def test_a_name_is_checked_before_it_is_replaced(place: bytes, tmp_path: Path, change: str) -> None:
     """This holds after long copies, for the file and for the names that become links to it."""
     a, b = place + b"/a", place + b"/b"
     for side in (a, b):

@@ -71,7 +71,7 @@ def test_a_plan_with_other_trees(
 
 
 @pytest.mark.parametrize("option", ["--link-dest", "--copy-dest"])
-def test_a_tree_that_is_another_one_than_when_it_was_planned(
+def test_another_tree_that_has_changed_since_the_plan(
     place: bytes, tmp_path: Path, option: str
 ) -> None:
     """Its missing files come from the source; entries that are new in the target are left."""

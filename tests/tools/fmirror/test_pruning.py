@@ -134,7 +134,7 @@ def test_every_launcher_does_the_same(place: bytes, launcher: Launcher) -> None:
 
 
 @needs_strace
-def test_what_cannot_be_read_is_not_left_out(place: bytes) -> None:
+def test_unreadable_directories_are_not_omitted(place: bytes) -> None:
     """They may contain entries, so nothing is removed."""
     source, target = cleared(place)
     for name in (b"one", b"two/inner"):

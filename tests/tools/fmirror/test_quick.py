@@ -135,7 +135,7 @@ def forget(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("changed", ["source", "target"])
-def test_each_change_is_found_below_others_by_a_first_run(place: bytes, changed: str) -> None:
+def test_a_first_run_finds_each_change_below_others(place: bytes, changed: str) -> None:
     """No state is known of either side, and all attributes are compared."""
     source, target = place + b"/a", place + b"/b"
     top = b"/1/2/3/4"
@@ -192,7 +192,7 @@ def _changes_of_directories(top: bytes) -> Iterator[Callable[[], object]]:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_all_is_counted_once(place: bytes, first: bool) -> None:
+def test_entries_are_counted_once(place: bytes, first: bool) -> None:
     """Any part of a tree may be compared before it is walked."""
     source, target = place + b"/a", place + b"/b"
     for number in range(40):
@@ -216,7 +216,7 @@ def test_all_is_counted_once(place: bytes, first: bool) -> None:
         assert {name: report[name] for name in wanted} == wanted
 
 
-def test_what_only_the_target_has_stays_without_delete(place: bytes) -> None:
+def test_extraneous_entries_stay_without_delete(place: bytes) -> None:
     """There are too many to hold the target's directories in the same batches as the source's."""
     source, target = filled(place + b"/a", 30), place + b"/b"
     mirrored(TWO, source, target)
@@ -240,9 +240,7 @@ def test_what_only_the_target_has_stays_without_delete(place: bytes) -> None:
 @as_root
 @needs_strace
 @pytest.mark.parametrize("delete", [True, False])
-def test_nothing_is_walked_where_nothing_has_changed(
-    place: bytes, tmp_path: Path, delete: bool
-) -> None:
+def test_nothing_is_walked_without_changes(place: bytes, tmp_path: Path, delete: bool) -> None:
     """Each directory is opened once on each side, in any order of its names.
 
     Without --delete the target's other entries, of whatever type, make no difference.
@@ -266,7 +264,7 @@ def test_nothing_is_walked_where_nothing_has_changed(
     assert len(opened) == 2, opened
 
 
-def test_names_count_for_the_directory_that_they_are_in(place: bytes) -> None:
+def test_names_belong_to_their_directories(place: bytes) -> None:
     """Both sides have the same sequence of names, but not in the same directories."""
     source, target = place + b"/a", place + b"/b"
     for top, first, second in ((source, b"xy", b"z"), (target, b"x", b"yz")):

@@ -155,9 +155,7 @@ def run_meanwhile(
 
 
 @pytest.mark.parametrize("option", ["--delete", "--delete=during"])
-def test_what_is_gone_when_a_log_was_rotated_is_removed_by_the_same_run(
-    fuse: Mount, place: bytes, option: str
-) -> None:
+def test_rotated_logs_are_removed_by_the_same_run(fuse: Mount, place: bytes, option: str) -> None:
     """The names had been read by then, but not the end of the directory."""
     mounted = fuse()
     source, target = mounted.path + b"/a", place + b"/b"
@@ -179,7 +177,7 @@ def test_what_is_gone_when_a_log_was_rotated_is_removed_by_the_same_run(
 
 @pytest.mark.parametrize("option", ["--delete", "--delete=during"])
 @pytest.mark.parametrize("way", ["up", "down"])
-def test_a_directory_that_moves_either_way_is_not_lost(
+def test_a_directory_that_moves_up_or_down_is_not_lost(
     fuse: Mount, place: bytes, way: str, option: str
 ) -> None:
     """It moves to its parent, which was listed before, or to the directory being listed."""
@@ -207,7 +205,7 @@ def test_a_directory_that_moves_either_way_is_not_lost(
 
 
 @pytest.mark.parametrize(("launcher", "option"), [(ONE, "--delete=during"), (TWO, "--delete")])
-def test_what_was_changed_right_before_is_mirrored_by_whatever_clock(
+def test_recent_changes_are_mirrored_with_any_clock(
     fuse: Mount, place: bytes, launcher: Launcher, option: str
 ) -> None:
     """Times of a FUSE file system may come from another machine."""
@@ -307,7 +305,7 @@ while left:
 
 @pytest.mark.parametrize("delete", ["after", "during"])
 @pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
-def test_what_is_checked_is_what_is_walked(
+def test_the_checked_directory_is_walked(
     place: bytes, tmp_path: Path, launcher: Launcher, delete: str
 ) -> None:
     """If an empty directory takes the place of A at any moment, B is not emptied."""

@@ -412,7 +412,7 @@ def both_from(place: bytes, node: Node) -> tuple[bytes, bytes]:
     return both
 
 
-def test_a_full_directory_makes_way_only_with_delete(place: bytes) -> None:
+def test_a_full_directory_is_replaced_only_with_delete(place: bytes) -> None:
     """Both tools leave it, and fail."""
     theirs, ours = both_from(place, swapped(KINDS))
     trees = [result(theirs, Case({}, codes=(23, 1)), ours=False)[0]]

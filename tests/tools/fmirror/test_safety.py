@@ -100,7 +100,7 @@ def test_every_launcher_withholds(pair: tuple[bytes, bytes], launcher: Launcher)
 
 
 @needs_strace
-def test_a_directory_of_the_target_that_cannot_be_read(pair: tuple[bytes, bytes]) -> None:
+def test_an_unreadable_directory_of_the_target(pair: tuple[bytes, bytes]) -> None:
     """The message names the target's directory, which keeps its contents, not the source's."""
     source, target = pair
     write_file(target + b"/two/surplus", b"x")
@@ -115,7 +115,7 @@ def test_a_directory_of_the_target_that_cannot_be_read(pair: tuple[bytes, bytes]
 
 @needs_strace
 @pytest.mark.parametrize("words", [[], ["--link-dest"]], ids=str)
-def test_an_entry_that_changes_while_it_is_looked_at(
+def test_an_entry_that_changes_during_its_look_up(
     pair: tuple[bytes, bytes], place: bytes, words: list[str | bytes]
 ) -> None:
     """A link is a file when its text is read: only this entry fails."""
@@ -146,7 +146,7 @@ def test_an_empty_source_is_refused(pair: tuple[bytes, bytes], place: bytes) -> 
 
 
 @as_root
-def test_a_source_that_is_not_mounted_is_refused(pair: tuple[bytes, bytes], place: bytes) -> None:
+def test_an_unmounted_source_is_refused(pair: tuple[bytes, bytes], place: bytes) -> None:
     """A mounted tree is copied; later its mount point, with a file in it, is refused."""
     source, target = pair
     disk = place + b"/disk"
@@ -165,7 +165,7 @@ def test_a_source_that_is_not_mounted_is_refused(pair: tuple[bytes, bytes], plac
 
 
 @as_root
-def test_another_disk_in_the_same_place_is_refused(
+def test_another_disk_at_the_same_path_is_refused(
     pair: tuple[bytes, bytes], place: bytes, mount: Callable[..., bytes]
 ) -> None:
     """Both have the same type, and roots with the same inode: they differ only in identity."""
@@ -196,9 +196,7 @@ def test_too_much_to_remove(pair: tuple[bytes, bytes], most: str, code: int) -> 
 
 @needs_rsync
 @pytest.mark.parametrize("how", ["removed", "backup", "during"])
-def test_what_is_left_out_stays_in_directories_that_go(
-    place: bytes, tmp_path: Path, how: str
-) -> None:
+def test_excluded_entries_keep_their_directories(place: bytes, tmp_path: Path, how: str) -> None:
     """Like in rsync, the directory of an excluded entry stays, without its other entries."""
     keeps, source = how == "backup", place + b"/a"
     option = "--delete=during" if how == "during" else "--delete"
@@ -366,7 +364,7 @@ def make_sure(path: bytes) -> bytes:
     return path
 
 
-def test_two_at_once(pair: tuple[bytes, bytes]) -> None:
+def test_two_runs_at_once(pair: tuple[bytes, bytes]) -> None:
     """The second run reports the first one, and touches nothing."""
     source, target = pair
     for number in range(50):
@@ -384,7 +382,7 @@ def test_two_at_once(pair: tuple[bytes, bytes]) -> None:
 
 @pytest.mark.parametrize("words", [[], ["--snapshot=second"], ["--moved", "--delete"]], ids=str)
 @pytest.mark.parametrize("there", [True, False], ids=["there", "new"])
-def test_two_at_once_of_other_sources(
+def test_two_runs_at_once_with_other_sources(
     pair: tuple[bytes, bytes], place: bytes, words: list[str], there: bool
 ) -> None:
     """Neither checkpoints nor entries reveal the first run, but the second is refused."""
@@ -475,7 +473,7 @@ def test_names_like_those_of_checkpoints_are_ordinary(
 
 @as_root
 @pytest.mark.parametrize("there", [True, False], ids=["there", "new"])
-def test_two_at_once_by_two_paths(place: bytes, there: bool) -> None:
+def test_two_runs_at_once_by_two_paths(place: bytes, there: bool) -> None:
     """B, or the directory in which it will be created, is mounted at two places."""
     source, other = make_directory(place, b"a"), make_directory(place, b"other")
     rewrite(source + b"/large", b"x" * 2_000_000)
@@ -499,7 +497,7 @@ def test_two_at_once_by_two_paths(place: bytes, there: bool) -> None:
     assert names_below(target) == {b"file"}
 
 
-def test_a_target_that_is_made_anew_has_no_last_run(place: bytes) -> None:
+def test_a_recreated_target_has_no_last_run(place: bytes) -> None:
     """The source differs from that of the last run, whose target was removed."""
     source, other, target = place + b"/source", place + b"/other", place + b"/target"
     for entry in (source, other):
@@ -541,7 +539,7 @@ def test_an_inner_disk_that_is_not_mounted_is_noticed(
     assert os.listdir(target + b"/in ner") == []
 
 
-def test_what_a_target_has_by_another_case_is_no_surplus(
+def test_another_case_of_a_name_is_not_extraneous(
     place: bytes, fuse: Callable[..., Mounted]
 ) -> None:
     """The target has FILE, which stands for the source's file."""
@@ -606,7 +604,9 @@ def kept_things(*tops: bytes) -> set[bytes]:
 @pytest.mark.parametrize("what", ["error=EIO", "error=ENOSPC", "error=EPERM", "signal=KILL"])
 @pytest.mark.parametrize("new", ["file", "link", "fifo", "directory"])
 @pytest.mark.parametrize("old", ["file", "link", "directory"])
-def test_what_cannot_be_backed_up_is_not_lost(place: bytes, what: str, new: str, old: str) -> None:
+def test_entries_that_cannot_be_backed_up_are_not_lost(
+    place: bytes, what: str, new: str, old: str
+) -> None:
     """Neither the failure or kill nor the next run, with --resume or without, loses one."""
     if new == old == "directory":
         return

@@ -31,7 +31,7 @@ def _sides(backing: bytes) -> None:
 
 
 @pytest.mark.parametrize(("words", "least", "most"), [((), 8, 999), (("--threads=1",), 1, 1)])
-def test_attributes_are_asked_for_at_once(
+def test_attributes_are_read_in_parallel(
     fuse: Mount, words: tuple[str, ...], least: int, most: int
 ) -> None:
     """The number of threads is the requested one; differences are still updated."""

@@ -38,7 +38,7 @@ def names(top: bytes) -> list[bytes]:
 @as_root
 @needs_rsync
 @every_launcher
-def test_each_is_the_tree_of_its_time(place: bytes, launcher: Launcher) -> None:
+def test_each_snapshot_is_the_tree_of_its_time(place: bytes, launcher: Launcher) -> None:
     """Earlier ones are unchanged, though they share files with later ones."""
     source, snapshots = place + b"/a", place + b"/b"
     tree = Tree(source + b"/tree", 77)
@@ -244,7 +244,7 @@ def test_rules_that_are_none(text: str) -> None:
 
 @as_root
 @needs_rsync
-def test_linking_again_goes_on_as_before(place: bytes) -> None:
+def test_snapshots_continue_after_cp_al(place: bytes) -> None:
     """The names of the first snapshot are linked by `cp -al`, like users of rsync do."""
     source, snapshots = place + b"/a", place + b"/b"
     Tree(source, 9)

@@ -71,7 +71,7 @@ def test_it_may_lie_elsewhere(pair: tuple[bytes, bytes], place: bytes) -> None:
 
 
 @needs_strace
-def test_what_is_older_than_the_last_run_is_not_asked_for_its_attributes(
+def test_attributes_older_than_the_last_run_are_not_read(
     pair: tuple[bytes, bytes], tmp_path: Path
 ) -> None:
     """A file whose attributes alone were changed since then is updated."""
@@ -106,7 +106,7 @@ def test_of_a_quiet_tree_nothing_is_asked(pair: tuple[bytes, bytes], tmp_path: P
     assert len(read_calls(log)) > 300
 
 
-def test_what_was_surplus_in_a_quiet_directory_goes_when_it_is_to_go(place: bytes) -> None:
+def test_extraneous_entries_in_a_quiet_directory_are_removed(place: bytes) -> None:
     """Nothing has changed in it since a run that has deleted nothing."""
     source, target = place + b"/a", place + b"/b"
     for number in range(40):
@@ -130,9 +130,7 @@ def test_what_was_surplus_in_a_quiet_directory_goes_when_it_is_to_go(place: byte
 
 
 @needs_strace
-def test_a_large_directory_with_nothing_surplus_is_not_asked_for_name_by_name(
-    place: bytes, tmp_path: Path
-) -> None:
+def test_a_large_directory_is_not_checked_name_by_name(place: bytes, tmp_path: Path) -> None:
     """70,000 names are too many to remember; one additional file is found nevertheless."""
     source, target = place + b"/a", place + b"/b"
     os.mkdir(source)
@@ -153,7 +151,7 @@ def test_a_large_directory_with_nothing_surplus_is_not_asked_for_name_by_name(
 
 @needs_rsync
 @as_root
-def test_what_changes_in_trees_that_were_quiet(place: bytes) -> None:
+def test_changes_in_quiet_trees(place: bytes) -> None:
     """Most directories are skipped at once, but changes of another user in the target are found."""
     wanted: dict[str, Any] = {"delete": "after", "allow_empty": True, "jobs": 1}
     trees = []
@@ -180,7 +178,7 @@ def test_what_changes_in_trees_that_were_quiet(place: bytes) -> None:
 
 @pytest.mark.parametrize("side", [0, 1], ids=["source", "target"])
 @pytest.mark.parametrize("where", [b"", b"/p", b"/p/q"], ids=["root", "inner", "deep"])
-def test_directories_that_change_places(pair: tuple[bytes, bytes], side: int, where: bytes) -> None:
+def test_exchanged_directories(pair: tuple[bytes, bytes], side: int, where: bytes) -> None:
     """Their contents have unchanged times, and belong to another name."""
     source, target = pair
     for number, name in enumerate((b"x", b"y")):
@@ -202,7 +200,7 @@ def test_directories_that_change_places(pair: tuple[bytes, bytes], side: int, wh
 
 
 @needs_strace
-def test_a_write_whose_time_was_put_back(pair: tuple[bytes, bytes], tmp_path: Path) -> None:
+def test_a_write_with_a_restored_time(pair: tuple[bytes, bytes], tmp_path: Path) -> None:
     """The change time reveals it, and no other file is read."""
     source, target = pair
 
@@ -242,7 +240,7 @@ def test_a_write_whose_time_was_put_back(pair: tuple[bytes, bytes], tmp_path: Pa
 @needs_rsync
 @every_launcher
 @pytest.mark.parametrize("words", [[], ["-i"]], ids=str)
-def test_files_that_came_with_a_renamed_directory_are_read(
+def test_files_in_a_renamed_directory_are_read(
     place: bytes, launcher: Launcher, words: list[str]
 ) -> None:
     """They have the size, time and old change time of the files formerly at their paths."""

@@ -101,7 +101,7 @@ def test_closed_directories_of_an_ordinary_user(
 
 
 @as_root
-def test_a_closed_directory_that_stays_keeps_its_mode(place: bytes) -> None:
+def test_a_closed_directory_keeps_its_mode(place: bytes) -> None:
     """Without preserved modes, entries are created and removed, and modes of directories stay."""
     source, target = closed(place)
     edit(source)

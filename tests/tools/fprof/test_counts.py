@@ -29,7 +29,7 @@ def test_the_odd_tree(launcher: Launcher, odd_tree: bytes) -> None:
 
 
 @every_launcher
-def test_hard_links_count_once_in_bytes_wherever_they_are(launcher: Launcher, place: bytes) -> None:
+def test_hard_links_count_once_in_bytes(launcher: Launcher, place: bytes) -> None:
     """Files have up to nine names all over the tree, some outside of it, and a hundred sizes."""
     tree, outside = place + b"/tree", place + b"/outside"
     os.mkdir(outside)

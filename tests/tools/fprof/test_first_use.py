@@ -89,7 +89,7 @@ def test_json_on_standard_output_leaves_the_text_to_standard_error(place: bytes)
     assert "size up to" in finished.said
 
 
-def test_files_are_replaced_whole(place: bytes) -> None:
+def test_files_are_replaced_atomically(place: bytes) -> None:
     """Output of an earlier run is replaced, and nothing is left next to it."""
     os.mkdir(place + b"/tree")
     names = (b"page.html", b"kept", b"out.json")

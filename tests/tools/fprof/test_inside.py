@@ -142,7 +142,7 @@ def test_a_sample_of_all_has_no_error_and_is_the_same_for_all_ranks(compressible
     assert some["pieces"] == 1024
 
 
-def test_lots_are_drawn_as_if_each_piece_had_drawn_one() -> None:
+def test_batches_of_lots_have_the_right_distribution() -> None:
     """The lowest of m lots has the mean 1 / (m + 1); each piece occurs once, in order."""
     for pieces in (1, 2, 7, 100):
         drawn = [list(_drawn(b"%d" % seed, pieces)) for seed in range(400)]
@@ -154,9 +154,7 @@ def test_lots_are_drawn_as_if_each_piece_had_drawn_one() -> None:
 
 
 @some_launchers
-def test_a_piece_counts_once_however_many_names_its_file_has(
-    launcher: Launcher, place: bytes
-) -> None:
+def test_a_piece_counts_once_for_all_names_of_its_file(launcher: Launcher, place: bytes) -> None:
     """Each piece of a file has the same chance: the second halves of these files are noise."""
     dice = random.Random(3)
     tree = place + b"/tree"
@@ -179,7 +177,7 @@ def test_a_piece_counts_once_however_many_names_its_file_has(
     assert abs(some["ratio"] - 0.5) < 3 * some["error"]
 
 
-def test_pieces_that_are_alike_do_not_tell_that_all_are(place: bytes) -> None:
+def test_equal_pieces_do_not_imply_a_uniform_file(place: bytes) -> None:
     """One piece in twenty is noise, and a sample of ten rarely contains one."""
     tree = place + b"/tree"
     os.mkdir(tree)

@@ -78,7 +78,7 @@ def test_profiles_travel(size: int, elsewhere: bool) -> None:
     assert unpack(pack(profile)) == profile
 
 
-def test_what_lies_far_below_stands_out_as_well(place: bytes) -> None:
+def test_deep_entries_are_ranked_too(place: bytes) -> None:
     """Paths are longer than 1,024 bytes, and than 4,096, where they are truncated with a mark."""
     context = os.open(place, os.O_RDONLY)
     path = place
@@ -157,7 +157,7 @@ def test_odd_times(place: bytes) -> None:
     assert again["by"] == document["by"]
 
 
-def test_hostile_times_take_no_more_memory(place: bytes) -> None:
+def test_extreme_times_use_no_more_memory(place: bytes) -> None:
     """Each file has a week of its own, most of them outside of any calendar."""
     tree = place + b"/tree"
     os.mkdir(tree)

@@ -53,7 +53,7 @@ class Line:
 
 
 @pytest.mark.parametrize("one_node", [True, False])
-def test_files_of_one_number_in_two_mounts_are_two(
+def test_files_with_equal_numbers_in_two_mounts_are_separate(
     place: bytes, mount_tmpfs: Mounting, one_node: bool
 ) -> None:
     """Device numbers differ between nodes, so the path of the mount point counts."""
@@ -83,7 +83,7 @@ def test_files_of_one_number_in_two_mounts_are_two(
     assert profile.kinds["file"][:2] == [4, 10_000]
 
 
-def test_of_a_listed_mount_nothing_but_itself(place: bytes, mount_tmpfs: Mounting) -> None:
+def test_a_listed_mount_point_is_not_entered(place: bytes, mount_tmpfs: Mounting) -> None:
     """With -x this holds for any way to list names below a mount point."""
     inside = mount_tmpfs("size=1m")
     os.makedirs(inside + b"/a/b")

@@ -186,7 +186,7 @@ def known(profile: Profile) -> bytes:
 
 
 @given(st.lists(directory, max_size=12), st.lists(st.integers(0, 2), min_size=12, max_size=12))
-def test_merging_profiles_is_profiling_all_at_once(
+def test_merged_profiles_equal_a_whole_profile(
     directories: list[tuple[str, list[tuple[tuple[int, ...], str]]]], owners: list[int]
 ) -> None:
     """This holds for any order and grouping, with tables so small that they overflow."""

@@ -297,7 +297,7 @@ def disturbed(value: Any, dice: random.Random) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(200 if SOAK else 5))
-def test_what_is_believed_can_be_told(
+def test_an_accepted_file_can_be_reported(
     genuine: dict[str, Any], tmp_path: Path, seed: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Any file is refused, or each output can be made from it, and nothing else happens."""

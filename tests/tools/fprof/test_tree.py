@@ -138,7 +138,7 @@ def test_other_depths_are_refused(tree: bytes, value: str) -> None:
 
 
 @some_launchers
-def test_of_too_many_the_largest_are_kept(launcher: Launcher, place: bytes) -> None:
+def test_the_largest_of_too_many_directories_are_kept(launcher: Launcher, place: bytes) -> None:
     """Several ranks walk more directories than a profile keeps: the others are bounded."""
     dice = random.Random(8)
     for number in range(MAX_DIRECTORIES + 700):
@@ -154,7 +154,7 @@ def test_of_too_many_the_largest_are_kept(launcher: Launcher, place: bytes) -> N
     assert re.search(r"^Directories of at most [\d.]+ MiB may be missing\.$", text, re.MULTILINE)
 
 
-def test_more_directories_need_no_more_memory() -> None:
+def test_more_directories_use_no_more_memory() -> None:
     """Two ranks' tables stay exact; in a soak with a million directories."""
     dice = random.Random(4)
     ranks = [Collector(("tree",), 1) for _ in range(2)]
@@ -220,7 +220,7 @@ def test_it_has_as_many_rows_as_there_is_room_for(most: int) -> None:
 
 @pytest.mark.parametrize("columns", [8, 20, 40, 59, 60, 71, 72, 80, 200])
 @pytest.mark.parametrize("depth", [1, 9, 200])
-def test_it_is_no_wider_than_the_terminal(columns: int, depth: int) -> None:
+def test_output_fits_the_terminal(columns: int, depth: int) -> None:
     """This holds for deep branches and for long or wide names."""
     rows = [(b"", 10**9, 0)]
     path = b""
@@ -301,7 +301,7 @@ def test_other_terminals(tree: bytes, environment: dict[str, str | None], marks:
     assert f"{marks}(files in it)" in screen
 
 
-def test_the_document_takes_the_text_elsewhere(tree: bytes) -> None:
+def test_the_text_goes_to_standard_error_with_a_document(tree: bytes) -> None:
     """Standard output is a file then, and not a terminal, but standard error is one."""
     words = fprof("--progress=never", "--json", "-", tree)
     with terminal.Terminal(90, 60) as window:
@@ -316,7 +316,7 @@ def test_quiet_is_quiet(tree: bytes) -> None:
         assert window.screen().strip() == "ready>"
 
 
-def test_the_manual_shows_what_a_terminal_does(place: bytes) -> None:
+def test_the_manual_matches_a_terminal(place: bytes) -> None:
     """The example of the manual runs on the tree that it creates."""
     text = (ROOT / "docs" / "fprof.rst").read_text(encoding="utf-8")
     shown = text.partition("    $ fprof tree\n")[2].partition("\n\n")[0]
@@ -334,7 +334,7 @@ def test_the_manual_shows_what_a_terminal_does(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_directories_that_come_together_are_ranked_as_each_by_itself(seed: int) -> None:
+def test_joint_and_single_ranking_agree(seed: int) -> None:
     """More directories than are kept, of several roots and depths, many of equal size."""
     dice = random.Random(seed)
     facets, top = ("top", "tree", "dirsize"), 3

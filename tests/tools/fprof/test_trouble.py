@@ -67,7 +67,7 @@ def test_unreadable_directories_are_named_and_counted(launcher: Launcher, place:
     assert (line["entry"], line["error"]) == ("closed", "EACCES")
 
 
-def test_names_that_can_not_be_looked_up_fail_one_by_one(place: bytes) -> None:
+def test_failed_look_ups_are_counted_one_by_one(place: bytes) -> None:
     """A directory may be read and not searched: its names are known, and nothing else."""
     tree = build(place + b"/tree")
     os.mkdir(tree + b"/listed/below")
@@ -121,7 +121,7 @@ def slow(fuse: Mount, names: int, delay_s: float) -> Mounted:
     return mounted
 
 
-def test_look_ups_overlap_where_they_take_long(fuse: Mount) -> None:
+def test_slow_look_ups_overlap(fuse: Mount) -> None:
     """The server counts the number of parallel look-ups; no clock is used."""
     mounted = slow(fuse, 3000, 0.02)
     command = ("--json", "-", "-q", "--threads", "12", mounted.path)
@@ -260,9 +260,7 @@ def test_lists_that_make_no_sense_are_refused(place: bytes) -> None:
 
 
 @some_launchers
-def test_a_list_of_all_counts_what_a_walk_counts(
-    launcher: Launcher, odd_tree: bytes, tmp_path: Path
-) -> None:
+def test_a_complete_list_equals_a_walk(launcher: Launcher, odd_tree: bytes, tmp_path: Path) -> None:
     """The list is in any order and includes the root; a slash after a name means its contents."""
     listed = subprocess.run(
         ["find", b".", "-print0"], cwd=odd_tree, check=True, stdout=subprocess.PIPE
@@ -388,7 +386,7 @@ def test_without_standard_error_the_result_is_there(place: bytes) -> None:
 
 @pytest.mark.parametrize("kind", ["file", "directory", "replaced"])
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_paths_that_vanish_before_they_are_looked_at(
+def test_paths_that_vanish_before_the_walk(
     place: bytes, kind: str, jobs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They vanish after the check of all PATHs: each is named, the others are reported."""
@@ -418,7 +416,7 @@ def test_paths_that_vanish_before_they_are_looked_at(
 
 
 @pytest.mark.parametrize("option", FILES[:3])
-def test_a_pipe_is_written_by_the_name_of_its_descriptor(place: bytes, option: str) -> None:
+def test_a_pipe_is_written_through_its_descriptor(place: bytes, option: str) -> None:
     """A shell's `>(command)` and `/dev/stdout` are such names."""
     tree = build(place + b"/tree")
     finished = run_fprof(ONE, "-q", option, "/dev/stdout", tree)

@@ -125,7 +125,7 @@ def _removes_the_rest(mounted: Mounted) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_an_interrupted_removal_is_run_again(
+def test_an_interrupted_removal_can_be_repeated(
     place: bytes, fuse: Mount, number: signal.Signals
 ) -> None:
     """It prints how many entries remain at least, and the command that removes them."""
@@ -142,7 +142,7 @@ def test_an_interrupted_removal_is_run_again(
     _removes_the_rest(mounted)
 
 
-def test_a_killed_removal_is_run_again(place: bytes, fuse: Mount) -> None:
+def test_a_killed_removal_can_be_repeated(place: bytes, fuse: Mount) -> None:
     """All processes are killed in its middle: the same command removes the remaining entries."""
     mounted = fuse()
     with _started(mounted) as started:
@@ -164,7 +164,7 @@ def test_a_time_limit_stops_in_good_order(place: bytes, fuse: Mount) -> None:
     assert run_frm(ONE, "-r", mounted.path + b"/tree").code == 0
 
 
-def test_operations_are_limited(place: bytes) -> None:
+def test_operations_per_second_are_limited(place: bytes) -> None:
     """Two hundred files and their directories at a thousand a second take a measurable time."""
     grow(place, [f"tree/{number}/x" for number in range(200)])
     began_s = time.monotonic()

@@ -85,7 +85,7 @@ def test_empty_directories_only(place: bytes, launcher: Launcher) -> None:
 
 
 @every_launcher
-def test_what_is_kept_far_below_keeps_all_above(place: bytes, launcher: Launcher) -> None:
+def test_a_kept_entry_keeps_all_its_ancestors(place: bytes, launcher: Launcher) -> None:
     """This holds for any division of the tree among the ranks."""
     tree = place + b"/tree"
     for number in range(2000):
@@ -127,7 +127,7 @@ EMPTY = ["ar/fresh/", "ar/old/", "ar/became/file", "ar/below/old/"]
         (["--kind", "d,f"], ""),
     ],
 )
-def test_directories_that_held_nothing_go_if_they_are_wanted(
+def test_initially_empty_directories_must_match_the_filters(
     place: bytes, options: list[str], rest: str
 ) -> None:
     """Directories that became empty are removed in any case, even if they held only these."""
@@ -139,7 +139,7 @@ def test_directories_that_held_nothing_go_if_they_are_wanted(
 
 
 @pytest.mark.parametrize("below", ["", "/d"])
-def test_a_fresh_directory_without_permission_stays(place: bytes, below: str) -> None:
+def test_a_new_unlistable_directory_stays(place: bytes, below: str) -> None:
     """It is removed if it is empty and no filter applies, even as PATH itself."""
     path = grow(place, [f"ar{below}/"]) + os.fsencode(f"/ar{below}")
     os.chmod(path, 0)
@@ -151,7 +151,7 @@ def test_a_fresh_directory_without_permission_stays(place: bytes, below: str) ->
 
 
 @pytest.mark.parametrize("jobs", [ONE, TWO], ids=str)
-def test_directories_that_stay_keep_their_times(place: bytes, jobs: Launcher) -> None:
+def test_remaining_directories_keep_their_times(place: bytes, jobs: Launcher) -> None:
     """This includes the parent of PATH, and directories that other ranks complete later."""
     tree = build(place + b"/tree")
     for number in range(600):
@@ -202,7 +202,7 @@ def test_a_long_list(place: bytes, tmp_path: Path, launcher: Launcher) -> None:
     assert {each["error"] for each in report["failures"]} == {"ENOTEMPTY"}
 
 
-def test_lists_go_from_tool_to_tool(place: bytes) -> None:
+def test_lists_are_input_for_other_tools(place: bytes) -> None:
     """The list of one removal is input for another; without PATH, paths are relative to `.`."""
     tree = grow(place + b"/tree", ["a/b/c", "a/d", "e"])
     subprocess.run(["cp", "-a", tree, place + b"/copy"], check=True)

@@ -45,7 +45,7 @@ def in_namespace(place: bytes, program: str) -> tuple[list[str], str]:
         "mount --bind tree/a/inner tree/a/inner",
     ],
 )
-def test_a_mount_below_stays_and_is_named(place: bytes, mount: str) -> None:
+def test_a_mount_point_below_stays_and_is_named(place: bytes, mount: str) -> None:
     """The mount may show a directory of the same file system, or even the same directory."""
     grow(place, ["tree/a/inner/file", "tree/a/file", "tree/b/file", "other/precious"])
     program = f"""
@@ -69,7 +69,7 @@ find tree | sort
     assert b"precious" in os.listdir(place + b"/other")
 
 
-def test_mounts_are_entered_if_asked_for(place: bytes) -> None:
+def test_mounts_are_entered_on_request(place: bytes) -> None:
     """Their mount points stay, because they are in use."""
     grow(place, ["tree/a/inner/", "tree/file", "other/file", "other/d/file"])
     program = """

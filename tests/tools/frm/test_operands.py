@@ -42,7 +42,7 @@ from .running import grow, paths, removed, run_frm
         ("-r|--stop-after=0|tree", "--stop-after: invalid value '0'"),
     ],
 )
-def test_what_is_refused(place: bytes, arguments: str, said: str) -> None:
+def test_refusals(place: bytes, arguments: str, said: str) -> None:
     """The exit code is 2, before anything is touched."""
     grow(place, ["tree/file", "file"])
     os.symlink(b"tree", place + b"/link")
@@ -66,7 +66,7 @@ def test_force_ignores_what_is_missing(place: bytes) -> None:
     assert paths(place) == [b"file"]
 
 
-def test_empty_directories_go_with_d(place: bytes) -> None:
+def test_empty_directories_are_removed_with_d(place: bytes) -> None:
     """Like with rm -d, a directory that is not empty fails, and its contents are untouched."""
     grow(place, ["empty/", "full/inner/"])
     assert removed(ONE, "-d", place + b"/empty")["counts"]["directories"] == 1
@@ -82,7 +82,7 @@ def test_the_root_is_kept_if_asked(place: bytes) -> None:
     assert paths(place) == [b"tree"]
 
 
-def test_a_path_twice_and_one_in_the_other(place: bytes) -> None:
+def test_repeated_and_nested_paths(place: bytes) -> None:
     """Later removals find nothing, which is the desired result.
 
     If `a` is removed before both others list its directory, it is unknown to them.
@@ -119,7 +119,7 @@ def test_nothing_is_left_of_a_log_that_a_refused_run_would_write(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a link to somebody else")
-def test_links_on_the_way_that_others_own_are_not_followed(place: bytes) -> None:
+def test_links_of_other_users_are_not_followed(place: bytes) -> None:
     """The owner of a link decides where it leads; a link of root is as good as a directory."""
     grow(place, ["real/tree/file", "real/file"])
     os.symlink(b"real", place + b"/link")
@@ -134,7 +134,7 @@ def test_links_on_the_way_that_others_own_are_not_followed(place: bytes) -> None
     assert paths(place + b"/real") == []
 
 
-def test_progress_is_told_in_entries(place: bytes) -> None:
+def test_progress_is_reported_in_entries(place: bytes) -> None:
     """Bytes are not reported; the limit makes the run long enough for a line."""
     grow(place, [f"tree/{number}/x" for number in range(300)])
     options = ["--ops-limit", "600", "--interval", "0.2"]

@@ -30,7 +30,7 @@ def modes(top: bytes) -> dict[bytes, int]:
 
 
 @every_launcher
-def test_empty_directories_that_can_not_be_listed_count(place: bytes, launcher: Launcher) -> None:
+def test_empty_unlistable_directories_count(place: bytes, launcher: Launcher) -> None:
     """They are removed, so --max-delete, a dry run and a plan include them."""
     top, prefix = unlisted(place), without_rights(*BOUND)
     for most in ("0", "4", "50%"):
@@ -45,7 +45,7 @@ def test_empty_directories_that_can_not_be_listed_count(place: bytes, launcher: 
 
 
 @as_root
-def test_a_plan_has_directories_that_can_not_be_listed(place: bytes, tmp_path: Path) -> None:
+def test_a_plan_contains_unlistable_directories(place: bytes, tmp_path: Path) -> None:
     """One of them is replaced before the plan is applied, and one is no longer empty."""
     top, prefix, plan = unlisted(place), without_rights(*BOUND), str(tmp_path / "plan")
     done = run_frm(ONE, "-q", "-r", "--plan", plan, top, prefix=prefix)
@@ -61,7 +61,7 @@ def test_a_plan_has_directories_that_can_not_be_listed(place: bytes, tmp_path: P
 
 @as_root
 @pytest.mark.parametrize("option", ["--dry-run", "--plan=plan"])
-def test_who_only_looks_changes_no_mode(place: bytes, option: str) -> None:
+def test_a_plan_or_dry_run_changes_no_mode(place: bytes, option: str) -> None:
     """Unlistable and unsearchable directories are unchanged, although a plan looks up entries."""
     grow(place, ["tree/none/f", "tree/listed/f"])
     os.chmod(place + b"/tree/none", 0)
@@ -80,7 +80,7 @@ def test_force_modes_and_max_delete_exclude_each_other(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o500, 0o300])
-def test_what_path_is_in_keeps_its_mode(place: bytes, mode: int) -> None:
+def test_the_parent_of_path_keeps_its_mode(place: bytes, mode: int) -> None:
     """This holds with --force-modes, too, because it is not an operand."""
     grow(place, ["holder/tree/f", "holder/file"])
     os.chmod(place + b"/holder/tree", 0)
@@ -93,7 +93,7 @@ def test_what_path_is_in_keeps_its_mode(place: bytes, mode: int) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a directory to somebody else")
-def test_times_that_can_not_be_kept_are_named(place: bytes) -> None:
+def test_times_that_cannot_be_preserved_are_named(place: bytes) -> None:
     """They belong to the parent of PATH and to a remaining directory."""
     grow(place, ["holder/mine", "holder/tree/theirs/f", "holder/tree/theirs/f.keep", "shut/f"])
     for name in (b"/holder", b"/holder/tree/theirs", b"/shut"):

@@ -18,7 +18,7 @@ from .test_removal import build
 
 
 @every_launcher
-def test_a_plan_is_carried_out(place: bytes, tmp_path: Path, launcher: Launcher) -> None:
+def test_a_plan_is_applied(place: bytes, tmp_path: Path, launcher: Launcher) -> None:
     """The plan has all of an odd tree; making it changes nothing, and its paths are relative."""
     tree = build(place + b"/tree")
     for number in range(3000):
@@ -42,7 +42,7 @@ def test_a_plan_is_carried_out(place: bytes, tmp_path: Path, launcher: Launcher)
 
 
 @every_launcher
-def test_what_has_changed_is_left_and_named(
+def test_changed_entries_are_kept_and_named(
     place: bytes, tmp_path: Path, launcher: Launcher
 ) -> None:
     """They have other content, time, type or inode; new entries are not in the plan."""
@@ -72,7 +72,7 @@ def test_what_has_changed_is_left_and_named(
     assert failures["d5"]["error"] == "ENOTEMPTY"
 
 
-def test_a_dry_run_of_a_plan_touches_nothing(place: bytes, tmp_path: Path) -> None:
+def test_a_dry_run_of_a_plan_changes_nothing(place: bytes, tmp_path: Path) -> None:
     """It checks entries like the run would: changed ones are named."""
     grow(place, ["tree/d/a", "tree/d/b", "single"])
     plan = str(tmp_path / "plan")
@@ -101,7 +101,7 @@ def test_a_plan_removes_only_what_it_lists(place: bytes, tmp_path: Path) -> None
     assert paths(place) == [b"new", b"tree", b"tree/d", b"tree/d/late"]
 
 
-def test_a_plan_leaves_itself_out(place: bytes) -> None:
+def test_a_plan_excludes_itself(place: bytes) -> None:
     """Its ancestors are excluded too, and the remaining entries are removed."""
     grow(place, ["d/in/f", "d/other/f", "d/f"])
     assert run_frm(ONE, "-q", "-r", "--plan", "d/in/p", "d", cwd=place).code == 0
@@ -153,7 +153,7 @@ def test_a_plan_must_be_whole_and_of_oneself(place: bytes, tmp_path: Path) -> No
     [("2003", False), ("2002", True), ("0", True), ("50%", True), ("100%", False)],
 )
 @pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
-def test_more_than_the_most_is_not_begun(
+def test_too_many_removals_are_not_begun(
     place: bytes, launcher: Launcher, most: str, is_too_much: bool
 ) -> None:
     """Entries are counted before anything is removed, and none twice."""
@@ -175,7 +175,7 @@ def test_more_than_the_most_is_not_begun(
 
 
 @every_launcher
-def test_a_share_is_of_all_that_is_there(place: bytes, launcher: Launcher) -> None:
+def test_a_share_refers_to_all_existing_entries(place: bytes, launcher: Launcher) -> None:
     """Entries that filters exclude are part of the total."""
     tree = place + b"/tree"
     for number in range(100):
@@ -240,7 +240,7 @@ def test_what_is_refused(place: bytes, arguments: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["-r"]], ids=["", "-r"])
-def test_a_slash_behind_a_file_fails_it(place: bytes, tmp_path: Path, options: list[str]) -> None:
+def test_a_slash_after_a_file_fails(place: bytes, tmp_path: Path, options: list[str]) -> None:
     """Like with rm, neither a file nor a link to a directory is a directory.
 
     Other lines succeed.
@@ -259,7 +259,7 @@ def test_a_slash_behind_a_file_fails_it(place: bytes, tmp_path: Path, options: l
     assert not os.path.lexists(tree + b"/l")
 
 
-def test_a_slash_in_a_list_is_no_leave_to_remove_a_tree(place: bytes, tmp_path: Path) -> None:
+def test_a_slash_in_a_list_does_not_remove_a_tree(place: bytes, tmp_path: Path) -> None:
     """Without -r a directory must be empty, whatever its spelling."""
     tree, names = grow(place + b"/tree", ["d/a", "e/b"]), tmp_path / "names"
     names.write_text("d/\ne/.\n")

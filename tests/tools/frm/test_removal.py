@@ -69,7 +69,7 @@ def build(top: bytes) -> bytes:
 
 
 @every_launcher
-def test_odd_trees_go_as_with_rm(place: bytes, launcher: Launcher) -> None:
+def test_odd_trees_are_removed_like_by_rm(place: bytes, launcher: Launcher) -> None:
     """Entries outside the tree, including targets of links, stay."""
     outside = build(place + b"/outside")
     before = paths(outside)
@@ -155,7 +155,7 @@ def test_each_family_alone(place: bytes, name: str) -> None:
 
 
 @pytest.mark.parametrize("is_steady", [True, False])
-def test_a_directory_is_read_to_its_end_first_unless_its_system_is_known(
+def test_a_directory_on_an_unknown_file_system_is_read_first(
     place: bytes, monkeypatch: pytest.MonkeyPatch, is_steady: bool
 ) -> None:
     """On NFS, for example, a listing might skip names after removed ones."""

@@ -88,7 +88,7 @@ def test_what_is_refused(place: bytes, arguments: str, said: str) -> None:
     assert paths(place) == before
 
 
-def test_a_move_is_told_as_one(place: bytes) -> None:
+def test_a_move_is_reported_as_one_action(place: bytes) -> None:
     """`..` in the path of the trash is resolved like by the kernel, after a link."""
     grow(place, ["tree/file", "far/in/", "far/trash/"])
     os.symlink(b"far/in", place + b"/link")

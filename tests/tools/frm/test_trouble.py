@@ -100,7 +100,7 @@ sys.exit(main())
 
 
 @pytest.mark.parametrize("below", ["", "sub/file"])
-def test_what_comes_late_is_removed_too(run: Run, place: bytes, below: str) -> None:
+def test_late_entries_are_removed_too(run: Run, place: bytes, below: str) -> None:
     """There are up to three passes; the directory is completed in place or later."""
     tree = grow(
         place + b"/tree", ["busy/file", "other/file"] + ([f"busy/{below}"] if below else [])
@@ -157,7 +157,7 @@ def test_what_fails_is_named_and_all_else_goes(failing: Callable[..., bytes]) ->
     assert report["counts"]["kept"] == 4
 
 
-def test_vanished_entries_are_no_failure(failing: Callable[..., bytes]) -> None:
+def test_vanished_entries_are_not_failures(failing: Callable[..., bytes]) -> None:
     """Another process removes the same tree: vanished entries are only counted."""
     tree = failing(
         Rule(("unlink",), "tree/d1/f2", errno="ENOENT"),

@@ -75,7 +75,7 @@ def test_what_is_no_file_has_no_checksum_and_no_error_of_the_system(tree: Path) 
 
 @some_launchers
 @pytest.mark.parametrize("algorithm", TOOLS)
-def test_the_tools_accept_it(launcher: Launcher, algorithm: str, tree: Path) -> None:
+def test_coreutils_accept_our_lists(launcher: Launcher, algorithm: str, tree: Path) -> None:
     """Every file of the tree is listed in the order of paths, like by the tool itself."""
     tool = _tool(TOOLS[algorithm])
     if algorithm != "xxh128":  # older versions of xxhsum do not support escaped names
@@ -212,7 +212,7 @@ def _by_the_tool(listed: bytes, folder: Path, *options: str) -> tuple[list[bytes
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_lists_are_read_as_by_the_tool(seed: int, tmp_path: Path) -> None:
+def test_lists_are_parsed_like_by_the_tool(seed: int, tmp_path: Path) -> None:
     """All files are missing, so the tool names each one that it parsed."""
     rng = Random(seed)
     for _ in range(25):
@@ -228,7 +228,7 @@ def test_lists_are_read_as_by_the_tool(seed: int, tmp_path: Path) -> None:
             assert found.malformed_count == bad, listed
 
 
-def test_bad_lines_are_counted_named_and_fail(tree: Path) -> None:
+def test_bad_lines_are_counted_and_fail(tree: Path) -> None:
     """The tools do this with --strict, and otherwise only warn."""
     (tree / "zero").write_bytes(b"0")
     name, result = tree.parent / "list", tree.parent / "result"

@@ -105,7 +105,7 @@ def test_a_copy_of_the_list_has_the_same(source: bytes, place: bytes) -> None:
 
 
 @some_launchers
-def test_with_all_that_is_below(launcher: Launcher, source: bytes, place: bytes) -> None:
+def test_listed_subtrees(launcher: Launcher, source: bytes, place: bytes) -> None:
     """With -r every listed directory is complete, otherwise only those that end with a slash."""
     chosen = [b"1", b"0/directory of some length 7", b"2"]
     slashes = [path + b"/" for path in chosen]
@@ -122,7 +122,9 @@ def test_with_all_that_is_below(launcher: Launcher, source: bytes, place: bytes)
 
 
 @some_launchers
-def test_manifests_are_of_what_is_listed(launcher: Launcher, source: bytes, place: bytes) -> None:
+def test_manifests_contain_only_listed_entries(
+    launcher: Launcher, source: bytes, place: bytes
+) -> None:
     """A check ignores all other entries: new ones as well as missing ones."""
     paths = _some(_all_paths(source), 3, 0.5)
     listed = _list(place, paths)
@@ -175,7 +177,7 @@ def test_listed_entries_that_differ_are_named(
 
 
 @some_launchers
-def test_whatever_is_listed_is_accounted_for(
+def test_all_listed_entries_are_accounted_for(
     launcher: Launcher, source: bytes, place: bytes
 ) -> None:
     """Missing paths fail one by one; there is no signature then, and everything else is read."""

@@ -104,7 +104,7 @@ MADE_UP = {
 
 
 @pytest.mark.parametrize("what", MADE_UP)
-def test_a_manifest_that_was_made_up_is_refused(what: str, tmp_path: Path) -> None:
+def test_a_forged_manifest_is_refused(what: str, tmp_path: Path) -> None:
     """Every operation refuses it, and nothing is written."""
     (tmp_path / "tree").mkdir()
     (tmp_path / "m").write_bytes(MADE_UP[what])
@@ -118,7 +118,7 @@ def test_a_manifest_that_was_made_up_is_refused(what: str, tmp_path: Path) -> No
     assert sorted(os.listdir(tmp_path)) == ["m", "tree"]
 
 
-def test_the_same_way_one_is_made_that_is_right(tmp_path: Path) -> None:
+def test_a_manifest_built_the_same_way_is_accepted(tmp_path: Path) -> None:
     """This proves that each forged one is refused for its single error."""
     (tmp_path / "m").write_bytes(_manifest(_TOP, _INNER))
     assert run_fsum(ONE, "--diff", str(tmp_path / "m"), str(tmp_path / "m")).code == 0
@@ -198,9 +198,7 @@ def test_a_dash_is_no_name_of_a_manifest(tree: Path) -> None:
     ],
     ids=str,
 )
-def test_a_manifest_in_its_own_tree_is_no_entry_of_it(
-    launcher: Launcher, where: str, tree: Path
-) -> None:
+def test_a_manifest_in_its_own_tree_is_excluded(launcher: Launcher, where: str, tree: Path) -> None:
     """Its temporary files are excluded, but other files with such names are not."""
     (tree / "d" / "manifest-0").touch()
     (tree / ".fsum-keep").touch()
@@ -293,7 +291,7 @@ def test_what_could_not_be_read_is_not_told_to_be_as_it_was(tree: Path) -> None:
     ("output", "path"),
     [("tree/a", "tree/a"), ("link", "tree/a"), ("tree/d/b", "tree"), ("tree/d/../a", "tree")],
 )
-def test_what_is_signed_is_not_replaced(output: str, path: str, tree: Path) -> None:
+def test_signed_data_is_not_replaced_by_a_manifest(output: str, path: str, tree: Path) -> None:
     """Writing a manifest in its place would lose data and omit it."""
     (tree.parent / "link").symlink_to("tree/a")
     finished = run_fsum(TWO, "-o", output, path, cwd=os.fsencode(tree.parent))
@@ -303,7 +301,7 @@ def test_what_is_signed_is_not_replaced(output: str, path: str, tree: Path) -> N
     assert sorted(os.listdir(tree.parent)) == ["link", "tree"]
 
 
-def test_a_file_that_vanishes_before_the_job_begins(tmp_path: Path) -> None:
+def test_a_file_that_vanishes_before_the_job(tmp_path: Path) -> None:
     """It existed when the arguments were checked: a failure like any other."""
     (tmp_path / "file").write_text("text")
     program = (

@@ -174,7 +174,7 @@ def test_quick_trusts_what_has_the_same_time(copied: tuple[Path, Path]) -> None:
 
 
 @some_launchers
-def test_update_reads_only_what_has_changed(launcher: Launcher, copied: tuple[Path, Path]) -> None:
+def test_update_reads_only_changed_files(launcher: Launcher, copied: tuple[Path, Path]) -> None:
     """A file with unchanged size and times keeps its digest, so a forged change is missed."""
     top, manifest = copied
     text = manifest.read_bytes()
@@ -195,7 +195,7 @@ def test_update_reads_only_what_has_changed(launcher: Launcher, copied: tuple[Pa
 
 
 @some_launchers
-def test_rot_is_what_nobody_did(launcher: Launcher, copied: tuple[Path, Path]) -> None:
+def test_rot_is_a_change_without_a_write(launcher: Launcher, copied: tuple[Path, Path]) -> None:
     """A bit of the manifest's digest is flipped instead of the disk's; the file times stay."""
     top, manifest = copied
     (top / "large").write_text("somebody did this")

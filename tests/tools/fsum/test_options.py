@@ -64,7 +64,7 @@ def test_what_would_be_ignored_is_refused(arguments: str, said: str, tree: Path)
 
 
 @some_launchers
-def test_what_is_left_out_is_not_looked_for(launcher: Launcher, tree: Path) -> None:
+def test_excluded_entries_are_not_checked(launcher: Launcher, tree: Path) -> None:
     """--check ignores them whether the manifest has them or not, and checks all others."""
     manifest = str(tree.parent / "manifest")
     assert run_fsum(launcher, "--check", manifest, "--exclude=*.tmp").code == 0
@@ -80,7 +80,7 @@ def test_what_is_left_out_is_not_looked_for(launcher: Launcher, tree: Path) -> N
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
-def test_other_file_systems_are_not_looked_into(tree: Path) -> None:
+def test_other_file_systems_are_not_entered(tree: Path) -> None:
     """A mount point is represented by an empty directory, in a check as well."""
     place = tree / "kept"
     manifest = str(tree.parent / "whole")

@@ -143,7 +143,7 @@ def test_any_tree(tree: dict[bytes, object], tmp_path_factory: pytest.TempPathFa
     assert signed(TWO, "--chunksize", "4M", top) == [signature_of(top)]
 
 
-def test_what_must_change_it(t: Path) -> None:
+def test_changes_that_affect_the_signature(t: Path) -> None:
     """One bit, two swapped files, a name, a link's target, an empty directory, a type."""
     seen = set(signed(ONE, str(t)))
 
@@ -192,7 +192,7 @@ def test_filters(t: Path) -> None:
 
 
 @some_launchers
-def test_what_can_not_be_read_is_named(launcher: Launcher, t: Path, tmp_path: Path) -> None:
+def test_unreadable_files_are_named(launcher: Launcher, t: Path, tmp_path: Path) -> None:
     """Its directories have no signature, but another PATH has one."""
     (t / "sub" / "big.bin").chmod(0)
     (t / "closed").mkdir(mode=0)
@@ -215,7 +215,7 @@ def test_what_can_not_be_read_is_named(launcher: Launcher, t: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("chunk", "size_bytes"), [("4M", 10 * MIB), ("1G", 33 * MIB)])
-def test_a_file_that_changes_meanwhile_is_named(
+def test_a_file_that_changes_during_the_run_is_named(
     chunk: str, size_bytes: int, tmp_path: Path
 ) -> None:
     """It is modified before each read of a part of it."""

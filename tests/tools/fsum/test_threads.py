@@ -115,7 +115,7 @@ def test_what_makes_no_sense_is_refused(number: str, expected: str, place: bytes
     assert f"--threads: invalid value '{number}': {expected}" in finished.said
 
 
-def test_an_interrupt_before_the_work_begins_leaves_nothing(place: bytes, fuse: Mount) -> None:
+def test_an_interrupt_before_the_work_leaves_nothing(place: bytes, fuse: Mount) -> None:
     """A slow file system delays it: the temporary manifest exists by then."""
     mounted = fuse()
     make_directory(mounted.backing, b"tree")

@@ -68,7 +68,7 @@ def test_a_balanced_tree_is_shared(machine: Machine, seed: int) -> None:
     assert found.messages_per_entry < 0.01
 
 
-def test_demand_that_busy_ranks_hand_on_goes_round() -> None:
+def test_demand_passed_on_by_busy_ranks_circulates() -> None:
     """This is why only idle ranks register: single items would travel among busy ranks for ever."""
     ranks, items = 8, 64
     quiet, handed = (
