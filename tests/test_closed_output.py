@@ -56,9 +56,7 @@ def _run(command: str, place: Path, output: int) -> subprocess.CompletedProcess[
 
 
 @pytest.mark.parametrize("command", _HELPS + _RESULTS)
-def test_a_full_output_is_said_and_a_reader_that_has_gone_is_not(
-    command: str, tmp_path: Path
-) -> None:
+def test_a_full_output_is_reported_and_a_closed_pipe_is_not(command: str, tmp_path: Path) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     reader, writer = os.pipe()
     os.close(reader)

@@ -84,7 +84,7 @@ def test_the_options_exist(tool: str, theirs: str, ours: str) -> None:
     ("dcp", "From dcp"), ("dsync", "From dcp"), ("dcmp", "From dcp"), ("drm", "From dcp"),
     ("dwalk", "From dcp"), ("dchmod", "From dcp"), ("dbcast", "From dcp"),
 ])  # fmt: skip
-def test_no_option_of_theirs_is_left_out(run: Run, peer: str, head: str) -> None:
+def test_every_foreign_option_is_listed(run: Run, peer: str, head: str) -> None:
     if shutil.which(peer) is None:
         pytest.skip(f"{peer} is not installed")
     said = run([peer, "--help"]).stdout.decode()

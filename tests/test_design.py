@@ -61,7 +61,7 @@ def test_the_table_has_every_package_and_module() -> None:
     assert {name.partition(".")[0] for name in _table()} == _packages() | _modules()
 
 
-def test_nothing_in_the_picture_knows_what_is_above_it() -> None:
+def test_packages_import_nothing_from_above() -> None:
     lines = _picture()
     floor = {package: -number for number, line in enumerate(lines) for package in line}
     upwards = {

@@ -28,14 +28,14 @@ def test_as_many_as_the_budget_pays_for() -> None:
     assert len(set(drawing.drawn(NODES, "1", 1.0))) == len(found)
 
 
-def test_a_seed_draws_the_same_and_another_seed_draws_others() -> None:
+def test_a_seed_determines_the_selection() -> None:
     once = set(drawing.drawn(NODES, "1", 1.0))
     assert set(drawing.drawn(NODES[::-1], "1", 1.0)) == once
     assert set(drawing.drawn([*NODES, "tests/test_y.py::test_more"], "1", 1.0)) > once
     assert set(drawing.drawn(NODES, "2", 1.0)) != once
 
 
-def test_one_case_at_least_of_what_costs_more_than_the_budget() -> None:
+def test_a_case_of_expensive_tests_runs() -> None:
     drawing.COSTS.write_text(json.dumps({MIDDLE: drawing.DEAR}))
     assert len(list(drawing.drawn([MIDDLE], "1", 1.0))) == 1
 

@@ -42,7 +42,7 @@ def walked(root: Path) -> str:
 
 
 @pytest.mark.parametrize("cores", [1, 4])
-def test_tree_walk_counts_what_os_walk_counts(run: Run, tree: Path, cores: int) -> None:
+def test_tree_walk_counts_like_os_walk(run: Run, tree: Path, cores: int) -> None:
     start = (
         "import os, runpy, sys\n"
         f"os.sched_getaffinity = lambda pid: set(range({cores}))\n"
@@ -64,7 +64,7 @@ def test_tree_walk_under_a_launcher(
     assert done.stdout.decode() == walked(tree)
 
 
-def test_tree_walk_names_what_it_can_not_read(run: Run, tree: Path) -> None:
+def test_tree_walk_names_unreadable_entries(run: Run, tree: Path) -> None:
     done = run([sys.executable, TREE_WALK, tree / "missing"])
     assert done.returncode == 0
     assert b"missing': No such file or directory" in done.stderr

@@ -75,7 +75,7 @@ def test_exit_code_outputs_and_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("kind")
-def test_standard_input_arguments_that_are_no_text_and_umask(tmp_path: Path) -> None:
+def test_standard_input_binary_arguments_and_umask(tmp_path: Path) -> None:
     listed = tmp_path / "list"
     listed.write_bytes(b"a\nb\n")
     (tmp_path / "from").mkdir()
@@ -112,7 +112,7 @@ def test_its_tag_is_seen_and_a_signal_to_its_group_ends_it(
     assert process.wait(DEADLINE_S) == -signal.SIGKILL
 
 
-def test_what_a_fork_cannot_have_is_started() -> None:
+def test_commands_that_cannot_be_forked_are_started() -> None:
     server = Server()
     try:
         assert server.can(FCP, {"cwd": "/", "env": dict(os.environ)})
@@ -127,7 +127,7 @@ def test_what_a_fork_cannot_have_is_started() -> None:
         server.close()
 
 
-def test_a_server_that_has_ended_is_no_success(tmp_path: Path) -> None:
+def test_a_server_that_has_ended_is_a_failure(tmp_path: Path) -> None:
     server = Server()
     (tmp_path / "from").mkdir()
     words = [*FCP, "--files-from", "-", "from", "copy"]

@@ -42,7 +42,7 @@ def _modules() -> Iterator[tuple[str, Path]]:
         yield str(path.relative_to(PACKAGE)), path
 
 
-def test_nothing_rests_on_an_assert() -> None:
+def test_no_code_depends_on_an_assert() -> None:
     found = [
         f"{name}:{node.lineno}"
         for name, path in _modules()
@@ -74,7 +74,7 @@ def _drops_result(node: ast.AST) -> bool:
     )
 
 
-def test_no_write_may_come_short_unnoticed() -> None:
+def test_no_short_write_is_ignored() -> None:
     found = [name for name, path in _modules() for _, node in _nodes(path) if _drops_result(node)]
     assert found == [], "use pcircle.core.writing"
 

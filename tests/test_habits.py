@@ -35,7 +35,7 @@ def _environments() -> set[str]:
     return found
 
 
-def test_hooks_run_what_tox_runs() -> None:
+def test_hooks_run_the_checks_of_tox() -> None:
     text = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
     hooks = re.findall(r"^ +entry: (.+)$", text, re.MULTILINE)
     assert hooks == [*_commands("testenv:lint"), *_commands("testenv:types")]

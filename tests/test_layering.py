@@ -322,7 +322,7 @@ def test_no_module_level_state_is_rebound() -> None:
     assert _against(_sources(*PROJECT), lambda path: _facts(path).globals) == {}
 
 
-def test_every_module_says_why_it_exists() -> None:
+def test_every_module_states_its_purpose() -> None:
     assert _against(_sources(*PROJECT), lambda path: not _facts(path).docstring.strip()) == {}
 
 
@@ -336,7 +336,7 @@ def test_functions_are_short() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--no-such-option"], []])
-def test_answers_at_once_load_nothing_slow(run: Run, arguments: list[str]) -> None:
+def test_immediate_answers_import_nothing_slow(run: Run, arguments: list[str]) -> None:
     """Help, version and usage errors of fcp import neither mpi4py, numpy nor rich."""
     program = (
         "import sys\n"

@@ -26,7 +26,7 @@ LISTS = {
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("tool", LISTS)
-def test_it_is_refused_with_the_remedy(
+def test_lists_are_refused_with_advice(
     run: Run, mpirun: Callable[[int], list[str]], tmp_path: Path, tool: str
 ) -> None:
     (tmp_path / "tree").mkdir()

@@ -86,9 +86,7 @@ def test_each_result_is_printed_once(tool: str, options: str, seed: int, trees: 
 
 
 @pytest.mark.parametrize("tool", ["ffind", "fls"])
-def test_helpers_of_workers_do_not_keep_a_job_from_going_on(
-    tool: str, fuse: Callable[..., Mounted]
-) -> None:
+def test_helper_threads_do_not_block_a_restart(tool: str, fuse: Callable[..., Mounted]) -> None:
     """Helpers with slow calls do not block a restart: they wait until their task is closed."""
     mount = fuse()
     for number in range(600):

@@ -198,7 +198,7 @@ def test_examples_work_one_after_the_other(run: Run, tmp_path: Path, tool: str) 
         ("fbench --files 0 a", "--files '0' positive"),
     ],
 )
-def test_a_mistake_is_answered_by_what_is_wrong_and_what_is_possible(
+def test_usage_errors_name_the_mistake_and_the_choices(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,

@@ -180,7 +180,7 @@ def test_files_planted_for_us_to_write_are_refused(top: Path) -> None:
         planted.unlink()
 
 
-def test_one_s_own_links_and_descriptors_work(top: Path) -> None:
+def test_own_links_and_descriptors_work(top: Path) -> None:
     """Links in the user's own directory, own links in a shared one, and shell redirections work."""
     (top / "sticky" / "own").symlink_to("../ours")
     (top / "ours" / "list").write_text("precious\n")
@@ -211,7 +211,7 @@ def test_one_s_own_links_and_descriptors_work(top: Path) -> None:
 
 
 @as_root
-def test_a_planted_link_is_no_DST(top: Path) -> None:
+def test_a_planted_link_as_DST_is_refused(top: Path) -> None:
     directory = _plant(top / "sticky" / "directory", "../ours")
     file = _plant(top / "sticky" / "file", "../ours/file")
     tree, one = str(top / "tree"), str(top / "tree" / "precious")
@@ -231,7 +231,7 @@ def test_a_planted_link_is_no_DST(top: Path) -> None:
     assert os.path.islink(file)
 
 
-def test_a_link_into_proc_is_no_DST(top: Path) -> None:
+def test_a_link_into_proc_as_DST_is_refused(top: Path) -> None:
     """A DST of /dev/stdout must not be replaced by a file: as root that would break the machine."""
     into = top / "into"
     into.mkdir()

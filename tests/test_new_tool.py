@@ -71,7 +71,7 @@ def grep(run: Run, *arguments: object) -> list[bytes]:
 
 
 @pytest.mark.parametrize("ranks", RANKS, ids=str)
-def test_it_counts_what_grep_counts(run: Run, tool: Tool, tree: Path, ranks: Ranks) -> None:
+def test_counts_equal_those_of_grep(run: Run, tool: Tool, tree: Path, ranks: Ranks) -> None:
     done = tool(ranks, "-q", "--json", tree.parent / "result.json", "e(rr)or$", tree)
     assert (done.returncode, done.stderr) == (0, b"")
     expected = grep(run, "-r", "e(rr)or$", tree)
@@ -110,7 +110,7 @@ def test_files_and_directories_side_by_side(run: Run, tool: Tool, tree: Path) ->
 
 
 @pytest.mark.parametrize("ranks", RANKS, ids=str)
-def test_what_a_list_names(run: Run, tool: Tool, tree: Path, tmp_path: Path, ranks: Ranks) -> None:
+def test_entries_of_a_list(run: Run, tool: Tool, tree: Path, tmp_path: Path, ranks: Ranks) -> None:
     names = [f"many/{number}.log" for number in range(0, 700, 3)] + ["0/1/file"]
     (tmp_path / "list").write_text("\n".join(names))
     done = tool(ranks, "--files-from", tmp_path / "list", "error", tree)
@@ -148,7 +148,7 @@ def test_a_file_that_can_not_be_read(tool: Tool, tree: Path, tmp_path: Path, ran
     ],
     ids=repr,
 )
-def test_what_is_refused(tool: Tool, arguments: list[str], said: str) -> None:
+def test_refusals(tool: Tool, arguments: list[str], said: str) -> None:
     done = tool(Ranks(2), *arguments)
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.decode().startswith(f"count_matches: {said}\n")
@@ -175,7 +175,7 @@ sys.exit(count_matches.main(count_matches.parser, count_matches.carry_out))
 """
 
 
-def test_it_is_interrupted(tree: Path, tmp_path: Path) -> None:
+def test_an_interrupt(tree: Path, tmp_path: Path) -> None:
     """An interrupt while both ranks process files prints the command that continues."""
     folder = tmp_path / "meeting"
     folder.mkdir()

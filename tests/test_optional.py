@@ -56,7 +56,7 @@ def _environment(folder: Path, package: str, code: str) -> dict[str, str]:
     ],
     ids=["fsum", "fsum-used", "fcp", "fsum-broken", "fprof", "fprof-broken", "fbench"],
 )
-def test_it_is_refused(
+def test_a_fatal_package_is_refused(
     run: Run, folder: Path, package: str, code: str, command: list[str], why: str
 ) -> None:
     environment = _environment(folder, package, code)
@@ -82,7 +82,7 @@ def test_one_that_works_is_used(run: Run, folder: Path) -> None:
     assert digests[0][2] == digests[1][2]
 
 
-def test_what_is_not_asked_for_is_not_tried(run: Run, folder: Path) -> None:
+def test_unneeded_packages_are_not_tried(run: Run, folder: Path) -> None:
     code = f"open({str(folder / 'imported')!r}, 'w').close()\n"
     _environment(folder, "matplotlib", code)
     environment = _environment(folder, "blake3", code)

@@ -50,7 +50,7 @@ def test_help_names_every_option_and_no_other(tool: str) -> None:
 
 
 @every_command
-def test_help_says_the_defaults_that_hold(tool: str) -> None:
+def test_help_states_the_real_defaults(tool: str) -> None:
     for action in _actions(tool):
         said = re.search(r"default:? (\w+)", str(action.help))
         if said and action.default not in (None, argparse.SUPPRESS):
@@ -133,7 +133,7 @@ def _fields(tool: str) -> set[str]:
 
 
 @every_tool
-def test_every_decided_option_is_asked_for(tool: str) -> None:
+def test_every_option_field_is_used(tool: str) -> None:
     fields = _fields(tool)
     assert len(fields) > 5
     # Read by the tool, or by the packages below the tools.
@@ -154,6 +154,6 @@ def test_every_decided_option_is_asked_for(tool: str) -> None:
         ("def f(args):\n    x = ('one', 'two')\n    getattr(other, x)", set()),
     ],
 )
-def test_what_is_read_is_found(source: str, read: set[str]) -> None:
+def test_the_check_finds_reads(source: str, read: set[str]) -> None:
     found = {name for node in ast.walk(ast.parse(source)) for name in _asked(node, ARGUMENTS)}
     assert found == read

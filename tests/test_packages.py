@@ -121,7 +121,7 @@ def test_the_wheel_is_the_same_wherever_it_is_built(
         assert again.read_bytes() == wheel.read_bytes()
 
 
-def test_a_wheel_that_was_made_without_a_compiler_is_pure(run: Run, tmp_path: Path) -> None:
+def test_a_wheel_built_without_a_compiler_is_pure(run: Run, tmp_path: Path) -> None:
     """A wheel without the C module has the tag of any platform; with it, that of one platform."""
     made = _built(run, _copied(tmp_path / "copy"), "wheel", tmp_path / "dist", CC="false")
     assert made.name == f"pcircle-{pcircle.__version__}-py3-none-any.whl"
@@ -145,7 +145,7 @@ def _wheel_file() -> str:
     return f"pcircle-{pcircle.__version__}.dist-info/WHEEL"
 
 
-def test_the_wheel_has_what_shells_and_man_look_for(wheel: Path) -> None:
+def test_the_wheel_has_completions_and_manual_pages(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         text = archive.read(f"pcircle-{pcircle.__version__}.dist-info/entry_points.txt").decode()
@@ -237,7 +237,7 @@ def _numbers(version: str) -> list[int]:
     return list(map(int, version.split(".")))
 
 
-def test_the_containerfile_names_what_there_is() -> None:
+def test_the_containerfile_names_existing_files() -> None:
     text = (PACKAGING / "Containerfile").read_text(encoding="utf-8")
     image = re.search(r"^FROM python:(3\.\d+)-slim AS build$", text, re.MULTILINE)
     assert image is not None

@@ -74,7 +74,7 @@ def _with(place: Path, file: str, code: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("broken", [False, True], ids=["absent", "broken"])
 @pytest.mark.parametrize(("tool", "package"), CASES)
-def test_it_is_refused_with_one_line(
+def test_a_missing_package_is_named_in_one_line(
     run: Run, place: Path, tool: str, package: str, broken: bool
 ) -> None:
     environ = with_broken(place, package) if broken else without(place, package)
@@ -89,7 +89,7 @@ def test_it_is_refused_with_one_line(
 
 
 @pytest.mark.parametrize("start", ["bin", "module"])
-def test_a_python_without_any_is_told_all_names(run: Run, place: Path, start: str) -> None:
+def test_all_missing_packages_are_named(run: Run, place: Path, start: str) -> None:
     begin = [str(ROOT / "bin" / "fls")] if start == "bin" else ["-m", "pcircle.tools.fls"]
     environ = without(place, *REQUIRED_PACKAGES)
     done = run([sys.executable, *begin, "tree"], env=environ, cwd=place)

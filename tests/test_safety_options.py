@@ -205,7 +205,7 @@ def _is_refused(ways: dict[str, bytes], side: int, *, strict: bool = True) -> bo
 
 
 @pytest.mark.parametrize("option", ["--apply", "--trash", "--empty-trash"])
-def test_strict_operands_are_not_for_what_has_none(top: Path, option: str) -> None:
+def test_strict_operands_require_operands(top: Path, option: str) -> None:
     command = [
         sys.executable,
         "-m",
@@ -358,7 +358,7 @@ def test_functions_open_files_of_options_along_no_planted_link(
 
 
 @as_root
-def test_operands_are_no_files_of_options(top: Path) -> None:
+def test_operands_differ_from_files_of_options(top: Path) -> None:
     """fchmod never follows a link of another user in an operand."""
     link = _planted(top / "shared" / "link", top / "tree" / "inner" / "file")
     command = [sys.executable, "-m", "pcircle.tools.fchmod", "--insecure-links", "0600", link]
@@ -369,7 +369,7 @@ def test_operands_are_no_files_of_options(top: Path) -> None:
 
 
 @as_root
-def test_it_ends_with_the_run(top: Path) -> None:
+def test_the_permission_ends_with_the_run(top: Path) -> None:
     (top / "real").touch()
     link = os.fsencode(_planted(top / "shared" / "link", top / "real"))
     remove(str(top / "tree"), recursive=True, insecure_links=True, jobs=1)

@@ -13,7 +13,7 @@ def test_a_call_in_one_line() -> None:
     ]
 
 
-def test_calls_that_others_interrupt_are_joined() -> None:
+def test_interrupted_calls_are_joined() -> None:
     log = (
         "10 read(5</path>,  <unfinished ...>\n"
         "11 close(7 <unfinished ...>\n"
@@ -31,7 +31,7 @@ def test_calls_that_others_interrupt_are_joined() -> None:
     assert [call.result for call in calls] == ["1", "-1 EBADF (Bad file descriptor)", "7"]
 
 
-def test_signals_and_ends_are_no_calls() -> None:
+def test_signals_and_exits_are_not_calls() -> None:
     log = (
         "10 futex(0x1, FUTEX_WAIT, 0, NULL <unfinished ...>\n"
         "11 --- SIGCHLD {si_signo=SIGCHLD, si_pid=12} ---\n"
@@ -48,7 +48,7 @@ def test_signals_and_ends_are_no_calls() -> None:
     ]
 
 
-def test_a_call_that_never_returns_ends_behind_all_others() -> None:
+def test_a_call_that_never_returns_is_last() -> None:
     log = (
         '10 unlinkat(3, "a", 0 <unfinished ...>\n'
         "11 fsync(3) = 0\n"

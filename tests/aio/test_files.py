@@ -330,7 +330,7 @@ def test_a_late_descriptor_is_closed(io: Files, tmp_path: Path) -> None:
     assert _open_files() == before
 
 
-def test_after_an_error_what_has_not_begun_is_cancelled(tmp_path: Path) -> None:
+def test_after_an_error_pending_operations_are_cancelled(tmp_path: Path) -> None:
     fifo = str(tmp_path / "fifo")
     os.mkfifo(fifo)
     made: list[Any] = []

@@ -66,7 +66,7 @@ def test_values_and_errors(io: Files) -> None:
     assert io.submit(call(divmod, 7, 2)).error(HANG_S) is None
 
 
-def test_no_outcome_in_time_is_none_yet(io: Files) -> None:
+def test_a_timeout_returns_none(io: Files) -> None:
     gate = Gate()
     future = io.submit(gate())
     with pytest.raises(TimeoutError):
@@ -132,7 +132,7 @@ def test_dataflow(io: Files) -> None:
     assert dataflow(lambda: 5).result(HANG_S) == 5
 
 
-def test_what_has_not_begun_never_does(io: Files) -> None:
+def test_a_cancelled_pending_operation_never_starts(io: Files) -> None:
     gates = [Gate(), Gate(), Gate()]
     held = [io.submit(gate()) for gate in gates]
     called: list[int] = []
@@ -149,7 +149,7 @@ def test_what_has_not_begun_never_does(io: Files) -> None:
     assert called == []
 
 
-def test_what_comes_too_late_is_undone(io: Files) -> None:
+def test_late_results_are_undone(io: Files) -> None:
     gate = Gate()
     future = io.submit(gate())
     assert gate.begun.wait(HANG_S)
@@ -171,7 +171,7 @@ def test_deadlines(io: Files) -> None:
     assert gate.undone == ["through"]
 
 
-def test_a_cancel_reaches_what_a_continuation_waits_for(io: Files) -> None:
+def test_a_cancel_reaches_the_future_of_a_continuation(io: Files) -> None:
     gate = Gate()
     outer: Future[str] = io.submit(call(int)).then(lambda _: io.submit(gate()))
     assert gate.begun.wait(HANG_S)

@@ -112,7 +112,7 @@ def test_a_composite_that_yields_no_operation_is_told(io: Files) -> None:
 
 
 @pytest.mark.parametrize("work", [None, 5, len, [ops.stat("/")]])
-def test_what_is_no_operation_is_not_submitted(io: Files, work: Any) -> None:
+def test_only_operations_are_submitted(io: Files, work: Any) -> None:
     with pytest.raises(TypeError):
         io.submit(work)
     assert io.wait(HANG_S)
@@ -134,7 +134,7 @@ def test_deadlines_of_any_length(io: Files) -> None:
     assert held.result(HANG_S) == "through"
 
 
-def test_a_value_is_not_kept_until_its_deadline(io: Files) -> None:
+def test_a_value_is_released_before_its_deadline(io: Files) -> None:
     class Value:
         number = 0
 
@@ -151,7 +151,7 @@ def test_a_value_is_not_kept_until_its_deadline(io: Files) -> None:
     assert Value.number <= 10
 
 
-def test_what_follows_is_done_after_the_end_too() -> None:
+def test_continuations_run_after_the_end_too() -> None:
     gate = Gate()
     io = Files(threads=1)
     held = io.submit(gate())
@@ -277,7 +277,7 @@ def test_where_threads_are_few_these_do_it() -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
-def test_where_threads_are_few_these_do_all_parts() -> None:
+def test_few_threads_do_all_parts() -> None:
     def program() -> None:
         overlap = Overlap(16)
         for _ in range(3):

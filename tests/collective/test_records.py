@@ -40,7 +40,7 @@ def test_simultaneous_decisions_agree(tmp_path: Path) -> None:
     assert len(os.listdir(tmp_path)) == 100
 
 
-def test_what_is_forgotten_can_be_decided_again(tmp_path: Path) -> None:
+def test_forgotten_operations_can_be_decided_again(tmp_path: Path) -> None:
     records = Directory(os.fsencode(tmp_path))
     assert records.settle((1, 2), True) is True
     records.forget((1, 2))
@@ -49,7 +49,7 @@ def test_what_is_forgotten_can_be_decided_again(tmp_path: Path) -> None:
     records.forget((9, 9))
 
 
-def test_where_nothing_can_be_written_what_stands_is_found(
+def test_existing_decisions_are_found_without_write_access(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = Directory(os.fsencode(tmp_path))
@@ -84,7 +84,7 @@ def test_decisions_forgotten_by_others_came_to_nothing(
     assert records.settle((1, 2), wish) is False
 
 
-def test_what_was_to_be_done_and_is_gone_is_in_doubt(
+def test_a_vanished_positive_decision_is_in_doubt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = Directory(os.fsencode(tmp_path))

@@ -126,7 +126,7 @@ def test_search_finds(mutant: type[Member], first: int) -> None:
     assert _found(mutant, first)
 
 
-def test_search_finds_that_nobody_goes_round_the_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_finds_missing_detours_around_lost_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ResponseCollector, "go_round", _give_up)
     assert _found(Member)
 

@@ -35,7 +35,7 @@ def store(run: Run, tmp_path: Path, request: pytest.FixtureRequest) -> Start:
 
 
 @SHAPES
-def test_names_come_and_go(store: Start, shape: str) -> None:
+def test_names_are_created_and_removed(store: Start, shape: str) -> None:
     names = [f"name {number}" for number in range(20)]
     code, lines = store("create", *names, "--shape", shape)
     assert (code, lines) == (0, [f"create {name}: done" for name in names])
@@ -73,7 +73,7 @@ def test_a_store_of_another_number_of_ranks_is_refused(run: Run, tmp_path: Path)
 
 
 @SHAPES
-def test_a_full_member_has_all_undo(store: Start, shape: str) -> None:
+def test_a_full_member_makes_all_undo(store: Start, shape: str) -> None:
     assert store("create", "a", "--shape", shape, "--capacity", "1")[0] == 0
     code, lines = store("create", "b", "--shape", shape, "--capacity", "1")
     assert code == 1
@@ -110,9 +110,7 @@ def plays() -> Iterator[Plays]:
 
 
 @SHAPES
-def test_of_two_that_create_one_name_one_is_told_that_it_exists(
-    plays: Plays, tmp_path: Path, shape: str
-) -> None:
+def test_one_of_two_simultaneous_creations_fails(plays: Plays, tmp_path: Path, shape: str) -> None:
     answers = plays.play(tmp_path, 4, shape, "create", "name", 0, 0, 3)
     assert len(answers) == 3
     decided = sorted(answer.partition(" ")[0] for answer in answers.values())

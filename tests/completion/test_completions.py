@@ -107,7 +107,7 @@ TYPED = [
 
 
 @every_shell
-def test_what_is_typed_is_completed(shell: str, place: Path) -> None:
+def test_typed_words_are_completed(shell: str, place: Path) -> None:
     wrong = {}
     with terminal(shell, place) as opened:
         for line, expected in TYPED:

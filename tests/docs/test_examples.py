@@ -138,7 +138,7 @@ def test_programs_in_literal_blocks_are_valid(page: Path) -> None:
                 assert missing == [], f"{page.name}:{block.line}"
 
 
-def test_what_is_not_run_has_a_reason() -> None:
+def test_skipped_examples_have_a_reason() -> None:
     named = [
         f"{_by_name(each.page)}:{each.line}"
         for page in PAGES

@@ -129,7 +129,7 @@ def test_no_example_of_frm_removes_a_whole_file_system() -> None:
     assert [line for line in about.examples if whole.search(line)] == []
 
 
-def test_what_is_not_run_is_there() -> None:
+def test_skipped_lines_exist() -> None:
     every = [line for page in _WITH_LINES for line in _lines(page)]
     assert every
     assert [part for part in NOT_RUN if not any(part in line for line in every)] == []

@@ -142,12 +142,12 @@ def _check(schema: str, document: Any) -> None:
         assert not validator.is_valid(less), f"{key} may be missing"
 
 
-def test_what_fprof_writes_when_it_is_stopped_fits() -> None:
+def test_output_of_a_stopped_fprof_matches() -> None:
     document = stopped([b"data"], ProfileRun(exit_code=130, reasons=("stopped by SIGINT",)))
     _check("fprof-stopped", json.loads(encode(document)))
 
 
-def test_what_manifests_differ_in_fits(written: dict[str, Any], run: Run) -> None:
+def test_differences_of_manifests_match(written: dict[str, Any], run: Run) -> None:
     here = written["fsum"][0].parent
     for arguments, code in (
         ("-q -a sha256 -o other.manifest data/sub", 0),

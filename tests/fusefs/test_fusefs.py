@@ -147,7 +147,7 @@ def test_a_flipped_byte_shows_when_the_cache_is_dropped(fuse: Mount) -> None:
     assert before.st_size == 8192
 
 
-def test_delays_hold_up_only_what_they_are_for(fuse: Mount) -> None:
+def test_delays_affect_only_matching_requests(fuse: Mount) -> None:
     mount = fuse()
     names = [b"%d" % number for number in range(20)]
     for name in names:
@@ -235,7 +235,7 @@ def test_directories_hand_layouts_down_as_lustres_do(fuse: Mount) -> None:
     assert entries[1].md == Md(5)
 
 
-def test_names_that_are_alike_are_one(fuse: Mount) -> None:
+def test_equal_names_are_one_entry(fuse: Mount) -> None:
     mount = fuse(folding="both")
     composed, decomposed = "\u00e9".encode(), "e\u0301".encode()
     for first, second in ((b"File", b"fILE"), (decomposed, composed)):
@@ -263,7 +263,7 @@ def test_names_that_are_alike_are_one(fuse: Mount) -> None:
         os.mkdir(os.path.join(forms.path, decomposed))
 
 
-def test_times_are_cut_to_what_is_kept(fuse: Mount) -> None:
+def test_times_are_truncated(fuse: Mount) -> None:
     path = os.path.join(fuse(times_ns=2 * 10**9, changes_ns=1).path, b"file")
     _write(path, b"")
     os.utime(path, ns=(3_900_000_000, 5_100_000_000))

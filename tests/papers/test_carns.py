@@ -206,7 +206,7 @@ def test_outliers_are_left_out_by_the_rule_of_the_paper() -> None:
 
 
 @every_operation
-def test_poll_and_interruptions_bend_and_spread_what_the_client_drives(operation: str) -> None:
+def test_polls_and_interruptions_affect_client_driven_operations(operation: str) -> None:
     @cache
     def point(protocol: str, servers: int) -> carns.Point:
         return carns.measured(JAZZ, PLANS[operation][protocol], servers, f"test {servers}")
@@ -246,7 +246,7 @@ def test_stalled_servers_do_not_explain_wide_bars_of_the_client(operation: str) 
 @pytest.mark.parametrize(
     ("operation", "share"), [("create", 0.65), ("remove", 0.48), ("stat", 0.39)]
 )
-def test_what_remains_of_the_time_with_myrinet(operation: str, share: float) -> None:
+def test_remaining_time_with_myrinet(operation: str, share: float) -> None:
     assert 1 / _speed_up(MYRINET, operation, 60) == pytest.approx(share, abs=0.02)
     assert _speed_up(MYRINET, operation, 128) > _speed_up(MYRINET, operation, 60)
 

@@ -68,7 +68,7 @@ def test_a_message_to_oneself_is_never_under_way() -> None:
     assert clock == [104.0]
 
 
-def test_a_loss_is_seen_after_what_was_sent() -> None:
+def test_a_loss_is_seen_after_earlier_messages() -> None:
     one, other, clock, shared = _ends(Delay(overhead_s=1.0, latency_s=1.0))
     one.send(1, b"last")
     shared.append(LostRank(0, "killed"))
@@ -93,7 +93,7 @@ def test_the_modelled_times_by_hand(servers: int) -> None:
     assert shown == pytest.approx(2 * together - 2 * one_way_ms, abs=1e-6)
 
 
-def test_it_is_measured_small(tmp_path: Path) -> None:
+def test_a_small_measurement(tmp_path: Path) -> None:
     table, *plots = REAL.make(tmp_path, True)
     assert [plot.suffix for plot in plots] == [".svg"] * can_plot()
     for path in (table, DOCS / table.name):

@@ -31,7 +31,7 @@ def test_the_sets_have_the_proportions_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("one", [NOTHING, *data_sets(SMALL)], ids=lambda one: one.name)
-def test_a_set_is_made_as_it_is_said(one: DataSet, tmp_path: Path) -> None:
+def test_a_set_has_the_described_files(one: DataSet, tmp_path: Path) -> None:
     source = make(one, tmp_path)
     assert fault(one, source) is None
     longer = DataSet(one.name, (*one.sizes, 5))
@@ -56,7 +56,7 @@ def test_corruption_is_found_and_repaired(run: Run, tmp_path: Path, ranks: str) 
             assert path.read_bytes() == (tmp_path / "copy" / path.relative_to(source)).read_bytes()
 
 
-def test_ratios_are_taken_round_by_round_and_without_the_start() -> None:
+def test_ratios_are_per_round_and_without_the_start() -> None:
     def runs(*seconds: float) -> list[Copied]:
         return [Copied(each, 0) for each in seconds]
 

@@ -36,7 +36,7 @@ def runs(tree: Tree) -> dict[str, Result]:
 
 
 @pytest.mark.parametrize(("elements", "huge"), [(1, 0.0), (19, 0.0), (20_000, 0.0), (20_000, 0.1)])
-def test_a_tree_has_as_many_elements_as_asked(elements: int, huge: float) -> None:
+def test_a_tree_has_the_requested_number_of_elements(elements: int, huge: float) -> None:
     tree = grow(elements, 3, huge)
     assert tree.elements == elements
     below = sorted(each for row in tree.subdirectories for each in row)
@@ -91,7 +91,7 @@ def test_a_share_is_taken_from_one_end_and_runs_are_split(newest: bool) -> None:
         assert (list(queue), list(taken)) == ([-2, 8, -2], [7, -3])
 
 
-def test_mixed_children_are_all_there() -> None:
+def test_mixed_children_are_complete() -> None:
     rng = Random(1)
     for files in range(1, 9):
         queue: deque[int] = deque([99])
@@ -100,7 +100,7 @@ def test_mixed_children_are_all_there() -> None:
         assert sum(-each for each in queue if each < 0) == files
 
 
-def test_who_asks_whom_with_nodes_in_mind() -> None:
+def test_requests_prefer_ranks_of_the_same_node() -> None:
     nodes = [0, 0, 0, 1, 1, 1]
     assert victims(1, nodes, aware=True) == [0, 2]
     assert victims(3, nodes, aware=True) == [0, 1, 2, 4, 5]
@@ -125,7 +125,7 @@ def test_a_rank_answers_after_the_current_element() -> None:
 
 
 @pytest.mark.parametrize("ranks", [3, 8, 30])
-def test_what_cp_sends_is_arithmetic(ranks: int) -> None:
+def test_messages_of_cp_can_be_computed(ranks: int) -> None:
     tree, costs = grow(20_000, 1), Costs()
     result = walk_centrally(tree, ranks)
     sent = (result.messages, result.total_bytes)
@@ -175,7 +175,7 @@ def test_messages_and_pairs(runs: dict[str, Result]) -> None:
     assert runs["pcircle"].total_bytes < runs["H-DRQS"].total_bytes / 4
 
 
-def test_one_rank_is_overloaded_if_it_looks_late() -> None:
+def test_one_rank_is_overloaded_if_it_polls_late() -> None:
     tree = grow(100_000, 1, huge=0.1)
     plain, late, whole = (
         walk(tree, 20, scheme, 1)
@@ -202,7 +202,7 @@ def test_neighbours_make_the_hybrid_the_fastest() -> None:
 
 
 @pytest.mark.parametrize("name", [figure.name for figure in FIGURES])
-def test_every_figure_is_made(
+def test_every_figure_is_generated(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main("lafon", FIGURES, [name, "--small", "--out", str(tmp_path)]) == 0

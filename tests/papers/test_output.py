@@ -48,7 +48,7 @@ def test_a_plot_is_small_and_the_same_again(
     assert first.stat().st_size < 60_000
 
 
-def test_without_matplotlib_it_is_said_what_to_install(
+def test_a_missing_matplotlib_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(output, "can_plot", lambda: False)
@@ -68,7 +68,7 @@ def _figures(made: list[tuple[str, bool]]) -> list[Figure]:
     return [Figure(name, f"Title of {name}", 90.0, maker(name)) for name in ("fig1", "fig2")]
 
 
-def test_the_command_announces_itself_and_names_what_it_wrote(
+def test_the_command_names_its_output_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made: list[tuple[str, bool]] = []

@@ -64,7 +64,7 @@ def test_requests_leave_a_host_through_its_leader_and_every_rank_works(
     assert len(passed_on) <= len(to_pass_on)
 
 
-def test_ranks_alone_on_their_hosts_steal_from_each_other(
+def test_single_ranks_of_hosts_steal_from_each_other(
     hosts: Hosts, run: Run, tmp_path: Path
 ) -> None:
     line = [*hosts.mpirun((1, 1, 1)), *command(0, "watched", 4, 5, tmp_path)]

@@ -34,7 +34,7 @@ sys.exit(main())
 
 
 @pytest.mark.parametrize("tool", ["fcp", "ffind"])
-def test_the_job_goes_on_without_it(tool: str, run: Run, tmp_path: Path) -> None:
+def test_the_job_continues_without_the_rank(tool: str, run: Run, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     for name in range(40):
         (tree / f"d{name}").mkdir(parents=True)

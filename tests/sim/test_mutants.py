@@ -160,7 +160,7 @@ def test_search_finds_mutants_of_quiet_epochs(engine_type: EngineType, found: st
         deque((play(draw("quiet", seed), engine_type, watch=False) for seed in range(SEEDS)), 0)
 
 
-def test_epochs_reach_what_they_are_for() -> None:
+def test_epochs_reach_the_intended_states() -> None:
     runs = [play(draw("epochs", seed)) for seed in range(80)]
     assert sum(run.record.disks.claims for run in runs) > 500
     assert sum(run.record.disks.committed > 3 for run in runs) > 10
@@ -220,7 +220,7 @@ def of_epochs(seed: int, defect: dict[str, bool]) -> Case:
     )
 
 
-def test_walks_reach_what_they_are_for() -> None:
+def test_walks_reach_the_intended_states() -> None:
     runs = [play(draw("walk", seed)) for seed in range(100)]
     records = [run.record for run in runs]
     assert sum(record.disks.claims for record in records) > 500

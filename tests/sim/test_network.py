@@ -66,7 +66,7 @@ def test_same_seed_same_run() -> None:
     assert network(4, NASTY, 7).run([collector] * 4) != network(4, NASTY, 8).run([collector] * 4)
 
 
-def test_nodes_are_nearer_than_others() -> None:
+def test_ranks_of_a_node_are_near() -> None:
     def ping(t: SimTransport) -> Steps:
         if t.rank == 0:
             t.send(1, b"near")
@@ -105,7 +105,7 @@ def test_slow_rank_takes_longer_for_a_step() -> None:
     assert slow_s == pytest.approx(10.0)
 
 
-def test_killed_rank_is_lost_once_after_all_it_said() -> None:
+def test_killed_rank_is_lost_once_after_its_messages() -> None:
     def talk(t: SimTransport) -> Steps:
         if t.rank == 0:
             while True:
@@ -177,7 +177,7 @@ def test_wake_ends_a_wait_of_another_or_the_next_of_ones_own() -> None:
     assert third_s == 4.0
 
 
-def test_what_nobody_took_is_left() -> None:
+def test_unreceived_messages_are_left() -> None:
     def send(t: SimTransport) -> Steps:
         if t.rank == 0:
             yield 1.0

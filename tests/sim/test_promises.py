@@ -87,7 +87,7 @@ def test_rounds_come_from_each_node_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("stuck", [1, 3, 12])
-def test_progress_goes_on_while_a_rank_is_stuck(stuck: int) -> None:
+def test_progress_continues_while_a_rank_is_stuck(stuck: int) -> None:
     job = case(
         13,
         size=4000,
@@ -184,7 +184,7 @@ def test_a_silent_rank_does_not_delay_an_abort_at_the_end() -> None:
         assert run.network.now_s < begin_s + 5 + 0.3 * job.settings.final_deadline_s
 
 
-def test_what_is_noted_after_the_account_does_not_keep_the_job() -> None:
+def test_notices_after_the_account_do_not_delay_the_end() -> None:
     job = case(5, settings={"arity": 2}, conditions={"held": ("Wait",), "held_s": 0.05})
     waves = 0
     for seed in range(40):
@@ -294,7 +294,7 @@ def test_abort_below_a_stuck_rank_ends_the_job() -> None:
     assert run.network.now_s <= 1.0 + 2 * job.settings.final_deadline_s + 0.1
 
 
-def test_abort_waits_for_what_is_running() -> None:
+def test_abort_waits_for_running_items() -> None:
     """Copies in progress are not dropped, and the accounts count them."""
     run = play(case(8, item_s=1.0, size=400, aborts=(AbortAt(3, 130, at_s=2.0),)))
     assert run.record.cut_short == []

@@ -98,7 +98,7 @@ def add(a: int, b: int) -> int:
         (mutants.WithIdleOwers, False),
     ],
 )
-def test_a_part_of_a_bundle_comes_back_although_the_rest_waits_for_it(
+def test_a_part_of_a_bundle_returns_before_parts_that_wait_for_it(
     engine_type: type[Engine[Any, Any]], ends: bool
 ) -> None:
     pair = Pair(engine_type)

@@ -72,7 +72,7 @@ class Many(Task[int, int]):
         return self.kept
 
 
-def test_all_that_a_task_may_do() -> None:
+def test_correct_features_of_tasks() -> None:
     total = sum(range(12)) + sum(range(100, 109))
     testing.check(Many, expected=total, seeds=range(40), ranks=(2, 3, 5))
     run = testing.check_case(Many, testing.Case(5, ranks=3), expected=total)
@@ -151,7 +151,7 @@ class KeptTwice(Sum):
         return self.kept
 
 
-def test_a_result_that_is_returned_and_kept() -> None:
+def test_a_result_that_is_returned_twice() -> None:
     found(KeptTwice, f"the result is {2 * TOTAL}, not {TOTAL}", expected=TOTAL)
 
 
@@ -194,7 +194,7 @@ class Overlapping(Sum):
         return super().process(item, context)
 
 
-def test_an_item_that_is_made_twice() -> None:
+def test_an_item_that_is_spawned_twice() -> None:
     found(Overlapping, "two equal items were made: (", expected=TOTAL)
 
 
@@ -283,7 +283,7 @@ def test_state_around_the_class() -> None:
     testing.check(Around, expected=TOTAL, seeds=range(3), may_change=["calls"])
 
 
-def test_state_that_all_tasks_are_given() -> None:
+def test_state_shared_by_all_tasks() -> None:
     seen: set[int] = set()
 
     class Given(Once):
@@ -400,7 +400,7 @@ class Alone(Task[Range, int]):
         return a + b
 
 
-def test_a_task_that_hands_nothing_out() -> None:
+def test_a_task_that_shares_no_work() -> None:
     found(Alone, "no rank but the first got an item in ", expected=TOTAL)
     testing.check(Alone, expected=TOTAL, spreads=False)
 

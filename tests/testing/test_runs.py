@@ -13,7 +13,7 @@ from pcircle.runtime import Context
 from tests.testing.sums import TOTAL, Listed, Range, Sum, found
 
 
-def test_a_violation_says_how_to_play_it_again() -> None:
+def test_a_violation_names_the_command_that_replays_it() -> None:
     violation = found(Listed, "play it again with: ", expected=list(range(12)), ranks=(7,))
     words = str(violation)
     seed = int(re.findall(r"^seed (\d+)", words)[0])
@@ -43,7 +43,7 @@ def test_the_same_seed_is_the_same_run(lost: int) -> None:
     assert bool(lost_lines) == bool(lost)
 
 
-def test_seeds_differ_in_what_happens() -> None:
+def test_seeds_give_different_runs() -> None:
     runs = [testing.play(Sum, seed, ranks=4) for seed in range(20)]
     assert len({run.items for run in runs}) > 15
     assert {run.result for run in runs} == {TOTAL}

@@ -36,9 +36,7 @@ def _copy(path: Path) -> None:
 
 @pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize("replace", [_document, _manifest, _copy])
-def test_access_is_what_it_was(
-    replace: Callable[[Path], None], listed: bool, tmp_path: Path
-) -> None:
+def test_access_is_unchanged(replace: Callable[[Path], None], listed: bool, tmp_path: Path) -> None:
     rng = random.Random(seed := drawn_seed())
     for number in range(20):
         path = tmp_path / str(number) / "file"

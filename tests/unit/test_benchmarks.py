@@ -69,7 +69,7 @@ def test_real_tools_are_measured_in_rotated_rounds(
     assert not list(Path(folder, datasets.FOLDER).glob("run-*"))
 
 
-def test_data_sets_are_kept_and_made_anew_only_if_they_changed(folder: Path) -> None:
+def test_data_sets_are_recreated_only_if_they_changed(folder: Path) -> None:
     recipe = datasets.recipes(0.002)["small"]
     tree = Path(datasets.prepare(recipe, folder).tree)
     identity = tree.stat().st_ino
@@ -163,7 +163,7 @@ def test_a_file_system_without_room_is_refused(folder: Path) -> None:
         ("--reference", "no such row", "--tools", "cp"),
     ],
 )
-def test_what_was_asked_for_and_is_not_there_is_refused(folder: Path, options: tuple[str]) -> None:
+def test_missing_requested_tools_are_refused(folder: Path, options: tuple[str]) -> None:
     code, report = benchmark(folder, "--only", "tiny", *options)
     assert (code, report) == (2, {})
 

@@ -30,7 +30,7 @@ def address(buffer: Any) -> int:
 
 
 @pytest.mark.parametrize("size", [1, 4095, 4096, 128 * KIB + 1, MIB, 3 * MIB + 5])
-def test_it_begins_with_a_page_and_is_as_long_as_it_should_be(size: int) -> None:
+def test_a_buffer_is_page_aligned_and_has_the_right_size(size: int) -> None:
     buffer = aligned(size)
     assert (len(buffer), address(buffer) % mmap.PAGESIZE) == (size, 0)
     assert bytes(buffer) == bytes(size)
@@ -38,7 +38,7 @@ def test_it_begins_with_a_page_and_is_as_long_as_it_should_be(size: int) -> None
     assert buffer[-1] == 1
 
 
-def test_it_lives_as_long_as_anything_cut_from_it() -> None:
+def test_a_buffer_lives_as_long_as_its_slices() -> None:
     buffer = aligned(MIB)
     memory = weakref.ref(buffer.obj)
     buffer[7:10] = b"abc"
@@ -52,7 +52,7 @@ def test_it_lives_as_long_as_anything_cut_from_it() -> None:
     assert memory() is None
 
 
-def test_what_is_forked_has_a_copy() -> None:
+def test_a_fork_has_a_copy() -> None:
     buffer = aligned(MIB)
     buffer[:5] = b"ours."
     reading, writing = os.pipe()
@@ -96,7 +96,7 @@ def test_threads_have_buffers_of_their_own(tmp_path: Path) -> None:
 # ---- pools -----------------------------------------------------------------------------------
 
 
-def test_what_is_given_back_is_lent_again() -> None:
+def test_returned_buffers_are_reused() -> None:
     pool = Pool()
     first = pool.take(200 * KIB)
     other = pool.take(200 * KIB)
@@ -109,7 +109,7 @@ def test_what_is_given_back_is_lent_again() -> None:
     assert address(more) not in (where, address(other))
 
 
-def test_what_was_given_back_can_not_be_used() -> None:
+def test_returned_buffers_cannot_be_used() -> None:
     pool = Pool()
     for size in (10, MIB):
         buffer = pool.take(size)
@@ -121,7 +121,7 @@ def test_what_was_given_back_can_not_be_used() -> None:
     assert address(pool.take(MIB)) != address(pool.take(MIB))
 
 
-def test_it_keeps_so_much_and_no_more() -> None:
+def test_the_pool_has_a_limit() -> None:
     pool = Pool(kept_bytes=3 * MIB)
     taken = [pool.take(MIB) for _ in range(5)] + [pool.take(64 * MIB)]
     memories = [weakref.ref(buffer.obj) for buffer in taken]
@@ -135,7 +135,7 @@ def test_it_keeps_so_much_and_no_more() -> None:
     assert {id(buffer.obj) for buffer in kept} == {id(memory()) for memory in memories[:3]}
 
 
-def test_small_ones_and_those_of_nothing() -> None:
+def test_small_and_empty_buffers() -> None:
     pool = Pool()
     for size in (0, 1, 1000):
         assert bytes(pool.take(size)) == bytes(size)
@@ -176,7 +176,7 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], int], list[str]]] = {
 
 
 @pytest.mark.parametrize("what", COMMANDS)
-def test_what_tools_read_goes_to_the_beginning_of_a_page(
+def test_tools_read_into_aligned_buffers(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, copy = tmp_path / "source", tmp_path / "copy"

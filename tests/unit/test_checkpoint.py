@@ -85,7 +85,7 @@ def test_a_job_without_heartbeats_is_dead(
         guard.release()
 
 
-def test_who_was_taken_for_dead_stops(
+def test_a_job_that_lost_its_lock_stops(
     checkpoint: Checkpoint, short: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = CheckpointLock(checkpoint, b"first")
@@ -106,7 +106,7 @@ def test_who_was_taken_for_dead_stops(
     second.release()
 
 
-def test_made_by_two_at_once(checkpoint: Checkpoint) -> None:
+def test_simultaneous_creation(checkpoint: Checkpoint) -> None:
     with pytest.raises(CheckpointError) as refused:
         Checkpoint.create(checkpoint.path)
     assert refused.value.reason is RefusalReason.JUST_CREATED

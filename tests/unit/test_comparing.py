@@ -82,7 +82,7 @@ CHANGES: dict[int, Callable[[Path], None]] = {
 
 @as_root
 @pytest.mark.parametrize("field", CHANGES, ids=lambda field: f.field_names(field)[0])
-def test_a_status_tells_each_field(tmp_path: Path, field: int) -> None:
+def test_every_field_of_a_status_is_compared(tmp_path: Path, field: int) -> None:
     a, b = _pair(tmp_path)
     asked = f.OF_STATUS & ~f.CTIME
     assert _of_status(a, b, asked) == f.NOTHING
@@ -105,7 +105,7 @@ def test_a_link_has_no_mode_and_a_directory_no_size(tmp_path: Path) -> None:
 
 
 @as_root
-def test_devices_differ_by_what_they_are_of(tmp_path: Path) -> None:
+def test_devices_differ_by_number(tmp_path: Path) -> None:
     for name, number in (("one", 3), ("same", 3), ("other", 4)):
         os.mknod(tmp_path / name, stat.S_IFCHR | 0o600, os.makedev(1, number))
     fields = f.DEFAULT & ~f.MTIME
@@ -140,7 +140,7 @@ def test_times_are_compared_at_the_coarser_resolution(tmp_path: Path) -> None:
     assert comparer.differences(fine, finer) == f.MTIME, "a time that happens to be a whole second"
 
 
-def test_one_file_with_finer_times_tells_how_exactly_all_of_its_device_are_kept(
+def test_one_file_shows_the_time_resolution_of_its_device(
     tmp_path: Path,
 ) -> None:
     a, b = _pair(tmp_path)
@@ -378,7 +378,7 @@ def test_holes_are_zeros_and_not_read(tmp_path: Path) -> None:
     assert not _same(tmp_path)
 
 
-def test_what_is_no_file_any_more_is_not_read(tmp_path: Path) -> None:
+def test_replaced_files_are_not_read(tmp_path: Path) -> None:
     _, b = _pair(tmp_path)
     _kind(b)
     with (

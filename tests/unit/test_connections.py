@@ -49,7 +49,7 @@ def test_a_launcher_that_has_ended_did_not_start_this(name: str, port: int) -> N
 
 
 @pytest.mark.parametrize("kind", ["file", "pipe", "absent", "hung-up"])
-def test_what_is_no_connected_socket(kind: str, tmp_path: Path) -> None:
+def test_other_descriptors_than_connected_sockets(kind: str, tmp_path: Path) -> None:
     fds: list[int] = []
     if kind == "file":
         fds = [os.open(tmp_path, os.O_RDONLY)]
@@ -69,7 +69,7 @@ def test_what_is_no_connected_socket(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "abc", "-1", "-9", "9.5", "²", "9" * 40])
-def test_what_is_no_descriptor(value: str) -> None:
+def test_invalid_descriptors(value: str) -> None:
     assert find_pmi({"PMI_FD": value}).state == "closed"
 
 
@@ -116,7 +116,7 @@ def test_a_socket_of_unix_is_found_by_its_path(form: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("uri", ["", "x", "x.0;tcp4://127.0.0.1:0", "x.0;tcp4://127.0.0.1:99999"])
-def test_what_is_no_address(uri: str) -> None:
+def test_invalid_addresses(uri: str) -> None:
     environ = {"PMIX_NAMESPACE": "x", "PMIX_RANK": "0", "PMIX_SERVER_URI3": uri}
     assert find_pmix(environ).state == "closed"
     assert find_pmix(environ).variables == ("PMIX_NAMESPACE", "PMIX_RANK", "PMIX_SERVER_URI3")
@@ -130,7 +130,7 @@ def test_what_is_no_address(uri: str) -> None:
         "x.0;tcp4://name.invalid:35199",
     ],
 )
-def test_what_cannot_be_examined_is_a_launch(uri: str) -> None:
+def test_unexaminable_descriptors_count_as_a_launch(uri: str) -> None:
     environ = {"PMIX_NAMESPACE": "x", "PMIX_RANK": "1", "PMIX_SERVER_URI41": uri}
     assert find_pmix(environ) == UNKNOWN
     assert detect(environ, pmix=find_pmix(environ)) == Launch("mpi", "a PMIx launcher", None, 1)

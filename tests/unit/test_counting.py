@@ -39,14 +39,14 @@ def test_one_line_declares_a_counter() -> None:
     assert EntryCounters.row_of(counters) == counters.row()[:-1]
 
 
-def test_what_is_no_number_of_things_is_no_counter() -> None:
+def test_only_numbers_are_counters() -> None:
     counters = Folded()
     counters.since_s = 1.5
     assert "since_s" not in counters.names
     assert counters.row() == (0,) * len(counters.names)
 
 
-def test_nothing_is_counted_that_was_not_declared() -> None:
+def test_undeclared_counters_are_refused() -> None:
     with pytest.raises(AttributeError):
         Folded(unfolded=1)
     with pytest.raises(AttributeError):
@@ -70,7 +70,7 @@ def test_annotations_may_be_types() -> None:
     assert made(lines=2).lines == 2
 
 
-def test_counts_tell_what_they_are() -> None:
+def test_counts_have_names() -> None:
     assert str(Folded(files=1)).startswith("Folded(found=0, ")
     assert Folded(files=1) != Folded()
     assert Folded(files=1) != "Folded"

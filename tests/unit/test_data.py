@@ -113,7 +113,7 @@ def test_a_file_of_holes_has_no_ranges(folder: Path) -> None:
         assert list(data_ranges(fd, 0, 512 << 20)) == []
 
 
-def test_where_holes_are_unknown_all_is_data() -> None:
+def test_without_reported_holes_everything_is_data() -> None:
     """A pipe has no file system that reports holes; a device without holes is all data."""
     readable, writable = os.pipe()
     try:
@@ -199,7 +199,7 @@ def test_files_that_report_no_size_are_copied_to_their_end(tmp_path: Path) -> No
     assert copied.endswith(b"\n")
 
 
-def test_a_range_goes_to_the_same_place_and_nothing_else_changes(folder: Path) -> None:
+def test_a_range_is_copied_to_the_same_offset_alone(folder: Path) -> None:
     data, before = pattern(3 * BUFFER_BYTES), pattern(3 * BUFFER_BYTES, seed=99)
     (folder / "from").write_bytes(data)
     (folder / "to").write_bytes(before)
@@ -211,7 +211,7 @@ def test_a_range_goes_to_the_same_place_and_nothing_else_changes(folder: Path) -
 
 
 @pytest.mark.parametrize("flags", [0, os.O_APPEND], ids=["by-kernel", "by-buffer"])
-def test_a_source_that_is_shorter_gives_what_it_has(folder: Path, flags: int) -> None:
+def test_a_shorter_source_is_copied_to_its_end(folder: Path, flags: int) -> None:
     (folder / "from").write_bytes(b"abc")
     target = os.O_RDWR | os.O_CREAT | flags
     with opened(folder / "from", os.O_RDONLY) as source, opened(folder / "to", target) as out:
@@ -220,7 +220,7 @@ def test_a_source_that_is_shorter_gives_what_it_has(folder: Path, flags: int) ->
     assert (folder / "to").read_bytes() == b"abc"
 
 
-def test_a_source_that_shrank_gives_what_is_left(folder: Path) -> None:
+def test_a_truncated_source_is_copied_to_its_new_end(folder: Path) -> None:
     (folder / "from").write_bytes(pattern(2 * BUFFER_BYTES))
     with opened(folder / "from") as source, opened(folder / "to") as out:
         size = os.fstat(source).st_size
@@ -266,7 +266,7 @@ def test_a_short_write_is_continued_and_its_failure_told(folder: Path) -> None:
     assert (folder / "at").stat().st_size == 1000
 
 
-def test_writes_that_come_short_are_continued() -> None:
+def test_short_writes_are_continued() -> None:
     """A pipe accepts what fits; the remaining bytes follow."""
     readable, writable = os.pipe()
     data = pattern(300_000)

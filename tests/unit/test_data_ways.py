@@ -108,7 +108,7 @@ def test_each_way_of_the_kernel_does_it_alone(tmp_path: Path, way: Way, most: in
     assert (tmp_path / "to").read_bytes() == range_only
 
 
-def test_the_options_allow_what_they_say() -> None:
+def test_options_restrict_the_ways() -> None:
     assert {clone_range, copy_range} < set(ways_of("auto", "auto"))
     assert clone_range in ways_of("always", "auto")
     for reflink, sparse in (("never", "auto"), ("auto", "never"), ("never", "never")):
@@ -127,7 +127,7 @@ def test_a_clone_is_refused_or_equals_the_file(tmp_path: Path) -> None:
     assert (tmp_path / "to").read_bytes() == (data if cloned else b"")
 
 
-def test_who_must_clone_is_told_why_not(tmp_path: Path, other: Path) -> None:
+def test_a_failed_required_clone_has_a_reason(tmp_path: Path, other: Path) -> None:
     (tmp_path / "from").write_bytes(b"abc")
     mover = DataCopier("always")
     with opened(tmp_path / "from", os.O_RDONLY) as fd, opened(other / "to") as out:
@@ -191,9 +191,7 @@ FINAL = [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS]
 
 
 @pytest.mark.parametrize("number", PAIR + FILE, ids=errno.errorcode.get)
-def test_after_a_refusal_in_the_middle_the_rest_goes_another_way(
-    tmp_path: Path, number: int
-) -> None:
+def test_after_a_late_refusal_another_way_continues(tmp_path: Path, number: int) -> None:
     data = pattern(BUFFER_BYTES + 5)
     (tmp_path / "from").write_bytes(data)
     refusing = Refusing(number, good=12_345)
@@ -206,7 +204,7 @@ def test_after_a_refusal_in_the_middle_the_rest_goes_another_way(
 
 
 @pytest.mark.parametrize("number", FINAL, ids=errno.errorcode.get)
-def test_what_is_no_refusal_is_told(tmp_path: Path, number: int) -> None:
+def test_other_errors_are_raised(tmp_path: Path, number: int) -> None:
     (tmp_path / "from").write_bytes(b"abc")
     mover = DataCopier(ways=[Refusing(number), Counted(send_range)])
     with opened(tmp_path / "from", os.O_RDONLY) as fd, opened(tmp_path / "to") as out:
@@ -256,9 +254,7 @@ def largest_file(limit_bytes: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("ways", [[copy_range], [send_range], []])
-def test_a_write_that_comes_short_is_continued_and_its_failure_told(
-    tmp_path: Path, ways: list[Way]
-) -> None:
+def test_a_short_write_is_continued_and_its_failure_raised(tmp_path: Path, ways: list[Way]) -> None:
     data = pattern(2 * BUFFER_BYTES)
     (tmp_path / "from").write_bytes(data)
     limit = BUFFER_BYTES + 1000

@@ -141,7 +141,7 @@ def test_a_lease_is_its_directory_until_it_ends(
         directories.close()
 
 
-def test_no_more_descriptors_are_kept_than_the_capacity(root: bytes) -> None:
+def test_the_capacity_limits_open_descriptors(root: bytes) -> None:
     before = len(open_descriptors())
     directories = Directories([RootPath(root, b"")], 2)
     for path in PATHS:
@@ -167,7 +167,7 @@ def test_a_lease_is_shared_and_evicted_only_after_its_last_use(root: bytes) -> N
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 3])
-def test_a_root_is_kept_by_one_name_alone(root: bytes, capacity: int) -> None:
+def test_a_root_is_cached_under_one_name(root: bytes, capacity: int) -> None:
     """With two names, eviction under one would close the root, while the other still returns it."""
     with without_leaks():
         directories = Directories([RootPath(root, b"")], capacity)
@@ -178,7 +178,7 @@ def test_a_root_is_kept_by_one_name_alone(root: bytes, capacity: int) -> None:
         directories.close()
 
 
-def test_what_is_leased_below_is_open_for_its_lease_alone(root: bytes) -> None:
+def test_nested_leases_are_open_only_for_their_duration(root: bytes) -> None:
     before = len(open_descriptors())
     directories = Directories([RootPath(root, b"")], 9)
     with directories.lease(0, b"") as above:
@@ -211,7 +211,7 @@ def test_a_deep_tree_is_left_level_by_level(root: bytes, capacity: int) -> None:
     directories.close()
 
 
-def test_what_is_in_another_directory_now_does_not_lead_there(root: bytes) -> None:
+def test_moved_directories_are_not_followed(root: bytes) -> None:
     above = identity(root + b"/a")
     with without_leaks():
         directories = Directories([RootPath(root, b"")], 1)
@@ -287,7 +287,7 @@ def test_another_directory_under_the_same_name_is_stale(root: bytes) -> None:
         directories.close()
 
 
-def test_a_directory_that_is_kept_open_stays_itself_when_renamed(root: bytes) -> None:
+def test_an_open_directory_survives_a_rename(root: bytes) -> None:
     directories = Directories([RootPath(root, b"")], 8)
     before = identity(root + b"/a/b")
     with directories.lease(0, b"a/b"):
@@ -438,7 +438,7 @@ assert os.path.exists("drop/new") and os.path.exists("drop/in/new")
 @pytest.mark.parametrize(
     ("limit", "expected"), [(4000, 1024), (1000, 468), (256, 96), (80, 8), (66, 4)]
 )
-def test_descriptors_are_left_for_others(limit: int, expected: int) -> None:
+def test_descriptors_are_left_for_other_uses(limit: int, expected: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < limit:
         pytest.skip(f"the hard limit of open files is {hard}")

@@ -16,7 +16,7 @@ from pcircle.walk.open_directory import ItemContext
     ("after_s", "has_idle_workers", "is_enough"),
     [(0.005, True, False), (0.02, True, True), (0.02, False, False), (0.2, False, True)],
 )
-def test_what_is_left_goes_sooner_where_somebody_waits(
+def test_waiting_ranks_get_remaining_names_sooner(
     monkeypatch: pytest.MonkeyPatch, after_s: float, has_idle_workers: bool, is_enough: bool
 ) -> None:
     clock = SimpleNamespace(now_s=1000.0)

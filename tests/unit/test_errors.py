@@ -63,7 +63,7 @@ def test_worst(codes: list[int], expected: int) -> None:
 
 
 @given(st.lists(st.sampled_from(CODES)), st.lists(st.sampled_from(CODES)))
-def test_worst_can_be_taken_in_any_grouping(left: list[int], right: list[int]) -> None:
+def test_the_worst_code_does_not_depend_on_grouping(left: list[int], right: list[int]) -> None:
     """A tree of ranks combines partial results first, in any order."""
     together = errors.worst(left + right)
     assert together == errors.worst([errors.worst(right), errors.worst(left)])

@@ -37,7 +37,7 @@ def _described(spec: ModuleSpec | None) -> object:
     return spec.name, spec.origin, spec.cached, spec.parent, inside and list(inside)
 
 
-def test_it_finds_what_python_finds() -> None:
+def test_modules_equal_those_of_python() -> None:
     for name in [*_own(), *_OF_PYTHON, *_OF_OTHERS]:
         found = ImportFinder().find_spec(name, _folders(name))
         by_python = PathFinder.find_spec(name, _folders(name))
@@ -49,7 +49,7 @@ def test_it_finds_what_python_finds() -> None:
         assert isinstance(found.loader, type(by_python.loader)), name
 
 
-def test_an_extension_module_is_found_beside_others(tmp_path: Path) -> None:
+def test_an_extension_module_is_found_among_others(tmp_path: Path) -> None:
     suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
     for name in ("fast.py", f"fast{suffix}"):
         (tmp_path / name).touch()
@@ -128,7 +128,7 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_as_before")
-def test_it_comes_before_pythons_and_behind_what_comes_before_that() -> None:
+def test_the_finder_directly_precedes_that_of_python() -> None:
     before = list(sys.meta_path)
     install()
     at = before.index(PathFinder)

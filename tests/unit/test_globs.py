@@ -111,7 +111,7 @@ def _options(rules: Sequence[Rule]) -> list[bytes]:
 @example([Rule(False, b"a/***/")])
 @example([Rule(True, b"b/***/"), Rule(False, b"*")])
 @example([Rule(False, b"***/b/***/")])
-def test_the_same_is_chosen_as_by_rsync(tree: bytes, rules: list[Rule]) -> None:
+def test_patterns_select_the_same_as_in_rsync(tree: bytes, rules: list[Rule]) -> None:
     assert _chosen_by_us(Chooser(rules)) == _chosen_by_rsync(tree, _options(rules))
 
 
@@ -130,7 +130,7 @@ def test_a_file_of_rules_reads_as_to_rsync(tree: bytes, tmp_path: Path) -> None:
     assert _chosen_by_us(chosen) == _chosen_by_rsync(tree, options)
 
 
-def test_an_exclamation_mark_forgets_what_was_before() -> None:
+def test_an_exclamation_mark_clears_earlier_rules() -> None:
     assert list(read_rules(b"a\n!\n+ b", include=False)) == [
         Rule(False, b"a"),
         None,

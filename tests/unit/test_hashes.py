@@ -24,7 +24,9 @@ def packed(some: list[int]) -> bytes:
 
 @given(st.lists(st.lists(numbers, max_size=60), max_size=20), st.integers(1, 50), st.data())
 @settings(deadline=None)
-def test_it_has_what_was_added(added: list[list[int]], held: int, data: st.DataObject) -> None:
+def test_a_set_contains_exactly_the_added_hashes(
+    added: list[list[int]], held: int, data: st.DataObject
+) -> None:
     """Lookups are exact with any limit on memory and any number of repeated additions."""
     hashes = HashSet(held)
     for some in added:

@@ -78,7 +78,7 @@ def test_exactly_the_committed_entries_are_found(
     assert os.listdir(fd) == ["index"]
 
 
-def test_what_is_left_of_a_run_that_was_killed_is_no_matter(fd: int) -> None:
+def test_leftovers_of_a_killed_run_are_ignored(fd: int) -> None:
     (Path(f"/proc/self/fd/{fd}") / "index.runs").write_bytes(b"something")
     places = IndexBuilder(fd, 1)
     for number in range(3):
@@ -137,7 +137,7 @@ def test_memory_does_not_grow_with_the_records(doing: str, tmp_path: Path) -> No
     assert peaks[1] < peaks[0] + (8 << 20)
 
 
-def test_an_index_that_is_cut_short_knows_nothing(fd: int) -> None:
+def test_a_truncated_index_is_not_used(fd: int) -> None:
     places = IndexBuilder(fd)
     for number in range(1000):
         places.add(number.to_bytes(2, "big") * 8, RecordLocation(1, 0, number, 1), 1)

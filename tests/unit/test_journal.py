@@ -94,7 +94,7 @@ def _resumed(checkpoint: Checkpoint) -> Iterator[PreviousRecords]:
     resumed.close()
 
 
-def test_what_is_written_is_read_back(checkpoint: Checkpoint) -> None:
+def test_written_records_are_read_back(checkpoint: Checkpoint) -> None:
     journal = _journal(checkpoint)
     journal.add(ALL, 3)
     journal.commit(3, SUMS)
@@ -199,7 +199,7 @@ def test_only_committed_records_count(checkpoint: Checkpoint) -> None:
         assert resumed.is_created(0, b"late"), "that a directory was made is true at once"
 
 
-def test_reserved_space_is_no_damage(checkpoint: Checkpoint) -> None:
+def test_reserved_space_is_not_damage(checkpoint: Checkpoint) -> None:
     journal = _journal(checkpoint)
     journal.commit(1, SUMS)
     journal.close()
@@ -397,7 +397,7 @@ def test_no_bytes_make_the_reader_fail(data: bytes) -> None:
         list(read_records(data))
 
 
-def test_a_temporary_name_that_is_none_is_not_gone_on_with(checkpoint: Checkpoint) -> None:
+def test_invalid_temporary_names_are_not_continued(checkpoint: Checkpoint) -> None:
     key = KEYS.file(0, b"", b"big")
     journal = _journal(checkpoint)
     for name in (b"../../etc/passwd", b"other", b".fcp-76543210-0-1", b".fcp-01234567-0-1"):
@@ -424,11 +424,11 @@ def test_a_temporary_name_that_is_none_is_not_gone_on_with(checkpoint: Checkpoin
         (b"", b"..", False),
     ],
 )
-def test_what_lies_below(path: bytes, name: bytes, fine: bool) -> None:
+def test_records_of_subtrees(path: bytes, name: bytes, fine: bool) -> None:
     assert is_below(path, name) is fine
 
 
-def test_keys_tell_apart_what_must_be() -> None:
+def test_keys_are_distinct() -> None:
     keys = {
         KEYS.directory(0, b"a"),
         KEYS.directory(1, b"a"),

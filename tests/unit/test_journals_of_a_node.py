@@ -84,9 +84,7 @@ def journals(checkpoint: Checkpoint) -> list[str]:
     return [name for name in os.listdir(checkpoint.fd) if name.startswith("journal-")]
 
 
-def test_all_that_ranks_write_at_once_is_in_one_journal(
-    checkpoint: Checkpoint, token: bytes
-) -> None:
+def test_simultaneous_writes_go_to_one_journal(checkpoint: Checkpoint, token: bytes) -> None:
     records = 800
     ranks = [
         PROCESSES.Process(target=_rank, args=(checkpoint, rank, token, records))
@@ -107,7 +105,7 @@ def test_all_that_ranks_write_at_once_is_in_one_journal(
     assert (history.counts, history.problems) == ({"found": RANKS * records}, ())
 
 
-def test_ranks_that_begin_when_others_have_ended_have_another(
+def test_ranks_that_start_after_others_have_a_new_journal(
     checkpoint: Checkpoint, token: bytes
 ) -> None:
     first, second = (journal_of(checkpoint, rank, token) for rank in range(2))
@@ -174,7 +172,7 @@ def test_a_flush_of_one_rank_is_one_for_those_that_wait(
         end.close()
 
 
-def test_a_job_without_others_shares_nothing(checkpoint: Checkpoint) -> None:
+def test_a_single_rank_shares_nothing(checkpoint: Checkpoint) -> None:
     before = len(os.listdir("/proc/self/fd"))
     alone = journal_of(checkpoint, 0, b"")
     alone.add([CreatedDirectoryRecord(key(0, 0))])
@@ -196,7 +194,7 @@ def _without_proc(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("lacks", [_without_memory_files, _without_proc])
-def test_who_can_share_nothing_has_a_journal_of_its_own(
+def test_a_rank_that_cannot_share_has_its_own_journal(
     checkpoint: Checkpoint,
     token: bytes,
     monkeypatch: pytest.MonkeyPatch,
@@ -232,9 +230,7 @@ def test_a_descriptor_whose_number_was_reused_is_not_used(
     assert (tmp_path / "precious").read_bytes() == b"precious"
 
 
-def test_who_waits_for_a_lock_when_the_board_is_closed_writes_nowhere_else(
-    token: bytes, tmp_path: Path
-) -> None:
+def test_closing_the_board_stops_waiting_writers(token: bytes, tmp_path: Path) -> None:
     one, other = SharedBoard(token, "x", 2), SharedBoard(token, "x", 2)
     begun = threading.Event()
 
@@ -294,7 +290,7 @@ def test_a_journal_that_is_closed_meanwhile_is_brought_to_disk(
         journal.commit(2, {"found": 1})
 
 
-def test_half_a_frame_that_could_not_be_written_is_no_damage(
+def test_a_partly_written_frame_is_not_damage(
     checkpoint: Checkpoint, token: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal, other = (journal_of(checkpoint, rank, token) for rank in range(2))

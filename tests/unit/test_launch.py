@@ -153,7 +153,7 @@ def test_worlds_of_one_are_refused_with_the_cure() -> None:
 
 
 @pytest.mark.parametrize("launch", [Launch("mpi", MPICH, 8, 3), Launch("mpi", "x", None, 0)])
-def test_a_world_of_the_size_that_was_said_or_not_said_is_good(launch: Launch) -> None:
+def test_a_world_of_the_announced_or_unknown_size_is_valid(launch: Launch) -> None:
     check_world(launch, 8)
 
 
@@ -190,7 +190,7 @@ def test_single_lets_exceptions_through() -> None:
         start(choose("auto", 1, NOT_LAUNCHED), body)
 
 
-def test_local_starts_as_many_as_were_asked_for(run: Run) -> None:
+def test_local_starts_the_requested_number(run: Run) -> None:
     program = (
         "import os\n"
         "from pcircle.transport.launch import NOT_LAUNCHED, choose\n"

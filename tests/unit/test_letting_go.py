@@ -41,7 +41,7 @@ os._exit(int(bool(wrong)))
 """
 
 
-def test_descriptors_stay_in_use_and_readers_of_pipes_get_end_of_file(tmp_path: Path) -> None:
+def test_descriptors_stay_reserved_and_pipe_readers_get_end_of_file(tmp_path: Path) -> None:
     """A file that one thread opens must not take the number of another thread's file."""
     with subprocess.Popen(
         [sys.executable, "-c", _ENDS, tmp_path], stdout=subprocess.PIPE, stderr=subprocess.PIPE

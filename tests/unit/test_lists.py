@@ -72,7 +72,7 @@ def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("pieces")
-def test_everything_named_comes_out_once() -> None:
+def test_every_named_path_is_yielded_once() -> None:
     @given(PATHS)
     def check(paths: list[tuple[bytes, bool]]) -> None:
         kept = sort([(0, [record_of(path, whole=deep) for path, deep in paths])])

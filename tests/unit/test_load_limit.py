@@ -82,7 +82,7 @@ def test_best_duration_ages_slowly() -> None:
     assert limit.load == pytest.approx(0.5, rel=0.1)
 
 
-def test_load_stays_positive_however_slow_the_file_system_is() -> None:
+def test_load_stays_positive_on_any_file_system() -> None:
     limit = LoadLimit(0.01, 1)
     now_s = _simulate(limit, _S, 64)
     _simulate(limit, 1000.0, 64, start_s=now_s)

@@ -159,7 +159,7 @@ def test_an_archived_file_is_not_so_in_its_copy() -> None:
     assert fresh(Stripes(0x40000201, MIB, 12)) == Stripes(0x201, MIB, 12)
 
 
-def test_of_mirrors_the_first_is_kept_that_is_in_lustre() -> None:
+def test_the_first_mirror_in_lustre_is_used() -> None:
     whole = Component(0, END_OF_FILE, Stripes(1, MIB, 3), 0x11, 0x10001)
     parts = (
         Component(0, 8 * MIB, Stripes(1, MIB, 1), 0x13, 0x20001),
@@ -177,7 +177,7 @@ def test_of_mirrors_the_first_is_kept_that_is_in_lustre() -> None:
         fresh(Composite(first, 0, 2))
 
 
-def test_an_extension_stays_one() -> None:
+def test_an_extension_is_preserved() -> None:
     extension = Component(64 * MIB, END_OF_FILE, Stripes(1, 65536, 0), EXTENSION, 2)
     layout = Composite((Component(0, 64 * MIB, Stripes(1, MIB, 2), INSTANTIATED, 1), extension))
     made = fresh(layout)
@@ -187,7 +187,7 @@ def test_an_extension_stays_one() -> None:
     assert common_stripe_bytes(layout) == MIB
 
 
-def test_what_can_not_be_asked_for_is_said() -> None:
+def test_unavailable_layouts_are_named() -> None:
     with pytest.raises(ValueError, match="not stored in Lustre"):
         parse(FOREIGN)
     with pytest.raises(ValueError, match="pattern 0x100 is unknown"):
@@ -260,12 +260,12 @@ layouts = plain_layouts | composites
 
 
 @given(layouts, st.sampled_from(["little", "big"]))
-def test_what_is_composed_is_parsed_to_the_same(layout: Layout, byteorder: str) -> None:
+def test_composed_layouts_are_parsed_back(layout: Layout, byteorder: str) -> None:
     assert parse(compose(layout, byteorder)) == layout
 
 
 @given(layouts)
-def test_a_wish_is_its_own_wish(layout: Layout) -> None:
+def test_a_request_equals_its_own_request(layout: Layout) -> None:
     try:
         wish = fresh(layout)
     except ValueError:
@@ -293,7 +293,7 @@ magics = st.sampled_from([PLAIN[:4], POOLED[:4], PROGRESSIVE[:4], FOREIGN[:4], B
 
 
 @given(magics, st.binary(max_size=300))
-def test_no_bytes_bring_up_anything_else(magic: bytes, rest: bytes) -> None:
+def test_invalid_bytes_raise_only_value_errors(magic: bytes, rest: bytes) -> None:
     try:
         found = parse(magic + rest)
     except ValueError:
@@ -352,7 +352,7 @@ def test_other_file_systems_are_not_lustre(tmp_path: Path) -> None:
         ("2000:64k", Stripes(count=2000, stripe_bytes=65536)),
     ],
 )
-def test_what_stripe_may_say(text: str, wish: str | Stripes) -> None:
+def test_valid_values_of_stripe(text: str, wish: str | Stripes) -> None:
     assert read_wish(text) == wish
 
 
@@ -374,12 +374,12 @@ def test_what_stripe_may_say(text: str, wish: str | Stripes) -> None:
         ("4:4G", "not a multiple of 64k below 4G"),
     ],
 )
-def test_what_stripe_may_not_say(text: str, reason: str) -> None:
+def test_invalid_values_of_stripe(text: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         read_wish(text)
 
 
-def test_stripe_goes_before_all_and_must_not_contradict() -> None:
+def test_stripe_takes_precedence_without_contradictions() -> None:
     everything, named = Keep(stripe=True), Keep(stripe=True, stripe_demanded=True)
     assert demand(None, everything) == everything
     assert demand("keep", Keep()) == named

@@ -103,7 +103,7 @@ def test_every_directory_and_every_name_is_found(seed: int, tmp_path: Path) -> N
             assert manifest.section(path) is None
 
 
-def test_what_is_no_manifest(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path: Path) -> None:
     for text in (b"", b"x", b"pcmanifest 2 xxh128\n", b"pcmanifest 1 md4\n", b"\0" * 100):
         (tmp_path / "m").write_bytes(text)
         with pytest.raises(DamagedManifestError, match="line 1: "):
@@ -114,7 +114,7 @@ def test_what_is_no_manifest(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=30))
-def test_any_name_comes_back(name: bytes) -> None:
+def test_any_name_survives(name: bytes) -> None:
     text = escape(name)
     assert unescape(text) == name
     assert all(0x20 < byte < 0x7F for byte in text)

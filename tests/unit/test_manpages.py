@@ -110,7 +110,7 @@ def test_text_becomes_roff(text: str, made: list[str]) -> None:
     assert roff.Page({"fcp": "fcp"}).body(title) == made
 
 
-def test_what_a_page_cannot_have_is_an_error() -> None:
+def test_unsupported_content_of_a_page_is_an_error() -> None:
     title = manpages.parsed("Title\n=====\n\n.. math:: x\n")
     with pytest.raises(ValueError, match="no way to put this on a manual page"):
         roff.Page({}).body(title)

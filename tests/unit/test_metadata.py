@@ -63,14 +63,14 @@ def test_id_bits_survive_the_change_of_owner(tmp_path: Path, mode: int) -> None:
     assert (copy.st_uid, copy.st_gid) == (OWNER, GROUP)
 
 
-def test_times_are_kept_to_the_nanosecond_and_come_last(tmp_path: Path) -> None:
+def test_times_are_exact_to_the_nanosecond_and_set_last(tmp_path: Path) -> None:
     source = make_source(tmp_path / "source", 0o640)
     copy = settle(tmp_path / "copy", source, ALL)
     assert times_ns(copy) == TIMES_NS
 
 
 @pytest.mark.parametrize("keep", [Keep(), Keep(mode=True), Keep(ownership=True), ALL])
-def test_only_what_is_asked_for_is_set(tmp_path: Path, keep: Keep) -> None:
+def test_only_requested_attributes_are_set(tmp_path: Path, keep: Keep) -> None:
     source = make_source(tmp_path / "source", 0o751)
     copy = settle(tmp_path / "copy", source, keep)
     mine = (os.geteuid(), os.getegid())
@@ -121,7 +121,7 @@ def test_a_directory_gets_them_by_its_descriptor(tmp_path: Path) -> None:
 
 @as_root
 @pytest.mark.parametrize("group", ["another", "own"])
-def test_without_privilege_id_bits_are_not_given_away(run: Run, tmp_path: Path, group: str) -> None:
+def test_without_privileges_id_bits_are_dropped(run: Run, tmp_path: Path, group: str) -> None:
     """The copy of a file of root belongs to nobody, so it must not be set-user-id."""
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -149,7 +149,7 @@ for status, source in ((os.fstat(fd), "file"), (os.fstat(made), "directory")):
 
 
 @as_root
-def test_without_privilege_a_group_of_ones_own_is_kept(run: Run, tmp_path: Path) -> None:
+def test_without_privileges_an_own_group_is_preserved(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     os.chmod(folder, 0o2777)

@@ -68,7 +68,7 @@ def stub() -> Iterator[Stub]:
         os.close(fd)
 
 
-def test_what_lies_above_a_change_is_walked(stub: Stub) -> None:
+def test_ancestors_of_a_change_are_walked(stub: Stub) -> None:
     found = Subtrees(stub)  # type: ignore[arg-type]
     result = found.compare(b"top", [b"a", b"f", b"i"], stub.enter(TREE), hastens=False)
     assert result == ([b"a"], [], 4, 12)
@@ -85,7 +85,7 @@ def test_what_lies_above_a_change_is_walked(stub: Stub) -> None:
     assert len(stub.tried) > tried
 
 
-def test_it_ends_with_the_time(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_comparison_ends_at_the_time_limit(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subtrees, "_SOON_S", -1.0)
     monkeypatch.setattr(subtrees, "_LATE_S", -1.0)
     found = Subtrees(stub)  # type: ignore[arg-type]
@@ -95,7 +95,7 @@ def test_it_ends_with_the_time(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> N
     assert stub.tried == names
 
 
-def test_names_that_were_not_tried_are_no_others(
+def test_untried_names_are_not_counted_as_different(
     stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subtrees, "_AT_ONCE", 2)

@@ -30,7 +30,7 @@ from pcircle.tools.common.copy_arguments import BARE
         ("-vs=md4", ["--signature"]),
     ],
 )
-def test_what_is_near_in_spelling_is_suggested_and_nothing_else(
+def test_only_similar_spellings_are_suggested(
     capfd: pytest.CaptureFixture[str], typed: str, named: list[str]
 ) -> None:
     code = importlib.import_module("pcircle.tools.fcp.cli").main([typed, "a", "b"])

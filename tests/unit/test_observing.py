@@ -120,7 +120,7 @@ def _copy(copier: Copier, source: Path, target: Path) -> list[bytes]:
     return names
 
 
-def test_all_content_is_seen(source: Path, tmp_path: Path) -> None:
+def test_observers_receive_all_content(source: Path, tmp_path: Path) -> None:
     recorder, hasher, pace = Recorder(), HashObserver(), Pace()
     names = _copy(_copier(hasher, recorder, pace), source, tmp_path / "target")
     seen = hasher.take()
@@ -135,7 +135,7 @@ def test_all_content_is_seen(source: Path, tmp_path: Path) -> None:
     assert 3 * MIB + 17 + len(b"content") < pace.bytes < 6 * MIB
 
 
-def test_who_only_keeps_a_pace_has_nothing_read() -> None:
+def test_an_observer_of_the_pace_causes_no_reads() -> None:
     watch = ObserverSet([Pace()])
     assert watch.is_paced
     assert not watch.reads
@@ -164,7 +164,7 @@ def test_an_existing_file_is_not_reported_as_copied(source: Path, tmp_path: Path
     assert recorder.contents == {b"empty": b""}
 
 
-def test_the_innermost_attempt_is_what_was_tried() -> None:
+def test_the_innermost_operation_is_reported() -> None:
     error = OSError(errno.EIO, "broken")
     with pytest.raises(OSError, match="broken"), error_context("outer"), error_context("inner"):
         raise error
@@ -173,6 +173,6 @@ def test_the_innermost_attempt_is_what_was_tried() -> None:
 
 
 @pytest.mark.parametrize("why", RefusalReason)
-def test_whatever_is_wrong_with_a_checkpoint_is_worded(why: RefusalReason) -> None:
+def test_every_checkpoint_error_has_a_message(why: RefusalReason) -> None:
     text = words_of(CheckpointError(why, b"/there/\n", "detail"))
     assert r"'/there/\x0a'" in text

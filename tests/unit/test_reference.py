@@ -34,7 +34,7 @@ def test_every_command_is_there() -> None:
 
 
 @every_command
-def test_a_command_is_what_its_table_says(command: Command) -> None:
+def test_a_command_matches_its_table(command: Command) -> None:
     parser = command.built()
     assert parser.prog == command.command_line
     assert (ROOT / "docs" / f"{command.page}.rst").is_file()
@@ -79,7 +79,7 @@ def test_exit_codes_are_those_of_the_errors(command: Command) -> None:
     assert all(each.meaning for each in reference(command).exit_codes)
 
 
-def test_values_are_what_they_are() -> None:
+def test_values_of_options() -> None:
     by_flag = {option.name: option for option in _of("fcp").options}
     assert by_flag["--jobs"].invocation == "-j N, --jobs N"
     assert by_flag["--signature"].invocation == "-s[=ALGORITHM], --signature[=ALGORITHM]"
@@ -97,7 +97,7 @@ def test_values_are_what_they_are() -> None:
     assert _of("fcp").exit_codes[-1].codes == (130, 143)
 
 
-def test_what_help_leaves_out_is_left_out() -> None:
+def test_hidden_options_are_omitted() -> None:
     command = COMMANDS[0]
     parser = command.built()
     parser.add_argument("--hidden", help=argparse.SUPPRESS)

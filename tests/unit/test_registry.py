@@ -23,7 +23,7 @@ def _one(name: bytes) -> HardLinkedName:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_it_remembers_as_a_dictionary_does(seed: int) -> None:
+def test_the_registry_behaves_like_a_dictionary(seed: int) -> None:
     rng = Random(seed)
     registry, expected = new_registry(most=8), dict[Key, Inode]()
     for step in range(600):
@@ -84,7 +84,7 @@ def test_a_full_disk_stops_the_job() -> None:
     registry.close()
 
 
-def test_without_a_database_all_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_database_everything_stays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sqlite3", None)
     registry = new_registry(most=10)
     for number in range(100):

@@ -10,7 +10,7 @@ from pcircle.ops.remove.removal_log import RemovalLog
 from pcircle.walk.roots import Root
 
 
-def test_what_has_gone_of_an_intent(tmp_path: Path) -> None:
+def test_removed_names_of_an_intent(tmp_path: Path) -> None:
     (tmp_path / "d" / "inner").mkdir(parents=True)
     for name in "abc":
         (tmp_path / "d" / name).touch()
@@ -42,7 +42,7 @@ def test_what_has_gone_of_an_intent(tmp_path: Path) -> None:
     log.close()
 
 
-def test_what_is_too_long_is_not_known(tmp_path: Path) -> None:
+def test_too_long_intents_are_unknown(tmp_path: Path) -> None:
     log = RemovalLog(1)
     notes = log.thread_log(0)
     notes.write(RemovalCounters(), "f", 0, b"x" * (3 << 16), [b"a"])

@@ -96,7 +96,7 @@ def make_report(**changes: object) -> CopyReport:
     return msgspec.structs.replace(report, **changes)
 
 
-def test_what_a_rank_counts_is_what_is_read() -> None:
+def test_counters_of_a_rank_are_read_back() -> None:
     counters = CopyCounters(**{name: number for number, name in enumerate(CopyCounters.names, 1)})
     counters.weight = 0.25
     sums = counters.sums()
@@ -105,7 +105,7 @@ def test_what_a_rank_counts_is_what_is_read() -> None:
     assert (sums.weight, sums.ranks) == (0.25, 1)
 
 
-def test_what_is_recorded_is_not_what_was_resumed() -> None:
+def test_recorded_counts_exclude_resumed_work() -> None:
     counters = CopyCounters(found=3, files=3, resumed=2, resumed_bytes=5)
     assert named(counters.counts()) == {"found": 3, "files": 3}
 
@@ -130,7 +130,7 @@ def test_ranks_that_count_differently_are_not_added() -> None:
         add_up(rank_report(0, ONE), rank_report(1, TWO, counts=(1, 2)))
 
 
-def test_a_rank_s_share_is_what_it_copied() -> None:
+def test_the_share_of_a_rank_is_its_own_work() -> None:
     told = share(rank_report(3, ONE))
     assert (told.rank, told.node, told.entries, told.bytes) == (3, 1, 9, 2 << 20)
     assert (told.steals_asked, told.steals_got, told.cpu_s) == (7, 3, 1.235)
@@ -147,7 +147,7 @@ def test_a_failure_is_one_printable_line() -> None:
     assert entry.path.encode()  # valid text, unlike the name
 
 
-def test_the_summary_says_what_was_done() -> None:
+def test_the_summary_of_a_copy() -> None:
     text = summary(make_report())
     assert text == (
         "copied 12 entries (9 files, 2 directories, 1 link), 3.0 MiB to 'b' in 2.00s: 1.5 MiB/s, "
@@ -158,7 +158,7 @@ def test_the_summary_says_what_was_done() -> None:
     assert text.endswith(f" to 'c' in 2.00s: {rates}")
 
 
-def test_nothing_to_do_is_said() -> None:
+def test_nothing_to_do_is_reported() -> None:
     idle = {"entries": 2, "files": 0, "links": 0, "bytes": 0, "directories_created": 0}
     for dry in (False, True):
         assert summary(make_report(**idle, skipped=10, dry_run=dry)) == (
@@ -220,14 +220,14 @@ def test_shares_are_a_row_for_each_rank() -> None:
     assert [row[-1] for row in rows] == ["1", "1"]
 
 
-def test_more_is_told_when_asked_twice() -> None:
+def test_more_is_printed_with_vv() -> None:
     lines = shares(make_report().ranks, 12, 2).splitlines()
     for word in ("items", "steals", "messages", "sent", "spilled", "cpu", "peak memory"):
         assert word in lines[0]
     assert "3/7" in lines[-1]
 
 
-def test_nothing_copied_is_no_division_by_zero() -> None:
+def test_an_empty_copy_has_no_rate() -> None:
     report = make_report(entries=0, ranks=(share(rank_report(0, CopyCounters())),))
     assert "0%" in shares(report.ranks, report.entries, 1)
 

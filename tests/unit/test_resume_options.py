@@ -84,13 +84,13 @@ def test_compared_fields(field: str) -> None:
 
 
 @pytest.mark.parametrize("field", FREE)
-def test_what_may_differ(field: str) -> None:
+def test_fields_that_may_differ(field: str) -> None:
     value, reason = FREE[field]
     assert getattr(PLAN, field) != value
     assert _differing(msgspec.structs.replace(PLAN, **{field: value})) == set(), reason
 
 
-def test_the_umask_is_nothing_where_modes_are_kept() -> None:
+def test_the_umask_is_ignored_if_modes_are_preserved() -> None:
     kept = msgspec.structs.replace(PLAN, keep=Keep(mode=True))
     assert options_of(kept) == options_of(msgspec.structs.replace(kept, umask=0o077))
 

@@ -50,7 +50,7 @@ def padded(numbers: tuple[int, ...], length: int) -> list[int]:
 
 
 @given(a=sums, b=sums, c=sums)
-def test_sums_add_up_in_any_order_whatever_their_lengths(
+def test_sums_of_any_length_are_added_in_any_order(
     a: ProgressSums, b: ProgressSums, c: ProgressSums
 ) -> None:
     assert a + b == b + a

@@ -45,7 +45,7 @@ def test_an_empty_directory_is_one_empty_block(tmp_path: Path) -> None:
     assert not block
 
 
-def test_names_come_by_kind_and_links_are_not_followed(tmp_path: Path) -> None:
+def test_names_are_listed_by_type_without_following_links(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "directory").mkdir()
     (tmp_path / "to-file").symlink_to("file")
@@ -110,7 +110,7 @@ def test_a_block_of_long_names_has_fewer() -> None:
     assert max(sizes) < BLOCK_BYTES + 1024 * 250, "and no more than is read at a time"
 
 
-def test_what_is_no_directory_is_an_oserror(tmp_path: Path) -> None:
+def test_other_entries_raise_oserror(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(NotADirectoryError):
         scan(tmp_path / "file")
@@ -132,7 +132,7 @@ else:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_directory_is_read_to_its_end_before_its_first_block_is_given(count: int) -> None:
+def test_a_directory_is_read_completely_before_its_first_block(count: int) -> None:
     """Nothing is removed from a directory while it is listed; the blocks are the same."""
     made: list[Block] = []
 
@@ -176,7 +176,7 @@ def test_names_of_every_length_and_kind_are_listed_at_once(tmp_path: Path) -> No
     assert kinds_of(tmp_path, 1000) == wanted
 
 
-def test_a_directory_of_more_than_so_many_names_is_not_listed_at_once(tmp_path: Path) -> None:
+def test_a_large_directory_is_not_listed_at_once(tmp_path: Path) -> None:
     assert kinds_of(tmp_path, 0) == {}
     for number in range(1000):
         (tmp_path / str(number)).touch()
@@ -193,7 +193,7 @@ def test_a_directory_of_more_than_so_many_names_is_not_listed_at_once(tmp_path: 
         os.close(fd)
 
 
-def test_what_is_no_directory_is_not_listed(tmp_path: Path) -> None:
+def test_other_entries_are_not_listed(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError):
         kinds_of(tmp_path / "file", 9)

@@ -67,7 +67,7 @@ def _rank(token: bytes, place: Path, count: int, log: Path, late_s: float) -> No
 
 
 @pytest.mark.parametrize("late_s", [0.0, 0.004])
-def test_each_call_has_a_flush_within_it_and_few_are_made(
+def test_each_call_includes_a_flush_and_few_are_made(
     token: bytes, tmp_path: Path, late_s: float
 ) -> None:
     count = 8
@@ -96,7 +96,7 @@ def _die(token: bytes) -> None:
     SharedSync(token, DEVICE).sync(lambda: os._exit(9))
 
 
-def test_what_a_dead_rank_had_begun_does_not_count(token: bytes) -> None:
+def test_an_unfinished_flush_of_a_dead_rank_does_not_count(token: bytes) -> None:
     shared, flushes = SharedSync(token, DEVICE), []
     rank = PROCESSES.Process(target=_die, args=(token,))
     rank.start()
@@ -125,7 +125,7 @@ def test_a_flush_that_failed_does_not_count(token: bytes) -> None:
     other.close()
 
 
-def test_ranks_find_each_other_whoever_ends_first(token: bytes) -> None:
+def test_ranks_find_each_other_in_any_order_of_ends(token: bytes) -> None:
     flushes: list[int] = []
     first, second = SharedSync(token, DEVICE), SharedSync(token, DEVICE)
     other = SharedSync(token, OTHER)

@@ -150,7 +150,7 @@ def test_runs_give_one_digest_in_any_order_and_from_the_shelf(
         shelf.close()
 
 
-def test_a_name_that_comes_twice_is_refused() -> None:
+def test_a_repeated_name_is_refused() -> None:
     entry = pack_entry(b"a", b"f", bytes(16))
     with pytest.raises(ValueError, match="twice"):
         RunStore(get_algorithm("xxh128")).digest(Runs((entry, entry)))

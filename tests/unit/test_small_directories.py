@@ -45,7 +45,7 @@ def opened() -> set[str]:
     return set(os.listdir("/proc/self/fd"))
 
 
-def test_all_files_of_as_many_as_there_is_room_for(top: int) -> None:
+def test_directories_are_listed_up_to_the_limit(top: int) -> None:
     before = opened()
     with small(top, names(40), 4, 14) as some:
         assert some.names == names(3)

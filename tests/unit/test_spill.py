@@ -101,7 +101,7 @@ def test_the_file_is_created_by_the_first_segment(folder: Path) -> None:
         file_of(folder)
 
 
-def test_it_can_be_used_again_after_close(spill: SpillFile, folder: Path) -> None:
+def test_the_file_can_be_used_again_after_close(spill: SpillFile, folder: Path) -> None:
     spill.keep(1, bytes(5000))
     spill.close()
     spill.close()

@@ -50,7 +50,7 @@ def tree(tmp_path: Path) -> Iterator[int]:
 
 
 @every_call
-def test_columns_are_what_stat_says(tree: int, looked_up_by: ModuleType) -> None:
+def test_columns_match_stat(tree: int, looked_up_by: ModuleType) -> None:
     names = sorted(map(os.fsencode, os.listdir(tree)))
     stats = Stats(looked_up_by=looked_up_by)
     stats.look(tree, names)
@@ -75,7 +75,7 @@ def test_columns_are_what_stat_says(tree: int, looked_up_by: ModuleType) -> None
 
 
 @every_call
-def test_a_name_that_fails_does_not_spoil_the_others(tree: int, looked_up_by: ModuleType) -> None:
+def test_a_failed_name_does_not_affect_others(tree: int, looked_up_by: ModuleType) -> None:
     stats = Stats(looked_up_by=looked_up_by)
     with pytest.raises(StatBlockError) as failed:
         stats.look(tree, [b"gone", b"file", b"x" * 300, b"fifo"])
@@ -138,7 +138,7 @@ def test_an_error_of_a_part_is_the_callers() -> None:
 
 
 @every_call
-def test_devices_and_nanoseconds_are_what_stat_says(tree: int, looked_up_by: ModuleType) -> None:
+def test_devices_and_nanoseconds_match_stat(tree: int, looked_up_by: ModuleType) -> None:
     names = [b"file", b"sparse", b"fifo", b"directory"]
     stats = Stats(looked_up_by=looked_up_by)
     stats.look(tree, names)

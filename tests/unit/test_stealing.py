@@ -53,7 +53,7 @@ def test_a_thief_waits_after_its_attempts() -> None:
 
 
 @pytest.mark.parametrize("fed", [False, True])
-def test_a_waiting_thief_makes_one_more_request(fed: bool) -> None:
+def test_a_waiting_thief_sends_one_more_request(fed: bool) -> None:
     thief, now_s, times_s = Thief(RandomVictims(1, 9), 1, Random(4)), 5.0, []
     assert not thief.registers, "at the start it is known"
     if fed:

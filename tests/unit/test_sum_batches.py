@@ -55,7 +55,7 @@ def _reader() -> tuple[Reader, Counters, Signer]:
         ([SMALL] * 10 + [LARGER] * 40 + [SMALL], 28, list(range(10, 28))),
     ],
 )
-def test_small_files_are_looked_for_as_long_as_there_are_any(
+def test_small_files_are_read_in_batches_while_there_are_any(
     tmp_path: Path, folder: int, sizes: list[int], tried: int, others: list[int]
 ) -> None:
     names = _make(tmp_path, sizes)
@@ -85,7 +85,7 @@ class _Line:
 @pytest.mark.parametrize(
     ("hungry", "each_s", "done"), [(True, 0.003, 4), (False, 0.003, 34), (True, 0.0, 60)]
 )
-def test_who_waits_gets_what_is_left_after_a_while(
+def test_waiting_ranks_get_remaining_files_after_a_while(
     tmp_path: Path,
     folder: int,
     monkeypatch: pytest.MonkeyPatch,

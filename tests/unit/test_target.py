@@ -115,7 +115,7 @@ def test_a_new_file_has_its_own_name_and_the_mode_of_cp(
     assert entries(directory) == {NAME}
 
 
-def test_a_mode_that_will_be_kept_is_closed_to_others_until_then(
+def test_a_new_file_is_private_until_its_mode_is_set(
     tmp_path: Path, directory: int, names: TemporaryNames
 ) -> None:
     source, plan = source_status(tmp_path, 0o4755), make_settings(Keep(mode=True))
@@ -135,7 +135,7 @@ def test_the_owners_part_of_the_umask_acts_although_it_is_not_in_force(
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o444, 0o000, 0o711])
-def test_a_file_made_beside_ends_with_the_same_mode(
+def test_a_temporary_file_ends_with_the_same_mode(
     tmp_path: Path, directory: int, names: TemporaryNames, mode: int
 ) -> None:
     source, plan = source_status(tmp_path, mode), make_settings()
@@ -147,7 +147,7 @@ def test_a_file_made_beside_ends_with_the_same_mode(
     assert mode_of(directory, NAME) == mode & ~0o022
 
 
-def test_creating_follows_nothing(tmp_path: Path, directory: int, names: TemporaryNames) -> None:
+def test_creation_follows_no_links(tmp_path: Path, directory: int, names: TemporaryNames) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"keep me")
     os.symlink(victim, NAME, dir_fd=directory)
@@ -181,7 +181,7 @@ def test_the_old_file_is_whole_until_the_new_one_is(
 
 
 @as_root
-def test_what_is_replaced_keeps_its_owner_unless_the_sources_is_kept(
+def test_replaced_files_keep_their_owner_unless_owners_are_preserved(
     tmp_path: Path, directory: int, names: TemporaryNames
 ) -> None:
     os.chown(tmp_path, 0, 0)
@@ -212,7 +212,7 @@ def test_only_files_and_links_are_replaced(
     assert entries(directory) == {b"directory", b"fifo"}
 
 
-def test_discarding_is_no_error_when_there_is_nothing(directory: int) -> None:
+def test_discarding_a_missing_file_is_no_error(directory: int) -> None:
     put(directory, NAME, 0o600)
     target.discard(NAME, directory)
     target.discard(NAME, directory)

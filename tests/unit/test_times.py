@@ -63,7 +63,7 @@ def test_dates_with_a_zone(zone: str, text: str, expected: float) -> None:
 @pytest.mark.parametrize(
     "text", ["", "now", "2026-13-01", "2026-02-30", "30.11.2026", "@", "@x", "12:00", "20261130"]
 )
-def test_what_is_no_date(text: str) -> None:
+def test_invalid_dates(text: str) -> None:
     with pytest.raises(UsageError, match=r"--x: invalid value '.*': must be like 2026-11-30"):
         date_s("--x", text)
 

@@ -94,7 +94,7 @@ def test_another_user_s_link_in_a_private_directory_is_trusted(top: Path) -> Non
 
 
 @as_root
-def test_what_another_user_has_put_in_a_sticky_directory_is_not_written(top: Path) -> None:
+def test_files_of_another_user_in_a_sticky_directory_are_not_written(top: Path) -> None:
     planted = top / "sticky" / "planted"
     for kind in (stat.S_IFREG, stat.S_IFIFO):
         os.mknod(planted, kind | 0o666)

@@ -63,7 +63,7 @@ def test_names_are_shown(name: bytes, text: str) -> None:
 
 
 @given(st.binary() | st.text().map(lambda text: text.encode("utf-8", "surrogatepass")))
-def test_shown_names_are_safe_and_tell_the_bytes(name: bytes) -> None:
+def test_displayed_names_are_safe_and_reversible(name: bytes) -> None:
     text = names.show(name)
     assert text.isprintable()
     text.encode()  # without lone surrogates
@@ -127,7 +127,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     opened.close_all()
 
 
-def test_plain_lines_come_once_an_interval() -> None:
+def test_plain_lines_are_printed_once_per_interval() -> None:
     stream = io.StringIO()
     shown = progress.make("auto", stream, quiet=False, interval_s=10)
     for tenth_s in range(0, 351):
@@ -143,7 +143,7 @@ def test_plain_lines_come_once_an_interval() -> None:
     assert lines[0].endswith(": 1.5 GiB, 12,345 entries, 310.0 MiB/s, 5,231 entries/s")
 
 
-def test_a_line_says_all_that_is_known() -> None:
+def test_a_line_has_all_known_figures() -> None:
     view = _view(5, exact=True, bytes_total=3 << 30, remaining_s=303.0, failed=2, stale_ranks=1)
     assert progress.describe(view) == (
         "1.5 GiB of 3.0 GiB, 12,345 entries, 310.0 MiB/s, 5,231 entries/s, 5m03s left, "
@@ -151,7 +151,7 @@ def test_a_line_says_all_that_is_known() -> None:
     )
 
 
-def test_hundred_percent_is_not_said_before_it_is_true() -> None:
+def test_hundred_percent_is_not_shown_early() -> None:
     stream = io.StringIO()
     shown = progress.plain(stream, 0)
     shown.update(_view(1, fraction=0.99999, exact=True))
@@ -169,7 +169,7 @@ def test_silence_still_prints_notes(mode: progress.Mode, quiet: bool) -> None:
     assert stream.getvalue() == "dir/name: Permission denied\n"
 
 
-def test_a_terminal_gets_a_bar_and_is_left_as_it_was(terminal: Terminal) -> None:
+def test_a_terminal_gets_a_bar_and_is_restored(terminal: Terminal) -> None:
     threads = threading.active_count()
     path = "deep/" * 60
     shown = progress.make("auto", terminal.stream, quiet=False, interval_s=10)
@@ -258,7 +258,7 @@ def test_a_missing_or_closed_stream_is_no_error(
         shown.close()
 
 
-def test_a_full_pipe_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_pipe_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "_PATIENCE_S", 0.01)
     read_fd, write_fd = os.pipe()
     os.set_blocking(write_fd, False)
@@ -332,7 +332,7 @@ def test_wide_and_combining_characters_are_counted_in_cells() -> None:
     assert table.render([["文件", "1"], ["abcd", "2"]], align="lr") == "文件  1\nabcd  2\n"
 
 
-def test_no_rows_are_no_table() -> None:
+def test_an_empty_table_prints_nothing() -> None:
     assert table.render([], align="lr", header=["a", "b"]) == ""
 
 
@@ -392,7 +392,7 @@ def test_a_new_file_has_the_mode_of_the_umask(tmp_path: Path) -> None:
     assert (tmp_path / "report.json").stat().st_mode == other.stat().st_mode
 
 
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
+def test_a_link_is_preserved(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("target")
     _write(tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
@@ -413,14 +413,14 @@ def test_a_fifo_and_an_open_descriptor_are_written_as_they_are(tmp_path: Path) -
     assert target.read_bytes() == jsonout.encode(REPORT)
 
 
-def test_what_can_not_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
+def test_unwritable_files_are_refused_before_the_work(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="directory does not exist"):
         jsonout.check(str(tmp_path / "no" / "report.json"))
     with pytest.raises(UsageError, match="is a directory"):
         jsonout.check(str(tmp_path))
 
 
-def test_a_failed_write_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_write_raises_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "directory").mkdir()
     with pytest.raises(OSError, match="irectory"):
         jsonout.write(REPORT, str(tmp_path / "directory"), io.BytesIO())

@@ -62,7 +62,7 @@ def test_sizes_are_read(text: str, size_bytes: int) -> None:
         "inf",
     ],
 )
-def test_what_is_not_a_size_is_quoted(text: str) -> None:
+def test_invalid_sizes_are_quoted(text: str) -> None:
     with pytest.raises(ValueError, match="size") as caught:
         units.parse_size(text)
     assert repr(text) in str(caught.value)
@@ -127,7 +127,7 @@ def test_durations_are_read(text: str, duration_s: float) -> None:
 @pytest.mark.parametrize(
     "text", ["", "s", "-1", "1 s s", "1e3", "nan", "inf", "1x", "5m3", "m5", "1..5s", "\u0663s"]
 )
-def test_what_is_not_a_duration_is_quoted(text: str) -> None:
+def test_invalid_durations_are_quoted(text: str) -> None:
     with pytest.raises(ValueError, match="invalid duration") as caught:
         units.parse_duration(text)
     assert repr(text) in str(caught.value)

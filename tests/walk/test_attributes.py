@@ -157,7 +157,7 @@ def test_by_name(tmp_path: Path) -> None:
     assert _chosen(root, ["--owner", "9999"]) == set()
 
 
-def test_links_are_what_they_lead_to_where_they_are_followed(tmp_path: Path) -> None:
+def test_followed_links_have_the_attributes_of_their_targets(tmp_path: Path) -> None:
     root = tmp_path / "tree"
     root.mkdir()
     (tmp_path / "large").write_bytes(b"x" * 5000)
@@ -201,7 +201,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Counted]:
         (["--newer-than", "1d", "--min-size", "1", "--owner", "0", "--group", "0"], 4),
     ],
 )
-def test_only_what_must_be_is_looked_up(
+def test_only_necessary_entries_are_looked_up(
     tmp_path: Path, counted: _Counted, options: list[str], looked_up: int
 ) -> None:
     (tmp_path / "a").touch()

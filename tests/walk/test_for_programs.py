@@ -68,7 +68,9 @@ def _settled(text: bytes) -> tuple[set[str], dict[str, Any]]:
     return set(document), kept
 
 
-def test_a_function_returns_what_the_command_writes(run: Run, place: bytes, tmp_path: Path) -> None:
+def test_a_function_returns_the_document_of_the_command(
+    run: Run, place: bytes, tmp_path: Path
+) -> None:
     """A process that has a thread calls all four functions, one after another."""
     program = CALLER
     for tool, (call, _) in CALLS.items():

@@ -25,7 +25,7 @@ TOOLS = ["fcp", "fchmod", "fdiff", "ffind", "fls", "fmirror", "fprof", "frm", "f
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_nothing_is_left_out(tool: str, fuse: Mount, place: bytes) -> None:
+def test_long_names_are_found(tool: str, fuse: Mount, place: bytes) -> None:
     mount = fuse(folding="long")
     tree = mount.path + b"/tree"
     for number in range(FOLDERS):

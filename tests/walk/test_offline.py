@@ -106,7 +106,7 @@ READING = {
 
 @pytest.mark.parametrize("words", READING.values(), ids=READING)
 @pytest.mark.parametrize("size", [100_000, SIZE, 9 << 20])
-def test_of_files_that_are_fetched_one_is_named_before(
+def test_a_recalled_file_is_named_before(
     tree: tuple[bytes, bytes], tmp_path: Path, words: list[str], size: int
 ) -> None:
     top, inner = tree
@@ -157,7 +157,7 @@ def test_offline_files_are_not_compared(
 
 
 @pytest.mark.parametrize("words", [READING[name] for name in READING if name != "fsum -o"])
-def test_nothing_is_said_of_files_that_are_left_out(
+def test_skipped_files_cause_no_message(
     tree: tuple[bytes, bytes], tmp_path: Path, words: list[str]
 ) -> None:
     tool, *more = words
@@ -190,7 +190,7 @@ def test_the_warning_is_no_output(
         assert b"offline" not in done.stderr
 
 
-def test_what_can_not_be_looked_up_can_not_be_left_out(tmp_path: Path) -> None:
+def test_failed_look_ups_cannot_be_skipped(tmp_path: Path) -> None:
     code, _, err = _run("ffind", os.fsencode(tmp_path), b"", "--stat=never", "--skip-offline")
     assert code == 2
     assert b"--stat=never cannot be combined with --skip-offline" in err

@@ -115,7 +115,7 @@ def test_ranks_that_end_late_are_not_killed(place: bytes) -> None:
 
 
 @every_tool
-def test_a_look_up_that_hangs_is_named(tool: str, mount: Mounted) -> None:
+def test_a_hanging_look_up_is_named(tool: str, mount: Mounted) -> None:
     mount.rules(Rule(("lookup", "getattr"), "t/hung/stuck", delay_s=FOREVER_S))
     newer = ["-newermt", "1990-01-01"] if tool == "ffind" else []  # else it is not looked up
     done = run(tool, Launcher(jobs=2), mount, *newer)

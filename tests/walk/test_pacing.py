@@ -68,7 +68,7 @@ def test_parallelism_without_delay_is_used(place: bytes, fuse: Mount, tool: str)
 
 
 @pytest.mark.parametrize("tool", ["ffind", "fls", "fchmod"])
-def test_without_it_there_is_a_queue(place: bytes, fuse: Mount, tool: str) -> None:
+def test_without_the_option_there_is_a_queue(place: bytes, fuse: Mount, tool: str) -> None:
     """This validates the tests above."""
     mounted = fuse()
     grow(mounted.backing, TREE)

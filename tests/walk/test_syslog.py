@@ -126,7 +126,7 @@ def test_each_command_is_one_line(place: Path) -> None:
         assert said.decode() == " ".join([words[0], *typed(*words)[3:]])
 
 
-def test_of_many_ranks_one_writes(place: Path, mpirun: Callable[[int], list[str]]) -> None:
+def test_one_of_many_ranks_writes(place: Path, mpirun: Callable[[int], list[str]]) -> None:
     log = Log(place / "dev/log")
     words = typed("fcp", "tree", "copy")
     ended = [run(place, *mpirun(2), *words), run(place, *mpirun(2), *words[:-1], "no/such/place")]

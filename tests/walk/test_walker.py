@@ -112,7 +112,7 @@ def walk(top: bytes, odds: Odds, seed: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("odds", [TIMELY, HASTY, LEISURELY, FAILING])
-def test_every_directory_is_left_once_after_all_below_it(
+def test_every_directory_is_left_once_after_its_subtree(
     odds: Odds, place: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed in SEEDS:
@@ -129,7 +129,7 @@ def test_directories_left_to_the_walk_are_forgotten(place: bytes) -> None:
         assert not any(walker._begun for walker in job.walkers)
 
 
-def test_nothing_is_completed_in_place_while_a_job_stops(
+def test_a_stopping_job_completes_nothing_in_place(
     place: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped = 0

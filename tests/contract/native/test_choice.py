@@ -58,7 +58,7 @@ def test_one_that_cannot_be_loaded_is_not_used(copy: Path) -> None:
     assert done.stdout.startswith("False pcircle.fs.native.pure the C module cannot be loaded")
 
 
-def test_the_twin_can_be_asked_for() -> None:
+def test_the_python_equivalent_can_be_requested() -> None:
     done = asked(PCIRCLE_NATIVE="0", PCIRCLE_REQUIRE_NATIVE="1")
     assert done.stdout == "False pcircle.fs.native.pure PCIRCLE_NATIVE is 0\n", done
 

@@ -73,7 +73,9 @@ def _make(
     return native.numbers(result), native.numbers(opened)
 
 
-def test_directories_are_made_with_their_modes_and_opened(module: ModuleType, sides: Sides) -> None:
+def test_directories_are_created_with_their_modes_and_opened(
+    module: ModuleType, sides: Sides
+) -> None:
     umask = os.umask(0)
     try:
         outcomes, fds = _make(module, sides, keep=ATTRIBUTES, inode_flags=USER_FLAGS)
@@ -88,7 +90,7 @@ def test_directories_are_made_with_their_modes_and_opened(module: ModuleType, si
         os.close(fd)
 
 
-def test_a_name_that_is_taken_is_left_as_it_is(module: ModuleType, sides: Sides) -> None:
+def test_an_existing_name_is_unchanged(module: ModuleType, sides: Sides) -> None:
     os.symlink(sides.paths[0], sides.target / "a")
     outcomes, fds = _make(module, sides)
     assert outcomes == [-1 - errno.EEXIST, 0, 0]
@@ -107,7 +109,7 @@ def test_one_that_cannot_be_opened_is_told(module: ModuleType, sides: Sides) -> 
     assert len(os.listdir(sides.target)) == 3
 
 
-def test_what_is_no_name_is_refused_before_anything_is_made(
+def test_invalid_names_are_refused_before_anything_is_created(
     module: ModuleType, sides: Sides
 ) -> None:
     for name in (b"", b".", b"..", b"a/b", b"a\0b"):
@@ -120,7 +122,7 @@ def test_what_is_no_name_is_refused_before_anything_is_made(
     assert os.listdir(sides.target) == []
 
 
-def test_after_the_time_the_others_are_untried(module: ModuleType, sides: Sides) -> None:
+def test_names_after_the_time_limit_are_untried(module: ModuleType, sides: Sides) -> None:
     outcomes, fds = _make(module, sides, until_ns=0)
     assert outcomes == [0, pure.UNTRIED, pure.UNTRIED]
     assert fds[1:] == [pure.UNTRIED] * 2
@@ -169,7 +171,7 @@ def _sources(sides: Sides) -> bytes:
     return native.stat_open(sides.fds)[1]
 
 
-def test_copies_get_what_their_sources_have(module: ModuleType, sides: Sides) -> None:
+def test_copies_get_the_attributes_of_their_sources(module: ModuleType, sides: Sides) -> None:
     for number, path in enumerate(sides.paths):
         if os.geteuid() == 0:
             os.chown(path, 1000 + number, 2000 + number)
@@ -189,7 +191,7 @@ def test_copies_get_what_their_sources_have(module: ModuleType, sides: Sides) ->
         os.close(fd)
 
 
-def test_only_what_is_kept_is_given(module: ModuleType, sides: Sides) -> None:
+def test_only_preserved_attributes_are_set(module: ModuleType, sides: Sides) -> None:
     sides.paths[0].chmod(0o711)
     os.utime(sides.paths[0], ns=(5, 5))
     _, fds = _make(module, sides, NAMES[:1])
@@ -204,7 +206,7 @@ def test_only_what_is_kept_is_given(module: ModuleType, sides: Sides) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
-def test_an_ordinary_user_gives_nothing_away(module: ModuleType, sides: Sides) -> None:
+def test_an_ordinary_user_changes_no_owner(module: ModuleType, sides: Sides) -> None:
     os.chown(sides.paths[0], 1001, 1001)
     table = native.stat_open(sides.fds[:1])[1]
     _, fds = _make(module, sides, NAMES[:1])
@@ -219,7 +221,7 @@ def test_an_ordinary_user_gives_nothing_away(module: ModuleType, sides: Sides) -
     os.close(fds[0])
 
 
-def test_errors_are_told_by_their_number(module: ModuleType, sides: Sides) -> None:
+def test_errors_are_reported_by_number(module: ModuleType, sides: Sides) -> None:
     table = _sources(sides)
     closed = os.open(sides.target, FLAGS)
     os.close(closed)

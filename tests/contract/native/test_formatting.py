@@ -52,7 +52,7 @@ def formatted(
     return made
 
 
-def test_names_are_written_between_texts_of_all_and_of_each_body(module: ModuleType) -> None:
+def test_names_are_formatted_between_common_and_separate_texts(module: ModuleType) -> None:
     names = [b"a", b"b\xff\n", b"%d", b"c"]
     fields = [b"<%", (OF_BODY, AS_IS, [b"x/", b"", b"y/"]), NAME, b">"]
     found = formatted(module, b"", names, fields, [3, 0, 1])
@@ -74,7 +74,7 @@ def test_columns_are_as_wide_as_the_widest_of_their_body(module: ModuleType) -> 
     assert formatted(module, data, names, fields) == [b"longer|  1000|      |"]
 
 
-def test_numbers_have_their_sign_if_their_column_has_one(module: ModuleType) -> None:
+def test_numbers_of_signed_columns_have_a_sign(module: ModuleType) -> None:
     values = [0, 9, 10, -1, (1 << 63) - 1, -(1 << 63), 1 << 63, (1 << 64) - 1]
     names = [b"n"] * len(values)
     data = table(len(values), size=values, inode=values)
@@ -84,7 +84,7 @@ def test_numbers_have_their_sign_if_their_column_has_one(module: ModuleType) -> 
     assert list(map(int, found.split())) == [value % (1 << 64) for value in values]
 
 
-def test_a_change_is_asked_for_what_differs(module: ModuleType) -> None:
+def test_changes_depend_on_the_differences(module: ModuleType) -> None:
     values = [5, 5, 69, 5, 133, -5, 5]
     names = [b"n"] * len(values)
     fields = [(SIZE, AS_IS, b"<%d>".__mod__)]
@@ -147,7 +147,7 @@ def test_no_entries_and_no_bodies_have_no_text(module: ModuleType) -> None:
         ((bytes(128), b"a\0", [1], None, [NAME], SIZE, {}.__getitem__), KeyError),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_arguments_are_refused(
     module: ModuleType, arguments: tuple[Any, ...], error: Any
 ) -> None:
     with pytest.raises(error):
@@ -171,7 +171,7 @@ def letters(number: int) -> bytes:
     return b"x" * (number % 11)
 
 
-def test_both_write_the_same_of_anything(module: ModuleType) -> None:
+def test_both_modules_format_random_input_equally(module: ModuleType) -> None:
     chance = random.Random(1)
     for _ in range(200):
         count = chance.randrange(40)

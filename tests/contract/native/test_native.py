@@ -100,7 +100,7 @@ def copied_with_contents(
     return result
 
 
-def test_copies_have_content_and_what_is_kept(module: ModuleType, sides: Sides) -> None:
+def test_copies_have_content_and_preserved_attributes(module: ModuleType, sides: Sides) -> None:
     for name, size in ((b"empty", 0), (b"small", 1), (b"middle", 40_000), (b"most", MAX_BYTES)):
         sides.file(name, os.urandom(size), 0o4711)
     names = [b"empty", b"small", b"middle", b"most"]
@@ -113,7 +113,7 @@ def test_copies_have_content_and_what_is_kept(module: ModuleType, sides: Sides) 
         assert (new.st_atime_ns, new.st_mtime_ns) == (10**18 + 1, 10**18 + 2)
 
 
-def test_without_what_is_kept_the_umask_holds(module: ModuleType, sides: Sides) -> None:
+def test_without_preserved_modes_the_umask_applies(module: ModuleType, sides: Sides) -> None:
     sides.file(b"file", b"content", 0o666)
     before = os.umask(0o027)
     try:
@@ -134,7 +134,7 @@ def test_any_byte_may_be_in_a_name(module: ModuleType, sides: Sides) -> None:
 
 
 @pytest.mark.parametrize("name", [b"", b".", b"..", b"a/b", b"/etc/passwd", b"a\0b"])
-def test_what_is_no_name_is_refused_before_anything_is_done(
+def test_invalid_names_are_refused_before_anything_is_done(
     module: ModuleType, sides: Sides, name: bytes
 ) -> None:
     sides.file(b"first", b"1")
@@ -201,7 +201,7 @@ _KINDS += ["attribute", "flag", "list", "asked"]
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-def test_what_is_not_plain_ends_the_call_and_leaves_nothing(
+def test_a_special_entry_ends_the_call_and_leaves_nothing(
     module: ModuleType, sides: Sides, kind: str
 ) -> None:
     sides.file(b"first", b"1")
@@ -213,16 +213,14 @@ def test_what_is_not_plain_ends_the_call_and_leaves_nothing(
     assert os.listdir(os.fsencode(sides.target)) == first
 
 
-def test_files_without_attributes_are_plain_where_these_are_kept(
-    module: ModuleType, sides: Sides
-) -> None:
+def test_files_without_attributes_are_plain(module: ModuleType, sides: Sides) -> None:
     sides.file(b"file", b"1")
     keep = ALL | pure.KEEP_LISTS | pure.KEEP_ATTRIBUTES | pure.ASK_LISTS
     assert copied(module, sides, b"file", keep=keep, inode_flags=USER_FLAGS) == [1]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root sets trusted attributes")
-def test_attributes_that_no_copy_is_given_are_ignored(module: ModuleType, sides: Sides) -> None:
+def test_attributes_that_are_never_copied_are_ignored(module: ModuleType, sides: Sides) -> None:
     path = sides.file(b"file", b"1")
     try:
         os.setxattr(path, "trusted.lov", b"layout")
@@ -236,9 +234,7 @@ def test_attributes_that_no_copy_is_given_are_ignored(module: ModuleType, sides:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
-def test_an_ordinary_user_makes_no_file_that_is_to_be_anothers(
-    module: ModuleType, sides: Sides
-) -> None:
+def test_an_ordinary_user_leaves_files_of_other_owners(module: ModuleType, sides: Sides) -> None:
     os.chown(sides.file(b"file", b"1", 0o644), 12, 12)
     os.chmod(sides.target, 0o777)
     pid = os.fork()
@@ -254,7 +250,7 @@ def test_an_ordinary_user_makes_no_file_that_is_to_be_anothers(
     assert os.listdir(sides.target) == []
 
 
-def test_content_of_what_claims_to_be_empty_is_seen(module: ModuleType, sides: Sides) -> None:
+def test_content_of_a_seemingly_empty_file_is_found(module: ModuleType, sides: Sides) -> None:
     fd = os.open("/proc/self", os.O_RDONLY | os.O_DIRECTORY)
     try:
         proc = sides._replace(source_fd=fd)
@@ -265,7 +261,7 @@ def test_content_of_what_claims_to_be_empty_is_seen(module: ModuleType, sides: S
 
 
 @pytest.mark.parametrize("kind", ["link", "missing", "taken"])
-def test_errors_are_told_by_their_number(module: ModuleType, sides: Sides, kind: str) -> None:
+def test_errors_are_reported_by_number(module: ModuleType, sides: Sides, kind: str) -> None:
     expected = {"link": errno.ELOOP, "missing": errno.ENOENT, "taken": errno.EEXIST}[kind]
     if kind == "link":
         sides.file(b"to", b"1")
@@ -285,7 +281,7 @@ def test_a_link_in_the_target_is_never_followed(module: ModuleType, sides: Sides
     assert not (sides.target / "elsewhere").exists()
 
 
-def test_nothing_is_left_of_a_file_that_cannot_be_written(module: ModuleType, sides: Sides) -> None:
+def test_an_unwritable_file_leaves_nothing(module: ModuleType, sides: Sides) -> None:
     """A partly written file is removed as well; the limit on file sizes stands for a full disk."""
     sides.file(b"small", bytes(1000))
     sides.file(b"odd", bytes(50_000))
@@ -304,7 +300,7 @@ def test_nothing_is_left_of_a_file_that_cannot_be_written(module: ModuleType, si
     assert os.listdir(sides.target) == ["small"]
 
 
-def test_the_rest_is_left_when_the_time_has_passed(module: ModuleType, sides: Sides) -> None:
+def test_remaining_names_are_left_after_the_time_limit(module: ModuleType, sides: Sides) -> None:
     for name in (b"1", b"2", b"3"):
         sides.file(name, b"content")
     assert copied(module, sides, b"1", b"2", b"3", until_ns=0) == [7, pure.UNTRIED, pure.UNTRIED]
@@ -346,7 +342,7 @@ def test_the_kernel_copies_larger_files(module: ModuleType, sides: Sides) -> Non
 
 
 @pytest.mark.skipif(system_calls.is_missing("copy_file_range"), reason="no copy_file_range")
-def test_nothing_is_left_of_a_file_that_the_kernel_does_not_copy(
+def test_a_file_that_the_kernel_does_not_copy_leaves_nothing(
     module: ModuleType, sides: Sides
 ) -> None:
     sides.file(b"large", bytes(100_000))
@@ -384,7 +380,7 @@ def test_sizes_that_cannot_be_are_refused(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
-def test_owners_are_given_and_what_is_made_right_stays_so(module: ModuleType, sides: Sides) -> None:
+def test_owners_are_set_and_correct_attributes_stay(module: ModuleType, sides: Sides) -> None:
     for name, owner in ((b"ours", 0), (b"others", 12), (b"set", 0)):
         path = sides.file(name, b"1")
         os.chown(path, owner, owner)
@@ -420,7 +416,7 @@ def test_names_are_removed_and_errors_told(module: ModuleType, sides: Sides) -> 
 
 
 @pytest.mark.skipif(system_calls.is_missing("openat2"), reason="there is no openat2")
-def test_what_is_on_another_mount_is_not_beneath(module: ModuleType, sides: Sides) -> None:
+def test_entries_of_other_mounts_are_not_beneath(module: ModuleType, sides: Sides) -> None:
     (sides.source / "inner" / "below").mkdir(parents=True)
     top = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
 

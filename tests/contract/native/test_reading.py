@@ -88,7 +88,7 @@ def scanned(
     return native.numbers(outcomes), fds, Table(own), inside, told, Table(table)
 
 
-def test_every_column_is_what_stat_says(module: ModuleType, tmp_path: Path, top: int) -> None:
+def test_every_column_matches_stat(module: ModuleType, tmp_path: Path, top: int) -> None:
     (tmp_path / "link").symlink_to("nowhere")
     os.mknod(tmp_path / "fifo", stat.S_IFIFO | 0o600)
     os.utime(tmp_path / "fifo", ns=(-1_500_000_000, 2**33 * 10**9 + 7))
@@ -127,7 +127,7 @@ def test_names_may_each_have_a_directory_of_their_own(module: ModuleType, top: i
 
 
 @pytest.mark.parametrize("name", [b"", b"a/b", b"a\0b", "text"])
-def test_what_is_no_name_is_refused(module: ModuleType, top: int, name: bytes) -> None:
+def test_invalid_names_are_refused(module: ModuleType, top: int, name: bytes) -> None:
     calls: list[Callable[[], object]] = [
         lambda: module.stat_names(top, [name], FOREVER),
         lambda: scanned(module, top, [name]),
@@ -165,7 +165,7 @@ def test_small_directories_are_listed_and_looked_up(module: ModuleType, top: int
     assert table.column("size", 0, 12) == [int(name[1:]) for name in inside]
 
 
-def test_without_looking_up_there_is_no_table(module: ModuleType, top: int) -> None:
+def test_without_look_ups_there_is_no_table(module: ModuleType, top: int) -> None:
     outcomes, fds, _, inside, _, table = scanned(module, top, names(2), looks=False, keeps=True)
     assert (outcomes, len(inside), table.count) == ([4, 4], 8, 0)
     for fd, name in zip(fds, names(2), strict=True):
@@ -199,7 +199,7 @@ def test_directories_that_are_not_plain_are_left_whole(
     assert scanned(module, top, names(3), kinds=ANY, most=5)[0] == [5, 4, 4]
 
 
-def test_on_any_device_nothing_is_known_of_a_directory(module: ModuleType, top: int) -> None:
+def test_without_a_known_device_directories_are_left(module: ModuleType, top: int) -> None:
     device = os.fstat(top).st_dev
     for wanted in (device, -1):
         outcomes, _, own, *_ = module.scan_directories(
@@ -234,7 +234,7 @@ def test_directories_with_directories_stay_open(
         scanned(module, [top], names(2))
 
 
-def test_of_directories_only_the_kind_may_be_wanted(
+def test_directories_may_be_listed_by_type_only(
     module: ModuleType, tmp_path: Path, top: int
 ) -> None:
     (tmp_path / "d0" / "below").mkdir()
@@ -261,7 +261,7 @@ def test_a_large_directory_ends_when_time_is_up(
     assert scanned(module, top, [b"large"], most=300, until_ns=now_ns)[0] == [pure.NOT_PLAIN]
 
 
-def test_it_ends_where_there_may_be_no_room(module: ModuleType, top: int) -> None:
+def test_it_ends_before_the_buffer_may_overflow(module: ModuleType, top: int) -> None:
     outcomes, *_ = scanned(module, top, names(10), room=14)
     assert outcomes == [4, 4, 4] + [pure.UNTRIED] * 7
     for most, room in ((-1, 9), (5, 4), (1, (1 << 20) + 1)):
@@ -292,7 +292,7 @@ def test_a_directory_is_listed_from_its_beginning(module: ModuleType, top: int) 
         module.list_directory(-1, 9, FOREVER)
 
 
-def test_what_is_read_is_whole(module: ModuleType, tmp_path: Path, top: int) -> None:
+def test_reads_are_complete(module: ModuleType, tmp_path: Path, top: int) -> None:
     folder = tmp_path / "read"
     folder.mkdir()
     (folder / "empty").touch()
@@ -365,7 +365,9 @@ def asked(
     return native.numbers(module.ask_attributes(fds, wanted, keep, flags, IGNORED, FOREVER))
 
 
-def test_who_has_no_attributes_is_told(module: ModuleType, tmp_path: Path, top: int) -> None:
+def test_names_without_attributes_are_reported(
+    module: ModuleType, tmp_path: Path, top: int
+) -> None:
     wanted = [b"d0", b"link", b"fifo", b"file", b"."]
     (tmp_path / "link").symlink_to("file")
     os.mkfifo(tmp_path / "fifo")
@@ -401,7 +403,7 @@ def test_attributes_of_links_and_those_that_are_never_copied(
 
 @pytest.mark.parametrize("kind", ["list", "flag"])
 @pytest.mark.parametrize("keep", [pure.KEEP_LISTS, pure.ASK_LISTS])
-def test_what_a_directory_hands_down_counts(
+def test_inherited_lists_of_a_directory_count(
     module: ModuleType, tmp_path: Path, top: int, kind: str, keep: int
 ) -> None:
     if kind == "list":
@@ -416,7 +418,7 @@ def test_what_a_directory_hands_down_counts(
     assert asked(module, top, [b"d0", b"."], keep, USER_FLAGS) == [0, 1]
 
 
-def test_who_cannot_be_asked_may_have_attributes(module: ModuleType, top: int) -> None:
+def test_unreadable_names_may_have_attributes(module: ModuleType, top: int) -> None:
     for keep in (ALL_OF_THEM, pure.ASK_LISTS):
         assert asked(module, top, [b"d0", b"gone", b"d1"], keep) == [0, 1, 0]
         assert asked(module, -1, [b"d0"], keep) == [1]

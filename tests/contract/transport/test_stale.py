@@ -64,7 +64,7 @@ def listing(*options: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", STALE)
-def test_local_processes_do_the_job_and_one_line_says_so(
+def test_local_processes_do_the_job_and_one_line_reports_it(
     run: Run, tree: Path, stale: Stale, name: str
 ) -> None:
     for options in ([], ["-j2"], ["-j1"]):
@@ -128,7 +128,7 @@ def test_mpi_is_not_misled(
 @pytest.mark.mpi
 @pytest.mark.parametrize("way", ["directly", "shell"])
 @pytest.mark.parametrize("name", STALE)
-def test_a_launcher_beside_it_starts_one_job(
+def test_another_launcher_starts_one_job(
     run: Run,
     mpirun: Callable[[int], list[str]],
     tree: Path,

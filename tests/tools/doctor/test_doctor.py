@@ -47,7 +47,7 @@ def _below(path: bytes) -> list[bytes]:
         ("btrfs", (), {"reflink": True, "btrfs_subvolume": True}),
     ],
 )  # fmt: skip
-def test_file_systems_are_what_they_are(
+def test_properties_of_file_systems(
     run: Run,
     mount: Callable[..., bytes],
     kind: str,
@@ -271,7 +271,7 @@ def test_control_groups(
     assert {name: fact.value for name, fact in found.items()} == expected
 
 
-def test_without_control_groups_that_is_said(tmp_path: Path) -> None:
+def test_missing_control_groups_are_reported(tmp_path: Path) -> None:
     found = machine.control_groups(str(tmp_path), str(tmp_path / "none"))
     assert [fact.value for fact in found.values()] == [None]
     (tmp_path / "cgroup").write_text("0::/\n")
@@ -337,7 +337,7 @@ def test_the_mpirun_of_another_library_is_named(
 
 
 @pytest.mark.mpi
-def test_what_a_library_says_has_no_nul(
+def test_the_version_of_a_library_has_no_nul(
     run: Run, mpirun: Callable[[int], list[str]], place: bytes
 ) -> None:
     for prefix in ([], mpirun(1)):
@@ -369,7 +369,7 @@ def test_a_batch_job_is_named(run: Run, place: bytes) -> None:
 # ---- the command -------------------------------------------------------------
 
 
-def test_text_has_all_that_the_document_has(run: Run, place: bytes, tmp_path: Path) -> None:
+def test_the_text_contains_the_whole_document(run: Run, place: bytes, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     done = run_doctor(run, "--no-trials", "--json", str(file), place)
     said = " ".join(done.stdout.decode().split())
@@ -382,7 +382,7 @@ def test_text_has_all_that_the_document_has(run: Run, place: bytes, tmp_path: Pa
         assert f" {label} " in f" {said} ", name
 
 
-def test_names_of_others_do_not_reach_the_terminal(run: Run, place: bytes) -> None:
+def test_foreign_names_are_escaped_on_the_terminal(run: Run, place: bytes) -> None:
     path = place + b"/\x1b[31m"
     os.mkdir(path)
     environ = environment(SLURM_JOB_ID="\x1b]0;x\x07")
@@ -400,7 +400,7 @@ def test_names_of_others_do_not_reach_the_terminal(run: Run, place: bytes) -> No
         (["--nothing"], "unknown option '--nothing'"),
     ],
 )
-def test_what_is_refused(run: Run, arguments: list[str], said: str) -> None:
+def test_refusals(run: Run, arguments: list[str], said: str) -> None:
     done = run_doctor(run, *arguments)
     assert done.returncode == 2
     assert said in done.stderr.decode()
@@ -408,7 +408,7 @@ def test_what_is_refused(run: Run, arguments: list[str], said: str) -> None:
     assert done.stdout == b""
 
 
-def test_help_is_as_that_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_has_the_usual_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     text = parser().format_help()
     assert [line for line in text.splitlines() if len(line) > 80] == []

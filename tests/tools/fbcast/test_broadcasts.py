@@ -128,7 +128,7 @@ def test_existing_destinations(place: bytes) -> None:
     assert left_over(place) == []
 
 
-def test_update_sends_what_differs(place: bytes) -> None:
+def test_update_sends_differences(place: bytes) -> None:
     tree = _build(place + b"/tree")
     nodes = targets(place, 4)
     broadcast(FOUR, place, tree, target(place))
@@ -254,7 +254,7 @@ def test_a_node_without_the_directory(place: bytes, partial: bool) -> None:
         assert os.listdir(node) == ([b"tree"] if partial else [])
 
 
-def test_what_may_not_be_written(place: bytes) -> None:
+def test_unwritable_destinations(place: bytes) -> None:
     prefix = without_rights("dac_override", "dac_read_search")
     tree = _build(place + b"/tree")
     nodes = targets(place, 2)
@@ -312,7 +312,7 @@ def test_a_tree_is_not_copied_into_itself(place: bytes) -> None:
     assert len(os.listdir(tree)) == 3
 
 
-def test_a_deep_tree_comes_and_goes(place: bytes) -> None:
+def test_a_deep_tree_is_broadcast_and_removed(place: bytes) -> None:
     deep = build_deep_tree(place + b"/deep", 1500)
     nodes = targets(place, 2)
     launcher = Launcher(jobs=2)
@@ -334,9 +334,7 @@ def test_a_name_that_is_missing_differs(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("option", ["--check", "--update"])
-def test_what_takes_longer_than_the_timeout_but_goes_on(
-    place: bytes, fuse: Mount, option: str
-) -> None:
+def test_slow_progress_is_no_timeout(place: bytes, fuse: Mount, option: str) -> None:
     tree = _build(place + b"/tree")
     nodes = targets(place, 2)
     mounted = fuse()

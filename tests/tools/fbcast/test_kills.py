@@ -96,7 +96,7 @@ def test_a_rerun_completes_an_earlier_decision(place: bytes) -> None:
 
 
 @pytest.mark.faults
-def test_others_go_on_without_a_node_that_dies(place: bytes) -> None:
+def test_remaining_nodes_continue_without_a_lost_one(place: bytes) -> None:
     tree = _tree(place)
     nodes = targets(place, 4)
     finished = _die(Launcher(jobs=4), place, 1, 7, "--partial", tree, target(place))

@@ -215,7 +215,7 @@ def test_search_finds_broken_conductors(mutant: type[Conductor]) -> None:
     assert _found(Types(conductor=mutant))
 
 
-def test_search_finds_a_chain_that_tells_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_finds_a_chain_without_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Chain, "_tell", lambda _: None)
     assert _found(Types())
 

@@ -98,7 +98,7 @@ def test_a_workload_has_the_documented_size(place: bytes, fuse: Mount) -> None:
     assert os.listdir(mounted.backing) == []
 
 
-def test_what_is_asked_for_and_no_more(place: bytes) -> None:
+def test_only_requested_cases_run(place: bytes) -> None:
     options = ["--case", "stream", "--case", "stream", "--backend", "threads", "--threads", "3"]
     finished = run_fbench(None, *SMALL, *options, "--json", "-", place)
     assert finished.code == 0, finished.said
@@ -168,7 +168,7 @@ def test_a_result_that_cannot_be_written_is_a_failure(option: str, place: bytes)
         (["--json", "/nowhere/at/all", "."], "its directory does not exist"),
     ],
 )
-def test_what_makes_no_sense_is_refused(arguments: list[str], said: str) -> None:
+def test_invalid_options_are_refused(arguments: list[str], said: str) -> None:
     finished = run_fbench(None, *arguments)
     assert finished.code == 2
     assert said in finished.said

@@ -59,7 +59,7 @@ def content(path: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("names", ["plain", "odd"])
-def test_the_record_is_what_is_there(place: bytes, names: str) -> None:
+def test_the_record_matches_the_tree(place: bytes, names: str) -> None:
     tree = place + b"/new/tree"
     os.mkdir(place + b"/new")
     header, *lines = lines_of(made(tree, shape=f"{SHAPE},names={names}"))
@@ -88,7 +88,7 @@ def test_the_record_is_what_is_there(place: bytes, names: str) -> None:
     assert (odd > 20) == (names == "odd")
 
 
-def test_a_seed_says_all(place: bytes) -> None:
+def test_a_seed_determines_the_tree(place: bytes) -> None:
     one = made(place + b"/one")
     assert made(place + b"/two") == one
     done = run("fdiff", "-c", place + b"/one", place + b"/two")
@@ -203,7 +203,7 @@ def files_in(tree: bytes) -> list[bytes]:
     return [path for path, status in found(tree).items() if stat.S_ISREG(status.st_mode)]
 
 
-def test_only_a_new_or_empty_directory_is_taken(place: bytes) -> None:
+def test_only_a_new_or_empty_directory_is_accepted(place: bytes) -> None:
     full = place + b"/full"
     os.makedirs(full + b"/x")
     done = run("fbench", "make", full)
@@ -247,7 +247,7 @@ def test_mistakes_are_refused(place: bytes, words: list[str], said: str) -> None
 
 
 @pytest.mark.mpi
-def test_a_launcher_makes_one_tree(place: bytes) -> None:
+def test_a_launcher_creates_one_tree(place: bytes) -> None:
     words = ("make", place + b"/t")
     with Run(Launcher(ranks=2), *words, program=("pcircle.tools.fbench",)) as started:
         assert started.finish().code == 0

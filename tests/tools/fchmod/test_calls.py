@@ -124,7 +124,7 @@ def test_without_the_call_of_new_kernels(run: Run, place: bytes) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["0"], ["--acl", "u:5:r"], ["--owner", "5"]])
-def test_times_stay(place: bytes, arguments: list[str]) -> None:
+def test_times_are_unchanged(place: bytes, arguments: list[str]) -> None:
     top = grow(place + b"/tree", ["d/e", "f"])
     for directory, directories, files in os.walk(top):
         for name in (*directories, *files):

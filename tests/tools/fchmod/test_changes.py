@@ -297,7 +297,7 @@ def test_a_vanished_name_leaves_the_file_to_its_other_names(
     assert [mode(top + b"/" + name) for name in sorted(os.listdir(top))] == [0o700, 0o700]
 
 
-def test_filters_choose_what_is_changed(place: bytes) -> None:
+def test_filters_select_changed_entries(place: bytes) -> None:
     top = grow(place + b"/tree", ["a.keep", "b", "d/a.keep", "d/b", "x/b"])
     os.utime(top + b"/d/b", (0, 0))
     counts = changed("fchmod", TWO, "-R", "--exclude", "*.keep", "--exclude", "x", "0700", top)
@@ -348,7 +348,7 @@ def test_changes_per_second_are_limited(place: bytes) -> None:
 
 
 @root_only
-def test_entries_of_others_are_counted_by_owner(place: bytes) -> None:
+def test_entries_of_other_users_are_counted_by_owner(place: bytes) -> None:
     """With -f they are not named, and with -ff they are not failures either."""
     top = grow(place + b"/tree", [f"d{number}/{name}" for number in range(3) for name in "ab"])
     for number in range(3):
@@ -405,7 +405,7 @@ def test_a_program_changes(place: bytes, capfd: pytest.CaptureFixture[str]) -> N
         ("fchgrp", ["-H", "-P", "1", "x"], "-H cannot be combined with -P or -h"),
     ],
 )
-def test_what_is_refused(place: bytes, tool: str, arguments: list[str], reason: str) -> None:
+def test_refusals(place: bytes, tool: str, arguments: list[str], reason: str) -> None:
     grow(place, ["x"])
     before = snapshot(place)
     done = run_tool(tool, ONE, *arguments, cwd=place)
@@ -455,9 +455,7 @@ MANY = "9" * 5000  # more digits than Python turns into a number
         ({"acl": "\x1b\udcff"}, r"--acl: invalid entry '\x1b\xff'"),
     ],
 )
-def test_numbers_and_names_that_nobody_has(
-    place: bytes, options: dict[str, str], reason: str
-) -> None:
+def test_unknown_numbers_and_names(place: bytes, options: dict[str, str], reason: str) -> None:
     grow(place, ["x"])
     with pytest.raises(UsageError) as caught:
         change(place + b"/x", **options, jobs=1)

@@ -107,7 +107,7 @@ def test_links_to_devices_are_skipped(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("more", ["-H", "-P", "-h", "--undo=x", "--apply=x", "--files-from=x"])
-def test_what_does_not_go_with_it(place: bytes, more: str) -> None:
+def test_options_that_exclude_it(place: bytes, more: str) -> None:
     words = ["-R", "-L", more] + ["755", "tree"] * (not more.startswith("--apply"))
     done = run_tool("fchmod", ONE, *words, cwd=grow(place, ["tree/a"]))
     assert (done.code, done.said.startswith("fchmod: -L cannot be combined with ")) == (2, True)

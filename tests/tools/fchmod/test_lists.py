@@ -121,7 +121,7 @@ def test_a_file_is_an_operand_that_is_restored(place: bytes, tmp_path: Path) -> 
     assert snapshot(place) == before
 
 
-def test_what_is_another_entry_by_then_is_left(place: bytes, tmp_path: Path) -> None:
+def test_replaced_entries_are_left(place: bytes, tmp_path: Path) -> None:
     top, undo = grow(place + b"/tree", ["a", "b", "c", "d/e", "x/y"]), str(tmp_path / "undo")
     changed("fchmod", ONE, "-R", "--undo", undo, "0700", top)
     for name in (b"a", b"d"):
@@ -137,7 +137,7 @@ def test_what_is_another_entry_by_then_is_left(place: bytes, tmp_path: Path) -> 
     assert stat.S_IMODE(os.lstat(top).st_mode) == 0o755
 
 
-def test_what_is_no_such_file_is_refused(place: bytes, tmp_path: Path) -> None:
+def test_other_files_are_refused(place: bytes, tmp_path: Path) -> None:
     top, undo = grow(place + b"/tree", ["a"]), tmp_path / "undo"
     changed("fchmod", ONE, "-R", "--undo", str(undo), "0700", top)
     text = undo.read_bytes()

@@ -94,7 +94,7 @@ def test_a_record_that_is_cut_is_applied_and_reported(place: bytes, tmp_path: Pa
 
 
 @pytest.mark.parametrize("launcher", launchers([2], [2]), ids=str)
-def test_what_cannot_be_recorded_is_not_changed(
+def test_unrecorded_entries_are_not_changed(
     place: bytes, mount_tmpfs: Callable[[str], bytes], launcher: Launcher
 ) -> None:
     top, before = build(place + b"/tree"), snapshot(place + b"/tree")

@@ -58,7 +58,7 @@ def build(top: bytes) -> None:
 
 
 @pytest.mark.parametrize("launcher", launchers([1, 2, 4], [3]), ids=str)
-def test_all_of_them_become_what_chmod_makes_of_them(place: bytes, launcher: Launcher) -> None:
+def test_batches_have_the_result_of_chmod(place: bytes, launcher: Launcher) -> None:
     ours, theirs = pair(place, build)
     for mode in ("g+rwX", "0640", "u+X,o=u"):
         counts = changed("fchmod", launcher, "-R", mode, ours)
@@ -70,7 +70,7 @@ def test_all_of_them_become_what_chmod_makes_of_them(place: bytes, launcher: Lau
     assert differences(ours, theirs) == []
 
 
-def test_a_link_that_comes_into_one_of_them_is_not_followed(run: Run, place: bytes) -> None:
+def test_a_new_link_in_a_batch_is_not_followed(run: Run, place: bytes) -> None:
     build(place + b"/tree")
     with open(place + b"/outside", "xb"):
         os.chmod(place + b"/outside", 0o600)

@@ -57,7 +57,7 @@ def _found(root: bytes, expression: Sequence[str]) -> list[bytes]:
 
 
 @some_launchers
-def test_a_copy_is_what_find_finds(launcher: Launcher, place: bytes) -> None:
+def test_a_copy_has_the_entries_of_find(launcher: Launcher, place: bytes) -> None:
     source, target = _build(place + b"/source"), place + b"/copy"
     result, expected = place + b"/result", _found(source, FIND)
     assert 13 < len(expected) < 500
@@ -71,7 +71,7 @@ def test_a_copy_is_what_find_finds(launcher: Launcher, place: bytes) -> None:
 
 
 @pytest.mark.parametrize("launcher", launchers([1, 4], []))
-def test_digests_are_of_what_find_finds(launcher: Launcher, place: bytes) -> None:
+def test_digests_cover_the_entries_of_find(launcher: Launcher, place: bytes) -> None:
     source = _build(place + b"/source")
     finished = run_fsum(launcher, "--format", "coreutils", *OPTIONS, ".", cwd=source)
     assert finished.code == 0, finished.said
@@ -81,7 +81,7 @@ def test_digests_are_of_what_find_finds(launcher: Launcher, place: bytes) -> Non
     assert sorted(line.split(b"  ", 1)[1].removeprefix(b"./") for line in lines) == expected
 
 
-def test_a_signature_is_of_what_a_copy_is_of(place: bytes) -> None:
+def test_a_signature_covers_the_entries_of_a_copy(place: bytes) -> None:
     source, target = _build(place + b"/source"), place + b"/copy"
     assert run_fcp(ONE, "-a", *OPTIONS, source, target).code == 0
     finished = run_fsum(ONE, *OPTIONS, source, target)
@@ -91,14 +91,14 @@ def test_a_signature_is_of_what_a_copy_is_of(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("option", ["--check", "--update", "--rot", "-o"])
-def test_a_manifest_is_of_all_kinds_and_times(option: str, place: bytes) -> None:
+def test_a_manifest_has_all_types_and_times(option: str, place: bytes) -> None:
     finished = run_fsum(ONE, option, place + b"/manifest", "--max-size", "1k", place)
     assert finished.code == 2
     assert "manifests cannot be combined with filters by time, size, owner or kind" in finished.said
 
 
 @pytest.mark.parametrize("launcher", launchers([1, 4], []))
-def test_a_profile_is_of_what_find_finds(launcher: Launcher, place: bytes) -> None:
+def test_a_profile_covers_the_entries_of_find(launcher: Launcher, place: bytes) -> None:
     source = _build(place + b"/source")
     counts = profiled(launcher, *OPTIONS, source)["counts"]
     assert counts["directories"]["number"] == 13
@@ -130,7 +130,7 @@ def _look_ups(place: bytes, name: bytes, files: int, options: list[str]) -> int:
     return sum(calls[name] for name in LOOK_UPS)
 
 
-def test_what_filters_cost_in_system_calls(place: bytes) -> None:
+def test_system_calls_of_filters(place: bytes) -> None:
     """Any number of filters needs one look-up per entry, or none."""
 
     def each(name: bytes, *options: str) -> float:
@@ -197,7 +197,7 @@ def test_invalid_filters_are_refused(words: tuple[str, ...], place: bytes) -> No
     assert "Traceback" not in finished.said
 
 
-def test_what_has_failed_is_retried_however_old_it_is_by_then(place: bytes) -> None:
+def test_failures_are_retried_at_any_age(place: bytes) -> None:
     source = make_directory(place, b"source")
     path, log = write_file(source + b"/file", b"data"), place + b"/log"
     os.makedirs(place + b"/copy/file")

@@ -84,7 +84,7 @@ def test_one_directory_that_was_removed(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("option", ["-n", "-u"])
-def test_protected_files_of_others_stay_protected(
+def test_protected_files_of_other_users_stay_protected(
     option: str, place: bytes, mount: Callable[..., bytes]
 ) -> None:
     if os.geteuid() != 0 or shutil.which("chattr") is None:
@@ -200,7 +200,7 @@ def test_reused_inodes(options: tuple[str, ...], place: bytes, mount: Callable[.
             assert Path(path).read_bytes() == b"new %d" % number
 
 
-def test_the_name_that_others_were_linked_to_is_gone(place: bytes) -> None:
+def test_the_first_name_of_a_file_has_vanished(place: bytes) -> None:
     source, target = make_directory(place, b"source"), place + b"/copy"
     folders = [make_directory(source, b"d%d" % number) for number in range(8)]
     for number in range(60):
@@ -268,7 +268,7 @@ def test_a_damaged_header_is_neither_believed_nor_ignored(place: bytes) -> None:
     assert checkpoints(place) == []
 
 
-def test_what_a_run_left_that_ended_while_it_began(place: bytes) -> None:
+def test_leftovers_of_a_run_that_ended_at_its_start(place: bytes) -> None:
     source, target = build_flat_tree(place + b"/flat", 6, 150, 20), place + b"/copy"
     slow(place, 1, source, target)
     (checkpoint,) = checkpoints(place)

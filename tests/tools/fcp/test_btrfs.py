@@ -23,7 +23,7 @@ def test_a_directory_that_is_open_is_listed_as_it_is_now(mount: Callable[..., by
         os.close(fd)
 
 
-def test_no_checkpoint_stays(place: bytes, mount: Callable[..., bytes]) -> None:
+def test_no_checkpoint_is_left(place: bytes, mount: Callable[..., bytes]) -> None:
     source = make_directory(place, b"source")
     for number in range(20):
         write_file(source + b"/%d" % number, b"content")

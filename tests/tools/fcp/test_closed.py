@@ -117,7 +117,7 @@ def test_a_file_that_is_a_closed_descriptor_is_refused(place: bytes) -> None:
     assert not os.path.exists(place + b"/copy")
 
 
-def test_what_is_only_said_needs_no_standard_output(place: bytes) -> None:
+def test_messages_need_no_standard_output(place: bytes) -> None:
     for number, where in enumerate((">&-", ">/dev/full", "<&- >&- 2>&-", "2>&-", "2>/dev/full")):
         ended = _end(f"$fcp -j2 tree copy{number} {where}", place)
         assert ended.returncode == 0, (where, ended)

@@ -240,7 +240,7 @@ def test_refusals_under_every_launcher(launcher: Launcher, line: str, place: byt
 
 
 @pytest.mark.parametrize("line", ["ld new", "lf new", "ld e", "dangling e"])
-def test_says_that_only_a_link_was_copied(line: str, place: bytes) -> None:
+def test_reports_that_only_a_link_was_copied(line: str, place: bytes) -> None:
     root = _playground(place + b"/ours")
     finished = run_fcp(TWO, *line.split(), cwd=root)
     assert finished.code == 0, finished.said

@@ -136,7 +136,7 @@ def test_log_of_a_copy_that_is_killed(launcher: Launcher, place: bytes) -> None:
 
 
 @some_launchers
-def test_retry_makes_parents_with_their_modes(launcher: Launcher, place: bytes) -> None:
+def test_retry_creates_parents_with_their_modes(launcher: Launcher, place: bytes) -> None:
     source, target, log = _build(place), place + b"/target", place + b"/log"
     with open(log, "xb") as stream:
         for entry in (b"a/b/" + ODD, b"a/b/link", b"a/b/large"):
@@ -207,7 +207,7 @@ def test_hostile_entries_are_refused(entry: bytes, place: bytes) -> None:
     ],
     ids=range(12),
 )
-def test_what_is_no_log_is_refused(line: bytes, tmp_path: Path) -> None:
+def test_other_files_are_refused(line: bytes, tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(line)
     with pytest.raises(UsageError, match="line 1 "):
@@ -234,7 +234,7 @@ def test_log_of_other_roots_is_refused(launcher: Launcher, place: bytes) -> None
 
 
 @some_launchers
-def test_retry_never_goes_through_links(launcher: Launcher, place: bytes) -> None:
+def test_retry_never_follows_links(launcher: Launcher, place: bytes) -> None:
     """Links on the way, on either side, are failures of the entry."""
     source, target, log = _build(place), make_directory(place, b"target"), place + b"/log"
     outside = make_directory(place, b"outside")

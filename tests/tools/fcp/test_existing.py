@@ -119,7 +119,9 @@ def _compare_with_cp(launcher: Launcher, options: list[str], place: bytes) -> No
 
 @some_launchers
 @pytest.mark.parametrize("option", ["-n", "-u"])
-def test_skipped_is_counted_and_said(launcher: Launcher, option: str, place: bytes) -> None:
+def test_skipped_entries_are_counted_and_reported(
+    launcher: Launcher, option: str, place: bytes
+) -> None:
     source, target = build_small_tree(place + b"/source"), place + b"/target"
     copy(launcher, "-p", source, target)
     before = snapshot(target)
@@ -221,7 +223,7 @@ def test_times_are_compared_at_the_precision_of_the_target(
 @pytest.mark.parametrize(
     ("launcher", "option"), [(TWO, "-n"), (ONE, "-u"), (FOUR, "--inplace")], ids=str
 )
-def test_dry_run_tells_the_same(launcher: Launcher, option: str, place: bytes) -> None:
+def test_dry_run_reports_the_same(launcher: Launcher, option: str, place: bytes) -> None:
     source, target = _build_pair(place)
     arguments = (option, "-p", "-T", "--chunksize", "4M", "--json", place + b"/result")
     before = snapshot(target)
@@ -260,7 +262,7 @@ def test_conflicting_types(launcher: Launcher, option: str, place: bytes) -> Non
     ]
 
 
-def test_no_clobber_keeps_what_is_special(place: bytes) -> None:
+def test_no_clobber_keeps_special_files(place: bytes) -> None:
     source, target = make_directory(place, b"source"), make_directory(place, b"target")
     write_file(source + b"/fifo", b"new")
     os.mkfifo(target + b"/fifo")
@@ -574,7 +576,7 @@ def test_hard_links(launcher: Launcher, option: str, place: bytes) -> None:
 @pytest.mark.parametrize(
     ("launcher", "option"), [(ONE, "-n"), (FOUR, "-u"), (TWO, "--skip-same")], ids=str
 )
-def test_special_files_that_are_there_stay(launcher: Launcher, option: str, place: bytes) -> None:
+def test_existing_special_files_stay(launcher: Launcher, option: str, place: bytes) -> None:
     source, target = make_directory(place, b"source"), place + b"/target"
     os.mkfifo(source + b"/fifo")
     os.link(source + b"/fifo", source + b"/again")

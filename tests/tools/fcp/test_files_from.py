@@ -179,7 +179,7 @@ def test_filters_and_dry_runs_follow(launcher: Launcher, source: bytes, place: b
 
 
 @pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
-def test_the_list_may_come_by_a_pipe(launcher: Launcher, source: bytes, place: bytes) -> None:
+def test_the_list_may_be_a_pipe(launcher: Launcher, source: bytes, place: bytes) -> None:
     listed = _write_list(place, [b"wide/one of many names 7", b"1"], b"\n")
     run_fcp(
         launcher,
@@ -199,7 +199,7 @@ def test_the_signature_of_a_list(source: bytes, place: bytes) -> None:
     assert one.out.startswith(b"pcsig1:")
 
 
-def test_what_makes_no_sense_is_refused(source: bytes, place: bytes) -> None:
+def test_invalid_options_are_refused(source: bytes, place: bytes) -> None:
     listed = _write_list(place, [b"1", b"2/../.."])
     target = place + b"/target"
     refused: list[tuple[list[str | bytes], str]] = [

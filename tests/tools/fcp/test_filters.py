@@ -112,7 +112,7 @@ def test_an_operand_is_never_left_out(place: bytes) -> None:
     assert _names(target) == {b"one.o", b"two.o"}
 
 
-def test_what_is_left_out_is_not_read(place: bytes) -> None:
+def test_excluded_entries_are_not_read(place: bytes) -> None:
     closed = make_directory(place, b"source", b"closed")
     write_file(place + b"/source/secret", b"s", 0)
     os.mkfifo(place + b"/source/pipe")
@@ -311,7 +311,7 @@ def test_a_file_behind_a_link_as_operand(option: str, launcher: Launcher, place:
     assert not any(map(os.path.islink, (target + b"/" + name for name in _names(target))))
 
 
-def test_a_dangling_operand_is_refused_when_it_is_to_be_followed(place: bytes) -> None:
+def test_a_dangling_operand_is_refused_if_links_are_followed(place: bytes) -> None:
     os.symlink(b"nowhere", place + b"/link")
     assert run_fcp(ONE, "-H", place + b"/link", place + b"/copy").code == 2
     copy(ONE, place + b"/link", place + b"/copy")

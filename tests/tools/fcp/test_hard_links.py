@@ -148,7 +148,7 @@ def test_special_files_of_several_names_copied_twice(launcher: Launcher, place: 
         assert len(os.listdir(place + b"/copy")) == 3
 
 
-def test_a_name_outside_of_the_copy_is_none_in_it(place: bytes) -> None:
+def test_a_name_outside_of_the_copy_is_ignored(place: bytes) -> None:
     source = make_directory(place, b"source")
     write_file(place + b"/outside", b"x")
     os.link(place + b"/outside", source + b"/inside")

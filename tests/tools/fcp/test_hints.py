@@ -7,7 +7,7 @@ import pytest
 from .running import Run, run_fcp
 
 
-def test_who_asks_for_deletions_is_told_of_the_tool_that_has_them() -> None:
+def test_options_for_deletions_lead_to_the_right_tool() -> None:
     for option in ("--delete", "--delete-after", "--delete-excluded", "--link-dest=old"):
         finished = run_fcp(None, option, "a", "b")
         assert finished.code == 2
@@ -30,7 +30,7 @@ def test_who_asks_for_deletions_is_told_of_the_tool_that_has_them() -> None:
         ("fcp --verfy a b", "unknown option '--verfy'; did you mean --verify?"),
     ],
 )
-def test_who_types_as_for_another_program_is_told_what_to_type_here(typed: str, said: str) -> None:
+def test_options_of_other_programs_lead_to_equivalents(typed: str, said: str) -> None:
     tool, *words = typed.split()
     with Run(None, *words, program=(f"pcircle.tools.{tool}",)) as run:
         finished = run.finish()

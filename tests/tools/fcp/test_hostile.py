@@ -267,9 +267,7 @@ def test_no_working_directory(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["/dev/full", None])
 @pytest.mark.parametrize("words", [["missing", "y"], ["--no-such"]])
-def test_a_refusal_that_nobody_hears_is_one(
-    tmp_path: Path, where: str | None, words: list[str]
-) -> None:
+def test_a_refusal_without_a_reader(tmp_path: Path, where: str | None, words: list[str]) -> None:
     redirect = f"2>{where}" if where else "2>&-"
     command = [
         "sh",
@@ -297,7 +295,7 @@ def test_files_with_nominal_sizes_are_copied_to_their_end(run: Run, tmp_path: Pa
 
 
 @as_root
-def test_a_dry_run_foresees_what_can_not_be_read(run: Run, tmp_path: Path) -> None:
+def test_a_dry_run_predicts_unreadable_entries(run: Run, tmp_path: Path) -> None:
     os.chown(tmp_path, 65534, 65534)
     program = """
 import os

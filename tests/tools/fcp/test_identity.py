@@ -87,7 +87,7 @@ def test_both_spellings_of_preserve(place: bytes, option: str) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_owner_is_ours_without_p(odd_tree: bytes, place: bytes) -> None:
+def test_owner_is_the_current_user_without_p(odd_tree: bytes, place: bytes) -> None:
     copy(TWO, odd_tree + b"/owners", place + b"/copy")
     for name in (b"", b"/file", b"/directory", b"/link"):
         status = os.lstat(place + b"/copy" + name)
@@ -164,7 +164,7 @@ def test_longest_link(place: bytes) -> None:
     assert os.readlink(place + b"/copy/link") == b"x" * 4095
 
 
-def test_source_is_left_alone(odd_tree: bytes, place: bytes) -> None:
+def test_source_is_unchanged(odd_tree: bytes, place: bytes) -> None:
     """Modification and change times of every source entry are unchanged."""
     before = [(path, os.lstat(path).st_ctime_ns) for path in _paths(odd_tree)]
     copy(FOUR, "-p", odd_tree, place + b"/copy")

@@ -88,7 +88,7 @@ def test_each_entry_has_its_line(
     assert len(lines) == counts["entries"]
 
 
-def test_a_dry_run_tells_what_it_plans(place: bytes) -> None:
+def test_a_dry_run_reports_planned_actions(place: bytes) -> None:
     source, target, log = _build(place + b"/source"), place + b"/copy", place + b"/lines"
     done = run_fcp(FOUR, "-a", "--dry-run", "--json-lines", log, source, target)
     assert done.code == 0, done.said
@@ -127,7 +127,7 @@ def test_kept_and_failed_entries(launcher: Launcher, dry: bool, place: bytes) ->
     assert sum(line["state"] == "failed" for line in told.values()) == 1
 
 
-def test_a_file_that_cannot_be_read_has_one_line(place: bytes, fuse: Mount) -> None:
+def test_an_unreadable_file_has_one_line(place: bytes, fuse: Mount) -> None:
     mounted = fuse()
     source = make_directory(mounted.path, b"source")
     for number in range(5):
@@ -143,7 +143,7 @@ def test_a_file_that_cannot_be_read_has_one_line(place: bytes, fuse: Mount) -> N
     assert len(states) == 9
 
 
-def test_after_a_full_disk_what_is_told_is_there(
+def test_after_a_full_disk_reported_entries_exist(
     place: bytes, mount_tmpfs: Callable[[str], bytes]
 ) -> None:
     full, log = mount_tmpfs("size=8m"), place + b"/lines"
@@ -157,7 +157,7 @@ def test_after_a_full_disk_what_is_told_is_there(
         assert os.stat(path).st_size == line["bytes"] or os.path.isdir(path)
 
 
-def test_a_file_that_cannot_be_written_is_said(place: bytes) -> None:
+def test_an_unwritable_file_is_reported(place: bytes) -> None:
     source = build_flat_tree(place + b"/source", 1, 3, 10)
     refused = run_fcp(TWO, "--json-lines", place + b"/no/such", source, place + b"/copy")
     assert refused.code == 2

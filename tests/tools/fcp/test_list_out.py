@@ -46,7 +46,7 @@ def _listed(path: bytes, end: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("launcher", launchers([1, 4], [3]))
 @pytest.mark.parametrize("null", [False, True])
-def test_a_list_comes_back_as_a_copy(launcher: Launcher, null: bool, place: bytes) -> None:
+def test_a_list_reproduces_the_copy(launcher: Launcher, null: bool, place: bytes) -> None:
     odd = (*ODD, LINES) if null else ODD
     source, paths = _build(place + b"/source", odd), place + b"/list"
     zero, end = (("-0",), b"\0") if null else ((), b"\n")
@@ -79,7 +79,7 @@ def test_only_copied_entries_are_listed(place: bytes) -> None:
     assert set(_listed(paths, b"\n")) == {*folders, b"new", b"new/file"}
 
 
-def test_a_newline_in_a_path_is_no_end_of_a_line(place: bytes) -> None:
+def test_a_newline_in_a_path_does_not_end_a_line(place: bytes) -> None:
     source, paths = _build(place + b"/source", (*ODD, LINES)), place + b"/list"
     done = run_fcp(TWO, "-a", "--list-out", paths, source, place + b"/copy")
     assert done.code == 1, done.said

@@ -137,7 +137,7 @@ def test_resuming_with_names_of_the_same_text(place: bytes) -> None:
 
 
 @needs_mount_namespace
-def test_without_proc_names_are_refused_and_not_mistaken(place: bytes) -> None:
+def test_without_proc_ambiguous_names_are_refused(place: bytes) -> None:
     environment = _environment("zh_TW.BIG5", place)
     source = _build(place, "zh_TW.BIG5")
     hidden = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh")

@@ -132,7 +132,7 @@ def check(source: bytes, target: bytes, layout: Callable[[bytes], Any]) -> None:
 
 @everywhere
 @pytest.mark.parametrize("options", [["-a"], ["--stripe=keep"]], ids=["a", "keep"])
-def test_layouts_are_kept(
+def test_layouts_are_preserved(
     launcher: Launcher, options: list[str], sides: tuple[Mounted, Mounted]
 ) -> None:
     first, second = sides
@@ -151,7 +151,7 @@ def test_layouts_are_kept(
 
 
 @everywhere
-def test_a_layout_that_is_given(launcher: Launcher, sides: tuple[Mounted, Mounted]) -> None:
+def test_a_specified_layout(launcher: Launcher, sides: tuple[Mounted, Mounted]) -> None:
     first, second = sides
     source, target = build(first), second.path + b"/target"
     copy(launcher, CHUNKS, "-a", "--stripe", "4:2M", source, target)
@@ -161,7 +161,7 @@ def test_a_layout_that_is_given(launcher: Launcher, sides: tuple[Mounted, Mounte
 
 
 @everywhere
-def test_the_layout_of_where_it_goes(launcher: Launcher, sides: tuple[Mounted, Mounted]) -> None:
+def test_the_layout_of_the_destination(launcher: Launcher, sides: tuple[Mounted, Mounted]) -> None:
     first, second = sides
     source, target = build(first), second.path + b"/target"
     os.mkdir(target)
@@ -197,7 +197,7 @@ def test_together_with_other_options(options: list[str], sides: tuple[Mounted, M
     assert second.state().counts["layouts ignored"] == 0
 
 
-def test_what_is_replaced_gets_the_layout_and_what_is_rewritten_has_its_own(
+def test_replaced_files_get_the_layout_and_rewritten_ones_keep_theirs(
     sides: tuple[Mounted, Mounted],
 ) -> None:
     first, second = sides
@@ -289,7 +289,7 @@ def test_a_source_without_layouts_has_none_to_keep(
     assert layout_of(sides[0].path + b"/copy") == Md(2, MIB)
 
 
-def test_what_the_server_refuses(sides: tuple[Mounted, Mounted], place: bytes) -> None:
+def test_layouts_that_the_server_refuses(sides: tuple[Mounted, Mounted], place: bytes) -> None:
     first, second = sides
     source, target, result = build(first), second.path + b"/target", place + b"/result"
     os.unlink(source + b"/sub/own/second")  # it may be the one that is copied
@@ -327,7 +327,7 @@ def test_other_errors_are_failures(sides: tuple[Mounted, Mounted]) -> None:
     assert set(os.listdir(target)) == {b"empty", b"over", b"pooled", b"progressive", b"sub"}
 
 
-def test_what_lustre_keeps_for_itself_is_no_attribute_to_copy(
+def test_internal_attributes_of_lustre_are_not_copied(
     sides: tuple[Mounted, Mounted], place: bytes
 ) -> None:
     source, target = sides[0].path + b"/source", place + b"/target"
@@ -338,7 +338,7 @@ def test_what_lustre_keeps_for_itself_is_no_attribute_to_copy(
     assert os.listxattr(target) == ["trusted.mine"]
 
 
-def test_an_interrupted_copy_goes_on_with_its_layouts(sides: tuple[Mounted, Mounted]) -> None:
+def test_a_resumed_copy_keeps_its_layouts(sides: tuple[Mounted, Mounted]) -> None:
     source, target = sides[0].path + b"/source", sides[1].path + b"/target"
     os.mkdir(source)
     write_laid_out(source + b"/large", Md(6, 24 * MIB).pack(), 64 * MIB)
@@ -439,7 +439,9 @@ def test_chunks_begin_where_stripes_do(
 
 
 @pytest.mark.parametrize("options", [[], ["-a"]], ids=["plain", "a"])
-def test_without_lustre_it_is_not_asked_for_by_each_file(options: list[str], place: bytes) -> None:
+def test_without_lustre_layouts_are_not_read_for_each_file(
+    options: list[str], place: bytes
+) -> None:
     source, log = place + b"/source", place + b"/log"
     os.mkdir(source)
     os.mkdir(source + b"/sub")

@@ -40,7 +40,7 @@ def _build(root: bytes) -> bytes:
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077], ids=oct)
 @pytest.mark.parametrize("above", ["plain", "group", "taken"])
-def test_each_has_what_its_source_has(umask: int, above: str, place: bytes) -> None:
+def test_copies_have_the_attributes_of_their_sources(umask: int, above: str, place: bytes) -> None:
     source, target = _build(place + b"/source"), make_directory(place, b"above") + b"/copy"
     if above == "group":  # it is inherited
         if os.geteuid():
@@ -59,7 +59,7 @@ def test_each_has_what_its_source_has(umask: int, above: str, place: bytes) -> N
     [(0o022, 0, True), (0o077, 0, False), (0o022, ANOTHER, False)],
     ids=["as made", "umask", "owner"],
 )
-def test_what_is_right_is_not_set_again(
+def test_correct_attributes_are_not_set_again(
     umask: int, owner: int, is_right: bool, place: bytes
 ) -> None:
     if os.geteuid():

@@ -72,7 +72,7 @@ def test_json_on_standard_output(launcher: Launcher, small_tree: bytes, place: b
     assert re.search(SIZE, finished.said)
 
 
-def test_json_of_failures_holds_every_name(place: bytes) -> None:
+def test_json_of_failures_has_every_name(place: bytes) -> None:
     """Names that are not text survive JSON in some form, and never break it."""
     source, target = build_failing(place, b"plain", b"bad \xff", b"new\nline")
     finished = run_fcp(TWO, "--json", place + b"/result", "-T", source, target)
@@ -101,7 +101,7 @@ def test_quiet_still_names_failures(place: bytes) -> None:
 
 
 @some_launchers
-def test_last_line_tells_what_was_done(launcher: Launcher, small_tree: bytes, place: bytes) -> None:
+def test_last_line_is_the_summary(launcher: Launcher, small_tree: bytes, place: bytes) -> None:
     finished = copy(launcher, small_tree, place + b"/copy")
     last = finished.out.decode().rstrip("\n").rpartition("\n")[2]
     entries, _size_bytes = count(small_tree)
@@ -195,14 +195,14 @@ def test_dry_run_over_an_existing_copy(place: bytes) -> None:
     assert snapshot(place, METADATA) == before
 
 
-def test_dry_run_refuses_what_the_run_would(place: bytes) -> None:
+def test_dry_run_has_the_refusals_of_the_run(place: bytes) -> None:
     source = build_small_tree(place + b"/source")
     finished = run_fcp(TWO, "--dry-run", source, source + b"/inside")
     assert finished.code == 2
 
 
 @pytest.mark.parametrize("launcher", [None, *launchers([], [4])], ids=str)
-def test_version_is_said_once(launcher: Launcher | None) -> None:
+def test_version_is_printed_once(launcher: Launcher | None) -> None:
     finished = run_fcp(launcher, "--version")
     assert finished.code == 0
     assert re.fullmatch(rb"fcp \d+\.\d+\S*\n", finished.out), finished.out

@@ -229,7 +229,7 @@ def torture(shared_place: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("launcher", launchers([1, 3], [4]))
-def test_everything_is_kept(launcher: Launcher, torture: bytes, place: bytes) -> None:
+def test_everything_is_preserved(launcher: Launcher, torture: bytes, place: bytes) -> None:
     target = place + b"/copy"
     copy(launcher, "-a", "--chunksize", "4M", "--json", place + b"/result", torture, target)
     assert differences(torture, target) == []
@@ -342,7 +342,7 @@ def test_dry_run_counts_special_files(place: bytes) -> None:
 
 
 @as_root
-def test_devices_that_must_not_be_made_are_named(place: bytes) -> None:
+def test_devices_that_cannot_be_created_are_named(place: bytes) -> None:
     source = add_specials(place)
     finished = run_fcp(TWO, "-a", source, place + b"/copy", prefix=without_rights("mknod"))
     assert finished.code == 1
@@ -353,7 +353,7 @@ def test_devices_that_must_not_be_made_are_named(place: bytes) -> None:
 
 @as_root
 @pytest.mark.parametrize("launcher", launchers([1, 4], [2]))
-def test_attributes_that_must_not_be_set_are_told_once(launcher: Launcher, place: bytes) -> None:
+def test_attributes_without_permission_are_reported_once(launcher: Launcher, place: bytes) -> None:
     source = make_directory(place, b"source")
     for number in range(5):
         path = write_file(os.path.join(source, b"%d" % number), b"x")
@@ -427,7 +427,7 @@ def test_unsupported_attributes_are_reported_once_by_type(
 
 @as_root
 @pytest.mark.parametrize("kind", ["xattr", "acl"])
-def test_what_was_asked_for_by_name_must_be_kept(
+def test_attributes_requested_by_name_are_required(
     kind: str, place: bytes, mount: Callable[..., bytes]
 ) -> None:
     source = make_directory(place, b"source")
@@ -505,7 +505,7 @@ def test_inode_flags_are_preserved(kind: str, place: bytes, mount: Callable[...,
 
 
 @as_root
-def test_inode_flags_that_are_not_held_are_told(place: bytes, mount: Callable[..., bytes]) -> None:
+def test_unsupported_inode_flags_are_reported(place: bytes, mount: Callable[..., bytes]) -> None:
     source, target = mount("ext4", 40 * MIB), mount("ramfs")
     os.rmdir(source + b"/lost+found")
     write_file(source + b"/file", b"x")
@@ -543,7 +543,7 @@ def test_flags_without_permission_to_set_them(place: bytes, mount: Callable[...,
         ("", "unknown attribute ''; choose from"),
     ],
 )
-def test_words_that_mean_nothing_are_refused(words: str, said: str, place: bytes) -> None:
+def test_unknown_words_are_refused(words: str, said: str, place: bytes) -> None:
     write_file(place + b"/file", b"x")
     finished = run_fcp(ONE, f"--preserve={words}", place + b"/file", place + b"/copy")
     assert finished.code == 2

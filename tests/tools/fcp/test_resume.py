@@ -80,7 +80,7 @@ def test_killed_and_resumed_under_mpi(
 
 
 @pytest.mark.parametrize("seed", range(12 if SOAK else 5))
-def test_goes_on_without_killed_ranks(
+def test_continues_without_killed_ranks(
     seed: int, sources: tuple[bytes, bytes], place: bytes
 ) -> None:
     kills.play_lost(place, sources, 3000 + seed)
@@ -105,7 +105,7 @@ def test_a_checkpoint_is_neither_ignored_nor_overwritten(flat: bytes, place: byt
     assert checkpoints(place) == []
 
 
-def test_restart_begins_anew(flat: bytes, place: bytes) -> None:
+def test_restart_ignores_the_checkpoint(flat: bytes, place: bytes) -> None:
     interrupt(TWO, place, flat, place + b"/copy")
     copy(TWO, "--restart", "--json", place + b"/report", flat, place + b"/copy")
     assert document(place + b"/report")["resumed"] == 0
@@ -199,7 +199,7 @@ def test_a_living_jobs_checkpoint_is_refused(launcher: Launcher, flat: bytes, pl
     assert differences(flat, place + b"/copy", CONTENT) == []
 
 
-def test_a_checkpoint_that_others_may_write_is_refused(flat: bytes, place: bytes) -> None:
+def test_a_checkpoint_writable_for_other_users_is_refused(flat: bytes, place: bytes) -> None:
     checkpoint = interrupt(ONE, place, flat, place + b"/copy")
     os.chmod(checkpoint, 0o777)
     refused = run_fcp(ONE, "--resume", flat, place + b"/copy")
@@ -348,7 +348,7 @@ def claimed(checkpoint: bytes, source: bytes) -> list[bytes]:
     return paths
 
 
-def test_a_large_file_is_gone_on_with(place: bytes) -> None:
+def test_a_large_file_is_continued(place: bytes) -> None:
     source = make_directory(place, b"source")
     write_file(source + b"/large", content("large", 64 * MIB))
     target = place + b"/copy"
@@ -361,7 +361,7 @@ def test_a_large_file_is_gone_on_with(place: bytes) -> None:
     assert os.listdir(target) == [b"large"]
 
 
-def test_a_large_file_that_changed_is_begun_anew(place: bytes) -> None:
+def test_a_large_file_that_changed_is_restarted(place: bytes) -> None:
     source = make_directory(place, b"source")
     write_file(source + b"/large", content("large", 64 * MIB))
     target = place + b"/copy"
@@ -373,7 +373,7 @@ def test_a_large_file_that_changed_is_begun_anew(place: bytes) -> None:
     assert os.listdir(target) == [b"large"]
 
 
-def test_what_is_gone_from_the_copy_is_copied_again(flat: bytes, place: bytes) -> None:
+def test_files_removed_from_the_copy_are_copied_again(flat: bytes, place: bytes) -> None:
     interrupt(TWO, place, flat, place + b"/copy")
     subprocess.run(["rm", "-r", place + b"/copy"], check=True)
     copy(TWO, "--resume", flat, place + b"/copy")
@@ -400,7 +400,7 @@ def test_a_damaged_journal_costs_only_what_it_covers(flat: bytes, place: bytes) 
     assert differences(flat, place + b"/copy", CONTENT) == []
 
 
-def test_a_full_disk_stops_and_resumes_after_space_is_made(
+def test_a_copy_stopped_by_a_full_disk_can_be_resumed(
     place: bytes, mount_tmpfs: Callable[[str], bytes]
 ) -> None:
     source = build_flat_tree(place + b"/source", 10, 100, 20_000)

@@ -77,14 +77,16 @@ def test_signature_is_the_references(
     [["--sparse=always"], ["--sparse=never"], ["--inplace"], ["--fsync"], ["-n"], ["--bwlimit=1G"]],
     ids=lambda options: options[0],
 )
-def test_other_ways_to_write_have_the_same(options: list[str], tree: bytes, tmp_path: Path) -> None:
+def test_other_ways_of_writing_have_the_same_signature(
+    options: list[str], tree: bytes, tmp_path: Path
+) -> None:
     target = os.fsencode(tmp_path / "dst")
     done = copy(TWO, "-a", "-s", *options, tree, target)
     assert printed(done.out)[0].split()[0] == signature_of(tree) == signature_of(target)
 
 
 @signing_launchers
-def test_what_is_verified_is_signed_as_well(
+def test_verified_copies_are_signed_as_well(
     launcher: Launcher, tree: bytes, tmp_path: Path
 ) -> None:
     target = os.fsencode(tmp_path / "dst")
@@ -113,7 +115,7 @@ def test_a_resumed_copy_has_the_signature_of_the_whole(
 
 @pytest.mark.parametrize("option", ["-n", "-u", "--skip-same"])
 @pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
-def test_what_stays_is_read_where_it_stands(
+def test_existing_files_are_read_in_place(
     launcher: Launcher, option: str, tree: bytes, tmp_path: Path
 ) -> None:
     target = os.fsencode(tmp_path / "dst")
@@ -191,7 +193,7 @@ def test_in_the_json_document(tmp_path: Path) -> None:
     [["-s", "--dry-run"], ["-s", "--reflink=always"], ["--signature=md4"]],
     ids=lambda options: options[-1],
 )
-def test_what_makes_no_sense_is_refused(options: list[str], tmp_path: Path) -> None:
+def test_invalid_options_are_refused(options: list[str], tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     done = run_fcp(ONE, *options, str(tmp_path / "src"), str(tmp_path / "dst"))
     assert done.code == 2

@@ -51,14 +51,14 @@ def test_a_limit_stops_a_copy_that_continues_later(
     assert [name for name in os.listdir(place) if name.startswith(b".fcp")] == []
 
 
-def test_a_limit_that_is_not_reached_says_nothing(place: bytes) -> None:
+def test_an_unreached_limit_prints_nothing(place: bytes) -> None:
     source = build_small_tree(place + b"/source")
     done = run_fcp(TWO, "--stop-at", "2199-01-01", source, place + b"/copy")
     assert done.code == 0, done.said
     assert "limit" not in done.said
 
 
-def test_without_a_checkpoint_it_says_that(place: bytes, fuse: Mount) -> None:
+def test_a_missing_checkpoint_is_reported(place: bytes, fuse: Mount) -> None:
     mounted = fuse()
     source = build_flat_tree(os.path.join(mounted.path, b"source"), 1, 50, 100)
     mounted.rules(SLOW)

@@ -84,9 +84,7 @@ def test_signed_and_verified(launcher: Launcher, odd_tree: bytes, place: bytes) 
 
 
 @several
-def test_what_is_read_back_wrong_is_put_right(
-    launcher: Launcher, place: bytes, fuse: Mount
-) -> None:
+def test_corruption_is_repaired(launcher: Launcher, place: bytes, fuse: Mount) -> None:
     mounted = fuse(keep=True, attributes_s=60.0)
     source = build_flat_tree(place + b"/flat", 30, 20, 5000)
     mounted.rules(Rule(ops=("write",), path="copy/*", skip=50, times=4, flip=100))
@@ -235,7 +233,7 @@ def _directories(path: bytes) -> list[os.DirEntry[bytes]]:
         (["--threads", "many"], "invalid value 'many': must be a positive integer"),
     ],
 )
-def test_what_makes_no_sense_is_refused(options: list[str], said: str, place: bytes) -> None:
+def test_invalid_options_are_refused(options: list[str], said: str, place: bytes) -> None:
     source = build_flat_tree(place + b"/flat", 1, 1, 1)
     finished = run_fcp(FOUR, *options, source, place + b"/copy")
     assert finished.code == 2

@@ -48,7 +48,7 @@ def last_line(out: bytes) -> str:
 # ---- checkpoints -------------------------------------------------------------------------------
 
 
-def test_resume_without_a_checkpoint_says_so(source: bytes, place: bytes) -> None:
+def test_resume_without_a_checkpoint_reports_it(source: bytes, place: bytes) -> None:
     target = place + b"/copy"
     assert copy(ONE, "--resume", source, target).said.splitlines() == [STARTING]
     # Again: DST exists, and the copy is created inside it.
@@ -146,7 +146,7 @@ def test_the_summary_names_where_the_copy_is(source: bytes, place: bytes) -> Non
     assert f" to '{shown}/copy' in " in last_line(finished.out)
 
 
-def test_nothing_to_do_is_said(source: bytes, place: bytes) -> None:
+def test_nothing_to_do_is_reported(source: bytes, place: bytes) -> None:
     copy(ONE, "-p", source, place + b"/copy")
     for options in (["-p", "--skip-same"], ["-n"]):
         finished = copy(ONE, *options, "-T", source, place + b"/copy")
@@ -298,7 +298,7 @@ def test_without_a_terminal_each_failure_is_named(place: bytes) -> None:
     assert "use --error-log FILE and then --retry-from FILE" in finished.said
 
 
-def test_the_document_says_how_many_failures_it_leaves_out(place: bytes) -> None:
+def test_the_document_counts_omitted_failures(place: bytes) -> None:
     source, target = build_failing(place, *names(1200))
     run_fcp(TWO, "--json", place + b"/report", "-T", source, target)
     report = document(place + b"/report")

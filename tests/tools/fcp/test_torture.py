@@ -59,7 +59,9 @@ def _more(root: bytes) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("launcher", launchers([1, 3], [4]))
-def test_everything_is_kept_at_any_depth(launcher: Launcher, branch: bytes, place: bytes) -> None:
+def test_everything_is_preserved_at_any_depth(
+    launcher: Launcher, branch: bytes, place: bytes
+) -> None:
     target = place + b"/copy"
     copy(launcher, "-a", "--json", place + b"/result", branch, target)
     assert differences(branch, target, METADATA) == []

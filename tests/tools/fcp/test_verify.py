@@ -113,7 +113,7 @@ def test_the_cache_does_not_reveal_corruption(place: bytes, fuse: Mount) -> None
 
 
 @pytest.mark.parametrize("size", [12_000, 9 << 20])
-def test_what_could_not_be_read_once_is_read_again(size: int, place: bytes, fuse: Mount) -> None:
+def test_failed_reads_are_repeated(size: int, place: bytes, fuse: Mount) -> None:
     source, mount = sources(place, size), fuse(direct=True)
     mount.rules(Rule(ops=("read",), start=5000, errno="EIO", times=1))
     finished = copy(ONE, "--verify", *CHUNKS, source, mount.path + b"/copy")
@@ -143,7 +143,7 @@ def test_another_name_takes_the_place_of_one_that_fails(
 
 
 @three_launchers
-def test_links_lead_to_the_copy_that_was_made_again(
+def test_names_are_linked_to_the_repaired_copy(
     launcher: Launcher, place: bytes, fuse: Mount
 ) -> None:
     source, mount = make_directory(place, b"source"), fuse(keep=True, attributes_s=60.0)
@@ -156,7 +156,7 @@ def test_links_lead_to_the_copy_that_was_made_again(
 
 
 @three_launchers
-def test_a_tree_of_all_kinds(launcher: Launcher, place: bytes, odd_tree: bytes) -> None:
+def test_a_tree_of_all_types(launcher: Launcher, place: bytes, odd_tree: bytes) -> None:
     target = place + b"/copy"
     finished = copy(launcher, "-a", "--verify", odd_tree, target)
     assert "read-back differed" not in finished.said
@@ -181,7 +181,7 @@ def test_holes_in_chunks(sparse: str, place: bytes) -> None:
         assert hole_differences(source, target) == []
 
 
-def test_what_stays_is_not_read(place: bytes) -> None:
+def test_kept_files_are_not_read(place: bytes) -> None:
     source, target = sources(place, 12_000), place + b"/copy"
     other = write_file(make_directory(target) + b"/" + VICTIM, b"another's")
     copy(TWO, "-n", "-T", "--verify", source, target)
@@ -210,7 +210,7 @@ def test_no_room_to_copy_again(place: bytes, fuse: Mount) -> None:
     assert not os.path.lexists(os.path.join(mount.backing, VICTIM))
 
 
-def test_what_was_not_verified_is_not_taken_for_done(place: bytes, fuse: Mount) -> None:
+def test_unverified_files_do_not_count_as_completed(place: bytes, fuse: Mount) -> None:
     source, mount = sources(place, 12_000), fuse(keep=True, attributes_s=60.0)
     mount.rules(Rule(ops=("read",), path=f"*{VICTIM.decode()}", delay_s=600.0))
     arguments = ("-a", "--verify", "--checkpoint-interval", "0.05", "-T", source)

@@ -119,7 +119,7 @@ def _is_shared(path: bytes) -> bool:
 
 @ways_launchers
 @pytest.mark.parametrize("kind", ["xfs", "btrfs"])
-def test_all_but_small_files_are_cloned(
+def test_files_except_small_ones_are_cloned(
     room: Callable[[str], bytes], kind: str, launcher: Launcher
 ) -> None:
     folder = room(kind)
@@ -161,7 +161,7 @@ def test_always_cloned_on_request(room: Callable[[str], bytes], launcher: Launch
 
 
 @ways_launchers
-def test_what_can_not_be_cloned_fails_by_name(place: bytes, launcher: Launcher) -> None:
+def test_failed_clones_are_named(place: bytes, launcher: Launcher) -> None:
     source, target = _write_sizes(place), place + b"/copy"
     os.mkdir(target)
     with open(target + b"/medium", "xb") as stream:
@@ -182,7 +182,7 @@ def test_what_can_not_be_cloned_fails_by_name(place: bytes, launcher: Launcher) 
         assert stream.read() == b"old"
 
 
-def test_from_one_file_system_to_another_nothing_can_be_cloned(
+def test_nothing_is_cloned_between_file_systems(
     room: Callable[[str], bytes],
 ) -> None:
     source, target = _write_sizes(room("xfs")), room("btrfs") + b"/copy"
@@ -267,7 +267,7 @@ HOLES_ON = [
 
 
 @pytest.mark.parametrize(("kind", "launcher"), HOLES_ON)
-def test_zeros_become_holes_if_so_asked(
+def test_zeros_become_holes_on_request(
     room: Callable[[str], bytes], kind: str, launcher: Launcher
 ) -> None:
     folder = room(kind)
@@ -291,7 +291,7 @@ def test_zeros_become_holes_if_so_asked(
 
 
 @pytest.mark.parametrize(("kind", "launcher"), HOLES_ON)
-def test_holes_are_filled_if_so_asked(
+def test_holes_are_filled_on_request(
     room: Callable[[str], bytes], kind: str, launcher: Launcher
 ) -> None:
     folder = room(kind)
@@ -307,7 +307,7 @@ def test_holes_are_filled_if_so_asked(
         assert data_map(target + b"/holes/" + name) == [(0, status.st_size)]
 
 
-def test_holes_can_not_be_both_kept_and_changed(place: bytes) -> None:
+def test_options_for_holes_exclude_each_other(place: bytes) -> None:
     source = _write_sizes(place)
     for how in ("always", "never"):
         finished = run_fcp(FOUR, "--reflink", f"--sparse={how}", source, place + b"/copy")

@@ -177,9 +177,7 @@ WRITERS: list[Callable[[Path], None]] = [
 ]
 
 
-def test_a_write_that_takes_nothing_is_an_error(
-    fuse: Mount, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_of_zero_bytes_is_an_error(fuse: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
     mount = fuse(direct=True)
     mount.rules(Rule(("write",), at_most_bytes=0))
     told = {}
@@ -201,14 +199,14 @@ def test_a_write_that_takes_nothing_is_an_error(
         assert "no report could be written" in write_report(ValueError("wrong"), "testing")
 
 
-def test_what_is_said_is_given_up(fuse: Mount) -> None:
+def test_messages_are_dropped(fuse: Mount) -> None:
     mount = fuse(direct=True)
     mount.rules(Rule(("write",), at_most_bytes=0))
     with open(Path(os.fsdecode(mount.path)) / "said", "w") as stream, _ending():
         assert MessageStream(stream).write("words") == 5
 
 
-def test_no_tool_waits_for_a_standard_output_that_takes_nothing(fuse: Mount, place: bytes) -> None:
+def test_no_tool_waits_for_a_blocked_standard_output(fuse: Mount, place: bytes) -> None:
     mount = fuse(direct=True)
     Path(os.fsdecode(mount.backing), "tree").mkdir()
     tree = os.fsdecode(mount.path) + "/tree"

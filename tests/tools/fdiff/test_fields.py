@@ -172,7 +172,7 @@ def test_each_single_difference_is_found(pair: tuple[bytes, bytes], name: str) -
 
 
 @pytest.mark.parametrize("field", ["atime", "ctime"])
-def test_times_that_are_compared_when_asked(pair: tuple[bytes, bytes], field: str) -> None:
+def test_times_compared_on_request(pair: tuple[bytes, bytes], field: str) -> None:
     a, b = pair
     os.utime(b + b"/inner/file", ns=(_TIME_NS + 5, _TIME_NS))
     shown = {"atime": ".f......u.. inner/file", "ctime": ".f.........,ctime inner/file"}
@@ -198,7 +198,7 @@ def test_missing_entries(pair: tuple[bytes, bytes], side: int) -> None:
     assert counts[("only_a", "only_b")[side]] == 10
 
 
-def test_kinds_that_differ_are_gone_through(place: bytes) -> None:
+def test_directories_of_differing_types_are_listed(place: bytes) -> None:
     a, b = (trees.make_directory(place, name) for name in (b"a", b"b"))
     trees.write_file(trees.make_directory(a, b"x") + b"/in", b"1")
     trees.write_file(b + b"/x", b"2")

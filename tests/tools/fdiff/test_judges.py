@@ -151,7 +151,7 @@ def _of_fdiff(launcher: Launcher, a: bytes, b: bytes, actions: bytes) -> dict[by
 @as_root
 @some_examples
 @given(tree=any_tree, done=edits)
-def test_what_rsync_itemises_fdiff_names(place: bytes, tree: Node, done: Sequence[Edit]) -> None:
+def test_differences_equal_those_of_rsync(place: bytes, tree: Node, done: Sequence[Edit]) -> None:
     inner = tempfile.mkdtemp(dir=place)
     try:
         a, b = inner + b"/a", inner + b"/b"
@@ -183,7 +183,7 @@ def _wrong(group: Sequence[tuple[int, int]]) -> set[int]:
 
 @some_examples
 @given(group=groupings)
-def test_hard_links_are_grouped_alike(place: bytes, group: Sequence[tuple[int, int]]) -> None:
+def test_hard_links_are_grouped_equally(place: bytes, group: Sequence[tuple[int, int]]) -> None:
     """Each name belongs to one of five files in A, and to one of five in B."""
     inner = tempfile.mkdtemp(dir=place)
     try:

@@ -115,7 +115,7 @@ def test_a_manifest_is_as_good_as_its_tree(sides: dict[str, bytes], launcher: La
     assert document(launcher, "-c", "-i", sides["A"], sides["b"])["counts"]["different_content"]
 
 
-def test_equal_ones_say_nothing(sides: dict[str, bytes]) -> None:
+def test_equal_manifests_give_no_output(sides: dict[str, bytes]) -> None:
     for pair in ("aA", "Aa", "AA", "bB", "Bb"):
         finished = run_fdiff(TWO, "-c", "-i", *(sides[side] for side in pair))
         assert (finished.code, finished.out, finished.err) == (0, b"", b""), pair
@@ -128,7 +128,7 @@ def test_patterns_choose_on_both_sides(sides: dict[str, bytes]) -> None:
     assert differing(TWO, *options[1:], sides["A"], sides["b"]) == expected
 
 
-def test_what_is_refused(sides: dict[str, bytes], place: bytes) -> None:
+def test_refusals(sides: dict[str, bytes], place: bytes) -> None:
     with open(sides["A"], "r+b") as stream:
         stream.seek(200)
         stream.write(b"?")

@@ -323,7 +323,7 @@ def test_from_a_program(pair: tuple[bytes, bytes], capfd: pytest.CaptureFixture[
         ("-o NAME=COMMON:f a b", "--output: unknown field 'NAME'; choose from EXIST, TYPE"),
     ],
 )
-def test_what_is_refused(place: bytes, arguments: str, said: str) -> None:
+def test_refusals(place: bytes, arguments: str, said: str) -> None:
     for name in (b"a", b"b"):
         trees.make_directory(place, name)
     finished = run_fdiff(ONE, *arguments.split(), cwd=place)

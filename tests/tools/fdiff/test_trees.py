@@ -33,7 +33,7 @@ def _odd(top: bytes) -> bytes:
 
 
 @every_launcher
-def test_equal_trees_say_nothing(place: bytes, launcher: Launcher) -> None:
+def test_equal_trees_give_no_output(place: bytes, launcher: Launcher) -> None:
     a = _odd(place + b"/a")
     b = twin(a, place + b"/b")
     for options in ([], ["-c", "--fields=all"], ["-i", "--moved", "--by-hash"]):
@@ -42,7 +42,7 @@ def test_equal_trees_say_nothing(place: bytes, launcher: Launcher) -> None:
 
 
 @every_launcher
-def test_every_launcher_says_the_same(place: bytes, launcher: Launcher) -> None:
+def test_every_launcher_gives_the_same_output(place: bytes, launcher: Launcher) -> None:
     a = _odd(place + b"/a")
     b = twin(a, place + b"/b")
     _edit(b, random.Random(7))
@@ -138,7 +138,7 @@ def test_directories_that_are_read_in_parts(place: bytes, launcher: Launcher) ->
     assert document(launcher, "--quick", small, b)["counts"]["only_b"] == 69_997
 
 
-def test_what_rsync_would_do(place: bytes) -> None:
+def test_changes_of_rsync(place: bytes) -> None:
     a = _odd(place + b"/a")
     b = twin(a, place + b"/b")
     assert rsync(a, b) == []

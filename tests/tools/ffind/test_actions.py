@@ -45,7 +45,7 @@ def below(top: Path) -> list[str]:
 
 
 @every_deletion
-def test_delete_removes_what_find_would(tmp_path: Path, launcher: Launcher) -> None:
+def test_delete_removes_the_same_as_find(tmp_path: Path, launcher: Launcher) -> None:
     for number, words in enumerate(
         [
             (".", "-name", "*.o", "-delete"),
@@ -70,7 +70,7 @@ def test_delete_removes_what_find_would(tmp_path: Path, launcher: Launcher) -> N
 
 
 @every_deletion
-def test_max_delete_counts_before_anything_goes(tmp_path: Path, launcher: Launcher) -> None:
+def test_max_delete_counts_before_removals(tmp_path: Path, launcher: Launcher) -> None:
     top = grow(tmp_path / "tree")
     before = below(top)
     words = (".", "-name", "*.o", "-delete")
@@ -88,7 +88,7 @@ def test_max_delete_counts_before_anything_goes(tmp_path: Path, launcher: Launch
 
 
 @pytest.mark.parametrize("words", [["-H", "l"], ["-H", "l/"], ["l/"], ["l"], ["-H", "broken"]])
-def test_links_as_path_are_deleted_as_by_find(tmp_path: Path, words: list[str]) -> None:
+def test_links_as_path_are_deleted_like_by_find(tmp_path: Path, words: list[str]) -> None:
     """With -H the target of the link is emptied, and the link stays, with find's own reason."""
     seen = []
     for tool in ("find", "ffind"):
@@ -133,7 +133,7 @@ def test_a_link_that_takes_a_directorys_place_is_not_followed(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
-def test_commands_run_as_of_find(tree: bytes, launcher: Launcher) -> None:
+def test_commands_run_like_in_find(tree: bytes, launcher: Launcher) -> None:
     for words in (
         (".", "-maxdepth", "1", "-exec", "sh", "-c", 'echo "$1"; echo "$1" >&2', "x", "{}", ";"),
         (".", "-maxdepth", "1", "-execdir", "sh", "-c", 'pwd; echo "$0"', "{}", ";"),
@@ -179,7 +179,7 @@ def test_lines_of_commands_do_not_mix(tmp_path: Path) -> None:
     assert all(line.split(b" and ")[0] == line.split(b" and ")[1] for line in lines)
 
 
-def test_a_command_may_say_much_without_a_line_end(tmp_path: Path) -> None:
+def test_a_command_may_print_long_lines(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     script = "head -c 5000000 /dev/zero | tr '\\0' x; echo; echo end"
     words = (".", "-type", "f", "-exec", "sh", "-c", script, ";")
@@ -313,7 +313,7 @@ def test_tests_that_find_does_not_have(tree: bytes) -> None:
     assert min(map(int, blocks)) > 8
 
 
-def test_what_an_entry_is_by_its_own_name(tree: bytes) -> None:
+def test_types_by_own_names(tree: bytes) -> None:
     for words in (
         ("-L", "links/to dir", "-maxdepth", "0", "-xtype", "l"),
         ("-H", "links/to dir", "-maxdepth", "0", "-type", "d"),
@@ -443,7 +443,7 @@ NUMBERS = ["-+9", "+-9", "--9", "++9", "- 9", " 9", "9 ", "+ 9", "-+ 9", "+9x", 
 NUMBERS += ["1e1", "9.5", "9" * 20, "-" + "9" * 20, "+" + "9" * 20, "18446744073709551615", "1_0"]
 
 
-def test_numbers_are_read_as_by_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_are_parsed_like_by_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.chdir(tmp_path)
     different = []

@@ -39,7 +39,7 @@ def _here(tree: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @settings(max_examples=COUNT)
 @given(data=st.data())
-def test_generated_expressions_find_what_find_does(tree: bytes, data: st.DataObject) -> None:
+def test_generated_expressions_match_find(tree: bytes, data: st.DataObject) -> None:
     acting = data.draw(st.booleans())
     words = data.draw(searches(acting=acting))
     expected = by_find(tree, words, acting=acting)

@@ -83,7 +83,7 @@ def by_ffind(words: Words, *, acting: bool, within: bytes | None = None) -> Answ
 
 @settings(max_examples=COUNT // 2)
 @given(data=st.data())
-def test_generated_expressions_find_what_the_tree_has(
+def test_generated_expressions_match_the_tree(
     tree: bytes, index: bytes, data: st.DataObject
 ) -> None:
     here = os.getcwd()
@@ -104,7 +104,7 @@ def test_generated_expressions_find_what_the_tree_has(
 
 
 @pytest.mark.parametrize("words", LIVE, ids=" ".join)
-def test_what_needs_the_file_system_is_refused_by_name(index: bytes, words: list[str]) -> None:
+def test_tests_of_the_file_system_are_refused_by_name(index: bytes, words: list[str]) -> None:
     for more in ([], ["-exclude"], ["!"], ["-name", "a", "-o"]):
         if more == ["-exclude"] and words[0] in ("-delete", "-execdir", "-printf"):
             continue
@@ -129,7 +129,7 @@ def test_no_link_is_followed(index: bytes, option: str) -> None:
     ],
     ids=" ".join,
 )
-def test_options_that_would_do_nothing_are_refused(index: bytes, words: list[str]) -> None:
+def test_options_without_effect_are_refused(index: bytes, words: list[str]) -> None:
     finished = run_ffind(ONE, "--in", index, *words)
     assert finished.code == 2
     assert "cannot be combined with" in finished.said
@@ -441,7 +441,7 @@ def test_a_section_that_can_not_be_is_refused(place: bytes, section: bytes) -> N
     assert finished.out == b""
 
 
-def test_what_saving_entries_requires(place: bytes) -> None:
+def test_requirements_of_saving_entries(place: bytes) -> None:
     _file(place + b"/tree/file", b"")
     _file(place + b"/list", b"file\n")
     tree, out = place + b"/tree", place + b"/profile"

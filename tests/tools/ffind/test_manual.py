@@ -99,7 +99,7 @@ def test_starting_points_from_a_list(tree: bytes, tmp_path: Path) -> None:
     assert "cannot be combined with PATH" in refused.said
 
 
-def test_a_path_may_stand_behind_the_expression(tree: bytes) -> None:
+def test_a_path_may_follow_the_expression(tree: bytes) -> None:
     assert found("-name", "a*", "d", cwd=tree) == by_find("d", "-name", "a*", cwd=tree)
 
 

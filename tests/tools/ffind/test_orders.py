@@ -154,9 +154,7 @@ def _difference(expected: Outcome, got: Outcome) -> str:
     return ", ".join(f"{name} {theirs} {ours}" for name, theirs, ours in pairs if theirs != ours)
 
 
-def test_orders_mean_what_they_mean_to_find(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_orders_have_the_meaning_of_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cage = tmp_path / "cage"
     (tmp_path / "list").write_bytes(b"a\0,\0(\0!\0-a\0")
     (tmp_path / "none").touch()

@@ -122,7 +122,7 @@ def test_a_link_that_takes_a_directorys_place_is_not_followed(tmp_path: Path) ->
 
 
 @every_plan
-def test_the_most_holds_for_a_plan(tmp_path: Path, launcher: Launcher) -> None:
+def test_the_maximum_applies_to_a_plan(tmp_path: Path, launcher: Launcher) -> None:
     top, plan = grow(tmp_path / "tree"), str(tmp_path / "plan")
     words = (".", "-name", "*.o", "-delete", "--plan", plan)
     assert run_ffind(launcher, *words, cwd=bytes(top)).code == 0
@@ -162,7 +162,7 @@ def test_a_program_plans_and_applies(tmp_path: Path) -> None:
         ("--apply frm --stat=never", "--apply cannot be combined with --stat=never"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, words: str, said: str) -> None:
+def test_refusals(tmp_path: Path, words: str, said: str) -> None:
     top = grow(tmp_path / "tree")
     (top / "frm").write_text('{"plan":1,"tool":"frm","directory":"/","roots":[]}\n')
     before = below(top)

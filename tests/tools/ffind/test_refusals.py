@@ -63,7 +63,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("line", "said", "place"), WRONG)
-def test_what_is_wrong_is_said_and_underlined(
+def test_mistakes_are_named_and_underlined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, said: str, place: str | None
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -93,7 +93,7 @@ def test_commands_in_directories_of_the_tree_are_not_run(
     assert not (tmp_path / "run").exists()
 
 
-def test_the_command_says_so_too(tmp_path: Path) -> None:
+def test_the_command_reports_them_too(tmp_path: Path) -> None:
     refused = run_ffind(None, ".", "-type", "f", "-nmae", "x", cwd=bytes(tmp_path))
     assert refused.code == 2
     assert refused.said.splitlines()[1:3] == ["  . -type f -nmae x", "            ^^^^^"]
@@ -108,14 +108,14 @@ def test_a_mistake_is_found_before_anything_slow_is_loaded(run: Run) -> None:
     assert done.stdout == b"2 0\n"
 
 
-def test_warnings_are_said_once(tmp_path: Path) -> None:
+def test_warnings_are_printed_once(tmp_path: Path) -> None:
     warned = run_ffind(None, "-j2", ".", "-size", "-1M", cwd=bytes(tmp_path))
     assert warned.code == 0
     assert warned.said.count("matches empty files only") == 1
     assert run_ffind(None, ".", "-nowarn", "-size", "-1M", cwd=bytes(tmp_path)).said == ""
 
 
-def test_what_is_missing_or_shut_fails_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_missing_or_unreadable_paths_fail_and_others_are_searched(tmp_path: Path) -> None:
     as_user = without_rights("dac_override", "dac_read_search")
     for name in ("open", "shut"):
         (tmp_path / name / "inner").mkdir(parents=True)

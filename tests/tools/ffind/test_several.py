@@ -72,7 +72,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return place
 
 
-def test_all_is_found_as_by_find(wide: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_equal_those_of_find(wide: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(os.fsdecode(wide))
     for each in SEARCHES:
         words = ["tree", *shlex.split(each)]

@@ -29,7 +29,7 @@ def grow(top: bytes) -> bytes:
     return top
 
 
-def test_what_cannot_be_looked_up_fails_and_the_rest_goes_on(fuse: Mount) -> None:
+def test_failed_look_ups_are_named_and_others_continue(fuse: Mount) -> None:
     mounted = fuse()
     top = grow(mounted.path)
     mounted.rules(Rule(ops=("lookup", "getattr"), path="a/x", errno="EIO"))
@@ -44,7 +44,7 @@ def test_what_cannot_be_looked_up_fails_and_the_rest_goes_on(fuse: Mount) -> Non
         assert found(".", "-name", "x", launcher=launcher, cwd=top) == [b"./a/x", b"./b/c/x"]
 
 
-def test_what_has_vanished_is_silent(fuse: Mount) -> None:
+def test_vanished_entries_cause_no_message(fuse: Mount) -> None:
     mounted = fuse()
     top = grow(mounted.path)
     mounted.rules(Rule(ops=("lookup", "getattr"), path="a/x", errno="ENOENT"))

@@ -202,7 +202,7 @@ def test_unsorted_output_is_streamed(odd: bytes, launcher: Launcher) -> None:
     assert len(ours) == 22
 
 
-def test_what_fails_is_named_and_the_rest_listed(fuse: Mount) -> None:
+def test_failures_are_named_and_others_listed(fuse: Mount) -> None:
     mounted = fuse()
     for name in ("a", "b", "d/x"):
         path = os.path.join(mounted.backing, os.fsencode(name))
@@ -277,7 +277,7 @@ def test_links_for_terminals_without_the_long_form(odd: bytes) -> None:
         assert text.count(b"\x1b]8;;file://") == count > 0, options
 
 
-def test_what_is_below_the_root_has_one_slash_before_it() -> None:
+def test_entries_of_the_root_have_one_leading_slash() -> None:
     only = ["--include", "/etc/", "--exclude", "/*", "--exclude", "/etc/*"]
     assert listed(None, "-R", *only, "/") == b"/:\netc\n\n/etc:\n"
     assert [row["path"] for row in rows(None, "-R", *only, "/")][-1:] == ["/etc"]

@@ -91,7 +91,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[bytes]:
 
 
 @every_launcher
-def test_odd_trees_are_listed_as_by_ls(odd: bytes, place: bytes, launcher: Launcher) -> None:
+def test_odd_trees_are_listed_like_by_ls(odd: bytes, place: bytes, launcher: Launcher) -> None:
     if launcher.ranks:
         for options in SOME:
             assert listed(launcher, *shlex.split(options), odd) == ls(
@@ -203,7 +203,7 @@ def test_a_listing_ends_as_it_should(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("options", ["-aA", "-Aa", "-A -a", "-a -A"])
-def test_the_last_of_a_and_almost_all_holds(tmp_path: Path, options: str) -> None:
+def test_the_last_of_a_and_almost_all_wins(tmp_path: Path, options: str) -> None:
     (tmp_path / ".hidden").touch()
     words = [*options.split(), str(tmp_path)]
     assert listed(ONE, *words) == ls(*words, cwd=bytes(tmp_path))

@@ -138,7 +138,7 @@ def test_a_time_limit_stops_cleanly(place: bytes, options: list[str]) -> None:
         ("--stop-after=1 --stop-at=23:00", "--stop-after cannot be combined with --stop-at"),
     ],
 )
-def test_what_makes_no_sense_is_refused(tmp_path: Path, words: str, said: str) -> None:
+def test_invalid_options_are_refused(tmp_path: Path, words: str, said: str) -> None:
     top = grow(os.fsencode(tmp_path), ["tree/a", "tree/d/b"])
     done = run_fls(ONE, *words.split(), cwd=top)
     assert (done.code, done.said.startswith(f"fls: {said}")) == (2, True), done.said

@@ -59,7 +59,7 @@ def below(top: bytes) -> set[bytes]:
 
 
 @every_launcher
-def test_a_row_has_all_that_lstat_says(odd: bytes, launcher: Launcher) -> None:
+def test_a_row_has_all_values_of_lstat(odd: bytes, launcher: Launcher) -> None:
     found = rows(launcher, "-RA", odd)
     assert {path_of(row) for row in found} == below(odd)
     assert len(found) == len(below(odd))
@@ -80,7 +80,7 @@ def test_rows_stand_in_the_order_of_the_listing(odd: bytes) -> None:
     assert [os.path.basename(path) for path in found] == names
 
 
-def test_csv_and_json_say_the_same(odd: bytes, place: bytes) -> None:
+def test_csv_and_json_have_the_same_rows(odd: bytes, place: bytes) -> None:
     written = place + b"/rows.csv"
     assert run_fls(TWO, "-RA", "--acl", "-Z", "--csv", written, odd).out == b""
     with open(written, newline="") as file:
@@ -233,7 +233,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("options", "said"), REFUSED, ids=[" ".join(o) for o, _ in REFUSED])
-def test_what_makes_no_sense_is_refused(
+def test_invalid_options_are_refused(
     place: bytes, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from pcircle.tools.fls.cli import main

@@ -80,7 +80,7 @@ def odd(top: Path) -> None:
 
 
 @pytest.mark.parametrize("build", [wide, deep, mixed, long, odd], ids=lambda each: each.__name__)
-def test_small_directories_are_listed_as_by_ls(
+def test_small_directories_are_listed_like_by_ls(
     tmp_path: Path, build: Callable[[Path], None]
 ) -> None:
     top = tmp_path / "tree"
@@ -96,7 +96,7 @@ def test_small_directories_are_listed_as_by_ls(
             assert text == want, line
 
 
-def test_what_can_not_be_read_is_named_and_the_rest_listed(tmp_path: Path) -> None:
+def test_unreadable_entries_are_named_and_others_listed(tmp_path: Path) -> None:
     top = tmp_path / "tree"
     wide(top)
     for number in (3, 4, 77):
@@ -166,7 +166,7 @@ sys.exit(code or (0 if done else 9))
 """
 
 
-def test_what_is_something_else_when_it_is_looked_up_is_listed_as_that(tmp_path: Path) -> None:
+def test_replaced_entries_are_listed_with_their_new_type(tmp_path: Path) -> None:
     top = tmp_path / "tree"
     for number in range(40):
         _files(top / f"{number}", list("abcd"))

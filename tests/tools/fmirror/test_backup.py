@@ -66,7 +66,7 @@ def test_directories_have_the_modes_of_those_that_they_stand_for(place: bytes) -
 
 
 @as_root
-def test_what_cannot_be_moved_is_not_counted(place: bytes) -> None:
+def test_failed_moves_are_not_counted(place: bytes) -> None:
     source, target, backup = (place + b"/" + entry for entry in (b"a", b"b", b"kept"))
     os.makedirs(source)
     os.makedirs(target + b"/d/e")

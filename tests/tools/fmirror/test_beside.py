@@ -123,7 +123,7 @@ def test_never_through_a_link(place: bytes) -> None:
     assert os.stat(outside + b"/file").st_nlink == 1
 
 
-def test_what_makes_no_sense_is_refused(place: bytes) -> None:
+def test_invalid_options_are_refused(place: bytes) -> None:
     source, target = place + b"/a", place + b"/b"
     os.makedirs(source)
     os.makedirs(target + b"/inner")
@@ -255,7 +255,7 @@ def extents(path: bytes) -> list[bytes]:
 
 
 @needs_strace
-def test_what_cannot_be_read_beside_is_copied(place: bytes) -> None:
+def test_unreadable_entries_of_the_other_tree_are_copied(place: bytes) -> None:
     source, other = place + b"/a", place + b"/other"
     os.mkdir(source)
     for number in range(4):

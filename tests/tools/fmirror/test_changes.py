@@ -59,7 +59,7 @@ def nights(disk: bytes, seed: int) -> Iterator[bytes]:
         yield snapshot(disk, b"%d-%d" % (seed, night))
 
 
-def test_what_changed_between_snapshots(disk: bytes, place: bytes) -> None:
+def test_changes_between_snapshots(disk: bytes, place: bytes) -> None:
     target = place + b"/target"
     for seed in _SEEDS:
         for source in nights(disk, seed):
@@ -87,7 +87,7 @@ def test_few_calls_for_few_changes(disk: bytes, place: bytes) -> None:
     assert found < 20
 
 
-def test_the_first_time_all_is_looked_at(disk: bytes, place: bytes) -> None:
+def test_the_first_run_checks_everything(disk: bytes, place: bytes) -> None:
     write_file(disk + b"/data/file", b"content")
     source, target = snapshot(disk, b"one"), place + b"/target"
     finished = run_fmirror(TWO, "--changed=fs", source, target)

@@ -45,7 +45,9 @@ def entries(top: bytes) -> dict[bytes, Content]:
 @every_launcher
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("option", ["--remove-source-files", "--move"])
-def test_all_goes_that_was_copied(place: bytes, launcher: Launcher, seed: int, option: str) -> None:
+def test_copied_entries_are_removed(
+    place: bytes, launcher: Launcher, seed: int, option: str
+) -> None:
     source, target = pair(place, seed)
     for number in range(700):
         os.makedirs(source + b"/w/%d" % (number % 9), exist_ok=True)
@@ -92,7 +94,7 @@ def test_entries_that_are_not_in_the_target_stay(
     assert entries(target)[b"file"] == (stat.S_IFREG, text)
 
 
-def test_times_that_are_not_kept_are_not_compared(place: bytes) -> None:
+def test_unpreserved_times_are_not_compared(place: bytes) -> None:
     source, target = place + b"/a", place + b"/b"
     os.mkdir(source)
     for name in (b"one", b"two"):
@@ -201,7 +203,7 @@ def test_a_mount_of_one_in_the_other_is_not_emptied(place: bytes) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("option", ["--remove-source-files", "--move"])
-def test_what_is_refused(place: bytes, words: str, option: str) -> None:
+def test_refusals(place: bytes, words: str, option: str) -> None:
     os.makedirs(place + b"/a/d")
     os.mkdir(place + b"/b")
     os.symlink("a", place + b"/link")

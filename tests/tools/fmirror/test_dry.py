@@ -67,7 +67,7 @@ def itemized(launcher: Launcher | None, *words: str | bytes, code: int = 0) -> s
 
 @searched(25, soak=1000)
 @given(seed=st.integers(0, 2**40))
-def test_names_what_rsync_names(shared: bytes, seed: int) -> None:
+def test_names_equal_those_of_rsync(shared: bytes, seed: int) -> None:
     source, target = pair(shared, seed)
     expected = by_rsync(source, target)
     before = state(shared)
@@ -190,7 +190,7 @@ def test_directories_are_reported_correctly(place: bytes, launcher: Launcher | N
 
 
 @every_launcher
-def test_every_launcher_tells_the_same(place: bytes, launcher: Launcher) -> None:
+def test_every_launcher_gives_the_same_output(place: bytes, launcher: Launcher) -> None:
     source, target = pair(place, 44)
     for number in range(40):
         os.makedirs(source + b"/many/%d" % number)
@@ -350,7 +350,7 @@ def test_a_directory_in_a_file_s_place_counts_as_in_a_run(place: bytes, backup: 
 
 
 @needs_strace
-def test_a_directory_that_cannot_be_read_withholds_all(place: bytes) -> None:
+def test_an_unreadable_directory_prevents_all_removals(place: bytes) -> None:
     source, target = pair(place, 7)
     os.makedirs(source + b"/closed")
     os.makedirs(target + b"/gone")
@@ -364,7 +364,7 @@ def test_a_directory_that_cannot_be_read_withholds_all(place: bytes) -> None:
     assert b"*deleting" not in finished.out
 
 
-def test_a_large_file_and_a_directory_in_its_place_are_told_of(place: bytes) -> None:
+def test_a_directory_in_place_of_a_large_file_is_reported(place: bytes) -> None:
     source, target = place + b"/a", place + b"/b"
     os.mkdir(source)
     with open(source + b"/large", "wb") as stream:

@@ -41,7 +41,7 @@ pytestmark = [as_root, needs_rsync]
 
 @searched(40, soak=2000)
 @given(seed=st.integers(0, 2**40))
-def test_nothing_is_left_to_do(shared: bytes, seed: int) -> None:
+def test_no_differences_remain(shared: bytes, seed: int) -> None:
     source, target = pair(shared, seed)
     wanted = {"delete": "during", "allow_empty": True, "allow_foreign": True, "jobs": 1}
     report = mirror(source, target, **wanted)
@@ -108,7 +108,7 @@ def surplus_of(place: bytes) -> tuple[bytes, bytes]:
 @needs_strace
 @every_launcher
 @pytest.mark.parametrize("call", ["getdents64", "openat"])
-def test_a_directory_that_cannot_be_read_keeps_what_it_has(
+def test_an_unreadable_directory_keeps_its_entries(
     place: bytes, launcher: Launcher, call: str
 ) -> None:
     source, target = surplus_of(place)
@@ -123,9 +123,7 @@ def test_a_directory_that_cannot_be_read_keeps_what_it_has(
 
 
 @needs_strace
-def test_what_is_in_a_directory_is_in_place_before_something_goes(
-    place: bytes, tmp_path: Path
-) -> None:
+def test_copies_in_a_directory_precede_its_removals(place: bytes, tmp_path: Path) -> None:
     source, target = surplus_of(place)
     for number in range(20):
         path = write_file(source + b"/one/other %d" % number, b"newer")
@@ -222,7 +220,7 @@ def test_an_empty_and_a_foreign_source_are_refused(place: bytes) -> None:
         ("--snapshot", "--delete"),
     ],
 )
-def test_what_is_refused(place: bytes, words: str, said: str) -> None:
+def test_refusals(place: bytes, words: str, said: str) -> None:
     source, target = surplus_of(place)
     finished = run_fmirror(TWO, DURING, words, source, target, cwd=place)
     assert finished.code == 2
@@ -230,7 +228,7 @@ def test_what_is_refused(place: bytes, words: str, said: str) -> None:
     assert os.path.exists(target + b"/one/surplus")
 
 
-def test_a_dry_run_tells_what_goes(place: bytes) -> None:
+def test_a_dry_run_reports_removals(place: bytes) -> None:
     source, target = surplus_of(place)
     before = state(target)
     dry = mirrored(TWO, DURING, "--dry-run", "-i", source, target).out.splitlines()
@@ -239,7 +237,7 @@ def test_a_dry_run_tells_what_goes(place: bytes) -> None:
     assert sorted(dry) == sorted(done)
 
 
-def test_it_is_told_by_line_and_counted(place: bytes, tmp_path: Path) -> None:
+def test_removals_are_listed_and_counted(place: bytes, tmp_path: Path) -> None:
     source, target = surplus_of(place)
     lines, report = tmp_path / "lines", tmp_path / "report"
     mirrored(TWO, DURING, "--json-lines", str(lines), "--json", str(report), source, target)
@@ -269,7 +267,7 @@ def test_deep_and_wide_directories_go(place: bytes) -> None:
     assert differences(source, target) == ""
 
 
-def test_what_is_mounted_in_surplus_stays_and_is_named(place: bytes) -> None:
+def test_mount_points_in_extraneous_directories_stay_and_are_named(place: bytes) -> None:
     source, target = surplus_of(place)
     point = make_directory(place, b"b", b"old", b"disk")
     write_file(target + b"/old/file", b"")
@@ -286,7 +284,7 @@ def test_what_is_mounted_in_surplus_stays_and_is_named(place: bytes) -> None:
 
 
 @needs_strace
-def test_what_cannot_be_removed_is_named_and_the_rest_goes(place: bytes) -> None:
+def test_failed_removals_are_named_and_others_done(place: bytes) -> None:
     source, target = surplus_of(place)
     prefix = ["strace", "-f", "-o", "/dev/null", "-P", os.fsdecode(target + b"/two"), "-e"]
     prefix.append("inject=unlinkat:error=EPERM")
@@ -319,7 +317,7 @@ def names(top: bytes) -> Iterator[bytes]:
 
 
 @every_launcher
-def test_an_interrupted_run_goes_on(place: bytes, launcher: Launcher) -> None:
+def test_an_interrupted_run_continues(place: bytes, launcher: Launcher) -> None:
     source, target = surplus_of(place)
     for number in range(300):
         for side, name in ((source, b""), (target, b"s")):

@@ -29,7 +29,7 @@ pytestmark = [as_root, needs_rsync]
 
 @every_launcher
 @pytest.mark.parametrize("more", [(), ("--delete",)], ids=str)
-def test_what_is_missing_is_not_made(
+def test_missing_entries_are_not_created(
     place: bytes, launcher: Launcher, more: tuple[str, ...]
 ) -> None:
     source, target, judge = (place + entry for entry in (b"/a", b"/b", b"/judge"))

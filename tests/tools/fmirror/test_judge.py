@@ -70,7 +70,7 @@ def shared() -> Iterator[bytes]:
 
 @searched(60, soak=2000)
 @given(seed=st.integers(0, 2**40))
-def test_nothing_is_left_to_do(shared: bytes, seed: int) -> None:
+def test_no_differences_remain(shared: bytes, seed: int) -> None:
     source, target = pair(shared, seed)
     wanted: dict[str, Any] = {
         "delete": "after",
@@ -102,7 +102,7 @@ def test_every_launcher_does_the_same(place: bytes, launcher: Launcher, seed: in
 
 
 @needs_strace
-def test_a_second_run_changes_nothing_by_any_call(place: bytes, tmp_path: Path) -> None:
+def test_no_call_of_a_second_run_changes_anything(place: bytes, tmp_path: Path) -> None:
     """No call of the second run changes the target, as seen by the kernel."""
     source, target = pair(place, 7)
     for number in range(300):

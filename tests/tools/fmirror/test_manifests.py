@@ -79,7 +79,7 @@ def test_over_many_nights(place: bytes, launcher: Launcher) -> None:
 
 
 @pytest.mark.parametrize("seed", _SEEDS)
-def test_a_dry_run_says_what_the_run_does(place: bytes, seed: int) -> None:
+def test_a_dry_run_predicts_the_run(place: bytes, seed: int) -> None:
     source, target = place + b"/a", place + b"/b"
     tree = Tree(source, 100 + seed)
     mirrored(TWO, source, target)
@@ -187,7 +187,7 @@ def test_files_with_a_new_ctime_are_read(place: bytes) -> None:
     assert differences(source, target) == ""
 
 
-def test_names_that_filters_leave_out_stay(place: bytes) -> None:
+def test_filtered_names_stay(place: bytes) -> None:
     source, target = place + b"/a", place + b"/b"
     for name in (b"one.tmp", b"two", b"three.tmp", b"d/four.tmp", b"d/five", b"kept"):
         os.makedirs(os.path.dirname(source + b"/" + name), exist_ok=True)
@@ -271,7 +271,7 @@ def test_an_interrupted_run_is_not_forgotten(place: bytes) -> None:
 
 
 @needs_strace
-def test_a_directory_that_cannot_be_read_withholds_all(place: bytes) -> None:
+def test_an_unreadable_directory_prevents_all_removals(place: bytes) -> None:
     source, target = place + b"/a", place + b"/b"
     for name in (b"x/file", b"y/file"):
         os.makedirs(os.path.dirname(source + b"/" + name))
@@ -302,7 +302,7 @@ def test_a_name_in_another_case_is_not_removed(place: bytes, fuse: Callable[...,
     assert [name.lower() for name in os.listdir(target)] == [b"name"]
 
 
-def test_what_makes_no_sense_is_refused(place: bytes) -> None:
+def test_invalid_options_are_refused(place: bytes) -> None:
     source, target = place + b"/a", place + b"/b"
     os.mkdir(source)
     write_file(source + b"/file", b"x")
@@ -341,7 +341,7 @@ def same_manifest(found: bytes, target: bytes) -> None:
 
 
 @every_launcher
-def test_night_after_night_with_nothing_between(place: bytes, launcher: Launcher) -> None:
+def test_consecutive_nights_without_changes(place: bytes, launcher: Launcher) -> None:
     for seed in _SEEDS:
         source, target = place + b"/a%d" % seed, place + b"/b%d" % seed
         tree = Tree(source, 300 + seed)

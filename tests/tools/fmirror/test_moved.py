@@ -82,7 +82,7 @@ def test_a_renamed_directory_is_not_copied(place: bytes, launcher: Launcher) -> 
     assert state(target) == again
 
 
-def test_without_it_all_is_copied(place: bytes) -> None:
+def test_without_the_option_everything_is_copied(place: bytes) -> None:
     source, target = place + b"/a", place + b"/b"
     files_below(source + b"/old", 1)
     copy_of(source, target)
@@ -137,7 +137,7 @@ def _renamed(tree: Tree, target: bytes) -> None:
 
 @searched(60, soak=2000)
 @given(seed=st.integers(0, 2**40))
-def test_nothing_is_left_to_do(shared: bytes, seed: int) -> None:
+def test_no_differences_remain(shared: bytes, seed: int) -> None:
     source, target = cleared(shared)
     tree = Tree(source, seed)
     copy_of(source, target)
@@ -249,7 +249,7 @@ def test_similar_but_different_files_are_copied(place: bytes) -> None:
 
 
 @needs_strace
-def test_nothing_is_renamed_where_nothing_would_be_removed(place: bytes) -> None:
+def test_only_removable_entries_are_renamed(place: bytes) -> None:
     source, target = place + b"/a", place + b"/b"
     files_below(source + b"/old", 2)
     copy_of(source, target)
@@ -265,7 +265,7 @@ def test_nothing_is_renamed_where_nothing_would_be_removed(place: bytes) -> None
     assert before <= set(held(target))
 
 
-def test_refusals_leave_all_as_it_was(place: bytes) -> None:
+def test_refusals_change_nothing(place: bytes) -> None:
     source, target = place + b"/a", place + b"/b"
     os.mkdir(source)
     files_below(target + b"/old", 3)
@@ -277,7 +277,7 @@ def test_refusals_leave_all_as_it_was(place: bytes) -> None:
     assert state(target) == before
 
 
-def test_logs_have_what_was_renamed(place: bytes) -> None:
+def test_logs_contain_renames(place: bytes) -> None:
     source, target = place + b"/a", place + b"/b"
     files_below(source + b"/old", 4, count=3)
     copy_of(source, target)

@@ -63,7 +63,7 @@ def test_over_many_nights(place: bytes, launcher: Launcher) -> None:
 
 
 @pytest.mark.parametrize("seed", _SEEDS)
-def test_a_dry_run_says_what_the_run_does(place: bytes, seed: int) -> None:
+def test_a_dry_run_predicts_the_run(place: bytes, seed: int) -> None:
     source, target = place + b"/a", place + b"/b"
     tree = Tree(source, 200 + seed)
     mirrored(TWO, source, target)
@@ -78,7 +78,7 @@ def test_a_dry_run_says_what_the_run_does(place: bytes, seed: int) -> None:
     assert differences(source, target) == ""
 
 
-def test_a_directory_is_compared_whole_and_nothing_else(place: bytes) -> None:
+def test_only_listed_directories_are_compared(place: bytes) -> None:
     source, target = place + b"/a", place + b"/b"
     for side in (source, target):
         for name in (b"in/deep", b"out"):
@@ -150,7 +150,7 @@ def test_a_name_in_another_case_is_not_removed(place: bytes, fuse: Callable[...,
 
 
 @needs_strace
-def test_a_directory_that_cannot_be_read_withholds_all(place: bytes) -> None:
+def test_an_unreadable_directory_prevents_all_removals(place: bytes) -> None:
     source, target = place + b"/a", place + b"/b"
     for name in (b"x", b"y"):
         os.makedirs(source + b"/" + name)
@@ -167,7 +167,7 @@ def test_a_directory_that_cannot_be_read_withholds_all(place: bytes) -> None:
         assert os.path.exists(target + b"/x/file")
 
 
-def test_what_cannot_be_read_is_refused(place: bytes) -> None:
+def test_unreadable_lists_are_refused(place: bytes) -> None:
     source, target = place + b"/a", place + b"/b"
     os.mkdir(source)
     upwards = write_file(place + b"/upwards", b"../up\n")
@@ -190,7 +190,7 @@ def test_what_cannot_be_read_is_refused(place: bytes) -> None:
     assert "--full-every requires" in finished.said
 
 
-def test_everything_is_looked_at_now_and_then(place: bytes) -> None:
+def test_full_scans_happen_periodically(place: bytes) -> None:
     source, target = place + b"/a", place + b"/b"
     os.mkdir(source)
     names = listed(place, b"named")

@@ -208,7 +208,7 @@ def test_users_and_groups_of_lists_are_mapped(listed: tuple[bytes, bytes]) -> No
     assert os.stat(target + b"/d/inner").st_uid == 2001
 
 
-def test_who_become_one_have_what_both_had(listed: tuple[bytes, bytes]) -> None:
+def test_users_mapped_to_one_get_the_access_of_both(listed: tuple[bytes, bytes]) -> None:
     source, target = listed
     mirrored(TWO, "--usermap=1001-1002:2001", source, target)
     for path, name in ((b"/file", ACCESS), (b"/d", ACCESS), (b"/d", DEFAULT)):
@@ -233,7 +233,7 @@ def test_a_mode_counts_for_the_list(listed: tuple[bytes, bytes]) -> None:
 # ---- effects of other options -------------------------------------------------------------------
 
 
-def test_a_dry_run_lists_what_rsync_would_change(place: bytes) -> None:
+def test_a_dry_run_lists_the_changes_of_rsync(place: bytes) -> None:
     source, target = place + b"/a", place + b"/b"
     Tree(source, 17)
     copy_of(source, target)
@@ -315,7 +315,7 @@ def test_an_interrupted_run_is_not_resumed_with_other_maps(place: bytes) -> None
     assert differences(source, target, "--chown=4001:4002") == ""
 
 
-def test_what_makes_no_sense_is_refused(place: bytes) -> None:
+def test_invalid_options_are_refused(place: bytes) -> None:
     source, target = place + b"/a", place + b"/b"
     os.mkdir(source)
     cases: list[tuple[tuple[str, ...], str]] = [
@@ -337,7 +337,7 @@ def test_what_makes_no_sense_is_refused(place: bytes) -> None:
     assert not os.path.exists(target)
 
 
-def test_another_user_changes_modes_and_gives_to_nobody(place: bytes) -> None:
+def test_an_ordinary_user_changes_modes_but_not_owners(place: bytes) -> None:
     source, target = place + b"/a", place + b"/b"
     os.mkdir(source, 0o755)
     os.chmod(write_file(source + b"/file", b"content"), 0o644)

@@ -267,7 +267,7 @@ def build(place: bytes) -> tuple[bytes, bytes]:
     return a, b
 
 
-def test_a_user_is_told_to_make_a_new_plan(place: bytes, tmp_path: Path) -> None:
+def test_the_message_advises_a_new_plan(place: bytes, tmp_path: Path) -> None:
     source, target = build(place)
     plan = str(tmp_path / "plan")
     planned(TWO, plan, source, target)
@@ -476,7 +476,7 @@ def test_the_limit_of_removals_holds(place: bytes, tmp_path: Path, most: str, co
         ("--apply p", "--apply: cannot read 'p': No such file or directory"),
     ],
 )
-def test_what_is_refused(place: bytes, words: str, said: str) -> None:
+def test_refusals(place: bytes, words: str, said: str) -> None:
     os.makedirs(place + b"/a/d")
     os.makedirs(place + b"/b/d")
     done = run_fmirror(ONE, *words.split(), cwd=place)

@@ -152,7 +152,7 @@ def test_unreadable_directories_are_not_omitted(place: bytes) -> None:
     assert not os.path.exists(target + b"/one")
 
 
-def test_a_deep_skeleton_goes(place: bytes, tmp_path: Path) -> None:
+def test_deep_empty_directories_are_pruned(place: bytes, tmp_path: Path) -> None:
     source = make_directory(place, b"a")
     fd = os.open(source, os.O_RDONLY)
     for _ in range(1200):
@@ -172,7 +172,7 @@ def test_a_deep_skeleton_goes(place: bytes, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "word", ["--changed=fs", "--changed-from=x", "--files-from=x", "--since-manifest=x"]
 )
-def test_what_is_refused(place: bytes, word: str) -> None:
+def test_refusals(place: bytes, word: str) -> None:
     source = make_directory(place, b"a")
     finished = run_fmirror(TWO, "-m", word, source, place + b"/b")
     assert finished.code == 2

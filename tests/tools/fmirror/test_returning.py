@@ -73,7 +73,7 @@ def run_until(launcher: Launcher, words: list[str | bytes], begun: Callable[[], 
 
 @every_launcher
 @pytest.mark.parametrize("words", [[], ["--backup-dir"]], ids=str)
-def test_what_came_back_stays(
+def test_restored_entries_stay(
     sides: tuple[bytes, bytes], place: bytes, launcher: Launcher, words: list[str]
 ) -> None:
     source, target = sides
@@ -91,7 +91,7 @@ def test_what_came_back_stays(
 
 
 @pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
-def test_what_came_back_since_a_plan_stays(
+def test_entries_restored_since_a_plan_stay(
     sides: tuple[bytes, bytes], place: bytes, launcher: Launcher
 ) -> None:
     source, target = sides
@@ -241,7 +241,7 @@ def changing(directory: bytes) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("launcher", "option"), [(ONE, "--delete"), (TWO, "--delete=during")])
-def test_the_copy_of_a_directory_that_never_stops_changing_keeps_what_it_has(
+def test_the_copy_of_an_ever_changing_directory_keeps_its_entries(
     place: bytes, launcher: Launcher, option: str
 ) -> None:
     source, target = place + b"/a", place + b"/b"

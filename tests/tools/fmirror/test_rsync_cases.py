@@ -386,7 +386,7 @@ def result(place: bytes, case: Case, *, ours: bool) -> tuple[dict[bytes, Any], l
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_ends_as_with_rsync(place: bytes, name: str) -> None:
+def test_results_equal_those_of_rsync(place: bytes, name: str) -> None:
     case = CASES[name]
     both = [place + b"/rsync", place + b"/fmirror"]
     build(os.fsdecode(both[0]), case.node)
@@ -481,7 +481,7 @@ def test_a_list_with_other_options(place: bytes, launcher: Launcher) -> None:
         assert b"b/new/g" not in after
 
 
-def test_what_a_list_names_is_missing(place: bytes) -> None:
+def test_listed_entries_are_missing(place: bytes) -> None:
     node = START | {"list": "one/x.c\nnowhere\ntwo/keep\n"}
     theirs, ours = both_from(place, node)
     assert listed_alike(ours, theirs, Case(node, ["--files-from=list"], codes=(23, 1)))

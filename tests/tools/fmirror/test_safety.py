@@ -60,14 +60,14 @@ def surplus(target: bytes) -> int:
     return sum(name.startswith(b"surplus") for name in os.listdir(target + b"/one"))
 
 
-def test_nothing_is_removed_unless_asked(pair: tuple[bytes, bytes]) -> None:
+def test_nothing_is_removed_without_delete(pair: tuple[bytes, bytes]) -> None:
     mirrored(TWO, *pair)
     assert surplus(pair[1]) == 10
 
 
 @needs_strace
 @pytest.mark.parametrize("call", ["getdents64", "openat"])
-def test_a_directory_that_cannot_be_read_withholds_all(
+def test_an_unreadable_directory_prevents_all_removals(
     pair: tuple[bytes, bytes], call: str
 ) -> None:
     source, target = pair
@@ -88,7 +88,7 @@ def test_a_directory_that_cannot_be_read_withholds_all(
 
 @needs_strace
 @every_launcher
-def test_every_launcher_withholds(pair: tuple[bytes, bytes], launcher: Launcher) -> None:
+def test_every_launcher_prevents_removals(pair: tuple[bytes, bytes], launcher: Launcher) -> None:
     """Any rank may have found the directory."""
     source, target = pair
     path = os.fsdecode(source + b"/two")
@@ -240,7 +240,7 @@ def test_excluded_entries_keep_their_directories(place: bytes, tmp_path: Path, h
     assert sorted(os.listdir(place + b"/b/old")) == [b"also", b"kept.o"]
 
 
-def test_what_the_filters_leave_out_is_protected(pair: tuple[bytes, bytes]) -> None:
+def test_filtered_entries_are_protected(pair: tuple[bytes, bytes]) -> None:
     source, target = pair
     mirrored(TWO, "--delete", "--exclude", "surplus [0-4]", source, target)
     assert surplus(target) == 5
@@ -251,14 +251,16 @@ def test_what_the_filters_leave_out_is_protected(pair: tuple[bytes, bytes]) -> N
         assert surplus(target) == (0 if "--delete-excluded" in words else 1)
 
 
-def test_a_file_that_a_filter_by_size_leaves_out_is_no_surplus(pair: tuple[bytes, bytes]) -> None:
+def test_a_file_excluded_by_size_is_not_extraneous(pair: tuple[bytes, bytes]) -> None:
     source, target = pair
     mirrored(TWO, "--delete", "--min-size", "1M", source, target)
     assert os.path.exists(target + b"/one/file")
     assert surplus(target) == 0
 
 
-def test_what_goes_is_kept_with_its_path(pair: tuple[bytes, bytes], place: bytes) -> None:
+def test_removed_entries_are_backed_up_with_their_paths(
+    pair: tuple[bytes, bytes], place: bytes
+) -> None:
     source, target = pair
     rewrite(source + b"/two/file", b"other content")
     os.mkdir(target + b"/two/more")
@@ -278,7 +280,7 @@ def test_what_goes_is_kept_with_its_path(pair: tuple[bytes, bytes], place: bytes
 
 @as_root
 @needs_rsync
-def test_a_backup_leaves_nothing_to_do(pair: tuple[bytes, bytes], place: bytes) -> None:
+def test_no_differences_remain_after_a_backup(pair: tuple[bytes, bytes], place: bytes) -> None:
     """The times of directories from which entries were moved are correct as well."""
     source, target = pair
     for side in pair:
@@ -305,7 +307,7 @@ def test_a_backup_is_of_no_more_than_may_go(
     assert os.path.isdir(place + b"/old/two/more")
 
 
-def test_the_report_says_what_was_done(pair: tuple[bytes, bytes], tmp_path: Path) -> None:
+def test_the_report_has_the_actions(pair: tuple[bytes, bytes], tmp_path: Path) -> None:
     source, target = pair
     os.chmod(target + b"/two/file", 0o600)
     write_file(source + b"/two/new", b"12")
@@ -340,7 +342,7 @@ def test_refusals(pair: tuple[bytes, bytes], place: bytes) -> None:
 
 
 @as_root
-def test_a_full_disk_leaves_what_was_there(
+def test_a_full_disk_leaves_existing_entries(
     place: bytes, mount_tmpfs: Callable[[str], bytes]
 ) -> None:
     disk = mount_tmpfs("size=4m")

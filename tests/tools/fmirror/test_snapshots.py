@@ -62,7 +62,7 @@ def test_each_snapshot_is_the_tree_of_its_time(place: bytes, launcher: Launcher)
 @needs_rsync
 @needs_strace
 @pytest.mark.parametrize("call", ["renameat2", "linkat", "mkdirat", "symlinkat"])
-def test_killed_at_any_moment_there_is_none_or_a_whole_one(place: bytes, call: str) -> None:
+def test_a_kill_leaves_no_snapshot_or_a_complete_one(place: bytes, call: str) -> None:
     source, snapshots = place + b"/a", place + b"/b"
     tree = Tree(source, 5)
     for number in range(9):
@@ -97,7 +97,7 @@ def test_killed_at_any_moment_there_is_none_or_a_whole_one(place: bytes, call: s
 
 @as_root
 @needs_rsync
-def test_what_is_left_of_one_takes_later_changes_and_not_its_neighbours(place: bytes) -> None:
+def test_a_partial_snapshot_is_completed_with_later_changes(place: bytes) -> None:
     source, snapshots = place + b"/a", place + b"/b"
     os.mkdir(source)
     for name in (b"same", b"mode", b"gone", b"content"):
@@ -114,7 +114,7 @@ def test_what_is_left_of_one_takes_later_changes_and_not_its_neighbours(place: b
     assert differences(place + b"/was", snapshots + b"/one") == ""
 
 
-def test_what_is_no_name_or_is_taken_is_refused(place: bytes) -> None:
+def test_invalid_and_existing_names_are_refused(place: bytes) -> None:
     source, snapshots = place + b"/a", place + b"/b"
     os.makedirs(source)
     write_file(source + b"/x", b"")
@@ -148,7 +148,7 @@ def test_latest_is_followed_only_to_a_neighbour(place: bytes) -> None:
     assert os.readlink(snapshots + b"/latest") == b"new"
 
 
-def test_with_failures_there_is_none_unless_that_is_wanted(place: bytes) -> None:
+def test_failures_prevent_a_snapshot_unless_allowed(place: bytes) -> None:
     source, snapshots = place + b"/a", place + b"/b"
     os.makedirs(source)
     for name in (b"x", b"y"):
@@ -167,7 +167,7 @@ def test_with_failures_there_is_none_unless_that_is_wanted(place: bytes) -> None
 
 
 @every_launcher
-def test_old_ones_go_and_others_stay(place: bytes, launcher: Launcher) -> None:
+def test_only_old_snapshots_expire(place: bytes, launcher: Launcher) -> None:
     source, snapshots = place + b"/a", place + b"/b"
     os.makedirs(source)
     write_file(source + b"/x", b"")
@@ -255,7 +255,7 @@ def test_snapshots_continue_after_cp_al(place: bytes) -> None:
         assert differences(source, snapshots + b"/" + name) == ""
 
 
-def test_nothing_is_made_of_what_is_refused_or_dry(place: bytes) -> None:
+def test_refusals_and_dry_runs_create_nothing(place: bytes) -> None:
     source, snapshots = place + b"/a", place + b"/b"
     assert run_fmirror(TWO, "--snapshot=one", source, snapshots).code == 2
     os.mkdir(source)

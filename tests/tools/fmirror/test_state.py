@@ -45,7 +45,7 @@ def state_of(place: bytes) -> list[str]:
         return stream.read().splitlines()
 
 
-def test_it_is_text(pair: tuple[bytes, bytes], place: bytes) -> None:
+def test_the_state_is_text(pair: tuple[bytes, bytes], place: bytes) -> None:
     mirrored(ONE, *pair)
     lines = state_of(place)
     assert lines[0] == "fmirror 4"
@@ -63,7 +63,7 @@ def test_it_is_text(pair: tuple[bytes, bytes], place: bytes) -> None:
     assert "xattr" in words["kept"].split(",")
 
 
-def test_it_may_lie_elsewhere(pair: tuple[bytes, bytes], place: bytes) -> None:
+def test_the_state_may_be_elsewhere(pair: tuple[bytes, bytes], place: bytes) -> None:
     os.mkdir(place + b"/state")
     mirrored(ONE, "--state-dir", place + b"/state", *pair)
     assert state_of(place + b"/state")
@@ -92,7 +92,7 @@ def test_attributes_older_than_the_last_run_are_not_read(
 
 
 @needs_strace
-def test_of_a_quiet_tree_nothing_is_asked(pair: tuple[bytes, bytes], tmp_path: Path) -> None:
+def test_a_quiet_tree_needs_no_attributes(pair: tuple[bytes, bytes], tmp_path: Path) -> None:
     mirrored(ONE, *pair)
     time.sleep(_QUIET_S)
     mirrored(ONE, *pair)

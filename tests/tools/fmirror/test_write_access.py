@@ -312,7 +312,7 @@ def test_a_copy_loses_the_flags_that_its_source_has_lost(protected: tuple[bytes,
 
 
 @as_root
-def test_flags_that_are_not_kept_are_respected(protected: tuple[bytes, bytes]) -> None:
+def test_unpreserved_flags_are_respected(protected: tuple[bytes, bytes]) -> None:
     source, target = protected
     edit_protected(source)
     done = run_fmirror(ONE, "-q", "--delete", "--preserve=mode,timestamps", source, target)

@@ -107,7 +107,7 @@ def test_an_empty_directory(place: bytes) -> None:
     assert (finished.code, finished.said) == (0, "")
 
 
-def test_what_lies_in_another_path_is_refused(place: bytes) -> None:
+def test_nested_paths_are_refused(place: bytes) -> None:
     os.makedirs(place + b"/a/b")
     for paths in ((b"/a", b"/a/b"), (b"/a/b", b"/a"), (b"/a", b"/a/../a")):
         finished = run_fprof(ONE, *(place + path for path in paths))
@@ -131,7 +131,7 @@ def test_one_directory_mounted_twice_is_refused(place: bytes) -> None:
     assert f"'{os.fsdecode(place)}/b' is '{os.fsdecode(place)}/a'" in finished.said
 
 
-def test_deep_directories_are_no_trouble(place: bytes) -> None:
+def test_deep_directories_are_counted(place: bytes) -> None:
     tree = place + b"/tree"
     os.mkdir(tree)
     fd = os.open(tree, os.O_RDONLY)

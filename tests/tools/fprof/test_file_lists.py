@@ -118,7 +118,7 @@ def test_a_file_as_path(tree: Path, tmp_path: Path) -> None:
         (["sparse:no/such/place"], "cannot write 'no/such/place'"),
     ],
 )
-def test_what_makes_no_sense_is_refused(words: list[str], said: str, place: bytes) -> None:
+def test_invalid_options_are_refused(words: list[str], said: str, place: bytes) -> None:
     options = [f"--list-out={word}" for word in words]
     done = run_fprof(ONE, *options, ".", cwd=place)
     assert done.code == 2

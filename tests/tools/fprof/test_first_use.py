@@ -17,7 +17,7 @@ SLOW = {"mpi4py", "numpy", "rich", "matplotlib", "ctypes", "sqlite3"}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--no-such-option"], []])
-def test_answers_at_once_load_nothing_slow(run: Run, arguments: list[str]) -> None:
+def test_immediate_answers_import_nothing_slow(run: Run, arguments: list[str]) -> None:
     program = (
         "import sys\n"
         "from pcircle.tools.fprof.cli import main\n"
@@ -33,7 +33,7 @@ def test_answers_at_once_load_nothing_slow(run: Run, arguments: list[str]) -> No
     assert SLOW.intersection(loaded[1].split()) == set()
 
 
-def test_a_plain_walk_loads_nothing_that_it_does_not_need(run: Run, place: bytes) -> None:
+def test_a_plain_walk_imports_only_required_modules(run: Run, place: bytes) -> None:
     program = (
         "import sys\n"
         "from pcircle.tools.fprof.cli import main\n"

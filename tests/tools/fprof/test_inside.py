@@ -56,14 +56,14 @@ def test_a_sparse_file_that_may_not_be_opened_is_counted_as_unknown(place: bytes
     assert b"not examined" in finished.out
 
 
-def test_without_the_option_no_file_is_looked_into(place: bytes) -> None:
+def test_without_the_option_no_file_is_read(place: bytes) -> None:
     assert profiled(ONE, place)["sparse"] is None
 
 
 # ---- layouts -------------------------------------------------------------------------
 
 
-def test_layouts_are_told_apart(fuse: Mount) -> None:
+def test_layouts_are_distinguished(fuse: Mount) -> None:
     mounted = fuse(lustre=True)
     os.setxattr(mounted.path, NAME, Md(2, MIB).pack())
     parts = [Entry(0, MIB, Md(0, MIB, pattern=MDT)), Entry(MIB, EOF, Md(6, 4 * MIB, b"disk"))]
@@ -84,7 +84,7 @@ def test_layouts_are_told_apart(fuse: Mount) -> None:
     }
 
 
-def test_where_there_is_no_lustre_all_files_have_no_layout(place: bytes) -> None:
+def test_without_lustre_no_file_has_a_layout(place: bytes) -> None:
     with open(place + b"/file", "wb") as file:
         file.write(b"x")
     (row,) = profiled(ONE, "--stripe", place)["stripes"]
@@ -192,7 +192,7 @@ def test_equal_pieces_do_not_imply_a_uniform_file(place: bytes) -> None:
         assert abs(found["ratio"] - 0.054) <= max(found["error"], 0.3)
 
 
-def test_what_can_not_be_read_makes_the_error_larger(place: bytes) -> None:
+def test_unreadable_pieces_increase_the_error(place: bytes) -> None:
     tree = place + b"/tree"
     os.mkdir(tree)
     for number in range(10):

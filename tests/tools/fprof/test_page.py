@@ -51,7 +51,7 @@ def numbers(browser: Browser, expression: str) -> list[float]:
     return [float(each) for each in browser.value(expression)]
 
 
-def test_the_page_has_all_in_itself(made: tuple[Path, dict[str, Any]]) -> None:
+def test_the_page_is_self_contained(made: tuple[Path, dict[str, Any]]) -> None:
     text = made[0].read_text(encoding="utf-8")
     assert "default-src 'none'" in text
     assert "{{" not in text.replace("={{", "")
@@ -95,7 +95,7 @@ def test_numbers_are_those_of_the_document(
         assert browser.trouble == []
 
 
-def test_a_click_goes_into_a_directory_and_back(
+def test_a_click_enters_a_directory_and_returns(
     made: tuple[Path, dict[str, Any]], browse: Callable[..., Browser]
 ) -> None:
     page, document = made
@@ -122,7 +122,7 @@ def test_a_click_goes_into_a_directory_and_back(
         assert browser.trouble == []
 
 
-def test_names_stay_names(
+def test_names_are_escaped(
     made: tuple[Path, dict[str, Any]], browse: Callable[..., Browser]
 ) -> None:
     with browse() as browser:
@@ -187,7 +187,7 @@ def test_bars_are_seen_in_a_narrow_window(
         assert browser.value("document.documentElement.scrollWidth") <= 400
 
 
-def test_a_click_on_an_inner_area_goes_there(
+def test_a_click_on_an_inner_area_enters_it(
     made: tuple[Path, dict[str, Any]], browse: Callable[..., Browser]
 ) -> None:
     with browse() as browser:
@@ -204,7 +204,7 @@ def test_a_click_on_an_inner_area_goes_there(
         assert browser.trouble == []
 
 
-def test_keys_go_into_directories_and_back(
+def test_keys_enter_directories_and_return(
     made: tuple[Path, dict[str, Any]], browse: Callable[..., Browser]
 ) -> None:
     where = "document.getElementById('map').dataset.path"

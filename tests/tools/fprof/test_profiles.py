@@ -69,7 +69,7 @@ def test_no_files_have_no_quantile() -> None:
 
 
 @given(st.lists(sizes), st.sampled_from(["log2", "pow4", ""]))
-def test_histograms_come_out_of_the_bins_exactly(some: list[int], kind: str) -> None:
+def test_histograms_are_exact_for_the_bins(some: list[int], kind: str) -> None:
     tallies: dict[int, list[int]] = {}
     for size in some:
         tally = tallies.setdefault(bin_of(size), [0, 0])
@@ -95,7 +95,9 @@ def test_octaves() -> None:
 
 
 @given(st.lists(st.integers(0, 100)), st.integers(0, 5), st.integers(0, 100))
-def test_the_best_are_those_of_all_in_whatever_parts(some: list[int], most: int, cut: int) -> None:
+def test_the_largest_entries_do_not_depend_on_the_parts(
+    some: list[int], most: int, cut: int
+) -> None:
     parts = some[:cut], some[cut:]
     best: Best[int] = Best(most, lambda value: (-value,))
     for part in parts:
@@ -121,7 +123,7 @@ def test_sums_of_bounded_keys_are_complete(rows: list[tuple[int, int]], most: in
     assert table.other[0] == sum(key not in kept for key, _ in rows)
 
 
-def test_extensions_that_say_least_go_first() -> None:
+def test_the_least_useful_extensions_are_dropped_first() -> None:
     order = sorted(["h5", "0001", "txt", "chunk12", "c", "verylongone"], key=by_sense)
     assert order == ["c", "txt", "verylongone", "h5", "0001", "chunk12"]
     names = ["a.TXT", ".profile", "a", "a.b.c", "x." + "y" * 30, "x.\x01", "x.é", "x."]

@@ -141,7 +141,7 @@ def test_the_best(tree: bytes) -> None:
     assert heavy["bytes"] == sum(status.st_size // status.st_nlink for status in inside)
 
 
-def test_directories_with_all_below(tree: bytes) -> None:
+def test_directories_with_subtrees(tree: bytes) -> None:
     document = profiled(ONE, "--top", "100", tree)
     files = files_of(tree)
     for row in document["top"]["directories_by_bytes"]:
@@ -172,7 +172,7 @@ def test_blocks_are_counted_exactly(tree: bytes, inode: int | None) -> None:
         assert document["data_in_inode"]["limit_bytes"] == inode
 
 
-def test_a_limit_between_edges_is_rounded_down_and_that_is_said(tree: bytes) -> None:
+def test_a_limit_between_edges_is_rounded_down_with_a_message(tree: bytes) -> None:
     document = profiled(ONE, "--data-in-inode", "3900", tree)["data_in_inode"]
     assert (document["asked_bytes"], document["limit_bytes"]) == (3900, 3872)
     small = [s.st_size for s in files_of(tree).values() if s.st_size <= 3872]
@@ -181,7 +181,7 @@ def test_a_limit_between_edges_is_rounded_down_and_that_is_said(tree: bytes) -> 
     assert b"3,900 bytes is rounded down to 3,872." in text
 
 
-def test_csv_has_what_the_document_has(tree: bytes, place: bytes) -> None:
+def test_csv_matches_the_document(tree: bytes, place: bytes) -> None:
     more = ("--sparse", "--data-in-inode", "4k", "--compress=5")
     options = ("--by", "age", "--top", "3", "--csv", place + b"/new/tables")
     document = profiled(ONE, *options, *more, tree)
@@ -200,7 +200,7 @@ def test_csv_has_what_the_document_has(tree: bytes, place: bytes) -> None:
         assert read == told
 
 
-def test_the_text_tells_it_too(tree: bytes) -> None:
+def test_the_text_contains_it_too(tree: bytes) -> None:
     options = ("--by", "age,ext", "--top", "2", "--blocks", "1M", "--data-in-inode", "4k")
     finished = run_fprof(TWO, *options, tree)
     assert finished.code == 0

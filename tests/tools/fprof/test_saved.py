@@ -53,7 +53,7 @@ def without_run(document: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in document.items() if key not in left_out}
 
 
-def test_merged_profiles_tell_what_profiling_both_tells(place: bytes) -> None:
+def test_merged_profiles_equal_a_joint_profile(place: bytes) -> None:
     trees = [build(place + b"/a", 1), build(place + b"/b", 2)]
     files = [kept(tree, tree + b".profile") for tree in trees]
     together = without_run(profiled(TWO, *EVERYTHING, *trees))
@@ -64,7 +64,7 @@ def test_merged_profiles_tell_what_profiling_both_tells(place: bytes) -> None:
     assert without_run(profiled(None, "--merge", *EVERYTHING, place + b"/both")) == together
 
 
-def test_a_kept_profile_tells_what_the_walk_told(place: bytes) -> None:
+def test_a_saved_profile_equals_that_of_the_walk(place: bytes) -> None:
     tree = build(place + b"/a", 3)
     first = profiled(TWO, *EVERYTHING, "--save", place + b"/kept", tree)
     again = profiled(None, "--merge", *EVERYTHING, place + b"/kept")
@@ -80,7 +80,7 @@ def compared(old: bytes, new: bytes) -> dict[str, Any]:
     return found
 
 
-def test_a_difference_names_exactly_what_was_changed(place: bytes) -> None:
+def test_a_difference_names_exactly_the_changes(place: bytes) -> None:
     tree = build(place + b"/a", 4)
     before = kept(tree, place + b"/before")
     assert compared(before, kept(tree, place + b"/same"))["directories"] == []
@@ -115,14 +115,14 @@ def test_a_difference_names_exactly_what_was_changed(place: bytes) -> None:
     assert b"no difference" in run_fprof(None, "--diff", before, place + b"/same").out
 
 
-def test_a_moved_tree_is_compared_with_what_it_was(place: bytes) -> None:
+def test_a_moved_tree_is_compared_with_its_old_profile(place: bytes) -> None:
     tree = build(place + b"/a", 5)
     before = kept(tree, place + b"/before")
     os.rename(tree, place + b"/moved")
     assert compared(before, kept(place + b"/moved", place + b"/after"))["directories"] == []
 
 
-def test_longer_lists_than_are_kept_are_refused(place: bytes) -> None:
+def test_too_long_lists_are_refused(place: bytes) -> None:
     tree = build(place + b"/a", 9)
     file = kept(tree, place + b"/kept", "--top", "150")
     assert len(profiled(None, "--merge", "--top", "150", file)["top"]["largest"]) == 150
@@ -163,7 +163,7 @@ def test_a_newer_version_is_refused_as_that(tmp_path: Path) -> None:
         (b"pcircle profile 1 " + b"0" * 32 + b"\nxyz", "is damaged: checksum mismatch"),
     ],
 )
-def test_what_is_no_profile(tmp_path: Path, data: bytes, said: str) -> None:
+def test_other_files_are_refused(tmp_path: Path, data: bytes, said: str) -> None:
     (tmp_path / "x").write_bytes(data)
     with pytest.raises(UsageError, match=said):
         saved.read(str(tmp_path / "x"))
@@ -247,7 +247,7 @@ def test_a_file_that_would_fill_the_memory_is_refused(
         saved.read(bomb)
 
 
-def test_what_comes_behind_is_damage(tmp_path: Path) -> None:
+def test_trailing_data_is_damage(tmp_path: Path) -> None:
     body = zlib.compress(msgspec.msgpack.encode(empty()))
     with pytest.raises(UsageError, match="is damaged"):
         saved.read(as_file(tmp_path / "x", body + b"more"))

@@ -39,7 +39,7 @@ def test_bins_are_exact(blocks: list[list[int]], at_a_time: int) -> None:
     assert counted.largest_bytes == max((max(block) for block in blocks), default=0)
 
 
-def test_every_small_size_and_each_side_of_every_edge_goes_there_at_once() -> None:
+def test_small_sizes_and_edges_are_binned_at_once() -> None:
     wanted = [0, *range(1, 5000)]
     wanted += [(64 + step << bits) + off for bits in range(18) for step in range(64)
                for off in (-1, 0, 1)]  # fmt: skip
@@ -69,7 +69,7 @@ def test_blocks_of_both_kinds(seed: int) -> None:
     assert counted.in_bins() == expected(blocks)
 
 
-def test_where_sizes_are_wanted_none_goes_by_its_bin() -> None:
+def test_exact_sizes_are_counted_if_wanted() -> None:
     for kept in (Sizes((1000,)), Sizes(units=True)):
         for start in range(0, 50_000, 500):
             kept.add(range(start, start + 500))

@@ -109,7 +109,7 @@ def test_the_text_and_the_table_have_the_same_rows(tree: bytes, place: bytes) ->
     assert [line.split("  ")[-1] for line in lines[1:]] == [row["path"] for row in rows]
 
 
-def test_without_a_terminal_only_what_is_asked_for_is_added_up(tree: bytes) -> None:
+def test_without_a_terminal_only_requested_sums_are_computed(tree: bytes) -> None:
     document = profiled(ONE, tree)
     assert document["tree"] is None
     assert run_fprof(ONE, tree).out.decode().startswith("   ")
@@ -207,7 +207,7 @@ def test_directories_with_one_inside_share_a_row_and_files_have_one() -> None:
 
 
 @pytest.mark.parametrize("most", [10, 11, 17, 40])
-def test_it_has_as_many_rows_as_there_is_room_for(most: int) -> None:
+def test_the_table_fills_the_terminal(most: int) -> None:
     rows = [(b"", 5000, 900), *((b"%d" % each, 100 - each, 100 - each) for each in range(60))]
     text = render(made(*rows), Terminal(most, 120), 0, unicode=False)
     names = names_of(text)
@@ -235,7 +235,7 @@ def test_output_fits_the_terminal(columns: int, depth: int) -> None:
         assert unicode or not any(mark in text for mark in "├└│…█")
 
 
-def test_nothing_is_nothing() -> None:
+def test_an_empty_tree_has_no_rows() -> None:
     assert render(made(), Terminal(24, 80), 0, unicode=True) == ""
     assert terminal_of(None) is None
     with open(os.devnull, encoding="utf-8") as stream:

@@ -93,7 +93,7 @@ def test_missing_paths_are_refused(place: bytes) -> None:
     assert run_fprof(ONE, "").code == 2
 
 
-def test_of_a_mount_point_the_directory_alone(place: bytes, mount_tmpfs: object) -> None:
+def test_mount_points_count_as_empty_directories(place: bytes, mount_tmpfs: object) -> None:
     assert callable(mount_tmpfs)
     inside = mount_tmpfs("size=1m")
     with open(inside + b"/file", "wb") as file:
@@ -154,7 +154,7 @@ def test_an_interrupt_ends_it(fuse: Mount, number: signal.Signals) -> None:
     assert "counts" not in said
 
 
-def test_a_full_output_is_a_failure_that_is_said(place: bytes) -> None:
+def test_a_full_output_is_a_reported_failure(place: bytes) -> None:
     build(place + b"/tree")
     command = [
         sys.executable,
@@ -199,7 +199,7 @@ def test_progress_is_shown_on_a_terminal_and_leaves_no_trace(fuse: Mount) -> Non
     assert b"size up to" in out
 
 
-def test_load_is_told_with_v(place: bytes) -> None:
+def test_load_is_printed_with_v(place: bytes) -> None:
     tree = build(place + b"/tree")
     finished = run_fprof(TWO, "-v", tree)
     for word in ("rank", "steals", "messages", "readdir", "stat", "idle", "protocol"):
@@ -336,7 +336,7 @@ def test_a_device_is_written_and_not_replaced(place: bytes, option: str) -> None
 
 
 @pytest.mark.parametrize("option", FILES[:3])
-def test_what_a_link_stands_for_is_replaced_and_keeps_its_mode(place: bytes, option: str) -> None:
+def test_the_target_of_a_link_is_replaced_and_keeps_its_mode(place: bytes, option: str) -> None:
     with open(place + b"/file", "wb"):
         os.chmod(place + b"/file", 0o600)
     os.symlink(b"file", place + b"/link")

@@ -41,7 +41,7 @@ def test_a_program_removes(place: bytes, capfd: pytest.CaptureFixture[str], jobs
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_can_not_be_removed_is_in_the_result(place: bytes, fuse: Mount) -> None:
+def test_failed_removals_are_in_the_result(place: bytes, fuse: Mount) -> None:
     mounted = fuse()
     grow(mounted.backing, ["tree/a", "tree/b"])
     mounted.rules(Rule(("unlink",), "tree/a", errno="EIO"))

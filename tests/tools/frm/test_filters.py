@@ -50,9 +50,7 @@ CHOICES = [
 
 
 @pytest.mark.parametrize(("ours", "of_find"), CHOICES, ids=lambda words: " ".join(words))
-def test_filters_choose_what_find_chooses(
-    place: bytes, ours: list[str], of_find: list[str]
-) -> None:
+def test_filters_select_the_same_as_find(place: bytes, ours: list[str], of_find: list[str]) -> None:
     tree, theirs = build(place + b"/tree"), place + b"/theirs"
     subprocess.run(["cp", "-a", tree, theirs], check=True)
     directories = "--kind=f" not in ours[-1:] and "--kind=f" not in ours
@@ -102,7 +100,7 @@ def test_a_kept_entry_keeps_all_its_ancestors(place: bytes, launcher: Launcher) 
     assert paths(tree) == paths(place + b"/theirs")
 
 
-def test_filters_hold_for_files_given_as_path(place: bytes) -> None:
+def test_filters_apply_to_files_given_as_path(place: bytes) -> None:
     grow(place, ["old", "new", "a.keep"])
     os.utime(place + b"/old", (0, 0))
     assert run_frm(ONE, "--older-than", "1d", "old", "new", cwd=place).code == 0

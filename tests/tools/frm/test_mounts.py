@@ -131,7 +131,7 @@ find tree | sort
     assert "'tree/a/inner': it is a mount point" in said
 
 
-def test_what_is_mounted_over_a_run_in_the_trash_stays(place: bytes) -> None:
+def test_a_mount_over_a_run_in_the_trash_stays(place: bytes) -> None:
     grow(place, ["trash/frm-20260101T000000-1/", "trash/frm-20260101T000000-2/file", "other/file"])
     program = """
 mount --bind other trash/frm-20260101T000000-1

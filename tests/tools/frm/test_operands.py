@@ -53,7 +53,7 @@ def test_refusals(place: bytes, arguments: str, said: str) -> None:
     assert paths(place) == before
 
 
-def test_force_ignores_what_is_missing(place: bytes) -> None:
+def test_force_ignores_missing_paths(place: bytes) -> None:
     grow(place, ["tree/file"])
     assert removed(TWO, "-rf", place + b"/no such", place + b"/tree")["counts"]["found"] == 2
     assert removed(TWO, "-rf", place + b"/no such")["counts"]["found"] == 0
@@ -75,7 +75,7 @@ def test_empty_directories_are_removed_with_d(place: bytes) -> None:
     assert paths(place) == [b"full", b"full/inner"]
 
 
-def test_the_root_is_kept_if_asked(place: bytes) -> None:
+def test_the_root_is_kept_on_request(place: bytes) -> None:
     grow(place, ["tree/a/b", "tree/c"])
     counts = removed(TWO, "-r", "--keep-root", place + b"/tree/")["counts"]
     assert (counts["kept"], counts["files"], counts["directories"]) == (1, 2, 1)
@@ -109,9 +109,7 @@ def test_each_removal_is_shown(place: bytes) -> None:
     assert b"rank  node" not in done.err
 
 
-def test_nothing_is_left_of_a_log_that_a_refused_run_would_write(
-    place: bytes, tmp_path: Path
-) -> None:
+def test_a_refused_run_leaves_no_log(place: bytes, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("precious")
     assert run_frm(ONE, "-r", "--error-log", str(log), place + b"/no such").code == 2

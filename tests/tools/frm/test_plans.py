@@ -187,14 +187,14 @@ def test_a_share_refers_to_all_existing_entries(place: bytes, launcher: Launcher
     assert len(paths(tree)) == 30
 
 
-def test_the_most_holds_for_a_dry_run(place: bytes) -> None:
+def test_the_maximum_applies_to_a_dry_run(place: bytes) -> None:
     grow(place, ["tree/a", "tree/b"])
     assert run_frm(ONE, "-r", "--dry-run", "--max-delete", "2", place + b"/tree").code == 4
     assert run_frm(ONE, "-r", "--dry-run", "--max-delete", "3", place + b"/tree").code == 0
     assert paths(place + b"/tree") == [b"a", b"b"]
 
 
-def test_the_most_holds_for_a_plan(place: bytes, tmp_path: Path) -> None:
+def test_the_maximum_applies_to_a_plan(place: bytes, tmp_path: Path) -> None:
     tree = grow(place + b"/tree", ["a", "b", "c"])
     plan = str(tmp_path / "plan")
     assert run_frm(ONE, "-q", "-r", "--plan", plan, tree).code == 0
@@ -231,7 +231,7 @@ def test_the_most_holds_for_a_plan(place: bytes, tmp_path: Path) -> None:
         ("-r|--max-delete=9|tree|tree-1|../work/tree/", "--max-delete: 'tree' is given twice"),
     ],
 )
-def test_what_is_refused(place: bytes, arguments: str, said: str) -> None:
+def test_refusals(place: bytes, arguments: str, said: str) -> None:
     work = grow(place + b"/work", ["tree/file", "tree-1"])
     done = run_frm(ONE, *arguments.split("|"), cwd=work)
     assert (done.code, done.out) == (2, b"")

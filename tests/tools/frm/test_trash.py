@@ -79,7 +79,7 @@ def test_another_file_system_is_told(place: bytes, mount_tmpfs: object) -> None:
         ("--empty-trash=no", "--empty-trash: cannot open 'no': No such file or directory"),
     ],
 )
-def test_what_is_refused(place: bytes, arguments: str, said: str) -> None:
+def test_refusals(place: bytes, arguments: str, said: str) -> None:
     grow(place, ["tree/file", "file", "trash/"])
     before = paths(place)
     done = run_frm(ONE, *arguments.split("|"), cwd=place)

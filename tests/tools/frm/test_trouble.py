@@ -114,7 +114,7 @@ def test_late_entries_are_removed_too(run: Run, place: bytes, below: str) -> Non
     assert os.listdir(place) == []
 
 
-def test_a_directory_that_is_written_to_all_the_time_is_named(run: Run, place: bytes) -> None:
+def test_a_directory_with_constant_additions_is_named(run: Run, place: bytes) -> None:
     tree = grow(place + b"/tree", ["busy/file", "other/file"])
     done = run([sys.executable, "-c", LATE.format(times=9), "-j1", "-q", "-r", tree])
     assert done.returncode == 1
@@ -142,7 +142,7 @@ def _behind(tree: bytes) -> bytes:
     return tree.replace(b"/fuse ", b"/backing ")
 
 
-def test_what_fails_is_named_and_all_else_goes(failing: Callable[..., bytes]) -> None:
+def test_failures_are_named_and_others_removed(failing: Callable[..., bytes]) -> None:
     tree = failing(
         Rule(("unlink",), "tree/d1/f2", errno="EIO"),
         Rule(("rmdir",), "tree/d2/in", errno="EIO"),

@@ -12,9 +12,7 @@ from tests.tools.fcp.running import Launcher, Run
 
 
 @pytest.mark.parametrize("words", [[], ["--chunksize=1M"], ["--format=coreutils"]])
-def test_a_file_that_does_not_close_well_was_read_all_the_same(
-    words: list[str], fuse: Mount
-) -> None:
+def test_a_failed_close_does_not_affect_the_digest(words: list[str], fuse: Mount) -> None:
     mount = fuse()
     tree = mount.backing + b"/tree"
     for folder, size in ((b"few", 5), (b"large", 3 << 20)):

@@ -59,7 +59,7 @@ def _tool(name: str) -> str:
     return found
 
 
-def test_what_is_no_file_has_no_checksum_and_no_error_of_the_system(tree: Path) -> None:
+def test_special_files_have_no_checksum_and_no_system_error(tree: Path) -> None:
     log, result = tree.parent / "log", tree.parent / "result"
     logs = ("--error-log", str(log), "--json", str(result))
     paths = ("/dev/null", str(tree / "pipe"))
@@ -97,7 +97,7 @@ def test_coreutils_accept_our_lists(launcher: Launcher, algorithm: str, tree: Pa
 
 
 @some_launchers
-def test_it_checks_what_the_tools_print(launcher: Launcher, tree: Path) -> None:
+def test_lists_of_the_tools_are_checked(launcher: Launcher, tree: Path) -> None:
     tool = _tool("sha256sum")
     _add_odd_names(tree)
     files = [os.fsencode(path) for path in sorted(tree.rglob("*")) if path.is_file()]
@@ -118,7 +118,7 @@ def test_it_checks_what_the_tools_print(launcher: Launcher, tree: Path) -> None:
     assert checked.out == b"changed  a/f7\nmissing  a/new\\x0aline\n"
 
 
-def test_which_algorithm_is_found_or_asked_for(tree: Path) -> None:
+def test_the_algorithm_is_detected_or_requested(tree: Path) -> None:
     name = tree.parent / "list"
     name.write_bytes(b"d41d8cd98f00b204e9800998ecf8427e  a/f0\n")
     asked = run_fsum(ONE, "--check", str(name), str(tree))
@@ -130,7 +130,7 @@ def test_which_algorithm_is_found_or_asked_for(tree: Path) -> None:
     assert "line 1: not a digest of sha256" in wrong.said
 
 
-def test_what_can_not_be_read_is_named(tree: Path) -> None:
+def test_unreadable_files_are_named(tree: Path) -> None:
     (tree / "a" / "f1").chmod(0)
     prefix = without_rights("dac_override", "dac_read_search")
     said = run_fsum(FOUR, "--format=coreutils", "-a", "sha256", str(tree), prefix=prefix)
@@ -148,7 +148,7 @@ def test_results_that_can_not_be_written_are_a_failure(tree: Path) -> None:
 
 
 @given(st.binary(min_size=1, max_size=20).filter(lambda name: b"\0" not in name))
-def test_any_name_comes_back(name: bytes) -> None:
+def test_any_name_survives(name: bytes) -> None:
     digest = b"0123456789abcdef" * 4
     line = format_line(digest, name)
     assert b"\n" not in line

@@ -88,7 +88,7 @@ def _expected(source: bytes, place: bytes, paths: list[bytes]) -> bytes:
 
 @every_launcher
 @pytest.mark.parametrize("share", [0.01, 0.7])
-def test_what_is_listed_is_signed(
+def test_listed_entries_are_signed(
     launcher: Launcher, share: float, source: bytes, place: bytes
 ) -> None:
     paths = _some(_all_paths(source), 1, share)
@@ -195,7 +195,7 @@ def test_all_listed_entries_are_accounted_for(
 
 
 @some_launchers
-def test_rules_leave_out_what_is_listed(launcher: Launcher, source: bytes, place: bytes) -> None:
+def test_rules_exclude_listed_entries(launcher: Launcher, source: bytes, place: bytes) -> None:
     paths = _some(_all_paths(source), 4, 0.8)
     kept = [p for p in paths if not p.startswith(b"2/") and p != b"2" and b"1" not in p[-1:]]
     kept = [p for p in kept if not any(part.endswith(b"1") for part in p.split(b"/"))]
@@ -206,7 +206,7 @@ def test_rules_leave_out_what_is_listed(launcher: Launcher, source: bytes, place
 
 
 @every_launcher
-def test_lists_of_digests_are_of_what_is_listed(
+def test_lists_of_digests_contain_listed_files(
     launcher: Launcher, source: bytes, place: bytes
 ) -> None:
     paths = [path for path in _some(_all_paths(source), 5, 0.7) if not path.endswith(b"pipe")]
@@ -223,7 +223,7 @@ def test_lists_of_digests_are_of_what_is_listed(
     assert some.out.replace(source, top) == everything.out
 
 
-def test_what_makes_no_sense_is_refused(source: bytes, place: bytes) -> None:
+def test_invalid_options_are_refused(source: bytes, place: bytes) -> None:
     listed = _list(place, [b"1", b"2/../.."])
     refused: list[tuple[list[str | bytes], str]] = [
         (["-0", "--files-from", listed, source], "contains '..'"),

@@ -167,7 +167,7 @@ def test_only_regular_files_are_replaced(kind: str, tree: Path) -> None:
     assert sorted(os.listdir(tree.parent)) == names
 
 
-def test_what_a_link_leads_to_is_replaced_and_keeps_its_mode(tree: Path) -> None:
+def test_the_target_of_a_link_is_replaced_and_keeps_its_mode(tree: Path) -> None:
     target, link = tree.parent / "target", tree.parent / "link"
     target.write_text("old")
     target.chmod(0o640)
@@ -182,7 +182,7 @@ def test_what_a_link_leads_to_is_replaced_and_keeps_its_mode(tree: Path) -> None
     assert (tree.parent / "made").read_bytes() == target.read_bytes()
 
 
-def test_a_dash_is_no_name_of_a_manifest(tree: Path) -> None:
+def test_a_dash_does_not_name_a_manifest(tree: Path) -> None:
     finished = run_fsum(ONE, "-o", "-", str(tree), cwd=os.fsencode(tree.parent))
     assert finished.code == 2
     assert "./-" in finished.said
@@ -224,7 +224,7 @@ def test_a_manifest_in_its_own_tree_is_excluded(launcher: Launcher, where: str, 
     "refused",
     [["--exclude-from", "missing"], ["--files-from", "missing"], ["--error-log", "missing/x"]],
 )
-def test_what_is_refused_leaves_nothing_behind(refused: list[str], tree: Path) -> None:
+def test_refusals_leave_nothing_behind(refused: list[str], tree: Path) -> None:
     finished = run_fsum(ONE, "-o", "m", *refused, str(tree), cwd=os.fsencode(tree.parent))
     assert finished.code == 2
     assert os.listdir(tree.parent) == ["tree"]
@@ -266,14 +266,14 @@ def test_a_result_that_can_not_be_written_is_a_failure(script: str, tree: Path) 
     assert b"Traceback" not in ended.stderr
 
 
-def test_what_is_said_to_nobody_does_no_harm(tree: Path) -> None:
+def test_output_without_a_reader_does_no_harm(tree: Path) -> None:
     for script in ('$FSUM -v "$TREE" 2>&-', '$FSUM -v "$TREE" 2>/dev/full', '$FSUM "$TREE" <&-'):
         ended = _shell(script, tree)
         assert ended.returncode == 0, ended.stderr
         assert ended.stdout.decode() == f"{signature_of(os.fsencode(tree))}  {tree}\n"
 
 
-def test_what_could_not_be_read_is_not_told_to_be_as_it_was(tree: Path) -> None:
+def test_unreadable_files_are_not_reported_as_unchanged(tree: Path) -> None:
     from tests.tools.fcp.running import without_rights
 
     manifest = str(tree.parent / "m")

@@ -80,7 +80,7 @@ def test_every_launcher_writes_the_same_bytes(
     assert os.listdir(tmp_path) == ["manifest"]
 
 
-def test_it_holds_every_entry(made: tuple[Path, Path]) -> None:
+def test_a_manifest_has_every_entry(made: tuple[Path, Path]) -> None:
     top, manifest = made
     lines = manifest.read_bytes().splitlines()
     directories = sum(line.startswith(b"dir ") for line in lines)
@@ -130,7 +130,7 @@ def _change(top: Path) -> set[str]:
 
 
 @some_launchers
-def test_whatever_has_changed_is_named(launcher: Launcher, copied: tuple[Path, Path]) -> None:
+def test_every_change_is_named(launcher: Launcher, copied: tuple[Path, Path]) -> None:
     top, manifest = copied
     expected = _change(top)
     for how in ([], ["--quick"]):
@@ -162,7 +162,7 @@ def test_files_that_were_swapped_are_named(copied: tuple[Path, Path]) -> None:
     )
 
 
-def test_quick_trusts_what_has_the_same_time(copied: tuple[Path, Path]) -> None:
+def test_quick_trusts_unchanged_times(copied: tuple[Path, Path]) -> None:
     top, manifest = copied
     status = (top / "a" / "x").stat()
     (top / "a" / "x").write_text("y")
@@ -302,7 +302,7 @@ def test_a_damaged_manifest_is_refused_with_its_line(
 
 
 @some_launchers
-def test_what_can_not_be_read_is_neither_missing_nor_written(
+def test_unreadable_files_are_neither_missing_nor_written(
     launcher: Launcher, copied: tuple[Path, Path]
 ) -> None:
     top, manifest = copied
@@ -336,7 +336,7 @@ def test_what_can_not_be_read_is_neither_missing_nor_written(
         (["--diff", "m", "m", "."], "two manifests"),
     ],
 )
-def test_what_makes_no_sense_is_refused(arguments: list[str], said: str, tmp_path: Path) -> None:
+def test_invalid_options_are_refused(arguments: list[str], said: str, tmp_path: Path) -> None:
     (tmp_path / "m").write_text("no manifest\n")
     finished = run_fsum(None, *arguments, cwd=os.fsencode(tmp_path))
     assert finished.code == 2, finished.said
@@ -377,9 +377,7 @@ def test_a_full_disk_leaves_the_old_manifest(made: tuple[Path, Path], small: Pat
     assert os.listdir(small) == ["m"]
 
 
-def test_more_differences_than_memory_is_meant_for_are_sorted_in_files(
-    tmp_path: Path, small: Path
-) -> None:
+def test_many_differences_are_sorted_in_files(tmp_path: Path, small: Path) -> None:
     names = [f"{'long/' * 24}{number:06d}" for number in range(180_000)]  # none of them exists
     checksums = tmp_path / "list"
     checksums.write_text("".join(f"{0:032x}  {name}\n" for name in reversed(names)))

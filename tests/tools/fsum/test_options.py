@@ -55,7 +55,7 @@ def tree(tmp_path: Path) -> Path:
         ("--update list", "is not a manifest"),
     ],
 )
-def test_what_would_be_ignored_is_refused(arguments: str, said: str, tree: Path) -> None:
+def test_options_without_effect_are_refused(arguments: str, said: str, tree: Path) -> None:
     before = sorted(os.listdir(tree.parent))
     finished = run_fsum(ONE, *arguments.split(), cwd=os.fsencode(tree.parent))
     assert (finished.code, finished.out) == (2, b""), finished.said

@@ -53,13 +53,13 @@ def _signature(tree: bytes) -> bytes:
         return run.finish().out.split()[0]
 
 
-def test_fsum_brings_along_what_a_rank_has_on_its_shelf(wide: bytes) -> None:
+def test_fsum_sends_the_shelf_of_a_rank(wide: bytes) -> None:
     signature = _signature(wide)
     for jobs in ("-j2", "-j4"):
         assert _run("fsum", "-q", jobs, wide).split()[0] == signature
 
 
-def test_fcp_brings_along_what_a_rank_has_on_its_shelf(wide: bytes, place: bytes) -> None:
+def test_fcp_sends_the_shelf_of_a_rank(wide: bytes, place: bytes) -> None:
     signature = _signature(wide).decode()
     report = json.loads(_run("fcp", "-q", "-j4", "-s", "--json", "-", wide, place + b"/copy"))
     assert [each["signature"] for each in report["signatures"]] == [signature]

@@ -88,18 +88,18 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @every_launcher
-def test_every_launcher_says_the_same(launcher: Launcher, tree: bytes) -> None:
+def test_every_launcher_gives_the_same_signature(launcher: Launcher, tree: bytes) -> None:
     assert signed(launcher, tree) == [signature_of(tree)]
 
 
 @pytest.mark.parametrize("chunk", ["1", "4M", "12M", "1G"])
 @pytest.mark.parametrize("algorithm", ["xxh128", "sha256"])
-def test_every_chunk_size_says_the_same(chunk: str, algorithm: str, tree: bytes) -> None:
+def test_every_chunk_size_gives_the_same_signature(chunk: str, algorithm: str, tree: bytes) -> None:
     found = signed(TWO, "-a", algorithm, "--chunksize", chunk, tree)
     assert found == [signature_of(tree, algorithm)]
 
 
-def test_it_is_what_a_copy_prints(tree: bytes, tmp_path: Path) -> None:
+def test_the_signature_equals_that_of_a_copy(tree: bytes, tmp_path: Path) -> None:
     done = copy(FOUR, "-a", "-s", tree, os.fsencode(tmp_path / "dst"))
     printed = done.out.split()[0].decode()
     assert signed(FOUR, tree, str(tmp_path / "dst")) == [printed, printed]
@@ -172,7 +172,7 @@ def test_changes_that_affect_the_signature(t: Path) -> None:
     assert changed()
 
 
-def test_what_must_not_change_it(t: Path, tmp_path: Path) -> None:
+def test_changes_that_do_not_affect_the_signature(t: Path, tmp_path: Path) -> None:
     (before,) = signed(ONE, str(t))
     os.utime(t / "a.txt", (1, 1))
     (t / "a.txt").chmod(0o600)
@@ -243,7 +243,7 @@ def test_a_file_that_changes_during_the_run_is_named(
         ([""], "empty file name"),
     ],
 )
-def test_what_makes_no_sense_is_refused(arguments: list[str], said: str, tmp_path: Path) -> None:
+def test_invalid_options_are_refused(arguments: list[str], said: str, tmp_path: Path) -> None:
     finished = run_fsum(None, *arguments, cwd=os.fsencode(tmp_path))
     assert finished.code == 2
     assert said in finished.said

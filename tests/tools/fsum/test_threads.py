@@ -109,7 +109,7 @@ def test_few_descriptors_are_enough(place: bytes) -> None:
         ("many", "must be a positive integer"),
     ],
 )
-def test_what_makes_no_sense_is_refused(number: str, expected: str, place: bytes) -> None:
+def test_invalid_options_are_refused(number: str, expected: str, place: bytes) -> None:
     finished = run_fsum(ONE, "--threads", number, place)
     assert finished.code == 2
     assert f"--threads: invalid value '{number}': {expected}" in finished.said

@@ -51,9 +51,7 @@ def test_json_has_the_task_and_the_figures(run: Run, tmp_path: Path) -> None:
         ["--stat-us=400", "--batch=50"],
     ],
 )
-def test_what_is_asked_for_changes_the_figures(
-    capfd: pytest.CaptureFixture[str], words: list[str]
-) -> None:
+def test_options_change_the_figures(capfd: pytest.CaptureFixture[str], words: list[str]) -> None:
     base = ["--ranks=64", "--files=30000", "--json=-"]
     jobs = []
     for each in (base, [*base, *words]):
@@ -86,7 +84,7 @@ def test_what_is_asked_for_changes_the_figures(
         (["--json", "/nowhere/x"], "/nowhere/x: its directory does not exist"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_answered_by_what_was_expected(
+def test_usage_errors_name_the_expected_values(
     capfd: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
     code = main(words)

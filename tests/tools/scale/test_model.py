@@ -205,7 +205,7 @@ class Waiting:
         self.waves.handle(dest, kind, body, at_s)
 
 
-def test_a_wave_stands_still_while_somebody_works() -> None:
+def test_a_wave_waits_while_a_rank_works() -> None:
     job = Waiting(4, 2)
     job.passive[2] = False
     job.sums[1] = (3, 2)
@@ -258,7 +258,7 @@ def test_a_job_ends_with_some_messages_a_rank() -> None:
     assert sum(counts.messages) - loose == sum(counts.messages[QUIESCE:])
 
 
-def test_a_late_look_costs_time() -> None:
+def test_late_polls_cost_time() -> None:
     late = msgspec.structs.replace(ETHERNET, look_s=0.004)
     prompt, slow = (play(task("flat", 10_000), 256, each, Policy(), 1) for each in (ETHERNET, late))
     assert slow.efficiency < prompt.efficiency

@@ -74,7 +74,7 @@ def test_work_and_span(seed: int) -> None:
     assert tree.work_s == pytest.approx(durations.sum())
 
 
-def test_shapes_have_the_items_that_are_asked_for() -> None:
+def test_shapes_have_the_requested_items() -> None:
     rng = np.random.default_rng(1)
     assert len(balanced(12345, 32)) == 12345
     assert len(flat(12345)) == 12345
@@ -107,7 +107,7 @@ def test_every_entry_is_in_one_item(entries: int, directories: int, batch: int) 
 
 
 @pytest.mark.parametrize("kind", ["uniform", "constant", "exponential"])
-def test_times_have_the_mean_that_is_asked_for(kind: str) -> None:
+def test_times_have_the_requested_mean(kind: str) -> None:
     times = drawn(kind, np.full(100_000, 0.1), np.random.default_rng(5))
     assert times.mean() == pytest.approx(0.1, rel=0.02)
     assert times.min() >= 0
