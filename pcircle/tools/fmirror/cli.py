@@ -159,9 +159,9 @@ def _add_deletions(p: argparse.ArgumentParser) -> None:
 
 
 def _carry_out(args: argparse.Namespace) -> int:
-    from pcircle.tools.fmirror.command import mirror_typed
+    from pcircle.tools.fmirror.command import run_command
 
-    return mirror_typed(args)
+    return run_command(args)
 
 
 _USAGE = "fmirror [OPTION]... A B\n       fmirror --apply PLAN [OPTION]..."

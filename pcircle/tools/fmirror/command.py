@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pcircle.tools.fmirror.report import MirrorReport
 
 
-def mirror_typed(args: argparse.Namespace) -> int:
+def run_command(args: argparse.Namespace) -> int:
     """Carry out a parsed command line and return the exit code. UsageError."""
     return _run(args)[0]
 

@@ -150,11 +150,11 @@ def made_of(args: argparse.Namespace) -> MirrorOptions:
         state_dir=None if args.state_dir is None else os.fsencode(args.state_dir),
         changed=args.changed,
         written=_written(args),
-        **_told(args),
+        **_change_options(args),
     )
 
 
-def _told(args: argparse.Namespace) -> dict[str, Any]:
+def _change_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options about known changes, and about the period of full comparisons."""
     every = args.full_every
     return {
@@ -257,7 +257,7 @@ def _refuse_snapshot(args: argparse.Namespace) -> None:
         raise UsageError(f"--snapshot cannot be combined with --changed={args.changed}")
 
 
-def _refuse_told(args: argparse.Namespace) -> None:
+def _refuse_known_changes(args: argparse.Namespace) -> None:
     """Raise UsageError for options that conflict with known changes."""
     names = ("since_manifest", "changed_from")
     selecting = [name for name in names if getattr(args, name) is not None]
@@ -336,7 +336,7 @@ def _refuse(args: argparse.Namespace) -> None:
     _refuse_snapshot(args)
     _refuse_during(args)
     _refuse_clearing(args)
-    _refuse_told(args)
+    _refuse_known_changes(args)
     looks = [name for name in ("checksum", "size_only", "ignore_times") if getattr(args, name)]
     if args.ctime and looks:
         raise UsageError(f"--ctime cannot be combined with --{looks[0].replace('_', '-')}")

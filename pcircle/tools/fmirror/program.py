@@ -143,7 +143,7 @@ class MirrorProgram(CopyProgram):
             return self._named(options.changed_from, options.sources[0], options.target)
         if options.changed == "walk":
             return None
-        return self._told_changes(options.sources[0], options.target)
+        return self._reported_changes(options.sources[0], options.target)
 
     def _named(self, name: str, source: bytes, target: bytes) -> Lists | None:
         """Return the changed entries of a user's list; None to compare everything."""
@@ -192,7 +192,7 @@ class MirrorProgram(CopyProgram):
             self.has_mark = state.has_mark(target, self.known)
             self.devices = os.stat(there).st_dev, os.stat(target).st_dev
 
-    def _told_changes(self, source: bytes, target: bytes) -> Lists | None:
+    def _reported_changes(self, source: bytes, target: bytes) -> Lists | None:
         """Return the changes that the file system reports; None if it may have missed some."""
         options, by_proof = self._mirror, self._mirror.changed == "auto"
         before = None if self.known is None else self.known.subvolume
