@@ -1,4 +1,4 @@
-"""How Sphinx makes the site of docs/: tox -e docs."""
+"""Configuration of Sphinx for the site of docs/: tox -e docs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS / "_extensions")]
 
 import pcircle  # noqa: E402
+from pcircle.ops.digest import algorithms  # noqa: E402
 from pcircle.runtime import task  # noqa: E402
 from pcircle.runtime.summary import Summary  # noqa: E402
 
-# A name that the module has for type checkers alone.
+# Names that these modules import only for type checkers.
 task.Summary = Summary  # type: ignore[attr-defined]
+algorithms.ReadableBuffer = bytes  # type: ignore[attr-defined]
 
 project = "pcircle"
 author = "The pcircle authors"
@@ -21,10 +23,10 @@ project_copyright = author
 release = version = pcircle.__version__
 
 extensions = ["sphinx.ext.autodoc", "page_links"]
-# Programs are in the pages as text; where a block is of another language it says so.
+# Blocks are plain text, unless they name a language.
 highlight_language = "none"
 exclude_patterns = ["_build"]
-# What docstrings have in single quotes is code.
+# Text in single backquotes in docstrings is code.
 default_role = "literal"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

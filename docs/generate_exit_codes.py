@@ -1,8 +1,8 @@
-"""Writes docs/exit-codes.rst from the error classes, so that the page can't drift from the code.
+"""Write docs/exit-codes.rst from the error classes, so that the page matches the code.
 
     python docs/generate_exit_codes.py
 
-A test compares the page with what :func:`page` returns.
+A test compares the page with the result of :func:`page`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ as after 4.
 
 
 def page() -> str:
-    """The page: every exit code with its meaning, and below it the narrower errors that give it."""
+    """Return the page: every exit code with its meaning, and the more specific errors below it."""
     from pcircle.core import errors
 
     classes = list(_narrower(errors.PcircleError))
@@ -53,7 +53,7 @@ def page() -> str:
 
 
 def _narrower(error: type[PcircleError]) -> Iterator[type[PcircleError]]:
-    """All subclasses of *error* in the order of their definition, broad ones before narrow ones."""
+    """Yield the subclasses of *error* in the order of definition, general before specific ones."""
     for subclass in error.__subclasses__():
         if subclass.__module__ == "pcircle.core.errors":  # tests may define others
             yield subclass
@@ -61,13 +61,13 @@ def _narrower(error: type[PcircleError]) -> Iterator[type[PcircleError]]:
 
 
 def _filled(error: type[PcircleError], first: str, others: str) -> str:
-    """The docstring of *error* as one paragraph."""
+    """Return the docstring of *error* as one paragraph."""
     meaning = " ".join((inspect.getdoc(error) or "").split())
     return textwrap.fill(meaning, 88, initial_indent=first, subsequent_indent=others) + "\n"
 
 
 def main() -> None:
-    """Write the page beside this script."""
+    """Write the page next to this script."""
     context = Path(__file__).resolve().parent
     sys.path.insert(0, str(context.parent))
     (context / "exit-codes.rst").write_text(page(), encoding="utf-8")

@@ -1,7 +1,7 @@
-"""Links of the pages, which are written so that they work where the sources are read, too.
+"""Links between the pages, in a form that also works where the sources are read.
 
-`` `the manual <fcp.rst>`_ `` is a link to a page, with ``#section`` behind it to a section of it,
-and to any other file one that loads it. All are checked: what does not exist is a warning.
+`` `the manual <fcp.rst>`_ `` links to a page, with ``#section`` appended to a section of it. A link
+to any other file downloads that file. All links are checked: a missing target is a warning.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util.logging import getLogger
 from sphinx.util.nodes import make_refnode
 
-# Pages at the root of the checkout, by the pages of the site that have their text.
+# Pages at the root of the checkout, and the pages of the site that include them.
 ROOT_PAGES = {"CONTRIBUTING": "contributing", "CHANGELOG": "changelog", "SECURITY": "security"}
 SECTION = "page-section"
 
@@ -25,7 +25,7 @@ warn = getLogger(__name__).warning
 
 
 class PageLinks(SphinxTransform):
-    """Relative links become links of the site."""
+    """Turn relative links into links of the site."""
 
     default_priority = 400
 
@@ -63,7 +63,7 @@ class PageLinks(SphinxTransform):
 
 
 class SectionLinks(SphinxTransform):
-    """Links to sections of the same page lead to some."""
+    """Check that links to sections of the same page have a target."""
 
     default_priority = 900
 
@@ -77,7 +77,7 @@ class SectionLinks(SphinxTransform):
 def to_section(
     app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, content: nodes.Element
 ) -> nodes.Element | None:
-    """The link to a section of another page; None if this is no such link, or there is none."""
+    """Return a link to a section of another page; None for other links or a missing section."""
     name = node["reftarget"].removeprefix("/")
     if node["reftype"] != SECTION or name not in env.found_docs:
         return None
@@ -87,7 +87,7 @@ def to_section(
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """What Sphinx calls."""
+    """Register the transforms with Sphinx."""
     app.add_transform(PageLinks)
     app.add_transform(SectionLinks)
     app.connect("missing-reference", to_section)

@@ -1,1 +1,1 @@
-"""What is made from the parsers of the commands: manual pages and completions."""
+"""Generators for manual pages, completions, option lists and schemas."""

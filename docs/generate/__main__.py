@@ -1,4 +1,4 @@
-"""Writes what is made from the parsers: `python -m docs.generate`.
+"""Write all generated files: `python -m docs.generate`.
 
 Manual pages and completions go to share/, lists of options into the manuals of docs/, and JSON
 Schemas and pictures into docs/.
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def files() -> Iterator[tuple[Path, str]]:
-    """All files: where they are, and what they should hold."""
+    """Yield the path and the contents of each file."""
     yield from manuals.pages()
     for name, text in manpages.pages():
         yield ROOT / "share" / "man" / "man1" / name, text
@@ -24,7 +24,7 @@ def files() -> Iterator[tuple[Path, str]]:
 
 
 def main() -> None:
-    """Write them."""
+    """Write all files."""
     for path, text in files():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

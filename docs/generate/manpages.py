@@ -1,7 +1,7 @@
-"""The manual pages of all commands, of their parsers and of the manuals in docs/.
+"""Generate the manual pages of all commands from their parsers and the manuals in docs/.
 
-Names, options, examples and exit codes are those of the parser; the sections are the manual's;
-environment and files are those of docs/environment.rst that name the command.
+Names, options, examples and exit codes come from the parser, and the sections from the manual.
+Environment and files come from the entries of docs/environment.rst that name the command.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from docs.generate.reference import Group, Option, Reference, references
 
 DOCS = Path(__file__).resolve().parents[1]
 SECTION = "1"
-# What is of no use at a terminal, or stands in another place of the page.
+# Sections that are useless at a terminal, or are elsewhere on the page.
 _LEFT_OUT = (
     "All options", "All primaries", "From a program", "Measured", "A worked example",
     "Exit codes", "Tables", "Theory",
@@ -27,7 +27,7 @@ _RENAMED = {"Options": "Notes on options"}
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """The pages: the name of the file, and its text."""
+    """Yield the file name and the text of each page."""
     manuals = {each.command.page: each.command.name for each in reversed(references())}
     manuals |= {each.command.name: each.command.name for each in references()}
     page = roff.Page(manuals)
@@ -48,7 +48,7 @@ def _begun(name: str, summary: str) -> Iterator[str]:
 
 
 def _list_of_all() -> Iterator[str]:
-    """The page of `pcircle`, which lists the commands."""
+    """Yield the page of `pcircle`, which lists the commands."""
     yield from _begun("pcircle", "parallel file tools")
     yield roff.bold("pcircle")
     yield roff.heading("Description")
@@ -130,12 +130,12 @@ def _expression(about: Reference) -> Iterator[str]:
 
 
 def _manual(page: str) -> nodes.section:
-    """The manual, parsed."""
+    """Return the parsed manual."""
     return parsed((DOCS / f"{page}.rst").read_text(encoding="utf-8"))
 
 
 def parsed(text: str) -> nodes.section:
-    """A page of one title, parsed. Anything that is wrong with it is an error."""
+    """Parse a page with one title. Any problem in it is an error."""
     settings = {"report_level": 2, "halt_level": 2, "doctitle_xform": False}
     document = docutils.core.publish_doctree(text, settings_overrides=settings)
     return next(iter(document.findall(nodes.section)))
@@ -172,7 +172,7 @@ def _end(page: roff.Page, about: Reference) -> Iterator[str]:
 
 
 def _of_command(page: roff.Page, section: nodes.section, name: str) -> Iterator[str]:
-    """The definitions of a section that are of this command, which stands behind the colon."""
+    """Yield the definitions of a section that name this command after the colon."""
     for entry in section.findall(nodes.definition_list_item):
         commands = {each.astext() for each in entry.findall(nodes.classifier)}
         named = {word for text in commands for word in text.split(", ")}

@@ -1,4 +1,4 @@
-"""The lists of options in the manuals of docs/: a part of each page between two comments."""
+"""Generate the lists of options in the manuals of docs/, between two comments of each page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ END = ".. Up to here."
 
 
 def pages() -> Iterator[tuple[Path, str]]:
-    """The manuals, each with its list as it should be; at the end where it has none yet."""
+    """Yield each manual with its current list, which is appended if the page has none yet."""
     for page in dict.fromkeys(each.command.page for each in references()):
         path = DOCS / f"{page}.rst"
         text = path.read_text(encoding="utf-8")
@@ -28,7 +28,7 @@ def pages() -> Iterator[tuple[Path, str]]:
 
 
 def _lists(about: Sequence[Reference]) -> Iterator[str]:
-    """The options of a page; of several commands each option once, with those that have it."""
+    """Yield the options of a page; an option of some of its commands names these commands."""
     yield from _titled("All options")
     groups: dict[str, list[Option]] = {}
     for group in (group for each in about for group in each.groups):
@@ -68,5 +68,5 @@ def _defined(flags: Sequence[str], behind: str, text: str) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """Without marks of reStructuredText: stars begin emphasis, and `file:PATH` would be a link."""
+    """Escape marks of reStructuredText: stars begin emphasis, and `file:PATH` would be a link."""
     return re.sub(r"([\\*`]|:(?=\S))", r"\\\1", text)

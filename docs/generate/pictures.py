@@ -1,6 +1,6 @@
-"""Pictures of the pages that explain: drawn here, so that all have one hand.
+"""Draw the pictures of the explanation pages in a common style.
 
-Each stands on a light ground of its own, and so can be read in a dark theme as well.
+Each picture has a light background of its own, so it is readable in a dark theme as well.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FILLS = {
 
 
 class Picture:
-    """An SVG that grows by shapes."""
+    """An SVG image made of shapes."""
 
     def __init__(self, width: int, height: int, title: str) -> None:
         self._size = width, height
@@ -33,13 +33,13 @@ class Picture:
         self._shapes: list[str] = []
 
     def text(self, x: int, y: int, text: str, kind: str = "", anchor: str = "start") -> None:
-        """A line of text from a point of its base line on."""
+        """Add a line of text at a point of its baseline."""
         self._shapes.append(
             f'<text x="{x}" y="{y}" class="{kind}" text-anchor="{anchor}">{escape(text)}</text>'
         )
 
     def box(self, x: int, y: int, width: int, text: str, fill: str = "plain") -> None:
-        """A box with a text in its middle."""
+        """Add a box with centred text."""
         inner, edge = _FILLS[fill]
         self._shapes.append(
             f'<rect x="{x}" y="{y}" width="{width}" height="28" rx="4" '
@@ -48,13 +48,13 @@ class Picture:
         self.text(x + width // 2, y + 19, text, anchor="middle")
 
     def line(self, *points: int, arrow: bool = True, dashed: bool = False) -> None:
-        """A line through points, with an arrow at its end."""
+        """Add a line through points, with an arrow at its end."""
         places = " ".join(f"{x},{y}" for x, y in zip(points[::2], points[1::2], strict=True))
         more = ' marker-end="url(#arrow)"' * arrow + ' stroke-dasharray="4 3"' * dashed
         self._shapes.append(f'<polyline points="{places}" fill="none" stroke="#475569"{more}/>')
 
     def whole(self) -> str:
-        """The file."""
+        """Return the whole file."""
         width, height = self._size
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
@@ -69,14 +69,14 @@ class Picture:
 
 
 def stealing() -> Picture:
-    """Four moments of two ranks in a small tree."""
+    """Draw two ranks in a small tree at four moments."""
     picture = Picture(720, 420, "Two ranks share the walk of a tree")
     moments = (
         ("1", "Rank 0 lists the root and finds a, b, c.", "lists /", "a b c", "", "", 0),
         ("2", "Rank 1 is idle. It gets the older half.", "lists c", "b", "lists a", "", 1),
-        ("3", "Each goes on with its newest, depth first.", "lists c/x", "b c/y", "lists a/x",
+        ("3", "Both continue with their newest, depth first.", "lists c/x", "b c/y", "lists a/x",
          "a/y", 0),
-        ("4", "Rank 1 has run dry, and asks: it gets the oldest.", "copies c/y", "", "lists b",
+        ("4", "Rank 1 is idle again: it steals the oldest item.", "copies c/y", "", "lists b",
          "", 1),
     )  # fmt: skip
     for place, (number, text, work0, queue0, work1, queue1, moved) in enumerate(moments):
@@ -97,8 +97,8 @@ def stealing() -> Picture:
 
 
 def joins() -> Picture:
-    """How the end of a directory is known."""
-    picture = Picture(720, 300, "A directory is complete when all in it is")
+    """Draw how the completion of a directory is detected."""
+    picture = Picture(720, 300, "A directory is complete when all its entries are")
     columns = (
         ("1. a is listed", "a: 2 open", "blue", "a/x: 3 open", "blue", "a/y: waits", "plain"),
         ("2. a/y is done elsewhere", "a: 1 open", "blue", "a/x: 3 open", "blue",
@@ -118,24 +118,24 @@ def joins() -> Picture:
             picture.line(x + 50, 152, x + 16 + 34 * nth, 192, arrow=False)
             done = place == 2 or (place == 1 and nth < 0)
             picture.box(x + 2 + 34 * nth, 192, 28, "f", "green" if done else "plain")
-    picture.text(16, 256, "Whoever completes the last part of a directory finishes it at once:", "")
     picture.text(
-        16, 278, "its times are set, its result goes to the directory above. No second pass."
+        16, 256, "The rank that completes the last part of a directory finishes it at once:", ""
     )
+    picture.text(16, 278, "it sets the times and passes the result to the parent. No second pass.")
     return picture
 
 
 def waves() -> Picture:
-    """Three waves of the four counters."""
+    """Draw three waves of the four counters."""
     picture = Picture(720, 250, "The end is found by counting messages")
-    heads = ("wave", "rank 0", "rank 1", "rank 2", "sums", "what follows")
+    heads = ("wave", "rank 0", "rank 1", "rank 2", "sums", "conclusion")
     rows = (
         ("1", "sent 4, got 1", "sent 1, got 3", "sent 1, got 1", "6 sent, 5 got",
-         "one is on its way", "red"),
+         "one is in flight", "red"),
         ("2", "sent 4, got 1", "sent 1, got 4", "sent 1, got 1", "6 sent, 6 got",
-         "once more", "amber"),
+         "repeat to confirm", "amber"),
         ("3", "sent 4, got 1", "sent 1, got 4", "sent 1, got 1", "6 sent, 6 got",
-         "nothing can be left: end", "green"),
+         "nothing is left: end", "green"),
     )  # fmt: skip
     at = (16, 70, 182, 294, 406, 520)
     for x, head in zip(at, heads, strict=True):
@@ -146,16 +146,16 @@ def waves() -> Picture:
             picture.text(x, y, text)
         picture.box(512, y - 19, 192, row[5], row[6])
     picture.text(
-        16, 214, "Each rank reports when it is idle, and not before. Two waves in a row with equal"
+        16, 214, "Each rank reports only when it is idle. If two waves in a row have equal"
     )
     picture.text(
-        16, 236, "and unchanged sums: in between nobody worked, and no message was in the network."
+        16, 236, "and unchanged sums, no rank worked in between, and no message was in flight."
     )
     return picture
 
 
 def naming() -> Picture:
-    """How a copy gets its name."""
+    """Draw how a copy gets its name."""
     picture = Picture(720, 190, "A file appears under its name when it is complete")
     steps = (
         ("old file", "blue"), ("old file", "blue"), ("old file", "blue"), ("new file", "green"),
@@ -175,14 +175,14 @@ def naming() -> Picture:
     picture.text(
         16,
         178,
-        "Whoever opens dst/name at any moment gets the whole old file or the whole new one.",
+        "Opening dst/name at any moment yields the whole old file or the whole new one.",
     )
     return picture
 
 
 def epochs() -> Picture:
-    """Commits of two ranks, a crash, and what is done again."""
-    picture = Picture(720, 320, "What a crash costs")
+    """Draw the commits of two ranks, a crash, and the repeated work."""
+    picture = Picture(720, 320, "The cost of a crash")
     for nth, y in ((0, 56), (1, 132)):
         picture.text(16, y + 19, f"rank {nth}")
         picture.box(80, y, 180, "work of epoch 1", "blue")
@@ -198,18 +198,16 @@ def epochs() -> Picture:
     picture.line(616, 44, 616, 204, arrow=False)
     picture.text(616, 222, "crash", "head", "middle")
     picture.text(
-        16, 258, "An epoch is committed when all ranks have brought to disk what they did in it."
+        16, 258, "An epoch is committed when all ranks have flushed their work of it to disk."
     )
     picture.text(
-        16, 280, "--resume believes what is committed, and does the rest again: here what is red,"
+        16, 280, "--resume trusts committed work and repeats the remainder, shown here in red:"
     )
-    picture.text(
-        16, 302, "about a minute's work. It puts the same files in their places once more."
-    )
+    picture.text(16, 302, "about a minute's work. The same files are written again.")
     return picture
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """Files with their texts."""
+    """Yield the path and the text of each file."""
     for make in (stealing, joins, waves, naming, epochs):
         yield f"docs/explanation/{make.__name__}.svg", make().whole()

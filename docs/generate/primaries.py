@@ -1,7 +1,7 @@
-"""The primaries of ffind's expressions, each with its arguments and what it does.
+"""The primaries of ffind's expressions, each with its arguments and its description.
 
-ffind's parser has them in tables of names alone (`pcircle.tools.ffind.language.words`); a test
-holds these to those. What `find` has as well means the same.
+ffind's parser has tables of their names (`pcircle.tools.ffind.language.words`); a test compares
+both. Primaries that `find` has as well have the same meaning.
 """
 
 from __future__ import annotations
@@ -18,45 +18,45 @@ _TAKES = {"FILE": "file", "USER": "user", "GROUP": "group", "COMMAND": "command"
 _TABLE = """\
 Operators
 ( ) | group
--not | true where what follows is false, as !
+-not | true if the next primary is false, like !
 -and, -a | both; the default between two primaries
--or, -o | either; the second only where the first is false
--exclude | neither evaluate nor enter what matches the next primary
+-or, -o | either; the second only if the first is false
+-exclude | neither evaluate nor enter entries that match the next primary
 Options of the search
 -P | follow no symbolic links (default)
 -H | follow symbolic links given as PATH
 -L, -follow | follow all symbolic links
 -O | accepted and ignored: -O0 to -O3
 -D WORD | accepted and ignored
--d, -depth | directories after what is in them
+-d, -depth | directories after their contents
 -maxdepth N | at most N levels below each PATH
 -mindepth N | not the first N levels
 -mount, -xdev | stay on one file system
 -files0-from FILE | read PATHs from FILE, NUL-terminated
 -regextype TYPE | syntax of the regular expressions that follow
--daystart | times that follow are measured from the start of today
--ignore_readdir_race | what vanishes meanwhile is no failure (default)
--noignore_readdir_race | what vanishes meanwhile is a failure
--warn | warn of expressions that do not do what they seem to (default)
+-daystart | measure the times that follow from the start of today
+-ignore_readdir_race | entries that vanish during the search are not failures (default)
+-noignore_readdir_race | entries that vanish during the search are failures
+-warn | warn about misleading expressions (default)
 -nowarn | do not warn
 -noleaf | accepted and ignored
 Names
 -name PATTERN | name matches PATTERN
--iname PATTERN | as -name, in any case
+-iname PATTERN | like -name, ignoring case
 -path PATTERN, -wholename PATTERN | path matches PATTERN
--ipath PATTERN, -iwholename PATTERN | as -path, in any case
+-ipath PATTERN, -iwholename PATTERN | like -path, ignoring case
 -regex REGEX | path matches REGEX as a whole
--iregex REGEX | as -regex, in any case
+-iregex REGEX | like -regex, ignoring case
 -lname PATTERN | symbolic link whose target matches PATTERN
--ilname PATTERN | as -lname, in any case
+-ilname PATTERN | like -lname, ignoring case
 Kinds and status
 -type KINDS | kind is one of: b, c, d, f, l, p, s
--xtype KINDS | as -type, of the target of a symbolic link
+-xtype KINDS | like -type, for the target of a symbolic link
 -empty | file or directory that is empty
 -size N[UNIT] | size in units of c, w, b, k, M, G, T, P, rounded up
 -bytes SIZE | size in bytes, not rounded: +1G, -64k
 -blocks N | blocks of 512 bytes on disk
--sparse | fewer blocks on disk than the size needs
+-sparse | fewer blocks on disk than the size requires
 -links N | number of hard links
 -inum N | inode number
 -samefile FILE | the same inode as FILE
@@ -71,7 +71,7 @@ Kinds and status
 -readable | you may read it
 -writable | you may write to it
 -executable | you may execute or search it
--flags LETTERS | flags of chattr(1): just these; -: at least; /: any
+-flags LETTERS | flags of chattr(1): exactly these; -: at least; /: any
 -xattr | has an extended attribute
 -xattrname NAME | has the extended attribute NAME
 -acl | has an access control list
@@ -86,7 +86,7 @@ Times
 -anewer FILE | accessed after FILE was modified
 -cnewer FILE | status changed after FILE was modified
 -newer FILE | modified after FILE
--newerXY FILE | time X after time Y of FILE; X: a, B, c, m; Y: those or t, a date
+-newerXY FILE | time X after time Y of FILE; X: a, B, c, m; Y: the same or t, a date
 -since T | modified after T: 30d (ago), 2026-11-30, @0, file:PATH
 -until T | modified at or before T
 -used N | accessed N days after its status changed
@@ -104,29 +104,29 @@ Output
 -print | write the path (default)
 -print0 | write the path, NUL-terminated
 -printf FORMAT | write FORMAT, as find does
--ls | write a line as of ls -dils
+-ls | write a line like ls -dils
 -json | write a line of JSON
 -csv | write a line of CSV
--fprint FILE | as -print, into FILE
--fprint0 FILE | as -print0, into FILE
--fprintf FILE FORMAT | as -printf, into FILE
--fls FILE | as -ls, into FILE
--count | write, at the end, how many entries there were
--du | write, at the end, how many bytes they take on disk
+-fprint FILE | like -print, to FILE
+-fprint0 FILE | like -print0, to FILE
+-fprintf FILE FORMAT | like -printf, to FILE
+-fls FILE | like -ls, to FILE
+-count | at the end, write the number of entries
+-du | at the end, write the bytes that they occupy on disk
 -exists | write nothing; exit code 3 if this is never reached
 Actions
 -delete | remove the entry; implies -depth
 -exec COMMAND | run COMMAND up to ';', or up to '{} +' for many entries at once
--execdir COMMAND | as -exec, in the directory of the entry
+-execdir COMMAND | like -exec, in the directory of the entry
 -prune | do not enter this directory
--limit N | stop after N times
+-limit N | stop after the N-th time
 -quit | stop at once"""
 
 
 class Primary(NamedTuple):
-    """A primary: its names, its arguments, what it does, and in which `group` it stands.
+    """A primary: its names, its arguments, its description, and its `group`.
 
-    `takes` is what the first argument is, as of `docs.generate.reference.Option`, or "command";
+    `takes` is the type of the first argument, as in `docs.generate.reference.Option`, or "command";
     "choice" is one of `choices`.
     """
 
@@ -139,7 +139,7 @@ class Primary(NamedTuple):
 
     @property
     def invocation(self) -> str:
-        """The names with the arguments behind each: `-path PATTERN, -wholename PATTERN`."""
+        """The names, each with its arguments: `-path PATTERN, -wholename PATTERN`."""
         behind = "".join(f" {metavar}" for metavar in self.metavars)
         return ", ".join(flag + behind for flag in self.flags)
 
@@ -164,4 +164,4 @@ def _read(table: str) -> tuple[Primary, ...]:
 
 
 PRIMARIES = _read(_TABLE)
-"""All of them but -ok and -okdir, which are refused, and the punctuation `!` and `,`."""
+"""All primaries except -ok and -okdir, which are refused, and the punctuation `!` and `,`."""

@@ -1,7 +1,7 @@
-"""What the parsers of the commands say, as plain data: for the site, manual pages and completions.
+"""Contents of the commands' parsers as plain data, for the site, manual pages and completions.
 
-Nothing here is written a second time: usage, options and examples are those of `--help`. Options
-that help leaves out are left out.
+Nothing here is written a second time: usage, options and examples come from `--help`. Options
+that help omits are omitted.
 
     from docs.generate.reference import references
 
@@ -24,7 +24,7 @@ from docs.generate.values import NONE, Values, values_of
 from pcircle.cli.arguments import OptionalValue
 from pcircle.tools.commands import COMMANDS, Command
 
-# What a value is, by how help calls it; what is not here is any word.
+# The type of a value, by its name in the help; other names stand for any word.
 _TAKES = {
     "FILE": "file",
     "ERRORLOG": "file",
@@ -52,9 +52,9 @@ _LEFT_OUT = (None, False, argparse.SUPPRESS)
 class Option(NamedTuple):
     """An option. `value` is "none", "required" or "optional" (given with `=` only).
 
-    `takes` is what values are: "file", "directory", "user", "users" (by comma), "group", "groups",
-    "owner" (USER:GROUP), "choice" (one of `choices`), "word" (one of `words`, or another), "words"
-    (by comma), or "" for any word.
+    `takes` is the type of values: "file", "directory", "user", "users" (by comma), "group",
+    "groups", "owner" (USER:GROUP), "choice" (one of `choices`), "word" (one of
+    `words`, or another), "words" (by comma), or "" for any word.
     """
 
     flags: tuple[str, ...]
@@ -69,12 +69,12 @@ class Option(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The first long flag, or else the only one."""
+        """The first long flag, or the only flag."""
         return next((flag for flag in self.flags if flag.startswith("--")), self.flags[0])
 
     @property
     def shown_value(self) -> str:
-        """The value as help shows it: ` FILE`, `[=WHEN]`, or nothing."""
+        """The value in the form of the help: ` FILE`, `[=WHEN]`, or nothing."""
         if self.value == "none":
             return ""
         shown = " ".join(self.metavars)
@@ -82,12 +82,12 @@ class Option(NamedTuple):
 
     @property
     def invocation(self) -> str:
-        """The flags with the value behind each: `-j N, --jobs N`."""
+        """The flags, each followed by the value: `-j N, --jobs N`."""
         return ", ".join(flag + self.shown_value for flag in self.flags)
 
 
 class Group(NamedTuple):
-    """Options that stand together, with what is said of all of them."""
+    """A group of options, with its title and description."""
 
     title: str
     text: str
@@ -95,7 +95,7 @@ class Group(NamedTuple):
 
 
 class Positional(NamedTuple):
-    """An operand as the usage names it; `takes` as of `Option`."""
+    """An operand by its name in the usage; `takes` as in `Option`."""
 
     name: str
     repeatable: bool
@@ -103,17 +103,17 @@ class Positional(NamedTuple):
 
 
 class ExitCode(NamedTuple):
-    """Codes that have one meaning for the command: `130 and 143`, `interrupted`."""
+    """Exit codes with a common meaning for the command: `130 and 143`, `interrupted`."""
 
     codes: tuple[int, ...]
     meaning: str
 
 
 class Reference(NamedTuple):
-    """A command, as its help describes it.
+    """A command, as described by its help.
 
     `usage` has a line for each way to call it; `notes` are the paragraphs below the options;
-    `primaries` are those of expressions, of ffind alone.
+    `primaries` are the primaries of expressions, which only ffind has.
     """
 
     command: Command
@@ -134,12 +134,12 @@ class Reference(NamedTuple):
 
 @functools.cache
 def references() -> tuple[Reference, ...]:
-    """All commands, by name."""
+    """Return all commands, by name."""
     return tuple(map(reference, COMMANDS))
 
 
 def reference(command: Command) -> Reference:
-    """One command."""
+    """Return one command."""
     parser = command.built()
     notes, codes, examples = _below(parser.epilog or "")
     groups = (
@@ -203,7 +203,7 @@ def _metavars(action: argparse.Action, choices: Sequence[str]) -> tuple[str, ...
 
 
 def _positionals(parser: argparse.ArgumentParser) -> tuple[Positional, ...]:
-    """Operands: the parser has one for all of them, whose name shows what they are."""
+    """Return the operands, which the parser combines in a single name."""
     found = []
     for action in parser._actions:
         shown = action.metavar if not action.option_strings else None
@@ -217,7 +217,7 @@ def _positionals(parser: argparse.ArgumentParser) -> tuple[Positional, ...]:
 
 
 def _below(epilog: str) -> tuple[list[str], list[ExitCode], list[str]]:
-    """What stands below the options: notes, exit codes, examples."""
+    """Split the text below the options into notes, exit codes and examples."""
     above, _, examples = epilog.partition("\nExamples:\n")
     notes, codes = [], []
     for paragraph in _paragraphs(above):

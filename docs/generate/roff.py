@@ -1,7 +1,7 @@
-"""reStructuredText as the language of manual pages: roff with the macros of man(7).
+"""Convert reStructuredText to the language of manual pages: roff with the macros of man(7).
 
-What the manuals in docs/ have is known: paragraphs, lists, tables, literal blocks, links. Anything
-else is an error, so nothing is left out unseen. Pictures are left out.
+It supports the elements of the manuals in docs/: paragraphs, lists, tables, literal blocks, links.
+Any other element is an error, so nothing is omitted silently. Pictures are omitted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from docutils import nodes
 
 _QUOTED = {"\\": "\\e", "'": "\\(aq", "`": "\\(ga", "^": "\\(ha", "~": "\\(ti", "-": "\\-"}
 _INDENT = 4
-# Pictures, and what is no text. Messages of docutils are here only those that are no warnings.
+# Elements without text, and pictures. Messages of docutils get here only below warning level.
 _UNSEEN = (
     nodes.comment,
     nodes.figure,
@@ -24,48 +24,48 @@ _UNSEEN = (
 
 
 def escaped(text: str) -> str:
-    """Prose: what roff would take for its own is escaped."""
+    """Escape prose, so that roff does not interpret it."""
     return "".join(_escape(letter, {"\\": "\\e"}) for letter in text)
 
 
 def literal(text: str) -> str:
-    """What is typed, letter by letter: no hyphens or curly quotes in place of ASCII."""
+    """Escape literal input, so that no hyphens or curly quotes replace ASCII characters."""
     return "".join(_escape(letter, _QUOTED) for letter in text)
 
 
 def bold(text: str) -> str:
-    """What is typed, in bold."""
+    """Return literal input in bold."""
     return f"\\fB{literal(text)}\\fR"
 
 
 def italic(text: str) -> str:
-    """What stands for a value, in italics."""
+    """Return a placeholder in italics."""
     return f"\\fI{literal(text)}\\fR"
 
 
 def line(text: str) -> str:
-    """A line of text, also where it begins as a request of roff does."""
+    """Return a line of text, protected if it begins like a roff request."""
     return f"\\&{text}" if text[:1] in (".", "'") else text
 
 
 def heading(title: str) -> str:
-    """A section of the page."""
+    """Return the heading of a section."""
     return f".SH {_argument(title.upper())}"
 
 
 def subheading(title: str) -> str:
-    """A part of a section."""
+    """Return the heading of a subsection."""
     return f".SS {_argument(title)}"
 
 
 def block(text: str) -> list[str]:
-    """Lines as they are, a bit to the right."""
+    """Return lines as an indented literal block."""
     lines = [line(literal(each)) for each in text.expandtabs().splitlines()]
     return [f".RS {_INDENT}", ".nf", *lines, ".fi", ".RE"]
 
 
 def item(term: str, text: Iterable[str]) -> list[str]:
-    """A term with what is said of it."""
+    """Return a term and its description."""
     return [".TP", line(term), *text]
 
 
@@ -78,7 +78,7 @@ def _argument(text: str) -> str:
 
 
 class Page:
-    """Makes roff of parts of a document. `manuals` are the pages that are manuals of commands."""
+    """Convert parts of a document to roff. `manuals` maps pages to the commands they describe."""
 
     def __init__(self, manuals: dict[str, str]) -> None:
         self._manuals = manuals
@@ -95,11 +95,11 @@ class Page:
         }
 
     def body(self, node: nodes.Element) -> list[str]:
-        """What stands in a node."""
+        """Convert the children of a node."""
         return [text for child in node.children for text in self.made(child)]
 
     def made(self, node: nodes.Node) -> list[str]:
-        """A block. ValueError if it is of a kind that no manual has."""
+        """Convert a block. Raise ValueError if its kind is not supported."""
         if isinstance(node, _UNSEEN):
             return []
         make = self._blocks.get(type(node))
@@ -108,7 +108,7 @@ class Page:
         return make(node)
 
     def text(self, node: nodes.Element) -> str:
-        """The text in a node, with its fonts, in one line."""
+        """Convert the text of a node, with its fonts, to one line."""
         parts = []
         for child in node.children:
             if isinstance(child, nodes.Text):
@@ -165,7 +165,7 @@ class Page:
         return made
 
     def _within(self, node: nodes.Element) -> list[str]:
-        """Blocks behind a mark or a term: the first paragraph goes on there."""
+        """Convert blocks after a mark or a term, which share a line with the first paragraph."""
         first, *others = node.children
         made = [line(self.text(first))] if isinstance(first, nodes.paragraph) else self.made(first)
         rest = [text for child in others for text in self.made(child)]
@@ -191,5 +191,5 @@ class Page:
 
 
 def begun(lines: list[str]) -> list[str]:
-    """Without the space that a paragraph has before it, where there is space already."""
+    """Remove the space before the first paragraph, where there is space already."""
     return lines[1:] if lines[:1] == [".PP"] else lines

@@ -1,6 +1,6 @@
-"""JSON Schemas of what the tools write as JSON, made from the types that they write.
+"""Generate JSON Schemas of the tools' JSON output from the types that they write.
 
-They are strict: a key that is new, or not there any more, does not fit.
+They are strict: a new or missing key does not match.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ACTIONS = [
 ]  # fmt: skip
 ALGORITHMS = "xxh128|sha256|sha512|blake2b|blake3"
 
-# The documents of --json: the file, its title, the tools, the type, and that of the counters.
+# The documents of --json: file, title, tools, type, and type of the counters.
 _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
     ("fcp", "fcp --json", ["fcp"], "pcircle.tools.common.copy_report:CopyReport", ""),
     ("fmirror", "fmirror --json", ["fmirror"], "pcircle.tools.fmirror.report:MirrorReport", ""),
@@ -57,7 +57,7 @@ _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
     ("found", "A line of -json of ffind", [], "pcircle.tools.ffind.eval.printing:Line", ""),
 )  # fmt: skip
 
-# Names that modules have for type checkers alone.
+# Names that modules import only for type checkers.
 _FOR_TYPES = {
     "pcircle.tools.fprof.reports.report": {
         "Sparse": "pcircle.tools.fprof.profile.inspecting",
@@ -70,13 +70,13 @@ _FOR_TYPES = {
 
 
 def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
-    """All of them, by the names of their files without the suffix."""
+    """Yield all schemas, with the names of their files without the suffix."""
     for name, title, tools, type_name, counters in _DOCUMENTS:
         yield name, schema(title, tools, _named(type_name), _named(counters) if counters else None)
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """Files with their texts."""
+    """Yield the path and the text of each file."""
     for name, found in schemas():
         yield f"docs/schemas/{name}.json", json.dumps(found, indent=2) + "\n"
 
@@ -90,7 +90,7 @@ def _named(text: str) -> Any:
 
 
 def schema(title: str, tools: list[str], model: Any, counters: Any) -> dict[str, Any]:
-    """The schema of a type."""
+    """Return the schema of a type."""
     made, parts = msgspec.json.schema_components([model], ref_template="#/$defs/{name}")
     parts = {name: _strict(part) for name, part in parts.items()}
     (root,) = (name for name in parts if made[0]["$ref"].endswith(f"/{name}"))
@@ -135,7 +135,7 @@ def _strict(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _require_all(model: Any, parts: dict[str, dict[str, Any]]) -> None:
-    """Values that are as by default are written as well, so all that can't be left out is there."""
+    """Require all keys that are always written, which includes keys with default values."""
     seen: set[Any] = set()
 
     def visit(kind: Any) -> None:

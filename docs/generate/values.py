@@ -1,7 +1,7 @@
-"""The words that options take beside those that the parsers know as choices.
+"""Words that options accept, apart from the choices of the parsers.
 
-The tools check these when they carry out what was typed, and name what they take; a test holds
-these to that.
+The tools check these words when they run, and list the valid ones in their messages; a test
+compares both.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Values(NamedTuple):
-    """The words of an option; several of them by comma if it `is_list`."""
+    """The words of an option; if `is_list`, it accepts several, separated by commas."""
 
     words: tuple[str, ...]
     is_list: bool
@@ -52,5 +52,5 @@ NONE = Values((), is_list=False)
 
 
 def values_of(command: str, option: str) -> Values:
-    """The words of an option, by its long name; none if it takes any."""
+    """Return the words of an option, by its long name; none if it accepts any."""
     return _OF_COMMAND.get((command, option)) or _EVERYWHERE.get(option, NONE)

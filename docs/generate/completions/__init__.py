@@ -1,4 +1,4 @@
-"""Completions for bash, zsh and fish: files that the shells read, and start nothing for."""
+"""Generate completions for bash, zsh and fish: static files that the shells read."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ PLACES = {
     "zsh": "share/zsh/site-functions",
     "fish": "share/fish/vendor_completions.d",
 }
-"""Where the shells look below a prefix."""
+"""Directories that the shells search, below a prefix."""
 
 
 def completed() -> list[Reference]:
-    """The commands that have completions: a module of Python has no name that a shell knows."""
+    """Return the commands that have completions; a Python module is not a command of the shell."""
     return [each for each in references() if not each.command.command_line.startswith("python ")]
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """The files: where each is, and its text."""
+    """Yield the path and the text of each file."""
     for each in completed():
         name = each.command.command_line.split()[0]
         yield f"{PLACES['bash']}/{name}", bash.script(each)

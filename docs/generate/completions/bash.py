@@ -1,4 +1,4 @@
-"""A completion for bash, of version 4.3 or later. It needs no functions of bash-completion."""
+"""Generate completions for bash 4.3 or later, which do not need bash-completion's functions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from docs.generate.completions.flags import MADE, all_flags, primary_flags, program_of
 from docs.generate.reference import Option, Reference
 
-# What is done for each kind of value. Files are found by readline itself, which knows of quotes,
-# where nothing else is found; but where that is switched off.
+# The action for each type of value. If an action finds nothing, readline itself completes files,
+# with correct quoting, unless this is switched off.
 _ACTIONS = {
     "file": ":",
     "directory": "compopt +o default -o dirnames",
@@ -24,19 +24,19 @@ _ACTIONS = {
 _BEGIN = """\
 # bash completion of {name}, {made}
 
-_pcircle_reply() {{ # those of a kind, as of compgen, that begin as the word does
+_pcircle_reply() {{ # matches of a compgen action that begin with the word
     compopt +o default
     mapfile -t COMPREPLY < <(compgen -P "$before" "$@" -- "$cur")
     COMPREPLY=("${{COMPREPLY[@]#"$kept"}}")
 }}
 
-_pcircle_list() {{ # as _pcircle_reply, for the last one of a list with commas
+_pcircle_list() {{ # like _pcircle_reply, for the last word of a comma-separated list
     case $cur in *,*) before+=${{cur%,*}}, cur=${{cur##*,}} ;; esac
     _pcircle_reply "$@"
     compopt -o nospace
 }}
 
-_pcircle_owner() {{ # a user, or behind a colon a group
+_pcircle_owner() {{ # a user, or a group after a colon
     case $cur in
         *:*)
             before+=${{cur%%:*}}: cur=${{cur#*:}}
@@ -49,7 +49,7 @@ _pcircle_owner() {{ # a user, or behind a colon a group
 _{name}() {{
     local words=() word at cur previous option= before= kept operands=0 is_ended=
     COMPREPLY=()
-    # The words as they were typed: = and : divide them for readline, which keeps what it has.
+    # Rejoin the words that readline splits at = and :; it keeps the text before them.
     for ((at = 0; at <= COMP_CWORD; at++)); do
         word=${{COMP_WORDS[at]}}
         if ((at > 1)) && [[ $word == [=:]* || ${{words[-1]}} == *[=:] ]]; then
@@ -89,7 +89,7 @@ _SUBCOMMAND = """\
 
 _LETTERS = """\
                     --*) ;;
-                    -*) # letters that stand together: the last one may take a value
+                    -*) # combined letters: the last one may take a value
                         case -${previous: -1} in
                             %s) option=-${previous: -1} ;;
                         esac
@@ -98,12 +98,12 @@ _LETTERS = """\
 
 _PAIRS = """\
     if ((${#words[@]} > 3)); then
-        case ${words[-3]} in %s) option=${words[-3]} ;; esac # of two values
+        case ${words[-3]} in %s) option=${words[-3]} ;; esac # with two values
     fi
 """
 
 _COMMANDS = """\
-    # Within a command, up to what ends it.
+    # Inside a command, up to its end.
     for ((at = ${#words[@]} - 2; at > 0; at--)); do
         case ${words[at]} in
             ';' | "';'" | '\\;' | +) break ;;
@@ -125,12 +125,12 @@ complete -o default -F _{name} {name}
 
 
 def script(about: Reference) -> str:
-    """The completion of a command."""
+    """Return the completion of a command."""
     name, subcommand = program_of(about)
     required = [option for option in about.options if option.value == "required"]
     flags = [flag for option in required for flag in option.flags]
     primaries = [flag for each in about.primaries if each.metavars for flag in primary_flags(each)]
-    # Where primaries have one dash, letters can't stand together.
+    # If primaries have one dash, letters cannot be combined.
     letters = [flag for flag in flags if len(flag) == 2 and not primaries]
     text = _BEGIN.format(
         name=name,
@@ -147,7 +147,7 @@ def script(about: Reference) -> str:
 
 
 def _branches(about: Reference) -> Iterator[str]:
-    """What each option that has a value does, and what others do: go on."""
+    """Yield the action of each option with a value; other options have none."""
     by_action: dict[str, list[str]] = {}
     for option in about.options:
         if option.value != "none":
@@ -173,7 +173,7 @@ def _action(option: Option) -> str:
 
 
 def _operand(about: Reference) -> str:
-    """What the first operand is, where it is no file."""
+    """Return the completion of the first operand, unless it is a file."""
     first = next(iter(about.positionals), None)
     if first is None or first.takes in ("file", "directory"):
         return ""

@@ -1,4 +1,4 @@
-"""A completion for fish, of version 3 or later."""
+"""Generate completions for fish, version 3 or later."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from docs.generate.reference import Option, Reference
 _BEGIN = """\
 # fish completion of {name}, {made}
 
-function __pcircle_list -d 'Words, behind those of a list with commas that are there'
+function __pcircle_list -d 'Words, after the present words of a comma-separated list'
     set -l begun (commandline -ct | string replace -r -- '^--?[A-Za-z-]+=' '')
     set begun (string replace -r -- '[^,]*$' '' $begun)
     set -q begun[1]; or set begun ''
     printf '%s\\n' $begun$argv
 end
 
-function __pcircle_owner -d 'A user, or behind a colon a group'
+function __pcircle_owner -d 'A user, or a group after a colon'
     set -l begun (commandline -ct | string replace -r -- '^--?[A-Za-z-]+=' '')
     if string match -q -- '*:*' $begun
         printf '%s\\n' (string replace -r -- ':.*' ':' $begun)(__fish_print_groups)
@@ -39,12 +39,12 @@ _ACTIONS = {
     "file": "-r -F",
     "": "-x",
 }
-# A word that begins with a dash is among these in any case: of none at all it would ask its input.
+# The single dash ensures an argument: without one `string` would read its input.
 _NO_OPERAND = "not string match -qv -- '-*' - (commandline -poc)[2..-1]"
 
 
 def script(about: Reference) -> str:
-    """The completion of a command."""
+    """Return the completion of a command."""
     name, subcommand = program_of(about)
     within = f" -n '__fish_seen_subcommand_from {subcommand}'" if subcommand else ""
     lines = [_option(name + within, option) for option in about.options]
@@ -63,7 +63,7 @@ def _option(name: str, option: Option) -> str:
     words.append(f"-d {_quoted(option.help)}")
     if option.value != "none":
         action = _words(option) or _ACTIONS[option.takes]
-        # What need not have a value is no option that requires one: -x would say so.
+        # -x would require a value, which is optional here.
         words.append(action.replace("-x", "-f", 1) if option.value == "optional" else action)
     return " ".join(words)
 
@@ -86,7 +86,7 @@ def _primary(name: str, primary: Primary) -> str:
 
 
 def _operand(about: Reference) -> Iterator[str]:
-    """What the first operand is, where it is no file."""
+    """Yield the completion of the first operand, unless it is a file."""
     first = next(iter(about.positionals), None)
     if first is not None and first.takes not in ("file", "directory"):
         condition = f"-n {_quoted(_NO_OPERAND)}"

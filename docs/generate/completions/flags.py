@@ -1,4 +1,4 @@
-"""What the completions of all shells have in common."""
+"""Common code of the completions for all shells."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ MADE = "made from its parser by python -m docs.generate: edit the help there."
 
 
 def program_of(about: Reference) -> tuple[str, str]:
-    """The program and its subcommand, as in `pcircle doctor`; of most that is empty."""
+    """Return the program and its subcommand (`pcircle doctor`), which most programs lack."""
     program, _, subcommand = about.command.command_line.partition(" ")
     return program, subcommand
 
 
 def primary_flags(primary: Primary) -> list[str]:
-    """The names of a primary as they are typed; a pattern of names is all of these."""
+    """Return the names of a primary on the command line; a pattern stands for all its names."""
     if primary.flags == ("(", ")"):
         return []
     if primary.flags == ("-newerXY",):
@@ -27,7 +27,7 @@ def primary_flags(primary: Primary) -> list[str]:
 
 
 def all_flags(about: Reference) -> Iterator[str]:
-    """All that a command takes that begins with a dash."""
+    """Yield everything that a command accepts and that begins with a dash."""
     for option in about.options:
         yield from option.flags
     for primary in about.primaries:

@@ -1,4 +1,4 @@
-"""A completion for zsh: what each option is, as `_arguments` takes it."""
+"""Generate completions for zsh, as specifications for `_arguments`."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _COMMAND = "program: _command_names -e:*\\;::argument: _normal"
 
 
 def script(about: Reference) -> str:
-    """The completion of a command."""
+    """Return the completion of a command."""
     name, subcommand = program_of(about)
     specs = [spec for option in about.options for spec in _option(option)]
     specs += [spec for primary in about.primaries for spec in _primary(primary)]
     specs += [f"'1:command:({subcommand})'"] if subcommand else []
     specs += _positionals(about.positionals)
-    # Where primaries have one dash, letters can't stand together.
+    # If primaries have one dash, letters cannot be combined.
     begin = "_arguments -S : \\" if about.primaries else "_arguments -s -S : \\"
     body = " \\\n".join(f"    {spec}" for spec in specs)
     return f"#compdef {name}\n# {MADE[0].upper()}{MADE[1:]}\n\n{begin}\n{body}\n"
 
 
 def _option(option: Option) -> Iterator[str]:
-    """A specification; of several flags each excludes the others, unless it is repeatable."""
+    """Yield a specification per flag; flags exclude each other, unless they are repeatable."""
     ends = _is_end(option.flags)
     left_out = "(- *)" if ends else "(" + " ".join(option.flags) + ")"
     if option.repeatable:
@@ -57,7 +57,7 @@ def _is_end(flags: Sequence[str]) -> bool:
 
 
 def _joint(option: Option, flag: str) -> str:
-    """How a value is joined to the flag: `=-` only in the same word, `=` also in the next one."""
+    """Return how a value follows the flag: `=-` in the same word only, `=` also in the next."""
     if option.value == "none":
         return ""
     if option.value == "optional":
@@ -86,7 +86,7 @@ def _primary(primary: Primary) -> Iterator[str]:
 
 
 def _positionals(positionals: Sequence[Positional]) -> Iterator[str]:
-    """Operands: those from the first that is repeatable on are all alike."""
+    """Yield the operands; all from the first repeatable one on are treated alike."""
     at = next((at for at, each in enumerate(positionals) if each.repeatable), len(positionals))
     for number, each in enumerate(positionals[:at], 1):
         yield _quoted(f"{number}:{_message(each.name)}:{_ACTIONS[each.takes]}")

@@ -1,13 +1,13 @@
 # fish completion of fls, made from its parser by python -m docs.generate: edit the help there.
 
-function __pcircle_list -d 'Words, behind those of a list with commas that are there'
+function __pcircle_list -d 'Words, after the present words of a comma-separated list'
     set -l begun (commandline -ct | string replace -r -- '^--?[A-Za-z-]+=' '')
     set begun (string replace -r -- '[^,]*$' '' $begun)
     set -q begun[1]; or set begun ''
     printf '%s\n' $begun$argv
 end
 
-function __pcircle_owner -d 'A user, or behind a colon a group'
+function __pcircle_owner -d 'A user, or a group after a colon'
     set -l begun (commandline -ct | string replace -r -- '^--?[A-Za-z-]+=' '')
     if string match -q -- '*:*' $begun
         printf '%s\n' (string replace -r -- ':.*' ':' $begun)(__fish_print_groups)
