@@ -66,8 +66,10 @@ def build(place: bytes) -> None:
     for number in range(_DIRECTORIES):
         for level in (b"", b"/inner", b"/inner/deep"):
             inner = make_directory(place, b"area/top/tree/d%d" % number + level)
-            for each in range(_FILES):
-                write_file(inner + b"/f%d" % each, b"x" * (each % 3), 0o600 + each)
+            for name_number in range(_FILES):
+                write_file(
+                    inner + b"/f%d" % name_number, b"x" * (name_number % 3), 0o600 + name_number
+                )
     make_directory(place, b"area/bait")
     for directory, _, files, fd in os.fwalk(place + b"/area"):
         os.chown(directory, NOBODY, NOBODY)
@@ -184,11 +186,11 @@ def fought(
 
 
 def changes(
-    told: str, before: dict[bytes, tuple[object, ...]], after: dict[bytes, tuple[object, ...]]
+    context: str, before: dict[bytes, tuple[object, ...]], after: dict[bytes, tuple[object, ...]]
 ) -> list[str]:
     """Describe the attributes of the victim that have changed."""
     return [
-        f"{told}: {path!r} was {before.get(path)} and is {after.get(path)}"[:3000]
+        f"{context}: {path!r} was {before.get(path)} and is {after.get(path)}"[:3000]
         for path in sorted(before | after)
         if before.get(path) != after.get(path)
     ]
@@ -241,25 +243,25 @@ def main(
     parser.add_argument("--following", action="store_true")
     parser.add_argument("--btrfs", action="store_true")
     parser.add_argument("--room", help=argparse.SUPPRESS)  # its path inside the namespace
-    typed = parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
     if reason := no_mount_namespace():
         print(f"tools are attacked as root, in a mount namespace: {reason}")
         return 2
-    if typed.room is None:
-        made = _BTRFS if typed.btrfs else _NAMESPACE
+    if args.room is None:
+        made = _BTRFS if args.btrfs else _NAMESPACE
         return _in_namespace(module, sys.argv[1:] if arguments is None else arguments, made)
-    room = os.fsencode(typed.room)
+    room = os.fsencode(args.room)
     swaps = rounds = escapes = 0
     began_s = time.monotonic()
-    while swaps < typed.swaps:
-        hook = following if typed.following else ""
-        played = play(room, typed.seed + rounds, launchers, hook)
+    while swaps < args.swaps:
+        hook = following if args.following else ""
+        played = play(room, args.seed + rounds, launchers, hook)
         rounds += 1
         swaps += played.swaps
         escapes += len(played.escapes)
         for escape in played.escapes:
             print(escape, flush=True)
-        if typed.following and escapes:
+        if args.following and escapes:
             break
     took_s = time.monotonic() - began_s
     print(f"{rounds} rounds, {swaps} swaps, {escapes} escapes; {took_s:.0f} s")

@@ -199,7 +199,7 @@ def _nothing_left_behind() -> Iterator[None]:
 def _held() -> set[str]:
     """Describe the resources of this process that a test could leave behind."""
     held = {*_descriptors(), *_children(), *_threads()}
-    return {each for each in held if not fork_server.is_kept(each)}
+    return {resource for resource in held if not fork_server.is_kept(resource)}
 
 
 def _descriptors() -> Iterator[str]:

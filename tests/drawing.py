@@ -62,11 +62,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     limit_s = budget_s()
     if limit_s is not None:
         seed = os.environ["PCIRCLE_TESTS_SEED"]
-        kept = set(drawn([each.nodeid for each in items], seed, limit_s))
-        kept |= {each.nodeid for each in items if each.get_closest_marker("always")}
-        left = [each for each in items if each.nodeid not in kept]
+        selected = set(drawn([item.nodeid for item in items], seed, limit_s))
+        selected |= {item.nodeid for item in items if item.get_closest_marker("always")}
+        left = [item for item in items if item.nodeid not in selected]
         config.hook.pytest_deselected(items=left)
-        items[:] = [each for each in items if each.nodeid in kept]
+        items[:] = [item for item in items if item.nodeid in selected]
 
 
 def drawn(nodes: Sequence[str], seed: str, limit_s: float) -> Iterator[str]:
@@ -113,11 +113,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the table if requested; the entries of tests that did not run are unchanged."""
     if os.environ.get("PCIRCLE_UPDATE_COSTS") and not hasattr(session.config, "workerinput"):
         costs = json.loads(COSTS.read_text())
-        costs |= {function: round(median(some), 2) for function, some in _measured.items()}
+        costs |= {function: round(median(costs_s), 2) for function, costs_s in _measured.items()}
         dear = {function: cost for function, cost in costs.items() if cost > CHEAP_S}
         COSTS.write_text(json.dumps(dear, indent=0, sort_keys=True) + "\n")
 
 
 def _used_s() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used) + fork_server.used_s()
+    return sum(usage.ru_utime + usage.ru_stime for usage in used) + fork_server.used_s()

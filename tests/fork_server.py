@@ -125,15 +125,15 @@ class Forked(subprocess.Popen[bytes]):
         self._status = -1
         super().__init__(command, **options)
 
-    def _execute_child(self, args: list[str | bytes], *rest: Any) -> None:
+    def _execute_child(self, args: list[str | bytes], *more: Any) -> None:
         # The arguments of CPython 3.10 to 3.14: executable, preexec_fn, close_fds, pass_fds, cwd,
         # ...
-        directory, environment = rest[4:6]
-        pipes, (umask, new_session) = rest[9:15], rest[19:21]
+        directory, environment = more[4:6]
+        pipes, (umask, new_session) = more[9:15], more[19:21]
         p2cread, _p2cwrite, _c2pread, c2pwrite, _errread, errwrite = pipes
         request = Request(
             os.fsdecode(args[2]),
-            [os.fsencode(each) for each in args[3:]],
+            [os.fsencode(word) for word in args[3:]],
             os.fsencode(os.getcwd() if directory is None else directory),
             _bytes(environment),
             umask,
@@ -176,7 +176,7 @@ def start(
     command: Sequence[str | bytes | os.PathLike[str]], **options: Any
 ) -> subprocess.Popen[bytes]:
     """Start a program by a fork where that makes no difference, otherwise by `subprocess.Popen`."""
-    words = [os.fspath(each) for each in command]
+    words = [os.fspath(word) for word in command]
     if os.environ.get("PCIRCLE_TEST_FORKS") != "0" and words[:2] == [sys.executable, "-m"]:
         if not _kept:
             _kept.append(Server())
@@ -192,7 +192,7 @@ def used_s() -> float:
 
 def is_kept(description: str) -> bool:
     """Return whether a child process or descriptor of this process belongs to the server."""
-    return any(description.startswith(each) for server in _kept for each in server.held)
+    return any(description.startswith(prefix) for server in _kept for prefix in server.held)
 
 
 def close() -> None:

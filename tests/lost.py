@@ -37,14 +37,14 @@ def run_killing(
     run = Run(Launcher(jobs=jobs), *arguments, program=(f"pcircle.tools.{program}",), cwd=cwd)
     with run:
         for _ in range(kills):
-            others: Sequence[int] = ()
-            while run.process.poll() is None and len(others) < jobs - 1 - len(killed):
+            ranks: Sequence[int] = ()
+            while run.process.poll() is None and len(ranks) < jobs - 1 - len(killed):
                 time.sleep(_STEP_S)
-                others = [pid for pid in children(run.process.pid) if pid not in killed]
+                ranks = [pid for pid in children(run.process.pid) if pid not in killed]
             time.sleep(rng.random() * within_s)
-            others = [pid for pid in children(run.process.pid) if pid not in killed]
-            if others:
-                chosen = rng.choice(others)
+            ranks = [pid for pid in children(run.process.pid) if pid not in killed]
+            if ranks:
+                chosen = rng.choice(ranks)
                 with suppress(ProcessLookupError):
                     os.kill(chosen, signal.SIGKILL)
                     killed.add(chosen)

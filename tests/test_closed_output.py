@@ -40,8 +40,8 @@ _RESULTS = [
 
 def _run(command: str, place: Path, output: int) -> subprocess.CompletedProcess[bytes]:
     tree, other = place / "tree", place / "other"
-    for each in (tree, other):
-        each.mkdir(exist_ok=True)
+    for directory in (tree, other):
+        directory.mkdir(exist_ok=True)
     (tree / "file").write_bytes(b"content")
     filled = [word.format(tree=tree, other=other) for word in command.split()]
     return subprocess.run(

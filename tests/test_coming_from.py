@@ -30,7 +30,7 @@ _NO_OPTIONS = {"--help", "--version", "-V", "--no-D", "-BM", "-Olevel"}
 
 def known(tool: str) -> set[str]:
     """Return the options of a tool; for ffind also the words of its expressions."""
-    command = next(each for each in COMMANDS if each.name == tool)
+    command = next(command_ for command_ in COMMANDS if command_.name == tool)
     options = set(command.built()._option_string_actions)
     if tool == "ffind":
         options |= {f"-{name}" for name in _primaries()} | {"-O", "-D"}
@@ -39,9 +39,11 @@ def known(tool: str) -> set[str]:
 
 def _primaries() -> set[str]:
     found = {"a", "and", "o", "or", "not", "exclude", "exec", "execdir"}
-    for each in vars(words).values():
-        if isinstance(each, dict | frozenset | set) and all(isinstance(name, str) for name in each):
-            found |= set(each)
+    for table in vars(words).values():
+        if isinstance(table, dict | frozenset | set) and all(
+            isinstance(name, str) for name in table
+        ):
+            found |= set(table)
     return found
 
 
@@ -76,7 +78,7 @@ def test_the_options_exist(tool: str, theirs: str, ours: str) -> None:
     named = _ALL.findall(ours)
     tools = named if named else [*named, "fcp"]
     for option in re.findall(_OPTION, given.replace("``", " ")):
-        assert any(option in known(each) for each in {tool, *tools}), option
+        assert any(option in known(candidate) for candidate in {tool, *tools}), option
 
 
 @pytest.mark.parametrize(("peer", "head"), [

@@ -75,10 +75,10 @@ def test_a_damaged_plan_is_refused(tree: Path, tool: str) -> None:
         b"",
         random.Random(tool).randbytes(500),
     ]
-    for each in damaged:
-        plan.write_bytes(each)
+    for damaged_text in damaged:
+        plan.write_bytes(damaged_text)
         done = run(TWO, "--apply", str(plan))
-        assert (done.code, done.said.count("\n")) == (2, 1), (each, done.said)
+        assert (done.code, done.said.count("\n")) == (2, 1), (damaged_text, done.said)
         assert state(tree) == before
 
 
@@ -89,9 +89,9 @@ def test_any_damage_is_detected(tree: Path, tool: str) -> None:
     assert TOOLS[tool](ONE, "--plan", str(plan)).code == 0
     text = plan.read_bytes()
 
-    def read(each: bytes) -> bool:
+    def read(content: bytes) -> bool:
         """Return whether the plan is reported as cut. Raise UsageError if it is refused."""
-        plan.write_bytes(each)
+        plan.write_bytes(content)
         if is_record:
             return read_plan(str(plan), tool, check_mark, may_be_cut=True).cut
         return read_plan(str(plan), tool).cut

@@ -29,9 +29,9 @@ def _environments() -> set[str]:
     """Return the names of tox environments, expanding sections for several (``py{310,311}-x``)."""
     found = set()
     for section in _tox().sections():
-        before, brace, rest = section.removeprefix("testenv:").partition("{")
-        inner, _, after = rest.partition("}")
-        found |= {f"{before}{each}{after}" for each in (inner.split(",") if brace else [""])}
+        before, brace, after_brace = section.removeprefix("testenv:").partition("{")
+        inner, _, after = after_brace.partition("}")
+        found |= {f"{before}{factor}{after}" for factor in (inner.split(",") if brace else [""])}
     return found
 
 

@@ -36,9 +36,9 @@ def test_a_dash_is_standard_output(run: Run, tmp_path: Path, words: tuple[str, .
     done = run(line, cwd=tmp_path)
     assert done.returncode == (3 if tool == "fdiff" else 0), done.stderr
     actions = [json.loads(row) for row in done.stdout.splitlines() if row.startswith(b"{")]
-    assert {each["tool"] for each in actions} == {tool}
+    assert {action["tool"] for action in actions} == {tool}
     if tool == "fmirror":
-        assert {each["action"] for each in actions} >= {"copy", "delete"}
+        assert {action["action"] for action in actions} >= {"copy", "delete"}
     assert not (tmp_path / "-").exists()
 
 
@@ -53,7 +53,9 @@ def test_renames_are_written_to_standard_output(run: Run, tmp_path: Path) -> Non
     done = run([sys.executable, str(ROOT / "bin/fmirror"), *words, "a", "b"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     actions = [json.loads(row) for row in done.stdout.splitlines()]
-    done_with = {each["path"]: each["action"] for each in actions if each["action"] != "skip"}
+    done_with = {
+        action["path"]: action["action"] for action in actions if action["action"] != "skip"
+    }
     assert done_with == {"new": "move", "more": "copy", ".": "touch"}
     assert {"new", "more"} <= set((tmp_path / "list").read_text().split())
     assert not (tmp_path / "-").exists()

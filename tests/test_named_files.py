@@ -129,16 +129,16 @@ def _run(program: tuple[str, ...], *arguments: str, launcher: Launcher = ONE) ->
         return run.finish()
 
 
-def _arguments(top: Path, option: str, named: str, *others: str) -> list[str]:
+def _arguments(top: Path, option: str, named: str, *words: str) -> list[str]:
     paths = {"TREE": str(top / "tree"), "NEW": str(top / "new")}
-    return [option, named, *(paths.get(word, word) for word in others)]
+    return [option, named, *(paths.get(word, word) for word in words)]
 
 
 @as_root
 @pytest.mark.parametrize("case", [*WRITTEN, *READ], ids=lambda case: case[0][0][8:] + case[1])
 def test_planted_links_are_refused(case: Case, top: Path) -> None:
     """Links at the end of the path or in its middle are refused before anything else is done."""
-    program, option, others = case
+    program, option, words = case
     (top / "ours" / "new").touch()
     link = _plant(top / "sticky" / "last", "../ours/file")
     way = _plant(top / "sticky" / "way", "../ours")
@@ -146,7 +146,7 @@ def test_planted_links_are_refused(case: Case, top: Path) -> None:
         (top / "new").mkdir()
     before = sorted(os.listdir(top / "ours"))
     for named in (link, f"{way}/file"):
-        finished = _run(program, *_arguments(top, option, named, *others))
+        finished = _run(program, *_arguments(top, option, named, *words))
         assert finished.code == 2, finished
         assert "is a symbolic link that another user could have created" in finished.said
     assert (top / "ours" / "file").read_text() == PRECIOUS
@@ -157,10 +157,10 @@ def test_planted_links_are_refused(case: Case, top: Path) -> None:
 @as_root
 @pytest.mark.parametrize("case", DIRECTORIES, ids=lambda case: case[1])
 def test_planted_links_to_directories_are_refused(case: Case, top: Path) -> None:
-    program, option, others = case
+    program, option, words = case
     link = _plant(top / "sticky" / "last", "../ours")
     for named in (link, f"{link}/deeper"):
-        finished = _run(program, *_arguments(top, option, named, *others))
+        finished = _run(program, *_arguments(top, option, named, *words))
         assert finished.code == 2, finished
         assert "is a symbolic link that another user could have created" in finished.said
     assert os.listdir(top / "ours") == ["file"]
@@ -173,8 +173,8 @@ def test_files_planted_for_us_to_write_are_refused(top: Path) -> None:
     for kind in (stat.S_IFREG, stat.S_IFIFO):
         os.mknod(planted, kind | 0o666)
         os.chown(planted, OTHER, OTHER)
-        for program, option, others in WRITTEN[:5]:
-            finished = _run(program, *_arguments(top, option, str(planted), *others))
+        for program, option, words in WRITTEN[:5]:
+            finished = _run(program, *_arguments(top, option, str(planted), *words))
             assert finished.code == 2, finished
             assert not (top / "new").exists()
         planted.unlink()

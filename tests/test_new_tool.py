@@ -203,7 +203,7 @@ def blocks(page: str) -> Iterator[str]:
             end = number + 1
             while end < len(lines) and (not lines[end] or lines[end].startswith("    ")):
                 end += 1
-            yield "\n".join(each[4:] for each in lines[number + 1 : end]).strip()
+            yield "\n".join(text_line[4:] for text_line in lines[number + 1 : end]).strip()
 
 
 def test_the_page_shows_the_tool_as_it_is() -> None:

@@ -155,7 +155,7 @@ def test_the_wheel_has_completions_and_manual_pages(wheel: Path) -> None:
     assert {name.removeprefix(data) for name in names if name.startswith(data)} == shared
     assert all(any(name.startswith(place) for name in shared) for place in PLACES.values())
     programs = re.findall(r"^(\S+) = ", text, re.MULTILINE)
-    assert set(programs) == {each.command_line.split()[0] for each in COMMANDS} - {"python"}
+    assert set(programs) == {entry.command_line.split()[0] for entry in COMMANDS} - {"python"}
     assert not [name for name in names if name.startswith(("tests/", "docs/", "packaging/"))]
     for minor in range(10, 14):
         assert f"Classifier: Programming Language :: Python :: 3.{minor}\n" in metadata
@@ -218,11 +218,11 @@ def test_the_easyconfig() -> None:
     assert ast.literal_eval(values["version"]) == pcircle.__version__
     toolchain = ast.literal_eval(values["toolchain"])
     assert EASYCONFIG.stem == f"pcircle-{pcircle.__version__}-gompi-{toolchain['version']}"
-    named = {each[0]: each[1] for each in ast.literal_eval(values["dependencies"])}
+    named = {item[0]: item[1] for item in ast.literal_eval(values["dependencies"])}
     extensions = values["exts_list"]
     assert isinstance(extensions, ast.List)
-    for each in extensions.elts[:-1]:
-        name, version, options = ast.literal_eval(each)
+    for item in extensions.elts[:-1]:
+        name, version, options = ast.literal_eval(item)
         named[name] = version
         assert re.fullmatch("[0-9a-f]{64}", options["checksums"][0])
     assert _numbers(named.pop("Python")) >= _numbers(_required_python())

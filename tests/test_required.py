@@ -68,8 +68,8 @@ def _with(place: Path, file: str, code: str) -> dict[str, str]:
     path = place / "packages" / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(code)
-    kept = os.environ.get("PYTHONPATH", "")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(place / "packages"), kept])}
+    former_path = os.environ.get("PYTHONPATH", "")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(place / "packages"), former_path])}
 
 
 @pytest.mark.parametrize("broken", [False, True], ids=["absent", "broken"])

@@ -199,8 +199,8 @@ def _is_refused(ways: dict[str, bytes], side: int, *, strict: bool = True) -> bo
     except Untrusted:
         return True
     finally:
-        for each in directories:
-            each.close()
+        for directory in directories:
+            directory.close()
     return False
 
 
@@ -276,8 +276,8 @@ def test_more_files_of_options_along_any_link(top: Path, words: list[str]) -> No
     run([*python, "pcircle.tools.fcp", "--error-log", top / "real" / "errors", "tree", "other"])
     known = {"TREE": str(top / "tree"), "COPY": str(top / "copy")}
     way = _planted(top / "shared" / "way", top / "real")
-    typed = [known.get(word, word).replace("WAY", way) for word in words[1:]]
-    command = [*python, f"pcircle.tools.{words[0]}", "-j2", *typed]
+    command_words = [known.get(word, word).replace("WAY", way) for word in words[1:]]
+    command = [*python, f"pcircle.tools.{words[0]}", "-j2", *command_words]
     before = {path: path.read_bytes() for path in (top / "real").iterdir()}
     done = run(command)
     assert done.returncode == 2, done.stderr

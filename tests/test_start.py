@@ -92,7 +92,7 @@ def test_no_translations_are_looked_up(
     calls: Callable[[list[str]], dict[int, list[str]]], tool: str
 ) -> None:
     """argparse would look up translations of each word in each of the user's languages."""
-    all_calls = [call for some in calls(command_of(tool, 1)).values() for call in some]
+    all_calls = [call for made_calls in calls(command_of(tool, 1)).values() for call in made_calls]
     assert [call for call in all_calls if ".mo" in call] == []
 
 
@@ -104,12 +104,14 @@ def test_forked_ranks_import_nothing(
     processes = calls(command_of(tool, 2))
     assert len(processes) > 1
     first = min(processes, key=lambda number: not _executes(processes[number]))
-    others = [call for number, some in processes.items() if number != first for call in some]
-    assert [call for call in others if re.search(r"\.(pyc?|so)\b", call)] == []
+    other_calls = [
+        call for number, made_calls in processes.items() if number != first for call in made_calls
+    ]
+    assert [call for call in other_calls if re.search(r"\.(pyc?|so)\b", call)] == []
 
 
-def _executes(some: list[str]) -> bool:
-    return any(call.startswith("execve(") for call in some)
+def _executes(made_calls: list[str]) -> bool:
+    return any(call.startswith("execve(") for call in made_calls)
 
 
 @tools

@@ -61,12 +61,12 @@ def test_no_error_of_a_file_system_is_a_defect(
     arguments = [os.fsdecode(mounted.path) if word == "source" else word for word in TOOLS[tool]]
     for rule in RULES:
         make(mounted.path)
-        kept = os.fsencode(tmp_path / "kept")
-        subprocess.run(["cp", "-a", "--", mounted.path + b"/.", kept], check=True)
-        os.unlink(kept + b"/h/f2")
-        os.truncate(kept + b"/d/f1", 0)
-        if not os.path.lexists(kept + b"/h/own"):
-            write_file(kept + b"/h/own", b"own")
+        backup = os.fsencode(tmp_path / "kept")
+        subprocess.run(["cp", "-a", "--", mounted.path + b"/.", backup], check=True)
+        os.unlink(backup + b"/h/f2")
+        os.truncate(backup + b"/d/f1", 0)
+        if not os.path.lexists(backup + b"/h/own"):
+            write_file(backup + b"/h/own", b"own")
         mounted.rules(rule)
         with Run(None, *arguments, "-j1", program=(f"pcircle.tools.{tool}",)) as run:
             finished = run.finish()
@@ -77,4 +77,4 @@ def test_no_error_of_a_file_system_is_a_defect(
         if tool not in ("fls", "frm"):  # 2 like ls; frm refuses a mount point
             assert finished.code != 2, (rule, finished.said)
         if tool == "fmirror" and finished.code and not is_listed:
-            assert os.path.exists(kept + b"/h/own"), rule
+            assert os.path.exists(backup + b"/h/own"), rule

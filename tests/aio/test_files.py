@@ -66,7 +66,7 @@ def test_a_file_from_its_making_to_its_end(io: Files, tmp_path: Path) -> None:
     assert sorted(names) == ["a", "b", "d", "fifo"]
     found = io.stats([*names, "none"], fd).result(HANG_S)
     assert isinstance(found.pop(), FileNotFoundError)
-    assert all(isinstance(each, os.stat_result) for each in found)
+    assert all(isinstance(result, os.stat_result) for result in found)
     io.close_fd(fd).result(HANG_S)
     io.rmdir(str(tmp_path / "d")).result(HANG_S)
     assert io.wait(HANG_S)

@@ -129,8 +129,8 @@ def test_deadlines_of_any_length(io: Files) -> None:
         assert isinstance(future.error(HANG_S), TimeoutError)
     with pytest.raises(ValueError, match="number"):
         io.submit(ops.stat("/"), deadline_s=math.nan)
-    for each in (gate, *slow):
-        each.open()
+    for operation in (gate, *slow):
+        operation.open()
     assert held.result(HANG_S) == "through"
 
 
@@ -269,8 +269,8 @@ def test_where_threads_are_few_these_do_it() -> None:
     def program() -> None:
         io = Files(threads=16)
         slow = [io.submit(call(time.sleep, 0.01)) for _ in range(40)]
-        for each in slow:
-            each.result(HANG_S)
+        for result in slow:
+            result.result(HANG_S)
         assert io.close(HANG_S)
 
     assert _without_threads(program) == 0

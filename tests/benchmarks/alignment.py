@@ -97,13 +97,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.alignment")
     parser.add_argument("folder", metavar="DIR")
     parser.add_argument("--rounds", type=int, default=9)
-    typed = parser.parse_args()
+    args = parser.parse_args()
     print(f"{_processor()}; a byte array begins at {_place_of(bytearray(512 << 10))}")
-    with tempfile.TemporaryFile(dir=typed.folder) as file:
+    with tempfile.TemporaryFile(dir=args.folder) as file:
         file.write(os.urandom(max(SIZES)))
         file.flush()
-        found = [_measure(file.fileno(), size, typed.rounds) for size in SIZES]
-    rows = [[name, *(each[name] for each in found)] for name in found[0]]
+        found = [_measure(file.fileno(), size, args.rounds) for size in SIZES]
+    rows = [[name, *(timings[name] for timings in found)] for name in found[0]]
     header = ["GB/s", *(f"{size >> 10} KiB" for size in SIZES)]
     print(render(rows, align="l" + "r" * len(SIZES), header=header))
     return 0

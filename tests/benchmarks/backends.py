@@ -102,11 +102,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.backends")
     parser.add_argument("folders", nargs="+", metavar="DIR")
     parser.add_argument("--rounds", type=int, default=7)
-    typed = parser.parse_args()
+    args = parser.parse_args()
     rows = []
-    for folder in typed.folders:
-        rows += [_cached(folder, size, typed.rounds) for size in _CACHED]
-        rows.append(_cold(folder, typed.rounds))
+    for folder in args.folders:
+        rows += [_cached(folder, size, args.rounds) for size in _CACHED]
+        rows.append(_cold(folder, args.rounds))
     header = ["us a read (of a processor)", *WAYS]
     print(render(rows, align="l" + "r" * len(WAYS), header=header))
     return 0

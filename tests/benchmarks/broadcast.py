@@ -88,8 +88,8 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measure(typed: argparse.Namespace, hosts: SlowHosts, place: Path) -> None:
-    size, rate = int(parse_size(typed.size)), parse_size(typed.rate)
+def _measure(args: argparse.Namespace, hosts: SlowHosts, place: Path) -> None:
+    size, rate = int(parse_size(args.size)), parse_size(args.rate)
     source = place / "source"
     with open(source, "wb") as file:
         for _ in range(0, size, _PIECE_BYTES):
@@ -97,47 +97,48 @@ def _measure(typed: argparse.Namespace, hosts: SlowHosts, place: Path) -> None:
     small = place / "small"
     small.write_bytes(b"")
     link_s, ours_s, start_s = [], [], []
-    for _ in range(typed.rounds):
+    for _ in range(args.rounds):
         link_s.append(_transfer(hosts, source, 1, place / "received"))
-        ours_s.append(_broadcast(hosts, typed.hosts, source, place))
-        start_s.append(_broadcast(hosts, typed.hosts, small, place))
+        ours_s.append(_broadcast(hosts, args.hosts, source, place))
+        start_s.append(_broadcast(hosts, args.hosts, small, place))
     one_s = median(link_s)
     rows = [["one link's transfer", f"{one_s:.2f} s", "1.00 x", ""]]
 
     def add(what: str, took_s: float, asked: str = "") -> None:
         rows.append([what, f"{took_s:.2f} s", f"{took_s / one_s:.2f} x", asked])
 
-    add(f"fbcast to {typed.hosts} hosts", median(ours_s), "1.4 x")
+    add(f"fbcast to {args.hosts} hosts", median(ours_s), "1.4 x")
     add("of that, the start (an empty file)", median(start_s))
-    if typed.serial:
-        others = range(1, typed.hosts)
+    if args.serial:
+        receivers = range(1, args.hosts)
         add(
-            "serial copying", sum(_transfer(hosts, source, to, place / "received") for to in others)
+            "serial copying",
+            sum(_transfer(hosts, source, to, place / "received") for to in receivers),
         )
-    shown = f"{format_size(size)}, {format_rate(rate)} and {typed.delay_ms:g} ms each link"
-    print(f"{shown}; medians of {typed.rounds}; {size / rate:.2f} s is what a link must take")
+    shown = f"{format_size(size)}, {format_rate(rate)} and {args.delay_ms:g} ms each link"
+    print(f"{shown}; medians of {args.rounds}; {size / rate:.2f} s is what a link must take")
     print(render(rows, align="lrrr", header=["", "time", "", "asked"]))
 
 
 def main() -> int:
     """Measure, and print the table."""
-    typed = _options()
-    if typed.receive:
-        _receive(typed.receive)
+    args = _options()
+    if args.receive:
+        _receive(args.receive)
         return 0
-    if typed.send:
-        _send(typed.send, typed.address)
+    if args.send:
+        _send(args.send, args.address)
         return 0
     if reason := hosts_are_possible():
         print(reason, file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory(prefix="fbcast-", dir="/dev/shm") as folder:
         place = Path(folder)
-        rate = float(parse_size(typed.rate))
-        hosts = SlowHosts(place, typed.hosts, rate, typed.delay_ms / 1000)
+        rate = float(parse_size(args.rate))
+        hosts = SlowHosts(place, args.hosts, rate, args.delay_ms / 1000)
         try:
             hosts.build()
-            _measure(typed, hosts, place)
+            _measure(args, hosts, place)
         finally:
             hosts.remove()
     return 0

@@ -223,7 +223,7 @@ def _walk(root: str) -> Iterator[tuple[str, os.stat_result]]:
 
 def survey(root: str) -> Survey:
     """Count `root`'s entries and draw the sample, with one lstat per entry and constant memory."""
-    directories = files = links = others = total_bytes = 0
+    directories = files = links = specials = total_bytes = 0
     sample: list[str] = []
     dice = random.Random(_SEED)
     for path, status in _walk(root):
@@ -239,8 +239,8 @@ def survey(root: str) -> Survey:
         elif stat.S_ISLNK(status.st_mode):
             links += 1
         else:
-            others += 1
-    return Survey(Census(directories, files, links, others, total_bytes), tuple(sample))
+            specials += 1
+    return Survey(Census(directories, files, links, specials, total_bytes), tuple(sample))
 
 
 def _probe(path: str) -> tuple[int, list[bytes]]:

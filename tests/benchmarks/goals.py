@@ -53,19 +53,19 @@ class Row(NamedTuple):
     before: str = ""
 
 
-def empty_files(files: int, each: int) -> Callable[[str], None]:
-    """Return a builder of a tree with empty files, `each` per directory."""
-    return Tree("", files, each).build
+def empty_files(files: int, per_directory: int) -> Callable[[str], None]:
+    """Return a builder of a tree with empty files, `per_directory` per directory."""
+    return Tree("", files, per_directory).build
 
 
-def filled(files: int, each: int, size: int) -> Callable[[str], None]:
+def filled(files: int, per_directory: int, size: int) -> Callable[[str], None]:
     """Return a builder of a tree with files of one size, in bytes."""
 
     def build(top: str) -> None:
         block = random.Random(1).randbytes(min(size, 1 << 20) + 4096)
         for number in range(files):
-            if number % each == 0:
-                folder = f"{top}/{number // each // 1000}/{number // each}"
+            if number % per_directory == 0:
+                folder = f"{top}/{number // per_directory // 1000}/{number // per_directory}"
                 os.makedirs(folder)
             with open(f"{folder}/file{number:07d}", "wb") as stream:
                 start, left = number % 4096, size
@@ -117,66 +117,66 @@ def rows(scale: float) -> Iterator[Row]:
     yield from _starts()
 
 
-def _copies(some: Some) -> Iterator[Row]:
+def _copies(scaled: Some) -> Iterator[Row]:
     copying = {
         "xcp": "xcp -r --no-progress {} {out}",
         "cpz": "cpz {} {out}",
         "dcp": f"{_MPI} dcp -q -p {{}} {{out}}",
     }
-    yield Row("copy 4 KiB", filled(some(100_000), 200, 4096), "cp -a {} {out}",
+    yield Row("copy 4 KiB", filled(scaled(100_000), 200, 4096), "cp -a {} {out}",
               "fcp -q -p {} {out}", (0.48, 0.85), copying)  # fmt: skip
-    yield Row("copy small directories", empty_files(some(100_000), _FEW), "cp -a {} {out}",
+    yield Row("copy small directories", empty_files(scaled(100_000), _FEW), "cp -a {} {out}",
               "fcp -q -p {} {out}", (0.27, 0.47), copying)  # fmt: skip
     yield Row("copy a real tree", real(2), "cp -a {} {out}",
               "fcp -q -p {} {out}", (0.50, 0.95), copying)  # fmt: skip
-    yield Row("copy 2 MB", filled(some(1600), 100, 2_000_000), "cp -a {} {out}",
+    yield Row("copy 2 MB", filled(scaled(1600), 100, 2_000_000), "cp -a {} {out}",
               "fcp -q {} {out}", (0.55, None), copying)  # fmt: skip
 
 
-def _readings(some: Some) -> Iterator[Row]:
-    yield Row("digest 10 MB", filled(some(450), 100, 10_000_000), _DIGEST, "fsum -q {}",
+def _readings(scaled: Some) -> Iterator[Row]:
+    yield Row("digest 10 MB", filled(scaled(450), 100, 10_000_000), _DIGEST, "fsum -q {}",
               (0.60, None))  # fmt: skip
-    yield Row("digest 4 KiB", filled(some(126_000), 200, 4096), _DIGEST, "fsum -q {}",
+    yield Row("digest 4 KiB", filled(scaled(126_000), 200, 4096), _DIGEST, "fsum -q {}",
               (0.40, None))  # fmt: skip
-    yield Row("digest small directories", filled(some(124_000), _FEW, 4096), _DIGEST,
+    yield Row("digest small directories", filled(scaled(124_000), _FEW, 4096), _DIGEST,
               "fsum -q {}", (0.42, None))  # fmt: skip
     bfs = {"bfs -j2": "bfs -j2 {}"}
-    yield Row("names, wide", empty_files(some(2_300_000), 200), "find {}", "ffind {}",
+    yield Row("names, wide", empty_files(scaled(2_300_000), 200), "find {}", "ffind {}",
               (0.55, None), bfs)  # fmt: skip
-    yield Row("names, small", empty_files(some(600_000), _FEW), "find {}", "ffind {}",
+    yield Row("names, small", empty_files(scaled(600_000), _FEW), "find {}", "ffind {}",
               (0.55, None), bfs)  # fmt: skip
     bfs = {"bfs -j2": f"bfs -j2 {{}} {_FORMAT}"}
-    yield Row("-printf, wide", empty_files(some(500_000), 200), f"find {{}} {_FORMAT}",
+    yield Row("-printf, wide", empty_files(scaled(500_000), 200), f"find {{}} {_FORMAT}",
               f"ffind {{}} {_FORMAT}", (0.63, None), bfs)  # fmt: skip
-    yield Row("-printf, small", empty_files(some(600_000), _FEW), f"find {{}} {_FORMAT}",
+    yield Row("-printf, small", empty_files(scaled(600_000), _FEW), f"find {{}} {_FORMAT}",
               f"ffind {{}} {_FORMAT}", (0.70, None), bfs)  # fmt: skip
-    yield Row("list, wide", empty_files(some(500_000), 200), "find {} -ls", "fls -q -lR {}",
+    yield Row("list, wide", empty_files(scaled(500_000), 200), "find {} -ls", "fls -q -lR {}",
               (0.40, None))  # fmt: skip
-    yield Row("list, small", empty_files(some(300_000), _FEW), "find {} -ls", "fls -q -lR {}",
+    yield Row("list, small", empty_files(scaled(300_000), _FEW), "find {} -ls", "fls -q -lR {}",
               (0.50, None))  # fmt: skip
     dwalk = {"dwalk": f"{_MPI} dwalk -q {{}}"}
-    yield Row("profile, wide", empty_files(some(1_000_000), 200), "du -s {}", "fprof -q {}",
+    yield Row("profile, wide", empty_files(scaled(1_000_000), 200), "du -s {}", "fprof -q {}",
               (0.62, None), dwalk)  # fmt: skip
-    yield Row("profile, small", empty_files(some(600_000), _FEW), "du -s {}", "fprof -q {}",
+    yield Row("profile, small", empty_files(scaled(600_000), _FEW), "du -s {}", "fprof -q {}",
               (0.66, None), dwalk)  # fmt: skip
 
 
-def _changes(some: Some) -> Iterator[Row]:
+def _changes(scaled: Some) -> Iterator[Row]:
     dchmod = {"dchmod": f"{_MPI} dchmod -q -m {{mode}} {{}}"}
-    yield Row("chmod, wide", empty_files(some(500_000), 200), "chmod -R {mode} {}",
+    yield Row("chmod, wide", empty_files(scaled(500_000), 200), "chmod -R {mode} {}",
               "fchmod -q -R {mode} {}", (0.63, None), dchmod, before="mode")  # fmt: skip
-    yield Row("chmod, small", empty_files(some(336_000), _FEW), "chmod -R {mode} {}",
+    yield Row("chmod, small", empty_files(scaled(336_000), _FEW), "chmod -R {mode} {}",
               "fchmod -q -R {mode} {}", (0.68, None), dchmod, before="mode")  # fmt: skip
     rmz = {"rmz": "rmz {}", "drm": f"{_MPI} drm -q {{}}"}
-    yield Row("remove, wide", empty_files(some(500_000), 200), "rm -rf {}", "frm -q -r {}",
+    yield Row("remove, wide", empty_files(scaled(500_000), 200), "rm -rf {}", "frm -q -r {}",
               (0.50, None), rmz, "fresh")  # fmt: skip
-    yield Row("remove, small", empty_files(some(240_000), _FEW), "rm -rf {}", "frm -q -r {}",
+    yield Row("remove, small", empty_files(scaled(240_000), _FEW), "rm -rf {}", "frm -q -r {}",
               (0.53, None), rmz, "fresh")  # fmt: skip
     # dsync is not compared: it gives the target new change times, which fmirror does not trust.
     mirror = ("rsync -a --delete {}/ {out}", "fmirror -q -a --delete {}/ {out}")
-    yield Row("mirror, wide", empty_files(some(500_000), 200), *mirror, (0.40, None),
+    yield Row("mirror, wide", empty_files(scaled(500_000), 200), *mirror, (0.40, None),
               before="mirror")  # fmt: skip
-    yield Row("mirror, small", empty_files(some(160_000), _FEW), *mirror, (0.33, None),
+    yield Row("mirror, small", empty_files(scaled(160_000), _FEW), *mirror, (0.33, None),
               before="mirror")  # fmt: skip
     yield Row("mirror, real tree", real(4), *mirror, (0.50, None), before="mirror")
     yield Row("mirror, first run", real(4), "rsync -aHAX {}/ {out}", "fmirror -q -a {}/ {out}",
@@ -268,9 +268,9 @@ class _Bench:
         return True
 
     def _own(self, words: str, jobs: int) -> str:
-        tool, rest = words.split(" ", 1)
+        tool, options = words.split(" ", 1)
         where = f"{self._bin}/{tool}" if self._bin else f"{sys.executable} -m pcircle.tools.{tool}"
-        return f"{where} -j {jobs} {rest}"
+        return f"{where} -j {jobs} {options}"
 
     def _mirrored(self, row: Row, tree: str, commands: dict[str, str]) -> None:
         """Create the correct target that all commands find."""
@@ -320,16 +320,16 @@ class _Bench:
     def _lines(
         self, row: Row, costs: dict[str, list[measure.Cost]], starts: dict[str, list[measure.Cost]]
     ) -> Iterator[tuple[str, ...]]:
-        def wall(some: Sequence[measure.Cost]) -> float:
-            return statistics.median(cost.wall_s for cost in some)
+        def wall(row_costs: Sequence[measure.Cost]) -> float:
+            return statistics.median(cost.wall_s for cost in row_costs)
 
-        def cpu(some: Sequence[measure.Cost]) -> float:
-            return statistics.median(cost.user_s + cost.system_s for cost in some)
+        def cpu(row_costs: Sequence[measure.Cost]) -> float:
+            return statistics.median(cost.user_s + cost.system_s for cost in row_costs)
 
         first = wall(costs["reference"])
         first_cpu = cpu(costs["reference"])
         goals = {"-j 2": row.goals[0], "-j 1": row.goals[1]}
-        for name, some in costs.items():
+        for name, row_costs in costs.items():
             start, start_cpu = wall(starts[name]), cpu(starts[name])
             if row.before == "start" or name == "reference":
                 start = start_cpu = 0.0
@@ -337,10 +337,10 @@ class _Bench:
             yield (
                 row.name,
                 row.reference.split()[0] if name == "reference" else name,
-                f"{wall(some):.3f}",
-                f"{(wall(some) - start) / first:.2f}",
+                f"{wall(row_costs):.3f}",
+                f"{(wall(row_costs) - start) / first:.2f}",
                 "" if goal is None else f"{goal:.2f}",
-                f"{(cpu(some) - start_cpu) / max(first_cpu, 1e-9):.2f}",
+                f"{(cpu(row_costs) - start_cpu) / max(first_cpu, 1e-9):.2f}",
                 f"{wall(starts[name]):.3f}",
             )
 
@@ -353,16 +353,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="multiply the trees (default 1)")
     parser.add_argument("--only", default="", help="rows whose names contain one of these words")
     parser.add_argument("--bin", help="folder of the tools to measure (default: this checkout)")
-    typed = parser.parse_args(arguments)
-    words = [word.strip() for word in typed.only.split(",")]
+    args = parser.parse_args(arguments)
+    words = [word.strip() for word in args.only.split(",")]
     priority = ["chrt", "-f", "40"] if os.geteuid() == 0 and shutil.which("chrt") else []
-    folder = tempfile.mkdtemp(prefix="goals-", dir=typed.dir)
+    folder = tempfile.mkdtemp(prefix="goals-", dir=args.dir)
     try:
-        bench = _Bench(folder, typed.bin, priority)
+        bench = _Bench(folder, args.bin, priority)
         print(" | ".join(_HEADER))
-        for row in rows(typed.scale):
+        for row in rows(args.scale):
             if any(word in row.name for word in words):
-                lines = bench.row(row, typed.runs)
+                lines = bench.row(row, args.runs)
                 print(render(lines, align="llrrrrr"), end="", flush=True)
     finally:
         datasets.remove(folder)

@@ -75,7 +75,7 @@ def _changing(scratch: waiting.Scratch, rounds: int) -> list[list[str]]:
 
 def main() -> int:
     """Measure, and print the table."""
-    typed = waiting.options("latency")
+    args = waiting.options("latency")
     rows = []
     with waiting.scratch() as scratch:
         place, backing = scratch.place, scratch.backing
@@ -89,39 +89,39 @@ def main() -> int:
         def clear() -> None:
             shutil.rmtree(backing + b"/copy", ignore_errors=True)
 
-        with waiting.slow(scratch, typed.delay_ms):
+        with waiting.slow(scratch, args.delay_ms):
             for name, what in ((b"/tree", "50 directories"), (b"/flat", "one directory")):
                 source = place + name
                 ours, peer = [*_tool("fcp"), "-p"], ["cp", "-a"]
                 cells = _compare(
-                    [*ours, source, target], [*peer, source, target], typed.rounds, clear
+                    [*ours, source, target], [*peer, source, target], args.rounds, clear
                 )
                 asked = "8 x" if name == b"/tree" else ""
                 rows.append([f"fcp -p, cp -a: 1,000 files, {what}", *cells, asked])
             source = place + b"/wide"
             cells = _compare(
-                [*_tool("fprof"), source], ["find", source, "-size", "+1G"], typed.rounds
+                [*_tool("fprof"), source], ["find", source, "-size", "+1G"], args.rounds
             )
             rows.append(["fprof, find -size +1G: 5,000 entries, 50 directories", *cells, "8 x"])
-            cells = _compare([*_tool("fls"), "-lR", source], ["find", source, "-ls"], typed.rounds)
+            cells = _compare([*_tool("fls"), "-lR", source], ["find", source, "-ls"], args.rounds)
             rows.append(["fls -lR, find -ls: 5,000 entries, 50 directories", *cells, "15 x"])
-            rows += _changing(scratch, typed.rounds)
+            rows += _changing(scratch, args.rounds)
             for name, what, asked in (
                 (b"/wide", "5,000 entries, 50 directories", "15 x"),
                 (b"/few", "300 entries, 30 directories", "6 x"),
             ):
                 words: list[str | bytes] = [place + name, "-size", "+1G"]
-                cells = _compare([*_tool("ffind"), *words], ["find", *words], typed.rounds)
+                cells = _compare([*_tool("ffind"), *words], ["find", *words], args.rounds)
                 rows.append([f"ffind, find -size +1G: {what}", *cells, asked])
             twins: list[str | bytes] = [place + b"/tree", place + b"/twin"]
             for option, what in (("--quick", "status"), ("-c", "content")):
                 cells = _compare(
-                    [*_tool("fdiff"), option, *twins], ["diff", "-rq", *twins], typed.rounds
+                    [*_tool("fdiff"), option, *twins], ["diff", "-rq", *twins], args.rounds
                 )
                 rows.append([f"fdiff, diff -rq: 1,000 pairs, {what}", *cells, "10 x"])
             source = place + b"/tree"
             command = b'find "$0" -type f -print0 | xargs -0 md5sum'
-            cells = _compare([*_tool("fsum"), source], ["sh", "-c", command, source], typed.rounds)
+            cells = _compare([*_tool("fsum"), source], ["sh", "-c", command, source], args.rounds)
             rows.append(["fsum, find | xargs md5sum: 1,000 files, 50 directories", *cells, ""])
     print(render(rows, align="lrrrr", header=["", "peer", "-j 2", "", "asked"]))
     return 0

@@ -51,7 +51,7 @@ def _run_an_hour_ago(command: Sequence[str | bytes], where: Scratch) -> None:
 
 def main() -> int:
     """Run all benchmarks; return the exit code."""
-    typed = options("mirroring_slow")
+    args = options("mirroring_slow")
     fmirror = [sys.executable, "-m", "pcircle.tools.fmirror", "-q", "--delete"]
     with scratch() as where:
         states = os.fsdecode(where.backing) + "/states"
@@ -64,10 +64,10 @@ def main() -> int:
         times: dict[str, list[float]] = {name: [] for name in rows}
         _fill(where.backing + b"/a")
         _run_an_hour_ago(fmirror, where)
-        for _ in range(typed.rounds):
+        for _ in range(args.rounds):
             for name, command in rows.items():
-                times[name].append(_took_s(command, where, typed.delay_ms))
-    medians = {name: statistics.median(some) for name, some in times.items()}
+                times[name].append(_took_s(command, where, args.delay_ms))
+    medians = {name: statistics.median(times_s) for name, times_s in times.items()}
     for name, median_s in medians.items():
         ratio = medians["rsync -a"] / median_s
         print(f"{name:18} {median_s:7.2f} s  {ratio:5.1f} x as fast as rsync")

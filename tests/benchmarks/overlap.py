@@ -25,22 +25,22 @@ def _measure(place: bytes, *options: str) -> dict[tuple[str, str, str], float]:
     done = subprocess.run([*command, place], check=True, stdout=subprocess.PIPE)
     figures = json.loads(done.stdout)["figures"]
     return {
-        (each["case"], each["what"], each["backend"]): each["value"]
-        for each in figures
-        if each["unit"] != "threads"
+        (figure["case"], figure["what"], figure["backend"]): figure["value"]
+        for figure in figures
+        if figure["unit"] != "threads"
     }
 
 
 def main() -> int:
     """Measure, and print the table."""
-    typed = waiting.options("overlap")
-    with waiting.scratch() as scratch, waiting.slow(scratch, typed.delay_ms, direct=True):
+    args = waiting.options("overlap")
+    with waiting.scratch() as scratch, waiting.slow(scratch, args.delay_ms, direct=True):
         place = scratch.place
         found = [
             _measure(place, *_PARAMETERS) | _measure(place, *_PARAMETERS, *_COMPUTING)
-            for _ in range(typed.rounds)
+            for _ in range(args.rounds)
         ]
-    values = {key: median(each[key] for each in found) for key in found[0]}
+    values = {key: median(figures[key] for figures in found) for key in found[0]}
     header = ["", "blocking", "threads", "", "asked"]
     print(render(_rows(values), align="lrrrl", header=header))
     return 0
@@ -49,11 +49,11 @@ def main() -> int:
 def _rows(values: dict[tuple[str, str, str], float]) -> list[list[str]]:
     rows = []
     for case, what in dict.fromkeys((case, what) for case, what, _ in values):
-        base, value = (values.get((case, what, each)) for each in ("blocking", "threads"))
+        base, value = (values.get((case, what, backend)) for backend in ("blocking", "threads"))
         ratio = ""
         if base is not None and value is not None:
             ratio = f"{base / value if case == 'blocking' else value / base:.1f} x"
-        cells = ["" if each is None else f"{each:,.1f}" for each in (base, value)]
+        cells = ["" if backend is None else f"{backend:,.1f}" for backend in (base, value)]
         asked = {"stream": "10 x", "blocking": "20 us, flat"}.get(case, "")
         if what.startswith("lost"):
             asked = "< 10 %"

@@ -106,22 +106,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fprof", help="the fprof to run; default: that of this checkout")
     parser.add_argument("--dwalk", default=shutil.which("dwalk"), help="mpiFileUtils' dwalk")
     parser.add_argument("--dcp", default=shutil.which("dcp"), help="its dcp, to find its mpirun")
-    typed = parser.parse_args(arguments)
-    fprof = typed.fprof.split() if typed.fprof else [sys.executable, "-m", "pcircle.tools.fprof"]
+    args = parser.parse_args(arguments)
+    fprof = args.fprof.split() if args.fprof else [sys.executable, "-m", "pcircle.tools.fprof"]
     walk: list[str] | str = "not at hand"
-    with tempfile.TemporaryDirectory(prefix="fprof-bench-", dir=typed.folder) as scratch:
-        if typed.dwalk and typed.dcp:
-            launcher = dcp_launcher(typed.dcp, None, scratch)
+    with tempfile.TemporaryDirectory(prefix="fprof-bench-", dir=args.folder) as scratch:
+        if args.dwalk and args.dcp:
+            launcher = dcp_launcher(args.dcp, None, scratch)
             walk = launcher
             if isinstance(launcher, list):
-                walk = [*launcher, "-np", "2", typed.dwalk, "-q"]
+                walk = [*launcher, "-np", "2", args.dwalk, "-q"]
         if isinstance(walk, str):
             print(f"dwalk: {walk}")
         if not shutil.which("gdu"):
             print("gdu: not at hand")
-        with _tree(typed.tree, typed.folder, typed.files, typed.sizes) as tree:
+        with _tree(args.tree, args.folder, args.files, args.sizes) as tree:
             commands = _commands(tree, fprof, walk, scratch)
-            rows = _rows(commands, typed.runs, os.path.join(scratch, "log"))
+            rows = _rows(commands, args.runs, os.path.join(scratch, "log"))
     header = ("command", "median s", "min s", "CPU s", "times fprof -j 2")
     print(render(rows, align="lrrrr", header=header), end="")
     return 0

@@ -47,7 +47,7 @@ def file_system(folder: str) -> str:
 def facts(folder: str, versions: dict[str, str], missing: dict[str, str]) -> dict[str, str]:
     """Return the facts that a reader needs in order to compare numbers."""
     load = os.getloadavg()
-    told = {
+    values = {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "cores": f"{len(os.sched_getaffinity(0))} usable of {os.cpu_count()}",
         "processor": _field("/proc/cpuinfo", "model name"),
@@ -57,14 +57,14 @@ def facts(folder: str, versions: dict[str, str], missing: dict[str, str]) -> dic
         "file system": file_system(folder),
         "load before": " ".join(f"{value:.2f}" for value in load),
     }
-    told.update({f"version of {tool}": version for tool, version in versions.items()})
-    told.update({f"left out {tool}": reason for tool, reason in missing.items()})
-    return told
+    values.update({f"version of {tool}": version for tool, version in versions.items()})
+    values.update({f"left out {tool}": reason for tool, reason in missing.items()})
+    return values
 
 
-def facts_text(told: dict[str, str]) -> str:
-    width = max(len(name) for name in told)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in told.items())
+def facts_text(values: dict[str, str]) -> str:
+    width = max(len(name) for name in values)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in values.items())
 
 
 def _cells(result: Result, floor_bytes: int) -> list[str]:
@@ -120,7 +120,7 @@ def matrix(measured: Sequence[tuple[DataSet, Sequence[Result]]], reference: str)
 
 
 def document(
-    told: dict[str, str],
+    machine: dict[str, str],
     options: dict[str, Any],
     reference: str,
     measured: Sequence[tuple[DataSet, Sequence[Result]]],
@@ -132,7 +132,7 @@ def document(
     """
     return {
         "schema": SCHEMA,
-        "facts": told,
+        "facts": machine,
         "options": options,
         "reference": reference,
         "rss_floor_bytes": floor_bytes,

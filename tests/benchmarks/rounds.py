@@ -103,9 +103,9 @@ def compare(
     plan: Plan,
     env: dict[str, str],
     reference: str,
-    told: Callable[[str], None],
+    report_line: Callable[[str], None],
 ) -> list[Result]:
-    """Run all `rows` on `data`: a warm-up and `plan.runs` rounds; `told` gets each line of news."""
+    """Run all `rows` on `data`: a warm-up and `plan.runs` rounds; `report_line` gets each line."""
     trials: dict[str, list[Trial]] = {row.label: [] for row in rows}
     out: set[str] = set()
     for number in range(plan.runs + 1):
@@ -114,7 +114,7 @@ def compare(
                 continue
             began = time.perf_counter()
             trial = _attempt(row, data, plan, env, number)
-            told(
+            report_line(
                 f"{data.name} round {number}/{plan.runs}{'' if number else ' (warm-up)'} "
                 f"{row.label}: {trial.cost.wall_s:.3f} s {trial.fault or 'ok'} "
                 f"(with checks and deletion {time.perf_counter() - began:.1f} s)"

@@ -78,22 +78,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--large-gib", type=float, default=4.0)
     parser.add_argument("--fsum", help="the fsum to run; default: that of this checkout")
-    typed = parser.parse_args(arguments)
-    fsum = typed.fsum.split() if typed.fsum else [sys.executable, str(REPOSITORY / "bin" / "fsum")]
+    args = parser.parse_args(arguments)
+    fsum = args.fsum.split() if args.fsum else [sys.executable, str(REPOSITORY / "bin" / "fsum")]
     missing = [name for name in ("xxhsum", "sha256sum", "xargs") if shutil.which(name) is None]
     if missing:
         print(f"not found: {', '.join(missing)}")
         return 1
-    with tempfile.TemporaryDirectory(prefix="fsum-bench-", dir=typed.folder) as folder:
+    with tempfile.TemporaryDirectory(prefix="fsum-bench-", dir=args.folder) as folder:
         small = prepare(recipes()["small"], Path(folder)).tree
         large = os.path.join(folder, "large")
         with open(large, "wb") as stream:
             piece = os.urandom(64 << 20)
-            for _ in range(int(typed.large_gib * 16)):
+            for _ in range(int(args.large_gib * 16)):
                 stream.write(piece)
         for title, commands in _commands(str(small), large, fsum).items():
             print(f"\n{title}")
-            rows = _rows(commands, typed.runs, os.path.join(folder, "log"))
+            rows = _rows(commands, args.runs, os.path.join(folder, "log"))
             header = ("command", "median s", "min s", "times as fast")
             print(render(rows, align="lrrr", header=header), end="", flush=True)
     return 0

@@ -240,12 +240,12 @@ def versions(found: Found) -> dict[str, str]:
     ways = {"cp": ("cp", "--version"), "rsync": ("rsync", "--version"),
             "xcp": ("xcp", "--version"), "fpsync": ("fpsync", "-h")}  # fmt: skip
     present = dict.fromkeys(row.tool for row in found.rows)
-    told = {tool: _first_line(ways[tool]) for tool in present if tool in ways}
+    known = {tool: _first_line(ways[tool]) for tool in present if tool in ways}
     for row in found.rows:
         if row.tool in ("fcp", "fcp-p") and row.label.startswith("fcp"):
             # The command up to its own first option, including the interpreter's part.
-            told["fcp"] = _first_line([*row.template[: row.template.index("-q")], "--version"])
+            known["fcp"] = _first_line([*row.template[: row.template.index("-q")], "--version"])
     for tool, path in ((tool, shutil.which(tool)) for tool in ("dcp", "dcp-nosync")):
         if path and tool in present:
-            told[tool] = f"no version option ({path})"
-    return told
+            known[tool] = f"no version option ({path})"
+    return known

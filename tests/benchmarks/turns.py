@@ -90,9 +90,9 @@ def show(title: str, costs: Costs) -> None:
     width = max(14, *(len(name) + 1 for name in costs))
     print(f"\n{title}\n{'':{width}}{'s':>8}{'ratio':>8}{'cpu s':>8}")
     first = 0.0
-    for name, some in costs.items():
-        wall_s = statistics.median(cost.wall_s for cost in some)
-        cpu_s = statistics.median(cost.user_s + cost.system_s for cost in some)
+    for name, row_costs in costs.items():
+        wall_s = statistics.median(cost.wall_s for cost in row_costs)
+        cpu_s = statistics.median(cost.user_s + cost.system_s for cost in row_costs)
         first = first or wall_s
         print(f"{name:{width}}{wall_s:8.2f}{wall_s / first:8.2f}{cpu_s:8.2f}", flush=True)
 
@@ -107,10 +107,10 @@ def begun(
     parser.add_argument("--files", type=int, default=files, help="of each tree")
     parser.add_argument("--runs", type=int, default=runs, help="counted rounds")
     parser.add_argument("--jobs", default="1,2", help=f"of {ours}, by comma")
-    typed: Any = parser.parse_args(arguments)
-    folder = tempfile.mkdtemp(prefix=f"{name}-", dir=typed.dir)
+    args: Any = parser.parse_args(arguments)
+    folder = tempfile.mkdtemp(prefix=f"{name}-", dir=args.dir)
     try:
-        place = Place(f"{folder}/tree", f"{folder}/log", typed.runs)
-        yield place, typed.files, [int(word) for word in typed.jobs.split(",")]
+        place = Place(f"{folder}/tree", f"{folder}/log", args.runs)
+        yield place, args.files, [int(word) for word in args.jobs.split(",")]
     finally:
         datasets.remove(folder)

@@ -23,11 +23,11 @@ def options(benchmark: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python -m tests.benchmarks.{benchmark}")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--delay-ms", type=float, default=2.0)
-    typed = parser.parse_args()
+    args = parser.parse_args()
     reason = missing()
     if reason:
         sys.exit(reason)
-    return typed
+    return args
 
 
 class Scratch:

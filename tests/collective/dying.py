@@ -83,7 +83,7 @@ def play(arguments: list[str]) -> int:
         if rank < int(requesters):
             change = Change(verb, name, transport.size)
             answer = service.do(change.request(), collective=shape == "collective")
-            why = ",".join(sorted({each.refusal for each in answer.said if each.refusal}))
+            why = ",".join(sorted({reply.refusal for reply in answer.said if reply.refusal}))
             text = f"{rank} {answer.decided} {why}\n"
             Path(place, f"answer-{rank}").write_text(text)
         service.serve()

@@ -38,8 +38,8 @@ def draw(seed: int) -> Case:
     size = rng.choice((1, 2, 3, 5, 8, 13, 20))
     keys: dict[bytes, tuple[int, tuple[int, ...]]] = {}
     for number in range(rng.randint(1, 3)):
-        some = rng.sample(range(size), rng.randint(1, size))
-        keys[b"name %d" % number] = rng.choice(some), tuple(some)
+        holders = rng.sample(range(size), rng.randint(1, size))
+        keys[b"name %d" % number] = rng.choice(holders), tuple(holders)
     requests = []
     span_s = rng.choice((0.0, 0.001, 0.1, 3.0))
     for _ in range(rng.randint(1, 6)):
@@ -102,7 +102,7 @@ class Disk:
             raise Refused(why)
         verb, _, key = what.partition(b" ")
         if key in self._owned:
-            if any(each.endswith(b" " + key) for each in self.prepared.values()):
+            if any(line.endswith(b" " + key) for line in self.prepared.values()):
                 raise Refused("busy")
             if (verb == b"create") == (key in self.names):
                 raise Refused("exists" if verb == b"create" else "there is none")
@@ -254,7 +254,7 @@ class Play:
             if whole:
                 assert answer.decided == bool(shown), f"{op}: {answer}, shown by {shown}"
             if not answer.decided:
-                assert any(each.refusal for each in answer.said), answer
+                assert any(reply.refusal for reply in answer.said), answer
 
     def _judge_names(self) -> None:
         """Check that all ranks that store a name agree on the operation that created it, if any."""

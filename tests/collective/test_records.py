@@ -70,15 +70,15 @@ def test_decisions_forgotten_by_others_came_to_nothing(
     wish: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The record vanishes between the failed creation of a rank and its look-up."""
-    records, others = Directory(os.fsencode(tmp_path)), Directory(os.fsencode(tmp_path))
-    assert others.settle((1, 2), False) is False
+    records, second = Directory(os.fsencode(tmp_path)), Directory(os.fsencode(tmp_path))
+    assert second.settle((1, 2), False) is False
     link = os.link
 
     def forgotten(*arguments: bytes) -> None:
         try:
             link(*arguments)
         finally:
-            others.forget((1, 2))
+            second.forget((1, 2))
 
     monkeypatch.setattr(os, "link", forgotten)
     assert records.settle((1, 2), wish) is False

@@ -31,7 +31,7 @@ def test_cases_reach_the_intended_states() -> None:
         for member in filter(None, played.members):
             for answer in member.answers:
                 seen.add({True: "done", False: "nothing", None: "in doubt"}[answer.decided])
-                seen.update(each.refusal.partition(",")[0] for each in answer.said)
+                seen.update(reply.refusal.partition(",")[0] for reply in answer.said)
     assert {
         "done",
         "nothing",

@@ -167,8 +167,8 @@ def test_optional_words_are_accepted(run: Run, place: Path) -> None:
         ("fls", "--kind", ["."]),
         ("fcp", "--stripe", ["--dry-run", "only-file", "x"]),
     ):
-        about = next(each for each in completed() if each.command.name == command)
-        words = next(each.words for each in about.options if each.name == option)
+        about = next(item for item in completed() if item.command.name == command)
+        words = next(item.words for item in about.options if item.name == option)
         for word in words:
             done = run(
                 [sys.executable, ROOT / "bin" / command, f"{option}={word}", *operands], cwd=place

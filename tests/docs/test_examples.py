@@ -69,10 +69,12 @@ def _script(page: Path, folder: Path) -> tuple[str, list[tuple[Block, str]]]:
             program = folder / f"{len(expected)}.py"
             program.write_text(block.text)
             written = behind.text if behind is not None and behind.classes == "output" else "..."
-            typed = [(f"{shlex.quote(sys.executable)} {shlex.quote(str(program))}", written)]
+            command_lines = [
+                (f"{shlex.quote(sys.executable)} {shlex.quote(str(program))}", written)
+            ]
         else:
-            typed = [(each.typed, each.written) for each in commands(block)]
-        for line, written in typed:
+            command_lines = [(shown.typed, shown.written) for shown in commands(block)]
+        for line, written in command_lines:
             output = shlex.quote(str(folder / f"{len(expected)}.out"))
             lines += ["(exit $last)", f"eval {shlex.quote(line)} > {output} 2>&1", "last=$?"]
             lines += [f"echo $last > {output}.code"]
@@ -117,7 +119,7 @@ def test_every_command_line_is_accepted(page: Path) -> None:
             continue
         text = block.text
         if block.language == "console":
-            text = "\n".join(each.typed for each in commands(block))
+            text = "\n".join(shown.typed for shown in commands(block))
         for tool, words in called(text):
             try:
                 parsed(tool, words)
@@ -134,16 +136,16 @@ def test_programs_in_literal_blocks_are_valid(page: Path) -> None:
         for node in ast.walk(ast.parse(block.text)):
             if isinstance(node, ast.ImportFrom) and node.module:
                 module = importlib.import_module(node.module)
-                missing = [each.name for each in node.names if not hasattr(module, each.name)]
+                missing = [alias.name for alias in node.names if not hasattr(module, alias.name)]
                 assert missing == [], f"{page.name}:{block.line}"
 
 
 def test_skipped_examples_have_a_reason() -> None:
     named = [
-        f"{_by_name(each.page)}:{each.line}"
+        f"{_by_name(block.page)}:{block.line}"
         for page in PAGES
-        for each in blocks(page)
-        if not each.runs and not each.comment
+        for block in blocks(page)
+        if not block.runs and not block.comment
     ]
     assert named == []
 
@@ -151,4 +153,4 @@ def test_skipped_examples_have_a_reason() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=_by_name)
 def test_blocks_are_of_a_known_kind(page: Path) -> None:
     known = {"", "console", "python", "pycon", "text", "bash", "json"}
-    assert {each.language for each in blocks(page)} <= known
+    assert {block.language for block in blocks(page)} <= known

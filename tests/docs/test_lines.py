@@ -68,8 +68,8 @@ def _build(here: Path) -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(name * 100)
                 os.utime(path, (_OLD_S, _OLD_S))
-    for each in ("shm", "dst", "scratch/.trash", "data/projects/empty"):
-        (here / each).mkdir(parents=True, exist_ok=True)
+    for directory in ("shm", "dst", "scratch/.trash", "data/projects/empty"):
+        (here / directory).mkdir(parents=True, exist_ok=True)
     (here / "stamp").touch()
     os.utime(here / "stamp", (_OLD_S - 1, _OLD_S - 1))
 
@@ -124,7 +124,7 @@ def test_examples_of_help(run: Run, tmp_path: Path, about: Reference) -> None:
 
 
 def test_no_example_of_frm_removes_a_whole_file_system() -> None:
-    (about,) = (each for each in references() if each.command.name == "frm")
+    (about,) = (reference for reference in references() if reference.command.name == "frm")
     whole = re.compile(r" -r (?:/|/\w+)$")
     assert [line for line in about.examples if whole.search(line)] == []
 

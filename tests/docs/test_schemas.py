@@ -93,28 +93,28 @@ def _build(here: Path) -> None:
         with open(os.fsencode(tree) + b"/odd \xff", "wb") as file:
             file.truncate(100_000)
     (here / "changed" / "new").write_text("only here")
-    for each in ("node0", "node1", "trash", "mirrored"):
-        (here / each).mkdir()
+    for directory in ("node0", "node1", "trash", "mirrored"):
+        (here / directory).mkdir()
     (here / "mirrored" / "surplus").write_text("goes")
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_a_schema_is_one(name: str) -> None:
     Draft202012Validator.check_schema(SCHEMAS[name])
-    objects = [each for each in _parts(SCHEMAS[name]) if "properties" in each]
+    objects = [part for part in _parts(SCHEMAS[name]) if "properties" in part]
     assert objects
-    assert [each for each in objects if each["additionalProperties"] is not False] == []
+    assert [part for part in objects if part["additionalProperties"] is not False] == []
 
 
 def _parts(schema: Any) -> Iterator[dict[str, Any]]:
     if isinstance(schema, dict):
         if schema.get("type") == "object":
             yield schema
-        for each in schema.values():
-            yield from _parts(each)
+        for value in schema.values():
+            yield from _parts(value)
     elif isinstance(schema, list):
-        for each in schema:
-            yield from _parts(each)
+        for value in schema:
+            yield from _parts(value)
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if RUNS[name][2]])
@@ -181,5 +181,5 @@ def test_schemas_match_the_types() -> None:
 
 
 def test_every_schema_is_tried() -> None:
-    tried = {each for run in RUNS.values() for each in run[2:] if each}
+    tried = {schema_name for run in RUNS.values() for schema_name in run[2:] if schema_name}
     assert tried | {"fprof-stopped", "fsum-diff", "scale", "doctor"} == set(SCHEMAS)

@@ -42,7 +42,7 @@ def test_the_contents_are_of_four_kinds() -> None:
     assert re.findall(r":caption: (.+)", text)[:4] == KINDS
 
 
-@pytest.mark.parametrize("block", SCRIPTS, ids=lambda each: f"{each.page.stem}:{each.line}")
+@pytest.mark.parametrize("block", SCRIPTS, ids=lambda script: f"{script.page.stem}:{script.line}")
 def test_a_script_can_be_read(run: Run, block: Block) -> None:
     done = run(["bash", "-n", "-c", block.text])
     assert (done.returncode, done.stderr) == (0, b"")

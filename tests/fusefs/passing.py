@@ -85,10 +85,10 @@ class Passing:
 
     def _entry(self, parent: Node, name: bytes) -> bytes:
         node, status = self.nodes.find(parent, name)
-        seconds, rest = self._valid
-        return wire.ENTRY.pack(node.number, 0, seconds, seconds, rest, rest) + wire.attributes(
-            status, *self._cuts
-        )
+        seconds, nanoseconds = self._valid
+        return wire.ENTRY.pack(
+            node.number, 0, seconds, seconds, nanoseconds, nanoseconds
+        ) + wire.attributes(status, *self._cuts)
 
     def _made(self, request: Request, name: bytes) -> bytes:
         """Give a new entry to the requesting user, and answer with it."""
@@ -231,20 +231,20 @@ class Passing:
 
     def _setxattr(self, request: Request) -> bytes:
         size, flags = wire.SETXATTR_IN.unpack_from(request.body)
-        name, _, rest = bytes(request.body[wire.SETXATTR_IN.size :]).partition(b"\0")
-        value, node = rest[:size], self.nodes[request.node]
+        name, _, tail = bytes(request.body[wire.SETXATTR_IN.size :]).partition(b"\0")
+        value, node = tail[:size], self.nodes[request.node]
         if not self._side.takes(name):
             os.setxattr(node.magic, name, value, flags)
             return b""
         if self._lustre is not None and name == LAYOUT:
             self._lustre.set_layout(node, value)
             return b""
-        kept = self._side.of(node)
-        if flags & os.XATTR_CREATE and name in kept:
+        attributes = self._side.of(node)
+        if flags & os.XATTR_CREATE and name in attributes:
             raise OSError(errno.EEXIST, "")
-        if flags & os.XATTR_REPLACE and name not in kept:
+        if flags & os.XATTR_REPLACE and name not in attributes:
             raise OSError(errno.ENODATA, "")
-        kept[name] = value
+        attributes[name] = value
         return b""
 
     def _getxattr(self, request: Request) -> bytes:
@@ -292,9 +292,9 @@ class Passing:
     def _create(self, request: Request) -> bytes:
         (name,), (flags, mode, mask, _) = _named(request, wire.CREATE_IN)
         parent, name = self._place(request.node, name)
-        kept = flags & (_KEPT_OPEN_FLAGS | os.O_EXCL)
+        open_flags = flags & (_KEPT_OPEN_FLAGS | os.O_EXCL)
         made = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(name, kept | made, mode & ~mask & 0o7777, dir_fd=parent.fd)
+        fd = os.open(name, open_flags | made, mode & ~mask & 0o7777, dir_fd=parent.fd)
         try:
             answer = self._made(request, name)
         except OSError:

@@ -204,8 +204,8 @@ class Server:
 
 
 def _shortened(request: Request, most: int) -> Request:
-    handle, offset, count, *rest = wire.READ_IN.unpack_from(request.body)
-    fixed = wire.READ_IN.pack(handle, offset, min(count, most), *rest)
+    handle, offset, count, *tail = wire.READ_IN.unpack_from(request.body)
+    fixed = wire.READ_IN.pack(handle, offset, min(count, most), *tail)
     return request._replace(body=fixed + bytes(request.body[wire.READ_IN.size :]))
 
 
@@ -223,15 +223,15 @@ def flip(path: bytes, offset: int) -> None:
 
 def main(arguments: list[bytes]) -> None:
     """Run the server: descriptors of mount and test, both directories, caching."""
-    fuse_fd, control_fd, folder, backing, attributes_s, *rest = arguments
+    fuse_fd, control_fd, folder, backing, attributes_s, *settings = arguments
     # Every entry that the kernel remembers is a descriptor.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     os.umask(0)
-    keep, direct, lustre, times_ns, changes_ns, folding, parallel = rest
+    keep, direct, lustre, times_ns, changes_ns, folding, parallel = settings
     on = [switch == b"True" for switch in (keep, direct, lustre, parallel)]
-    kept = int(times_ns), int(changes_ns), folding.decode()
-    caching = Caching(float(attributes_s), on[0], on[1], on[2], *kept, on[3])
+    rounding = int(times_ns), int(changes_ns), folding.decode()
+    caching = Caching(float(attributes_s), on[0], on[1], on[2], *rounding, on[3])
     with socket.socket(fileno=int(control_fd)) as control:
         Server(int(fuse_fd), control, Passing(backing, caching)).run()
     with contextlib.suppress(OSError):  # unmounted by the test, or the test was killed

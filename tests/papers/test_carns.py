@@ -176,7 +176,7 @@ def test_messages_and_bytes(
     operation: str, messages: int, client_driven_bytes: int | None, collective_bytes: int | None
 ) -> None:
     plans = PLANS[operation]
-    driven, collective, ours = (perform(MYRINET, plans[each], 500) for each in PROTOCOLS)
+    driven, collective, ours = (perform(MYRINET, plans[protocol], 500) for protocol in PROTOCOLS)
     assert (driven.messages, collective.messages) == (messages, messages)
     if client_driven_bytes is not None:
         assert driven.payload_bytes == client_driven_bytes

@@ -56,7 +56,7 @@ def test_each_message_takes_both_processors_and_the_way_between() -> None:
     assert other.poll(4.25) == []  # sent at 2, there at 2.5, handled at 4.5
     seen: list[tuple[float, Delivery | LostRank]] = []
     while len(seen) < 3:
-        seen += [(clock[0] - 100, each) for each in other.poll(None)]
+        seen += [(clock[0] - 100, arrival) for arrival in other.poll(None)]
     assert seen == [(4.5, (0, b"0")), (6.5, (0, b"1")), (8.5, (0, b"2"))]
     assert one.messages == 3
 

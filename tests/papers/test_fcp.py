@@ -21,7 +21,7 @@ MAX_PLOT_BYTES = 60_000
 def test_the_sets_have_the_proportions_of_the_paper() -> None:
     one, large, equal, mixed = data_sets(FULL)
     assert one.total_bytes == 10 * large.total_bytes == 10 * equal.total_bytes
-    assert [len(each.sizes) for each in (one, large, equal)] == [1, 1, 1_000]
+    assert [len(copied_set.sizes) for copied_set in (one, large, equal)] == [1, 1, 1_000]
     assert len(mixed.sizes) * 10 == 100_000
     scale = FULL.bytes_factor * 10  # of a file of the last set
     below = sum(size < 256 * 1024 * scale for size in mixed.sizes) / len(mixed.sizes)
@@ -58,7 +58,7 @@ def test_corruption_is_found_and_repaired(run: Run, tmp_path: Path, ranks: str) 
 
 def test_ratios_are_per_round_and_without_the_start() -> None:
     def runs(*seconds: float) -> list[Copied]:
-        return [Copied(each, 0) for each in seconds]
+        return [Copied(value_s, 0) for value_s in seconds]
 
     times = {
         "start": {"a": runs(1, 1, 1), "b": runs(2, 2, 2)},

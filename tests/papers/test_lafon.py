@@ -39,7 +39,7 @@ def runs(tree: Tree) -> dict[str, Result]:
 def test_a_tree_has_the_requested_number_of_elements(elements: int, huge: float) -> None:
     tree = grow(elements, 3, huge)
     assert tree.elements == elements
-    below = sorted(each for row in tree.subdirectories for each in row)
+    below = sorted(element for row in tree.subdirectories for element in row)
     assert below == list(range(1, tree.directories))
     assert min(tree.files) >= 0
     assert max(tree.files) >= huge * sum(tree.files)
@@ -96,8 +96,8 @@ def test_mixed_children_are_complete() -> None:
     for files in range(1, 9):
         queue: deque[int] = deque([99])
         _mix(queue, files, [3, 4, 5], rng)
-        assert [each for each in queue if each >= 0] == [99, 3, 4, 5]
-        assert sum(-each for each in queue if each < 0) == files
+        assert [element for element in queue if element >= 0] == [99, 3, 4, 5]
+        assert sum(-element for element in queue if element < 0) == files
 
 
 def test_requests_prefer_ranks_of_the_same_node() -> None:

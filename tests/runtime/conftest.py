@@ -66,8 +66,8 @@ class Job(Protocol):
 
 def command(jobs: int, *arguments: object) -> list[str]:
     """Return the command of a job of `tests.runtime.tasks`; `jobs` is 0 for a launcher."""
-    name, *rest = map(str, arguments)
-    return [sys.executable, "-m", "tests.runtime.tasks", name, str(jobs), *rest]
+    name, *words = map(str, arguments)
+    return [sys.executable, "-m", "tests.runtime.tasks", name, str(jobs), *words]
 
 
 @pytest.fixture
@@ -93,9 +93,9 @@ def job(run: Run, request: pytest.FixtureRequest, folder: Path, environment: dic
             mpirun: Callable[[int], list[str]] = request.getfixturevalue("mpirun")
             line = [*mpirun(ranks.processes), *line]
         done = run(line, env=environment)
-        told = msgspec.json.decode(done.stdout, type=Told) if done.stdout else None
-        assert told is None or told.code == done.returncode or told.code == 0
-        return Ended(done.returncode, told, done.stderr.decode(), folder)
+        report = msgspec.json.decode(done.stdout, type=Told) if done.stdout else None
+        assert report is None or report.code == done.returncode or report.code == 0
+        return Ended(done.returncode, report, done.stderr.decode(), folder)
 
     return start
 

@@ -13,10 +13,10 @@ def _line_of(notice: str) -> bytes:
 
 
 class Flood(Task[int, int]):
-    """Each of `items` sends `each` notices, one at a time; with `stops` the last item aborts."""
+    """Each of `items` sends `notices` notices, one at a time; with `stops` the last item aborts."""
 
-    def __init__(self, items: str, each: str, stops: str = "") -> None:
-        self._items, self._each = int(items), int(each)
+    def __init__(self, items: str, notices: str, stops: str = "") -> None:
+        self._items, self._each = int(items), int(notices)
         self._stops = stops
         self._told = 0  # by this rank
         self.line_of = _line_of

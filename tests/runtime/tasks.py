@@ -46,7 +46,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 def tell(outcome: Outcome[Any], notices: Sequence[Any] = (), log: bytes = b"") -> None:
-    told = Told(
+    output = Told(
         outcome.code,
         outcome.result,
         outcome.reasons,
@@ -59,7 +59,7 @@ def tell(outcome: Outcome[Any], notices: Sequence[Any] = (), log: bytes = b"") -
         tuple(report.messages for report in outcome.reports),
         log.decode(),
     )
-    print(msgspec.json.encode(told).decode(), flush=True)
+    print(msgspec.json.encode(output).decode(), flush=True)
 
 
 class Meeting:
@@ -193,9 +193,9 @@ class Gate(Task[int, int]):
     An item that was assigned to its worker in advance cannot be stolen and follows.
     """
 
-    def __init__(self, pipe: str, others: int) -> None:
+    def __init__(self, pipe: str, elsewhere: int) -> None:
         self._pipe = pipe
-        self._others = others
+        self._others = elsewhere
 
     def seed(self) -> list[int]:
         return [*range(1, self._others + 1), 0]

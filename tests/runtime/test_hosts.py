@@ -44,10 +44,10 @@ def test_requests_leave_a_host_through_its_leader_and_every_rank_works(
     line = [*hosts.mpirun(ranks), *command(0, "watched", 4, 5, tmp_path)]
     done = run(line, env=environment_of_ranks(os.environ))
     assert done.returncode == 0, done.stderr
-    told = msgspec.json.decode(done.stdout, type=Told)
-    assert told.result == 2 * sum(4**level for level in range(6)) == sum(told.items)
-    assert min(told.items) > 0
-    nodes = told.nodes
+    report = msgspec.json.decode(done.stdout, type=Told)
+    assert report.result == 2 * sum(4**level for level in range(6)) == sum(report.items)
+    assert min(report.items) > 0
+    nodes = report.nodes
     assert nodes == tuple(host for host, number in enumerate(ranks) for _ in range(number))
 
     leaders = [nodes.index(node) for node in range(3)]
@@ -69,8 +69,8 @@ def test_single_ranks_of_hosts_steal_from_each_other(
 ) -> None:
     line = [*hosts.mpirun((1, 1, 1)), *command(0, "watched", 4, 5, tmp_path)]
     done = run(line, env=environment_of_ranks(os.environ))
-    told = msgspec.json.decode(done.stdout, type=Told)
-    assert (told.result, told.nodes) == (sum(told.items), (0, 1, 2))
+    report = msgspec.json.decode(done.stdout, type=Told)
+    assert (report.result, report.nodes) == (sum(report.items), (0, 1, 2))
     requests = asked(tmp_path)
     assert not any(row[2] or row[3] is not None for row in requests)
     assert {row[:2] for row in requests} >= {(1, 0), (2, 0)}

@@ -79,11 +79,11 @@ def test_a_rank_whose_worker_waits_still_answers_thieves(
 
     With `middle`, that one has spawned them, and they are stolen before it has returned.
     """
-    others = 30
-    ended = job(ranks, kind, pipe, others)
-    assert ended.known.result == sum(range(others + 1))
+    elsewhere = 30
+    ended = job(ranks, kind, pipe, elsewhere)
+    assert ended.known.result == sum(range(elsewhere + 1))
     assert ended.known.items[0] == 2
-    assert sum(ended.known.items[1:]) == others - 1
+    assert sum(ended.known.items[1:]) == elsewhere - 1
 
 
 @EVERY

@@ -45,7 +45,7 @@ def test_all_records_arrive_in_order_by_ranges(sinking: Sinking, ranks: Ranks) -
     done = sinking(ranks, ITEMS)
     assert done.returncode == 0, done.stderr
     names = [name(number) for number in range(ITEMS * EACH)]
-    assert done.stdout.splitlines() == sorted(names, key=lambda each: each.split(b"/"))
+    assert done.stdout.splitlines() == sorted(names, key=lambda path: path.split(b"/"))
     assert b"%d items" % ITEMS in done.stderr, "the work's own result is not that of the merges"
     merges = re.search(rb"([0-9]+) merges", done.stderr)
     assert merges is not None

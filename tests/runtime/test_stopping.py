@@ -96,18 +96,18 @@ def test_a_signal_during_the_accounts_commits_completed_work(
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize(("processes", "each"), [(3, 0), (2, 2)])
+@pytest.mark.parametrize(("processes", "ranks_each"), [(3, 0), (2, 2)])
 def test_a_signal_to_one_rank_stops_all_of_them_under_a_launcher(
     processes: int,
-    each: int,
+    ranks_each: int,
     tmp_path: Path,
     environment: dict[str, str],
     request: pytest.FixtureRequest,
 ) -> None:
-    size = processes * (each or 1)
+    size = processes * (ranks_each or 1)
     line = [
         *request.getfixturevalue("mpirun")(processes),
-        *command(each, "lasting", tmp_path, size),
+        *command(ranks_each, "lasting", tmp_path, size),
     ]
     with started(line, environment) as process:
         os.kill(await_ranks(process, tmp_path, size)[-1], signal.SIGTERM)

@@ -59,10 +59,10 @@ class Disks:
     def mark(self, epoch: int) -> None:
         """Record in a journal that this epoch is committed."""
         self.committed = max(self.committed, epoch)
-        due = [each for each in self._records if each[0] <= self.committed]
-        self._records = [each for each in self._records if each[0] > self.committed]
-        for each in due:
-            self._check(*each)
+        due = [record for record in self._records if record[0] <= self.committed]
+        self._records = [record for record in self._records if record[0] > self.committed]
+        for record in due:
+            self._check(*record)
 
     def _check(self, epoch: int, numbers: Collection[int]) -> None:
         lost = set(numbers) - self._stable

@@ -268,8 +268,8 @@ class Player:
             disks.mark(epoch)
             self._check_notices(epoch)
             self._tell_of(epoch)
-            due = [each for each in self._awaiting if each[0] <= epoch]
-            self._awaiting = [each for each in self._awaiting if each[0] > epoch]
+            due = [awaiting for awaiting in self._awaiting if awaiting[0] <= epoch]
+            self._awaiting = [awaiting for awaiting in self._awaiting if awaiting[0] > epoch]
             for awaited, start, children in due:
                 self.engine.resumed(start.ticket, children, self.nothing, self._now_s, awaited)
             return
@@ -383,7 +383,7 @@ class Player:
         for start, children in held:
             self._resume(start, children)
 
-    def _finish(self, start: StartItem[Item], rest: list[Item], spawned: bool) -> None:
+    def _finish(self, start: StartItem[Item], remaining: list[Item], spawned: bool) -> None:
         self.working -= 1
         number = start.item[0]
         self.items += 1
@@ -396,13 +396,13 @@ class Player:
         held = self._is_held(start)
         if self._is_awaiting(start):
             engine.held(start.ticket, self._now_s, self.epoch)
-            self._awaiting.append((self.epoch, start, rest))
+            self._awaiting.append((self.epoch, start, remaining))
         elif held and len(engine.running) > 1:
-            self._held.append((start, rest))  # for the next item that ends here
+            self._held.append((start, remaining))  # for the next item that ends here
         elif held:
-            self._resume(start, rest)
-        elif rest:
-            self._spawn(start, rest)
+            self._resume(start, remaining)
+        elif remaining:
+            self._spawn(start, remaining)
         if (spawned or held) and any(number == start.ticket for number, _ in engine.joins.items()):
             self.record.begun[start.item] = 0
         elif spawned or held:  # after an abort, which has dropped its children
@@ -417,11 +417,11 @@ class Player:
         self._begin_items()
 
     def _complete(self, complete: CompleteItem[Item]) -> None:
-        item, kept = complete.item, self._kept_back(complete.item)
-        first = kept is not None and complete.own == own_result(item)
+        item, last_child = complete.item, self._kept_back(complete.item)
+        first = last_child is not None and complete.own == own_result(item)
         begin, end = item[0] + 1, item[1]
-        if kept is not None:
-            begin, end = (begin, kept[0]) if first else kept
+        if last_child is not None:
+            begin, end = (begin, last_child[0]) if first else last_child
         below = expected(begin, end)
         assert complete.merged == below, f"{item} merged {complete.merged}, not {below}"
         own = complete.own
@@ -444,18 +444,18 @@ class Player:
     def _again(self, ticket: int, value: Result) -> None:
         """Spawn the last child in an item's completion, which will be called again."""
         item = self.engine.running[ticket].item
-        kept = self._kept_back(item)
-        assert kept is not None
-        self.engine.spawned(ticket, [kept], self._now_s)
+        last_child = self._kept_back(item)
+        assert last_child is not None
+        self.engine.spawned(ticket, [last_child], self._now_s)
         self._resume_held()
         if any(number == ticket for number, _ in self.engine.joins.items()):
             self.record.begun[item] = 0
         self.engine.finished(ticket, value, self._now_s)
 
     def _join_ended(self, item: Item, own: object) -> None:
-        kept, whole = self._kept_back(item), own_result(item)
-        if kept is not None and own != whole:
-            whole = merge(whole, expected(item[0] + 1, kept[0]))
+        last_child, whole = self._kept_back(item), own_result(item)
+        if last_child is not None and own != whole:
+            whole = merge(whole, expected(item[0] + 1, last_child[0]))
         assert own == whole, f"{item} came back with another's own result, {own}"
         self.record.begun[item] += 1
 

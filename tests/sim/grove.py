@@ -137,10 +137,10 @@ class Grove:
 
     def blocks(self, number: int) -> Iterator[Block]:
         """Return the entries of a directory like `pcircle.fs.scan.blocks`."""
-        names, some = self.below[number], self.walk.block_names
+        names, block_names = self.below[number], self.walk.block_names
         block = Block()
         for name in names:
-            if len(block) >= some:
+            if len(block) >= block_names:
                 yield block
                 block = Block()
             (block.files if self.is_file(name) else block.directories).append(str(name))
@@ -194,7 +194,7 @@ class Directories:
         """Lease a directory; a known identity must match."""
         number = self._grove.number(root, path)
         assert identity in (None, (1, number)), f"{number} is taken for {identity}"
-        way = [b"%d" % each for each in self._grove.way(number)[-2::-1]]
+        way = [b"%d" % step for step in self._grove.way(number)[-2::-1]]
         assert path == b"/".join(way), f"{number} is looked for at {path!r}"
         return Lease(self, number)
 

@@ -36,8 +36,8 @@ def on_ring(kind: type[TokenRing]) -> MakeDetector:
     "make", [on_tree(FourCounter), on_ring(TokenRing)], ids=["counters", "ring"]
 )
 def test_finds_the_end_and_never_too_early(make: MakeDetector, chunk: int) -> None:
-    each = GAMES // CHUNKS
-    for seed in played(range(chunk * each, (chunk + 1) * each)):
+    per_chunk = GAMES // CHUNKS
+    for seed in played(range(chunk * per_chunk, (chunk + 1) * per_chunk)):
         Game(make, seed).play()
 
 

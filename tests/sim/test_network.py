@@ -119,9 +119,9 @@ def test_killed_rank_is_lost_once_after_its_messages() -> None:
         return heard
 
     conditions = Conditions(tail=0.5, tail_s=0.1, kills=(Kill(0, 1.0, "killed"),))
-    dead, *others = network(3, conditions).run([talk] * 3)
+    dead, *survivors = network(3, conditions).run([talk] * 3)
     assert dead is None
-    for heard in others:
+    for heard in survivors:
         assert heard.index(LostRank(0, "killed")) == len(heard) - 1
         assert heard.count(Delivery(0, b"word")) > 500
 

@@ -38,8 +38,8 @@ pytestmark = pytest.mark.sim
 @pytest.mark.always
 @pytest.mark.parametrize(("family", "chunk"), list(product(FAMILIES, range(CHUNKS))))
 def test_no_promise_is_broken(family: str, chunk: int) -> None:
-    each = SEEDS[family] // CHUNKS
-    search(family, played(range(chunk * each, (chunk + 1) * each)))
+    per_chunk = SEEDS[family] // CHUNKS
+    search(family, played(range(chunk * per_chunk, (chunk + 1) * per_chunk)))
 
 
 def test_one_seed(request: pytest.FixtureRequest) -> None:

@@ -419,7 +419,9 @@ class WalkPlayer(Player):
         undone = [number for number in numbers if not record.processed[number]]
         assert not undone, f"{directory} is recorded, but {undone[:5]} are not done"
         made = [
-            _made(each) for each in {*numbers, *grove.way(directory)} if not grove.is_file(each)
+            _made(made_number)
+            for made_number in {*numbers, *grove.way(directory)}
+            if not grove.is_file(made_number)
         ]
         record.disks.record(epoch, [*numbers, *made])
 

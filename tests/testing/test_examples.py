@@ -21,10 +21,10 @@ def test_the_docstring_of_each_public_name_has_an_example(name: str) -> None:
     found = getattr(testing, name)
     module = importlib.import_module(found.__module__)
     examples = doctest.DocTestFinder().find(found, name, module)
-    assert sum(len(each.examples) for each in examples) > 1
-    for each in examples:
+    assert sum(len(example.examples) for example in examples) > 1
+    for example in examples:
         said: list[str] = []
-        assert doctest.DocTestRunner().run(each, out=said.append).failed == 0, "".join(said)
+        assert doctest.DocTestRunner().run(example, out=said.append).failed == 0, "".join(said)
 
 
 def test_the_example_as_a_user_runs_it(run: Run) -> None:
@@ -44,6 +44,6 @@ def test_the_example_counts_words(run: Run, tmp_path: Path) -> None:
 def test_the_page_quotes_the_example() -> None:
     source = EXAMPLE.read_text(encoding="utf-8")
     page = ROOT / "docs" / "testing-tasks.rst"
-    quoted = [each.text for each in blocks(page) if not each.language]
+    quoted = [block.text for block in blocks(page) if not block.language]
     assert len(quoted) == 2
     assert [text for text in quoted if text not in source] == []

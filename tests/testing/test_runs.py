@@ -54,8 +54,8 @@ def test_ranks_are_lost_at_any_moment() -> None:
     assert {run.code for run in runs} == {0, 4}
     assert {rank for run in runs for rank in run.lost} == {0, 1, 2, 3}
     assert all(len(run.lost) <= 1 for run in runs)
-    told = [reason for run in runs if run.code for reason in run.reasons]
-    assert any(re.fullmatch(r"rank \d was lost: .*", reason) for reason in told)
+    reasons = [reason for run in runs if run.code for reason in run.reasons]
+    assert any(re.fullmatch(r"rank \d was lost: .*", reason) for reason in reasons)
     stopped = [testing.play(Sum, seed, ranks=4, interrupt=True) for seed in range(20)]
     assert {run.code for run in stopped} <= {0, 130}
     assert any(run.reasons == ("stopped by SIGINT",) for run in stopped)
@@ -70,11 +70,11 @@ def test_clocks_are_those_of_the_simulation_for_the_task_alone() -> None:
             time.sleep(3600 if item == (7, 8) else 0)
             if item == (7, 8) and not 3600 <= time.monotonic() - before_s < 3601:
                 raise AssertionError("an hour is no hour")
-            others: list[float] = []
-            thread = threading.Thread(target=lambda: others.append(time.monotonic()))
+            thread_times_s: list[float] = []
+            thread = threading.Thread(target=lambda: thread_times_s.append(time.monotonic()))
             thread.start()
             thread.join()
-            if not others[0] > began_s:
+            if not thread_times_s[0] > began_s:
                 raise AssertionError("the clock of another thread")
             return super().process(item, context)
 

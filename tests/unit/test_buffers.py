@@ -131,8 +131,8 @@ def test_the_pool_has_a_limit() -> None:
     assert [memory() is not None for memory in memories] == [True] * 3 + [False] * 3
     for _ in range(10):  # a returned buffer makes room
         pool.give(pool.take(MIB))
-    kept = [pool.take(MIB) for _ in range(3)]
-    assert {id(buffer.obj) for buffer in kept} == {id(memory()) for memory in memories[:3]}
+    buffers = [pool.take(MIB) for _ in range(3)]
+    assert {id(buffer.obj) for buffer in buffers} == {id(memory()) for memory in memories[:3]}
 
 
 def test_small_and_empty_buffers() -> None:
@@ -151,8 +151,8 @@ def _read_into(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]
     seen: list[tuple[int, int]] = []
 
     def watched(real: Callable[..., int]) -> Callable[..., int]:
-        def call(fd: int, buffers: list[Any], *rest: int) -> int:
-            count = real(fd, buffers, *rest)
+        def call(fd: int, buffers: list[Any], *more: int) -> int:
+            count = real(fd, buffers, *more)
             if count >= 32 * KIB:
                 seen.append((address(buffers[0]) % mmap.PAGESIZE, count))
             return count

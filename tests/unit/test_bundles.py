@@ -113,8 +113,8 @@ def test_a_transferred_slot_takes_its_results_along() -> None:
     assert second.bundles.taken == 0
     for parcel in third.bundles.take(1, work):
         third.done(parcel)
-    (dest, returns), *rest = third.bundles.results(0.0)
-    assert (dest, returns, rest) == (0, BundleResults(1, ((0, 7),)), [])
+    (dest, returns), *more = third.bundles.results(0.0)
+    assert (dest, returns, more) == (0, BundleResults(1, ((0, 7),)), [])
     assert list(first.bundles.returned(returns)) == [(ref.number, 3, 7)]
 
 
@@ -123,7 +123,7 @@ def test_transferred_slots_of_one_bundle_return_together() -> None:
     refs = [first.join_of(1) for _ in range(3)]
     given = first.bundles.give(1, [Parcel(n, ref) for n, ref in enumerate(refs)], is_answer=True)
     work = second.bundles.give(2, list(second.bundles.take(0, given))[1:], is_answer=True)
-    assert [(each.bundle, each.slot) for each in work.moved] == [(1, 1), (1, 2)]
+    assert [(move.bundle, move.slot) for move in work.moved] == [(1, 1), (1, 2)]
     one, two = third.bundles.take(1, work)
     third.done(one)
     assert third.bundles.results(0.0) == []
@@ -159,12 +159,12 @@ def test_items_that_travel_produce_one_result(
     for step, count in [*moves, *((0, 1),) * 12 * 12]:
         source = rng.randrange(4)
         side, queue = sides[source], held[source]
-        some, held[source] = queue[:count], queue[count:]
+        batch, held[source] = queue[:count], queue[count:]
         thief = (source + step) % 4
-        if some and thief != source:
-            work = side.bundles.give(thief, some, is_answer=False)
+        if batch and thief != source:
+            work = side.bundles.give(thief, batch, is_answer=False)
             held[thief] += sides[thief].bundles.take(source, work)
-        for parcel in some if thief == source else ():
+        for parcel in batch if thief == source else ():
             side.done(parcel)
         pass_on(sides)
         owed = len([1 for side in sides for number, join in side.joins.items() if join.parcel])

@@ -446,8 +446,10 @@ def test_descriptors_are_left_for_other_uses(limit: int, expected: int) -> None:
     try:
         assert affordable() == expected
         for sides in (1, 2):
-            each = sides * capacity_of(is_first=False) + 8  # neither a file nor anything else
-            needed = sides * capacity_of(is_first=True) + each * (affordable_threads(sides) - 1)
+            per_thread = sides * capacity_of(is_first=False) + 8  # neither a file nor anything else
+            needed = sides * capacity_of(is_first=True) + per_thread * (
+                affordable_threads(sides) - 1
+            )
             assert needed <= 2 * affordable()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -141,9 +141,9 @@ def test_the_finder_directly_precedes_that_of_python() -> None:
 @pytest.mark.parametrize("folder", [os.path.dirname(sys.executable), str(ROOT)])
 def test_only_the_folder_of_commands_leaves_the_path(folder: str) -> None:
     sys.path.insert(0, folder)
-    rest = sys.path[1:]
+    remaining = sys.path[1:]
     install()
-    assert sys.path == (rest if folder != str(ROOT) else [folder, *rest])
+    assert sys.path == (remaining if folder != str(ROOT) else [folder, *remaining])
 
 
 @pytest.mark.usefixtures("_as_before")

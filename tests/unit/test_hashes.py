@@ -18,8 +18,8 @@ from tests.conftest import SOAK
 numbers = st.integers(0, 2**64 - 1) | st.integers(0, 30) | st.just(2**64 - 1)
 
 
-def packed(some: list[int]) -> bytes:
-    return struct.pack(f"<{len(some)}Q", *some)
+def packed(numbers: list[int]) -> bytes:
+    return struct.pack(f"<{len(numbers)}Q", *numbers)
 
 
 @given(st.lists(st.lists(numbers, max_size=60), max_size=20), st.integers(1, 50), st.data())
@@ -29,9 +29,9 @@ def test_a_set_contains_exactly_the_added_hashes(
 ) -> None:
     """Lookups are exact with any limit on memory and any number of repeated additions."""
     hashes = HashSet(held)
-    for some in added:
-        hashes.add(packed(some))
-    known = {number for some in added for number in some}
+    for batch in added:
+        hashes.add(packed(batch))
+    known = {number for batch in added for number in batch}
     assert bool(hashes) == bool(known)
     asking = st.sampled_from(sorted(known)) | numbers if known else numbers
     for _ in range(2):

@@ -237,11 +237,11 @@ def test_damage_costs_only_the_damaged_records(checkpoint: Checkpoint, seed: int
     with _resumed(checkpoint) as resumed:
         found = [bool(resumed.subtrees(0, name)) for name in names]
         assert resumed.subtrees(0, b"never") == []
-    each = journal.bytes // 41
+    frame_bytes = journal.bytes // 41
     if how == "cut":
-        assert all(found[: at // each - 1])
+        assert all(found[: at // frame_bytes - 1])
     else:
-        assert sum(found) >= len(names) - 4 - 200 // each * 2, (how, at)
+        assert sum(found) >= len(names) - 4 - 200 // frame_bytes * 2, (how, at)
     if how == "flip":
         assert read_history(checkpoint, KEYS).problems, "damage is reported"
 
@@ -347,7 +347,7 @@ def test_names_recorded_by_two_runs_count_once(checkpoint: Checkpoint) -> None:
     key = KEYS.directory(0, b"a")
     for run, names in ((1, ([b"1", b"2"], [b"3", b"4"], [b"5"])), (2, ([b"2", b"3"], [b"6"]))):
         journal = _journal(checkpoint, run)
-        journal.add([NamesRecord(key, KEYS.names(some), COUNTS, 6) for some in names], 1)
+        journal.add([NamesRecord(key, KEYS.names(batch), COUNTS, 6) for batch in names], 1)
         journal.commit(1, SUMS)
         journal.close()
     asked: list[bytes] = []
@@ -481,7 +481,7 @@ def test_a_journal_grows_without_reserved_space(tmp_path: Path) -> None:
         read = os.open(journal_name(1, 0), os.O_RDONLY, dir_fd=fd)
         frames = list(read_frames(read, KEYS))
         os.close(read)
-        assert not any(isinstance(each, DamagedRange) for each in frames)
+        assert not any(isinstance(frame, DamagedRange) for frame in frames)
     finally:
         os.close(fd)
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)

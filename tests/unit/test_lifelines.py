@@ -115,8 +115,8 @@ def test_a_waiting_rank_is_registered_or_will_be(seed: int, size: int) -> None:
                 ranks[dest].add_waiter(source)
             else:
                 ranks[dest].got(source)
-        for waits, each in enumerate(ranks):
-            for other in each.waits_at:
+        for waits, waiting in enumerate(ranks):
+            for other in waiting.waits_at:
                 known = waits in ranks[other].waiters
                 coming = "wait" in edges.get((waits, other), ())
                 assert known or coming or "work" in edges.get((other, waits), ())

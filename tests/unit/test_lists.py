@@ -49,14 +49,14 @@ def _walk_text(text: bytes, above: bytes = b"") -> list[tuple[bytes, bool]]:
     return found
 
 
-def _walk(kept: Lists, listed: PathListSlice, above: bytes = b"") -> list[tuple[bytes, bool]]:
+def _walk(lists: Lists, listed: PathListSlice, above: bytes = b"") -> list[tuple[bytes, bool]]:
     found = []
-    for part in kept.portions(listed):
+    for part in lists.portions(listed):
         if isinstance(part, NameRecords):
             path = above + part.name
             if part.text().startswith(part.name + b"/"):
                 found.append((path, False))
-            found += _walk(kept, part.listed(), path + b"/")
+            found += _walk(lists, part.listed(), path + b"/")
         else:
             found += _walk_text(part, above)
     return found
@@ -75,9 +75,9 @@ def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 def test_every_named_path_is_yielded_once() -> None:
     @given(PATHS)
     def check(paths: list[tuple[bytes, bool]]) -> None:
-        kept = sort([(0, [record_of(path, whole=deep) for path, deep in paths])])
-        (part,) = kept.parts
-        found = _walk(kept, part.listed) if part.listed else []
+        lists = sort([(0, [record_of(path, whole=deep) for path, deep in paths])])
+        (part,) = lists.parts
+        found = _walk(lists, part.listed) if part.listed else []
         assert sorted(found) == sorted(_meant(paths))
 
     check()
@@ -92,22 +92,22 @@ def test_a_large_list_is_divided_where_its_directories_begin() -> None:
     ]
     paths += [(b"%d/%d" % (n % 3, n), n % 2 == 0) for n in range(20)] + [(b"0", False)]
     rng.shuffle(paths)
-    kept = sort([(0, (record_of(path, whole=deep) for path, deep in paths))])
-    (part,) = kept.parts
+    lists = sort([(0, (record_of(path, whole=deep) for path, deep in paths))])
+    (part,) = lists.parts
     assert part.listed is not None
-    assert sorted(_walk(kept, part.listed)) == sorted(_meant(paths))
+    assert sorted(_walk(lists, part.listed)) == sorted(_meant(paths))
 
 
 def test_a_list_may_mean_everything() -> None:
-    kept = sort([(0, [b"a", record_of(b"./")]), (3, [record_of(b".")]), (4, [])])
-    assert [(part.root, part.listed is None) for part in kept.parts] == [
+    lists = sort([(0, [b"a", record_of(b"./")]), (3, [record_of(b".")]), (4, [])])
+    assert [(part.root, part.listed is None) for part in lists.parts] == [
         (0, True),
         (3, False),
         (4, False),
     ]
-    for part in kept.parts[1:]:
+    for part in lists.parts[1:]:
         assert part.listed is not None
-        assert list(kept.portions(part.listed)) == []
+        assert list(lists.portions(part.listed)) == []
 
 
 def test_the_same_list_in_another_order_has_the_same_digest() -> None:

@@ -165,8 +165,8 @@ def test_the_first_mirror_in_lustre_is_used() -> None:
         Component(0, 8 * MIB, Stripes(1, MIB, 1), 0x13, 0x20001),
         Component(8 * MIB, END_OF_FILE, Stripes(1, 8 * MIB, 9), 0x12, 0x20002),
     )
-    kept = Component(0, END_OF_FILE, Stripes(1, MIB, 3))
-    assert fresh(Composite((whole, *parts), 2, 2)) == Composite((kept,))
+    component = Component(0, END_OF_FILE, Stripes(1, MIB, 3))
+    assert fresh(Composite((whole, *parts), 2, 2)) == Composite((component,))
     first = Component(0, END_OF_FILE, None), Component(0, END_OF_FILE, Stripes(), PARITY)
     kept_parts = (
         Component(0, 8 * MIB, Stripes(1, MIB, 1)),
@@ -293,13 +293,13 @@ magics = st.sampled_from([PLAIN[:4], POOLED[:4], PROGRESSIVE[:4], FOREIGN[:4], B
 
 
 @given(magics, st.binary(max_size=300))
-def test_invalid_bytes_raise_only_value_errors(magic: bytes, rest: bytes) -> None:
+def test_invalid_bytes_raise_only_value_errors(magic: bytes, body: bytes) -> None:
     try:
-        found = parse(magic + rest)
+        found = parse(magic + body)
     except ValueError:
         return
     # A plain header has 32 bytes, so all fields that were parsed exist.
-    assert len(rest) >= 28
+    assert len(body) >= 28
     assert isinstance(found, Stripes) or all(part.start <= part.end for part in found.components)
 
 

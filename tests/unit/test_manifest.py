@@ -47,19 +47,20 @@ def _tree(rng: Random) -> dict[bytes, list[ManifestEntry]]:
                 paths.append(path + b"/" + name if path else name)
         found[path] = entries
     # Entries of a directory follow it, so in reverse each digest covers final entries.
-    for path in sorted(found, key=lambda each: each.split(b"/"), reverse=True):
+    for path in sorted(found, key=lambda entry: entry.split(b"/"), reverse=True):
         found[path] = [
-            each._replace(digest=_digest(found[path + b"/" + each.name if path else each.name]))
-            if each.kind == b"d"
-            else each
-            for each in found[path]
+            entry._replace(digest=_digest(found[path + b"/" + entry.name if path else entry.name]))
+            if entry.kind == b"d"
+            else entry
+            for entry in found[path]
         ]
     return found
 
 
 def _digest(entries: list[ManifestEntry]) -> bytes:
     text = b"".join(
-        len(each.name).to_bytes(2, "big") + each.name + each.kind + each.digest for each in entries
+        len(entry.name).to_bytes(2, "big") + entry.name + entry.kind + entry.digest
+        for entry in entries
     )
     return xxhash.xxh3_128(b"dir\0" + text + len(entries).to_bytes(8, "big")).digest()
 

@@ -48,10 +48,10 @@ def test_every_option_is_on_the_page_and_in_the_manual(about: Reference, run: Ru
     page = " ".join(re.sub(".\b", "", shown).split())
     manual = (ROOT / "docs" / f"{about.command.page}.rst").read_text(encoding="utf-8")
     both: list[Option | Primary] = [*about.options, *about.primaries]
-    for each in both:
-        text = each.help[0].upper() + each.help[1:]
-        assert f"{each.invocation} {text}" in page
-        for flag in each.flags:
+    for option in both:
+        text = option.help[0].upper() + option.help[1:]
+        assert f"{option.invocation} {text}" in page
+        for flag in option.flags:
             assert re.search(rf"``{re.escape(flag)}[`= \[]", manual), flag
     for example in about.examples:
         assert example in page
@@ -61,7 +61,9 @@ def test_every_option_is_on_the_page_and_in_the_manual(about: Reference, run: Ru
     ] == []
 
 
-@pytest.mark.parametrize("name", ["pcircle", *(each.command.name for each in references())])
+@pytest.mark.parametrize(
+    "name", ["pcircle", *(reference.command.name for reference in references())]
+)
 @pytest.mark.parametrize("judge", ["mandoc", "groff"])
 def test_a_page_has_no_fault(name: str, run: Run, judge: str) -> None:
     command = shutil.which(judge)

@@ -11,7 +11,7 @@ from pcircle.tools.common.copy_arguments import BARE
 
 
 @pytest.mark.parametrize(
-    ("typed", "named"),
+    ("option", "named"),
     [
         ("--presreve=mode", ["--presreve", "--preserve"]),
         ("--recurse", ["--recurse", "--recursive"]),
@@ -31,9 +31,9 @@ from pcircle.tools.common.copy_arguments import BARE
     ],
 )
 def test_only_similar_spellings_are_suggested(
-    capfd: pytest.CaptureFixture[str], typed: str, named: list[str]
+    capfd: pytest.CaptureFixture[str], option: str, named: list[str]
 ) -> None:
-    code = importlib.import_module("pcircle.tools.fcp.cli").main([typed, "a", "b"])
+    code = importlib.import_module("pcircle.tools.fcp.cli").main([option, "a", "b"])
     out, err = capfd.readouterr()
     assert (code, out) == (2, "")
     said = err.splitlines()[0]
@@ -52,10 +52,10 @@ def test_a_signature_can_be_requested_in_combined_letters() -> None:
     """`-as` is `-a -s`: the next word is SRC and not an algorithm."""
     cli = importlib.import_module("pcircle.tools.fcp.cli")
     for words in (["-as", "a", "b"], ["-vas", "a", "b"], ["-a", "-s", "a", "b"]):
-        typed = cli.parser().parse(words, BARE)
-        assert (typed.operands, typed.signature, typed.archive) == (["a", "b"], "xxh128", True)
-    typed = cli.parser().parse(["-as", "sha256", "a", "b"], BARE)
-    assert typed.unjoined == [("-s", "sha256")]
+        args = cli.parser().parse(words, BARE)
+        assert (args.operands, args.signature, args.archive) == (["a", "b"], "xxh128", True)
+    args = cli.parser().parse(["-as", "sha256", "a", "b"], BARE)
+    assert args.unjoined == [("-s", "sha256")]
     # -t takes the next characters as its value, so it is not a flag.
-    typed = cli.parser().parse(["-ts", "a"], BARE)
-    assert (typed.target_directory, typed.operands) == ("s", ["a"])
+    args = cli.parser().parse(["-ts", "a"], BARE)
+    assert (args.target_directory, args.operands) == ("s", ["a"])

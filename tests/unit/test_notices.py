@@ -106,16 +106,16 @@ def test_a_worker_waits_while_the_outbox_is_full() -> None:
     pool = WorkerPool(lambda: None)
     engine = _engine(1)
     line = WorkerChannel(pool, engine, lambda: None, time.monotonic, lambda: False, None, ENCODE)
-    told = 0
+    noted = 0
     waiting = threading.Event()
 
     def tell() -> None:
-        nonlocal told
+        nonlocal noted
         for number in range(1_000_000):
             if engine.outbox.size_bytes > MAX_OUTBOX_BYTES:
                 waiting.set()  # the next one
             line.note([f"{number:100}"])
-            told += 1
+            noted += 1
 
     future = pool.submit(tell)
     assert waiting.wait(60)
@@ -125,7 +125,7 @@ def test_a_worker_waits_while_the_outbox_is_full() -> None:
         time.sleep(0.001)
     assert engine.outbox.size_bytes < MAX_OUTBOX_BYTES + 1000
     held = len(engine.outbox)
-    assert told <= held < MAX_OUTBOX_BYTES // 100 + 2
+    assert noted <= held < MAX_OUTBOX_BYTES // 100 + 2
     first = engine.outbox.take(MAX_OUTBOX_BYTES)
     assert len(first) > held // 2
     assert engine.outbox.had_waiters()
@@ -134,7 +134,7 @@ def test_a_worker_waits_while_the_outbox_is_full() -> None:
         pool.drain()
         time.sleep(0.001)
     assert future.error() is None
-    assert len(first) + len(engine.outbox) == told == 1_000_000
+    assert len(first) + len(engine.outbox) == noted == 1_000_000
     assert pool.close(10)
 
 

@@ -19,43 +19,43 @@ def test_each_record_is_output_as_often_as_it_occurs(seed: int, end: bytes) -> N
     """Two of three runs end early, and each finds the records in a different order."""
     rng = Random(seed)
     found = [b"%d" % rng.randrange(300) for _ in range(rng.randrange(1, 2000))]
-    told, out = OutputLog(), b""
+    log, out = OutputLog(), b""
     for share in (rng.random(), rng.random(), 1):
         rng.shuffle(found)
-        some = found[: round(len(found) * share)]
-        while some:
+        remaining = found[: round(len(found) * share)]
+        while remaining:
             count = rng.randrange(1, 100)
-            pack, some = some[:count], some[count:]
-            out += told.fresh("found", b"".join(each + end for each in pack), end)
-        told.begin_again()
+            pack, remaining = remaining[:count], remaining[count:]
+            out += log.fresh("found", b"".join(record + end for record in pack), end)
+        log.begin_again()
     assert Counter(out.split(end)[:-1]) == Counter(found)
-    told.close()
+    log.close()
 
 
 def test_long_output_is_stored_in_a_file() -> None:
-    told, text = OutputLog(), b"x" * 99 + b"\n"
+    log, text = OutputLog(), b"x" * 99 + b"\n"
     for number in range(30):
-        assert told.fresh("found", text * 1000 + b"%d\n" % number)
-    told.begin_again()
-    assert told.fresh("found", text * 30_001 + b"7\n8\n99\n") == text + b"99\n"
-    told.close()
+        assert log.fresh("found", text * 1000 + b"%d\n" % number)
+    log.begin_again()
+    assert log.fresh("found", text * 30_001 + b"7\n8\n99\n") == text + b"99\n"
+    log.close()
 
 
 def test_output_beyond_the_limit_is_not_stored() -> None:
-    told = OutputLog(max_bytes=1000)
-    assert told.fresh("found", b"x" * 999 + b"\n")
-    assert told.is_whole
-    assert told.fresh("found", b"x\n") == b"x\n"
-    assert not told.is_whole
+    log = OutputLog(max_bytes=1000)
+    assert log.fresh("found", b"x" * 999 + b"\n")
+    assert log.is_whole
+    assert log.fresh("found", b"x\n") == b"x\n"
+    assert not log.is_whole
 
 
 def test_an_action_is_recognised_on_any_rank() -> None:
-    told = OutputLog()
+    log = OutputLog()
     line = b'{"path":"a","state":"done","errno":null,"rank":%d,"t":%f}\n'
-    told.fresh("actions", line % (1, 0.5))
-    told.begin_again()
-    assert told.fresh("actions", line % (0, 1.5)) == b""
-    assert told.fresh_lines("said", ["a", "b"]) == ["a", "b"]
+    log.fresh("actions", line % (1, 0.5))
+    log.begin_again()
+    assert log.fresh("actions", line % (0, 1.5)) == b""
+    assert log.fresh_lines("said", ["a", "b"]) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,6 @@ def test_an_action_is_recognised_on_any_rank() -> None:
     ],
 )
 def test_records_that_are_distinguished(words: str, ends: dict[int, bytes] | None) -> None:
-    typed = ["x", *words.split()]
-    found = split(typed, lambda word: False)
-    assert ends_of(parse(typed, found.tokens).expression) == ends
+    words_with_path = ["x", *words.split()]
+    found = split(words_with_path, lambda word: False)
+    assert ends_of(parse(words_with_path, found.tokens).expression) == ends

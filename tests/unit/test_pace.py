@@ -61,11 +61,11 @@ class _Run:
         self._count(found=len(tree), sized=1, done=1)
         share = weight / max(1, len(tree))
         self._weight += weight if not tree else 0.0
-        below = [each for each in tree if not isinstance(each, int)]
+        below = [item for item in tree if not isinstance(item, int)]
         self._due += len(below)
-        self._stack += [self._directory(each, share) for each in below]
+        self._stack += [self._directory(item, share) for item in below]
         large = []
-        for size in (each for each in tree if isinstance(each, int)):
+        for size in (item for item in tree if isinstance(item, int)):
             if earlier:
                 earlier -= 1
                 self._earlier = [self._earlier[0] + 1, self._earlier[1] + size]
@@ -85,9 +85,9 @@ class _Run:
         yield self._job.entry_s
         pieces = -(-size // PIECE_BYTES)
         left = [pieces]
-        each = size // pieces
+        piece_bytes = size // pieces
         for number in range(pieces):
-            last = size - each * (pieces - 1) if number == pieces - 1 else each
+            last = size - piece_bytes * (pieces - 1) if number == pieces - 1 else piece_bytes
             self._stack.append(self._piece(last, left, share / pieces))
 
     def _piece(self, size: int, left: list[int], share: float) -> Iterator[float]:
@@ -167,7 +167,7 @@ def test_the_time_left_is_right_from_the_half_on(shape: str) -> None:
     assert end.complete
     assert (end.done, end.bytes_done) == (end.found, end.bytes_found)
     pace, due_s = Pace(), PERIOD_S
-    told = 0
+    views = 0
     for at_s, known in moments[:-1]:
         if at_s < due_s:
             continue
@@ -176,9 +176,9 @@ def test_the_time_left_is_right_from_the_half_on(shape: str) -> None:
         assert 0 <= view.fraction < 1
         if at_s < end_s / 2:
             continue
-        told += 1
+        views += 1
         assert view.remaining_s is not None
         wrong = abs(view.remaining_s - (end_s - at_s))
         # A job that ends within a period is practically done.
         assert wrong <= WRONG_AT_MOST * (end_s - at_s) + PERIOD_S, f"{view} of {end_s} s"
-    assert told >= 5
+    assert views >= 5

@@ -21,16 +21,16 @@ PATTERNS = {"-O", "-newerXY"}  # stand for several names
 
 
 def _of(name: str) -> Reference:
-    return next(each for each in references() if each.command.name == name)
+    return next(reference_ for reference_ in references() if reference_.command.name == name)
 
 
 def test_every_command_is_there() -> None:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     scripts = re.findall(r'^(\S+) = "pcircle\.', text, re.MULTILINE)
-    typed = {each.command_line.split()[0] for each in COMMANDS}
-    assert typed == {*scripts, "python"}
-    assert [each.name for each in COMMANDS] == sorted(each.name for each in COMMANDS)
-    assert [each.command for each in references()] == list(COMMANDS)
+    programs = {item.command_line.split()[0] for item in COMMANDS}
+    assert programs == {*scripts, "python"}
+    assert [item.name for item in COMMANDS] == sorted(item.name for item in COMMANDS)
+    assert [item.command for item in references()] == list(COMMANDS)
 
 
 @every_command
@@ -70,13 +70,13 @@ def test_the_reference_contains_all_of_help(
 def test_exit_codes_are_those_of_the_errors(command: Command) -> None:
     known = {errors.EXIT_OK, errors.PcircleError.exit_code}
     known |= {
-        each.exit_code
-        for each in vars(errors).values()
-        if isinstance(getattr(each, "exit_code", None), int)
+        item.exit_code
+        for item in vars(errors).values()
+        if isinstance(getattr(item, "exit_code", None), int)
     }
-    codes = {code for each in reference(command).exit_codes for code in each.codes}
+    codes = {code for item in reference(command).exit_codes for code in item.codes}
     assert {0, 2, 70} <= codes <= known
-    assert all(each.meaning for each in reference(command).exit_codes)
+    assert all(item.meaning for item in reference(command).exit_codes)
 
 
 def test_values_of_options() -> None:
@@ -91,8 +91,8 @@ def test_values_of_options() -> None:
     assert by_flag["--exclude"].repeatable
     assert not by_flag["--json"].repeatable
     assert by_flag["--verify"].value == "none"
-    assert [each.name for each in _of("fcp").positionals] == ["SRC", "DST"]
-    assert [each.repeatable for each in _of("fcp").positionals] == [True, False]
+    assert [positional.name for positional in _of("fcp").positionals] == ["SRC", "DST"]
+    assert [positional.repeatable for positional in _of("fcp").positionals] == [True, False]
     assert _of("fdiff").exit_codes[1].codes == (3,)
     assert _of("fcp").exit_codes[-1].codes == (130, 143)
 
@@ -108,21 +108,21 @@ def test_hidden_options_are_omitted() -> None:
 
 def test_primaries_match_the_parser() -> None:
     """Each primary is listed once, with as many arguments as the parser takes."""
-    flags = [flag for each in PRIMARIES for flag in each.flags]
+    flags = [flag for primary in PRIMARIES for flag in primary.flags]
     assert len(flags) == len(set(flags))
     assert set(flags) - OPERATORS - PATTERNS == set(words.primaries()) - REFUSED
     assert set(words.OPERATORS) - {"!", ","} == OPERATORS
     counts = {**words.TESTS, **words.ACTIONS, **words.OPTIONS, "exec": 1, "execdir": 1}
-    for each in PRIMARIES:
-        assert each.help
-        for flag in set(each.flags) - OPERATORS - PATTERNS:
-            assert len(each.metavars) == counts[flag[1:]], flag
+    for primary in PRIMARIES:
+        assert primary.help
+        for flag in set(primary.flags) - OPERATORS - PATTERNS:
+            assert len(primary.metavars) == counts[flag[1:]], flag
 
 
 def test_choices_of_primaries_are_those_of_the_language() -> None:
     from pcircle.tools.ffind.language import reading, regexes
 
-    by_flag = {flag: each for each in PRIMARIES for flag in each.flags}
+    by_flag = {flag: primary for primary in PRIMARIES for flag in primary.flags}
     assert set(by_flag["-regextype"].choices) == set(regexes.SYNTAXES)
     assert set(by_flag["-type"].choices) == set(reading.KINDS)
     assert by_flag["-fstype"].choices == ()

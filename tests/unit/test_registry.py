@@ -36,17 +36,17 @@ def test_the_registry_behaves_like_a_dictionary(seed: int) -> None:
             registry.add(key, inode)
             expected[key] = known
         assert inode == known
-        for each in (inode, known):
-            each.seen += 1
-            each.first = _one(b"%d" % step)
+        for entry in (inode, known):
+            entry.seen += 1
+            entry.first = _one(b"%d" % step)
         what = rng.choice(("make", "wait", "release", "forget"))
-        for each in (inode, known):
+        for entry in (inode, known):
             if what == "make":
-                each.made, each.seal, each.epoch = step, b"f%d" % step, step
+                entry.made, entry.seal, entry.epoch = step, b"f%d" % step, step
             elif what == "wait":
-                each.waiting.append((step, _one(b"waits")))
+                entry.waiting.append((step, _one(b"waits")))
             elif what == "release":
-                each.waiting = []
+                entry.waiting = []
         if what == "forget":
             registry.forget(key)
             del expected[key]

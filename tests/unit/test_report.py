@@ -131,9 +131,14 @@ def test_ranks_that_count_differently_are_not_added() -> None:
 
 
 def test_the_share_of_a_rank_is_its_own_work() -> None:
-    told = share(rank_report(3, ONE))
-    assert (told.rank, told.node, told.entries, told.bytes) == (3, 1, 9, 2 << 20)
-    assert (told.steals_asked, told.steals_got, told.cpu_s) == (7, 3, 1.235)
+    rank_share = share(rank_report(3, ONE))
+    assert (rank_share.rank, rank_share.node, rank_share.entries, rank_share.bytes) == (
+        3,
+        1,
+        9,
+        2 << 20,
+    )
+    assert (rank_share.steals_asked, rank_share.steals_got, rank_share.cpu_s) == (7, 3, 1.235)
 
 
 def test_a_failure_is_one_printable_line() -> None:
@@ -190,10 +195,10 @@ def test_attributes_that_are_set_are_told() -> None:
         (False, "attributes of 1 entry set"),
         (True, "would set attributes of 1 entry"),
     ):
-        told = summary(make_report(**idle, dry_run=dry), touched=1)
-        assert told == f"{text}: 2 directories checked in 'b' in 2.00s"
-        told = summary(make_report(dry_run=dry, skipped=3), touched=1)
-        assert told.startswith(f"3 entries skipped, {text}; ")
+        output = summary(make_report(**idle, dry_run=dry), touched=1)
+        assert output == f"{text}: 2 directories checked in 'b' in 2.00s"
+        output = summary(make_report(dry_run=dry, skipped=3), touched=1)
+        assert output.startswith(f"3 entries skipped, {text}; ")
 
 
 def test_one_is_not_many() -> None:

@@ -91,8 +91,8 @@ def test_fields_that_may_differ(field: str) -> None:
 
 
 def test_the_umask_is_ignored_if_modes_are_preserved() -> None:
-    kept = msgspec.structs.replace(PLAN, keep=Keep(mode=True))
-    assert options_of(kept) == options_of(msgspec.structs.replace(kept, umask=0o077))
+    with_modes = msgspec.structs.replace(PLAN, keep=Keep(mode=True))
+    assert options_of(with_modes) == options_of(msgspec.structs.replace(with_modes, umask=0o077))
 
 
 def test_nothing_else_is_compared() -> None:
@@ -102,13 +102,13 @@ def test_nothing_else_is_compared() -> None:
 def test_each_part_of_a_compared_field_counts() -> None:
     """The parts are attributes to preserve, overwrite options, and requested layouts."""
     parts: list[tuple[str, Keep | OverwriteOptions | Attributes]] = []
-    kept: list[Any] = [{name: True} for name in Keep.__struct_fields__ if name != "given"]
-    parts += [("keep", Keep(**each)) for each in kept]
+    keep_arguments: list[Any] = [{name: True} for name in Keep.__struct_fields__ if name != "given"]
+    parts += [("keep", Keep(**arguments)) for arguments in keep_arguments]
     parts += [
         ("existing", OverwriteOptions(**{name: True}))
         for name in OverwriteOptions.__struct_fields__
     ]
-    some: tuple[Any, ...] = (
+    values: tuple[Any, ...] = (
         Moment(timestamp(1)),
         Moment(timestamp(1), ago=True),
         "ctime",
@@ -121,7 +121,7 @@ def test_each_part_of_a_compared_field_counts() -> None:
         True,
     )
     names = Attributes.__struct_fields__
-    parts += [("wanted", Attributes(**{n: v})) for n, v in zip(names, some, strict=True)]
+    parts += [("wanted", Attributes(**{n: v})) for n, v in zip(names, values, strict=True)]
     for field, value in parts:
         changed = msgspec.structs.replace(PLAN, **{field: value})
         assert _differing(changed) == {COMPARED[field][1]}, value

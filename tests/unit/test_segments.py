@@ -46,7 +46,7 @@ def _found(rng: Random, number: int) -> list[tuple[bytes, bytes]]:
 
 
 def _in_order(found: list[tuple[bytes, bytes]]) -> bytes:
-    return b"".join(text for _, text in sorted(found, key=lambda each: each[0].split(b"/")))
+    return b"".join(text for _, text in sorted(found, key=lambda row: row[0].split(b"/")))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -103,7 +103,9 @@ def test_every_bisection_ends_where_it_should(paths: list[list[bytes]]) -> None:
     index = b"".join(key + b"%d 1/" % at for at, key in enumerate(keys))
     for key in [b"", *keys, b"\xff" * 9]:
         at = segments._first(index, key)
-        before = [b"%b%d 1/" % (each, number) for number, each in enumerate(keys) if each < key]
+        before = [
+            b"%b%d 1/" % (origin, number) for number, origin in enumerate(keys) if origin < key
+        ]
         assert at == sum(map(len, before))
 
 

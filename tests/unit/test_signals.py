@@ -36,7 +36,7 @@ class Bell:
     [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)],
 )
 def test_the_first_signal_is_pending_and_wakes(number: signal.Signals, code: int) -> None:
-    before = [signal.getsignal(each) for each in CODES]
+    before = [signal.getsignal(signal_number) for signal_number in CODES]
     with Signals(bell := Bell()) as signals:
         assert signals.pending is None
         assert signals.code is None
@@ -44,7 +44,7 @@ def test_the_first_signal_is_pending_and_wakes(number: signal.Signals, code: int
         assert signals.pending is number
         assert signals.code == code
         assert bell.rung == 1
-    assert [signal.getsignal(each) for each in CODES] == before
+    assert [signal.getsignal(signal_number) for signal_number in CODES] == before
 
 
 def test_later_signals_change_nothing() -> None:
@@ -75,10 +75,10 @@ def test_ignored_signals_stay_ignored() -> None:
 
 
 def test_handlers_are_restored_after_an_exception() -> None:
-    before = [signal.getsignal(each) for each in CODES]
+    before = [signal.getsignal(number) for number in CODES]
     with pytest.raises(KeyError), Signals(Bell()):
         raise KeyError
-    assert [signal.getsignal(each) for each in CODES] == before
+    assert [signal.getsignal(number) for number in CODES] == before
 
 
 def test_a_later_second_sigint_ends_the_process(run: Run) -> None:

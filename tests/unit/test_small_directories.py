@@ -23,8 +23,8 @@ def top(tmp_path: Path) -> Iterator[int]:
     for number in range(40):
         directory = tmp_path / f"d{number}"
         directory.mkdir()
-        for each in range(4):
-            (directory / f"f{each}").touch()
+        for file_number in range(4):
+            (directory / f"f{file_number}").touch()
     fd = os.open(tmp_path, os.O_RDONLY)
     yield fd
     os.close(fd)
@@ -47,23 +47,23 @@ def opened() -> set[str]:
 
 def test_directories_are_listed_up_to_the_limit(top: int) -> None:
     before = opened()
-    with small(top, names(40), 4, 14) as some:
-        assert some.names == names(3)
-        assert some.later == names(40)[3:]
-        assert [sorted(some.inside[begin:end]) for begin, end in some.ranges()] == [
+    with small(top, names(40), 4, 14) as batch:
+        assert batch.names == names(3)
+        assert batch.later == names(40)[3:]
+        assert [sorted(batch.inside[begin:end]) for begin, end in batch.ranges()] == [
             [b"f0", b"f1", b"f2", b"f3"]
         ] * 3
-        assert some.own.column("inode", 0, 3) == [os.fstat(fd).st_ino for fd in some.fds]
+        assert batch.own.column("inode", 0, 3) == [os.fstat(fd).st_ino for fd in batch.fds]
         looked_up = Stats()
-        looked_up.put(some.table)
+        looked_up.put(batch.table)
         assert looked_up.column("inode", 0, 12) == [
-            os.stat(name, dir_fd=some.fds[place // 4]).st_ino
-            for place, name in enumerate(some.inside)
+            os.stat(name, dir_fd=batch.fds[place // 4]).st_ino
+            for place, name in enumerate(batch.inside)
         ]
-        assert [os.fstat(fd).st_ino for fd in some.fds] == [
-            os.stat(name, dir_fd=top).st_ino for name in some.names
+        assert [os.fstat(fd).st_ino for fd in batch.fds] == [
+            os.stat(name, dir_fd=top).st_ino for name in batch.names
         ]
-        assert not some.unread
+        assert not batch.unread
     with small(top, names(40), 4, 1) as one:
         assert one.names == names(1)
     assert opened() == before
@@ -79,30 +79,30 @@ def test_other_entries_are_not_listed(top: int, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "d4" / "pipe")
     left = [b"link", b"pipe", b"d1", b"missing", b"d2", b"d3", b"d4"]
     before = opened()
-    with small(top, [*left, b"d5"], 4, 512) as some:
-        assert (some.names, some.unread) == ([b"d5"], left)
+    with small(top, [*left, b"d5"], 4, 512) as batch:
+        assert (batch.names, batch.unread) == ([b"d5"], left)
     assert opened() == before
 
 
 def test_descriptors_are_bounded_for_each_rlimit(top: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All threads of a process together use at most half of its descriptors."""
     monkeypatch.setattr("pcircle.fs.scan._SCAN_NS", 1 << 60)
-    kept = resource.getrlimit(resource.RLIMIT_NOFILE)
+    rlimits = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         for limit in (64, 100, 256, 1024, 2048, 4096, 20_000):
-            if limit > kept[1] != resource.RLIM_INFINITY:
+            if limit > rlimits[1] != resource.RLIM_INFINITY:
                 continue
-            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, kept[1]))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, rlimits[1]))
             for threads in (16, affordable_threads(), 1):
                 monkeypatch.setattr("threading.active_count", partial(int, threads))
                 at_once = affordable_at_once()
                 assert at_once * threads <= (limit - 64) // 2 or at_once == 1
             assert at_once == 32 or limit < 256
-            with small(top, names(40), 4, 512) as some:
-                assert len(some.fds) == at_once
-                assert some.later == names(40)[at_once:]
+            with small(top, names(40), 4, 512) as batch:
+                assert len(batch.fds) == at_once
+                assert batch.later == names(40)[at_once:]
     finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, kept)
+        resource.setrlimit(resource.RLIMIT_NOFILE, rlimits)
 
 
 def test_an_always_interrupted_listing_is_left_to_the_walk(
@@ -111,18 +111,18 @@ def test_an_always_interrupted_listing_is_left_to_the_walk(
     """A server may return EINTR for ever."""
     untried = pure.UNTRIED.to_bytes(8, sys.byteorder, signed=True)
 
-    def interrupted(fd: int, some: list[bytes], *_: object) -> tuple[object, ...]:
-        return untried * len(some), [], b"", b"", b"", b"", b""
+    def interrupted(fd: int, batch: list[bytes], *_: object) -> tuple[object, ...]:
+        return untried * len(batch), [], b"", b"", b"", b"", b""
 
     stub = SimpleNamespace(scan_directories=interrupted)
     monkeypatch.setattr("pcircle.fs.scan.within_limit", lambda: stub)
-    with small(top, names(3), 4, 512) as some:
-        assert (some.names, some.unread, some.later) == ([], names(1), names(3)[1:])
+    with small(top, names(3), 4, 512) as batch:
+        assert (batch.names, batch.unread, batch.later) == ([], names(1), names(3)[1:])
 
 
 def test_a_look_up_that_is_always_interrupted_fails(top: int) -> None:
     untried = pure.UNTRIED.to_bytes(8, sys.byteorder, signed=True)
-    stub = SimpleNamespace(stat_names=lambda fds, some, _: (untried * len(some), b""))
+    stub = SimpleNamespace(stat_names=lambda fds, batch, _: (untried * len(batch), b""))
     stats = Stats(looked_up_by=stub)  # type: ignore[arg-type]
     stats.look(top, names(20))
     assert stats.column("inode", 0, 20) == [os.stat(name, dir_fd=top).st_ino for name in names(20)]
@@ -136,17 +136,20 @@ def test_slow_look_ups_are_detected_in_small_batches(
     """The clock advances only in look-ups."""
     now_s = 0.0
 
-    def looked_up(fds: object, some: list[bytes], until_ns: int) -> tuple[bytes, bytes]:
+    def looked_up(fds: object, batch: list[bytes], until_ns: int) -> tuple[bytes, bytes]:
         nonlocal now_s
         done = 0
-        while done < len(some) and (not done or now_s * 1e9 <= until_ns):
+        while done < len(batch) and (not done or now_s * 1e9 <= until_ns):
             now_s += each_s
             done += 1
-        outcomes, table = pure.stat_names(top, some[:done], 1 << 62)
-        rest = len(some) - done
-        rows = [bytes(table[at : at + 8 * done]) + bytes(8 * rest) for at in _columns(table, done)]
+        outcomes, table = pure.stat_names(top, batch[:done], 1 << 62)
+        untried_count = len(batch) - done
+        rows = [
+            bytes(table[at : at + 8 * done]) + bytes(8 * untried_count)
+            for at in _columns(table, done)
+        ]
         untried = pure.UNTRIED.to_bytes(8, sys.byteorder, signed=True)
-        return outcomes + untried * rest, b"".join(rows)
+        return outcomes + untried * untried_count, b"".join(rows)
 
     clock = SimpleNamespace(perf_counter=lambda: now_s, monotonic_ns=lambda: int(now_s * 1e9))
     monkeypatch.setattr("pcircle.fs.stats.time", clock)

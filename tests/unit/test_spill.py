@@ -55,19 +55,19 @@ steps = st.lists(
 
 @given(steps=steps)
 def test_segments_are_read_in_any_order(steps: list[tuple[str, bytes | None]]) -> None:
-    spill, kept = SpillFile(), dict[int, bytes]()
+    spill, contents = SpillFile(), dict[int, bytes]()
     try:
         for number, (what, data) in enumerate(steps):
             if data is not None:
                 spill.keep(number, data)
-                kept[number] = data
-            elif kept and what == "discard":
-                kept.pop(min(kept))
-                spill.discard(min(set(spill._places) - set(kept)))
-            elif kept:
-                wanted = max(kept) if what == "newest" else min(kept)
-                assert spill.fetch(wanted) == kept.pop(wanted)
-        for number, data in kept.items():
+                contents[number] = data
+            elif contents and what == "discard":
+                contents.pop(min(contents))
+                spill.discard(min(set(spill._places) - set(contents)))
+            elif contents:
+                wanted = max(contents) if what == "newest" else min(contents)
+                assert spill.fetch(wanted) == contents.pop(wanted)
+        for number, data in contents.items():
             assert spill.fetch(number) == data
     finally:
         spill.close()

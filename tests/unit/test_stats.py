@@ -56,20 +56,20 @@ def test_columns_match_stat(tree: int, looked_up_by: ModuleType) -> None:
     stats.look(tree, names)
     want = [os.stat(name, dir_fd=tree, follow_symlinks=False) for name in names]
     count = len(names)
-    assert stats.column("size", 0, count) == [each.st_size for each in want]
-    assert stats.column("blocks", 0, count) == [each.st_blocks for each in want]
-    assert stats.column("links", 0, count) == [each.st_nlink for each in want]
+    assert stats.column("size", 0, count) == [status.st_size for status in want]
+    assert stats.column("blocks", 0, count) == [status.st_blocks for status in want]
+    assert stats.column("links", 0, count) == [status.st_nlink for status in want]
     assert not stats.has_single_names(0, count)
     assert not stats.are_files(count)
     stats.look(tree, [b"file", b"link", b"sparse"])
     assert stats.are_files(3)
     stats.look(tree, names)
     assert stats.has_single_names(names.index(b"fifo"), names.index(b"fifo") + 1)
-    assert stats.column("uid", 0, count) == [each.st_uid for each in want]
-    assert stats.column("gid", 0, count) == [each.st_gid for each in want]
-    assert stats.column("mode", 0, count) == [each.st_mode for each in want]
-    assert stats.column("inode", 0, count) == [each.st_ino for each in want]
-    assert stats.column("mtime", 0, count) == [each.st_mtime_ns // 10**9 for each in want]
+    assert stats.column("uid", 0, count) == [status.st_uid for status in want]
+    assert stats.column("gid", 0, count) == [status.st_gid for status in want]
+    assert stats.column("mode", 0, count) == [status.st_mode for status in want]
+    assert stats.column("inode", 0, count) == [status.st_ino for status in want]
+    assert stats.column("mtime", 0, count) == [status.st_mtime_ns // 10**9 for status in want]
     assert -2 in stats.column("mtime", 0, count)
     assert stats.column("device", 1, 3) == [want[0].st_dev] * 2
 
@@ -112,7 +112,9 @@ def test_helpers_end_with_the_object_that_started_them(tree: int) -> None:
     stats = Stats(threads=3)
     stats._slow = 9
     stats.look(tree, [b"file"] * 40)
-    helpers = [each for each in threading.enumerate() if is_helper(each) and each not in earlier]
+    helpers = [
+        thread for thread in threading.enumerate() if is_helper(thread) and thread not in earlier
+    ]
     assert len(helpers) == 2
     del stats
     gc.collect()
@@ -144,9 +146,9 @@ def test_devices_and_nanoseconds_match_stat(tree: int, looked_up_by: ModuleType)
     stats.look(tree, names)
     want = [os.stat(name, dir_fd=tree, follow_symlinks=False) for name in names]
     for name in ("atime", "mtime", "ctime"):
-        assert stats.times_ns(name, 0, 4) == [getattr(each, f"st_{name}_ns") for each in want]
-    assert stats.column("block_size", 0, 4) == [each.st_blksize for each in want]
-    assert stats.column("rdev", 0, 4) == [each.st_rdev for each in want]
+        assert stats.times_ns(name, 0, 4) == [getattr(status, f"st_{name}_ns") for status in want]
+    assert stats.column("block_size", 0, 4) == [status.st_blksize for status in want]
+    assert stats.column("rdev", 0, 4) == [status.st_rdev for status in want]
     null = os.open("/dev", os.O_RDONLY)
     stats.look(null, [b"null"])
     assert stats.column("rdev", 0, 1) == [os.makedev(1, 3)]

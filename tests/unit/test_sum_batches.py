@@ -47,7 +47,7 @@ def _reader() -> tuple[Reader, Counters, Signer]:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "tried", "others"),
+    ("sizes", "tried", "skipped"),
     [
         ([SMALL] * 50, 50, []),
         ([LARGER] * 50, 4, [0, 1, 2, 3]),
@@ -56,13 +56,13 @@ def _reader() -> tuple[Reader, Counters, Signer]:
     ],
 )
 def test_small_files_are_read_in_batches_while_there_are_any(
-    tmp_path: Path, folder: int, sizes: list[int], tried: int, others: list[int]
+    tmp_path: Path, folder: int, sizes: list[int], tried: int, skipped: list[int]
 ) -> None:
     names = _make(tmp_path, sizes)
     reader, counters, _ = _reader()
-    assert reader.small(names, folder, bool) == (tried, [names[number] for number in others])
-    assert counters.files == counters.sized == tried - len(others)
-    assert counters.bytes_done == SMALL * (tried - len(others))
+    assert reader.small(names, folder, bool) == (tried, [names[number] for number in skipped])
+    assert counters.files == counters.sized == tried - len(skipped)
+    assert counters.bytes_done == SMALL * (tried - len(skipped))
 
 
 class _Line:

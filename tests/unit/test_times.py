@@ -123,9 +123,9 @@ def test_the_command_to_run_next(words: list[str], expected: str) -> None:
 @given(st.lists(st.binary(max_size=9).filter(lambda b: b"\0" not in b), max_size=4))
 @example([b"\xff'\\n\n\t", b"", b"\xc2\x85\\", "\u202e€\U0001f600".encode()])
 def test_a_shell_reads_the_words_that_were_typed(words: list[bytes]) -> None:
-    typed = command("t", [os.fsdecode(word) for word in words])
-    assert typed.isprintable()
-    program = f"t() {{ printf '%s\\0' \"$@\"; }}; {typed}"
+    shell_line = command("t", [os.fsdecode(word) for word in words])
+    assert shell_line.isprintable()
+    program = f"t() {{ printf '%s\\0' \"$@\"; }}; {shell_line}"
     environment = {**os.environ, "LC_ALL": "C.UTF-8"}
     done = subprocess.run(["bash", "-c", program], check=True, capture_output=True, env=environment)
     assert done.stdout == b"".join(word + b"\0" for word in words or [b""])

@@ -36,7 +36,7 @@ def test_modes_are_those_of_ls(tmp_path: Path) -> None:
     said = [line.split()[0] for line in _lines("ls", "-l", str(tmp_path))[1:]]
     known = Modes()
     found = [known[(tmp_path / name).lstat().st_mode].decode() for name in names]
-    assert found == [each.rstrip("+.") for each in said]
+    assert found == [shown_mode.rstrip("+.") for shown_mode in said]
 
 
 def test_owners_have_names_or_numbers() -> None:

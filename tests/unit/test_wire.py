@@ -221,8 +221,8 @@ def test_untyped_values_survive(value: Any) -> None:
     ):
         assert codec.message(codec.encode(message)) == message
     assert codec.unpack(codec.pack(parcels)) == parcels
-    told = msgspec.Raw(codec.encode_notice((value, b"line")))
-    assert codec.message(codec.encode(NoticeBatch((told,)))) == NoticeBatch(((value, b"line"),))
+    notice = msgspec.Raw(codec.encode_notice((value, b"line")))
+    assert codec.message(codec.encode(NoticeBatch((notice,)))) == NoticeBatch(((value, b"line"),))
 
 
 def test_types_that_only_python_knows_are_pickled() -> None:

@@ -19,8 +19,8 @@ EACH = 10
 ALL = 20 * MAX_BACKLOG_ITEMS
 
 
-def repr_of(told: tuple[Any, bytes]) -> bytes:
-    return repr(told).encode()
+def repr_of(notice: tuple[Any, bytes]) -> bytes:
+    return repr(notice).encode()
 
 
 class Rank:
@@ -37,7 +37,9 @@ class Rank:
 
     def begin(self) -> PoolFuture[Any]:
         self.engine.seed([1], 0.0)
-        (start,) = [each for each in self.engine.take() if isinstance(each, StartItem)]
+        (start,) = [
+            instruction for instruction in self.engine.take() if isinstance(instruction, StartItem)
+        ]
         return self.pool.submit(self._make, Context(start.ticket, self.line))
 
     def _make(self, context: Context[int]) -> None:

@@ -156,10 +156,10 @@ class Watcher(Visitor[Paths]):
             return names
         opened.weight = weight / len(names)
         below = [name for name in names if is_directory(name, source.fd)]
-        others = [name for name in names if name not in below]
-        self.tally.weight += opened.weight * len(others)
+        plain = [name for name in names if name not in below]
+        self.tally.weight += opened.weight * len(plain)
         if not context.is_stopping():
-            opened.part = self.merge(opened.part, self._look_at(opened, others))
+            opened.part = self.merge(opened.part, self._look_at(opened, plain))
         return below
 
     def meant(self, opened: Open[Paths], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
@@ -301,7 +301,8 @@ class Job:
         ]
         visitor = Watcher(world, self.tally)
         self.walkers: list[Walker[Paths]] = [
-            Walker(visitor, Scope(), each, None, self.tally, 0, lists) for each in self._directories
+            Walker(visitor, Scope(), directory, None, self.tally, 0, lists)
+            for directory in self._directories
         ]
 
     def run(self) -> Paths | None:
@@ -309,8 +310,8 @@ class Job:
         try:
             part = self._run()
         finally:
-            for each in self._directories:
-                each.close()
+            for directory in self._directories:
+                directory.close()
         if self.world.wrong:
             raise Wrong(self.world.wrong[0])
         return part
@@ -330,7 +331,7 @@ class Job:
                 own = self._process(item, random.choice(self.walkers), line)
                 if line.made:
                     made = Made(item, own, above, len(line.made))
-                    todo += [(each, made) for each in line.made]
+                    todo += [(made_item, made) for made_item in line.made]
                 elif not world.stopped:
                     if isinstance(own, list):
                         raise Wrong("an item that made nothing waits for something")

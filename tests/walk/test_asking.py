@@ -153,14 +153,14 @@ def test_a_job_continues_in_the_foreground(mount: Mounted, place: bytes) -> None
         time.sleep(PAUSE_S)
         window.type("fg", "Enter")
         wait(lambda: "%" in window.screen().rpartition("fg")[2])
-        told = window.screen().rpartition("fg")[2]
+        output = window.screen().rpartition("fg")[2]
         mount.rules()
         mount.release()
         assert window.end() == 0, window.screen()
         ended_s = time.monotonic()
         said = re.search(r"\bin ([\d.]+)s: ", window.screen(joined=True))
     assert sorted(os.listdir(place + b"/copy")) == sorted(os.listdir(mount.backing + b"/t"))
-    assert "not answering" not in told
+    assert "not answering" not in output
     assert said is not None
     # The elapsed time of this test, without the pause.
     assert float(said[1]) <= ended_s - began_s - PAUSE_S

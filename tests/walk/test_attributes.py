@@ -107,7 +107,7 @@ def _asked(random: Random, root: bytes) -> tuple[list[str], list[str], list[str]
     find: list[str] = []
     letter = random.choice("mmac")
     times: tuple[tuple[str, list[str]], ...] = (("--newer-than", []), ("--older-than", ["!"]))
-    for option, no in (each for each in times if random.random() < 0.4):
+    for option, no in (time_pair for time_pair in times if random.random() < 0.4):
         ours, theirs = _time(random, root)
         options += [option, ours, f"--by-time={letter}time"]
         find += [*no, f"-newer{letter}t", theirs]
@@ -120,9 +120,9 @@ def _asked(random: Random, root: bytes) -> tuple[list[str], list[str], list[str]
         find += ["!", "-size", "+5000c"]
     for option, test, numbers in (("--owner", "-uid", (0, 1, 9)), ("--group", "-gid", (0, 2, 9))):
         if random.random() < 0.3:
-            some = random.sample(numbers, 2)
-            options += [option, ",".join(map(str, some))]
-            find += ["(", test, str(some[0]), "-o", test, str(some[1]), ")"]
+            pair = random.sample(numbers, 2)
+            options += [option, ",".join(map(str, pair))]
+            find += ["(", test, str(pair[0]), "-o", test, str(pair[1]), ")"]
     if random.random() < 0.5:
         kinds = ",".join(random.sample(KINDS, random.randrange(1, 5)))
         options += ["--kind", kinds]
@@ -139,13 +139,13 @@ def test_find_is_of_the_same_mind(tmp_path: Path, seed: int, monkeypatch: Any) -
     random = Random(seed)
     (tmp_path / "tree").mkdir()
     root = _grown(tmp_path / "tree", random)
-    some = 0
+    proper = 0
     for _ in range(25):
         options, find, patterns = _asked(random, root)
         chosen = _chosen(root, options)
         assert chosen == _found(root, find, patterns), (options, find)
-        some += 0 < len(chosen) < 60
-    assert some >= 5
+        proper += 0 < len(chosen) < 60
+    assert proper >= 5
 
 
 def test_by_name(tmp_path: Path) -> None:
@@ -179,10 +179,10 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Counted]:
     counted = _Counted()
     real = os.stat
 
-    def stat_(name: Any, **rest: Any) -> os.stat_result:
-        if isinstance(name, str) and "dir_fd" in rest:
+    def stat_(name: Any, **options: Any) -> os.stat_result:
+        if isinstance(name, str) and "dir_fd" in options:
             counted.names.append(name)
-        return real(name, **rest)
+        return real(name, **options)
 
     monkeypatch.setattr(os, "stat", stat_)
     yield counted

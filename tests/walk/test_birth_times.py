@@ -34,7 +34,7 @@ def born(tmp_path: Path) -> tuple[Path, list[int]]:
     times = [birth_ns(os.fsencode(tree / os.fsdecode(name)), None, follow=False) for name in NAMES]
     if None in times:
         pytest.skip("no birth times are kept here")
-    known = [each for each in times if each is not None]
+    known = [birth_time for birth_time in times if birth_time is not None]
     assert known == sorted(set(known))
     return tree, known
 
@@ -71,8 +71,8 @@ def test_fls_matches_stat(born: tuple[Path, list[int]], at: int, jobs: str) -> N
     moment = _moment(times[at])
     found = _tool("fls", jobs, "-1", "--by-time=btime", "--newer-than", moment, tree)
     assert set(found.split()) == later
-    rest = _tool("fls", jobs, "-1", "--by-time=btime", "--older-than", moment, tree)
-    assert set(rest.split()) == set(os.listdir(tree)) - later
+    listed = _tool("fls", jobs, "-1", "--by-time=btime", "--older-than", moment, tree)
+    assert set(listed.split()) == set(os.listdir(tree)) - later
 
 
 @every_number
@@ -97,8 +97,8 @@ def test_copies_sums_and_differences_use_birth_times(
     _tool("fmirror", *about, tree, tmp_path / "mirror")
     assert sorted(os.listdir(tmp_path / "mirror")) == ["4", "5"]
     (tmp_path / "empty").mkdir()
-    told = _tool("fdiff", *about[0:1], *about[2:], tree, tmp_path / "empty", code=3)
-    assert [each for each in "012345" if f" {each}\n" in told] == ["4", "5"]
+    output = _tool("fdiff", *about[0:1], *about[2:], tree, tmp_path / "empty", code=3)
+    assert [name for name in "012345" if f" {name}\n" in output] == ["4", "5"]
     one = _tool("fsum", *about, tree / "4", tree)
     assert len(one.splitlines()) == 2
 
@@ -180,6 +180,6 @@ def test_a_mount_without_birth_times_fails_unchanged(tmp_path: Path, tool: str, 
     )
     assert done.returncode == 1, done.stderr
     assert "keeps no birth times" in done.stderr
-    kept = done.stdout.splitlines()[-1]
+    last_line = done.stdout.splitlines()[-1]
     for name, mode in (("empty", "0o40755"), ("full", "0o40755"), ("full/file", "0o100644")):
-        assert f"('tree/ageless/{name}', '{mode}')" in kept
+        assert f"('tree/ageless/{name}', '{mode}')" in last_line

@@ -48,8 +48,8 @@ def run(tool: str, launcher: Launcher, *words: str | bytes) -> bytes:
 @every_launcher
 def test_the_deepest_entry_is_reached(place: bytes, launcher: Launcher) -> None:
     ours, theirs = grow(place + b"/ours"), grow(place + b"/theirs")
-    told = run("ffind", launcher, ours, "-size", "-9", "-printf", "%d %y %m %s %f\\0")
-    assert sorted(told.split(b"\0")) == [
+    output = run("ffind", launcher, ours, "-size", "-9", "-printf", "%d %y %m %s %f\\0")
+    assert sorted(output.split(b"\0")) == [
         line.replace(b" theirs", b" ours") for line in found(theirs, "%d %y %m %s %f")
     ]
     listed = set()

@@ -64,8 +64,8 @@ def _settled(text: bytes) -> tuple[set[str], dict[str, Any]]:
     for entry in document.get("entries", ()):
         for key in [key for key in entry if key in ("inode", "device") or "time" in key]:
             entry[key] = type(entry[key]).__name__
-    kept = {key: value for key, value in document.items() if key not in VARIES}
-    return set(document), kept
+    settled = {key: value for key, value in document.items() if key not in VARIES}
+    return set(document), settled
 
 
 def test_a_function_returns_the_document_of_the_command(
@@ -82,10 +82,10 @@ def test_a_function_returns_the_document_of_the_command(
     done = run([sys.executable, tmp_path / "caller.py"], cwd=os.fsdecode(place) + "/called")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     for tool, (_, words) in CALLS.items():
-        typed = ["tree" if word == "TOP" else word for word in words]
+        arguments = ["tree" if word == "TOP" else word for word in words]
         options = ["--json", f"../{tool}", *(() if tool == "fls" else ("-q",))]
         with Started(
-            TWO, *options, *typed, cwd=place + b"/commanded", program=(f"pcircle.tools.{tool}",)
+            TWO, *options, *arguments, cwd=place + b"/commanded", program=(f"pcircle.tools.{tool}",)
         ) as started:
             ended = started.finish()
         assert ended.code == 0, ended.said
@@ -164,22 +164,23 @@ def test_a_dry_run_prints_the_lines_of_a_run(place: bytes, tool: str, launcher: 
     words, action = DRY[tool]
     grow(place, TREE)
     before = {path: os.lstat(place + b"/" + path).st_ctime_ns for path in paths(place)}
-    told = {}
+    listed = {}
     for state, options in (("planned", ["--dry-run"]), ("done", [])):
         lines = place + b"/" + state.encode()
-        typed = [place + b"/tree" if word == "TOP" else word for word in words]
-        given = ["-q", *options, "--json-lines", lines, *typed]
+        arguments = [place + b"/tree" if word == "TOP" else word for word in words]
+        given = ["-q", *options, "--json-lines", lines, *arguments]
         with Started(launcher, *given, program=(f"pcircle.tools.{tool}",)) as started:
             ended = started.finish()
         assert ended.code == 0, ended.said
         with open(lines, "rb") as file:
             found = [json.loads(line) for line in file]
-        assert {(each["tool"], each["action"], each["state"]) for each in found} == {
-            (tool, action, state)
-        }
-        told[state] = sorted(each["path"] for each in found)
+        assert {
+            (action_line["tool"], action_line["action"], action_line["state"])
+            for action_line in found
+        } == {(tool, action, state)}
+        listed[state] = sorted(action_line["path"] for action_line in found)
         if options:
             now = {path: os.lstat(place + b"/" + path).st_ctime_ns for path in before}
             assert now == before
-    assert told["planned"] == told["done"]
-    assert len(told["done"]) >= 60
+    assert listed["planned"] == listed["done"]
+    assert len(listed["done"]) >= 60

@@ -17,7 +17,7 @@ FOLDERS = 12
 
 def names_below(path: bytes) -> list[bytes]:
     return sorted(
-        os.path.join(a, name)[len(path) :] for a, _, some in os.walk(path) for name in some
+        os.path.join(a, name)[len(path) :] for a, _, names in os.walk(path) for name in names
     )
 
 

@@ -59,8 +59,8 @@ def _fill(top: bytes, shape: str, size: int) -> None:
             inner = b"%b/%d/%d" % (top, number % 100, number)
             os.makedirs(inner)
             inner_fd = os.open(inner, os.O_RDONLY)
-            for each in range(199):
-                os.mknod(name % each, dir_fd=inner_fd)
+            for file_number in range(199):
+                os.mknod(name % file_number, dir_fd=inner_fd)
             os.close(inner_fd)
     os.close(fd)
 
@@ -87,14 +87,14 @@ def tops(
 def _peaks(words: tuple[list[str], list[str]], top: bytes) -> float:
     """Return the peak memory of a rank, in MiB."""
     program, arguments = words
-    typed: list[str | bytes] = [top if word == "{}" else word for word in arguments]
-    told = top + b".json"
+    arguments_: list[str | bytes] = [top if word == "{}" else word for word in arguments]
+    report_path = top + b".json"
     is_list = program == ["pcircle.tools.fls"]  # its JSON contains rows
     with Run(
         TWO,
-        *(["-vv"] if is_list else ["-q", "--json", told]),
+        *(["-vv"] if is_list else ["-q", "--json", report_path]),
         "--progress=never",
-        *typed,
+        *arguments_,
         program=tuple(program),
     ) as started:
         ended = started.finish(3000)
@@ -102,7 +102,7 @@ def _peaks(words: tuple[list[str], list[str]], top: bytes) -> float:
     if is_list:
         peaks = [float(peak) for peak in re.findall(r" ([\d.]+) MiB$", ended.said, re.MULTILINE)]
     else:
-        with open(told, "rb") as file:
+        with open(report_path, "rb") as file:
             ranks = json.load(file)["ranks"]
         peaks = [round(rank["peak_rss_bytes"] / 2**20, 1) for rank in ranks]
     assert len(peaks) == TWO.size, ended.said[-2000:]

@@ -32,9 +32,9 @@ def ran(
 ) -> dict[str, Any]:
     """Return the report of a run by two ranks."""
     program = f"{hook}\nAPART = {apart}\n" + APART.format(tool=tool)
-    told = run([sys.executable, "-c", program, "-j2", "-q", "--json", "-", *words])
-    assert told.returncode == 0, told.stderr
-    document = json.loads(told.stdout)
+    done = run([sys.executable, "-c", program, "-j2", "-q", "--json", "-", *words])
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
     assert isinstance(document, dict)
     return document
 

@@ -116,17 +116,19 @@ def test_a_recalled_file_is_named_before(
             file.truncate(size)
     tool, *more = words
     paths = {"TREE": top, "COPY": os.fsencode(tmp_path / "copy")}
-    told = tmp_path / "told"
+    report_path = tmp_path / "told"
     command = [sys.executable, "-m", f"pcircle.tools.{tool}", "-j2", "--progress=never"]
     given = [paths.get(word, word) for word in more]
-    done = subprocess.run([*command, "--json", told, *given], capture_output=True, check=True)
+    done = subprocess.run(
+        [*command, "--json", report_path, *given], capture_output=True, check=True
+    )
     assert done.stderr.count(b"is offline, and is fetched from its archive") == 1
-    (line,) = [each for each in done.stderr.split(b"\n") if b"is offline" in each]
+    (line,) = [warning for warning in done.stderr.split(b"\n") if b"is offline" in warning]
     assert b"warning: '" + top + b"/inner/" in line
     assert b"--skip-offline" in line
     assert done.stderr.index(line) < done.stderr.index(b"3 offline files read")
     if tool != "fprof":
-        document = json.loads(told.read_bytes())
+        document = json.loads(report_path.read_bytes())
         assert (document["recalled"], document["offline"]) == (3, 0)
 
 
@@ -151,7 +153,7 @@ def test_offline_files_are_not_compared(
     command = [sys.executable, "-m", f"pcircle.tools.{tool}", "-j2", "--progress=never"]
     done = subprocess.run([*command, *given], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
-    (line,) = [each for each in done.stderr.split(b"\n") if b"is offline" in each]
+    (line,) = [warning for warning in done.stderr.split(b"\n") if b"is offline" in warning]
     assert b"warning: '" + path + b"' is offline" in line
     assert b"1 offline file read" in done.stderr
 
@@ -162,14 +164,14 @@ def test_skipped_files_cause_no_message(
 ) -> None:
     tool, *more = words
     paths = {"TREE": tree[0], "COPY": os.fsencode(tmp_path / "copy")}
-    told = tmp_path / "told"
+    report_path = tmp_path / "told"
     command = [sys.executable, "-m", f"pcircle.tools.{tool}", "-j2", "--progress=never"]
-    command += ["--json", os.fspath(told)]
+    command += ["--json", os.fspath(report_path)]
     given = [paths.get(word, word) for word in more]
     done = subprocess.run([*command, "--skip-offline", *given], capture_output=True, check=True)
     assert b"is offline" not in done.stderr
     if tool != "fprof":
-        document = json.loads(told.read_bytes())
+        document = json.loads(report_path.read_bytes())
         assert (document["recalled"], document["offline"]) == (0, 1)
 
 

@@ -68,7 +68,7 @@ def scanned(
     """Scan directories: outcomes, descriptors, their table, names, kinds, and the names' table."""
     holder = top if isinstance(top, int) else top[0]
     device = os.fstat(holder).st_dev if device < 0 else device
-    outcomes, fds, own, text, ends, told, table = module.scan_directories(
+    outcomes, fds, own, text, ends, types, table = module.scan_directories(
         top,
         wanted,
         DIRECTORY,
@@ -85,7 +85,7 @@ def scanned(
     )
     inside = text.split(b"\0")[:-1]
     assert native.numbers(ends)[-1:] == ([len(text)] if own else [])
-    return native.numbers(outcomes), fds, Table(own), inside, told, Table(table)
+    return native.numbers(outcomes), fds, Table(own), inside, types, Table(table)
 
 
 def test_every_column_matches_stat(module: ModuleType, tmp_path: Path, top: int) -> None:
@@ -238,11 +238,11 @@ def test_directories_may_be_listed_by_type_only(
     module: ModuleType, tmp_path: Path, top: int
 ) -> None:
     (tmp_path / "d0" / "below").mkdir()
-    _, _, _, inside, told, table = scanned(
+    _, _, _, inside, kinds, table = scanned(
         module, top, names(1), kinds=ANY, most=9, looks=2, sorts=True
     )
     assert inside == [b"below", b"f0", b"f1", b"f2", b"f3"]
-    assert list(told) == [4, 8, 8, 8, 8]
+    assert list(kinds) == [4, 8, 8, 8, 8]
     rows = list(table.rows(5))
     assert rows[0]._replace(st_mode=0, st_nlink=0) == (0,) * len(rows[0])
     assert (rows[0].st_mode, rows[0].st_nlink) == (stat.S_IFDIR, 1)
@@ -484,12 +484,12 @@ def test_entries_in_the_order_of_their_names(
         expected += [tmp_path / directory / name for name in in_order]
     (tmp_path / "without").mkdir()
     wanted = [b"one", b"two", b"without"]
-    outcomes, _, _, inside_all, told, table = scanned(
+    outcomes, _, _, inside_all, kinds, table = scanned(
         module, top, wanted, kinds=0xFFFF, most=20, looks=looks, sorts=True
     )
     assert outcomes == [9, 9, 0]
     assert inside_all == [os.fsencode(path.name) for path in expected]
-    assert list(told) == [stat.S_IFMT(path.lstat().st_mode) >> 12 for path in expected]
+    assert list(kinds) == [stat.S_IFMT(path.lstat().st_mode) >> 12 for path in expected]
     if looks:
         sizes = [path.lstat().st_size for path in expected]
         assert table.column("size", 0, len(expected)) == sizes

@@ -321,13 +321,13 @@ def witness(t: Transport, victim: int) -> Steps:
         events += yield None
     t.send(victim, b"are you there?")
     events += yield 0.2  # a second report would arrive now
-    others = [rank for rank in range(t.size) if rank not in (victim, t.rank)]
-    for dest in others:
+    remaining = [rank for rank in range(t.size) if rank not in (victim, t.rank)]
+    for dest in remaining:
         t.send(dest, b"alive")
-    while sum(event[1] == b"alive" for event in events) < len(others):
+    while sum(event[1] == b"alive" for event in events) < len(remaining):
         events += yield None
     of_victim = [event for event in events if event[0] == victim]
-    assert len(of_victim) + len(others) == len(events)
+    assert len(of_victim) + len(remaining) == len(events)
     (said, lost) = of_victim
     assert isinstance(said, Delivery)
     assert isinstance(lost, LostRank)

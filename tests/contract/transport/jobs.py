@@ -83,9 +83,9 @@ def hybrid_command(
     arguments: tuple[Any, ...],
 ) -> list[str]:
     """Return the command of a job of MPI processes with these numbers of ranks."""
-    first, *others = (command("hybrid", size, body, folder, arguments) for size in shape)
+    first, *more_commands = (command("hybrid", size, body, folder, arguments) for size in shape)
     started = [*mpirun(1), *first]
-    for other in others:
+    for other in more_commands:
         started += [":", "-np", "1", *other]
     return started
 

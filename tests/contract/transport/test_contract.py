@@ -37,8 +37,8 @@ def test_all_to_all(job: Job) -> None:
 
 @on_every(1, 2, 4)
 def test_order_holds_per_pair_while_all_send_and_poll(job: Job) -> None:
-    each = [list(range(60))] * job.size
-    assert job.run(bodies.interleave, 60) == [each] * job.size
+    per_source = [list(range(60))] * job.size
+    assert job.run(bodies.interleave, 60) == [per_source] * job.size
 
 
 @on_real(2)

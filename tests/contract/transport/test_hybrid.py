@@ -77,8 +77,8 @@ def test_messages_larger_than_a_gateways_buffer_cross_both_ways_at_once(job: Job
 
 @pytest.mark.parametrize("shape", [(2, 2), (1, 3, 2)], ids=str)
 def test_order_holds_per_pair_while_all_send_and_poll(job: Job, shape: tuple[int, ...]) -> None:
-    each = [list(range(60))] * sum(shape)
-    assert job(shape, bodies.interleave, 60) == (0, [each] * sum(shape))
+    per_source = [list(range(60))] * sum(shape)
+    assert job(shape, bodies.interleave, 60) == (0, [per_source] * sum(shape))
 
 
 def test_ranks_of_a_node_are_consecutive(job: Job) -> None:
@@ -106,17 +106,17 @@ def test_idle_ranks_cost_nearly_nothing(job: Job) -> None:
 def test_a_killed_leaf_is_reported_once_to_all_ranks_of_all_nodes(
     job: Job, shape: tuple[int, ...], victim: int, mates: list[int]
 ) -> None:
-    code, told = job(shape, bodies.witness, victim)
+    code, results = job(shape, bodies.witness, victim)
     assert code == 4
-    assert told[victim] is None
-    (pid, reason) = told[0]
+    assert results[victim] is None
+    (pid, reason) = results[0]
     assert reason == f"killed by SIGKILL (pid {pid})"
-    assert {told[rank][0] for rank in range(sum(shape)) if rank != victim} == {pid}
+    assert {results[rank][0] for rank in range(sum(shape)) if rank != victim} == {pid}
     # The parent process knows the reason, and reports it to all ranks except the leaves that saw
     # the end themselves.
-    others = [rank for rank in range(sum(shape)) if rank != victim]
-    assert {told[rank][1] for rank in others if rank not in mates} == {reason}
-    assert {told[rank][1] for rank in mates} == {"closed its connection"}
+    survivors = [rank for rank in range(sum(shape)) if rank != victim]
+    assert {results[rank][1] for rank in survivors if rank not in mates} == {reason}
+    assert {results[rank][1] for rank in mates} == {"closed its connection"}
 
 
 @pytest.mark.faults
@@ -124,9 +124,9 @@ def test_a_killed_leaf_is_reported_once_to_all_ranks_of_all_nodes(
 def test_complete_messages_of_a_killed_leaf_precede_its_loss(
     job: Job, source: int, dest: int
 ) -> None:
-    code, told = job((2, 3), bodies.cut_short, source, dest)
+    code, results = job((2, 3), bodies.cut_short, source, dest)
     assert code == 4
-    numbers = told[dest]
+    numbers = results[dest]
     assert numbers[-1] == "lost"
     assert numbers[:-1] == list(range(len(numbers) - 1))
     assert len(numbers) > 1
@@ -138,11 +138,11 @@ def test_gateways_buffer_little_of_unread_messages(
     job: Job, tmp_path: Path, source: int, dest: int
 ) -> None:
     """300 MB are sent to a rank that does not poll yet; then they arrive."""
-    code, told = job((2, 2), bodies.crowded, source, dest, MANY_BYTES, str(tmp_path / "gate"))
+    code, results = job((2, 2), bodies.crowded, source, dest, MANY_BYTES, str(tmp_path / "gate"))
     assert code == 0
-    assert told[dest][0] == MANY_BYTES
+    assert results[dest][0] == MANY_BYTES
     speakers = {0, 2} - {source, dest}  # a rank has its own messages in memory
-    assert all(told[rank][1] < SPEAKER_BYTES for rank in speakers), told
+    assert all(results[rank][1] < SPEAKER_BYTES for rank in speakers), results
 
 
 @pytest.mark.parametrize("code", [0, 1, 3, 130])

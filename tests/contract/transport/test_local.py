@@ -35,12 +35,12 @@ def test_a_killed_rank_is_reported_once_to_all_other_ranks(
 ) -> None:
     done = run(command("local", size, bodies.witness, tmp_path, (victim,)))
     assert done.returncode == 4
-    told = results(size, tmp_path)
-    assert told[victim] is None
-    (pid, reason) = told[0]
+    reports = results(size, tmp_path)
+    assert reports[victim] is None
+    (pid, reason) = reports[0]
     assert reason == f"killed by SIGKILL (pid {pid})"
-    others = [told[rank] for rank in range(1, size) if rank != victim]
-    assert others == [[pid, "closed its connection"]] * (size - 2)
+    survivors = [reports[rank] for rank in range(1, size) if rank != victim]
+    assert survivors == [[pid, "closed its connection"]] * (size - 2)
 
 
 def test_the_parents_death_ends_the_children(program: Program, tmp_path: Path) -> None:

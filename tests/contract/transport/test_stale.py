@@ -39,7 +39,7 @@ Stale = Callable[[str], dict[str, str]]
 @pytest.fixture
 def stale() -> Iterator[Stale]:
     """Return the environment with the variables of a launcher whose address has no listener."""
-    kept = {
+    original = {
         name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_VARIABLES)
     }
     with socket.socket() as bound:
@@ -47,7 +47,7 @@ def stale() -> Iterator[Stale]:
         bound.bind(("127.0.0.1", 0))
         port = str(bound.getsockname()[1])
         yield lambda name: {
-            **kept,
+            **original,
             **{key: value.replace("PORT", port) for key, value in STALE[name].items()},
         }
 

@@ -19,8 +19,8 @@ PROGRAM = [sys.executable, str(ROOT / "bin" / "pcircle"), "doctor"]
 def environment(**changes: str) -> dict[str, str]:
     """Return the environment of the tests, without any launcher."""
     taken = ("PMI_", "PMIX_", "OMPI_", "SLURM_", "MPI_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(taken)}
-    return {**kept, **changes}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(taken)}
+    return {**inherited, **changes}
 
 
 def run_doctor(

@@ -426,7 +426,9 @@ def test_pcircle_lists_the_commands(run: Run, way: str) -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.decode().splitlines()
     for command in COMMANDS:
-        (line,) = (each for each in lines if each.startswith(f"  {command.command_line}  "))
+        (line,) = (
+            text_line for text_line in lines if text_line.startswith(f"  {command.command_line}  ")
+        )
         assert line.endswith(f"  {command.summary}")
     version = run([sys.executable, *start, "--version"], env=environment(), cwd=ROOT)
     assert version.stdout.decode() == f"pcircle {pcircle.__version__}\n"

@@ -86,14 +86,16 @@ class Disk:
         self._clear()
 
     def _clear(self) -> None:
-        kept = set(self.intents.values())
-        self.temporary = {job: data for job, data in self.temporary.items() if job in kept}
+        intended = set(self.intents.values())
+        self.temporary = {job: data for job, data in self.temporary.items() if job in intended}
 
     def prepare(self, op: Op, coordinator: int, what: bytes) -> bytes:
         """Store an intent."""
         if self.refuses or self._complete != what.decode():
             raise Refused("not all of it is here")
-        for other in [each for each, job in self.intents.items() if job == what.decode()]:
+        for other in [
+            earlier_op for earlier_op, job in self.intents.items() if job == what.decode()
+        ]:
             self.undo(other)
         self.intents[op] = what.decode()
         return b""

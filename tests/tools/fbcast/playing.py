@@ -65,7 +65,7 @@ def draw(seed: int) -> Case:
     rng = Random(seed)
     size = rng.choice((1, 2, 3, 3, 4, 5, 6, 8, 13))
     number = rng.choice((1, 2, 3, 5, 9, 12, 30))
-    pieces = [b"%d %d;" % (seed, each) for each in range(number)]
+    pieces = [b"%d %d;" % (seed, piece) for piece in range(number)]
 
     def some(chance: float) -> set[int]:
         drawn = rng.random() < chance
@@ -240,9 +240,9 @@ class Play:
                     send(0, Stop(130))
                 for arrival in arrivals:
                     self._arrive(node, conductor, arrival, now_s())
-                for each in (node, conductor):
-                    if each is not None:
-                        each.now_s = now_s()
+                for member in (node, conductor):
+                    if member is not None:
+                        member.now_s = now_s()
                 writer.turn()
                 reader.turn()
                 node.tick(now_s())

@@ -55,6 +55,6 @@ def left_over(place: bytes) -> list[bytes]:
     for name in os.listdir(place):
         if name.startswith(b"node"):
             inside = os.listdir(os.path.join(place, name))
-            found += [each for each in inside if each.startswith(b".")]
+            found += [child for child in inside if child.startswith(b".")]
     records = os.path.join(place, b"records")
     return found + (os.listdir(records) if os.path.isdir(records) else [])

@@ -304,8 +304,8 @@ def test_a_directory_of_records_that_is_not_shared(place: bytes) -> None:
 
 def test_a_tree_is_not_copied_into_itself(place: bytes) -> None:
     tree = _build(place + b"/tree")
-    for each in (tree, tree + b"/inner", tree + b"/inner/{host}", tree + b"/{rank}"):
-        finished = run_fbcast(Launcher(jobs=2), place, tree, each)
+    for operand in (tree, tree + b"/inner", tree + b"/inner/{host}", tree + b"/{rank}"):
+        finished = run_fbcast(Launcher(jobs=2), place, tree, operand)
         assert finished.code == 2, finished.said
         assert "cannot copy '" in finished.said
         assert "into itself" in finished.said

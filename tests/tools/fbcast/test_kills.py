@@ -57,7 +57,7 @@ def test_a_node_may_die_at_any_step(place: bytes, victim: int) -> None:
         nodes = targets(here, 4)
         finished = _die(launcher, here, victim, step, tree, target(here))
         shown = _shown(nodes)
-        survivors = {each for rank, each in enumerate(shown) if rank != victim}
+        survivors = {state for rank, state in enumerate(shown) if rank != victim}
         assert len(survivors) == 1, (step, shown, finished.said)
         seen |= survivors
         if finished.code == 0:
@@ -160,4 +160,4 @@ def test_thousands_of_small_files_are_one_stream(place: bytes) -> None:
     assert [differences(tree, node + b"/tree") for node in nodes] == [[]] * 3
     # A message for each file, or for each folder, would be thousands, or hundreds.
     sent = [int(Path(os.fsdecode(counts + b"-%d" % rank)).read_text()) for rank in range(3)]
-    assert all(0 < each < 100 for each in sent), sent
+    assert all(0 < sent_count < 100 for sent_count in sent), sent

@@ -32,7 +32,7 @@ def test_links_with_a_rate(place: bytes, tmp_path: Path) -> None:
         sent = [now - then for now, then in zip(hosts.sent_bytes(), before, strict=True)]
         assert finished.code == 0, finished.said
         assert [differences(tree, folder + b"/tree") for folder in folders] == [[]] * 4
-        assert all(5 * MIB < each < 7 * MIB for each in sent[:3]), sent
+        assert all(5 * MIB < sent_bytes < 7 * MIB for sent_bytes in sent[:3]), sent
         assert sent[3] < MIB, sent
     finally:
         hosts.remove()

@@ -221,9 +221,9 @@ def test_search_finds_a_chain_without_reports(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_search_finds_an_exchange_that_skips_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    def _part(self: Exchange, place: int, chunks: Any, rest: Any = ()) -> None:
+    def _part(self: Exchange, place: int, chunks: Any, more: Any = ()) -> None:
         if len(chunks) != 2:
-            self._send(self._route[place], Parts(self.attempt, tuple(chunks), rest))
+            self._send(self._route[place], Parts(self.attempt, tuple(chunks), more))
 
     monkeypatch.setattr(Exchange, "_part", _part)
     assert _found(Types())
@@ -231,9 +231,9 @@ def test_search_finds_an_exchange_that_skips_a_step(monkeypatch: pytest.MonkeyPa
 
 def _found(types: Types, first: int | None = 0) -> bool:
     """Return whether some seeds, kills at each step, or more seeds find a defect."""
-    some = range(0) if first is None else range(first, first + 300)
+    first_seeds = range(0) if first is None else range(first, first + 300)
     plays = (
-        (play(seed, types) for seed in some),
+        (play(seed, types) for seed in first_seeds),
         _kill_everywhere("chain", False, types),
         _kill_everywhere("chain", True, types),
         (play(seed, types) for seed in range(300, 3000)),

@@ -65,11 +65,11 @@ def test_the_record_matches_the_tree(place: bytes, names: str) -> None:
     header, *lines = lines_of(made(tree, shape=f"{SHAPE},names={names}"))
     assert (header["format"], header["seed"]) == ("fbench make 1", 7)
     entries = found(tree)
-    told = {decode(line["path"]): line for line in lines}
-    assert told.keys() == entries.keys()
+    recorded = {decode(line["path"]): line for line in lines}
+    assert recorded.keys() == entries.keys()
     kinds = {"directory": stat.S_ISDIR, "link": stat.S_ISLNK, "fifo": stat.S_ISFIFO,
              "socket": stat.S_ISSOCK, "file": stat.S_ISREG, "name": stat.S_ISREG}  # fmt: skip
-    for path, line in told.items():
+    for path, line in recorded.items():
         status = entries[path]
         assert kinds[line["kind"]](status.st_mode), line
         if line["kind"] == "file":
@@ -83,8 +83,8 @@ def test_the_record_matches_the_tree(place: bytes, names: str) -> None:
     counts = {kind: sum(line["kind"] == kind for line in lines) for kind in kinds}
     assert counts == {"directory": 30, "link": 8, "fifo": 2, "socket": 2, "file": 120, "name": 9}
     assert 0 < sum(line.get("holes", False) for line in lines) <= 6
-    assert max(path.count(b"/") for path in told) <= 6
-    odd = sum(not path.replace(b"/", b"").isalnum() for path in told)
+    assert max(path.count(b"/") for path in recorded) <= 6
+    odd = sum(not path.replace(b"/", b"").isalnum() for path in recorded)
     assert (odd > 20) == (names == "odd")
 
 
@@ -156,7 +156,9 @@ def test_corrupted_files_are_detected(place: bytes) -> None:
         assert all(a != b for a, b in zip(was, now, strict=True))
         expected[begin : begin + len(now)] = now
         assert content(os.path.join(copy, path)) == expected
-        wrong |= {each for each in after if after[each].st_ino == after[path].st_ino}
+        wrong |= {
+            other_path for other_path in after if after[other_path].st_ino == after[path].st_ino
+        }
     listed = run("fdiff", "-c", tree, copy)
     assert listed.code == 3
     assert {line.split(maxsplit=1)[1] for line in listed.out.splitlines()} == wrong

@@ -83,12 +83,12 @@ def seen(path: bytes, name: bytes = b"", dir_fd: int | None = None) -> Seen:
     """Return the attributes of an entry."""
     status = os.stat(name or path, dir_fd=dir_fd, follow_symlinks=False)
     lists: list[bytes | None] = []
-    for each in _LISTS:
+    for list_name in _LISTS:
         value = None
         if not stat.S_ISLNK(status.st_mode):
             whole = path if dir_fd is None else b"/proc/self/fd/%d/%b" % (dir_fd, name)
             try:
-                value = os.getxattr(whole, each, follow_symlinks=False)
+                value = os.getxattr(whole, list_name, follow_symlinks=False)
             except OSError:
                 value = None
         lists.append(value)

@@ -53,7 +53,7 @@ def matching(pattern: re.Pattern[str], calls: list[strace.Call]) -> list[strace.
 def test_nothing_is_called_without_changes(place: bytes, tmp_path: Path) -> None:
     """Changes need few calls per entry."""
     log = tmp_path / "calls"
-    files = [f"{number}/file{each}" for number in range(50) for each in "abcd"]
+    files = [f"{number}/file{letter}" for number in range(50) for letter in "abcd"]
 
     def count() -> dict[str, int]:
         top = grow(place + b"/tree", files)
@@ -88,8 +88,8 @@ def test_calls_where_some_files_have_other_names(
     """Only these are looked up once more, not the entries that are processed with them."""
     paths = [f"{number}/file{name}" for number in range(holders) for name in range(size)]
     top = grow(place + b"/tree", paths)
-    for each in paths[:: 5 * size if holders > 1 else size // 10]:
-        path = os.path.join(top, os.fsencode(each))
+    for linked in paths[:: 5 * size if holders > 1 else size // 10]:
+        path = os.path.join(top, os.fsencode(linked))
         os.link(path, path + b" linked")
 
     def count() -> dict[str, int]:
@@ -249,5 +249,5 @@ sys.exit(main())
                 status = os.stat(tree + name)
                 assert not (status.st_uid == 0 and status.st_mode & 0o4000), options
                 # A file that is never found under its name can't be changed.
-                kept = (0o700, 0o4755) if when == "opened" else ()
-                assert status.st_mode & 0o7777 in (0o720, 0o4775, 0o775, *kept), options
+                allowed = (0o700, 0o4755) if when == "opened" else ()
+                assert status.st_mode & 0o7777 in (0o720, 0o4775, 0o775, *allowed), options

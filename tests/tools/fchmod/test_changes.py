@@ -95,7 +95,7 @@ def test_operands(place: bytes) -> None:
     os.symlink(b"d/a", place + b"/link")
     os.symlink(b"nowhere", place + b"/dangling")
     changed("fchmod", TWO, "611", "link", "d", "d/e/c", cwd=place)
-    assert [mode(place + b"/d" + each) for each in (b"/a", b"", b"/e/c", b"/b")] == [
+    assert [mode(place + b"/d" + name) for name in (b"/a", b"", b"/e/c", b"/b")] == [
         0o611, 0o611, 0o611, 0o644,
     ]  # fmt: skip
     for option in ("-h", "-P"):
@@ -124,7 +124,7 @@ def test_owners_of_links(place: bytes) -> None:
     os.symlink(b"../b", place + b"/d/e/link")
 
     def owners() -> list[int]:
-        return [os.lstat(place + each).st_uid for each in (b"/d", b"/to", b"/d/e/link", b"/d/b")]
+        return [os.lstat(place + name).st_uid for name in (b"/d", b"/to", b"/d/e/link", b"/d/b")]
 
     for arguments, expected in (
         (["11"], [11, 0, 0, 0]),
@@ -283,11 +283,11 @@ def test_a_vanished_name_leaves_the_file_to_its_other_names(
         os.link(top + b"/0", top + name)
     real, gone = Changer._one, list[bytes]()
 
-    def vanishing(self: Changer, where: Any, name: bytes, *rest: Any) -> None:
+    def vanishing(self: Changer, where: Any, name: bytes, *more: Any) -> None:
         if not gone:
             gone.append(name)
             os.unlink(top + b"/" + name)
-        real(self, where, name, *rest)
+        real(self, where, name, *more)
 
     monkeypatch.setattr(Changer, "_one", vanishing)
     result = change(top, mode="u+x", recursive=True, jobs=1)
@@ -326,7 +326,7 @@ def test_lists_in_and_out(place: bytes, tmp_path: Path, launcher: Launcher) -> N
     found = Path(listed).read_bytes().split(b"\0")[:-1]
     assert set(found) == {b".", *paths(top)}
     actions = [json.loads(line) for line in Path(lines_out).read_bytes().splitlines()]
-    assert {(each["action"], each["state"], each["tool"]) for each in actions} == {
+    assert {(action["action"], action["state"], action["tool"]) for action in actions} == {
         ("chmod", "done", "fchmod")
     }
     assert len(actions) == counts["changed"] == len(found)
@@ -482,8 +482,8 @@ def test_help_of_fchown_and_fchgrp(tool: str, monkeypatch: pytest.MonkeyPatch) -
         words = shlex.split(line)
         words = words[3:] if words[0] == "mpirun" else words
         assert words[0] == tool
-        typed = shell.parser().parse(words[1:], {})
-        assert typed.operands or typed.apply
+        args = shell.parser().parse(words[1:], {})
+        assert args.operands or args.apply
 
 
 @root_only

@@ -55,12 +55,12 @@ def _specification(rng: random.Random) -> tuple[list[str], list[str]]:
     which = rng.randrange(10)
     kinds = ("", "", "", "d:")
     if which < 6:
-        some = (f"{rng.choice(NAMES)}:{rng.choice(RIGHTS)}" for _ in range(rng.randrange(1, 4)))
-        text = ",".join((rng.choice(kinds) if word[:3] != "def" else "") + word for word in some)
+        words = (f"{rng.choice(NAMES)}:{rng.choice(RIGHTS)}" for _ in range(rng.randrange(1, 4)))
+        text = ",".join((rng.choice(kinds) if word[:3] != "def" else "") + word for word in words)
         return ["--acl", text], ["-m", text]
     if which < 8:
-        some = (rng.choice(kinds) + rng.choice(NAMES[:3]) for _ in range(rng.randrange(1, 3)))
-        text = ",".join(some)
+        words = (rng.choice(kinds) + rng.choice(NAMES[:3]) for _ in range(rng.randrange(1, 3)))
+        text = ",".join(words)
         return [f"--acl-remove={text}"], ["-x", text]
     if which == 8:
         return ["--acl-remove"], ["-b"]
@@ -131,7 +131,9 @@ def test_replaced_entries_are_left(place: bytes, tmp_path: Path) -> None:
     grow(top, ["a", "d/e"])
     os.unlink(top + b"/c")
     counts = changed("fchmod", TWO, "--apply", undo, code=1)
-    assert {each["reason"] for each in counts["failures"]} == {"it is no longer what was planned"}
+    assert {failure["reason"] for failure in counts["failures"]} == {
+        "it is no longer what was planned"
+    }
     assert len(counts["failures"]) == 3
     assert stat.S_IMODE(os.lstat(top + b"/x/y").st_mode) == 0o644
     assert stat.S_IMODE(os.lstat(top).st_mode) == 0o755
@@ -249,7 +251,10 @@ def test_failures_are_named_and_other_entries_changed(fuse: Mount) -> None:
         Rule(("setattr",), "tree/5/c", errno="ENOENT"),
     )
     counts = changed("fchmod", TWO, "-R", "0700", mounted.path + b"/tree", code=1)
-    failed = {(each["path"].rpartition("/tree/")[2], each["error"]) for each in counts["failures"]}
+    failed = {
+        (failure["path"].rpartition("/tree/")[2], failure["error"])
+        for failure in counts["failures"]
+    }
     assert failed == {("1/b", "EIO"), ("2", "EROFS"), ("3", "EIO"), ("4", "EIO")}
     assert counts["vanished"] == 1
     mounted.rules()
@@ -271,7 +276,7 @@ def test_immutable_entries(place: bytes) -> None:
         if done.returncode:
             pytest.skip("the file system has no flags")
         counts = changed("fchown", TWO, "-R", "1", top, code=1)
-        assert {each["error"] for each in counts["failures"]} == {"EPERM"}
+        assert {failure["error"] for failure in counts["failures"]} == {"EPERM"}
         assert (counts["failed"], counts["changed"]) == (2, 5)
         counts = changed("fchmod", TWO, "-R", "0700", top, code=1)
         assert (counts["failed"], counts["changed"]) == (2, 5)

@@ -42,8 +42,12 @@ def build(top: bytes) -> None:
     for number in range(60):
         directory = top + b"/d%d" % number
         os.makedirs(directory)
-        for each in range(number % 6):
-            os.close(os.open(directory + b"/f%d" % each, os.O_CREAT | os.O_EXCL, 0o600 + each))
+        for file_number in range(number % 6):
+            os.close(
+                os.open(
+                    directory + b"/f%d" % file_number, os.O_CREAT | os.O_EXCL, 0o600 + file_number
+                )
+            )
         if number % 10 == 3:
             os.link(directory + b"/f0", top + b"/d%d/linked" % (number - 1))
         if number % 10 == 4:
@@ -78,7 +82,7 @@ def test_a_new_link_in_a_batch_is_not_followed(run: Run, place: bytes) -> None:
     assert done.returncode == 0, done.stderr
     found = snapshot(place)
     assert found[b"outside"].mode == 0o600
-    kept = [path for path, entry in found.items() if entry.mode & 0o666 != 0o666]
+    unchanged = [path for path, entry in found.items() if entry.mode & 0o666 != 0o666]
     was = [path for path in found if path.endswith(b"/was")]
     assert len(was) == 1
-    assert set(kept) == {b".", b"outside", *was}
+    assert set(unchanged) == {b".", b"outside", *was}

@@ -130,14 +130,18 @@ def allowed(entry: Access, who: Subject) -> int:
 
 def subjects(*entries: Access) -> Iterator[Subject]:
     """Yield distinguishable processes: named users and a stranger, in up to two named groups."""
-    every = [entry for each in entries for entry in (*each.access, *each.default)]
-    users = {number for tag, _, number in every if tag == USER} | {each.owner for each in entries}
-    groups = {number for tag, _, number in every if tag == GROUP} | {each.group for each in entries}
+    every = [entry for access in entries for entry in (*access.access, *access.default)]
+    users = {number for tag, _, number in every if tag == USER} | {
+        access.owner for access in entries
+    }
+    groups = {number for tag, _, number in every if tag == GROUP} | {
+        access.group for access in entries
+    }
     members = [(), *itertools.combinations(sorted(groups), 1)]
     members += itertools.combinations(sorted(groups), 2)
     for user in (*sorted(users), STRANGER):
-        for some in members:
-            yield Subject(user, frozenset(some))
+        for memberships in members:
+            yield Subject(user, frozenset(memberships))
 
 
 def exceeds(copy: Access, source: Access) -> list[str]:

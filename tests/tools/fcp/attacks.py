@@ -199,22 +199,22 @@ def play(
     interrupted = launcher.jobs and rng.random() < 0.4
     resuming = ["--resume", "--checkpoint-interval", "0.05"]
     checkpoint = resuming if interrupted else ["--no-checkpoint"]
-    typed = [option.replace("@", os.fsdecode(place)) for option in options]
+    option_words = [option.replace("@", os.fsdecode(place)) for option in options]
     said = b"" if interrupted or hook else tool.told(options)
     quiet = ["--progress=never"] if said else ["-q"]
-    arguments = [*typed, "--chunksize", "4M", *quiet, *checkpoint, *tool.always]
+    arguments = [*option_words, "--chunksize", "4M", *quiet, *checkpoint, *tool.always]
     line = command(launcher, [*arguments, place + b"/source", place + b"/copy"], (tool.package,))
     line = hooked(line, hook, f"{tool.package}.cli")
     attack = Attack(seed, partial(_pairs, place, sides), 0.02, partial(_replace_temporaries, place))
     killed = partial(_begin_and_kill, line, rng.random() * 0.6) if interrupted else _nothing
     finished, swaps = fought(line, attack, killed)
     text = finished.stderr.decode(errors="replace")[-2000:]
-    told = f"seed {seed}, {launcher}, {' '.join(options)}: {finished.returncode}, {text}"
+    context = f"seed {seed}, {launcher}, {' '.join(options)}: {finished.returncode}, {text}"
     if not hook:
-        assert finished.returncode in tool.codes, told
-        assert finished.returncode == _REFUSED or said in finished.stderr, told
-    escapes = [f"{told}: {each}" for each in _secrets(place)]
-    escapes += changes(told, before, portrait(place + b"/victim"))
+        assert finished.returncode in tool.codes, context
+        assert finished.returncode == _REFUSED or said in finished.stderr, context
+    escapes = [f"{context}: {secret}" for secret in _secrets(place)]
+    escapes += changes(context, before, portrait(place + b"/victim"))
     for name in os.listdir(place):
         path = os.path.join(place, name)
         if os.path.isdir(path) and not os.path.islink(path):

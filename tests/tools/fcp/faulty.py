@@ -94,9 +94,9 @@ def _path(what: int | str | bytes, dir_fd: int | None) -> bytes:
         return _of_descriptor(b"%d" % what)
     text = os.fsencode(what)
     if text.startswith(b"/proc/self/fd/"):
-        descriptor, _, rest = text.removeprefix(b"/proc/self/fd/").partition(b"/")
+        descriptor, _, below = text.removeprefix(b"/proc/self/fd/").partition(b"/")
         text = (
-            os.path.join(_of_descriptor(descriptor), rest) if rest else _of_descriptor(descriptor)
+            os.path.join(_of_descriptor(descriptor), below) if below else _of_descriptor(descriptor)
         )
     if dir_fd is not None:
         text = os.path.join(_of_descriptor(b"%d" % dir_fd), text)
@@ -133,15 +133,15 @@ def _shortened(name: str, arguments: tuple[Any, ...], most: int) -> tuple[Any, .
 @contextmanager
 def without_native() -> Iterator[None]:
     """Make this process and its forks use functions of `os` for all calls."""
-    kept = {name: getattr(native, name) for name in native.__all__}
-    for name in kept:
+    originals = {name: getattr(native, name) for name in native.__all__}
+    for name in originals:
         if hasattr(native.pure, name):
             setattr(native, name, getattr(native.pure, name))
     native.module = native.pure
     try:
         yield
     finally:
-        for name, value in kept.items():
+        for name, value in originals.items():
             setattr(native, name, value)
 
 

@@ -122,7 +122,9 @@ def read_committed(place: bytes, *, skipped: int = 0) -> Committed:
             if name.startswith(b"journal-"):
                 fd = os.open(path + b"/" + name, os.O_RDONLY)
                 run = runs[name.split(b"-")[1]]
-                frames = [each for each in read_frames(fd, keys) if isinstance(each, JournalFrame)]
+                frames = [
+                    frame for frame in read_frames(fd, keys) if isinstance(frame, JournalFrame)
+                ]
                 run += frames[skipped:]
                 os.close(fd)
         for record in chain.from_iterable(map(records_of, runs.values())):
@@ -137,7 +139,10 @@ def read_committed(place: bytes, *, skipped: int = 0) -> Committed:
 
 def records_of(frames: list[JournalFrame]) -> Iterator[object]:
     """Return the committed records of one run's journals."""
-    last = max((each.epoch for each in frames if each.magic == COMMIT), default=0)
+    last = max(
+        (journal_frame.epoch for journal_frame in frames if journal_frame.magic == COMMIT),
+        default=0,
+    )
     for frame in frames:
         if frame.magic != COMMIT and frame.epoch <= last:
             yield from (record for _, _, record in read_records(frame.payload))

@@ -147,23 +147,23 @@ def play(
         again = ["--resume"] if attempt else []
         with Run(rng.choice(launchers), *again, *PACE, *arguments) as run:
             code = _kill(run, rng)
-        kept = any(name.startswith(b".fcp-checkpoint-") for name in os.listdir(place))
+        has_checkpoint = any(name.startswith(b".fcp-checkpoint-") for name in os.listdir(place))
         assert code in (None, 0), f"seed {seed}: a run ended with {code} before it was killed"
         done += code is None
         # A kill before the start or after the end leaves nothing to continue.
-        early += code == 0 or not kept
+        early += code == 0 or not has_checkpoint
     finished = run_fcp(rng.choice(launchers), "--resume", *arguments)
     said = f"seed {seed}, {' '.join(options)}: {finished.said}"
     assert finished.code == 0, f"exit code {finished.code}: {said}"
-    told = document(report)
+    result = document(report)
     _judge(place, source, target, options, said)
     if "-s" in options:
         wanted_signature = signature_of(source)
-        assert told["signatures"][0]["signature"] == wanted_signature, said
+        assert result["signatures"][0]["signature"] == wanted_signature, said
     if not early:
-        _compare(place, source, options, told, said)
+        _compare(place, source, options, result, said)
     remove_tree(target)
-    return Round(done, early, told["resumed"], told)
+    return Round(done, early, result["resumed"], result)
 
 
 def play_lost(
@@ -189,22 +189,22 @@ def play_lost(
             time.sleep(0.001)  # on a busy machine all would be killed before there are ranks
         for _ in range(wanted):
             time.sleep(rng.random() * _LONGEST_S)
-            others = [pid for pid in run.processes() if pid != run.process.pid]
-            if others:
+            workers = [pid for pid in run.processes() if pid != run.process.pid]
+            if workers:
                 with suppress(ProcessLookupError):  # it has just ended
-                    os.kill(rng.choice(others), signal.SIGKILL)
+                    os.kill(rng.choice(workers), signal.SIGKILL)
                     killed += 1
         finished = run.finish()
     said = f"seed {seed}, {' '.join(options)}, {killed} killed: {finished.said}"
     assert finished.code == 0, f"exit code {finished.code}: {said}"
-    told = document(report)
+    result = document(report)
     _judge(place, source, target, options, said)
     if "-s" in options:
-        signed = told["signatures"][0]["signature"]
+        signed = result["signatures"][0]["signature"]
         assert signed == signature_of(source), f"signature {signed}: {said}"
-    _compare(place, source, options, told, said)
+    _compare(place, source, options, result, said)
     remove_tree(target)
-    return Round(killed, wanted - killed, told["resumed"], told)
+    return Round(killed, wanted - killed, result["resumed"], result)
 
 
 def play_edited(place: bytes, seed: int, launchers: Sequence[Launcher] = LAUNCHERS) -> Round:
@@ -230,14 +230,14 @@ def play_edited(place: bytes, seed: int, launchers: Sequence[Launcher] = LAUNCHE
         finished = run_fcp(rng.choice(launchers), "--resume", *PACE, "--error-log", log, *arguments)
     said = f"seed {seed}, {' '.join(options)}, {source.edits} edits: {finished.said}"
     assert finished.code in (0, 1), said
-    told = document(report)
+    result = document(report)
     wrong = source.wrong(target, _failed(log))
     assert wrong == [], f"{said}: {len(wrong)}: {wrong[:6]}"
-    assert (finished.code == 0) == (told["failed"] == 0), said
-    if "-s" in options and not told["failed"]:
-        assert told["signatures"][0]["signature"] == signature_of(target), said
+    assert (finished.code == 0) == (result["failed"] == 0), said
+    if "-s" in options and not result["failed"]:
+        assert result["signatures"][0]["signature"] == signature_of(target), said
     remove_tree(target)
-    return Round(kills, early, told["resumed"], told)
+    return Round(kills, early, result["resumed"], result)
 
 
 def _failed(log: bytes) -> set[bytes]:
@@ -245,8 +245,10 @@ def _failed(log: bytes) -> set[bytes]:
     with open(log, "rb") as lines:
         entries = [json.loads(line) for line in lines]
     return {
-        os.path.join(unquote_to_bytes(each["source"]), unquote_to_bytes(each["entry"])).rstrip(b"/")
-        for each in entries
+        os.path.join(
+            unquote_to_bytes(entry_line["source"]), unquote_to_bytes(entry_line["entry"])
+        ).rstrip(b"/")
+        for entry_line in entries
     }
 
 
@@ -300,14 +302,14 @@ def _judge(place: bytes, source: bytes, target: bytes, options: Sequence[str], s
 
 
 def _compare(
-    place: bytes, source: bytes, options: Sequence[str], told: dict[str, Any], said: str
+    place: bytes, source: bytes, options: Sequence[str], counts: dict[str, Any], said: str
 ) -> None:
     """Check that the counts equal those of an uninterrupted run."""
     plain, report = os.path.join(place, b"plain"), os.path.join(place, b"plain report")
     finished = run_fcp(LOCAL[1], *options, "--no-checkpoint", "--json", report, source, plain)
     assert finished.code == 0, finished.said
     expected = document(report)
-    same = {name: (told[name], expected[name]) for name in COUNTS}
+    same = {name: (counts[name], expected[name]) for name in COUNTS}
     assert all(a == b for a, b in same.values()), f"{said}: {same}"
     remove_tree(plain)
 

@@ -102,7 +102,7 @@ def main(arguments: list[str]) -> int:
     """Run a tool with the changes of a plan."""
     _, tool, plan, *sys.argv[1:] = arguments
     with open(plan, "rb") as stream:
-        deeds = [Deed(*each) for each in json.load(stream)]
+        deeds = [Deed(*fields) for fields in json.load(stream)]
     for name in {deed.operation for deed in deeds}:
         mine = [deed for deed in deeds if deed.operation == name]
         setattr(os, name, _meddle(name, getattr(os, name), mine))

@@ -27,10 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--launchers", choices=("local", "mpi", "all"), default="all")
     parser.add_argument("--ranks", action="store_true")
-    typed = parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
     launchers = {"local": kills.LOCAL, "mpi": kills.LAUNCHERS[-2:], "all": kills.LAUNCHERS}
-    chosen = launchers[typed.launchers]
-    if typed.launchers == "all" and not find_mpirun()[0]:
+    chosen = launchers[args.launchers]
+    if args.launchers == "all" and not find_mpirun()[0]:
         print(f"without MPI: {find_mpirun()[1]}")
         chosen = kills.LOCAL
     room = kills.room()
@@ -39,13 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed: list[int] = []
     try:
         sources = kills.build_sources(room)
-        while killed < typed.kills:
-            seed = typed.seed + rounds
+        while killed < args.kills:
+            seed = args.seed + rounds
             rounds += 1
             place = os.path.join(room, b"%d" % seed)
             os.mkdir(place)
             try:
-                if typed.ranks:
+                if args.ranks:
                     played = kills.play_lost(place, sources, seed, many=True)
                 elif seed % 2:
                     played = kills.play_edited(place, seed, chosen)

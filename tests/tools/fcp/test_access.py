@@ -167,7 +167,7 @@ def test_access_is_that_of_cp(kind: str, place: bytes, mount: Callable[..., byte
         theirs, ours, all_of = tree(sides[0]), tree(sides[1]), tree(source)
         assert theirs.keys() == ours.keys() == all_of.keys()
         found = [misses(n, ours[n], theirs[n], all_of[n], keeps=keeps) for n in sorted(ours)]
-        wrong += [f"{asked} {options}: {each}" for each in found if each is not None]
+        wrong += [f"{asked} {options}: {miss}" for miss in found if miss is not None]
     assert wrong == [], "\n".join([f"seed {seed}", *wrong])
 
 
@@ -238,10 +238,10 @@ def test_no_moment_grants_more(options: tuple[str, ...], place: bytes) -> None:
                 os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     before = {os.lstat(os.path.join(target, n)).st_ino: e for n, e in tree(target).items()}
     report = place + b"/report"
-    tool, *rest = options
+    tool, *tool_options = options
     program = ("tests.tools.fcp.watched", tool, os.fsdecode(target), os.fsdecode(report))
     sides = [source, target] if tool == "fmirror" else [*CHUNKS, "-T", source, target]
-    line = command(ONE, [*rest, *sides], program)
+    line = command(ONE, [*tool_options, *sides], program)
     finished = subprocess.run(line, env=clean_environment(), capture_output=True, umask=0o022)
     assert finished.returncode == 0, finished.stderr
     at_end = {os.lstat(os.path.join(target, n)).st_ino: entry for n, entry in tree(target).items()}
@@ -268,7 +268,7 @@ def test_no_moment_grants_more(options: tuple[str, ...], place: bytes) -> None:
 def as_access(state: list[Any]) -> Access:
     """Return the access rights from their JSON form."""
     owner, group, mode, *lists = state
-    return Access(owner, group, mode, *(tuple(tuple(entry) for entry in each) for each in lists))
+    return Access(owner, group, mode, *(tuple(tuple(entry) for entry in acl) for acl in lists))
 
 
 @as_root
@@ -291,9 +291,9 @@ def test_file_systems_without_acls(
     entries = tree(source)
     listed = sum(bool(entry.access or entry.default) for entry in entries.values())
     for option in ("-p", "-a"):
-        some = (option, "--exclude", "pipe *") if option == "-p" else (option,)
+        options = (option, "--exclude", "pipe *") if option == "-p" else (option,)
         target = home + b"/copy" + option.encode()
-        finished = copy(TWO, *some, *CHUNKS, "--json", place + b"/result", source, target)
+        finished = copy(TWO, *options, *CHUNKS, "--json", place + b"/result", source, target)
         assert "access control lists of" in finished.said
         if option == "-a":
             assert document(place + b"/result")["not_kept"] == {"access control lists": listed}

@@ -91,27 +91,27 @@ def test_protected_files_of_other_users_stay_protected(
         pytest.skip("inode flags need root and chattr")
     image = mount("ext4", 64 * MIB)
     source, target = make_directory(image, b"source"), make_directory(image, b"target")
-    kept = []
+    immutable = []
     for number in range(600):
         path = write_file(source + b"/%d" % number, b"new")
         os.utime(path, ns=(OLD_NS, OLD_NS))
         if number % 3 == 0:
-            kept.append(write_file(target + b"/%d" % number, b"mine"))
+            immutable.append(write_file(target + b"/%d" % number, b"mine"))
     inner = make_directory(target, b"inner")
     write_file(make_directory(source, b"inner") + b"/file", b"new")
     try:
-        subprocess.run(["chattr", "+i", *kept], check=True)
+        subprocess.run(["chattr", "+i", *immutable], check=True)
         subprocess.run(["chattr", "+a", inner], check=True)
         slow(image, 1, "-a", option, "-T", source, target)
         finished = run_fcp(ONE, "-a", option, "-T", "--resume", source, target)
         assert finished.code == 1
         assert "2 failures: 2 EPERM" in finished.said, "in the directory that is only added to"
-        for path in kept:
+        for path in immutable:
             assert Path(os.fsdecode(path)).read_bytes() == b"mine"
         listed = subprocess.run(["lsattr", target], check=True, capture_output=True).stdout
         flags = [line.split()[0] for line in listed.splitlines()]
-        assert sum(b"i" in each for each in flags) == len(kept)
-        assert sum(b"a" in each for each in flags) == 1
+        assert sum(b"i" in letters for letters in flags) == len(immutable)
+        assert sum(b"a" in letters for letters in flags) == 1
     finally:
         subprocess.run(["chattr", "-R", "-i", "-a", image], check=True)
 

@@ -133,9 +133,11 @@ def test_a_name_that_is_replaced_before_its_turn(
                     read(side + f"/{name}/f".encode()) for side in (place + b"/copy", source)
                 )
                 assert copied in (old, now), (victim, turn, name)
-            others = {os.stat(place + f"/copy/{n}/f".encode()).st_ino for n in "abc" if n != victim}
+            other_inodes = {
+                os.stat(place + f"/copy/{n}/f".encode()).st_ino for n in "abc" if n != victim
+            }
             # A name that is found after its inode has lost another one may also be another version.
-            assert len(others) == 1 or document(report)["not_kept"]["hard links"] > 0
+            assert len(other_inodes) == 1 or document(report)["not_kept"]["hard links"] > 0
             remove_tree(place + b"/copy")
 
 
@@ -284,8 +286,8 @@ def test_a_large_file_that_changes_when_it_is_resumed(place: bytes) -> None:
     finished = meddle(place, [deed], "--resume", "--json", report, *copying)
     assert finished.code == 0, finished.said
     assert read(place + b"/copy/large") == read(source + b"/large")
-    told = document(report)
-    assert (told["bytes"], told["resumed_bytes"]) == (64 * MIB, 0)
+    result = document(report)
+    assert (result["bytes"], result["resumed_bytes"]) == (64 * MIB, 0)
 
 
 # ---- all the time --------------------------------------------------------------

@@ -92,9 +92,9 @@ def verdict(
         code = 2
     if code == 2:
         return {"exit_code": code}
-    told = document(report)
-    assert told["exit_code"] == code
-    return {name: told[name] for name in COUNTS}
+    result = document(report)
+    assert result["exit_code"] == code
+    return {name: result[name] for name in COUNTS}
 
 
 @settings(

@@ -106,9 +106,9 @@ def test_a_retry_from_a_log(launcher: Launcher, place: bytes) -> None:
     write_file(source + b"/made later", b"new")
     arguments = ("--retry-from", log, "--json", place + b"/result", "-p", "--chunksize", "4M")
     second = copy(launcher, *arguments, source, target)
-    told = document(place + b"/result")
-    assert told["files"] == 5, second.said  # four that failed, one in the directory
-    assert (told["links"], told["directories"]) == (1, 5)
+    result = document(place + b"/result")
+    assert result["files"] == 5, second.said  # four that failed, one in the directory
+    assert (result["links"], result["directories"]) == (1, 5)
     os.unlink(source + b"/made later")
     # The removal has changed the time of the source directory.
     assert differences(source, target, METADATA - {"times"}) == []
@@ -300,8 +300,8 @@ def test_retry_in_a_dry_run(place: bytes) -> None:
     results = []
     for dry in (["--dry-run"], []):
         copy(FOUR, *dry, "--retry-from", log, "--json", place + b"/result", source, target)
-        told = document(place + b"/result")
-        results.append([told[key] for key in ("found", "files", "links", "directories")])
+        result = document(place + b"/result")
+        results.append([result[key] for key in ("found", "files", "links", "directories")])
         assert os.path.lexists(target) == (not dry)
     assert results == [[5, 1, 1, 3]] * 2
 

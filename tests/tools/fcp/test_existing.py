@@ -127,11 +127,11 @@ def test_skipped_entries_are_counted_and_reported(
     before = snapshot(target)
     result = place + b"/result"
     finished = copy(launcher, "-p", "-T", option, "--json", result, source, target)
-    told = document(result)
+    summary = document(result)
     assert snapshot(target) == before
-    assert (told["files"], told["bytes"]) == (0, 0)
-    assert told["skipped"] + told["directories"] == told["found"] == len(before)
-    assert f"{told['skipped']} entr" in finished.out.decode()
+    assert (summary["files"], summary["bytes"]) == (0, 0)
+    assert summary["skipped"] + summary["directories"] == summary["found"] == len(before)
+    assert f"{summary['skipped']} entr" in finished.out.decode()
     assert "skipped" in finished.out.decode()
 
 
@@ -139,8 +139,8 @@ def test_skipped_entries_are_counted_and_reported(
 def test_skip_same(launcher: Launcher, place: bytes) -> None:
     """Files of equal size and time are kept, whatever their content; others are replaced."""
     source, target = make_directory(place, b"source"), make_directory(place, b"target")
-    others = {b"later": T0_NS + 1, b"earlier": T0_NS - 1, b"next second": T0_NS + 10**9}
-    for name, modified_ns in ({b"exact": T0_NS} | others).items():
+    other_times = {b"later": T0_NS + 1, b"earlier": T0_NS - 1, b"next second": T0_NS + 10**9}
+    for name, modified_ns in ({b"exact": T0_NS} | other_times).items():
         _write_at(os.path.join(source, name), b"new", T0_NS)
         _write_at(os.path.join(target, name), b"old", modified_ns)
     _write_at(source + b"/longer", b"longer", T0_NS)
@@ -151,13 +151,13 @@ def test_skip_same(launcher: Launcher, place: bytes) -> None:
     result = place + b"/result"
     copy(launcher, "-p", "-T", "--skip-same", "--json", result, source, target)
     assert _read(target + b"/exact") == b"old"
-    for name in others:
+    for name in other_times:
         assert _read(os.path.join(target, name)) == b"new", name
     assert _read(target + b"/longer") == b"longer"
     assert os.readlink(target + b"/other link") == b"text"
     assert document(result)["skipped"] == 2
     copy(launcher, "-p", "-T", "--skip-same", "--json", result, source, target)
-    assert document(result)["skipped"] == len(others) + 4
+    assert document(result)["skipped"] == len(other_times) + 4
 
 
 def test_skip_same_needs_times(place: bytes) -> None:
@@ -202,13 +202,13 @@ def test_times_are_compared_at_the_precision_of_the_target(
             os.utime(write_file(target + b"/%d" % cut_ns, b"old"), ns=(cut, cut))
         os.utime(source, ns=(T0_NS, T0_NS))
         found = {cut: os.stat(target + b"/%d" % cut).st_mtime_ns for cut in cuts_ns}
-        kept = {cut for cut in cuts_ns if found[cut] == T0_NS // unit_ns * unit_ns}
+        precise = {cut for cut in cuts_ns if found[cut] == T0_NS // unit_ns * unit_ns}
         arguments = ("--preserve=timestamps", "-T", option, "--json", place + b"/result")
         copy(ONE, *arguments, source, target)
         for cut_ns in cuts_ns:
-            expected = b"old" if cut_ns in kept else b"new"
+            expected = b"old" if cut_ns in precise else b"new"
             assert _read(target + b"/%d" % cut_ns) == expected, (option, cut_ns)
-        assert document(place + b"/result")["skipped"] == len(kept)
+        assert document(place + b"/result")["skipped"] == len(precise)
         # A copy of the previous run is the same, in a dry run too; one that is a unit newer is not.
         os.utime(source + b"/1", ns=(T0_NS, T0_NS + unit_ns))
         for dry in (("--dry-run",), ()):
@@ -366,14 +366,14 @@ def test_no_clobber_never_replaces_new_files(launcher: Launcher, place: bytes) -
         finally:
             other.join()
     assert finished.code == 0, finished.said
-    others = set(made)
+    foreign = set(made)
     for name in [*names, b"large"]:
-        expected = b"other" if name in others else _read(os.path.join(source, name))
+        expected = b"other" if name in foreign else _read(os.path.join(source, name))
         assert _read(os.path.join(target, name)) == expected
     assert sorted(os.listdir(target)) == sorted(os.listdir(source))
-    told = document(place + b"/result")
-    assert told["skipped"] == len(others)
-    assert told["files"] == len(names) + 1 - len(others)
+    result = document(place + b"/result")
+    assert result["skipped"] == len(foreign)
+    assert result["files"] == len(names) + 1 - len(foreign)
 
 
 @some_launchers

@@ -235,10 +235,10 @@ def test_nothing_is_lost_or_falsely_claimed(
 ) -> None:
     wrong = []
     for seed in range(part, MAPS, PARTS):
-        told = _run(seed, tree, place)
+        verdict_text = _run(seed, tree, place)
         said = capfd.readouterr().err
-        if told or "Traceback" in said:
-            wrong.append(f"{told}\n{said}")
+        if verdict_text or "Traceback" in said:
+            wrong.append(f"{verdict_text}\n{said}")
     assert not wrong, "\n\n".join(wrong[:5])
 
 

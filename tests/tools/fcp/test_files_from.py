@@ -72,9 +72,9 @@ def _compare(expected: bytes, target: bytes, source: bytes) -> None:
 
 def _some(paths: list[bytes], seed: int, share: float) -> list[bytes]:
     rng = Random(seed)
-    some = [path for path in paths if rng.random() < share]
-    rng.shuffle(some)
-    return some + some[:5]
+    chosen = [path for path in paths if rng.random() < share]
+    rng.shuffle(chosen)
+    return chosen + chosen[:5]
 
 
 @pytest.fixture(scope="session")
@@ -107,11 +107,11 @@ def test_comments_are_skipped_like_by_rsync(place: bytes) -> None:
     assert finished.said.count(f"fcp: --files-from: {note}; name such a file './#name'\n") == 1
     expected = signature_of(place + b"/target")
     for tool, options in ((run_fsum, ()), (run_fprof, ("--json", place + b"/profile"))):
-        told = tool(ONE, *options, "--files-from", listed, top)
-        assert told.code == 0
-        assert note in told.said
+        run = tool(ONE, *options, "--files-from", listed, top)
+        assert run.code == 0
+        assert note in run.said
         if tool is run_fsum:
-            assert told.out.decode().split()[0] == expected
+            assert run.out.decode().split()[0] == expected
             assert note not in tool(ONE, "-q", "--files-from", listed, top).said
     assert document(place + b"/profile")["counts"]["files"]["number"] == 5
     os.unlink(listed)
@@ -152,10 +152,10 @@ def test_all_listed_entries_are_accounted_for(
         place + b"/result",
     ]
     finished = run_fcp(launcher, *arguments, source, place + b"/target")
-    told = document(place + b"/result")
+    result = document(place + b"/result")
     assert finished.code == 1, finished.said
     assert "702 failures" in finished.said
-    assert (told["failed"], told["exit_code"]) == (702, 1)
+    assert (result["failed"], result["exit_code"]) == (702, 1)
     expected = {*paths, b"wide", b"wide/inner", b"wide/inner/deep"}
     expected |= {b"0", b"0/directory of some length 1"}
     assert set(_all_paths(place + b"/target")) == expected

@@ -81,8 +81,8 @@ def test_the_copy_is_rsyncs(launcher: Launcher, rules: list[bytes], place: bytes
     copy(launcher, "-p", "--json", report, *rules, source, place + b"/copy")
     assert _names(place + b"/copy") == wanted
     assert not differences(place + b"/judge", place + b"/copy", METADATA - {"times"})
-    told = document(report)
-    assert told["found"] == told["entries"] == len(wanted) + 1  # and the root
+    result = document(report)
+    assert result["found"] == result["entries"] == len(wanted) + 1  # and the root
 
 
 def test_a_file_of_rules(place: bytes) -> None:
@@ -95,8 +95,8 @@ def test_a_file_of_rules(place: bytes) -> None:
 
 def test_files_of_rules_and_rules_keep_their_order(place: bytes) -> None:
     source = _build_project(place + b"/source")
-    some = write_file(place + b"/some", b"1*.o\0- core\0\xfe\n.o")
-    options = [b"-0", b"--exclude=11.o", b"--include-from=" + some, b"--exclude=*.o"]
+    rules_file = write_file(place + b"/some", b"1*.o\0- core\0\xfe\n.o")
+    options = [b"-0", b"--exclude=11.o", b"--include-from=" + rules_file, b"--exclude=*.o"]
     wanted = _by_rsync(source, place + b"/judge", options)
     assert b"1.o" in wanted
     assert b"11.o" not in wanted

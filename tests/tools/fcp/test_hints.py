@@ -15,7 +15,7 @@ def test_options_for_deletions_lead_to_the_right_tool() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("command_line", "said"),
     [
         ("fmirror -avn a b", "unknown option '-n' in '-avn'; --dry-run shows"),
         ("fmirror -n a b", "unknown option '-n'; --dry-run shows"),
@@ -30,8 +30,8 @@ def test_options_for_deletions_lead_to_the_right_tool() -> None:
         ("fcp --verfy a b", "unknown option '--verfy'; did you mean --verify?"),
     ],
 )
-def test_options_of_other_programs_lead_to_equivalents(typed: str, said: str) -> None:
-    tool, *words = typed.split()
+def test_options_of_other_programs_lead_to_equivalents(command_line: str, said: str) -> None:
+    tool, *words = command_line.split()
     with Run(None, *words, program=(f"pcircle.tools.{tool}",)) as run:
         finished = run.finish()
     assert finished.code == 2

@@ -164,7 +164,7 @@ def _is_forked(pid: int) -> bool:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
         parent = stat.rpartition(")")[2].split()[1]
-        lines = [Path(f"/proc/{each}/cmdline").read_bytes() for each in (pid, parent)]
+        lines = [Path(f"/proc/{process}/cmdline").read_bytes() for process in (pid, parent)]
     except OSError:
         return False
     return b"pcircle.tools.fcp" in lines[0] and lines[0] == lines[1] and b"mpirun" not in lines[0]

@@ -54,8 +54,8 @@ def _build(root: bytes) -> bytes:
     """Build names of every kind in some directories, hard links between these, large files."""
     for number in range(4):
         folder = make_directory(root, b"%d/deep\n\xff" % number)
-        for each in range(40):
-            write_file(folder + b"/%d" % each, b"x" * each)
+        for size in range(40):
+            write_file(folder + b"/%d" % size, b"x" * size)
         os.symlink(b"0", folder + b"/link")
         os.mkfifo(folder + b"/fifo")
         write_file(folder + b"/large", content(number, 5 * MIB))
@@ -111,12 +111,12 @@ def test_kept_and_failed_entries(launcher: Launcher, dry: bool, place: bytes) ->
     options = ("-n", *MANY, "--json-lines", log, *(("--dry-run",) if dry else ()))
     done = run_fcp(launcher, *options, "-T", source, target)
     assert done.code == 1, done.said
-    told = {_path(line): line for line in _lines(log, launcher.size)}
+    actions = {_path(line): line for line in _lines(log, launcher.size)}
     kinds = _kinds(source)
-    assert told.keys() == kinds.keys()
+    assert actions.keys() == kinds.keys()
     finished = "planned" if dry else "done"
     for path, kind in kinds.items():
-        line = told[path]
+        line = actions[path]
         expected = ("skip", "planned" if dry else "skipped")
         if kind == "d" or path == b"new":
             expected = ("copy", finished)
@@ -124,7 +124,7 @@ def test_kept_and_failed_entries(launcher: Launcher, dry: bool, place: bytes) ->
             expected = ("copy", "failed")
             assert line["errno"] in (errno.EEXIST, errno.EISDIR)
         assert (line["action"], line["state"]) == expected, (path, line)
-    assert sum(line["state"] == "failed" for line in told.values()) == 1
+    assert sum(line["state"] == "failed" for line in actions.values()) == 1
 
 
 def test_an_unreadable_file_has_one_line(place: bytes, fuse: Mount) -> None:

@@ -124,7 +124,9 @@ def test_a_copy_that_would_take_years_can_be_stopped(
 WRONG = {"--bwlimit": ("0", "fast"), "--ops-limit": ("0", "-1", "inf", "nan", "many")}
 
 
-@pytest.mark.parametrize("option", [f"{name}={x}" for name, some in WRONG.items() for x in some])
+@pytest.mark.parametrize(
+    "option", [f"{name}={x}" for name, values in WRONG.items() for x in values]
+)
 def test_limits_that_are_none_are_refused(option: str, place: bytes) -> None:
     source = make_directory(place, b"source")
     finished = run_fcp(ONE, option, source, place + b"/copy")

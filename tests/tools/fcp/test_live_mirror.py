@@ -57,7 +57,7 @@ def set_rights(path: bytes, side: Side) -> None:
 
 def build(source: bytes, target: bytes, size: int) -> tuple[list[bytes], list[bytes]]:
     """Build both trees; return always readable paths, and paths that deny the new content."""
-    kept: list[bytes] = []
+    readable: list[bytes] = []
     denied: list[bytes] = []
     for name, (old, new, both) in CASES.items():
         for root, side, content in ((target, old, b"old"), (source, new, b"new")):
@@ -71,12 +71,12 @@ def build(source: bytes, target: bytes, size: int) -> tuple[list[bytes], list[by
             set_rights(path, (*side[:2], side[2] & 0o777 & ~0o111, side[3]))
             os.utime(path, (number, number))
         paths = [name.encode() + b"/entry", b"file " + name.encode()]
-        (kept if both else denied).extend(paths)
-    return kept, denied
+        (readable if both else denied).extend(paths)
+    return readable, denied
 
 
 @contextmanager
-def reading(target: bytes, kept: list[bytes], denied: list[bytes]) -> Iterator[None]:
+def reading(target: bytes, readable: list[bytes], denied: list[bytes]) -> Iterator[None]:
     """Read as another user until the block ends; it must always, or never, be possible."""
     receives, ends = os.pipe()
     child = os.fork()
@@ -89,7 +89,7 @@ def reading(target: bytes, kept: list[bytes], denied: list[bytes]) -> Iterator[N
             os.setgroups([])
             os.setresgid(READER, READER, READER)
             os.setresuid(READER, READER, READER)
-            status = int(not read_until(receives, root, kept, denied))
+            status = int(not read_until(receives, root, readable, denied))
         except BaseException:
             traceback.print_exc()
         finally:
@@ -111,15 +111,15 @@ def _is_readable(path: bytes, root: int) -> bool:
     return True
 
 
-def read_until(receives: int, root: int, kept: list[bytes], denied: list[bytes]) -> bool:
+def read_until(receives: int, root: int, readable: list[bytes], denied: list[bytes]) -> bool:
     """Read all paths repeatedly until the pipe is closed; return whether all reads succeeded."""
     is_last = False
     while True:
-        for path in (*kept, *denied):
+        for path in (*readable, *denied):
             try:
                 fd = os.open(path, os.O_RDONLY, dir_fd=root)
             except PermissionError:
-                if path in kept:
+                if path in readable:
                     print("was denied", path, flush=True)
                     return False
                 continue
@@ -144,10 +144,10 @@ def test_a_mirror_that_is_being_read(tool: str, place: bytes) -> None:
     source, target = make_directory(place, b"source"), make_directory(place, b"target")
     os.chmod(source, 0o755)
     os.chmod(target, 0o755)
-    kept, denied = build(source, target, 2_000_000 if tool == "chunks in place" else 1000)
+    readable, denied = build(source, target, 2_000_000 if tool == "chunks in place" else 1000)
     module, *options = TOOLS[tool]
     with (
-        reading(target, kept, denied),
+        reading(target, readable, denied),
         Run(TWO, *options, "--bwlimit", "40M", source, target, program=(module,)) as run,
     ):
         finished = run.finish()

@@ -113,10 +113,10 @@ def test_names_with_the_same_text_stay_separate(place: bytes, name: str) -> None
     assert checked.code == 3
     assert b"missing" in checked.out + checked.err
 
-    kept = place + b"/profile " + root
-    profile = run_fprof(TWO, "-q", "--save", kept, source, environment=environment)
+    saved = place + b"/profile " + root
+    profile = run_fprof(TWO, "-q", "--save", saved, source, environment=environment)
     assert profile.code == 0, profile.said
-    assert profiled(ONE, "--merge", kept)["counts"]["files"]["number"] == 4
+    assert profiled(ONE, "--merge", saved)["counts"]["files"]["number"] == 4
 
 
 def test_resuming_with_names_of_the_same_text(place: bytes) -> None:

@@ -66,7 +66,7 @@ def test_other_tools_read_to_the_end(place: bytes) -> None:
         run("fdiff", "-c", "--fields=kind,content", path, same)
         run("fdiff", "-c", "--fields=kind,content", path, empty, code=3)
         signatures = [
-            run("fsum", "-q", "-o", place + b"/m", each).out[:40] for each in (path, same)
+            run("fsum", "-q", "-o", place + b"/m", tree_path).out[:40] for tree_path in (path, same)
         ]
         assert signatures[0] == signatures[1]
         node = make_directory(place, b"node " + name)
@@ -110,7 +110,7 @@ def test_false_holes(options: tuple[str, ...], place: bytes, fuse: Mount) -> Non
     run("fdiff", "-c", "--fields=kind,content", mounted.path, target)
     run("fmirror", "-q", mounted.path, place + b"/mirror")
     subprocess.run(["diff", "-r", mounted.backing, place + b"/mirror"], check=True)
-    sums = [run("fsum", "-q", each).out.split()[0] for each in (mounted.path, target)]
+    sums = [run("fsum", "-q", tree_path).out.split()[0] for tree_path in (mounted.path, target)]
     assert sums[0] == sums[1]
 
 

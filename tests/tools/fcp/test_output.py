@@ -115,11 +115,11 @@ def test_last_line_is_the_summary(launcher: Launcher, small_tree: bytes, place: 
 def test_verbose_gives_shares_of_ranks(small_tree: bytes, place: bytes) -> None:
     brief = copy(FOUR, small_tree, place + b"/brief")
     verbose = copy(FOUR, "-v", small_tree, place + b"/verbose")
-    told = (verbose.out + verbose.err).decode()
-    assert "rank" in told.lower()
+    output = (verbose.out + verbose.err).decode()
+    assert "rank" in output.lower()
     for rank in range(4):
-        assert re.search(rf"^\W*(rank)?\W*{rank}\b", told, re.MULTILINE | re.IGNORECASE), told
-    assert len(told.splitlines()) >= len((brief.out + brief.err).splitlines()) + 4
+        assert re.search(rf"^\W*(rank)?\W*{rank}\b", output, re.MULTILINE | re.IGNORECASE), output
+    assert len(output.splitlines()) >= len((brief.out + brief.err).splitlines()) + 4
 
 
 @pytest.mark.parametrize("launcher", launchers([1, 2], [2]))
@@ -212,7 +212,7 @@ def test_version_is_printed_once(launcher: Launcher | None) -> None:
 def test_help_names_the_options_once(launcher: Launcher | None) -> None:
     finished = run_fcp(launcher, "--help")
     assert (finished.code, finished.err) == (0, b"")
-    told = finished.out.decode()
+    output = finished.out.decode()
     for option in (
         "-p",
         "--preserve",
@@ -232,8 +232,8 @@ def test_help_names_the_options_once(launcher: Launcher | None) -> None:
         "--transport",
         "--version",
     ):
-        assert re.search(rf"(?<![\w-]){option}(?![\w-])", told), option
-    assert len(re.findall(r"^usage:", told, re.IGNORECASE | re.MULTILINE)) == 1
+        assert re.search(rf"(?<![\w-]){option}(?![\w-])", output), option
+    assert len(re.findall(r"^usage:", output, re.IGNORECASE | re.MULTILINE)) == 1
 
 
 @pytest.mark.mpi

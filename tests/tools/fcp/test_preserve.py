@@ -111,10 +111,10 @@ def differences(source: bytes, target: bytes) -> list[str]:
     )
     assert finished.returncode == 0, finished.stderr
     left, right = attributes(source), attributes(target)
-    others = [f"{path!r}: {left.get(path)} is not {right.get(path)}" for path in left | right]
+    xattr_lines = [f"{path!r}: {left.get(path)} is not {right.get(path)}" for path in left | right]
     return [repr(line) for line in finished.stdout.splitlines()] + [
         line
-        for path, line in zip(left | right, others, strict=True)
+        for path, line in zip(left | right, xattr_lines, strict=True)
         if left.get(path) != right.get(path)
     ]
 
@@ -414,9 +414,9 @@ def test_unsupported_attributes_are_reported_once_by_type(
     finished = run_fcp(launcher, *options, source, target)
     assert finished.code == 0, finished.said
     assert document(result)["not_kept"] == held
-    told = [line for line in finished.said.splitlines() if "not kept" in line]
-    assert len(told) == 2
-    for (kind, count), line in zip(held.items(), told, strict=True):
+    messages = [line for line in finished.said.splitlines() if "not kept" in line]
+    assert len(messages) == 2
+    for (kind, count), line in zip(held.items(), messages, strict=True):
         assert f"{kind} of {count} entries" in line
     assert attributes(target) == {}
     assert sorted(os.listdir(target + b"/source/attributes")) == sorted(os.listdir(above))
@@ -478,26 +478,26 @@ def test_inode_flags_are_preserved(kind: str, place: bytes, mount: Callable[...,
     image = mount(kind, 320 * MIB)
     source, target = make_directory(image, b"source"), make_directory(image, b"target")
     wanted = {}
-    for number, some in enumerate(("d", "i", "a", "AdS", "di")):
+    for number, letters in enumerate(("d", "i", "a", "AdS", "di")):
         for name, size in ((b"small", 10), (b"sparse", 0), (b"large", 5 * MIB), (b"replaced", 11)):
             path = write_file(source + b"/%s %d" % (name, number), content(number, size))
             if name == b"sparse":
                 os.truncate(path, 100_000)
             if name == b"replaced":
                 write_file(target + b"/%s %d" % (name, number), b"old")
-            wanted[path] = some
+            wanted[path] = letters
             for other in range(8):
                 os.link(path, make_directory(path + b" %d" % other) + b"/name")
         inner = make_directory(source, b"directory %d" % number)
         write_file(inner + b"/file", b"x")
-        wanted[inner] = some
+        wanted[inner] = letters
     try:
-        for path, some in wanted.items():
-            subprocess.run(["chattr", f"+{some}", path], check=True)
+        for path, letters in wanted.items():
+            subprocess.run(["chattr", f"+{letters}", path], check=True)
         copy(FOUR, "-a", "-T", "--chunksize", "4M", source, target)
         # Entries created in a directory with flags may inherit some: compare them before.
-        for path, some in wanted.items():
-            assert flags(path) == "".join(sorted(some))
+        for path, letters in wanted.items():
+            assert flags(path) == "".join(sorted(letters))
             assert flags(path.replace(b"/source/", b"/target/")) == flags(path)
         assert differences(source, target) == []
     finally:

@@ -230,8 +230,8 @@ def test_fifo_as_destination(place: bytes) -> None:
 
 def test_other_files_at_the_destination_stay(place: bytes) -> None:
     source, target = build_small_tree(place + b"/source"), make_directory(place, b"target")
-    kept = write_file(target + b"/kept", b"kept")
+    unrelated = write_file(target + b"/kept", b"kept")
     copy(FOUR, "-T", source, target)
-    assert _read(kept) == b"kept"
-    os.unlink(kept)
+    assert _read(unrelated) == b"kept"
+    os.unlink(unrelated)
     assert differences(source, target, CONTENT) == []

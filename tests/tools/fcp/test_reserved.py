@@ -93,9 +93,9 @@ def test_recorded_work_is_committed_on_a_full_disk(
         os.unlink(place + b"/filler")
         places = IndexBuilder(checkpoint.fd)
         history = read_history(checkpoint, KEYS, places)
-        found = sum(len(some) for some in places.committed_entries(history.commits)) // 36
+        found = sum(len(entries) for entries in places.committed_entries(history.commits)) // 36
         places.close()
-        all_counts = {name: count * each for name, each in COUNTS.items()}
+        all_counts = {name: count * per_record for name, per_record in COUNTS.items()}
         assert (found, history.problems, history.counts) == (number, (), all_counts), seed
         checkpoint.remove()
         checkpoint.close()
@@ -110,8 +110,8 @@ def test_journals_keep_their_share_of_a_full_disk(mount_tmpfs: Callable[[str], b
     first, greedy, late = (Journal(checkpoint.fd, 1, n, KEYS, 16 << 10, token) for n in range(3))
     for journal in (first, greedy):
         journal.reserve()
-    kept = [record(number, rng) for number in range(10)]
-    first.add(kept)
+    records = [record(number, rng) for number in range(10)]
+    first.add(records)
     fill(place + b"/filler")
     number = 100
     with suppress(NoSpace):
@@ -130,9 +130,9 @@ def test_journals_keep_their_share_of_a_full_disk(mount_tmpfs: Callable[[str], b
         journal.leave()
     places = IndexBuilder(checkpoint.fd)
     history = read_history(checkpoint, KEYS, places)
-    found = sum(len(some) for some in places.committed_entries(history.commits)) // 36
+    found = sum(len(entries) for entries in places.committed_entries(history.commits)) // 36
     places.close()
-    assert (found, history.problems) == (number - 100 + len(kept) + 1, ())
+    assert (found, history.problems) == (number - 100 + len(records) + 1, ())
     checkpoint.close()
 
 

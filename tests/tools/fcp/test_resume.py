@@ -442,9 +442,9 @@ def test_size_of_the_journal(directories: int, files: int, place: bytes) -> None
         [*command, source, place + b"/copy"], check=True, capture_output=True
     ).stdout
     (line,) = [line for line in finished.splitlines() if line.startswith(b"journal")]
-    each = int(line.split()[1]) / (directories * files)
-    print(f"{directories} x {files}: {each:.2f} MB for a million files")
-    assert each < 9 + 100 / files
+    megabytes = int(line.split()[1]) / (directories * files)
+    print(f"{directories} x {files}: {megabytes:.2f} MB for a million files")
+    assert megabytes < 9 + 100 / files
 
 
 def test_a_copy_that_filled_the_disk_keeps_its_destination(

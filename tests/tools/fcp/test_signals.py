@@ -248,8 +248,8 @@ def test_lists_have_each_entry_once(some_files: bytes, place: bytes, tmp_path: P
         names = (*directories, *files)
         wanted += [os.path.normpath(os.path.join(above, name)).decode() for name in names]
     lines = map(json.loads, report.read_text().splitlines())
-    told = sorted(line["path"] for line in lines if line["state"] == "done")
-    assert told == sorted(wanted)
+    listed_paths = sorted(line["path"] for line in lines if line["state"] == "done")
+    assert listed_paths == sorted(wanted)
     assert sorted(listed.read_text().split("\0")[:-1]) == sorted(wanted)
 
 

@@ -166,9 +166,9 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     process, copy = Walker._process_batches, SmallDirectoryCopier.copy
 
     def watched(
-        self: Walker[PartialResult], above: Any, names: list[bytes], *others: Any
+        self: Walker[PartialResult], above: Any, names: list[bytes], *more: Any
     ) -> tuple[list[bytes], list[bytes]]:
-        later, left = process(self, above, names, *others)
+        later, left = process(self, above, names, *more)
         seen["left"] += len(left)
         seen["done"] += len(names) - len(left) - len(later)
         return later, left

@@ -48,10 +48,10 @@ def _build(place: bytes) -> tuple[bytes, list[bytes]]:
 
 def _assert_skipped(finished: Finished, place: bytes, count: int) -> None:
     assert finished.code == 0, finished.said
-    told = document(place + b"/result")
-    assert (told["special_skipped"], told["skipped"], told["special"]) == (count, 0, 0)
-    assert (told["failed"], told["failures"]) == (0, [])
-    assert told["found"] == told["entries"] + count
+    result = document(place + b"/result")
+    assert (result["special_skipped"], result["skipped"], result["special"]) == (count, 0, 0)
+    assert (result["failed"], result["failures"]) == (0, [])
+    assert result["found"] == result["entries"] + count
     for kind in KINDS:
         assert finished.said.count(f"skipping {kind}s such as") == 1, finished.said
     assert finished.said.count("add -a to copy them") == len(KINDS)
@@ -71,8 +71,8 @@ def test_special_files_in_a_tree_are_skipped(launcher: Launcher, place: bytes) -
         target = place + b"/copy %d" % number
         finished = run_fcp(launcher, *result, *options, source, target)
         _assert_skipped(finished, place, len(specials))
-        told = {name for _, _, names in os.walk(target) for name in names}
-        assert told == {b"file"}
+        copied_names = {name for _, _, names in os.walk(target) for name in names}
+        assert copied_names == {b"file"}
     lines = [
         {
             "path": "x",
@@ -153,9 +153,9 @@ def test_a_resumed_copy_reports_skipped_special_files(signed: bool, place: bytes
     interrupt(TWO, place, *sign, source, place + b"/copy")
     result = ("--json", place + b"/result")
     finished = run_fcp(TWO, "--resume", *result, *sign, source, place + b"/copy")
-    told = document(place + b"/result")
-    assert told["resumed"] > 0
-    assert told["special_skipped"] == 8
+    summary = document(place + b"/result")
+    assert summary["resumed"] > 0
+    assert summary["special_skipped"] == 8
     assert finished.code == (1 if signed else 0), finished.said
     assert ("special files in it were skipped" in finished.said) == signed
     assert b"pcsig1:" not in finished.out

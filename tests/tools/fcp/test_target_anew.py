@@ -80,8 +80,8 @@ def volume(place: bytes) -> Iterator[Callable[[str], Volume]]:
         return made[-1]
 
     yield make
-    for each in made:
-        each.unmount()
+    for mounted_volume in made:
+        mounted_volume.unmount()
 
 
 def build_source(place: bytes) -> bytes:
@@ -129,8 +129,8 @@ def test_a_recreated_file_system(kind: str, place: bytes, volume: Callable[[str]
 
     made.make_anew()
     singles = [source + b"/%d" % number for number in range(FILES)]
-    kept: list[str | bytes] = ["--checkpoint-dir", make_directory(place, b"kept")]
-    arguments: list[str | bytes] = [*kept, "-a", *singles, source + b"/a", target]
+    checkpoint_options: list[str | bytes] = ["--checkpoint-dir", make_directory(place, b"kept")]
+    arguments: list[str | bytes] = [*checkpoint_options, "-a", *singles, source + b"/a", target]
     stop_midway(place + b"/kept", *arguments)
     made.make_anew()
     copy(TWO, "--resume", *arguments)
@@ -159,7 +159,7 @@ def build_nested(place: bytes) -> bytes:
 
 def files_below(path: bytes) -> list[Path]:
     """Return the files of a tree."""
-    return [each for each in Path(os.fsdecode(path)).rglob("*") if each.is_file()]
+    return [below for below in Path(os.fsdecode(path)).rglob("*") if below.is_file()]
 
 
 def stop_in_large(place: bytes, source: bytes, target: bytes, *options: str | bytes) -> None:
@@ -193,7 +193,7 @@ def test_completed_directories_that_have_changed(
     subprocess.run(["mount", "-t", "tmpfs", "none", other], check=True)
     try:
         stop_in_large(place, source, target, *options)
-        kept = {path: path.stat().st_ctime_ns for path in files_below(target + b"/d")}
+        times_ns = {path: path.stat().st_ctime_ns for path in files_below(target + b"/d")}
         for number in range(12):
             os.unlink(target + b"/a/mid/deep/%d" % number)
         for path in (target + b"/b/mid", target + b"/c/mid"):
@@ -212,9 +212,9 @@ def test_completed_directories_that_have_changed(
         finished = copy(TWO, *options, "--resume", "--json", place + b"/r", "-T", source, target)
         assert differences(source, target, CONTENT) == []
         assert document(place + b"/r")["resumed_bytes"] > MIB, "the large file was gone on with"
-        assert len(kept) == 36
-        now = {path: path.stat().st_ctime_ns for path in kept}
-        assert now == kept, "what was done and is there is not done again"
+        assert len(times_ns) == 36
+        now = {path: path.stat().st_ctime_ns for path in times_ns}
+        assert now == times_ns, "what was done and is there is not done again"
         if options:
             whole = run_fcp(ONE, "-s", "--no-checkpoint", "-T", source, place + b"/whole")
             assert finished.out.split()[0] == whole.out.split()[0]

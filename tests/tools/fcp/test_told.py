@@ -82,14 +82,14 @@ def test_earlier_work_adds_up(place: bytes) -> None:
     """A refusal and a resumed run print the same amount, and the summary no more than that."""
     source = build_flat_tree(place + b"/source", 4, 250, 1000)
     interrupt(ONE, place, source, place + b"/copy")
-    told = re.search(
+    refusal = re.search(
         r"\(up to ([\d,]+) entries, .* done\)", run_fcp(ONE, source, place + b"/copy").said
     )
-    assert told
+    assert refusal
     finished = copy(ONE, "--resume", "--json", place + b"/report", source, place + b"/copy")
     resumed = re.search(r"resuming from .*: up to ([\d,]+) entries, .* done", finished.said)
     assert resumed
-    assert resumed[1] == told[1]
+    assert resumed[1] == refusal[1]
     report = document(place + b"/report")
     assert report["entries"] == 1005
     # Work in progress at the kill is repeated.
@@ -241,7 +241,7 @@ def test_a_source_that_refuses_is_named(place: bytes, fuse: Mount) -> None:
 
 
 def names(number: int) -> list[bytes]:
-    return [b"%04d" % each for each in range(number)]
+    return [b"%04d" % index for index in range(number)]
 
 
 def test_failures_beyond_the_first_are_in_the_log(place: bytes) -> None:

@@ -67,6 +67,6 @@ def test_everything_is_preserved_at_any_depth(
     assert differences(branch, target, METADATA) == []
     assert _more(branch) == _more(target)
     assert any(nlink == 7 for _, nlink, *_ in _more(target))
-    told = document(place + b"/result")
-    assert told["entries"] == count(branch)[0]
-    assert (told["special"], told["not_kept"]) == (6, {})
+    result = document(place + b"/result")
+    assert result["entries"] == count(branch)[0]
+    assert (result["special"], result["not_kept"]) == (6, {})

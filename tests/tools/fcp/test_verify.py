@@ -95,9 +95,9 @@ def test_a_byte_that_flips_again_is_reported(
     assert mount.state().hits == [2]
     path = os.fsdecode(os.path.join(source, VICTIM))
     assert f"fcp: cannot verify '{path}': verification mismatch" in finished.said
-    told = document(report)
-    assert (told["exit_code"], told["failed"], told["files"]) == (3, 1, 150)
-    assert [failure["doing"] for failure in told["failures"]] == ["verify"]
+    result = document(report)
+    assert (result["exit_code"], result["failed"], result["files"]) == (3, 1, 150)
+    assert [failure["doing"] for failure in result["failures"]] == ["verify"]
     os.unlink(os.path.join(source, VICTIM))
     assert differences(source, mount.backing + b"/copy", frozenset()) == []
 

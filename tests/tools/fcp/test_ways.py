@@ -129,8 +129,8 @@ def test_files_except_small_ones_are_cloned(
     assert differences(source, target, CONTENT) == []
     assert _is_shared(target + b"/large")
     assert _is_shared(target + b"/medium")
-    told = document(json)
-    assert (told["bytes"], told["files"]) == (sum(SIZES.values()), len(SIZES))
+    result = document(json)
+    assert (result["bytes"], result["files"]) == (sum(SIZES.values()), len(SIZES))
 
 
 @pytest.mark.parametrize("kind", ["xfs", "btrfs"])
@@ -319,8 +319,8 @@ def test_options_for_holes_exclude_each_other(place: bytes) -> None:
 @pytest.mark.parametrize("options", [["--sparse=always"], ["--sparse=never"], ["--reflink=never"]])
 def test_files_with_nominal_sizes_are_copied_to_their_end(place: bytes, options: list[str]) -> None:
     """/proc reports no size and /sys a page; the kernel's ways may end at once there."""
-    told = b"/sys/kernel/mm/transparent_hugepage/enabled"
-    sources = [b"/proc/version", *([told] if os.path.exists(told) else [])]
+    sysfs_file = b"/sys/kernel/mm/transparent_hugepage/enabled"
+    sources = [b"/proc/version", *([sysfs_file] if os.path.exists(sysfs_file) else [])]
     copy(ONE, *options, *sources, place)
     for source in sources:
         with (

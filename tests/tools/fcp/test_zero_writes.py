@@ -180,7 +180,7 @@ WRITERS: list[Callable[[Path], None]] = [
 def test_a_write_of_zero_bytes_is_an_error(fuse: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
     mount = fuse(direct=True)
     mount.rules(Rule(("write",), at_most_bytes=0))
-    told = {}
+    messages = {}
     for writer in WRITERS:
         folder = Path(os.fsdecode(mount.path)) / writer.__name__
         folder.mkdir()
@@ -189,10 +189,10 @@ def test_a_write_of_zero_bytes_is_an_error(fuse: Mount, monkeypatch: pytest.Monk
             try:
                 writer(folder)
             except Exception as error:
-                told[writer.__name__] = str(error)
+                messages[writer.__name__] = str(error)
             else:
-                told[writer.__name__] = "nothing was said"
-    wrong = {name: what for name, what in told.items() if "no more data could be" not in what}
+                messages[writer.__name__] = "nothing was said"
+    wrong = {name: what for name, what in messages.items() if "no more data could be" not in what}
     assert wrong == {}
     monkeypatch.setenv("XDG_STATE_HOME", os.fsdecode(mount.path))
     with _ending():
@@ -212,7 +212,7 @@ def test_no_tool_waits_for_a_blocked_standard_output(fuse: Mount, place: bytes) 
     tree = os.fsdecode(mount.path) + "/tree"
     mount.rules(Rule(("write",), at_most_bytes=0))
     out = os.open(os.path.join(mount.path, b"out"), os.O_WRONLY | os.O_CREAT)
-    told = {}
+    outcomes = {}
     try:
         for line in (
             ["fsum", "--version"],
@@ -229,7 +229,7 @@ def test_no_tool_waits_for_a_blocked_standard_output(fuse: Mount, place: bytes) 
                 timeout=_HANGS_S,
                 check=False,
             )
-            told[" ".join(line[:3])] = (done.returncode, b"cannot write" in done.stderr)
+            outcomes[" ".join(line[:3])] = (done.returncode, b"cannot write" in done.stderr)
     finally:
         os.close(out)
-    assert set(told.values()) == {(1, True)}, told
+    assert set(outcomes.values()) == {(1, True)}, outcomes

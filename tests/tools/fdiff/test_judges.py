@@ -133,12 +133,12 @@ def _of_fdiff(launcher: Launcher, a: bytes, b: bytes, actions: bytes) -> dict[by
     lines = finished.out.decode().splitlines()
     assert finished.code == (3 if lines else 0)
     with open(actions, "rb") as stream:
-        told = [json.loads(line) for line in stream]
-    assert len(told) == len(lines)
+        actions_read = [json.loads(line) for line in stream]
+    assert len(actions_read) == len(lines)
     found = {}
-    for line, each in zip(lines, told, strict=True):
+    for line, action in zip(lines, actions_read, strict=True):
         columns = line.partition(" ")[0]
-        path = b64decode(each["path_b64"]) if "path_b64" in each else each["path"].encode()
+        path = b64decode(action["path_b64"]) if "path_b64" in action else action["path"].encode()
         if columns[0] == "+":
             columns = columns[1]
         elif columns.endswith(",kind"):

@@ -59,9 +59,9 @@ def test_two_manifests_are_compared_until_the_time_limit(place: bytes) -> None:
             raise StoppedEarly("it is over")
 
     counters = Counters()
-    told = Telling(plan, counters, 0)
+    notifier = Telling(plan, counters, 0)
     with pytest.raises(StoppedEarly):
-        compare_manifests(old, new, plan, told, counters, Direct(), check)
+        compare_manifests(old, new, plan, notifier, counters, Direct(), check)
     assert len(asked) == 3
     assert asked[0] < asked[1] < asked[2] < 3000
 

@@ -60,8 +60,10 @@ def test_lines_of_json(pair: tuple[bytes, bytes], place: bytes) -> None:
     lines = finished.out.decode().splitlines()
     assert sorted(lines) == sorted([*_LINES[:-1], ">fc........ content", ">fcs....... size"])
     with open(actions, "rb") as stream:
-        told = [json.loads(line) for line in stream]
-    known = {each["path"]: (each["action"], each["why"], each["kind"]) for each in told}
+        actions_read = [json.loads(line) for line in stream]
+    known = {
+        action["path"]: (action["action"], action["why"], action["kind"]) for action in actions_read
+    }
     assert known == {
         "alone": ("copy", ["only_a"], "d"),
         "only a": ("copy", ["only_a"], "f"),
@@ -71,8 +73,8 @@ def test_lines_of_json(pair: tuple[bytes, bytes], place: bytes) -> None:
         "size": ("update", ["size", "content"], "f"),
         "content": ("update", ["content"], "f"),
     }
-    assert {each["state"] for each in told} == {"planned"}
-    assert {each["tool"] for each in told} == {"fdiff"}
+    assert {action["state"] for action in actions_read} == {"planned"}
+    assert {action["tool"] for action in actions_read} == {"fdiff"}
 
 
 def test_lists(pair: tuple[bytes, bytes], place: bytes) -> None:
@@ -243,7 +245,9 @@ def test_another_file_system_is_not_entered(
         subprocess.run(["umount", a + b"/mount"], check=True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM], ids=lambda signal_number: signal_number.name
+)
 def test_an_interrupted_comparison(fuse: Mount, place: bytes, number: signal.Signals) -> None:
     """It ends with the signal's code, prints how to repeat it, and leaves no process."""
     mounted = fuse()

@@ -60,11 +60,11 @@ def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "")
     attack = Attack(seed, partial(all_pairs, place), 0.05, partial(restore, place))
     finished, swaps = fought(hooked(line, hook, "pcircle.tools.ffind.cli"), attack)
     said = finished.stderr.decode(errors="replace")[-2000:]
-    told = f"seed {seed}, {launcher}, {' '.join(expression)}: {finished.returncode}, {said}"
+    context = f"seed {seed}, {launcher}, {' '.join(expression)}: {finished.returncode}, {said}"
     escapes = []
     if not hook and finished.returncode not in _ALLOWED_CODES:
-        escapes.append(told)
-    escapes += changes(told, before, portrait(place + b"/victim"))
+        escapes.append(context)
+    escapes += changes(context, before, portrait(place + b"/victim"))
     cleared(place)
     return Round(swaps, escapes)
 

@@ -237,11 +237,11 @@ def test_json_and_csv_are_as_the_files_are(tree: bytes) -> None:
     expected = by_find(".", "-type", "f", "-printf", formats, cwd=tree)
     lines = [json.loads(line) for line in found(".", "-type", "f", "-json", cwd=tree)]
     fields = ("size", "blocks", "uid", "gid", "links", "inode")
-    told = [
+    printed = [
         " ".join([*(str(line[field]) for field in fields), f"{int(line['mode'], 8):o}"]).encode()
         for line in lines
     ]
-    assert sorted(told) == expected
+    assert sorted(printed) == expected
     assert sum("path_b64" in line for line in lines) > 100  # of bytes that are not characters
     finished = run_ffind(TWO, ".", "-type", "f", "-csv", cwd=tree)
     rows = list(csv.DictReader(io.StringIO(finished.out.decode())))

@@ -79,20 +79,20 @@ def test_attributes_lists_and_capabilities(place: bytes) -> None:
     paths = [b"."]
     for directory, directories, files in os.walk(top):
         inner = os.path.relpath(directory, top)
-        paths += [os.path.normpath(os.path.join(inner, each)) for each in directories + files]
+        paths += [os.path.normpath(os.path.join(inner, child)) for child in directories + files]
 
     def having(test: Callable[[str], bool]) -> list[bytes]:
         """Return the paths that have an attribute with a matching name."""
-        some = [
+        matching = [
             path
             for path in paths
             if any(map(test, os.listxattr(os.path.join(top, path), follow_symlinks=False)))
         ]
-        return sorted(b"./" + path if path != b"." else path for path in some)
+        return sorted(b"./" + path if path != b"." else path for path in matching)
 
-    kept = "security.selinux"
+    system_attribute = "security.selinux"
     for words, test in (
-        (["-xattr"], lambda name: name != kept),
+        (["-xattr"], lambda name: name != system_attribute),
         (["-xattrname", "color"], lambda name: name == "user.color"),
         (["-xattrname", "user.color"], lambda name: name == "user.color"),
         (["-xattrname", "trusted.color"], lambda name: name == "trusted.color"),
@@ -102,8 +102,8 @@ def test_attributes_lists_and_capabilities(place: bytes) -> None:
         expected = having(test)
         assert expected, words
         assert found(".", *words, launcher=TWO, cwd=top) == expected, words
-        others = {b"./" + path if path != b"." else path for path in paths} - set(expected)
-        assert found(".", "!", *words, cwd=top) == sorted(others), words
+        missing = {b"./" + path if path != b"." else path for path in paths} - set(expected)
+        assert found(".", "!", *words, cwd=top) == sorted(missing), words
     assert found("-L", "link", "-xattrname", "color", cwd=top) == [b"link"]
     assert found("link", "-xattrname", "color", cwd=top) == []
 

@@ -26,7 +26,7 @@ def test_all_ranks_agree_with_find(tree: bytes, launcher: Launcher) -> None:
         lines = finished.out.split(b"\n")[:-1]
         expected = by_find(*words, cwd=tree, code=finished.code)
         if "+" in words:
-            lines, expected = (b" ".join(each).split() for each in (lines, expected))
+            lines, expected = (b" ".join(output).split() for output in (lines, expected))
         assert sorted(lines) == sorted(expected), words
 
 

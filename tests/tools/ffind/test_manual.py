@@ -61,7 +61,7 @@ def test_examples(tree: bytes, line: str) -> None:
     finished = run_ffind(TWO, *words, cwd=tree)
     # find widens columns after earlier output; ours are constant.
     expected, lines = (
-        sorted(each.replace(b"\0", b"\n").split(b"\n")) for each in (done.stdout, finished.out)
+        sorted(output.replace(b"\0", b"\n").split(b"\n")) for output in (done.stdout, finished.out)
     )
     if "-ls" in words:
         expected, lines = (sorted(b" ".join(e.split()) for e in x) for x in (expected, lines))
@@ -72,7 +72,9 @@ def test_examples(tree: bytes, line: str) -> None:
 def test_two_actions_in_one_walk(tree: bytes, tmp_path: Path) -> None:
     written = {}
     for tool in ("find", "ffind"):
-        names = [str(tmp_path / f"{tool}-{each}") for each in ("suid", "big", "list", "null", "ls")]
+        names = [
+            str(tmp_path / f"{tool}-{suffix}") for suffix in ("suid", "big", "list", "null", "ls")
+        ]
         words = [
             ".", "(", "-perm", "-4000", "-fprintf", names[0], "%#m %u %p\\n", ")", ",",
             "(", "-size", "+10k", "-fprintf", names[1], "%-10s %p\\n", ")", ",",

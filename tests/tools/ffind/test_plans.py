@@ -79,8 +79,8 @@ def test_changed_entries_are_kept_and_named(tmp_path: Path, launcher: Launcher) 
     assert below(top) == before
     done = run_ffind(launcher, "--apply", str(plan), "--json", str(report))
     assert done.code == 1
-    rest = "aside d1 d1/a d2 d2/b d3 d3/c d4 d4/a d5 d5/new other other/a other/b other/c"
-    assert below(top) == rest.split()
+    remaining = "aside d1 d1/a d2 d2/b d3 d3/c d4 d4/a d5 d5/new other other/a other/b other/c"
+    assert below(top) == remaining.split()
     for name in ("d1/a", "d2/b", "d3/c", "d4"):
         assert f"tree/{name}': it is no longer what was planned" in done.said
     counts = json.loads(report.read_text())["counts"]

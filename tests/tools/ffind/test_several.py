@@ -74,12 +74,12 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 def test_results_equal_those_of_find(wide: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(os.fsdecode(wide))
-    for each in SEARCHES:
-        words = ["tree", *shlex.split(each)]
+    for search in SEARCHES:
+        words = ["tree", *shlex.split(search)]
         done = find(*words, jobs=1, threads=1)
         assert done is not None
         assert done.report.exit_code == 0
-        assert sorted(done.text.split(b"\n")[:-1]) == by_find(*words, cwd=wide), each
+        assert sorted(done.text.split(b"\n")[:-1]) == by_find(*words, cwd=wide), search
 
 
 @pytest.mark.parametrize("launcher", launchers([2, 4], [3]), ids=str)

@@ -51,8 +51,8 @@ def test_vanished_entries_cause_no_message(fuse: Mount) -> None:
     finished = run_ffind(TWO, ".", "-type", "f", "-size", "+1", cwd=top)
     assert (finished.code, finished.said) == (0, "")
     assert sorted(finished.out.split()) == [b"./a/y", b"./b/c/x", b"./z"]
-    told = run_ffind(TWO, ".", "-noignore_readdir_race", "-size", "+1", cwd=top)
-    assert told.code == 1
+    strict = run_ffind(TWO, ".", "-noignore_readdir_race", "-size", "+1", cwd=top)
+    assert strict.code == 1
 
 
 def test_a_directory_that_cannot_be_read(fuse: Mount) -> None:

@@ -68,7 +68,7 @@ def test_columns_are_those_of_ls(place: bytes) -> None:
     os.mkdir(place + b"/d")
     fls = [sys.executable, "-m", "pcircle.tools.fls", "-j1"]
     for width, options in ((80, "-F"), (33, "-is"), (200, "-R"), (7, "-C")):
-        ours = [each for each in shlex.split(options) if each != "-C"]
+        ours = [word for word in shlex.split(options) if word != "-C"]
         peer = ["ls", "-C", "-T0", *shlex.split(options), f"-w{width}", "--quoting-style=literal"]
         want = on_a_terminal(width, *peer, cwd=place)
         assert on_a_terminal(width, *fls, *ours, cwd=place) == want, options
@@ -78,7 +78,7 @@ def test_a_terminal_gets_no_control_characters(odd: bytes) -> None:
     fls = [sys.executable, "-m", "pcircle.tools.fls", "-j1"]
     for options in (["-R"], ["-lR"]):
         text = on_a_terminal(80, *fls, *options, cwd=odd)
-        assert all(each.isprintable() or each == "\n" for each in text.decode())
+        assert all(character.isprintable() or character == "\n" for character in text.decode())
         assert rb"\x07" in text
     assert len(on_a_terminal(80, *fls, "-l", cwd=odd).split(b"\n")[1].split()[5]) == 3  # Nov
 
@@ -166,7 +166,7 @@ def test_sums_are_those_of_du(odd: bytes, launcher: Launcher) -> None:
             size, _, path = line.partition(b"\t")
             expected = int(size)
             if option == "-b":
-                expected += sum(own for each, own in left_out if _is_in(each, path))
+                expected += sum(own for left_path, own in left_out if _is_in(left_path, path))
             assert found[path][column] == expected, path
     (alone,) = listed(launcher, "--total", odd).splitlines()
     assert alone == top
@@ -195,7 +195,7 @@ def test_unsorted_output_is_streamed(odd: bytes, launcher: Launcher) -> None:
     """Directories are in any order, each complete under its heading."""
     text = listed(launcher, "-UR", odd + b"/hard", odd + b"/times")
     want = ls("-R", odd + b"/hard", odd + b"/times", cwd=b"/")
-    ours, theirs = (each.strip().split(b"\n\n") for each in (text, want))
+    ours, theirs = (listing.strip().split(b"\n\n") for listing in (text, want))
     assert sorted(sorted(part.split(b"\n")) for part in ours) == sorted(
         sorted(part.split(b"\n")) for part in theirs
     )

@@ -108,7 +108,7 @@ def test_odd_trees_are_listed_like_by_ls(odd: bytes, place: bytes, launcher: Lau
 def test_colors_match_ls(odd: bytes, place: bytes, colors: str) -> None:
     """Exceptions are ls's initial sequence, and those at the end of lines."""
     environment = {"LS_COLORS": colors, "TERM": "xterm"}  # ls must support it
-    found = many([["-j2", *shlex.split(each)] for each in COLORED], place, odd, environment)
+    found = many([["-j2", *shlex.split(line)] for line in COLORED], place, odd, environment)
     for options, text in zip(COLORED, found, strict=True):
         want = ls(*as_by_ls(options), cwd=odd, environment=environment)
         want = want.replace(b"\x1b[0m", b"", 1).replace(b"\x1b[K", b"")
@@ -134,7 +134,7 @@ OPERANDS = [
 
 def test_operands_are_listed_like_by_ls(odd: bytes, place: bytes) -> None:
     """Files precede directories, sorted, with headings if there are several."""
-    lines = [["-j2", *shlex.split(each)] for each in OPERANDS]
+    lines = [["-j2", *shlex.split(options)] for options in OPERANDS]
     for operands, text in zip(OPERANDS, many(lines, place, odd), strict=True):
         if "-U" in operands:
             assert sorted(text.splitlines()) == sorted(ls("-1", "special", cwd=odd).splitlines())
@@ -159,7 +159,7 @@ def test_a_wide_directory_is_listed_like_by_ls(place: bytes) -> None:
     if os.geteuid() == 0:
         os.mknod(top + b"/x", stat.S_IFCHR | 0o600, os.makedev(188, 12345))
         os.chown(top + b"/77", 3_999_999_991, 77_777)
-    lines = [[f"-j{jobs}", *shlex.split(each)] for jobs in (1, 4) for each in WIDE]
+    lines = [[f"-j{jobs}", *shlex.split(options)] for jobs in (1, 4) for options in WIDE]
     for line, text in zip(lines, many(lines, place, top), strict=True):
         assert text == ls(*as_by_ls(shlex.join(line[1:])), cwd=top), line
 

@@ -41,15 +41,15 @@ def test_each_entry_is_recorded_once(place: bytes, launcher: Launcher) -> None:
     lines, names = place + b"/lines", place + b"/names"
     shown = listed(launcher, "-AR", "-0", "--json-lines", lines, "--list-out", names, top)
     with open(lines, "rb") as file:
-        told = [json.loads(line) for line in file]
+        actions = [json.loads(line) for line in file]
     kinds = []
-    for each in told:
-        assert (each["tool"], each["action"], each["state"]) == ("fls", "list", "done")
-        assert (each["root"], each["errno"]) == (0, None)
-        if "path" in each:
-            kinds.append(os.fsencode(f"{each['kind']} {each['path']}"))
+    for action in actions:
+        assert (action["tool"], action["action"], action["state"]) == ("fls", "list", "done")
+        assert (action["root"], action["errno"]) == (0, None)
+        if "path" in action:
+            kinds.append(os.fsencode(f"{action['kind']} {action['path']}"))
     found = _found(top)
-    assert len(told) == len(found)
+    assert len(actions) == len(found)
     assert sorted(kinds) == sorted(name for name in found if b"\xff" not in name)
     with open(names, "rb") as file:
         paths_told = file.read().split(b"\0")[:-1]
@@ -72,10 +72,10 @@ def test_one_directory_and_a_file_as_path(place: bytes) -> None:
     top, lines = grow(place + b"/tree", ["a", "d/b"]), place + b"/lines"
     listed(ONE, "--json-lines", lines, top, top + b"/d/b")
     with open(lines, "rb") as file:
-        told = {(each["root"], each["path"], each["kind"]) for each in map(json.loads, file)}
-    paths_told = {path for _, path, _ in told}
+        actions = {(line["root"], line["path"], line["kind"]) for line in map(json.loads, file)}
+    paths_told = {path for _, path, _ in actions}
     assert paths_told == {"a", "d", "."}
-    assert {kind for _, path, kind in told if path == "d"} == {"d"}
+    assert {kind for _, path, kind in actions if path == "d"} == {"d"}
 
 
 def test_mount_points_are_not_entered_with_x(

@@ -182,8 +182,8 @@ def test_layouts_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     want = {"stripe_count": 4, "stripe_bytes": 1 << 20, "pool": "fast"}
     assert layout_of(b"any") == want
     first = lustre.Component(0, 1 << 20, lustre.Stripes(count=1, stripe_bytes=1 << 16))
-    rest = lustre.Component(1 << 20, lustre.END_OF_FILE, plain)
-    value = lustre.compose(lustre.Composite((first, rest)))
+    second = lustre.Component(1 << 20, lustre.END_OF_FILE, plain)
+    value = lustre.compose(lustre.Composite((first, second)))
     assert layout_of(b"any") == want
     monkeypatch.setattr(lustre, "read_layout", lambda path: None)
     assert layout_of(b"any") == {}

@@ -32,7 +32,9 @@ def _files(top: Path, names: list[str]) -> None:
 def wide(top: Path) -> None:
     """Create many small adjacent directories, some of them empty."""
     for number in range(300):
-        _files(top / f"d{number}", [f"{number * 7919 % 11}-{each}" for each in range(number % 7)])
+        _files(
+            top / f"d{number}", [f"{number * 7919 % 11}-{letter}" for letter in range(number % 7)]
+        )
 
 
 def deep(top: Path) -> None:
@@ -79,14 +81,14 @@ def odd(top: Path) -> None:
         os.mknod(inner + b"/\xff\n" + bytes([byte]))
 
 
-@pytest.mark.parametrize("build", [wide, deep, mixed, long, odd], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("build", [wide, deep, mixed, long, odd], ids=lambda item: item.__name__)
 def test_small_directories_are_listed_like_by_ls(
     tmp_path: Path, build: Callable[[Path], None]
 ) -> None:
     top = tmp_path / "tree"
     build(top)
     here = bytes(tmp_path)
-    lines = [[f"-j{jobs}", *shlex.split(each), "tree"] for jobs in JOBS for each in OPTIONS]
+    lines = [[f"-j{jobs}", *shlex.split(item), "tree"] for jobs in JOBS for item in OPTIONS]
     for line, text in zip(lines, many(lines, here, here), strict=True):
         words = [word for word in line[1:] if not word.startswith("--")]
         want = ls(*[word.replace("U", "") for word in words], "--time-style=full-iso", cwd=here)

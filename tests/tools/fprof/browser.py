@@ -37,9 +37,9 @@ class Browser:
         self._from, answers = os.pipe()
 
         def as_it_expects() -> None:
-            kept = os.dup(commands), os.dup(answers)
-            os.dup2(kept[0], 3)
-            os.dup2(kept[1], 4)
+            copies = os.dup(commands), os.dup(answers)
+            os.dup2(copies[0], 3)
+            os.dup2(copies[1], 4)
 
         self._process = subprocess.Popen(
             [
@@ -60,7 +60,7 @@ class Browser:
         self._session: str | None = None
         try:
             targets = self.ask("Target.getTargets")["targetInfos"]
-            page = next(each["targetId"] for each in targets if each["type"] == "page")
+            page = next(target["targetId"] for target in targets if target["type"] == "page")
             attached = self.ask("Target.attachToTarget", targetId=page, flatten=True)
             self._session = attached["sessionId"]
             for part in ("Page", "Runtime", "Log", "Network"):
@@ -122,10 +122,10 @@ class Browser:
         """Press a key, by its name in JavaScript."""
         codes = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32}
         text = {"Enter": "\r", " ": " "}.get(key, "")
-        told: dict[str, Any] = {"key": key, "code": key, "modifiers": 8 * shift}
-        told["windowsVirtualKeyCode"] = codes[key]
-        self.ask("Input.dispatchKeyEvent", type="keyDown", text=text, **told)
-        self.ask("Input.dispatchKeyEvent", type="keyUp", **told)
+        event: dict[str, Any] = {"key": key, "code": key, "modifiers": 8 * shift}
+        event["windowsVirtualKeyCode"] = codes[key]
+        self.ask("Input.dispatchKeyEvent", type="keyDown", text=text, **event)
+        self.ask("Input.dispatchKeyEvent", type="keyUp", **event)
 
     def picture(self, *, whole: bool = True) -> bytes:
         """Return a screenshot of the page, or of its visible part, as PNG."""
@@ -152,23 +152,23 @@ class Browser:
     def _next(self, until_s: float) -> dict[str, Any]:
         while b"\0" not in self._heard:
             ready, _, _ = select.select([self._from], [], [], max(0.0, until_s - time.monotonic()))
-            some = os.read(self._from, 1 << 20) if ready else b""
-            if not some:
+            received = os.read(self._from, 1 << 20) if ready else b""
+            if not received:
                 raise TimeoutError("the browser does not answer")
-            self._heard += some
+            self._heard += received
         message, _, self._heard = self._heard.partition(b"\0")
         found: dict[str, Any] = json.loads(message)
         return found
 
     def _note(self, event: dict[str, Any]) -> None:
-        method, told = event.get("method"), event.get("params", {})
+        method, params = event.get("method"), event.get("params", {})
         if method == "Runtime.exceptionThrown":
-            self.trouble.append(str(told["exceptionDetails"]))
-        elif method == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning"):
-            self.trouble.append(str(told["args"]))
-        elif method == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
-            self.trouble.append(str(told["entry"]))
+            self.trouble.append(str(params["exceptionDetails"]))
+        elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning"):
+            self.trouble.append(str(params["args"]))
+        elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
+            self.trouble.append(str(params["entry"]))
         elif method == "Network.requestWillBeSent":
-            url = told["request"]["url"]
+            url = params["request"]["url"]
             if not url.startswith(("file:", "data:", "about:")):
                 self.trouble.append(f"asked for {url}")

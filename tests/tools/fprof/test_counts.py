@@ -50,8 +50,8 @@ def test_hard_links_count_once_in_bytes(launcher: Launcher, place: bytes) -> Non
     assert counts["hard_linked_files"] == len(several)
     assert counts["hard_linked_names"] == sum(1 + number % 9 for number in several)
     bins = document["sizes"]["bins"]
-    assert sum(each["bytes"] for each in bins) == counts["files"]["bytes"]
-    assert sum(each["number"] for each in bins) == counts["files"]["number"]
+    assert sum(size_bin["bytes"] for size_bin in bins) == counts["files"]["bytes"]
+    assert sum(size_bin["number"] for size_bin in bins) == counts["files"]["number"]
 
 
 def test_several_roots_share_their_hard_links(place: bytes) -> None:

@@ -47,7 +47,7 @@ def rows(path: Path, end: bytes = b"\n") -> list[list[bytes]]:
 def test_each_file_has_its_line(launcher: Launcher, tree: Path, tmp_path: Path) -> None:
     lists = {kind: tmp_path / kind for kind in KINDS}
     options = [word for kind in KINDS for word in ("--list-out", f"{kind}:{lists[kind]}")]
-    told = profiled(launcher, *options, os.fspath(tree))
+    document = profiled(launcher, *options, os.fspath(tree))
     found = {kind: rows(lists[kind]) for kind in KINDS}
 
     printed = subprocess.check_output(["find", tree, "-type", "f", "-printf", "%s\t%b\t%p\n"])
@@ -59,7 +59,7 @@ def test_each_file_has_its_line(launcher: Launcher, tree: Path, tmp_path: Path) 
     ]
     assert len(sparse) > 50  # the place is in memory, where holes are
     assert sorted(found["sparse"]) == sorted(sparse)
-    assert told["sparse"]["number"] == len(sparse)
+    assert document["sparse"]["number"] == len(sparse)
     assert sorted(found["stripe"]) == sorted([s, b"no layout", path] for s, _, path in files)
     # With few pieces the sample contains each of them once.
     assert sorted(path for *_, path in found["compress"]) == sorted(path for *_, path in files)
@@ -72,7 +72,7 @@ def test_each_file_has_its_line(launcher: Launcher, tree: Path, tmp_path: Path) 
     at = os.fsencode(tree)
     pipes = {b"%b/%b/pipe" % (at, folder): b"pipe" for folder in (b"a", b"a/b", b"c")}
     assert special == pipes | {at + b"/c/socket": b"socket"}
-    assert told["counts"]["specials"] == {"pipes": 3, "sockets": 1}
+    assert document["counts"]["specials"] == {"pipes": 3, "sockets": 1}
 
 
 def test_layouts_of_lustre(fuse: Mount, tmp_path: Path) -> None:

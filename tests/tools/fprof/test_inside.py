@@ -137,9 +137,9 @@ def test_a_sample_of_all_has_no_error_and_is_the_same_for_all_ranks(compressible
     assert one["compression"]["error"] == 0
     assert one["compression"]["of_pieces"] == one["compression"]["pieces"]
     assert one["compression"]["pieces"] > 1024
-    some = profiled(ONE, "--compress", part)["compression"]
-    assert some == profiled(Launcher(jobs=4), "--compress", part)["compression"]
-    assert some["pieces"] == 1024
+    result = profiled(ONE, "--compress", part)["compression"]
+    assert result == profiled(Launcher(jobs=4), "--compress", part)["compression"]
+    assert result["pieces"] == 1024
 
 
 def test_batches_of_lots_have_the_right_distribution() -> None:
@@ -172,9 +172,9 @@ def test_a_piece_counts_once_for_all_names_of_its_file(launcher: Launcher, place
     found = profiled(launcher, "--compress=10000", tree)["compression"]
     assert (found["pieces"], found["of_pieces"], found["error"]) == (pieces, pieces, 0)
     assert found["ratio"] == pytest.approx(0.5, abs=0.01)
-    some = profiled(launcher, "--compress=90", tree)["compression"]
-    assert some == profiled(ONE, "--compress=90", tree)["compression"]
-    assert abs(some["ratio"] - 0.5) < 3 * some["error"]
+    result = profiled(launcher, "--compress=90", tree)["compression"]
+    assert result == profiled(ONE, "--compress=90", tree)["compression"]
+    assert abs(result["ratio"] - 0.5) < 3 * result["error"]
 
 
 def test_equal_pieces_do_not_imply_a_uniform_file(place: bytes) -> None:

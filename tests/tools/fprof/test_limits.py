@@ -24,9 +24,9 @@ def huge(root: bytes, folders: int = 4, files: int = 3) -> int:
     """Create a tree of sparse files of the maximum size; return their number."""
     for number in range(folders):
         os.makedirs(root + b"/%d/below" % number)
-        for each in range(files):
+        for file_number in range(files):
             try:
-                with open(root + b"/%d/below/%d.x" % (number, each), "wb") as file:
+                with open(root + b"/%d/below/%d.x" % (number, file_number), "wb") as file:
                     file.truncate(LARGEST)
             except OSError:
                 pytest.skip("the file system has no files of that size")
@@ -36,9 +36,9 @@ def huge(root: bytes, folders: int = 4, files: int = 3) -> int:
 @some_launchers
 def test_sums_may_have_more_than_64_bits(launcher: Launcher, place: bytes) -> None:
     """Sums survive transfers between ranks, all outputs, and saved profiles."""
-    tree, kept = place + b"/tree", place + b"/kept"
+    tree, saved = place + b"/tree", place + b"/kept"
     number = huge(tree)
-    outputs = ("--save", kept, "--html", place + b"/page", "--csv", place + b"/tables")
+    outputs = ("--save", saved, "--html", place + b"/page", "--csv", place + b"/tables")
     document = profiled(launcher, *EVERYTHING, "--sparse", *outputs, tree)
     files = document["counts"]["files"]
     assert (files["number"], files["bytes"]) == (number, number * LARGEST)
@@ -46,9 +46,9 @@ def test_sums_may_have_more_than_64_bits(launcher: Launcher, place: bytes) -> No
     assert document["sparse"]["hole_bytes"] == number * LARGEST
     assert sum(rank["bytes"] for rank in document["ranks"]) == number * LARGEST
     assert document["by"]["age"][0]["bytes"] == number * LARGEST
-    again = profiled(None, "--merge", *EVERYTHING, kept, kept)
+    again = profiled(None, "--merge", *EVERYTHING, saved, saved)
     assert again["counts"]["files"]["bytes"] == 2 * number * LARGEST
-    assert b"no difference" in run_fprof(None, "--diff", kept, kept).out
+    assert b"no difference" in run_fprof(None, "--diff", saved, saved).out
 
 
 def test_a_directory_that_many_ranks_share_may_be_as_large(place: bytes) -> None:
@@ -145,12 +145,12 @@ def test_odd_times(place: bytes) -> None:
         with open(tree + b"/%d" % number, "wb") as file:
             file.write(b"x" * number)
         os.utime(tree + b"/%d" % number, ns=(0, time_s * 10**9 + 999_999_999))
-    kept = [round(os.stat(tree + b"/%d" % n).st_mtime_ns // 10**9) for n in range(len(times_s))]
+    stored_s = [round(os.stat(tree + b"/%d" % n).st_mtime_ns // 10**9) for n in range(len(times_s))]
     outputs = ("--html", place + b"/page", "--save", place + b"/kept")
     document = profiled(ONE, "--by", "age", "--top", "20", *outputs, tree)
     ages = {row["label"]: row["number"] for row in document["by"]["age"]}
-    assert ages["in the future"] == sum(time_s > 2**32 for time_s in kept)
-    assert ages["10 years or more"] == sum(time_s < 1 for time_s in kept)
+    assert ages["in the future"] == sum(time_s > 2**32 for time_s in stored_s)
+    assert ages["10 years or more"] == sum(time_s < 1 for time_s in stored_s)
     assert len(document["top"]["oldest"]) == len(times_s)
     assert document["top"]["newest"][-1] == document["top"]["oldest"][0]
     again = profiled(None, "--merge", "--by", "age", place + b"/kept")
@@ -164,10 +164,10 @@ def test_extreme_times_use_no_more_memory(place: bytes) -> None:
     peaks = []
     for number in (1000, 150_000):
         fd = os.open(tree, os.O_RDONLY)
-        for each in range(number):
-            os.close(os.open(b"%d" % each, os.O_CREAT | os.O_WRONLY, dir_fd=fd))
-            time_s = (each + 10_000) * 700_000 * (1 if each % 2 else -1)
-            os.utime(b"%d" % each, (0, time_s), dir_fd=fd)
+        for file_number in range(number):
+            os.close(os.open(b"%d" % file_number, os.O_CREAT | os.O_WRONLY, dir_fd=fd))
+            time_s = (file_number + 10_000) * 700_000 * (1 if file_number % 2 else -1)
+            os.utime(b"%d" % file_number, (0, time_s), dir_fd=fd)
         os.close(fd)
         document = profiled(ONE, "--by", "age", tree)
         assert sum(row["number"] for row in document["by"]["age"]) == number

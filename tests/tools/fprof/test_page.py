@@ -48,7 +48,7 @@ def browse() -> Callable[..., Browser]:
 
 
 def numbers(browser: Browser, expression: str) -> list[float]:
-    return [float(each) for each in browser.value(expression)]
+    return [float(figure) for figure in browser.value(expression)]
 
 
 def test_the_page_is_self_contained(made: tuple[Path, dict[str, Any]]) -> None:
@@ -81,13 +81,15 @@ def test_numbers_are_those_of_the_document(
         bars = numbers(browser, "[...document.querySelectorAll('[data-bin]')]"
                        ".map(e => e.dataset.value)")  # fmt: skip
         bins = document["sizes"]["bins"]
-        assert bars == [each["number"] for each in bins] + [each["bytes"] for each in bins]
+        assert bars == [size_bin["number"] for size_bin in bins] + [
+            size_bin["bytes"] for size_bin in bins
+        ]
         rows = browser.value(
             "[...document.querySelectorAll('tr[data-label]')]"
             ".map(e => [e.dataset.label, Number(e.dataset.number), Number(e.dataset.bytes)])"
         )
-        told = [[g["label"], g["number"], g["bytes"]] for d in document["by"].values() for g in d]
-        assert rows == told
+        groups = [[g["label"], g["number"], g["bytes"]] for d in document["by"].values() for g in d]
+        assert rows == groups
         cells = shown["heat"]["bytes"]
         assert sum(map(sum, cells)) == counts["files"]["bytes"]
         assert sum(map(sum, shown["heat"]["number"])) == counts["files"]["number"]
@@ -166,10 +168,10 @@ def test_all_text_can_be_read(
                 browser.click(state)
             found = browser.value(CONTRASTS)
             assert len(found) > 100
-            assert [each for each in found if each[0] < 4.5] == []
+            assert [contrast for contrast in found if contrast[0] < 4.5] == []
         # And the check detects problems.
         browser.value("document.documentElement.style.setProperty('--soft', '#808080')")
-        assert [each for each in browser.value(CONTRASTS) if each[0] < 4.5] != []
+        assert [contrast for contrast in browser.value(CONTRASTS) if contrast[0] < 4.5] != []
 
 
 def test_bars_are_seen_in_a_narrow_window(
@@ -261,9 +263,9 @@ def test_pictures_of_the_manual(
                 browser.click("#map > button.box")
                 browser.value("scrollTo(0, 0)")
             picture = browser.picture(whole=False)
-        kept = ROOT / "docs" / name
+        committed = ROOT / "docs" / name
         if writes:
-            kept.write_bytes(picture)
-        old = kept.read_bytes()
+            committed.write_bytes(picture)
+        old = committed.read_bytes()
         assert old[:8] == picture[:8] == b"\x89PNG\r\n\x1a\n"
         assert old[16:20] == picture[16:20]  # equally wide

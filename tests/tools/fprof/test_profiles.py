@@ -54,11 +54,13 @@ def test_powers_of_two_and_small_sizes_are_edges() -> None:
 
 
 @given(st.lists(sizes, min_size=1, max_size=50), st.floats(0.01, 1))
-def test_a_quantile_is_as_right_as_it_says(some: list[int], share: float) -> None:
+def test_a_quantile_is_as_right_as_it_says(drawn_sizes: list[int], share: float) -> None:
     numbers: dict[int, int] = {}
-    for size in some:
+    for size in drawn_sizes:
         numbers[bin_of(size)] = numbers.get(bin_of(size), 0) + 1
-    right = sorted(some)[max(1, -(-len(some) * round(share * 1_000_000) // 1_000_000)) - 1]
+    right = sorted(drawn_sizes)[
+        max(1, -(-len(drawn_sizes) * round(share * 1_000_000) // 1_000_000)) - 1
+    ]
     found = quantile(numbers, share)
     assert found is not None
     assert abs(found - right) <= RELATIVE_ERROR * right + 0.5
@@ -69,17 +71,17 @@ def test_no_files_have_no_quantile() -> None:
 
 
 @given(st.lists(sizes), st.sampled_from(["log2", "pow4", ""]))
-def test_histograms_are_exact_for_the_bins(some: list[int], kind: str) -> None:
+def test_histograms_are_exact_for_the_bins(drawn_sizes: list[int], kind: str) -> None:
     tallies: dict[int, list[int]] = {}
-    for size in some:
+    for size in drawn_sizes:
         tally = tallies.setdefault(bin_of(size), [0, 0])
         tally[0] += 1
         tally[1] += size
-    edges = standard_edges(kind, max(some, default=0))
+    edges = standard_edges(kind, max(drawn_sizes, default=0))
     rows = rebin(tallies, edges)
     below = -1
     for row, edge in zip(rows, edges, strict=False):
-        inside = [size for size in some if below < size <= edge]
+        inside = [size for size in drawn_sizes if below < size <= edge]
         assert (row or [0, 0]) == [len(inside), sum(inside)]
         below = edge
     assert not rows[-1] or rows[-1] == [0, 0]
@@ -96,9 +98,9 @@ def test_octaves() -> None:
 
 @given(st.lists(st.integers(0, 100)), st.integers(0, 5), st.integers(0, 100))
 def test_the_largest_entries_do_not_depend_on_the_parts(
-    some: list[int], most: int, cut: int
+    ranked: list[int], most: int, cut: int
 ) -> None:
-    parts = some[:cut], some[cut:]
+    parts = ranked[:cut], ranked[cut:]
     best: Best[int] = Best(most, lambda value: (-value,))
     for part in parts:
         one: Best[int] = Best(most, lambda value: (-value,))
@@ -106,7 +108,7 @@ def test_the_largest_entries_do_not_depend_on_the_parts(
             if -value <= one.floor:
                 one.add(value)
         best.update(one.rows())
-    assert best.rows() == sorted(some, reverse=True)[:most]
+    assert best.rows() == sorted(ranked, reverse=True)[:most]
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9))), st.integers(1, 6))
@@ -115,12 +117,12 @@ def test_sums_of_bounded_keys_are_complete(rows: list[tuple[int, int]], most: in
     for key, size in rows:
         table.add(key, 1, size, 2 * size)
     table.cut()
-    kept = sorted({key for key, _ in rows})[:most]
-    for key in kept:
+    kept_keys = sorted({key for key, _ in rows})[:most]
+    for key in kept_keys:
         inside = [size for k, size in rows if k == key]
         assert table.tallies[key] == [len(inside), sum(inside), 2 * sum(inside)]
-    assert sorted(table.tallies) == kept
-    assert table.other[0] == sum(key not in kept for key, _ in rows)
+    assert sorted(table.tallies) == kept_keys
+    assert table.other[0] == sum(key not in kept_keys for key, _ in rows)
 
 
 def test_the_least_useful_extensions_are_dropped_first() -> None:

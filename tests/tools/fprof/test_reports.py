@@ -101,9 +101,9 @@ def test_by_everything(tree: bytes) -> None:
     endings = Counter(
         os.path.splitext(os.path.basename(path))[1].lower().decode() for path in files
     )
-    told = {label: number for label, (number, _) in rows(document, "ext").items()}
-    assert told["(none)"] == endings[""]
-    assert {f: told[f] for f in (".txt", ".h5", ".gz")} == {
+    extensions = {label: number for label, (number, _) in rows(document, "ext").items()}
+    assert extensions["(none)"] == endings[""]
+    assert {f: extensions[f] for f in (".txt", ".h5", ".gz")} == {
         f: endings[f] for f in (".txt", ".h5", ".gz")
     }
     depths = Counter(str(path.count(b"/") - tree.count(b"/")) for path in files)
@@ -196,8 +196,8 @@ def test_csv_matches_the_document(tree: bytes, place: bytes) -> None:
     ):
         with open(folder + name + b".csv", encoding="utf-8", newline="") as file:
             read = list(csv.DictReader(file))
-        told = [{k: "" if v is None else str(v) for k, v in row.items()} for row in wanted]
-        assert read == told
+        expected_rows = [{k: "" if v is None else str(v) for k, v in row.items()} for row in wanted]
+        assert read == expected_rows
 
 
 def test_the_text_contains_it_too(tree: bytes) -> None:

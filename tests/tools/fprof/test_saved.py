@@ -94,9 +94,9 @@ def test_a_difference_names_exactly_the_changes(place: bytes) -> None:
         os.unlink(path)
     os.mkdir(tree + b"/made")
     found = compared(before, kept(tree, place + b"/after"))
-    directories = {os.fsencode(each["path"]): each for each in found["directories"]}
+    directories = {os.fsencode(row["path"]): row for row in found["directories"]}
     assert sorted(directories) == sorted([grown, emptied, tree, tree + b"/made"])
-    assert {each["what"] for path, each in directories.items() if path != tree + b"/made"} == {
+    assert {row["what"] for path, row in directories.items() if path != tree + b"/made"} == {
         "changed"
     }
     assert directories[tree + b"/made"]["what"] == "new"
@@ -104,11 +104,11 @@ def test_a_difference_names_exactly_the_changes(place: bytes) -> None:
     assert directories[emptied]["entries"] == -len(lost) < 0
     assert directories[emptied]["bytes"] == -lost_bytes
     assert directories[tree]["entries"] == 1
-    kinds = {each["label"]: each for each in found["kinds"]}
+    kinds = {row["label"]: row for row in found["kinds"]}
     assert kinds["file"]["number"] == 1 - len(lost)
     assert kinds["file"]["bytes"] == 123_456 - lost_bytes
-    assert [each["label"] for each in found["by"]["ext"] if each["number"] > 0] == [".data"]
-    (size,) = (each for each in found["sizes"] if each["label"] == "up to 128.0 KiB")
+    assert [row["label"] for row in found["by"]["ext"] if row["number"] > 0] == [".data"]
+    (size,) = (row for row in found["sizes"] if row["label"] == "up to 128.0 KiB")
     assert size["number"] >= 1 - len(lost)
     text = run_fprof(None, "--diff", before, place + b"/after").out
     assert grown in text

@@ -70,11 +70,11 @@ def test_blocks_of_both_kinds(seed: int) -> None:
 
 
 def test_exact_sizes_are_counted_if_wanted() -> None:
-    for kept in (Sizes((1000,)), Sizes(units=True)):
+    for sizes in (Sizes((1000,)), Sizes(units=True)):
         for start in range(0, 50_000, 500):
-            kept.add(range(start, start + 500))
-        assert not kept._by_half
-        kept.in_bins()
-        if kept.edge_tallies:
-            assert kept.edge_tallies == [[1001, 500_500], [48_999, 49_999 * 25_000 - 500_500]]
-    assert kept.unit_counts[0] == sum(-(-size // 512) for size in range(50_000))
+            sizes.add(range(start, start + 500))
+        assert not sizes._by_half
+        sizes.in_bins()
+        if sizes.edge_tallies:
+            assert sizes.edge_tallies == [[1001, 500_500], [48_999, 49_999 * 25_000 - 500_500]]
+    assert sizes.unit_counts[0] == sum(-(-size // 512) for size in range(50_000))

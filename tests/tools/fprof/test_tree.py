@@ -42,8 +42,8 @@ def tree(shared_place: bytes) -> bytes:
     for number in range(120):
         folders.append(os.path.join(dice.choice(folders), b"d%d" % number))
         os.makedirs(folders[-1])
-        for each in range(dice.randrange(3)):
-            fill(folders[-1] + b"/f%d" % each, dice.randrange(1 << 22))
+        for file_number in range(dice.randrange(3)):
+            fill(folders[-1] + b"/f%d" % file_number, dice.randrange(1 << 22))
     fill(root + b"/huge", 5 << 30)
     fill(
         root + "/日本語の長い名前のディレクトリ日本語の長い名前のディレクトリ/x".encode(), 900 << 20
@@ -78,18 +78,18 @@ def sums_of(tree: bytes) -> dict[bytes, tuple[int, int]]:
 def test_all_directories_of_some_levels(launcher: Launcher, tree: bytes, depth: int) -> None:
     found = profiled(launcher, "--depth", str(depth), tree)["tree"]
     sums = sums_of(tree)
-    told = {row["path"]: row for row in found["directories"]}
+    listed_rows = {row["path"]: row for row in found["directories"]}
     wanted = {
         show(path): sums[path] for path in sums if path.count(b"/") - tree.count(b"/") <= depth
     }
-    assert {path: (row["bytes"], row["entries"]) for path, row in told.items()} == wanted
+    assert {path: (row["bytes"], row["entries"]) for path, row in listed_rows.items()} == wanted
     assert found["complete"]
     assert found["omitted_bytes"] == 0
     total = sums[tree][0]
     paths = [row["path"] for row in found["directories"]]
     last: defaultdict[str, float] = defaultdict(lambda: float("inf"))
     for place, path in enumerate(paths):
-        row = told[path]
+        row = listed_rows[path]
         above = path.rpartition("/")[0]
         assert row["share"] == pytest.approx(row["bytes"] / total, abs=1e-6)
         assert place == 0 or above in paths[:place]
@@ -117,9 +117,9 @@ def test_without_a_terminal_only_requested_sums_are_computed(tree: bytes) -> Non
 
 
 def test_saved_profiles_know_it(tree: bytes, place: bytes) -> None:
-    kept = place + b"/kept"
-    now = profiled(TWO, "-d", "2", "--save", kept, tree)
-    merged = profiled(None, "--merge", "-d", "2", kept)
+    saved = place + b"/kept"
+    now = profiled(TWO, "-d", "2", "--save", saved, tree)
+    merged = profiled(None, "--merge", "-d", "2", saved)
     assert merged["tree"] == now["tree"]
 
 
@@ -146,8 +146,8 @@ def test_the_largest_of_too_many_directories_are_kept(launcher: Launcher, place:
         fill(place + b"/wide/%d/%d/x" % (number % 60, number), dice.randrange(1 << 30))
     found = profiled(launcher, "-d", "9", place + b"/wide")["tree"]
     sizes = sorted((size for size, _ in sums_of(place + b"/wide").values()), reverse=True)
-    told = sorted((row["bytes"] for row in found["directories"]), reverse=True)
-    assert told == sizes[:MAX_DIRECTORIES]
+    listed_sizes = sorted((row["bytes"] for row in found["directories"]), reverse=True)
+    assert listed_sizes == sizes[:MAX_DIRECTORIES]
     assert not found["complete"]
     assert sizes[MAX_DIRECTORIES] <= found["omitted_bytes"] == sizes[MAX_DIRECTORIES - 1]
     text = run_fprof(launcher, "-d9", place + b"/wide").out.decode()
@@ -163,8 +163,8 @@ def test_more_directories_use_no_more_memory() -> None:
     try:
         for block in range(100 if SOAK else 12):
             rows = [
-                DirectoryRow(0, b"%d/%d" % (block, each), 2, 2, dice.randrange(1 << 40), 1, 0)
-                for each in range(10_000)
+                DirectoryRow(0, b"%d/%d" % (block, row_number), 2, 2, dice.randrange(1 << 40), 1, 0)
+                for row_number in range(10_000)
             ]
             best = heapq.nsmallest(MAX_DIRECTORIES, [*best, *rows], key=by_bytes)
             for row in rows:
@@ -208,7 +208,7 @@ def test_directories_with_one_inside_share_a_row_and_files_have_one() -> None:
 
 @pytest.mark.parametrize("most", [10, 11, 17, 40])
 def test_the_table_fills_the_terminal(most: int) -> None:
-    rows = [(b"", 5000, 900), *((b"%d" % each, 100 - each, 100 - each) for each in range(60))]
+    rows = [(b"", 5000, 900), *((b"%d" % child, 100 - child, 100 - child) for child in range(60))]
     text = render(made(*rows), Terminal(most, 120), 0, unicode=False)
     names = names_of(text)
     assert len(names) == max(most, FEWEST_ROWS)
@@ -342,13 +342,13 @@ def test_joint_and_single_ranking_agree(seed: int) -> None:
     for number in range(1000):
         root, depth = dice.randrange(5), dice.randint(1, 4)
         prefix = b"".join(b"d%d/" % dice.randrange(9) for _ in range(depth - 1))
-        names = [b"%d-%d" % (number, each) for each in range(dice.randint(1, 20))]
+        names = [b"%d-%d" % (number, item) for item in range(dice.randint(1, 20))]
         counts = [dice.choice((0, 1, 1, 1, 5)) for _ in names]
         sizes = [2 * count for count in counts]
         together.directories(root, prefix, depth, names, counts, sizes)
         for name, count, size in zip(names, counts, sizes, strict=True):
             row = DirectoryRow(root, prefix + name, depth, count + 1, size, count, size)
             apart.directory(row)
-    found, wanted = (each.end((b"",) * 5) for each in (together, apart))
+    found, wanted = (item.end((b"",) * 5) for item in (together, apart))
     for field in ("weights", "crowds", "heavy", "wide", "directory_sizes"):
         assert getattr(found, field) == getattr(wanted, field), field

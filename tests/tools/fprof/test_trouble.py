@@ -186,12 +186,12 @@ def test_progress_is_shown_on_a_terminal_and_leaves_no_trace(fuse: Mount) -> Non
     shown = b""
     while True:
         try:
-            some = os.read(master, 65536)
+            received = os.read(master, 65536)
         except OSError:  # the other side was closed
             break
-        if not some:
+        if not received:
             break
-        shown += some
+        shown += received
     out, _ = process.communicate()
     os.close(master)
     assert process.returncode == 0

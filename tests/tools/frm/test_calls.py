@@ -99,7 +99,7 @@ def test_each_action_as_a_line(place: bytes, tmp_path: Path, launcher: object) -
     options = ["-q", "-r", "--json-lines", lines, "--list-out", listed, "-0"]
     assert run_frm(launcher, *options, place + b"/tree").code == 0  # type: ignore[arg-type]
     actions = [json.loads(line) for line in Path(lines).read_bytes().splitlines()]
-    assert {(each["tool"], each["action"], each["state"]) for each in actions} == {
+    assert {(action["tool"], action["action"], action["state"]) for action in actions} == {
         ("frm", "delete", "done")
     }
     assert len(actions) == len(expected)

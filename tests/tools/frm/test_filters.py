@@ -113,7 +113,7 @@ EMPTY = ["ar/fresh/", "ar/old/", "ar/became/file", "ar/below/old/"]
 
 
 @pytest.mark.parametrize(
-    ("options", "rest"),
+    ("options", "remaining"),
     [
         (["--older-than", "30d"], "ar ar/fresh"),
         (["--newer-than", "30d"], "ar ar/became ar/became/file ar/below ar/below/old ar/old"),
@@ -126,14 +126,14 @@ EMPTY = ["ar/fresh/", "ar/old/", "ar/became/file", "ar/below/old/"]
     ],
 )
 def test_initially_empty_directories_must_match_the_filters(
-    place: bytes, options: list[str], rest: str
+    place: bytes, options: list[str], remaining: str
 ) -> None:
     """Directories that became empty are removed in any case, even if they held only these."""
     grow(place, EMPTY)
     for name in ("ar/old", "ar/below/old", "ar/became/file"):
         os.utime(place + b"/" + os.fsencode(name), (0, 0))
     assert removed(TWO, "-r", *options, place + b"/ar")["counts"]["failed"] == 0
-    assert paths(place) == os.fsencode(rest).split()
+    assert paths(place) == os.fsencode(remaining).split()
 
 
 @pytest.mark.parametrize("below", ["", "/d"])
@@ -173,8 +173,8 @@ def test_a_list_of_paths(place: bytes, tmp_path: Path) -> None:
     assert done.code == 1
     shown = tree.decode()
     assert f"cannot remove directory '{shown}/b': Directory not empty\n" in done.said
-    rest = "a a/g b b/in b/in/f d d/in d/in/f"
-    assert paths(tree) == os.fsencode(rest).split()
+    remaining = "a a/g b b/in b/in/f d d/in d/in/f"
+    assert paths(tree) == os.fsencode(remaining).split()
     done = run_frm(TWO, "-q", "-r", "--files-from", str(tmp_path / "list"), tree)
     assert done.code == 0, done.said
     assert paths(tree) == b"a a/g d d/in d/in/f".split()
@@ -191,13 +191,13 @@ def test_a_long_list(place: bytes, tmp_path: Path, launcher: Launcher) -> None:
         os.mknod(tree + b"/" + inner + b"/new\nline")
         os.mknod(tree + b"/%d/flat %d" % (number % 3, number))
         names += [inner, inner + b"/new\nline", b"%d/flat %d" % (number % 3, number)]
-    kept = set(names[::1000])
-    listed = (name + b"\0" for name in names[::-1] if name not in kept)
+    excepted = set(names[::1000])
+    listed = (name + b"\0" for name in names[::-1] if name not in excepted)
     (tmp_path / "list").write_bytes(b"".join(listed))
     report = removed(launcher, "--files-from", str(tmp_path / "list"), "-0", tree, code=1)
-    wanted = {os.path.dirname(name) for name in kept} | kept | {b"0", b"1", b"2"}
+    wanted = {os.path.dirname(name) for name in excepted} | excepted | {b"0", b"1", b"2"}
     assert set(paths(tree)) == wanted - {b""}
-    assert {each["error"] for each in report["failures"]} == {"ENOTEMPTY"}
+    assert {failure["error"] for failure in report["failures"]} == {"ENOTEMPTY"}
 
 
 def test_lists_are_input_for_other_tools(place: bytes) -> None:

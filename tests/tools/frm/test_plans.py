@@ -59,13 +59,13 @@ def test_changed_entries_are_kept_and_named(
     os.unlink(tree + b"/d6/a")
     gone, lines = {"d6/a": "vanished"}, str(tmp_path / "lines")
     report = removed(launcher, "--apply", plan, "--json-lines", lines, code=1)
-    rest = "d1 d1/a d2 d2/b d3 d3/c d3/kept\\aside d4 d4/a d5 d5/new"
-    rest += " other\\d4 other\\d4/a other\\d4/b other\\d4/c"
-    assert paths(tree) == sorted(os.fsencode(name.replace("\\", " ")) for name in rest.split())
-    told = [json.loads(line) for line in Path(lines).read_text().splitlines()]
-    states = {each["path"]: each["state"] for each in told if each["state"] != "done"}
+    remaining = "d1 d1/a d2 d2/b d3 d3/c d3/kept\\aside d4 d4/a d5 d5/new"
+    remaining += " other\\d4 other\\d4/a other\\d4/b other\\d4/c"
+    assert paths(tree) == sorted(os.fsencode(name.replace("\\", " ")) for name in remaining.split())
+    actions = [json.loads(line) for line in Path(lines).read_text().splitlines()]
+    states = {item["path"]: item["state"] for item in actions if item["state"] != "done"}
     assert states == {**dict.fromkeys(("d1/a", "d2/b", "d3/c", "d4", "d5"), "failed"), **gone}
-    failures = {each["path"].partition("/tree/")[2]: each for each in report["failures"]}
+    failures = {item["path"].partition("/tree/")[2]: item for item in report["failures"]}
     assert sorted(failures) == ["d1/a", "d2/b", "d3/c", "d4", "d5"]
     assert {failures[name]["error"] for name in ("d1/a", "d2/b", "d3/c", "d4")} == {"changed"}
     assert failures["d4"]["reason"] == "it is no longer what was planned"
@@ -82,7 +82,7 @@ def test_a_dry_run_of_a_plan_changes_nothing(place: bytes, tmp_path: Path) -> No
     assert paths(place) == before
     os.utime(place + b"/tree/d/b", (1, 1))
     report = removed(TWO, "--apply", plan, "--dry-run", code=1)
-    assert [each["error"] for each in report["failures"]] == ["changed"]
+    assert [failure["error"] for failure in report["failures"]] == ["changed"]
     assert paths(place) == before
 
 
@@ -137,10 +137,10 @@ def test_a_plan_must_be_whole_and_of_oneself(place: bytes, tmp_path: Path) -> No
         ],
     }
     for said, texts in spoiled.items():
-        for each in texts:
-            plan.write_bytes(each)
+        for content in texts:
+            plan.write_bytes(content)
             done = run_frm(ONE, "--apply", str(plan))
-            assert (done.code, said in done.said) == (2, True), (each, done.said)
+            assert (done.code, said in done.said) == (2, True), (content, done.said)
     plan.write_bytes(text)
     plan.chmod(0o666)
     done = run_frm(ONE, "--apply", str(plan))

@@ -135,9 +135,9 @@ def test_paths_relative_to_the_working_directory(place: bytes) -> None:
 def test_a_dry_run_touches_nothing(place: bytes) -> None:
     build(place + b"/tree")
     before = paths(place)
-    told = run_frm(TWO, "-r", "--dry-run", "-v", place + b"/tree")
-    assert told.code == 0
-    assert told.out.count(b"would be removed") == len(before)
+    finished = run_frm(TWO, "-r", "--dry-run", "-v", place + b"/tree")
+    assert finished.code == 0
+    assert finished.out.count(b"would be removed") == len(before)
     assert paths(place) == before
 
 

@@ -41,7 +41,7 @@ def test_directories_without_permissions(place: bytes, locked: bytes) -> None:
     subprocess.run([*prefix, "rm", "-rf", place + b"/theirs"], check=False, capture_output=True)
     report = removed(TWO, "-r", locked, code=1, prefix=prefix)
     assert paths(locked) == paths(place + b"/theirs")
-    assert {each["error"] for each in report["failures"]} == {"EACCES"}
+    assert {failure["error"] for failure in report["failures"]} == {"EACCES"}
     assert report["counts"]["kept"] > 0
 
 
@@ -65,10 +65,10 @@ def test_immutable_entries_stay_with_their_directories(place: bytes, launcher: L
         report = removed(launcher, "-r", tree, code=1)
     finally:
         subprocess.run(["chattr", "-i", *flagged], check=True)
-        rest = paths(tree)
+        remaining = paths(tree)
         shutil.rmtree(tree)
-    assert rest == [b"a", b"a/fixed", b"b", b"b/inner", b"b/inner/free"]
-    assert {each["error"] for each in report["failures"]} == {"EPERM"}
+    assert remaining == [b"a", b"a/fixed", b"b", b"b/inner", b"b/inner/free"]
+    assert {failure["error"] for failure in report["failures"]} == {"EPERM"}
     assert report["counts"]["kept"] == 4
 
 
@@ -150,9 +150,11 @@ def test_failures_are_named_and_others_removed(failing: Callable[..., bytes]) ->
         Rule(("readdir", "readdirplus"), "tree/d4", errno="EIO"),
     )
     report = removed(TWO, "-r", tree, code=1)
-    rest = "d1 d1/f2 d2 d2/in d3 d3/in d3/in/f3 d4 d4/f1 d4/f2 d4/in d4/in/f3"
-    assert paths(_behind(tree)) == os.fsencode(rest).split()
-    failures = {each["path"].partition("/tree/")[2]: each["error"] for each in report["failures"]}
+    remaining = "d1 d1/f2 d2 d2/in d3 d3/in d3/in/f3 d4 d4/f1 d4/f2 d4/in d4/in/f3"
+    assert paths(_behind(tree)) == os.fsencode(remaining).split()
+    failures = {
+        failure["path"].partition("/tree/")[2]: failure["error"] for failure in report["failures"]
+    }
     assert failures == dict.fromkeys(("d1/f2", "d2/in", "d3/in", "d4"), "EIO")
     assert report["counts"]["kept"] == 4
 

@@ -216,15 +216,15 @@ def test_lists_are_parsed_like_by_the_tool(seed: int, tmp_path: Path) -> None:
     """All files are missing, so the tool names each one that it parsed."""
     rng = Random(seed)
     for _ in range(25):
-        some = rng.sample(_LINES, rng.choice((1, 2, 3, 8, 40)))
-        listed = b"".join(line + b"\n" for line in some)
+        lines = rng.sample(_LINES, rng.choice((1, 2, 3, 8, 40)))
+        listed = b"".join(line + b"\n" for line in lines)
         names, bad, _ = _by_the_tool(listed, tmp_path)
         try:
             found = parse_list(listed, "sha256")
         except ValueError:
             assert names == [], listed
         else:
-            assert [each.path for each in found.lines] == names, listed
+            assert [parsed.path for parsed in found.lines] == names, listed
             assert found.malformed_count == bad, listed
 
 

@@ -56,9 +56,9 @@ def _all_paths(source: bytes) -> list[bytes]:
 
 def _some(paths: list[bytes], seed: int, share: float) -> list[bytes]:
     rng = Random(seed)
-    some = [path for path in paths if rng.random() < share]
-    rng.shuffle(some)
-    return some + some[:5]
+    chosen = [path for path in paths if rng.random() < share]
+    rng.shuffle(chosen)
+    return chosen + chosen[:5]
 
 
 def _list(place: bytes, paths: list[bytes], end: bytes = b"\0") -> bytes:
@@ -130,12 +130,12 @@ def test_manifests_contain_only_listed_entries(
     listed = _list(place, paths)
     top = _expected(source, place, paths)
     arguments: list[str | bytes] = ["-0", "--files-from", listed]
-    some, whole, other = (place + b"/" + name for name in (b"some", b"whole", b"other"))
-    assert run_fsum(launcher, *arguments, "-o", some, source).code == 0
+    partial_manifest, whole, other = (place + b"/" + name for name in (b"some", b"whole", b"other"))
+    assert run_fsum(launcher, *arguments, "-o", partial_manifest, source).code == 0
     assert run_fsum(ONE, "-o", other, top).code == 0
-    assert run_fsum(ONE, "--diff", some, other).code == 0
+    assert run_fsum(ONE, "--diff", partial_manifest, other).code == 0
     assert run_fsum(ONE, "-o", whole, source).code == 0
-    for manifest in (some, whole):
+    for manifest in (partial_manifest, whole):
         checked = run_fsum(launcher, *arguments, "--check", manifest, source)
         assert (checked.code, checked.out) == (0, b""), checked.said
 
@@ -187,19 +187,19 @@ def test_all_listed_entries_are_accounted_for(
     result = place + b"/result"
     listed = _list(place, paths + missing)
     finished = run_fsum(launcher, "-0", "--files-from", listed, "--json", result, source)
-    told = document(result)
+    summary = document(result)
     assert (finished.code, finished.out) == (1, b""), finished.said
     assert "702 failures" in finished.said
     # The root, wide, 0 and its directories on the way to a listed entry.
-    assert (told["failed"], told["entries"]) == (702, len(paths) + 4)
+    assert (summary["failed"], summary["entries"]) == (702, len(paths) + 4)
 
 
 @some_launchers
 def test_rules_exclude_listed_entries(launcher: Launcher, source: bytes, place: bytes) -> None:
     paths = _some(_all_paths(source), 4, 0.8)
-    kept = [p for p in paths if not p.startswith(b"2/") and p != b"2" and b"1" not in p[-1:]]
-    kept = [p for p in kept if not any(part.endswith(b"1") for part in p.split(b"/"))]
-    wanted = signature_of(_expected(source, place, kept))
+    selected = [p for p in paths if not p.startswith(b"2/") and p != b"2" and b"1" not in p[-1:]]
+    selected = [p for p in selected if not any(part.endswith(b"1") for part in p.split(b"/"))]
+    wanted = signature_of(_expected(source, place, selected))
     rules = ["--exclude=*1", "--exclude=/2/"]
     found = signed(launcher, *rules, "-0", "--files-from", _list(place, paths), source)
     assert found == [wanted]
@@ -212,15 +212,15 @@ def test_lists_of_digests_contain_listed_files(
     paths = [path for path in _some(_all_paths(source), 5, 0.7) if not path.endswith(b"pipe")]
     top = _expected(source, place, paths)
     sums = ["--format=coreutils", "-a", "md5"]
-    some = run_fsum(launcher, *sums, "-0", "--files-from", _list(place, paths), source)
-    assert some.code == 0, some.said
+    finished = run_fsum(launcher, *sums, "-0", "--files-from", _list(place, paths), source)
+    assert finished.code == 0, finished.said
     everything = run_fsum(ONE, *sums, top)
-    assert some.out.replace(source, top) == everything.out
-    assert len(some.out) > 100_000
+    assert finished.out.replace(source, top) == everything.out
+    assert len(finished.out) > 100_000
     rules = ["--exclude=/0/", "--exclude=/wide/"]
-    some = run_fsum(launcher, *sums, *rules, "-0", "--files-from", _list(place, paths), source)
+    finished = run_fsum(launcher, *sums, *rules, "-0", "--files-from", _list(place, paths), source)
     everything = run_fsum(ONE, *sums, *rules, top)
-    assert some.out.replace(source, top) == everything.out
+    assert finished.out.replace(source, top) == everything.out
 
 
 def test_invalid_options_are_refused(source: bytes, place: bytes) -> None:

@@ -214,7 +214,7 @@ def test_a_manifest_in_its_own_tree_is_excluded(launcher: Launcher, where: str, 
     outside = str(tree.parent / "outside")
     assert signed(launcher, "-o", outside, str(tree)) == [signature_of(os.fsencode(tree))]
     names = {"d", "manifest", "manifest-0", ".fsum-keep", "a", "b"}
-    assert {name for _, *some in os.walk(tree) for part in some for name in part} == names
+    assert {name for _, *parts in os.walk(tree) for part in parts for name in part} == names
     # A listed file that is not checked is not missing, either.
     shutil.copy(outside, manifest)
     assert run_fsum(launcher, "--check", manifest).code == 0

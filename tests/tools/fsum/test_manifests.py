@@ -140,9 +140,11 @@ def test_every_change_is_named(launcher: Launcher, copied: tuple[Path, Path]) ->
         assert finished.code == 3, finished.said
         lines = set(finished.out.decode().splitlines())
         assert lines == expected
-        told = json.loads(result.read_text())
-        assert told["exit_code"] == 3
-        assert {f"{each['what']}  {each['path']}" for each in told["differences"]} == lines
+        report = json.loads(result.read_text())
+        assert report["exit_code"] == 3
+        assert {
+            f"{difference['what']}  {difference['path']}" for difference in report["differences"]
+        } == lines
     new = top.parent / "new"
     assert run_fsum(launcher, "-o", str(new), str(top)).code == 0
     compared = run_fsum(launcher, "--diff", str(manifest), str(new))

@@ -67,8 +67,8 @@ def test_memory_does_not_grow_with_failures(
         report = failed(launcher, vast_place, build(vast_place + b"/%d" % number, number, kind))
         assert report["failed"] == number
         peaks.append([rank["peak_rss_bytes"] for rank in report["ranks"]])
-        told = ", ".join(f"{peak / 2**20:.0f} MiB" for peak in peaks[-1])
-        print(f"\n{launcher}: {number:,} failures in {report['elapsed_s']:.1f} s; {told}")
+        peaks_text = ", ".join(f"{peak / 2**20:.0f} MiB" for peak in peaks[-1])
+        print(f"\n{launcher}: {number:,} failures in {report['elapsed_s']:.1f} s; {peaks_text}")
     assert max(map(max, peaks)) < BOUND_BYTES
     for few, many in zip(*peaks, strict=True):
         assert many < few + GROWN_BYTES

@@ -62,4 +62,4 @@ def test_fsum_sends_the_shelf_of_a_rank(wide: bytes) -> None:
 def test_fcp_sends_the_shelf_of_a_rank(wide: bytes, place: bytes) -> None:
     signature = _signature(wide).decode()
     report = json.loads(_run("fcp", "-q", "-j4", "-s", "--json", "-", wide, place + b"/copy"))
-    assert [each["signature"] for each in report["signatures"]] == [signature]
+    assert [entry["signature"] for entry in report["signatures"]] == [signature]

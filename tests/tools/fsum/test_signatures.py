@@ -207,9 +207,9 @@ def test_unreadable_files_are_named(launcher: Launcher, t: Path, tmp_path: Path)
     assert f"cannot open '{t}/sub/big.bin': Permission denied" in finished.said
     assert f"'{t}/closed': Permission denied" in finished.said
     assert f"no signature of '{t}'" in finished.said
-    told = json.loads(result.read_text())
-    assert (told["failed"], told["exit_code"]) == (2, 1)
-    assert [each["signature"] is None for each in told["signatures"]] == [True, False]
+    report = json.loads(result.read_text())
+    assert (report["failed"], report["exit_code"]) == (2, 1)
+    assert [entry["signature"] is None for entry in report["signatures"]] == [True, False]
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert {decode(line["entry"]) for line in lines} == {b"sub/big.bin", b"closed"}
 

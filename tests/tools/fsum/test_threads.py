@@ -54,11 +54,11 @@ def test_manifests_are_written_and_compared(
     for mode in (("--check", str(manifests[1])), ("--check", str(manifests[1]), "--quick")):
         finished = run_fsum(launcher, *MANY, *mode, tree)
         assert finished.code == 3, finished.said
-        told = finished.out.decode()
-        assert "missing" in told
-        assert "000007/0000003" in told
-        assert "000149/0000039" in told
-        assert "1 changed, 1 missing" in told + finished.said
+        output = finished.out.decode()
+        assert "missing" in output
+        assert "000007/0000003" in output
+        assert "000149/0000039" in output
+        assert "1 changed, 1 missing" in output + finished.said
     assert run_fsum(launcher, *MANY, "--update", str(manifests[1]), tree).code == 0
     assert run_fsum(launcher, *MANY, "--check", str(manifests[1]), tree).code == 0
 

@@ -52,10 +52,10 @@ class Outcome(msgspec.Struct, frozen=True):
         return sum(self.by_kind)
 
     def __str__(self) -> str:
-        some = ", ".join(
+        kinds = ", ".join(
             f"{name} {count:,.0f}" for name, count in zip(KINDS, self.by_kind, strict=True)
         )
-        return f"{100 * self.efficiency:.1f} %, {self.messages:,.0f} messages: {some}"
+        return f"{100 * self.efficiency:.1f} %, {self.messages:,.0f} messages: {kinds}"
 
 
 def together(outcomes: Sequence[Outcome]) -> Outcome:
@@ -92,7 +92,9 @@ def planted(tree: ItemTree) -> Planted:
         number = numbers[item[0]]
         first = tree.first_child[number]
         children = range(first, first + tree.children[number])
-        return [(tree.place[each], tree.place[each] + tree.size[each]) for each in children[::-1]]
+        return [
+            (tree.place[child], tree.place[child] + tree.size[child]) for child in children[::-1]
+        ]
 
     return Planted(size=tree.items, item_s=tree.work_s / tree.items, early=1.0, below=below)
 

@@ -54,8 +54,8 @@ def test_json_has_the_task_and_the_figures(run: Run, tmp_path: Path) -> None:
 def test_options_change_the_figures(capfd: pytest.CaptureFixture[str], words: list[str]) -> None:
     base = ["--ranks=64", "--files=30000", "--json=-"]
     jobs = []
-    for each in (base, [*base, *words]):
-        assert main(each) == 0
+    for arguments in (base, [*base, *words]):
+        assert main(arguments) == 0
         jobs.append(json.loads(capfd.readouterr().out))
     assert jobs[0]["jobs"] != jobs[1]["jobs"]
     assert [job["seed"] for job in jobs] == [1, 9 if "--seed=9" in words else 1]

@@ -133,10 +133,12 @@ def test_the_tree_of_ranks_is_that_of_the_engine(ranks: int, arity: int, per_nod
     tree = RankTree(ranks, arity, per_node)
     places = NodeMap([rank // per_node for rank in range(ranks)])
     real = [EngineTree(rank, ranks, arity, places) for rank in range(ranks)]
-    assert tree.parents.tolist() == [-1, *(each.parent for each in real[1:])]
-    assert [tree.children(rank) for rank in range(ranks)] == [list(each.children) for each in real]
+    assert tree.parents.tolist() == [-1, *(position.parent for position in real[1:])]
+    assert [tree.children(rank) for rank in range(ranks)] == [
+        list(position.children) for position in real
+    ]
     depths = {rank: depth for depth, level in enumerate(tree.levels()) for rank in level.tolist()}
-    assert depths == {each.rank: each.depth for each in real}
+    assert depths == {position.rank: position.depth for position in real}
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 9, 10, 100, 1000])
@@ -260,7 +262,9 @@ def test_a_job_ends_with_some_messages_a_rank() -> None:
 
 def test_late_polls_cost_time() -> None:
     late = msgspec.structs.replace(ETHERNET, look_s=0.004)
-    prompt, slow = (play(task("flat", 10_000), 256, each, Policy(), 1) for each in (ETHERNET, late))
+    prompt, slow = (
+        play(task("flat", 10_000), 256, machine, Policy(), 1) for machine in (ETHERNET, late)
+    )
     assert slow.efficiency < prompt.efficiency
 
 

@@ -15,16 +15,16 @@ def counts_of(seed: int) -> Ints:
     """Draw a tree: number of children by number."""
     rng = np.random.default_rng(seed)
     counts: list[int] = []
-    rest, level = int(rng.integers(0, 300)), 1
+    remaining, level = int(rng.integers(0, 300)), 1
     while level:
-        many = [min(rest, int(rng.integers(0, 6))) for _ in range(level)]
-        while sum(many) > rest:
+        many = [min(remaining, int(rng.integers(0, 6))) for _ in range(level)]
+        while sum(many) > remaining:
             many[many.index(max(many))] -= 1
-        if rest and not sum(many):
+        if remaining and not sum(many):
             many[0] = 1
         counts += many
         level = sum(many)
-        rest -= level
+        remaining -= level
     return np.array(counts)
 
 
