@@ -68,7 +68,7 @@ def rows() -> list[tuple[str, str, str]]:
     ]
 
 
-def test_there_are_tables() -> None:
+def test_the_page_has_tables() -> None:
     assert len(rows()) > 150
 
 

@@ -20,7 +20,7 @@ def _costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drawing, "COSTS", tmp_path / "costs.json")
 
 
-def test_as_many_as_the_budget_pays_for() -> None:
+def test_the_budget_limits_the_number_of_cases() -> None:
     found = [drawing.function_of(node) for node in drawing.drawn(NODES, "1", 1.0)]
     assert found.count(DEAR) == 0
     assert found.count(MIDDLE) == 3
@@ -40,6 +40,6 @@ def test_a_case_of_expensive_tests_runs() -> None:
     assert len(list(drawing.drawn([MIDDLE], "1", 1.0))) == 1
 
 
-def test_every_seed_draws_each_case_some_day() -> None:
+def test_each_case_is_drawn_by_some_seed() -> None:
     days = (drawing.drawn(NODES, str(day), 1.0) for day in range(200))
     assert {node for day in days for node in day} == {n for n in NODES if DEAR not in n}

@@ -71,7 +71,7 @@ def test_tree_walk_names_unreadable_entries(run: Run, tree: Path) -> None:
     assert done.stdout == b"0 files, 0 bytes\n"
 
 
-def test_tree_walk_is_some_thirty_lines_of_code() -> None:
+def test_tree_walk_has_about_thirty_lines_of_code() -> None:
     source = TREE_WALK.read_text()
     module = ast.parse(source)
     first = module.body[0]

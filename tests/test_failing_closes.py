@@ -71,9 +71,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("code", [1, 4])
-def test_a_result_that_cannot_be_closed_is_not_lost_in_silence(
-    tree: Path, fuse: Mount, code: int
-) -> None:
+def test_a_failed_close_of_a_result_is_reported(tree: Path, fuse: Mount, code: int) -> None:
     assert run(["fmirror", "-q", "src", "kept"]).code == 0
     assert run(["fsum", "-q", "--output", "old", "kept"]).code == 0
     write_file(b"src/d/new", b"content")

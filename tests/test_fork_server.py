@@ -91,7 +91,7 @@ def test_standard_input_binary_arguments_and_umask(tmp_path: Path) -> None:
     assert copied == {"a": 0o640, "b": 0o640}
 
 
-def test_its_tag_is_seen_and_a_signal_to_its_group_ends_it(
+def test_the_tag_is_visible_and_a_group_signal_ends_the_process(
     waiting: Callable[[], subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tag = "0123456789" * 4

@@ -242,7 +242,7 @@ def _cycles(graph: Graph) -> list[list[str]]:
     return cycles
 
 
-def test_no_imports_in_circles_inside_a_room() -> None:
+def test_no_import_cycles_inside_a_package() -> None:
     folders = sorted({path.parent for path in _sources("pcircle")} - {PACKAGE})
     found = {_name(folder): _cycles(_imports_inside(folder)) for folder in folders}
     assert {name: cycles for name, cycles in found.items() if cycles} == {}
@@ -260,7 +260,7 @@ def test_cycles_are_found(graph: Graph, cycles: list[list[str]]) -> None:
     assert _cycles(graph) == cycles
 
 
-def test_a_room_inside_a_room_is_one_of_its_files() -> None:
+def test_a_subpackage_counts_as_one_module() -> None:
     inner = sorted(PACKAGE.glob("*/*/__init__.py"))
     assert inner
     for path in inner:

@@ -96,7 +96,7 @@ def test_groups_have_the_usual_order_and_names(tool: str) -> None:
 
 
 @every_tool
-def test_a_value_that_may_be_left_out_is_shown_so(tool: str) -> None:
+def test_optional_values_are_shown_in_brackets(tool: str) -> None:
     text = _parser(tool).format_help()
     for action in _parser(tool)._actions:
         if isinstance(action, OptionalValue) and action.help != argparse.SUPPRESS:
@@ -118,7 +118,7 @@ def test_help_ends_with_examples(tool: str) -> None:
 
 
 @pytest.mark.parametrize("tool", ["fcp", "fsum", "fprof", "frm", "fls", "fdiff"])
-def test_examples_work_one_after_the_other(run: Run, tmp_path: Path, tool: str) -> None:
+def test_examples_work_in_order(run: Run, tmp_path: Path, tool: str) -> None:
     """The examples run in order, in a directory that stands for the root.
 
     Examples with a launcher run with -j 2.

@@ -167,7 +167,7 @@ def test_planted_links_to_directories_are_refused(case: Case, top: Path) -> None
 
 
 @as_root
-def test_files_planted_for_us_to_write_are_refused(top: Path) -> None:
+def test_planted_files_are_not_written(top: Path) -> None:
     """Opening a FIFO would block, and the owner of a planted file could read the output."""
     planted = top / "sticky" / "planted"
     for kind in (stat.S_IFREG, stat.S_IFIFO):
@@ -297,7 +297,7 @@ def test_names_in_dev_and_proc_are_left_alone(top: Path) -> None:
 
 
 @as_root
-def test_a_file_that_may_not_be_replaced_is_refused_before_any_work() -> None:
+def test_an_unreplaceable_file_is_refused_before_any_work() -> None:
     """In a sticky directory only the owner of a file or of the directory may rename over it."""
     with tempfile.TemporaryDirectory() as name:
         os.chmod(name, 0o1777)

@@ -119,7 +119,7 @@ def test_entries_of_a_list(run: Run, tool: Tool, tree: Path, tmp_path: Path, ran
 
 
 @pytest.mark.parametrize("ranks", RANKS, ids=str)
-def test_a_file_that_can_not_be_read(tool: Tool, tree: Path, tmp_path: Path, ranks: Ranks) -> None:
+def test_an_unreadable_file(tool: Tool, tree: Path, tmp_path: Path, ranks: Ranks) -> None:
     """The file is named, and all others are counted; the kernel refuses to read it at offset 0."""
     log, result = tmp_path / "log", tmp_path / "result"
     done = tool(
@@ -154,7 +154,7 @@ def test_refusals(tool: Tool, arguments: list[str], said: str) -> None:
     assert done.stderr.decode().startswith(f"count_matches: {said}\n")
 
 
-def test_results_that_can_not_be_written(run: Run, tree: Path) -> None:
+def test_unwritable_results(run: Run, tree: Path) -> None:
     command: list[str | Path] = [sys.executable, EXAMPLE, "-j2", "error", tree]
     done = run(["sh", "-c", 'exec "$@" > /dev/full', "sh", *command])
     assert done.returncode == 1

@@ -70,7 +70,7 @@ def test_a_fatal_package_is_refused(
     assert sorted(os.listdir(folder)) == ["packages", "tree"]
 
 
-def test_one_that_works_is_used(run: Run, folder: Path) -> None:
+def test_a_working_package_is_used(run: Run, folder: Path) -> None:
     environment = _environment(folder, "blake3", WORKING)
     digests = []
     for name in ("blake3", "sha256"):

@@ -43,7 +43,7 @@ def test_ci_runs_the_command_of_the_readme() -> None:
     assert f"\n    {command[1]}\n" in README
 
 
-def test_the_readme_names_no_option_that_does_not_exist(run: Run) -> None:
+def test_the_readme_names_only_existing_options(run: Run) -> None:
     help_text = run([sys.executable, ROOT / "bin" / "fcp", "--help"]).stdout.decode()
     there = set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", help_text))
     table = re.findall(r"^``(-.*?)``(?:, ``(-.*?)``)?  ", README, re.MULTILINE)

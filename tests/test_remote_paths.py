@@ -39,7 +39,7 @@ def test_a_remote_path_is_refused(run: Run, tmp_path: Path, words: tuple[str, ..
         assert sorted(path.name for path in tmp_path.iterdir()) == ["here"]
 
 
-def test_a_local_file_of_such_a_name_is_copied(run: Run, tmp_path: Path) -> None:
+def test_a_local_file_with_the_name_is_copied(run: Run, tmp_path: Path) -> None:
     (tmp_path / "node7:data").write_text("content")
     fcp = [sys.executable, str(ROOT / "bin" / "fcp"), "-q", "-j1"]
     for words in (("node7:data", "copy"), ("copy", "./12:30"), ("copy", "12:30")):

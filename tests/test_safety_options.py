@@ -129,7 +129,7 @@ def test_operands_with_links_are_refused(top: Path, tool: str, owner: int) -> No
 
 
 @as_root
-def test_a_link_that_is_put_there_later_is_not_followed(top: Path) -> None:
+def test_a_link_created_later_is_not_followed(top: Path) -> None:
     """Every rank that opens the root detects a link that was made after the first check."""
     _planted(top / "shared" / "way", top / "tree", 0)
     path = os.fsencode(top / "shared" / "way" / "inner")
@@ -168,7 +168,7 @@ def test_destinations_are_operands(top: Path, tool: str, where: str) -> None:
 
 
 @pytest.mark.parametrize("tool", ["fcp", "fmirror"])
-def test_sides_are_opened_along_no_link(top: Path, tool: str) -> None:
+def test_sides_are_opened_without_following_links(top: Path, tool: str) -> None:
     """Each rank refuses a link, even one that is made after the first check."""
     for side in ("tree", "pair"):
         (top / "shared" / side).symlink_to(top / side)
@@ -222,7 +222,7 @@ def test_strict_operands_require_operands(top: Path, option: str) -> None:
 @as_root
 @every_tool
 @pytest.mark.parametrize("option", ["--json", "--error-log", "--list-out", "--files-from"])
-def test_files_of_options_along_any_link(top: Path, tool: str, option: str) -> None:
+def test_insecure_links_to_files_of_options(top: Path, tool: str, option: str) -> None:
     if (tool, option) in NO_SUCH:
         pytest.skip("there is no such option")
     (top / "real").mkdir()
@@ -266,7 +266,7 @@ def test_files_of_options_along_any_link(top: Path, tool: str, option: str) -> N
     ],
     ids=lambda words: " ".join(words[:2]),
 )
-def test_more_files_of_options_along_any_link(top: Path, words: list[str]) -> None:
+def test_insecure_links_to_more_files_of_options(top: Path, words: list[str]) -> None:
     (top / "real").mkdir()
     (top / "copy" / "surplus").mkdir(parents=True)
     run = partial(subprocess.run, cwd=top, capture_output=True, text=True, check=False)
@@ -316,7 +316,7 @@ PLANTED: list[tuple[str, dict[str, Any]]] = [
     PLANTED,
     ids=lambda value: value if isinstance(value, str) else next(iter(value.items()))[0],
 )
-def test_functions_open_files_of_options_along_no_planted_link(
+def test_functions_refuse_planted_links_to_files_of_options(
     top: Path, tool: str, options: dict[str, Any]
 ) -> None:
     """Functions refuse planted links like the commands.

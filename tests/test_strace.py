@@ -65,7 +65,7 @@ def test_a_call_that_never_returns_is_last() -> None:
     assert [call.end > 3 for call in calls] == [False, True, True]
 
 
-def test_a_call_whose_begin_is_unknown_has_a_name() -> None:
+def test_a_call_without_its_beginning_has_a_name() -> None:
     assert parse("10 <... read resumed>, 100) = 7\n") == [Call(10, "read(, 100) = 7", 0, 0)]
 
 

@@ -27,7 +27,7 @@ def _open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_a_file_from_its_making_to_its_end(io: Files, tmp_path: Path) -> None:
+def test_the_life_of_a_file(io: Files, tmp_path: Path) -> None:
     path, other = str(tmp_path / "a"), str(tmp_path / "b")
     before = _open_files()
     fd = io.creat(path, 0o640).result(HANG_S)

@@ -99,7 +99,7 @@ def stubborn(gate: Operation[str]) -> Iterator[Any]:
     yield 7
 
 
-def test_a_composite_that_yields_no_operation_is_told(io: Files) -> None:
+def test_a_composite_that_yields_no_operation_fails(io: Files) -> None:
     assert isinstance(io.submit(nonsense()).error(HANG_S), TypeError)  # type: ignore[arg-type]
     for _ in range(4):  # more than there are threads
         gate = Gate()
@@ -265,7 +265,7 @@ def _without_threads(program: Callable[[], None]) -> int:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
-def test_where_threads_are_few_these_do_it() -> None:
+def test_few_threads_suffice() -> None:
     def program() -> None:
         io = Files(threads=16)
         slow = [io.submit(call(time.sleep, 0.01)) for _ in range(40)]
@@ -296,7 +296,7 @@ def test_few_threads_do_all_parts() -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
-def test_where_threads_are_few_these_do_the_work_of_a_rank() -> None:
+def test_few_threads_do_the_work_of_a_rank() -> None:
     def program() -> None:
         said = threading.Semaphore(0)
         pool = WorkerPool(said.release, 32)

@@ -40,12 +40,12 @@ class Census(NamedTuple):
     directories: int
     files: int
     links: int
-    others: int
+    specials: int
     bytes: int
 
     @property
     def entries(self) -> int:
-        return self.directories + self.files + self.links + self.others
+        return self.directories + self.files + self.links + self.specials
 
 
 class Survey(NamedTuple):

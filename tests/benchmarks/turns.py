@@ -29,17 +29,17 @@ class Tree(NamedTuple):
 
     name: str
     files: int
-    each: int
+    per_directory: int
 
     def build(self, top: str) -> None:
         """Create the tree, with up to a thousand directories in each parent."""
-        for number in range(0, self.files, self.each):
-            index = number // self.each
+        for number in range(0, self.files, self.per_directory):
+            index = number // self.per_directory
             folder = f"{top}/{index // 1000}/{index}"
             os.makedirs(folder)
             fd = os.open(folder, os.O_RDONLY)
             try:
-                for file in range(number, min(self.files, number + self.each)):
+                for file in range(number, min(self.files, number + self.per_directory)):
                     os.mknod(f"file{file:07d}", dir_fd=fd)
             finally:
                 os.close(fd)

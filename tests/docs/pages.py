@@ -46,7 +46,7 @@ class Command(NamedTuple):
     """A command of a block, and its output."""
 
     line: int
-    typed: str
+    line_typed: str
     written: str
 
 
@@ -108,7 +108,7 @@ def commands(block: Block) -> list[Command]:
         elif not found:
             raise ValueError(f"{block.page}:{block.line}: output before the first command")
         elif line.startswith("> ") and not found[-1].written:
-            found[-1] = found[-1]._replace(typed=f"{found[-1].typed}\n{line[2:]}")
+            found[-1] = found[-1]._replace(line_typed=f"{found[-1].line_typed}\n{line[2:]}")
         else:
             found[-1] = found[-1]._replace(written=f"{found[-1].written}{line}\n")
     return found

@@ -45,7 +45,7 @@ def _is_like(expected: str, written: str) -> bool:
     return re.fullmatch("(?s:.*?)".join(pieces), written) is not None
 
 
-def test_settled_texts() -> None:
+def test_varying_parts_are_masked() -> None:
     here = Path("/tmp/x")
     assert _settled("in 0.27s: 239.3 MiB/s, 758 entries/s", here) == "in TIME: RATE, RATE"
     assert (
@@ -73,7 +73,7 @@ def _script(page: Path, folder: Path) -> tuple[str, list[tuple[Block, str]]]:
                 (f"{shlex.quote(sys.executable)} {shlex.quote(str(program))}", written)
             ]
         else:
-            command_lines = [(shown.typed, shown.written) for shown in commands(block)]
+            command_lines = [(shown.line_typed, shown.written) for shown in commands(block)]
         for line, written in command_lines:
             output = shlex.quote(str(folder / f"{len(expected)}.out"))
             lines += ["(exit $last)", f"eval {shlex.quote(line)} > {output} 2>&1", "last=$?"]
@@ -119,7 +119,7 @@ def test_every_command_line_is_accepted(page: Path) -> None:
             continue
         text = block.text
         if block.language == "console":
-            text = "\n".join(shown.typed for shown in commands(block))
+            text = "\n".join(shown.line_typed for shown in commands(block))
         for tool, words in called(text):
             try:
                 parsed(tool, words)

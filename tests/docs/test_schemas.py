@@ -99,7 +99,7 @@ def _build(here: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_a_schema_is_one(name: str) -> None:
+def test_schemas_are_valid(name: str) -> None:
     Draft202012Validator.check_schema(SCHEMAS[name])
     objects = [part for part in _parts(SCHEMAS[name]) if "properties" in part]
     assert objects

@@ -34,7 +34,7 @@ def _read_uncached(path: bytes) -> bytes:
         os.close(fd)
 
 
-def test_a_file_systems_everyday(fuse: Mount) -> None:
+def test_ordinary_operations(fuse: Mount) -> None:
     mount = fuse()
     home = mount.path
     path = os.path.join(home, b"file")
@@ -190,7 +190,7 @@ def _make(path: bytes, flags: int = 0) -> int:
     return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | flags)
 
 
-def test_layouts_as_lustre_has_them(fuse: Mount) -> None:
+def test_layouts_like_those_of_lustre(fuse: Mount) -> None:
     mount = fuse(lustre=True)
     early, late, late_too = (os.path.join(mount.path, name) for name in (b"1", b"2", b"3"))
     wide = Md(4, 2 << 20).pack()
@@ -217,7 +217,7 @@ def test_layouts_as_lustre_has_them(fuse: Mount) -> None:
     assert unpack_md(os.getxattr(late_too, LAYOUT)) == Md(1, 1 << 20)
 
 
-def test_directories_hand_layouts_down_as_lustres_do(fuse: Mount) -> None:
+def test_directories_pass_layouts_on_like_in_lustre(fuse: Mount) -> None:
     mount = fuse(lustre=True)
     above, below = (os.path.join(mount.path, name) for name in (b"above", b"above/below"))
     os.mkdir(above)

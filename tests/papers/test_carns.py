@@ -115,7 +115,7 @@ def test_create_by_hand() -> None:
 
 
 @pytest.mark.parametrize("members", [0, 1, 2, 3, 8, 37])
-def test_the_tree_reaches_each_once_and_is_as_deep_as_a_logarithm(members: int) -> None:
+def test_the_tree_reaches_each_server_once_with_logarithmic_depth(members: int) -> None:
     reached: list[int] = []
 
     def work_ms(server: int) -> float:
@@ -153,7 +153,7 @@ def test_speed_ups_at_fifty_servers(operation: str, speed_up: float) -> None:
 
 
 @every_operation
-def test_client_driven_is_linear_and_the_rest_logarithmic(operation: str) -> None:
+def test_only_client_driven_operations_are_linear(operation: str) -> None:
     fast, gigabit = adenine(FAST_ETHERNET), adenine(GIGABIT_ETHERNET)
     first, second, third = (_ms(gigabit, operation, CLIENT_DRIVEN, n) for n in (64, 128, 256))
     assert third - second == pytest.approx(2 * (second - first), rel=0.01)
@@ -198,7 +198,7 @@ def test_two_phases_answer_after_the_decision_is_recorded(operation: str) -> Non
 # ---- figures 12 to 17 ------------------------------------------------------------------
 
 
-def test_outliers_are_left_out_by_the_rule_of_the_paper() -> None:
+def test_outliers_are_omitted_by_the_rule_of_the_paper() -> None:
     assert carns.without_outliers([1.0] * 30 + [1.014, 1.016, 9.0]) == [1.0] * 30 + [1.014]
     spread = [float(number) for number in range(33)]
     assert carns.without_outliers([*spread[:-1], 71.0]) == [*spread[:-1], 71.0]

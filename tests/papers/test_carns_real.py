@@ -61,7 +61,7 @@ def test_each_message_takes_both_processors_and_the_way_between() -> None:
     assert one.messages == 3
 
 
-def test_a_message_to_oneself_is_never_under_way() -> None:
+def test_a_message_to_oneself_is_never_in_transit() -> None:
     one, _, clock, _ = _ends(Delay(overhead_s=2.0, latency_s=50.0))
     one.send(0, b"")
     assert one.poll(None) == [(0, b"")]

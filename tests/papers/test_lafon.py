@@ -186,7 +186,7 @@ def test_one_rank_is_overloaded_if_it_polls_late() -> None:
     assert whole.span > 5 * plain.span
 
 
-def test_a_pause_spares_messages() -> None:
+def test_a_pause_saves_messages() -> None:
     tree = grow(50_000, 1)
     sent = [walk(tree, CORES, PA_DRQS, 1, Costs(pause_s=pause)).messages for pause in (0, 1e-3)]
     assert sent[0] > 2 * sent[1]

@@ -16,41 +16,41 @@ from tests.runtime.tasks import Told
 
 
 class Ranks(NamedTuple):
-    """The number of ranks, and whether MPI's launcher starts them, singly or `each` per process."""
+    """The number of ranks, and whether the MPI launcher starts them, `jobs_each` per process."""
 
     size: int
     mpi: bool = False
-    each: int = 0
+    jobs_each: int = 0
 
     def __str__(self) -> str:
         if not self.mpi:
             return f"j{self.size}"
-        return f"np{self.processes}j{self.each}" if self.each else f"np{self.size}"
+        return f"np{self.processes}j{self.jobs_each}" if self.jobs_each else f"np{self.size}"
 
     @property
     def processes(self) -> int:
         """Return the number of processes of the launcher."""
-        return self.size // (self.each or 1)
+        return self.size // (self.jobs_each or 1)
 
     @property
     def jobs(self) -> int:
         """Return the `jobs` argument of the program; 0 for none."""
-        return self.each if self.mpi else self.size
+        return self.jobs_each if self.mpi else self.size
 
 
 class Ended(NamedTuple):
     """A job that has ended: its code, rank 0's output or None, standard error, its folder."""
 
     code: int
-    told: Told | None
+    output: Told | None
     said: str
     folder: Path
 
     @property
     def known(self) -> Told:
         """Return the output of rank 0."""
-        assert self.told is not None, self.said
-        return self.told
+        assert self.output is not None, self.said
+        return self.output
 
     @property
     def reports(self) -> list[str]:

@@ -15,7 +15,7 @@ from tests.runtime.conftest import Job, Ranks
 
 LOCAL = [Ranks(1), Ranks(2), Ranks(4)]
 MPI = [pytest.param(Ranks(size, mpi=True), marks=pytest.mark.mpi) for size in (1, 2, 4)]
-MPI.append(pytest.param(Ranks(6, mpi=True, each=3), marks=pytest.mark.mpi))
+MPI.append(pytest.param(Ranks(6, mpi=True, jobs_each=3), marks=pytest.mark.mpi))
 EVERY = pytest.mark.parametrize("ranks", [*LOCAL, *MPI], ids=str)
 SEVERAL = pytest.mark.parametrize("ranks", [*LOCAL[1:], *MPI[1:]], ids=str)
 

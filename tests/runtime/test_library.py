@@ -20,7 +20,7 @@ from tests.runtime.conftest import Ended, Ranks
 from tests.runtime.test_stopping import await_ranks, started
 
 RANKS = [Ranks(1), Ranks(3), pytest.param(Ranks(3, mpi=True), marks=pytest.mark.mpi)]
-RANKS.append(pytest.param(Ranks(3, mpi=True, each=3), marks=pytest.mark.mpi))
+RANKS.append(pytest.param(Ranks(3, mpi=True, jobs_each=3), marks=pytest.mark.mpi))
 SEVERAL = RANKS[1:]
 
 TASK = """\
@@ -200,7 +200,7 @@ def test_a_notebook(run: Run, environment: dict[str, str]) -> None:
 def test_several_jobs_of_one_program(script: Script, ranks: Ranks) -> None:
     jobs = RUN * 3 + END
     # MPI is initialized when the second run begins, so its local ranks can't be forked.
-    ended = script(TASK + (guarded(jobs) if ranks.each else jobs), ranks, meet=False)
+    ended = script(TASK + (guarded(jobs) if ranks.jobs_each else jobs), ranks, meet=False)
     assert ended.code == 0, ended.said
     assert ended.said.count("0 160 ") == 3
 

@@ -15,7 +15,7 @@ from tests.runtime.conftest import Ended, Job, Ranks
 
 LOCAL = [Ranks(1), Ranks(2), Ranks(4)]
 MPI = pytest.param(Ranks(2, mpi=True), marks=pytest.mark.mpi)
-HYBRID = pytest.param(Ranks(4, mpi=True, each=2), marks=pytest.mark.mpi)
+HYBRID = pytest.param(Ranks(4, mpi=True, jobs_each=2), marks=pytest.mark.mpi)
 SOME = pytest.mark.parametrize("ranks", [Ranks(1), Ranks(4), MPI, HYBRID], ids=str)
 
 
@@ -79,16 +79,16 @@ def test_an_error_with_a_code(
 
 
 @pytest.mark.parametrize("ranks", [Ranks(1), Ranks(3), MPI], ids=str)
-def test_jobs_that_are_rejected_before_they_begin(job: Job, ranks: Ranks) -> None:
+def test_jobs_that_are_rejected_before_they_start(job: Job, ranks: Ranks) -> None:
     ended = job(ranks, "noting", "prepare")
-    assert (ended.code, ended.told) == (4, None)
+    assert (ended.code, ended.output) == (4, None)
     assert ended.said == "pcircle: the shelf is full\n"
 
 
 @SOME
 def test_a_defect_before_the_job_begins(job: Job, ranks: Ranks) -> None:
     ended = job(ranks, "noting", "defect")
-    assert ended.told is None
+    assert ended.output is None
     assert_defect(ended, "prepare")
 
 

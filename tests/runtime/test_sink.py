@@ -18,7 +18,7 @@ from tests.runtime.sinking import EACH, RANGE_BYTES, name
 ITEMS = 60
 LOCAL = [Ranks(1), Ranks(2), Ranks(4)]
 MPI = [pytest.param(Ranks(size, mpi=True), marks=pytest.mark.mpi) for size in (1, 3)]
-MPI.append(pytest.param(Ranks(4, mpi=True, each=2), marks=pytest.mark.mpi))
+MPI.append(pytest.param(Ranks(4, mpi=True, jobs_each=2), marks=pytest.mark.mpi))
 EVERY = pytest.mark.parametrize("ranks", [*LOCAL, *MPI], ids=str)
 
 Sinking = Callable[..., CompletedProcess[bytes]]

@@ -301,7 +301,7 @@ def test_abort_waits_for_running_items() -> None:
     assert 0 < sum(run.record.processed) < 400
 
 
-def test_items_that_never_end_do_not_hold_up_an_abort() -> None:
+def test_items_that_never_end_do_not_delay_an_abort() -> None:
     job = case(4, item_s=1000.0, size=50, aborts=(AbortAt(3, 130, at_s=1.0),))
     run = Run(job).play()
     assert {outcome.code for outcome in run.outcomes if outcome} == {130}
@@ -378,7 +378,7 @@ def test_last_items_do_not_move_back_and_forth() -> None:
     assert run.network.messages < 40 * 20
 
 
-def test_two_ranks_share_the_work_whatever_the_split() -> None:
+def test_two_ranks_share_the_work_for_any_split() -> None:
     for split in ("random", "equal"):
         run = play(case(2, size=1000, settings={"split": split}))
         assert min(player.items for player in run.players) > 400

@@ -76,7 +76,7 @@ def test_a_seed_determines_the_run(family: str, seed: int) -> None:
     assert first == second
 
 
-def test_a_case_can_be_played_again_from_the_command_line(
+def test_a_case_can_be_replayed_from_the_command_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["calm", "17"]) == 0

@@ -35,7 +35,7 @@ class Joined(Sum):
 
 
 @pytest.mark.parametrize("task", [Sum, Loose, Joined])
-def test_a_task_that_is_right(task: type[Sum]) -> None:
+def test_a_correct_task(task: type[Sum]) -> None:
     testing.check(task, expected=TOTAL, seeds=range(40))
     testing.check(task, expected=TOTAL, seeds=range(40), lost=1)
     testing.check(task, expected=TOTAL, seeds=range(20), ranks=(3, 8), lost=2, interrupt=True)
@@ -379,7 +379,7 @@ class Tuples(Task[dict[str, Any], int]):
         return a + b
 
 
-def test_types_that_do_not_hold() -> None:
+def test_wrong_types() -> None:
     found(Mistyped, "a result is not of the type that the task says: '23': Expected `int`")
     found(Tuples, "an item changes on its way to another rank: {'place': (1, 2)} arrives as")
 

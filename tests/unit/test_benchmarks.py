@@ -117,7 +117,7 @@ def test_a_bad_copy_gets_no_time(
     assert bad["runs"][0]["fault"].startswith(complaint)
 
 
-def test_plain_loops_make_whole_copies(folder: Path) -> None:
+def test_plain_loops_make_complete_copies(folder: Path) -> None:
     tools = "loop,c-loop" if shutil.which("cc") else "loop"
     code, report = benchmark(
         folder, "--only", "fours,mixed", "--tools", f"cp,{tools}", "--scale", "0.002"
@@ -147,7 +147,7 @@ def test_fcp_rows_run_the_named_command(folder: Path) -> None:
     assert labels == ["cp -a", "fcp -j 1", "fcp -j 3", "fcp -p -j 1", "fcp -p -j 3"]
 
 
-def test_a_file_system_without_room_is_refused(folder: Path) -> None:
+def test_a_file_system_without_space_is_refused(folder: Path) -> None:
     free = shutil.disk_usage(folder).free
     recipe = datasets.recipes(1.0)["small"]._replace(space_bytes=free)
     with pytest.raises(datasets.NoRoom, match="small needs"):

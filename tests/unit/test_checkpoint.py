@@ -45,7 +45,7 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["host", "boot"])
-def test_a_job_that_beats_elsewhere_is_alive(
+def test_a_job_with_heartbeats_elsewhere_is_alive(
     what: str, checkpoint: Checkpoint, short: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = CheckpointLock(checkpoint, b"first")

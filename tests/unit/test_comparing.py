@@ -182,7 +182,7 @@ def test_owners_are_the_same_by_name_where_names_count(
 
 
 @as_root
-def test_blocks_are_compared_as_pairs_are(tmp_path: Path) -> None:
+def test_blocks_are_compared_like_pairs(tmp_path: Path) -> None:
     """For random entries of all kinds `blocks` returns the same as `differences` for each pair."""
     draw = random.Random(5)
     with _directories(tmp_path) as (a, b):

@@ -228,7 +228,7 @@ def test_a_truncated_source_is_copied_to_its_new_end(folder: Path) -> None:
         assert DataCopier().move(source, out, 0, size) == 1000
 
 
-def test_a_target_that_can_not_be_written_is_an_oserror(folder: Path) -> None:
+def test_an_unwritable_target_raises_oserror(folder: Path) -> None:
     (folder / "from").write_bytes(b"abc")
     (folder / "to").write_bytes(b"")
     read_only = os.O_RDONLY
@@ -252,7 +252,7 @@ def largest_file(limit_bytes: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_a_short_write_is_continued_and_its_failure_told(folder: Path) -> None:
+def test_a_short_write_is_continued_and_its_failure_raised(folder: Path) -> None:
     with largest_file(1000):
         with opened(folder / "all") as fd, pytest.raises(OSError, match="large"):
             write_all(fd, b"x" * 2000)

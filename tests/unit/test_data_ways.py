@@ -233,7 +233,7 @@ def test_a_way_that_copies_nothing_is_followed_by_the_next_way(
 
 
 @pytest.mark.parametrize("ways", [[copy_range], [send_range], []])
-def test_the_source_s_end_is_the_end_in_every_way(tmp_path: Path, ways: list[Way]) -> None:
+def test_every_way_ends_at_the_end_of_the_source(tmp_path: Path, ways: list[Way]) -> None:
     (tmp_path / "from").write_bytes(b"abc")
     with opened(tmp_path / "from", os.O_RDONLY) as fd, opened(tmp_path / "to") as out:
         assert DataCopier(ways=ways).move(fd, out, 0, 100) == 3

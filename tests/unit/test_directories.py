@@ -379,7 +379,7 @@ def test_when_descriptors_run_out_it_is_an_oserror(root: bytes) -> None:
         directories.close()
 
 
-def test_a_path_longer_than_any_path_may_be(tmp_path: Path) -> None:
+def test_a_path_beyond_path_max(tmp_path: Path) -> None:
     names = [b"%03d" % number + b"d" * 240 for number in range(30)]
     above = os.open(tmp_path, os.O_RDONLY)
     try:

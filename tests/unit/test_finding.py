@@ -93,7 +93,7 @@ def test_unclear_cases_are_left_to_python(
         assert finder.find_spec("thing", [str(folder), last]) is not None
 
 
-def test_a_folder_that_does_not_exist_is_passed_over(tmp_path: Path) -> None:
+def test_a_missing_folder_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "thing.py").touch()
     assert ImportFinder().find_spec("thing", [str(tmp_path / "none"), str(tmp_path)]) is not None
 

@@ -115,7 +115,7 @@ def test_patterns_select_the_same_as_in_rsync(tree: bytes, rules: list[Rule]) ->
     assert _chosen_by_us(Chooser(rules)) == _chosen_by_rsync(tree, _options(rules))
 
 
-def test_a_file_of_rules_reads_as_to_rsync(tree: bytes, tmp_path: Path) -> None:
+def test_a_file_of_rules_is_parsed_like_by_rsync(tree: bytes, tmp_path: Path) -> None:
     text = b"# b\n; b\n\n- /a/b\n+ a.o\n*.o\r+ \xff\n"
     (tmp_path / "rules").write_bytes(text)
     read = list(read_rules(text, include=False))
@@ -151,6 +151,6 @@ def test_no_pattern_is_an_error(text: bytes) -> None:
         read_rule(text, include=False)
 
 
-def test_the_line_of_an_error_is_told() -> None:
+def test_the_line_of_an_error_is_reported() -> None:
     with pytest.raises(ValueError, match="line 3"):
         list(read_rules(b"a\n#\n- \n", include=False))

@@ -276,7 +276,7 @@ def test_unknown_and_missing_counters_are_accepted(
         assert totals(read) == CopyCounters(**known)
 
 
-def test_another_checkpoints_journal_is_not_believed(checkpoint: Checkpoint) -> None:
+def test_a_foreign_journal_is_not_used(checkpoint: Checkpoint) -> None:
     stranger = RecordKeys(b"another!")
     journal = Journal(checkpoint.fd, 1, 0, stranger)
     journal.add([SubtreeRecord(KEYS.directory(0, b""), COUNTS, 7, 8)], 1)
@@ -322,7 +322,7 @@ def test_hostile_records_are_refused(data: bytes, checkpoint: Checkpoint) -> Non
     assert not index_bytes
 
 
-def test_impossible_totals_are_not_believed(checkpoint: Checkpoint) -> None:
+def test_impossible_totals_are_refused(checkpoint: Checkpoint) -> None:
     """Each count is possible on its own, but their sum is not."""
     journal = _journal(checkpoint)
     for number in range(8):
@@ -384,7 +384,7 @@ def test_few_journals_are_open_at_once(checkpoint: Checkpoint) -> None:
         assert len(os.listdir("/proc/self/fd")) - before < 40
 
 
-def test_a_giant_length_is_not_believed(checkpoint: Checkpoint) -> None:
+def test_a_giant_length_is_refused(checkpoint: Checkpoint) -> None:
     head = RECORDS + (0xFFFFFFFF).to_bytes(4, "little") + bytes(16)
     good = encode_frame(KEYS, COMMIT, 1, b"\x92\x00\x80")
     Path(_path(checkpoint)).write_bytes(head + good)

@@ -269,7 +269,7 @@ def test_more_ranks_than_a_queue_holds_find_each_other(
         board.close()
 
 
-def test_a_journal_that_is_closed_meanwhile_is_brought_to_disk(
+def test_a_journal_closed_meanwhile_is_flushed(
     checkpoint: Checkpoint, token: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = journal_of(checkpoint, 0, token)

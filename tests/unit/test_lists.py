@@ -98,7 +98,7 @@ def test_a_large_list_is_divided_where_its_directories_begin() -> None:
     assert sorted(_walk(lists, part.listed)) == sorted(_meant(paths))
 
 
-def test_a_list_may_mean_everything() -> None:
+def test_a_list_may_name_everything() -> None:
     lists = sort([(0, [b"a", record_of(b"./")]), (3, [record_of(b".")]), (4, [])])
     assert [(part.root, part.listed is None) for part in lists.parts] == [
         (0, True),
@@ -129,12 +129,12 @@ def test_the_same_list_in_another_order_has_the_same_digest() -> None:
         (b"..a/b..", b"..a\0b.."),
     ],
 )
-def test_paths_are_plain_in_the_end(path: bytes, record: bytes) -> None:
+def test_paths_are_normalized(path: bytes, record: bytes) -> None:
     assert record_of(path) == record
 
 
 @pytest.mark.parametrize("path", [b"/a", b"..", b"a/../b", b"a/..", b"a\0b"])
-def test_paths_that_are_not_below(tmp_path: Path, path: bytes) -> None:
+def test_paths_outside_of_the_root(tmp_path: Path, path: bytes) -> None:
     with pytest.raises(ValueError, match=r"absolute|'\.\.'|NUL"):
         record_of(path)
     name = tmp_path / "list"

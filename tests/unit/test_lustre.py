@@ -136,7 +136,7 @@ def test_layouts_are_written() -> None:
 
 
 @little_only
-def test_a_wish_has_no_objects_targets_or_generations() -> None:
+def test_a_request_has_no_objects_targets_or_generations() -> None:
     plain = PLAIN[:8] + WITHOUT_ID + PLAIN[24:]
     assert wanted(PLAIN + OBJECTS) == plain
     assert wanted(POOLED + OBJECTS) == compose(Stripes(1, MIB, 2, b"flash"))
@@ -153,7 +153,7 @@ def test_a_list_of_targets_becomes_any() -> None:
     assert wanted(specific) == compose(Stripes(1, MIB, 2))
 
 
-def test_an_archived_file_is_not_so_in_its_copy() -> None:
+def test_a_copy_of_an_archived_file_is_not_archived() -> None:
     released = Stripes(0x80000001, 4 * MIB, 2)
     assert fresh(released) == Stripes(1, 4 * MIB, 2)
     assert fresh(Stripes(0x40000201, MIB, 12)) == Stripes(0x201, MIB, 12)

@@ -124,6 +124,6 @@ def test_any_name_survives(name: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", [b"%", b"%4", b"%41", b"%0a", b"a b", b"\xff", b"%zz"])
-def test_names_that_are_not_escaped_so(text: bytes) -> None:
+def test_wrong_escapes_are_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match="escaped"):
         unescape(text)

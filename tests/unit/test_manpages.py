@@ -65,7 +65,7 @@ def test_every_option_is_on_the_page_and_in_the_manual(about: Reference, run: Ru
     "name", ["pcircle", *(reference.command.name for reference in references())]
 )
 @pytest.mark.parametrize("judge", ["mandoc", "groff"])
-def test_a_page_has_no_fault(name: str, run: Run, judge: str) -> None:
+def test_pages_are_valid(name: str, run: Run, judge: str) -> None:
     command = shutil.which(judge)
     if command is None:
         pytest.skip(f"{judge} is not installed")

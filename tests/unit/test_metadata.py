@@ -166,7 +166,7 @@ assert stat.S_IMODE(status.st_mode) == 0o4750, oct(status.st_mode)
     assert done.returncode == 0, done.stderr.decode()
 
 
-def test_a_failure_that_is_not_about_privilege_is_told(tmp_path: Path) -> None:
+def test_other_failures_than_missing_privileges_are_raised(tmp_path: Path) -> None:
     source = make_source(tmp_path / "source", 0o644)
     fd = os.open(tmp_path / "copy", os.O_WRONLY | os.O_CREAT, 0o600)
     os.close(fd)

@@ -43,7 +43,7 @@ OUTPUT = "750 full text read-only text busy"
 
 @needs_mount_namespace
 @pytest.mark.parametrize("programs", ["stand-ins", "installed"])
-def test_they_mount_as_the_programs_of_the_system_do(tmp_path: Path, programs: str) -> None:
+def test_stand_ins_mount_like_the_programs_of_the_system(tmp_path: Path, programs: str) -> None:
     path = os.environ["PATH"]
     if programs == "stand-ins":
         path = f"{STAND_INS}{os.pathsep}{path}"

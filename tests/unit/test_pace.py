@@ -161,7 +161,7 @@ SHAPES: dict[str, Callable[[], Job]] = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_time_left_is_right_from_the_half_on(shape: str) -> None:
+def test_the_time_left_is_right_in_the_second_half(shape: str) -> None:
     moments = list(_Run(SHAPES[shape]()).moments())
     end_s, end = moments[-1]
     assert end.complete

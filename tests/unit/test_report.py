@@ -189,7 +189,7 @@ def test_existing_directories_are_not_counted_as_copied() -> None:
     assert text.startswith("copied 12 entries (9 files, 2 directories, 1 link), ")
 
 
-def test_attributes_that_are_set_are_told() -> None:
+def test_attributes_that_were_set_are_reported() -> None:
     idle = {"entries": 2, "files": 0, "links": 0, "bytes": 0, "directories_created": 0}
     for dry, text in (
         (False, "attributes of 1 entry set"),

@@ -282,7 +282,7 @@ def test_a_full_file_system_stops_the_job(
     assert entries(tiny_fd) == before
 
 
-def test_one_that_is_almost_full_stops_the_job_too(tiny_fd: int, names: TemporaryNames) -> None:
+def test_an_almost_full_file_system_stops_the_job_too(tiny_fd: int, names: TemporaryNames) -> None:
     fd = os.open(b"filler", CREATE_FILE, 0o600, dir_fd=tiny_fd)
     os.write(fd, bytes(240 << 10))
     os.close(fd)
@@ -292,7 +292,7 @@ def test_one_that_is_almost_full_stops_the_job_too(tiny_fd: int, names: Temporar
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
-def test_where_a_probe_can_be_written_it_is_the_entrys_failure(
+def test_a_successful_probe_makes_it_a_failure_of_the_entry(
     directory: int, names: TemporaryNames, number: int
 ) -> None:
     target.stop_if_full(OSError(number, "so it is said"), directory, names)

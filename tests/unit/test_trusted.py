@@ -165,7 +165,7 @@ def test_names_of_the_kernel_are_not_files(name: str) -> None:
         trusted.create(name.encode())
 
 
-def test_which_directories_are_the_kernel_s(top: Path) -> None:
+def test_directories_of_the_kernel(top: Path) -> None:
     pseudo = PseudoDirectories()
     for name in ("/proc", "/proc/self", "/dev", "/dev/pts"):
         if os.path.isdir(name):

@@ -134,7 +134,7 @@ def _asked(random: Random, root: bytes) -> tuple[list[str], list[str], list[str]
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_find_is_of_the_same_mind(tmp_path: Path, seed: int, monkeypatch: Any) -> None:
+def test_filters_agree_with_find(tmp_path: Path, seed: int, monkeypatch: Any) -> None:
     monkeypatch.setenv("LC_ALL", "C")
     random = Random(seed)
     (tmp_path / "tree").mkdir()

@@ -89,7 +89,7 @@ sys.exit(main())
 
 @some_launchers
 @every_tool
-def test_a_directory_that_hangs_is_named(tool: str, launcher: Launcher, mount: Mounted) -> None:
+def test_a_hanging_directory_is_named(tool: str, launcher: Launcher, mount: Mounted) -> None:
     mount.rules(Rule(("opendir", "readdir", "readdirplus"), "t/hung", delay_s=FOREVER_S))
     done = run(tool, launcher, mount)
     assert done.code == 1, done.said
@@ -127,7 +127,7 @@ def test_a_hanging_look_up_is_named(tool: str, mount: Mounted) -> None:
         assert done.out.count(b"two") == 3
 
 
-def test_a_question_of_access_that_hangs_is_named(mount: Mounted) -> None:
+def test_a_hanging_access_check_is_named(mount: Mounted) -> None:
     mount.rules(Rule(("lookup", "getattr"), "t/hung/stuck", delay_s=FOREVER_S))
     done = run("ffind", Launcher(jobs=2), mount, "-readable", "-printf", "%f\\n")
     assert done.code == 1, done.said
@@ -138,14 +138,14 @@ def test_a_question_of_access_that_hangs_is_named(mount: Mounted) -> None:
 
 
 @pytest.mark.parametrize("tool", ["fsum", "fdiff"])
-def test_content_that_hangs_is_named(tool: str, mount: Mounted) -> None:
+def test_hanging_content_is_named(tool: str, mount: Mounted) -> None:
     mount.rules(Rule(("read",), "t/hung/stuck", delay_s=FOREVER_S))
     done = run(tool, Launcher(jobs=2), mount, *(["-c"] if tool == "fdiff" else []))
     assert done.code == 1, done.said
     assert re.search(f"t/hung/stuck'.*{REASON}", done.said)
 
 
-def test_a_path_that_hangs_has_failed(mount: Mounted) -> None:
+def test_a_hanging_path_is_a_failure(mount: Mounted) -> None:
     mount.rules(Rule(("lookup", "getattr"), "t", delay_s=FOREVER_S))
     done = run("fprof", Launcher(jobs=2), mount)
     assert done.code == 1, done.said
@@ -199,7 +199,7 @@ def test_a_timeout_of_the_file_system_is_an_answer(mount: Mounted) -> None:
     assert "do not return" not in done.said
 
 
-def test_a_limit_can_not_be_combined_with_removal(mount: Mounted) -> None:
+def test_a_limit_cannot_be_combined_with_removal(mount: Mounted) -> None:
     with Run(
         Launcher(jobs=1), "--op-timeout=2", mount.path, "-delete", program=("pcircle.tools.ffind",)
     ) as run_:

@@ -39,7 +39,7 @@ def failed(tool: str, top: bytes, at: list[bytes], log: Path, what: str) -> bool
 @pytest.mark.parametrize("calls", [LOOKS, CLOSES])
 @pytest.mark.parametrize("where", ["above", "below"])
 @pytest.mark.parametrize("tool", TOOLS)
-def test_is_a_failure_of_its_own(
+def test_a_stale_directory_is_a_failure_of_its_own(
     place: bytes, tmp_path: Path, tool: str, where: str, calls: str
 ) -> None:
     top = make_directory(place, b"top")

@@ -41,18 +41,18 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_without_the_c_module_its_twin_is_used(copy: Path) -> None:
+def test_without_the_c_module_python_is_used(copy: Path) -> None:
     done = asked(copy)
     assert done.stdout.startswith("False pcircle.fs.native.pure the C module was not built"), done
 
 
-def test_one_of_another_interface_is_not_used(copy: Path) -> None:
+def test_a_module_with_another_interface_is_not_used(copy: Path) -> None:
     (copy / "native" / "_native.py").write_text("INTERFACE = 0\n")
     done = asked(copy)
     assert done.stdout.startswith("False pcircle.fs.native.pure the C module has interface 0"), done
 
 
-def test_one_that_cannot_be_loaded_is_not_used(copy: Path) -> None:
+def test_a_module_that_cannot_be_loaded_is_not_used(copy: Path) -> None:
     (copy / "native" / "_native.abi3.so").write_bytes(b"no library")
     done = asked(copy)
     assert done.stdout.startswith("False pcircle.fs.native.pure the C module cannot be loaded")
@@ -63,7 +63,7 @@ def test_the_python_equivalent_can_be_requested() -> None:
     assert done.stdout == "False pcircle.fs.native.pure PCIRCLE_NATIVE is 0\n", done
 
 
-def test_where_it_must_be_there_another_one_is_an_error(copy: Path) -> None:
+def test_a_required_module_that_is_missing_is_an_error(copy: Path) -> None:
     done = asked(copy, PCIRCLE_REQUIRE_NATIVE="1")
     assert done.returncode == 1
     assert "ImportError: PCIRCLE_REQUIRE_NATIVE is set, and the C module was" in done.stderr

@@ -100,7 +100,7 @@ def test_an_existing_name_is_unchanged(module: ModuleType, sides: Sides) -> None
         os.close(fd)
 
 
-def test_one_that_cannot_be_opened_is_told(module: ModuleType, sides: Sides) -> None:
+def test_an_unopenable_directory_is_reported(module: ModuleType, sides: Sides) -> None:
     before = os.listdir("/proc/self/fd")
     outcomes, fds = _make(module, sides, flags=os.O_WRONLY | os.O_DIRECTORY)
     assert outcomes == [0, 0, 0]

@@ -109,7 +109,7 @@ def test_times_are_templates_of_two_kinds(module: ModuleType) -> None:
     assert found == b"100.000000001.000000001"
 
 
-def test_entries_are_in_an_order_and_some_may_be_left_out(module: ModuleType) -> None:
+def test_entries_may_be_sorted_and_omitted(module: ModuleType) -> None:
     names = [b"a", b"b", b"c", b"d"]
     data = table(4, size=[1, 2, 3, 4], blocks=[10, 20, 30, 40])
     fields = [(SIZE, RIGHT, None), (OF_EACH, LEFT, [b"A", b"B", b"C", b"DD"]), NAME, b"\n"]
@@ -118,7 +118,7 @@ def test_entries_are_in_an_order_and_some_may_be_left_out(module: ModuleType) ->
     assert formatted(module, data, names, fields, [0], [], BLOCKS) == [b"total 0\n"]
 
 
-def test_no_entries_and_no_bodies_have_no_text(module: ModuleType) -> None:
+def test_empty_input_has_no_text(module: ModuleType) -> None:
     assert formatted(module, b"", [], [NAME], []) == []
     assert formatted(module, b"", [], [NAME, b"\n"], [0, 0]) == [b"", b""]
     assert formatted(module, b"", [], [], [0], total=BLOCKS) == [b"total 0\n"]
@@ -154,7 +154,7 @@ def test_invalid_arguments_are_refused(
         module.format_entries(*arguments)
 
 
-def test_a_list_that_becomes_shorter_meanwhile_is_an_error(module: ModuleType) -> None:
+def test_a_list_that_shrinks_meanwhile_is_an_error(module: ModuleType) -> None:
     texts = [b"a", b"b"]
 
     def change(number: int) -> bytes:

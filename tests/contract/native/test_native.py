@@ -370,7 +370,7 @@ _WRONG = (
 
 
 @pytest.mark.parametrize("given", _WRONG, ids=str)
-def test_sizes_that_cannot_be_are_refused(
+def test_impossible_sizes_are_refused(
     module: ModuleType, sides: Sides, given: dict[str, int]
 ) -> None:
     sides.file(b"file", b"1")
@@ -393,14 +393,14 @@ def test_owners_are_set_and_correct_attributes_stay(module: ModuleType, sides: S
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
-def test_a_wrong_guess_of_the_owner_is_put_right(module: ModuleType, sides: Sides) -> None:
+def test_a_wrong_guess_of_the_owner_is_corrected(module: ModuleType, sides: Sides) -> None:
     os.chown(sides.file(b"file", b"1"), 12, 12)
     assert copied(module, sides, b"file", keep=ALL, creation_bits=0, owner=12, group=12) == [1]
     new = (sides.target / "file").stat()
     assert (new.st_uid, new.st_gid, stat.S_IMODE(new.st_mode)) == (12, 12, 0o640)
 
 
-def test_names_are_removed_and_errors_told(module: ModuleType, sides: Sides) -> None:
+def test_names_are_removed_and_errors_reported(module: ModuleType, sides: Sides) -> None:
     sides.file(b"file", b"1")
     (sides.source / "link").symlink_to("/nowhere")
     (sides.source / "directory").mkdir()

@@ -269,7 +269,7 @@ def test_it_ends_before_the_buffer_may_overflow(module: ModuleType, top: int) ->
             scanned(module, top, names(1), most=most, room=room)
 
 
-def test_each_function_does_one_name_after_the_time(module: ModuleType, top: int) -> None:
+def test_each_function_processes_a_name_after_the_time_limit(module: ModuleType, top: int) -> None:
     now_ns = time.monotonic_ns()
     untried = [pure.UNTRIED] * 2
     assert scanned(module, top, names(3), until_ns=now_ns)[0] == [4, *untried]

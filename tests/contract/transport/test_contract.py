@@ -53,7 +53,7 @@ def test_delivers_once(job: Job) -> None:
 
 
 @on_every(1, 2)
-def test_message_to_the_own_rank(job: Job) -> None:
+def test_messages_to_oneself(job: Job) -> None:
     assert job.run(bodies.to_oneself) == [["first", "", "third"]] * job.size
 
 

@@ -77,7 +77,7 @@ def test_a_file_system_that_folds_names_and_truncates_times(run: Run, fuse: Moun
     assert _below(mounted.backing) == []
 
 
-def test_a_path_that_may_not_be_written(run: Run, place: bytes) -> None:
+def test_an_unwritable_path(run: Run, place: bytes) -> None:
     prefix = without_rights("dac_override")
     os.chmod(place, 0o500)
     done = run_doctor(run, "--json=-", place, prefix=prefix)
@@ -90,7 +90,7 @@ def test_a_path_that_may_not_be_written(run: Run, place: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", ["missing", "file"])
-def test_a_path_that_cannot_be_examined(run: Run, place: bytes, kind: str) -> None:
+def test_an_unexaminable_path(run: Run, place: bytes, kind: str) -> None:
     path = place + b"/x"
     if kind == "file":
         Path(os.fsdecode(path)).touch()

@@ -94,7 +94,7 @@ def test_one_process_of_a_node_acts_for_it(place: bytes) -> None:
     assert "on 1 node in" in finished.said
 
 
-def test_processes_with_one_directory_are_found_out(place: bytes) -> None:
+def test_processes_with_a_shared_directory_are_detected(place: bytes) -> None:
     tree = _build(place + b"/tree")
     make_directory(place, b"shared")
     for rank in range(3):
@@ -269,7 +269,7 @@ def test_unwritable_destinations(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("launcher", [Launcher(jobs=3), Launcher(jobs=1)], ids=str)
-def test_sources_that_can_not_be_read(launcher: Launcher, place: bytes) -> None:
+def test_unreadable_sources(launcher: Launcher, place: bytes) -> None:
     nodes = targets(place, 3)
     for source, said in (
         (place + b"/none", b"/none: No such file or directory"),
@@ -282,7 +282,7 @@ def test_sources_that_can_not_be_read(launcher: Launcher, place: bytes) -> None:
     assert [os.listdir(node) for node in nodes] == [[]] * 3
 
 
-def test_special_files_are_left_out_and_named(place: bytes) -> None:
+def test_special_files_are_skipped_and_named(place: bytes) -> None:
     tree = make_directory(place, b"tree")
     write_file(tree + b"/file", b"")
     os.mkfifo(tree + b"/fifo")

@@ -282,7 +282,7 @@ def test_computations_have_the_right_length(monkeypatch: pytest.MonkeyPatch) -> 
     assert hashed(0.05) == pytest.approx(500 * block_bytes, abs=2)
 
 
-def test_rates_together_are_those_of_the_last_to_end() -> None:
+def test_total_rates_end_with_the_last_process() -> None:
     from pcircle.tools.fbench.plan import TOGETHER, Figure, together
 
     rates = {"B/s": 12.0, TOGETHER: 6.0, "us": 4.0}

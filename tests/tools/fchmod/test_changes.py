@@ -365,7 +365,7 @@ def test_entries_of_other_users_are_counted_by_owner(place: bytes) -> None:
         assert mode(top + b"/d0/b") == 0o700
 
 
-def test_a_program_changes(place: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_function(place: bytes, capfd: pytest.CaptureFixture[str]) -> None:
     top = grow(place + b"/tree", TREE)
     result = change(top, mode="o-rwx", recursive=True, exclude=["a", "e"], jobs=1, changes=True)
     assert result is not None

@@ -168,8 +168,8 @@ class Tool(NamedTuple):
     It has a package and two kinds of options: some that vary between rounds and some that all
     rounds have; ``@`` in them is the directory. `prepare` creates the other files that the tool
     needs, and returns the directories in which entries are swapped. The tool may end with one of
-    `codes`. `told` is the output that proves the effect of some options; after an interruption it
-    is optional.
+    `codes`. `expected` is the output that proves the effect of some options; after an
+    interruption it is optional.
     """
 
     package: str
@@ -177,7 +177,7 @@ class Tool(NamedTuple):
     always: Sequence[str]
     prepare: Callable[[bytes, Sequence[str]], Sequence[bytes]] = lambda *_: (b"copy", b"source")
     codes: Sequence[int] = (0, 1, 3)
-    told: Callable[[Sequence[str]], bytes] = lambda _: b""
+    expected: Callable[[Sequence[str]], bytes] = lambda _: b""
 
 
 COPY = Tool("pcircle.tools.fcp", OPTIONS, ("-T",))
@@ -200,7 +200,7 @@ def play(
     resuming = ["--resume", "--checkpoint-interval", "0.05"]
     checkpoint = resuming if interrupted else ["--no-checkpoint"]
     option_words = [option.replace("@", os.fsdecode(place)) for option in options]
-    said = b"" if interrupted or hook else tool.told(options)
+    said = b"" if interrupted or hook else tool.expected(options)
     quiet = ["--progress=never"] if said else ["-q"]
     arguments = [*option_words, "--chunksize", "4M", *quiet, *checkpoint, *tool.always]
     line = command(launcher, [*arguments, place + b"/source", place + b"/copy"], (tool.package,))

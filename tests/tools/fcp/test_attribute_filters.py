@@ -108,7 +108,7 @@ def test_a_profile_covers_the_entries_of_find(launcher: Launcher, place: bytes) 
     assert counts["special"]["number"] == 0
 
 
-def test_filters_hold_for_listed_paths(place: bytes) -> None:
+def test_filters_apply_to_listed_paths(place: bytes) -> None:
     source, target = _build(place + b"/source"), place + b"/copy"
     write_file(place + b"/list", b"1/\xff5\n1/\xff8\n2\n")
     done = run_fcp(

@@ -251,7 +251,7 @@ def test_a_foreign_temporary_file_is_not_continued(
 # ---- the checkpoint itself -------------------------------------------------------------
 
 
-def test_a_damaged_header_is_neither_believed_nor_ignored(place: bytes) -> None:
+def test_a_damaged_header_is_neither_used_nor_ignored(place: bytes) -> None:
     source, target = build_flat_tree(place + b"/flat", 6, 150, 20), place + b"/copy"
     slow(place, 1, source, target)
     (checkpoint,) = checkpoints(place)

@@ -11,7 +11,7 @@ from .running import TWO, run_fcp
 from .trees import make_directory, write_file
 
 
-def test_a_directory_that_is_open_is_listed_as_it_is_now(mount: Callable[..., bytes]) -> None:
+def test_an_open_directory_is_listed_with_new_entries(mount: Callable[..., bytes]) -> None:
     home = mount("btrfs", 300 << 20)
     fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -93,7 +93,7 @@ _FULL_OR_CLOSED = [
 
 
 @pytest.mark.parametrize("where", ["/dev/full", "&-"])
-def test_results_that_can_not_be_written_are_failures(place: bytes, where: str) -> None:
+def test_unwritable_results_are_failures(place: bytes, where: str) -> None:
     wrong = []
     for number, line in enumerate(_FULL_OR_CLOSED):
         ended = _end(f"{line.format(n=number)} >{where}", place)

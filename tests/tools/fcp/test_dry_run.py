@@ -114,7 +114,7 @@ def verdict(
     target=("directory", {b"a": ("fifo", b"", OLD_NS)}, OLD_NS),
     keep=ALL, existing=OverwriteOptions(), links="none",
 )  # fmt: skip
-def test_dry_run_ends_as_the_run_does(
+def test_dry_run_has_the_exit_code_and_counts_of_the_run(
     source: Node, target: Node, keep: Keep, existing: OverwriteOptions, links: str, place: bytes
 ) -> None:
     if not keep.timestamps:

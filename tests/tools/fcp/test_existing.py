@@ -97,13 +97,15 @@ def _build_pair(place: bytes) -> tuple[bytes, bytes]:
 
 
 @pytest.mark.parametrize("options", CP_CASES, ids=" ".join)
-def test_as_cp_does(options: list[str], place: bytes) -> None:
+def test_results_equal_those_of_cp(options: list[str], place: bytes) -> None:
     _compare_with_cp(ONE, options, place)
 
 
 @some_launchers
 @pytest.mark.parametrize("options", [["-n"], ["-u", "-p"]], ids=" ".join)
-def test_as_cp_does_at_every_size(launcher: Launcher, options: list[str], place: bytes) -> None:
+def test_results_equal_those_of_cp_at_every_size(
+    launcher: Launcher, options: list[str], place: bytes
+) -> None:
     _compare_with_cp(launcher, options, place)
 
 
@@ -536,7 +538,7 @@ def test_fsync_reaches_every_file_and_directory(launcher: Launcher, place: bytes
 
 @some_launchers
 @pytest.mark.parametrize("options", [["--fsync", "-p", "-u"], ["--fsync", "--inplace"]])
-def test_fsync_copies_as_ever(launcher: Launcher, options: list[str], place: bytes) -> None:
+def test_fsync_copies_are_identical(launcher: Launcher, options: list[str], place: bytes) -> None:
     source, target = build_small_tree(place + b"/source"), place + b"/target"
     copy(launcher, *options, "--chunksize", "4M", source, target)
     assert differences(source, target, METADATA if "-p" in options else CONTENT) == []

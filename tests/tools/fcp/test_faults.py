@@ -228,7 +228,7 @@ def _content_differs(source: bytes, target: bytes) -> bool:
 
 
 @fault_launchers
-def test_a_full_tmpfs_that_gets_room(
+def test_a_full_tmpfs_that_is_enlarged(
     launcher: Launcher, place: bytes, mount_tmpfs: Callable[[str], bytes]
 ) -> None:
     """It stops when the file system is full, with no incomplete file; a rerun completes it."""

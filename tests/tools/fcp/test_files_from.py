@@ -84,7 +84,9 @@ def source(shared_place: bytes) -> bytes:
 
 @every_launcher
 @pytest.mark.parametrize("share", [0.005, 0.7])
-def test_as_rsync_does(launcher: Launcher, source: bytes, place: bytes, share: float) -> None:
+def test_results_equal_those_of_rsync(
+    launcher: Launcher, source: bytes, place: bytes, share: float
+) -> None:
     listed = _write_list(place, _some(_all_paths(source), 1, share))
     copy(launcher, "-a", "-0", "--files-from", listed, source, place + b"/target")
     _by_rsync(source, place + b"/expected", [b"-0", b"--files-from=" + listed])

@@ -104,7 +104,7 @@ def test_files_of_rules_and_rules_keep_their_order(place: bytes) -> None:
     assert _names(place + b"/copy") == wanted
 
 
-def test_an_operand_is_never_left_out(place: bytes) -> None:
+def test_operands_are_never_excluded(place: bytes) -> None:
     file = write_file(place + b"/one.o", b"1")
     folder = make_directory(place, b"two.o")
     target = make_directory(place, b"target")
@@ -126,7 +126,7 @@ def test_excluded_entries_are_not_read(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 4])
-def test_a_dry_run_leaves_out_the_same(jobs: int, place: bytes) -> None:
+def test_a_dry_run_excludes_the_same(jobs: int, place: bytes) -> None:
     source = _build_project(place + b"/source")
     for name, options in {"dry": ["--dry-run"], "real": []}.items():
         report = place + b"/" + name.encode()
@@ -148,7 +148,7 @@ def test_a_dry_run_leaves_out_the_same(jobs: int, place: bytes) -> None:
         (["--exclude-from=/nowhere"], "No such file or directory"),
     ],
 )
-def test_rules_that_are_none_are_refused(options: list[str], says: str, place: bytes) -> None:
+def test_invalid_rules_are_refused(options: list[str], says: str, place: bytes) -> None:
     source = make_directory(place, b"source")
     finished = run_fcp(FOUR, *options, source, place + b"/copy")
     assert finished.code == 2

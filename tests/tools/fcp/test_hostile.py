@@ -53,9 +53,7 @@ def leftovers(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("size", [0, 5])
-def test_large_file_that_becomes_small_before_it_is_begun(
-    run: Run, tmp_path: Path, size: int
-) -> None:
+def test_large_file_that_shrinks_before_its_copy(run: Run, tmp_path: Path, size: int) -> None:
     (tmp_path / "source").mkdir()
     big = tmp_path / "source" / "big"
     big.write_bytes(bytes([7]) * (40 * MIB))
@@ -66,7 +64,7 @@ def test_large_file_that_becomes_small_before_it_is_begun(
     assert not leftovers(tmp_path)
 
 
-def test_large_file_that_vanishes_after_it_is_begun(run: Run, tmp_path: Path) -> None:
+def test_large_file_that_vanishes_during_its_copy(run: Run, tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     big = tmp_path / "source" / "big"
     big.write_bytes(bytes([7]) * (40 * MIB))

@@ -127,7 +127,7 @@ WRONG = {"--bwlimit": ("0", "fast"), "--ops-limit": ("0", "-1", "inf", "nan", "m
 @pytest.mark.parametrize(
     "option", [f"{name}={x}" for name, values in WRONG.items() for x in values]
 )
-def test_limits_that_are_none_are_refused(option: str, place: bytes) -> None:
+def test_invalid_limits_are_refused(option: str, place: bytes) -> None:
     source = make_directory(place, b"source")
     finished = run_fcp(ONE, option, source, place + b"/copy")
     assert finished.code == 2

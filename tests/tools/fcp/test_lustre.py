@@ -210,7 +210,7 @@ def test_replaced_files_get_the_layout_and_rewritten_ones_keep_theirs(
     check(source, target, lambda name: Md(7, MIB))
 
 
-def test_a_file_that_its_owner_may_not_write(sides: tuple[Mounted, Mounted]) -> None:
+def test_a_read_only_file(sides: tuple[Mounted, Mounted]) -> None:
     source, target = sides[0].path + b"/source", sides[1].path + b"/target"
     write_laid_out(source, Md(3, 2 * MIB).pack(), 100)
     os.chmod(source, 0o444)
@@ -240,7 +240,7 @@ def test_not_on_lustre_is_refused_at_once(sides: tuple[Mounted, Mounted], place:
     assert layout_of(sides[0].path + b"/copy") == Md(3, MIB)
 
 
-def test_words_that_make_no_sense(place: bytes) -> None:
+def test_invalid_values(place: bytes) -> None:
     for options, reason in (
         (["--stripe=4:1"], "not a multiple of 64k"),
         (["--stripe=some"], "is not keep, default, COUNT"),

@@ -217,7 +217,7 @@ def test_a_checkpoint_writable_for_other_users_is_refused(flat: bytes, place: by
         ["--checkpoint-interval=soon"],
     ],
 )
-def test_options_that_make_no_sense(options: list[str], flat: bytes, place: bytes) -> None:
+def test_invalid_options(options: list[str], flat: bytes, place: bytes) -> None:
     assert run_fcp(ONE, *options, flat, place + b"/copy").code == 2
     assert os.listdir(place) == []
 

@@ -187,7 +187,7 @@ def some_files(shared_place: bytes) -> bytes:
     [(), ("--checkpoint-interval", "0.1"), ("--no-checkpoint",), ("--verify",)],
     ids=lambda options: "".join(options) or "plain",
 )
-def test_a_killed_worker_is_done_without(
+def test_the_copy_continues_without_a_killed_worker(
     launcher: Launcher, which: int, options: tuple[str, ...], some_files: bytes, place: bytes
 ) -> None:
     killed: list[int] = []

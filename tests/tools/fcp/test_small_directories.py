@@ -188,7 +188,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.mark.parametrize("keep", KEEPS.values(), ids=list(KEEPS))
 @pytest.mark.parametrize("met", MET.values(), ids=list(MET))
-def test_both_ways_make_and_count_the_same(
+def test_both_ways_have_the_same_copies_and_counts(
     met: Callable[[bytes], None], keep: Keep, place: bytes, ways: Counter[str]
 ) -> None:
     source = _build(place + b"/source", met)

@@ -66,7 +66,7 @@ def on_disk(mount: Mounted, *path: bytes) -> bytes:
 
 @SIZES
 @three_launchers
-def test_a_flipped_byte_is_put_right(
+def test_a_flipped_byte_is_repaired(
     launcher: Launcher, size: int, place: bytes, fuse: Mount
 ) -> None:
     source, mount = sources(place, size), fuse(keep=True, attributes_s=60.0)
@@ -124,9 +124,7 @@ def test_failed_reads_are_repeated(size: int, place: bytes, fuse: Mount) -> None
 
 
 @three_launchers
-def test_another_name_takes_the_place_of_one_that_fails(
-    launcher: Launcher, place: bytes, fuse: Mount
-) -> None:
+def test_another_name_replaces_a_failed_one(launcher: Launcher, place: bytes, fuse: Mount) -> None:
     source, mount = make_directory(place, b"source"), fuse(keep=True, attributes_s=60.0)
     first = write_file(os.path.join(source, b"one"), content(1, 12_000))
     for name in (b"two", b"three"):
@@ -200,7 +198,7 @@ def test_copies_that_their_owner_may_not_read(mode: int, place: bytes) -> None:
     assert os.stat(place + b"/copy/closed").st_mode & 0o777 == mode & ~0o022
 
 
-def test_no_room_to_copy_again(place: bytes, fuse: Mount) -> None:
+def test_no_space_to_copy_again(place: bytes, fuse: Mount) -> None:
     source, mount = sources(place, 12_000), fuse(keep=True, attributes_s=60.0)
     full = Rule(ops=("create",), path="*.fcp-????????-*", errno="ENOSPC")
     mount.rules(flips(12_000, 1), full)

@@ -105,7 +105,7 @@ def _sides(place: bytes) -> dict[str, bytes]:
 
 
 @every_launcher
-def test_a_manifest_is_as_good_as_its_tree(sides: dict[str, bytes], launcher: Launcher) -> None:
+def test_a_manifest_replaces_its_tree(sides: dict[str, bytes], launcher: Launcher) -> None:
     for options in ([], ["-c"], ["-c", "-i"], ["-i", "--one-sided"]):
         expected = differing(ONE, _KNOWN, *options, sides["a"], sides["b"])
         assert len(expected) > 10
@@ -121,7 +121,7 @@ def test_equal_manifests_give_no_output(sides: dict[str, bytes]) -> None:
         assert (finished.code, finished.out, finished.err) == (0, b"", b""), pair
 
 
-def test_patterns_choose_on_both_sides(sides: dict[str, bytes]) -> None:
+def test_patterns_apply_to_both_sides(sides: dict[str, bytes]) -> None:
     options = (_KNOWN, "-i", "--exclude=more", "--exclude=gone/", "--exclude=*a*")
     expected = differing(ONE, *options, sides["a"], sides["b"])
     assert differing(TWO, *options[1:], sides["a"], sides["B"]) == expected

@@ -200,7 +200,7 @@ def test_a_full_disk_during_the_final_sort(
     assert "cannot sort in the temporary directory: No space left on device" in finished.said
 
 
-def test_filters_choose_pairs_by_a(pair: tuple[bytes, bytes]) -> None:
+def test_filters_select_pairs_by_a(pair: tuple[bytes, bytes]) -> None:
     a, b = pair
     assert differing(TWO, "--exclude=*only*", "--exclude=alone", a, b) == _LINES[3:]
     assert differing(TWO, "--include=only*", "--exclude=*", "--ignore=mtime", a, b) == _LINES[1:3]
@@ -210,7 +210,7 @@ def test_filters_choose_pairs_by_a(pair: tuple[bytes, bytes]) -> None:
     assert "+Bf++++++++ only b\\x0a" not in differing(TWO, "--min-size=4", a, b)
 
 
-def test_lists_choose_pairs(pair: tuple[bytes, bytes], place: bytes) -> None:
+def test_lists_select_pairs(pair: tuple[bytes, bytes], place: bytes) -> None:
     listed = place + b"/names"
     names = [b"same", b"size", b"only a", b"only b\n", b"alone", b"kind"]
     with open(listed, "wb") as stream:
@@ -291,7 +291,7 @@ def test_a_time_limit_stops_cleanly(fuse: Mount, place: bytes) -> None:
     assert 0 < mounted.state().hits[0] < 60
 
 
-def test_a_time_that_is_over_is_refused(pair: tuple[bytes, bytes]) -> None:
+def test_a_time_limit_in_the_past_is_refused(pair: tuple[bytes, bytes]) -> None:
     done = run_fdiff(ONE, "--stop-at", "2020-01-01", *pair)
     assert (done.code, "--stop-at" in done.said) == (2, True)
     assert run_fdiff(TWO, "--stop-after", "1h", *pair).code == 3

@@ -111,7 +111,7 @@ def test_links_as_path_are_deleted_like_by_find(tmp_path: Path, words: list[str]
     assert seen[0] == seen[1]
 
 
-def test_deletions_are_told(tmp_path: Path) -> None:
+def test_deletions_are_reported(tmp_path: Path) -> None:
     top = grow(tmp_path / "tree")
     log = tmp_path / "log"
     words = (".", "-name", "*.o", "-delete", "--json-lines", str(log))
@@ -232,7 +232,7 @@ def test_formats_of_name_batches(tree: bytes, form: str) -> None:
             assert b"\n".join(found(*arguments, cwd=tree)) == expected, arguments
 
 
-def test_json_and_csv_are_as_the_files_are(tree: bytes) -> None:
+def test_json_and_csv_match_the_files(tree: bytes) -> None:
     formats = "%s %b %U %G %n %i %m\\n"
     expected = by_find(".", "-type", "f", "-printf", formats, cwd=tree)
     lines = [json.loads(line) for line in found(".", "-type", "f", "-json", cwd=tree)]
@@ -281,7 +281,7 @@ def test_order_by_keys(tree: bytes) -> None:
     assert list(map(float, oldest.paths)) == times[:5]
 
 
-def test_patterns_of_the_suite_leave_out_as_well(tree: bytes) -> None:
+def test_common_patterns_exclude_as_well(tree: bytes) -> None:
     lines = found(".", "--exclude=d/", "--exclude", "*.TXT", "-type", "f", cwd=tree)
     words = (".", "-name", "d", "-type", "d", "-prune", "-o", "-type", "f", "-print")
     expected = by_find(*words, cwd=tree)
@@ -477,7 +477,7 @@ def test_a_reference_that_leads_through_a_file_is_the_link_itself(
             assert sorted(found.text.splitlines()) == sorted(done.stdout.splitlines()), words
 
 
-def test_commands_get_no_more_names_than_there_is_room_for(tmp_path: Path) -> None:
+def test_commands_get_no_more_names_than_fit(tmp_path: Path) -> None:
     for number in range(1000):
         (tmp_path / f"{'n' * 90}{number}").touch()
     words = ["-type", "f", "-exec", "sh", "-c", "echo $#", "s", "{}", "+"]
@@ -514,7 +514,7 @@ def test_counting_first_preserves_access_times(tmp_path: Path) -> None:
         assert not any((top / name).exists() for name in names), tests
 
 
-def test_frm_counts_first_and_leaves_access_times_as_they_are(tmp_path: Path) -> None:
+def test_frm_counts_first_and_preserves_access_times(tmp_path: Path) -> None:
     age_directories(tmp_path / "top")
     options = {"by_time": "atime", "older_than": "30d", "max_delete": 100, "keep_root": True}
     report = remove(str(tmp_path / "top"), recursive=True, jobs=2, **options)
@@ -604,7 +604,7 @@ def test_file_systems_that_ignore_o_noatime_lose_no_access_times(
 
 
 @pytest.mark.parametrize("test", [["-lname", "no*"], ["-xtype", "l"]], ids=str)
-def test_links_that_the_first_walk_reads_are_judged_as_they_were(
+def test_links_keep_their_access_times_from_before_the_first_walk(
     tmp_path: Path, test: list[str]
 ) -> None:
     skip_unless_access_times_change(tmp_path)

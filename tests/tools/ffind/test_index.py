@@ -433,7 +433,7 @@ def test_a_name_that_leads_elsewhere_is_refused(place: bytes, name: bytes) -> No
     ],
     ids=range(9),
 )
-def test_a_section_that_can_not_be_is_refused(place: bytes, section: bytes) -> None:
+def test_impossible_sections_are_refused(place: bytes, section: bytes) -> None:
     path = _file(place + b"/index", _index_of([section]))
     finished = run_ffind(ONE, "--in", path, "-size", "+1")
     assert finished.code in (2, 4), finished.said

@@ -117,7 +117,7 @@ def test_sort_keys(entries: list[tuple[bytes, int]], down: bool, backwards: bool
 
 
 @given(st.lists(NAME, unique=True))
-def test_turned_text_has_the_opposite_order(names: list[bytes]) -> None:
+def test_inverted_keys_have_the_opposite_order(names: list[bytes]) -> None:
     assert sorted(names, key=turned) == sorted(names, reverse=True)
 
 
@@ -172,7 +172,7 @@ def test_sums_are_those_of_du(odd: bytes, launcher: Launcher) -> None:
     assert alone == top
 
 
-def test_filters_and_lists_choose(odd: bytes, place: bytes) -> None:
+def test_filters_and_lists_select(odd: bytes, place: bytes) -> None:
     names = [os.path.basename(row["path"]) for row in rows(TWO, "--kind=l", odd + b"/times")]
     assert sorted(names) == [f"{number} link" for number in range(6)]
     lines = listed(TWO, "-1R", "--exclude=d*", "--include=*", odd + b"/hard").splitlines()

@@ -187,7 +187,7 @@ def test_failed_look_ups_are_shown_like_by_ls(odd: bytes, place: bytes) -> None:
     assert "closed': Permission denied" in found.said
 
 
-def test_a_listing_ends_as_it_should(place: bytes) -> None:
+def test_exit_codes(place: bytes) -> None:
     os.mkdir(place + b"/empty")
     assert listed(ONE, place + b"/empty") == b""
     assert listed(ONE, "-l", place + b"/empty") == b"total 0\n"

@@ -73,7 +73,7 @@ def test_a_row_has_all_values_of_lstat(odd: bytes, launcher: Launcher) -> None:
             assert os.fsencode(target) == os.readlink(path_of(row))
 
 
-def test_rows_stand_in_the_order_of_the_listing(odd: bytes) -> None:
+def test_rows_have_the_order_of_the_listing(odd: bytes) -> None:
     found = [path_of(row) for row in rows(TWO, "-RAt", odd + b"/times", odd + b"/hard")]
     text = listed(TWO, "-1RAt", odd + b"/times", odd + b"/hard")
     names = [line for line in text.split(b"\n") if line and not line.endswith(b":")]
@@ -144,7 +144,7 @@ def test_signatures_are_those_of_fsum(place: bytes) -> None:
         assert said.split()[0].decode() == signature
 
 
-def test_attributes_and_access_lists_are_told(tmp_path: Path) -> None:
+def test_attributes_and_access_lists_are_reported(tmp_path: Path) -> None:
     for name in ("plain", "listed", "named"):
         (tmp_path / name).touch()
     (tmp_path / "directory").mkdir()
@@ -189,7 +189,7 @@ def test_layouts_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert layout_of(b"any") == {}
 
 
-def test_a_program_has_the_rows(odd: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_function_returns_the_rows(odd: bytes, capfd: pytest.CaptureFixture[str]) -> None:
     result = listing(odd, recursive=True, almost_all=True, sort="-size,name", jobs=2)
     assert result is not None
     assert (result.tool, result.exit_code, len(result.ranks)) == ("fls", 0, 2)

@@ -111,7 +111,7 @@ def test_the_first_of_several_trees_that_has_it(place: bytes, tmp_path: Path) ->
     assert differences(source, place + b"/b") == ""
 
 
-def test_never_through_a_link(place: bytes) -> None:
+def test_links_are_never_followed(place: bytes) -> None:
     source, other, outside = (place + entry for entry in (b"/a", b"/other", b"/outside"))
     for side in (source + b"/d", outside):
         os.makedirs(side)

@@ -268,7 +268,7 @@ def test_a_kill_while_it_moves_is_remembered(place: bytes, moment: int) -> None:
     assert gone <= set(os.listdir(target))
 
 
-def test_a_state_that_cannot_be_written_is_told(place: bytes) -> None:
+def test_an_unwritable_state_is_reported(place: bytes) -> None:
     source, target = place + b"/a", place + b"/b"
     os.mkdir(source)
     write_file(source + b"/file", b"")

@@ -248,7 +248,7 @@ def test_removals_are_listed_and_counted(place: bytes, tmp_path: Path) -> None:
     assert json.loads(report.read_text())["removed"] == 9
 
 
-def test_deep_and_wide_directories_go(place: bytes) -> None:
+def test_deep_and_wide_directories_are_removed(place: bytes) -> None:
     source, target = surplus_of(place)
     fd = os.open(make_directory(place, b"b", b"deep"), os.O_RDONLY)
     for number in range(1500):

@@ -224,7 +224,7 @@ def test_changes_unknown_to_the_manifest_lose_nothing(place: bytes) -> None:
     assert differences(source, target) == ""
 
 
-def test_where_it_cannot_stand_for_the_target(place: bytes) -> None:
+def test_unsuitable_manifests_are_refused(place: bytes) -> None:
     source, target = place + b"/a", place + b"/b"
     os.mkdir(source)
     write_file(source + b"/file", b"x")

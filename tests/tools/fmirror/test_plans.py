@@ -172,7 +172,7 @@ def test_filters_select_planned_actions(place: bytes, tmp_path: Path) -> None:
     assert sorted(held(target)) == [b"d", b"d/kept.tmp", b"d/later", b"d/new", b"other"]
 
 
-def test_a_program_has_plans(place: bytes, tmp_path: Path) -> None:
+def test_the_function_supports_plans(place: bytes, tmp_path: Path) -> None:
     source, target = build(place)
     plan = str(tmp_path / "plan")
     report = mirror(source, target, delete="after", plan=plan)
@@ -373,7 +373,7 @@ def test_a_dry_run_prints_what_a_plan_would_do(shared: bytes, seed: int) -> None
 # -------------------------------------------------------------------------------------
 
 
-def test_a_plan_must_be_whole_and_of_oneself(place: bytes, tmp_path: Path) -> None:
+def test_a_plan_must_be_complete_and_owned_by_the_user(place: bytes, tmp_path: Path) -> None:
     source, target = build(place)
     plan = tmp_path / "plan"
     planned(ONE, str(plan), source, target)

@@ -97,7 +97,7 @@ def portrait(top: bytes) -> dict[bytes, tuple[int, ...]]:
 
 @searched(80, soak=3000)
 @given(seed=st.integers(0, 2**40))
-def test_as_rsync_has_it(shared: bytes, seed: int) -> None:
+def test_results_equal_those_of_rsync(shared: bytes, seed: int) -> None:
     source, target, judge, random = build(shared, seed)
     words = list(random.choice(FILTERS))
     delete = random.choice((None, "after", "during"))

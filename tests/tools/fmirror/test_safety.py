@@ -292,7 +292,7 @@ def test_no_differences_remain_after_a_backup(pair: tuple[bytes, bytes], place: 
 
 
 @every_launcher
-def test_a_backup_is_of_no_more_than_may_go(
+def test_max_delete_limits_backups(
     pair: tuple[bytes, bytes], place: bytes, launcher: Launcher
 ) -> None:
     source, target = pair

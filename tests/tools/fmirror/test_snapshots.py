@@ -208,7 +208,7 @@ def test_names_that_are_dates(name: bytes, date: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("name", [b"latest", b"2026-13-01", b"2026-11-23a", b"x2026-11-23", b""])
-def test_names_that_are_none(name: bytes) -> None:
+def test_invalid_date_names(name: bytes) -> None:
     assert date_of(name) is None
 
 
@@ -234,7 +234,7 @@ def test_rules_keep_the_newest_of_each_period() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "7", "0d", "7x", "-1d", "7d,,4w", "d"])
-def test_rules_that_are_none(text: str) -> None:
+def test_invalid_rules(text: str) -> None:
     if text == "7":
         assert rules_of(text)[0].period == ""
         return

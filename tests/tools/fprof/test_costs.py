@@ -101,7 +101,7 @@ def claim(inode: int, links: int = 2) -> Claim:
 
 
 @pytest.mark.parametrize("most", [3, 1000])
-def test_inodes_that_are_laid_off_are_still_known(most: int) -> None:
+def test_spilled_inodes_are_still_known(most: int) -> None:
     inodes = Inodes(most)
     assert all(inodes.is_first(claim(number, 3)) for number in range(100))
     assert not any(inodes.is_first(claim(number, 3)) for number in range(0, 100, 3))
@@ -111,7 +111,7 @@ def test_inodes_that_are_laid_off_are_still_known(most: int) -> None:
     inodes.close()
 
 
-def test_claims_travel_as_they_are() -> None:
+def test_claims_are_sent_unchanged() -> None:
     claims = [claim(2**63), claim(5), Claim(2**64 - 1, 1, 2, 2**62, 0, 2**32 - 1, 7, -(2**40))]
     assert list(unpack(b"".join(map(Claim.pack, claims)))) == claims
 

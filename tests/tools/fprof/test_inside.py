@@ -118,7 +118,7 @@ def compressible(shared_place: bytes) -> bytes:
     return tree
 
 
-def test_the_estimate_is_as_right_as_it_says(compressible: bytes) -> None:
+def test_the_error_of_the_estimate_is_right(compressible: bytes) -> None:
     found = profiled(TWO, "--compress=500", compressible)["compression"]
     assert found["pieces"] == 500
     assert found["unread"] == 0
@@ -236,19 +236,19 @@ def test_a_picture_of_odd_names(place: bytes) -> None:
 
 
 @pytest.mark.skipif(find_spec("matplotlib") is not None, reason="matplotlib is installed")
-def test_without_matplotlib_a_picture_is_refused_with_the_cure(place: bytes) -> None:
+def test_without_matplotlib_a_picture_is_refused_with_advice(place: bytes) -> None:
     finished = run_fprof(ONE, "--plot", place + b"/picture.png", place)
     assert finished.code == 2
     assert "pip install 'pcircle[plot]'" in finished.said
 
 
-def test_a_picture_of_no_known_kind_is_refused(place: bytes) -> None:
+def test_a_picture_of_unknown_format_is_refused(place: bytes) -> None:
     finished = run_fprof(ONE, "--plot", place + b"/picture.bmp", place)
     assert finished.code == 2
     assert ".png, .svg, .pdf" in finished.said
 
 
-def test_reading_leaves_times_as_they_are(shared_place: bytes) -> None:
+def test_reading_preserves_times(shared_place: bytes) -> None:
     tree = os.path.join(shared_place, b"times")
     os.mkdir(tree)
     for name in (b"control", b"file"):

@@ -60,7 +60,7 @@ def test_a_directory_that_many_ranks_share_may_be_as_large(place: bytes) -> None
 
 
 @given(st.integers(0, 2**40), st.integers(0, 2**80), st.integers(0, 2**80))
-def test_sums_travel(entries: int, size: int, own: int) -> None:
+def test_large_sums_are_sent(entries: int, size: int, own: int) -> None:
     part = narrow((entries, size, own))
     assert wide(msgspec.msgpack.decode(msgspec.msgpack.encode(part), type=tuple[int, ...])) == (
         entries,
@@ -70,7 +70,7 @@ def test_sums_travel(entries: int, size: int, own: int) -> None:
 
 
 @given(st.integers(0, 2**80), st.booleans())
-def test_profiles_travel(size: int, elsewhere: bool) -> None:
+def test_large_profiles_are_sent(size: int, elsewhere: bool) -> None:
     profile = empty()
     if elsewhere:
         profile.owners[5] = [1, size, 0]

@@ -54,7 +54,7 @@ def test_powers_of_two_and_small_sizes_are_edges() -> None:
 
 
 @given(st.lists(sizes, min_size=1, max_size=50), st.floats(0.01, 1))
-def test_a_quantile_is_as_right_as_it_says(drawn_sizes: list[int], share: float) -> None:
+def test_a_quantile_is_within_its_error(drawn_sizes: list[int], share: float) -> None:
     numbers: dict[int, int] = {}
     for size in drawn_sizes:
         numbers[bin_of(size)] = numbers.get(bin_of(size), 0) + 1

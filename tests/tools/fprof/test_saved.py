@@ -146,7 +146,7 @@ def empty() -> Profile:
     return profile
 
 
-def test_a_newer_version_is_refused_as_that(tmp_path: Path) -> None:
+def test_a_newer_version_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is of version 2, which is newer"):
         saved.read(as_file(tmp_path / "x", b"whatever it may be", 2))
     finished = run_fprof(None, "--merge", os.fsencode(tmp_path / "x"))
@@ -253,7 +253,7 @@ def test_trailing_data_is_damage(tmp_path: Path) -> None:
         saved.read(as_file(tmp_path / "x", body + b"more"))
 
 
-def test_no_profile_is_written_that_could_not_be_read(
+def test_only_readable_profiles_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(saved, "_MAX_UNPACKED_BYTES", 100)

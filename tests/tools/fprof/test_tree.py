@@ -116,7 +116,7 @@ def test_without_a_terminal_only_requested_sums_are_computed(tree: bytes) -> Non
     assert b"directory," not in run_fprof(ONE, tree).out
 
 
-def test_saved_profiles_know_it(tree: bytes, place: bytes) -> None:
+def test_saved_profiles_contain_the_tree(tree: bytes, place: bytes) -> None:
     saved = place + b"/kept"
     now = profiled(TWO, "-d", "2", "--save", saved, tree)
     merged = profiled(None, "--merge", "-d", "2", saved)

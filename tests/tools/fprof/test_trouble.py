@@ -235,7 +235,7 @@ def test_lists(launcher: Launcher, place: bytes, null: bool) -> None:
     assert (numbers, counts["failed"]) == ([1, 1, 1], 1)
 
 
-def test_lists_that_make_no_sense_are_refused(place: bytes) -> None:
+def test_invalid_lists_are_refused(place: bytes) -> None:
     place_text = os.fsdecode(place)
     with open(place + b"/list", "wb") as file:
         file.write(b"a/../../b\n")
@@ -347,7 +347,7 @@ def test_the_target_of_a_link_is_replaced_and_keeps_its_mode(place: bytes, optio
     assert stat.S_IMODE(status.st_mode) == 0o600
 
 
-def test_names_of_files_that_make_no_sense_are_refused(place: bytes) -> None:
+def test_invalid_file_names_are_refused(place: bytes) -> None:
     tree = build(place + b"/tree")
     for option in FILES:
         assert run_fprof(ONE, "-q", option, "", tree).code == 2
@@ -366,9 +366,7 @@ def test_names_of_files_that_make_no_sense_are_refused(place: bytes) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--json", "-"], ["-q", "--json", "-"]], ids=" ".join)
-def test_without_standard_output_a_result_is_not_dropped_in_silence(
-    place: bytes, options: list[str]
-) -> None:
+def test_without_standard_output_the_result_is_a_failure(place: bytes, options: list[str]) -> None:
     tree = build(place + b"/tree")
     shell = ["sh", "-c", 'exec "$@" >&-', "sh"]
     finished = run_fprof(ONE, *options, tree, prefix=shell)
@@ -376,7 +374,7 @@ def test_without_standard_output_a_result_is_not_dropped_in_silence(
     assert "Bad file descriptor" in finished.said
 
 
-def test_without_standard_error_the_result_is_there(place: bytes) -> None:
+def test_without_standard_error_the_result_is_printed(place: bytes) -> None:
     tree = build(place + b"/tree")
     for options, code in (([], 0), (["-q", "--json", "-"], 0), (["--json", "-"], 1)):
         finished = run_fprof(ONE, *options, tree, prefix=["sh", "-c", 'exec "$@" 2>&-', "sh"])

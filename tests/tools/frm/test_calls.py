@@ -29,7 +29,7 @@ TREE = [f"tree/{number % 7}/{number}/{name}" for number in range(300) for name i
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_program_removes(place: bytes, capfd: pytest.CaptureFixture[str], jobs: int) -> None:
+def test_the_function(place: bytes, capfd: pytest.CaptureFixture[str], jobs: int) -> None:
     grow(place, [*TREE, "tree/x.keep"])
     result = remove(
         place + b"/tree", recursive=True, exclude=["*.keep", "x"], jobs=jobs, verbose=True
@@ -153,7 +153,7 @@ def test_a_killed_removal_can_be_repeated(place: bytes, fuse: Mount) -> None:
     _removes_the_rest(mounted)
 
 
-def test_a_time_limit_stops_in_good_order(place: bytes, fuse: Mount) -> None:
+def test_a_time_limit_stops_cleanly(place: bytes, fuse: Mount) -> None:
     mounted = fuse()
     grow(mounted.backing, TREE)
     mounted.rules(Rule(("unlink",), "tree/*", delay_s=0.05))

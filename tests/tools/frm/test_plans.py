@@ -121,7 +121,7 @@ def test_a_plan_of_filters(place: bytes, tmp_path: Path) -> None:
     assert paths(tree) == paths(theirs)
 
 
-def test_a_plan_must_be_whole_and_of_oneself(place: bytes, tmp_path: Path) -> None:
+def test_a_plan_must_be_complete_and_owned_by_the_user(place: bytes, tmp_path: Path) -> None:
     tree = grow(place + b"/tree", ["a", "b"])
     plan = tmp_path / "plan"
     assert run_frm(ONE, "-q", "-r", "--plan", str(plan), tree).code == 0

@@ -47,7 +47,7 @@ def test_a_dry_run_moves_nothing(place: bytes) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not os.path.isdir("/dev/shm"), reason="no other mount")
-def test_another_file_system_is_told(place: bytes, mount_tmpfs: object) -> None:
+def test_another_file_system_is_reported(place: bytes, mount_tmpfs: object) -> None:
     assert callable(mount_tmpfs)
     grow(place, ["tree/file"])
     trash = mount_tmpfs("size=1m")

@@ -139,7 +139,7 @@ def test_unreadable_files_are_named(tree: Path) -> None:
     assert len(said.out.splitlines()) == 701
 
 
-def test_results_that_can_not_be_written_are_a_failure(tree: Path) -> None:
+def test_unwritable_results_are_a_failure(tree: Path) -> None:
     prefix = ("sh", "-c", '"$@" > /dev/full', "sh")
     for arguments in (["--format=coreutils"], [], ["-a", "sha256"]):
         finished = run_fsum(TWO, *arguments, str(tree), prefix=prefix)

@@ -97,7 +97,7 @@ def test_listed_entries_are_signed(
     assert signed(launcher, "-0", "--files-from", listed, source) == [wanted]
 
 
-def test_a_copy_of_the_list_has_the_same(source: bytes, place: bytes) -> None:
+def test_a_copy_of_the_list_has_the_same_signature(source: bytes, place: bytes) -> None:
     listed = _list(place, _some(_all_paths(source), 2, 0.6))
     copied = copy(FOUR, "-a", "-s", "-0", "--files-from", listed, source, place + b"/target")
     assert signed(TWO, "-0", "--files-from", listed, source) == [copied.out.split()[0].decode()]

@@ -259,7 +259,7 @@ def _shell(script: str, tree: Path) -> subprocess.CompletedProcess[bytes]:
         "$FSUM --version >/dev/full",
     ],
 )
-def test_a_result_that_can_not_be_written_is_a_failure(script: str, tree: Path) -> None:
+def test_an_unwritable_result_is_a_failure(script: str, tree: Path) -> None:
     ended = _shell(script, tree)
     assert ended.returncode == 1, ended.stderr
     assert b"cannot write" in ended.stderr

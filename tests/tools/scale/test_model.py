@@ -229,7 +229,7 @@ def test_a_wave_waits_while_a_rank_works() -> None:
     assert job.waves.phases == [WORKING] * 4
 
 
-def test_the_end_is_a_round_and_a_word() -> None:
+def test_the_end_takes_a_round_and_a_message() -> None:
     job = Waiting(10, 8)
     job.sums[3], job.sums[9] = (5, 4), (0, 1)
     job.waves.complete(2.0)
