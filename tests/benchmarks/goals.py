@@ -108,12 +108,12 @@ Some = Callable[[int], int]
 def rows(scale: float) -> Iterator[Row]:
     """Return all rows, for trees of this scale."""
 
-    def some(count: int) -> int:
+    def scaled_count(count: int) -> int:
         return max(1, int(count * scale))
 
-    yield from _copies(some)
-    yield from _readings(some)
-    yield from _changes(some)
+    yield from _copies(scaled_count)
+    yield from _readings(scaled_count)
+    yield from _changes(scaled_count)
     yield from _starts()
 
 

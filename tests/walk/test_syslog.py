@@ -99,7 +99,7 @@ def run(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def typed(tool: str, *words: str) -> list[str]:
+def tool_command(tool: str, *words: str) -> list[str]:
     # The option follows the tool, because an expression may follow.
     return [sys.executable, "-m", f"pcircle.tools.{tool}", "--syslog", "-j1", *words]
 
@@ -107,7 +107,7 @@ def typed(tool: str, *words: str) -> list[str]:
 def test_each_command_is_one_line(place: Path) -> None:
     log = Log(place / "dev/log")
     script = "".join(
-        f"{' '.join(typed(*words))} >/dev/null 2>>said; echo $?\n" for words in COMMANDS
+        f"{' '.join(tool_command(*words))} >/dev/null 2>>said; echo $?\n" for words in COMMANDS
     )
     done = run(place, "sh", "-c", script)
     heard = log.close(place / "dev/log")
@@ -123,12 +123,12 @@ def test_each_command_is_one_line(place: Path) -> None:
         begun = f"exit={code} ".encode() + (b"" if int(code) else DONE.get(words[0], b""))
         assert fields.startswith(begun)
         assert fields.endswith(f" uid=0 cwd={place}".encode())
-        assert said.decode() == " ".join([words[0], *typed(*words)[3:]])
+        assert said.decode() == " ".join([words[0], *tool_command(*words)[3:]])
 
 
 def test_one_of_many_ranks_writes(place: Path, mpirun: Callable[[int], list[str]]) -> None:
     log = Log(place / "dev/log")
-    words = typed("fcp", "tree", "copy")
+    words = tool_command("fcp", "tree", "copy")
     ended = [run(place, *mpirun(2), *words), run(place, *mpirun(2), *words[:-1], "no/such/place")]
     heard = log.close(place / "dev/log")
     assert [done.returncode for done in ended] == [0, 2], [done.stderr for done in ended]
@@ -137,7 +137,7 @@ def test_one_of_many_ranks_writes(place: Path, mpirun: Callable[[int], list[str]
 
 
 def test_without_a_logger_the_command_has_failed(place: Path) -> None:
-    done = run(place, *typed("fcp", "tree", "copy"))
+    done = run(place, *tool_command("fcp", "tree", "copy"))
     assert done.returncode == 1
     said = "fcp: --syslog: cannot write to /dev/log: No such file or directory\n"
     assert done.stderr.endswith(said)

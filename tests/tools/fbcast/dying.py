@@ -54,13 +54,13 @@ def _count(path: str) -> None:
         sent[0] += dest != self._transport.rank
         send(self, dest, message)
 
-    def told(self: Any, signals: Any) -> Any:
+    def run_and_count(self: Any, signals: Any) -> Any:
         code = run(self, signals)
         with open(f"{path}-{self._transport.rank}", "w") as file:
             file.write(str(sent[0]))
         return code
 
-    loop.Loop.run = told  # type: ignore[method-assign]
+    loop.Loop.run = run_and_count  # type: ignore[method-assign]
     loop.Loop._send = counted  # type: ignore[method-assign]
 
 

@@ -67,7 +67,7 @@ def draw(seed: int) -> Case:
     number = rng.choice((1, 2, 3, 5, 9, 12, 30))
     pieces = [b"%d %d;" % (seed, piece) for piece in range(number)]
 
-    def some(chance: float) -> set[int]:
+    def random_ranks(chance: float) -> set[int]:
         drawn = rng.random() < chance
         return set(rng.sample(range(size), min(size, rng.randint(1, 2)))) if drawn else set()
 
@@ -78,11 +78,11 @@ def draw(seed: int) -> Case:
         way=rng.choice(("chain", "exchange")),
         update=rng.random() < 0.2,
         partial=rng.random() < 0.5,
-        fails={rank: rng.randint(1, 2 * number) for rank in some(0.2)},
-        refuses=some(0.05),
-        absent=some(0.08),
-        stuck=some(0.05),
-        damages={rank: rng.randint(1, 2 * number) for rank in some(0.1)},
+        fails={rank: rng.randint(1, 2 * number) for rank in random_ranks(0.2)},
+        refuses=random_ranks(0.05),
+        absent=random_ranks(0.08),
+        stuck=random_ranks(0.05),
+        damages={rank: rng.randint(1, 2 * number) for rank in random_ranks(0.1)},
         source_fails_at=rng.randrange(number) if rng.random() < 0.04 else None,
         stops=(rng.randrange(size), 0.01 * rng.random()) if rng.random() < 0.05 else None,
         unrecorded=rng.choice((0.3, 1.0)) if rng.random() < 0.05 else 0.0,

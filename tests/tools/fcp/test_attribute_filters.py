@@ -133,14 +133,16 @@ def _look_ups(place: bytes, name: bytes, files: int, options: list[str]) -> int:
 def test_system_calls_of_filters(place: bytes) -> None:
     """Any number of filters needs one look-up per entry, or none."""
 
-    def each(name: bytes, *options: str) -> float:
+    def look_ups_per_file(name: bytes, *options: str) -> float:
         few, many = (_look_ups(place, name, files, list(options)) for files in (300, 600))
         return (many - few) / 300
 
-    plain = each(b"plain")
-    needs_none = each(b"none", "--kind", "f,l", "--match", "0")
-    needs_some = each(b"some", "--min-size", "1", "--newer-than", "1d", "--owner", f"{os.getuid()}")
-    left_out = each(b"out", "--match", "nothing", "--min-size", "1")
+    plain = look_ups_per_file(b"plain")
+    needs_none = look_ups_per_file(b"none", "--kind", "f,l", "--match", "0")
+    needs_some = look_ups_per_file(
+        b"some", "--min-size", "1", "--newer-than", "1d", "--owner", f"{os.getuid()}"
+    )
+    left_out = look_ups_per_file(b"out", "--match", "nothing", "--min-size", "1")
     assert needs_some <= plain + 1.1
     # Names that a pattern excludes are not looked up.
     assert needs_none <= plain + 0.1

@@ -44,7 +44,7 @@ def _file(path: bytes, data: bytes) -> bytes:
     return path
 
 
-def kept(
+def save_index(
     tree: bytes,
     file: bytes,
     *options: str | bytes,
@@ -166,7 +166,7 @@ def _by_find(*words: str | bytes, cwd: bytes) -> bytes:
     ).stdout
 
 
-def _kept_found(
+def _found_in_index(
     file: bytes, *words: str | bytes, launcher: Launcher = ONE, cwd: bytes | None = None
 ) -> bytes:
     finished = run_ffind(launcher, "--in", file, *words, cwd=cwd)
@@ -190,26 +190,26 @@ EXPRESSIONS: list[list[str]] = [
 @every_launcher
 def test_every_launcher_gives_the_same(place: bytes, launcher: Launcher) -> None:
     top = _odd(place + b"/tree")
-    file = kept(top, place + b"/profile", launcher=launcher)
+    file = save_index(top, place + b"/profile", launcher=launcher)
     expected = [_by_find(top, *words, cwd=place) for words in EXPRESSIONS[:-1]]
     expected.append(run_ffind(ONE, top, *EXPRESSIONS[-1]).out)
     # The tree is not accessed, so it may be missing.
     os.rename(top, place + b"/elsewhere")
     for words, there in zip(EXPRESSIONS, expected, strict=True):
-        assert _same(_kept_found(file, *words, launcher=launcher), there), words
-    assert _same(_kept_found(file, top, "-empty", launcher=launcher), expected[1])
+        assert _same(_found_in_index(file, *words, launcher=launcher), there), words
+    assert _same(_found_in_index(file, top, "-empty", launcher=launcher), expected[1])
     assert set(os.listdir(place)) == {b"profile", b"elsewhere", b"profile.entries"}
 
 
 def test_each_directive_for_name_batches(place: bytes) -> None:
     """If a format has only these directives, its text is generated for the whole directory."""
     top = _odd(place + b"/tree")
-    file = kept(top, place + b"/profile")
+    file = save_index(top, place + b"/profile")
     letters = [*"binsGUpPfhHdykmMug", *(a + b for a in "ACT" for b in ("@", "+", "Y", "s", "S"))]
     assert all(bulk_of(b"%" + letter.encode()) is not None for letter in letters)
     for letter in letters:
         words = ["-printf", f"%p %{letter}\\0"]
-        assert _same(_kept_found(file, *words), _by_find(top, *words, cwd=place)), letter
+        assert _same(_found_in_index(file, *words), _by_find(top, *words, cwd=place)), letter
 
 
 @pytest.mark.parametrize("rules", [False, True])
@@ -220,16 +220,16 @@ def test_any_way_of_reading_directories(
     mounted = fuse()
     top = _odd(place + b"/tree" if rules else os.path.join(mounted.path, b"tree"))
     options = ["--exclude", "wide/17*", "--exclude", "/\n"] if rules else []
-    file = kept(top, place + b"/profile", *options)
+    file = save_index(top, place + b"/profile", *options)
     gone = ["(", "-path", "*/wide/17*", "-o", "-path", "*/tree/?", "-name", "\n", ")"]
     for words in (["-print0"], ["-type", "d", "-print0"], ["-printf", "%p %s %i %l\\0"]):
         prune = [*gone, "-prune", "-o"] if rules else []
-        assert _same(_kept_found(file, *words), _by_find(top, *prune, *words, cwd=place)), words
+        assert _same(_found_in_index(file, *words), _by_find(top, *prune, *words, cwd=place)), words
 
 
 def test_no_call_is_made_on_the_tree(place: bytes) -> None:
     top = _odd(place + b"/tree")
-    file = kept(top, place + b"/profile")
+    file = save_index(top, place + b"/profile")
     calls = place + b"/calls"
     words = ["-empty", "-o", "-lname", "*", "-o", "-size", "+0", "-printf", "%p %s %u %l\n", "-ls"]
     command: list[str | bytes] = [required("strace"), "-f", "-o", calls]
@@ -245,7 +245,7 @@ def test_no_call_is_made_on_the_tree(place: bytes) -> None:
 
 def test_paths_restrict_it(place: bytes) -> None:
     top = _odd(place + b"/tree")
-    file = kept(b"tree", place + b"/profile", cwd=place)
+    file = save_index(b"tree", place + b"/profile", cwd=place)
     os.symlink(b"nowhere", place + b"/elsewhere")
     for paths in (
         [b"tree"], [b"./tree/"], [b"tree//wide"], [top + b"/wide"], [b"tree/a", b"tree/a/"],
@@ -253,7 +253,7 @@ def test_paths_restrict_it(place: bytes) -> None:
         [b"tree/empty/./../deep/level"], [b"tree/wide/directory 7"], [b"tree/\x01"], [b"tree/\n/"],
     ):  # fmt: skip
         for words in (["-print0"], ["-maxdepth", "0"], ["-printf", "%p %P %H %h %f %d\\0"]):
-            got = _kept_found(file, *paths, *words, cwd=place)
+            got = _found_in_index(file, *paths, *words, cwd=place)
             assert _same(got, _by_find(*paths, *words, cwd=place)), paths
     _file(place + b"/given", b"tree/wide\0tree/a")
     listed = found("--in", file, "-files0-from", place + b"/given", cwd=place)
@@ -288,12 +288,12 @@ def test_other_devices_are_left_with_xdev(place: bytes, mount_tmpfs: object) -> 
     os.mkdir(place + b"/out")
     top = os.path.dirname(inner)
     os.makedirs(top + b"/tree")
-    file = kept(place + b"/z", place + b"/out/other")
+    file = save_index(place + b"/z", place + b"/out/other")
     assert len(found("--in", file)) == 2
     whole, alone = place + b"/../whole of %d" % os.getpid(), place + b"/../alone %d" % os.getpid()
     try:
-        kept(place, whole)
-        kept(place, alone, "-x")
+        save_index(place, whole)
+        save_index(place, alone, "-x")
         there = by_find(place, "-xdev", cwd=place)
         assert found("--in", whole, place, "-xdev") == there
         assert found("--in", whole, place, "-mount", "-depth") == there
@@ -310,7 +310,7 @@ def test_other_devices_are_left_with_xdev(place: bytes, mount_tmpfs: object) -> 
 def test_orders_lists_and_commands(place: bytes) -> None:
     top = _odd(place + b"/tree")
     _file(top + b"/large", bytes(5000))
-    file = kept(top, place + b"/profile")
+    file = save_index(top, place + b"/profile")
     searches: list[list[str | bytes]] = [
         ["--sort", top, "-print0"],
         ["--top", "3", "--by", "size", top, "-type", "f"],
@@ -326,14 +326,14 @@ def test_orders_lists_and_commands(place: bytes) -> None:
         ["--sort", top, "-depth", "-exclude", "-name", "wide"],
     ]
     for words in searches:
-        there, kept_ = run_ffind(ONE, *words), run_ffind(ONE, "--in", file, *words)
-        assert there.code == kept_.code == 0, kept_.said
+        there, from_index = run_ffind(ONE, *words), run_ffind(ONE, "--in", file, *words)
+        assert there.code == from_index.code == 0, from_index.said
         if "--sort" in words or "--top" in words:
-            assert kept_.out == there.out
+            assert from_index.out == there.out
         elif words[-1] == "+":
-            assert sorted(kept_.out.split()) == sorted(there.out.split())
+            assert sorted(from_index.out.split()) == sorted(there.out.split())
         else:
-            assert _same(kept_.out, there.out), words
+            assert _same(from_index.out, there.out), words
     assert len(run_ffind(TWO, "--in", file, top, "-print0", "-limit", "7").out.split(b"\0")) == 8
     assert run_ffind(TWO, "--in", file, top, "-name", "no such name", "-exists").code == 3
     finished = run_ffind(TWO, "--in", file, "-v", "-name", "1*")
@@ -372,7 +372,7 @@ def test_a_damaged_index_is_refused(place: bytes) -> None:
     dice = random.Random(17)
     for number in range(40):
         _file(b"%b/tree/%d/%d" % (place, number % 5, number), b"")
-    file = kept(place + b"/tree", place + b"/profile") + form.ENDING
+    file = save_index(place + b"/tree", place + b"/profile") + form.ENDING
     with open(file, "rb") as stream:
         whole = stream.read()
     damaged = [whole[:length] for length in dice.sample(range(len(whole)), 40)]
@@ -458,7 +458,7 @@ def test_requirements_of_saving_entries(place: bytes) -> None:
         assert finished.code == 2, (words, finished.said)
     assert set(os.listdir(place)) == {b"tree", b"list"}
     assert os.listdir(tree) == [b"file"]
-    kept(tree, out)
+    save_index(tree, out)
     assert os.stat(out + form.ENDING).st_mode & 0o777 == 0o600
     assert set(os.listdir(place)) == {b"tree", b"list", b"profile", b"profile.entries"}
     os.unlink(out + form.ENDING)
@@ -470,7 +470,7 @@ def test_requirements_of_saving_entries(place: bytes) -> None:
 def test_a_stopped_run_leaves_no_index(place: bytes) -> None:
     """An earlier index stays."""
     top = _odd(place + b"/tree")
-    file = kept(top, place + b"/profile")
+    file = save_index(top, place + b"/profile")
     with open(file + form.ENDING, "rb") as stream:
         before: bytes = stream.read()
     limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 15, 1 << 15))"
@@ -489,13 +489,13 @@ def test_an_index_that_changes_meanwhile_stops_the_search(
     place: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _file(place + b"/tree/file", b"")
-    file = kept(place + b"/tree", place + b"/profile") + form.ENDING
+    file = save_index(place + b"/tree", place + b"/profile") + form.ENDING
     verify = form.Index.verify
 
     def verified(self: form.Index) -> list[form.Range]:
         ranges = verify(self)
         _file(place + b"/tree/more", b"")
-        kept(place + b"/tree", place + b"/profile")
+        save_index(place + b"/tree", place + b"/profile")
         return ranges
 
     monkeypatch.setattr(form.Index, "verify", verified)

@@ -111,12 +111,14 @@ def _trees(place: bytes, options: Sequence[str]) -> list[bytes]:
     return made
 
 
-def _told(options: Sequence[str]) -> bytes:
+def _expected_output(options: Sequence[str]) -> bytes:
     """Record that a manifest matches the target."""
     return b"the target is not read:" if "@/manifest" in " ".join(options) else b""
 
 
-MIRROR = Tool("pcircle.tools.fmirror", OPTIONS, ("--allow-foreign",), prepare, (0, 1, 2, 3), _told)
+MIRROR = Tool(
+    "pcircle.tools.fmirror", OPTIONS, ("--allow-foreign",), prepare, (0, 1, 2, 3), _expected_output
+)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def judged(*roots: bytes) -> Said:
     return Said(kinds, size, int(allocated.split()[0]))
 
 
-def told(document: dict[str, Any]) -> Said:
+def document_totals(document: dict[str, Any]) -> Said:
     """Return the same totals in the format of fprof's document."""
     counts = document["counts"]
     kinds = Counter({k: counts[k]["number"] for k in ("files", "directories", "links", "special")})

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from tests.tools.fcp.running import FOUR, ONE, TWO, Launcher
-from tests.tools.fprof.judge import judged, told
+from tests.tools.fprof.judge import document_totals, judged
 from tests.tools.fprof.running import every_launcher, profiled, run_fprof, some_launchers
 
 REAL = b"/usr/share"
@@ -18,14 +18,14 @@ REAL = b"/usr/share"
 @every_launcher
 def test_a_real_tree(launcher: Launcher) -> None:
     document = profiled(launcher, REAL)
-    assert told(document) == judged(REAL)
+    assert document_totals(document) == judged(REAL)
     assert len(document["ranks"]) == launcher.size
 
 
 @every_launcher
 def test_the_odd_tree(launcher: Launcher, odd_tree: bytes) -> None:
     """The tree has every type of entry and name, and holes."""
-    assert told(profiled(launcher, odd_tree)) == judged(odd_tree)
+    assert document_totals(profiled(launcher, odd_tree)) == judged(odd_tree)
 
 
 @every_launcher
@@ -44,7 +44,7 @@ def test_hard_links_count_once_in_bytes(launcher: Launcher, place: bytes) -> Non
         if not number % 7:
             os.link(first, outside + b"/%d" % number)
     document = profiled(launcher, "--by", "owner,age,ext", tree)
-    assert told(document) == judged(tree)
+    assert document_totals(document) == judged(tree)
     several = [number for number in range(400) if number % 9 or not number % 7]
     counts = document["counts"]
     assert counts["hard_linked_files"] == len(several)
@@ -61,7 +61,7 @@ def test_several_roots_share_their_hard_links(place: bytes) -> None:
         file.write(b"x" * 100_000)
     os.link(place + b"/a/file", place + b"/b/other")
     document = profiled(TWO, place + b"/a", place + b"/b")
-    assert told(document) == judged(place + b"/a", place + b"/b")
+    assert document_totals(document) == judged(place + b"/a", place + b"/b")
     assert document["counts"]["files"]["number"] == 2
     assert document["counts"]["files"]["bytes"] == 100_000
 
@@ -80,7 +80,7 @@ def test_a_directory_of_many_names(launcher: Launcher, place: bytes, number: int
     os.close(fd)
     os.truncate(tree + b"/0", 12_345)
     document = profiled(launcher, tree)
-    assert told(document) == judged(tree)
+    assert document_totals(document) == judged(tree)
     assert document["largest_directory"]["entries"] == number + 3
     assert document["largest_directory"]["all_entries"] == number + 4
     assert document["largest_directory"]["bytes"] >= 12_345
@@ -102,7 +102,7 @@ def test_a_root_that_is_a_file_and_one_that_is_a_link(place: bytes) -> None:
 
 def test_an_empty_directory(place: bytes) -> None:
     os.mkdir(place + b"/empty")
-    assert told(profiled(FOUR, place + b"/empty")) == judged(place + b"/empty")
+    assert document_totals(profiled(FOUR, place + b"/empty")) == judged(place + b"/empty")
     finished = run_fprof(TWO, place + b"/empty")
     assert (finished.code, finished.said) == (0, "")
 

@@ -42,7 +42,7 @@ def build(root: bytes, seed: int) -> bytes:
     return root
 
 
-def kept(tree: bytes, file: bytes, *options: str) -> bytes:
+def save_profile(tree: bytes, file: bytes, *options: str) -> bytes:
     finished = run_fprof(TWO, "-q", "--save", file, *options, tree)
     assert (finished.code, finished.said) == (0, "")
     return file
@@ -55,7 +55,7 @@ def without_run(document: dict[str, Any]) -> dict[str, Any]:
 
 def test_merged_profiles_equal_a_joint_profile(place: bytes) -> None:
     trees = [build(place + b"/a", 1), build(place + b"/b", 2)]
-    files = [kept(tree, tree + b".profile") for tree in trees]
+    files = [save_profile(tree, tree + b".profile") for tree in trees]
     together = without_run(profiled(TWO, *EVERYTHING, *trees))
     for order in (files, files[::-1]):
         assert without_run(profiled(None, "--merge", *EVERYTHING, *order)) == together
@@ -82,8 +82,8 @@ def compared(old: bytes, new: bytes) -> dict[str, Any]:
 
 def test_a_difference_names_exactly_the_changes(place: bytes) -> None:
     tree = build(place + b"/a", 4)
-    before = kept(tree, place + b"/before")
-    assert compared(before, kept(tree, place + b"/same"))["directories"] == []
+    before = save_profile(tree, place + b"/before")
+    assert compared(before, save_profile(tree, place + b"/same"))["directories"] == []
     folders = sorted(folder for folder, _, _ in os.walk(tree))
     grown, emptied = folders[3], folders[7]
     with open(grown + b"/new.data", "wb") as file:
@@ -93,7 +93,7 @@ def test_a_difference_names_exactly_the_changes(place: bytes) -> None:
     for path in lost:
         os.unlink(path)
     os.mkdir(tree + b"/made")
-    found = compared(before, kept(tree, place + b"/after"))
+    found = compared(before, save_profile(tree, place + b"/after"))
     directories = {os.fsencode(row["path"]): row for row in found["directories"]}
     assert sorted(directories) == sorted([grown, emptied, tree, tree + b"/made"])
     assert {row["what"] for path, row in directories.items() if path != tree + b"/made"} == {
@@ -117,14 +117,14 @@ def test_a_difference_names_exactly_the_changes(place: bytes) -> None:
 
 def test_a_moved_tree_is_compared_with_its_old_profile(place: bytes) -> None:
     tree = build(place + b"/a", 5)
-    before = kept(tree, place + b"/before")
+    before = save_profile(tree, place + b"/before")
     os.rename(tree, place + b"/moved")
-    assert compared(before, kept(place + b"/moved", place + b"/after"))["directories"] == []
+    assert compared(before, save_profile(place + b"/moved", place + b"/after"))["directories"] == []
 
 
 def test_too_long_lists_are_refused(place: bytes) -> None:
     tree = build(place + b"/a", 9)
-    file = kept(tree, place + b"/kept", "--top", "150")
+    file = save_profile(tree, place + b"/kept", "--top", "150")
     assert len(profiled(None, "--merge", "--top", "150", file)["top"]["largest"]) == 150
     finished = run_fprof(None, "--merge", "--top", "151", file)
     assert finished.code == 2
@@ -266,7 +266,7 @@ def test_only_readable_profiles_are_written(
 def genuine(shared_place: bytes) -> dict[str, Any]:
     """Return a profile of a walk with all fields, as plain data."""
     tree = build(os.path.join(shared_place, b"genuine"), 8)
-    file = kept(tree, tree + b".profile", "--compress=20", "--sparse", "--stripe")
+    file = save_profile(tree, tree + b".profile", "--compress=20", "--sparse", "--stripe")
     profile = saved.read(os.fsdecode(file))
     plain = msgspec.to_builtins(profile, builtin_types=(bytes,))
     assert isinstance(plain, dict)

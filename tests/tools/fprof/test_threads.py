@@ -21,7 +21,7 @@ from .running import FPROF, profiled, run_fprof, some_launchers
 ALL = ("--by", "age,depth,dirsize,ext,group,owner", "--top", "20", "--blocks", "4k,1M", "--sparse")
 
 
-def told(launcher: Launcher, *arguments: str | bytes) -> dict[str, Any]:
+def report_of(launcher: Launcher, *arguments: str | bytes) -> dict[str, Any]:
     """Return the report without values that depend on the run."""
     found = profiled(launcher, *ALL, *arguments)
     return {
@@ -45,10 +45,10 @@ def with_links(place: bytes) -> bytes:
 @some_launchers
 def test_profiles_are_the_same(launcher: Launcher, odd_tree: bytes, place: bytes) -> None:
     for tree in (odd_tree, with_links(place)):
-        once = told(launcher, "--threads", "1", tree)
+        once = report_of(launcher, "--threads", "1", tree)
         assert once["counts"]["files"]["number"] > 0
         for threads in ("7", "64"):
-            assert told(launcher, "--threads", threads, tree) == once
+            assert report_of(launcher, "--threads", threads, tree) == once
 
 
 @pytest.mark.parametrize(

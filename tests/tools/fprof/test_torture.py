@@ -14,7 +14,7 @@ import pytest
 
 from tests.tools.fcp.running import ONE, Launcher
 from tests.tools.fcp.test_torture import branch
-from tests.tools.fprof.judge import judged, told
+from tests.tools.fprof.judge import document_totals, judged
 from tests.tools.fprof.running import every_launcher, profiled
 
 __all__ = ["branch"]
@@ -70,7 +70,7 @@ def alone(odd_tree: bytes, branch: bytes) -> dict[str, Any]:
 @every_launcher
 def test_torture(launcher: Launcher, odd_tree: bytes, branch: bytes, alone: dict[str, Any]) -> None:
     document = profiled(launcher, *OPTIONS, odd_tree, branch)
-    assert told(document) == judged(odd_tree, branch)
+    assert document_totals(document) == judged(odd_tree, branch)
     files = files_of(odd_tree, branch)
     once = {file.inode: file for file in files}.values()
     counts = document["counts"]

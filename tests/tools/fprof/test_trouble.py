@@ -30,7 +30,7 @@ from tests.tools.fcp.running import (
     command,
     without_rights,
 )
-from tests.tools.fprof.judge import judged, told
+from tests.tools.fprof.judge import document_totals, judged
 from tests.tools.fprof.running import FPROF, profiled, run_fprof, some_launchers
 
 NO_RIGHTS = ("dac_override", "dac_read_search")
@@ -210,7 +210,7 @@ def test_load_is_printed_with_v(place: bytes) -> None:
     assert sum(rank["messages"] for rank in document["ranks"]) == sum(
         sent["messages"] for rank in document["ranks"] for sent in rank["sent"]
     )
-    assert told(document) == judged(tree)
+    assert document_totals(document) == judged(tree)
 
 
 @some_launchers
@@ -268,11 +268,11 @@ def test_a_complete_list_equals_a_walk(launcher: Launcher, odd_tree: bytes, tmp_
     paths = listed.split(b"\0")
     for text in (listed, b"\0".join(reversed(paths)), b"./\0"):
         finished = run_with_list(launcher, text, tmp_path, odd_tree)
-        assert told(finished) == judged(odd_tree)
+        assert document_totals(finished) == judged(odd_tree)
     names = sorted(os.listdir(odd_tree))
     below = b"\0".join(name + b"/" for name in names)
     document = run_with_list(launcher, below, tmp_path, odd_tree)
-    assert told(document) == judged(*(odd_tree + b"/" + name for name in names))
+    assert document_totals(document) == judged(*(odd_tree + b"/" + name for name in names))
 
 
 def run_with_list(
