@@ -13,7 +13,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pcircle import __version__
-from pcircle.cli import json_output as jsonout
 from pcircle.cli.arguments import (
     Parser,
     add_filters,
@@ -24,14 +23,12 @@ from pcircle.cli.arguments import (
     run,
 )
 from pcircle.cli.console import Console, miscounted, unsettled
-from pcircle.cli.filters import now_ns, refuse_ageless
-from pcircle.cli.inputs import lists_of, refuse_loose, rules_of, strictly
 from pcircle.cli.options import CommonOptions, refuse_idle_null
 from pcircle.cli.options import common as common_of
-from pcircle.cli.program import ToolProgram, run_tool
 from pcircle.cli.report import RankShare, RankSummary, ToolReport
 from pcircle.cli.shell import command, logging
 from pcircle.cli.startup import enter
+from pcircle.cli.walk_program import WalkProgram
 from pcircle.core.errors import (
     Defect,
     EntriesFailed,
@@ -43,13 +40,10 @@ from pcircle.core.errors import (
     worst,
 )
 from pcircle.core.units import format_duration, plural
-from pcircle.fs.directories import working_directory
-from pcircle.fs.safe_open import any_link
-from pcircle.jobs.failures import FailedEntry, LogFile, line_of
-from pcircle.jobs.tree_task import TreePlan, TreeTask, resolve
+from pcircle.jobs.failures import FailedEntry, LogFile
+from pcircle.jobs.tree_task import TreePlan, TreeTask
 from pcircle.runtime import Observer, Outcome
 from pcircle.transport.launch import launched
-from pcircle.walk.roots import Root
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
@@ -175,84 +169,26 @@ class TreeConsole(Console[dict[int, int]]):
         return worst((code, self.results.code))
 
 
-class TreeProgram(ToolProgram):
-    """The program of a tool that walks. `more` has further fields of the plan."""
+class TreeProgram(WalkProgram[TreeTask]):
+    """The program of a tool with a `TreeTask`. `more` has further fields of the plan."""
 
-    plan_type: ClassVar[type[TreePlan]] = TreePlan
     task_type: ClassVar[type[TreeTask]]
     console_type: ClassVar[type[TreeConsole]] = TreeConsole
 
     def __init__(self, args: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
-        super().__init__()
         if not paths:
             raise UsageError("missing operand PATH")
         if not all(paths):
             raise UsageError("empty file name")
         refuse_idle_null(args)
-        self.options = CommonOptions(**common_of(args))
+        super().__init__(CommonOptions(**common_of(args)), paths)
+        self._more = more
         self.words: Sequence[str] = args.words
-        self.paths = tuple(paths)
         self.actions: LogFile | None = None  # this and the next two: on rank 0
         self.listed: LogFile | None = None
         self.planned: PlanFile | None = None
         self.report: TreeReport | None = None  # when it has ended, on rank 0
         self._refusal = ""
-        self._more = more
-        self._lists: Lists | None = None
-
-    def roots(self) -> tuple[Root, ...]:
-        """Return the roots of the walk. UsageError."""
-        return resolve(self.paths)
-
-    def directory(self) -> bytes:
-        """Return the directory to which relative roots refer."""
-        return working_directory()
-
-    def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        """Return more fields of the plan, decided on rank 0. UsageError."""
-        return {}
-
-    def listing(self, roots: tuple[Root, ...]) -> Lists | None:
-        """Return the paths of a list, if there is one. UsageError."""
-        if self.options.files_from is None:
-            return None
-        whole, strict = self.lists_whole, self.lists_strictly
-        return lists_of(
-            self.options,
-            roots,
-            self.complain,
-            whole=whole,
-            strict=strict,
-            complete=self.lists_completely,
-        )
-
-    @property
-    def lists_whole(self) -> bool | None:
-        """Return whether listed directories include their contents."""
-        return False
-
-    @property
-    def lists_strictly(self) -> bool:
-        """Return whether a listed path with a trailing slash must be a directory."""
-        return False
-
-    @property
-    def lists_completely(self) -> bool:
-        """Return whether a list of paths or patterns that may be truncated is refused."""
-        return False
-
-    def begin(self, roots: tuple[Root, ...]) -> None:
-        """Open the output files after all checks: a refused run keeps old files. UsageError."""
-        self.begin_log(self.options.error_log)
-
-    def opened(self) -> dict[str, Any]:
-        """Return more fields of the plan, known after `begin`."""
-        return {}
-
-    def run(self) -> int:
-        """Run the tool on the requested ranks and return the exit code."""
-        with any_link(self.options.insecure_links):
-            return run_tool(self, self.options)
 
     def call(self) -> TreeReport | None:
         """Run the tool from a program without output; return the result, None on other ranks.
@@ -279,38 +215,8 @@ class TreeProgram(ToolProgram):
         if not self.options.silent:
             super().complain(text)
 
-    def prepare(self, nodes: Sequence[int]) -> bytes:
-        options = self.options
-        if options.json is not None:
-            jsonout.check(options.json)
-        if options.strict_operands:
-            refuse_loose(self.paths)
-        roots = self.roots()
-        if options.strict_operands:
-            roots = strictly(roots)
-        refuse_ageless(options.wanted, self.paths)
-        fields: dict[str, Any] = {
-            "roots": roots,
-            "directory": self.directory(),
-            "one_node": len(set(nodes)) == 1,
-            "rules": rules_of(options.filters, null=options.null, complete=self.lists_completely),
-            "wanted": options.wanted,
-            "now_ns": now_ns(),
-            "one_file_system": options.one_file_system,
-            "threads": options.threads,
-            "polite": options.polite,
-        }
-        plan = self.plan_type(**(fields | self._more | self.decided(roots, len(nodes))))
-        self._lists = self.listing(roots)
-        self.begin(roots)
-        return msgspec.msgpack.encode(msgspec.structs.replace(plan, **self.opened()))
-
-    def task(self, plan: bytes, rank: int, size: int) -> TreeTask:
-        decided = msgspec.msgpack.decode(plan, type=self.plan_type)
-        task = self.task_type(decided, rank, self._lists if rank == 0 else None)
-        task.line_of = None if self.options.error_log is None else line_of
-        self.close = task.close
-        return task
+    def new_task(self, plan: TreePlan, rank: int, lists: Lists | None) -> TreeTask:
+        return self.task_type(plan, rank, lists)
 
     def observer(self, plan: bytes) -> Observer[Any]:
         return self.console_type(self, self.log)

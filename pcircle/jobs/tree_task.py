@@ -79,16 +79,17 @@ class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
     polite: float | None = None
 
 
-def resolve(paths: Sequence[bytes]) -> tuple[Root, ...]:
+def resolve(paths: Sequence[bytes], doing: str = "read") -> tuple[Root, ...]:
     """Return the roots; symbolic links are followed. UsageError if a path does not exist."""
-    return tuple(map(_root, paths))
+    return tuple(resolve_root(path, doing)[0] for path in paths)
 
 
-def _root(path: bytes) -> Root:
+def resolve_root(path: bytes, doing: str) -> tuple[Root, os.stat_result]:
+    """Return a root and its status. UsageError with the name of the job if it does not exist."""
     try:
-        return root_of(path)[0]
+        return root_of(path)
     except OSError as error:
-        raise operand_error(f"cannot read '{show(path)}': {error.strerror}", error) from None
+        raise operand_error(f"cannot {doing} '{show(path)}': {error.strerror}", error) from None
 
 
 class TreeCounters(EntryCounters):

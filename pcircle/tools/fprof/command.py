@@ -10,27 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.cli.filters import now_ns, refuse_ageless
-from pcircle.cli.inputs import lists_of, refuse_loose, rules_of, strictly
 from pcircle.cli.options import common, refuse_idle_null
-from pcircle.cli.program import ToolProgram, called, run_tool
+from pcircle.cli.program import called
+from pcircle.cli.walk_program import WalkProgram
 from pcircle.core.errors import UsageError
+from pcircle.core.guards import require_type
 from pcircle.core.names import show
 from pcircle.core.units import parse_size
 from pcircle.core.values import invalid, number, positive
-from pcircle.fs.directories import working_directory
 from pcircle.fs.safe_open import any_link
-from pcircle.jobs.failures import LogFile, line_of, open_log
-from pcircle.runtime import Observer, Task
-from pcircle.tools.fprof.console import Console
+from pcircle.jobs.failures import LogFile, open_log
+from pcircle.runtime import Observer
+from pcircle.tools.fprof.console import ProfileConsole
 from pcircle.tools.fprof.options import Options, check_outputs
-from pcircle.tools.fprof.plan import Plan, resolve
+from pcircle.tools.fprof.plan import ProfilePlan, resolve
 from pcircle.tools.fprof.reports.report_options import DIMENSIONS, Wishes
 from pcircle.tools.fprof.task import ProfileTask
 from pcircle.walk.attributes import ANY
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
+    from pcircle.jobs.tree_task import TreePlan
+    from pcircle.walk.roots import Root
 
 # Modules that only some runs need are imported late, because every run pays for its start.
 
@@ -42,16 +43,16 @@ KEPT_TOP = 100
 """The length of top lists in a saved profile."""
 
 
-class ProfileProgram(ToolProgram):
+class ProfileProgram(WalkProgram[ProfileTask]):
     """The fprof program, as run by the runtime."""
 
     name = "fprof"
-    reads_only, plan_type = True, Plan
+    reads_only, plan_type = True, ProfilePlan
+    options: Options
 
     def __init__(self, options: Options) -> None:
-        super().__init__()
-        self._options = options
-        self._lists: Lists | None = None  # on rank 0
+        super().__init__(options, options.paths)
+        self._volumes: tuple[int, ...] = ()
         self._parts: bytes | None = None  # path prefix of the parts of an index
         self._listed: dict[str, LogFile] = {}  # by kind, on rank 0
 
@@ -59,44 +60,37 @@ class ProfileProgram(ToolProgram):
         if self._parts is not None:
             os.unlink(self._parts)
 
-    def prepare(self, nodes: Sequence[int]) -> bytes:
-        options = self._options
-        check_outputs(options)
-        if options.strict_operands:
-            refuse_loose(options.paths)
-        roots, volumes = resolve(options.paths)
-        if options.strict_operands:
-            roots = strictly(roots)
-        refuse_ageless(options.wanted, options.paths)
-        if options.files_from is not None:
-            self._lists = lists_of(options, roots, self.complain)
-        plan = Plan(
-            roots=roots,
-            volumes=volumes,
-            directory=working_directory(),
-            one_node=len(set(nodes)) == 1,
-            rules=rules_of(options.filters, null=options.null),
-            one_file_system=options.one_file_system,
-            facets=tuple(sorted(options.wishes.facets())),
-            top=max(KEPT_TOP if options.wishes.everything else 1, options.wishes.top),
-            edges=options.wishes.edges,
-            threads=options.threads,
-            pieces=options.wishes.pieces,
-            wanted=options.wanted,
-            now_ns=now_ns(),
-            ranks=len(nodes),
-            lists=tuple(kind for kind, _ in options.lists),
-            list_end=b"\0" if options.null else b"\n",
-        )
-        if options.entries:
+    def check(self) -> None:
+        check_outputs(self.options)
+
+    def roots(self) -> tuple[Root, ...]:
+        roots, self._volumes = resolve(self.paths)
+        return roots
+
+    def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
+        options, wishes = self.options, self.options.wishes
+        return {
+            "volumes": self._volumes,
+            "facets": tuple(sorted(wishes.facets())),
+            "top": max(KEPT_TOP if wishes.everything else 1, wishes.top),
+            "edges": wishes.edges,
+            "pieces": wishes.pieces,
+            "ranks": ranks,
+            "lists": tuple(kind for kind, _ in options.lists),
+            "list_end": b"\0" if options.null else b"\n",
+        }
+
+    def begin(self, roots: tuple[Root, ...]) -> None:
+        if self.options.entries:
             from pcircle.tools.fprof.entries import place_for
 
-            self._parts = place_for(str(options.save), plan)
-            plan = msgspec.structs.replace(plan, index=self._parts)
-        if options.lists:
-            self._begin_lists(plan.list_end)
-        self.begin_log(options.error_log)
-        return msgspec.msgpack.encode(plan)
+            self._parts = place_for(str(self.options.save), roots, self.directory())
+        if self.options.lists:
+            self._begin_lists(b"\0" if self.options.null else b"\n")
+        super().begin(roots)
+
+    def opened(self) -> dict[str, Any]:
+        return {"index": self._parts}
 
     def prepare_again(self, plan: bytes, ranks: int) -> bytes:
         """Return the plan for a job with other ranks.
@@ -106,14 +100,14 @@ class ProfileProgram(ToolProgram):
         if self._parts is not None:
             from pcircle.walk.sink import remove  # needed only if ranks were lost
 
-            remove(self._parts, msgspec.msgpack.decode(plan, type=Plan).ranks)
+            remove(self._parts, msgspec.msgpack.decode(plan, type=ProfilePlan).ranks)
         return super().prepare_again(plan, ranks)
 
     def _begin_lists(self, end: bytes) -> None:
         """Open the lists of files. Raise UsageError if that fails."""
         from pcircle.tools.fprof.filelists import heading
 
-        for kind, name in self._options.lists:
+        for kind, name in self.options.lists:
             log = self._listed[kind] = LogFile(open_log(name, "--list-out"))
             try:
                 log.append(heading(kind, end))
@@ -121,23 +115,12 @@ class ProfileProgram(ToolProgram):
                 shown = show(os.fsencode(name))
                 raise UsageError(f"--list-out: cannot write '{shown}': {error.strerror}") from None
 
-    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
-        lists = self._lists if rank == 0 else None
-        task = ProfileTask(msgspec.msgpack.decode(plan, type=Plan), rank, size, lists)
-        task.line_of = None if self._options.error_log is None else line_of
-        self.close = task.close
-        return task
+    def new_task(self, plan: TreePlan, rank: int, lists: Lists | None) -> ProfileTask:
+        return ProfileTask(require_type(ProfilePlan, plan), rank, lists)
 
     def observer(self, plan: bytes) -> Observer[Any]:
-        options = self._options
-        return Console(
-            msgspec.msgpack.decode(plan, type=Plan),
-            options,
-            self.log,
-            options.wishes,
-            options.outputs(),
-            self._listed,
-        )
+        decided = msgspec.msgpack.decode(plan, type=ProfilePlan)
+        return ProfileConsole(decided, self.options, self.log, self._listed)
 
 
 def profile_typed(args: argparse.Namespace) -> int:
@@ -268,8 +251,7 @@ def _run(options: Options) -> int:
     # Every walk needs ctypes. Without this, each forked rank would import it.
     import ctypes  # noqa: F401
 
-    with any_link(options.insecure_links):
-        return run_tool(ProfileProgram(options), options)
+    return ProfileProgram(options).run()
 
 
 def profile(paths: Sequence[str | bytes], **choices: Any) -> int:

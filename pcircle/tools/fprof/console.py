@@ -4,48 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
 
 from pcircle.cli import console as base
-from pcircle.cli.options import CommonOptions
 from pcircle.core.errors import Defect, EntriesFailed, worst
 from pcircle.jobs.failures import LogFile
 from pcircle.runtime import Outcome
 from pcircle.tools.fprof.counters import Totals, add_up, totals
-from pcircle.tools.fprof.plan import Done, FileLines, Plan, index_of
+from pcircle.tools.fprof.options import Options
+from pcircle.tools.fprof.plan import Done, FileLines, ProfilePlan, index_of
 from pcircle.tools.fprof.profile.model import Profile
 from pcircle.tools.fprof.profile.packing import unpack
 from pcircle.tools.fprof.reports import balance
-from pcircle.tools.fprof.reports.outputs import Outputs
 from pcircle.tools.fprof.reports.report import Run, make, stopped
-from pcircle.tools.fprof.reports.report_options import Wishes
 from pcircle.tools.fprof.reports.text import summary
 
 
-class Console(base.Console[Done]):
+class ProfileConsole(base.Console[Done]):
     """Reports failures, progress and the profile."""
 
     tool = "fprof"
 
     def __init__(
         self,
-        plan: Plan,
-        options: CommonOptions,
+        plan: ProfilePlan,
+        options: Options,
         log: LogFile | None,
-        wishes: Wishes,
-        outputs: Outputs,
-        lists: Mapping[str, LogFile] = {},
+        lists: Mapping[str, LogFile],
     ) -> None:
         super().__init__(options, log)
         self._lists = lists
         self._plan = plan
-        self._wishes = wishes
-        self._outputs = outputs
+        self._wishes = options.wishes
+        self._outputs = options.outputs()
 
     def counted(self, counts: tuple[int, ...]) -> Totals:
         return totals(counts)
 
-    def remark(self, notice: Any) -> Iterable[str]:
+    def remark(self, notice: object) -> Iterable[str]:
         if isinstance(notice, FileLines):
             where = f"list, {notice.kind}"
             lines = self._fresh(where, notice.lines, self._plan.list_end)

@@ -10,7 +10,7 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pcircle.cli import json_output as jsonout
 from pcircle.core.errors import StoppedEarly, UsageError
@@ -19,22 +19,32 @@ from pcircle.core.names import show
 from pcircle.core.writing import close_new
 from pcircle.fs.directories import HOLDER, Directories
 from pcircle.fs.safe_open import create
-from pcircle.fs.stats import Stats
-from pcircle.tools.fprof.plan import Done, Plan, index_of
+from pcircle.fs.stats import Stats, StatusRow
+from pcircle.tools.fprof.plan import Done, ProfilePlan, index_of
 from pcircle.walk import index
 from pcircle.walk.sink import Sink, remove, result
+
+if TYPE_CHECKING:
+    from pcircle.walk.roots import Root
 
 
 class Entries:
     """Writes the entries of one thread to the rank's part of an index."""
 
-    def __init__(self, plan: Plan, rank: int, first: Entries | None = None) -> None:
+    def __init__(self, plan: ProfilePlan, rank: int, first: Entries | None = None) -> None:
         place = require(plan.index)
         self.sink: Sink[Done] = (
             Sink(place, rank, plan.ranks, Done, _unwritable) if first is None else first.sink
         )
 
-    def directory(self, root: int, path: bytes, status: Any, *, entered: bool = True) -> None:
+    def directory(
+        self,
+        root: int,
+        path: bytes,
+        status: os.stat_result | StatusRow,
+        *,
+        entered: bool = True,
+    ) -> None:
         """Write a directory that was opened, or a root that is not a directory."""
         text = index.directory(root, path, status, entered=entered)
         self._add(root, path, text, itself=True)
@@ -88,15 +98,15 @@ def _unwritable(error: OSError) -> StoppedEarly:
     return StoppedEarly(f"cannot write the index: {error.strerror or error}")
 
 
-def place_for(save: str, plan: Plan) -> bytes:
+def place_for(save: str, roots: Sequence[Root], directory: bytes) -> bytes:
     """Return the path prefix for the parts of an index, next to the profile.
 
     Raise UsageError if the parts cannot be created there, and StoppedEarly if the file system loses
     accepted data.
     """
     holder = os.path.realpath(os.path.dirname(os.fsencode(save)) or b".")
-    for root in plan.roots:
-        top = os.path.realpath(os.path.join(plan.directory, root.shown))
+    for root in roots:
+        top = os.path.realpath(os.path.join(directory, root.shown))
         if index.is_below(holder, top.rstrip(b"/")):
             shown = show(root.shown)
             raise UsageError(f"--entries: the index would lie in '{shown}' and be a part of itself")
@@ -113,7 +123,7 @@ def place_for(save: str, plan: Plan) -> bytes:
     return place
 
 
-def publish(plan: Plan, save: str, entries: int) -> None:
+def publish(plan: ProfilePlan, save: str, entries: int) -> None:
     """Join the parts into one file. Raise OSError if it cannot be written."""
     found = [
         index.IndexedRoot(root.shown, os.path.abspath(os.path.join(plan.directory, root.shown)))
@@ -124,7 +134,7 @@ def publish(plan: Plan, save: str, entries: int) -> None:
     jsonout.stream(index.whole(found, sections, entries), index_of(save), private=True)
 
 
-def clear(plan: Plan) -> None:
+def clear(plan: ProfilePlan) -> None:
     """Remove the parts."""
     if plan.index is not None:
         with suppress(OSError):

@@ -10,13 +10,12 @@ from typing import TypeAlias
 
 import msgspec
 
-from pcircle.core.errors import UsageError, operand_error
+from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.fs.path_list_slice import PathListSlice
-from pcircle.walk.attributes import ANY, Attributes
-from pcircle.walk.globs import Rule
+from pcircle.jobs.tree_task import TreePlan, resolve_root
 from pcircle.walk.items import Batch, Gather, Merge, Seal, Tree
-from pcircle.walk.roots import Root, root_of
+from pcircle.walk.roots import Root
 
 
 class Mixed(msgspec.Struct, frozen=True, array_like=True, tag="m", gc=False):
@@ -95,32 +94,21 @@ def added(a: Sum, b: Sum) -> Sum:
     return a[0] + b[0], a[1] + b[1], a[2] + b[2]
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ProfilePlan(TreePlan, frozen=True, kw_only=True):
     """The roots and the resolved options.
 
-    `directory` is the working directory, and `one_node` means that all ranks run on one node.
-    `volumes` has the same number for roots on the same file system. `rules` and `wanted` select
-    entries below the roots, with ages relative to `now_ns`. With `one_file_system` mount points are
-    not entered. `facets` are the sums in addition to sizes, `top` is the length of top lists, and
-    `edges` are the edges of an exact histogram. `threads` is the number of concurrent operations of
-    a rank (None: adaptive), and `pieces` the size of the sample to compress. `index` is the path
-    prefix of the parts of an index; each of the `ranks` appends its number. `lists` are the
-    requested lists of files, with their terminator.
+    `volumes` has the same number for roots on the same file system. `facets` are the sums in
+    addition to sizes, `top` is the length of top lists, and `edges` are the edges of an exact
+    histogram. `pieces` is the size of the sample to compress. `index` is the path prefix of the
+    parts of an index; each of the `ranks` appends its number. `lists` are the requested lists of
+    files, with their terminator.
     """
 
-    roots: tuple[Root, ...]
-    directory: bytes
     volumes: tuple[int, ...]
-    one_node: bool = True
-    rules: tuple[Rule, ...] = ()
-    one_file_system: bool = False
     facets: tuple[str, ...] = ()
     top: int = 1
     edges: tuple[int, ...] = ()
-    threads: int | None = None
     pieces: int = 0
-    wanted: Attributes = ANY
-    now_ns: int = 0
     index: bytes | None = None
     lists: tuple[str, ...] = ()
     list_end: bytes = b"\n"
@@ -140,7 +128,7 @@ def resolve(paths: Sequence[bytes]) -> tuple[tuple[Root, ...], tuple[int, ...]]:
     Raise UsageError if a root does not exist, or if a root contains another root, whose entries
     would count twice.
     """
-    found = [_root(path) for path in paths]
+    found = [resolve_root(path, "profile") for path in paths]
     real = [os.path.realpath(path) for path in paths]
     places: dict[bytes, int] = {}
     for place, path in enumerate(real):
@@ -160,10 +148,3 @@ def resolve(paths: Sequence[bytes]) -> tuple[tuple[Root, ...], tuple[int, ...]]:
             raise UsageError(f"'{show(paths[place])}' is '{show(paths[other])}'")
     devices = [status.st_dev for _, status in found]
     return tuple(root for root, _ in found), tuple(map(devices.index, devices))
-
-
-def _root(path: bytes) -> tuple[Root, os.stat_result]:
-    try:
-        return root_of(path)
-    except OSError as error:
-        raise operand_error(f"cannot profile '{show(path)}': {error.strerror}", error) from None

@@ -21,7 +21,7 @@ from pcircle.core.guards import require, require_type
 from pcircle.fs.directories import HOLDER, device_and_inode, inode_alone
 from pcircle.fs.stats import Stats, divide
 from pcircle.jobs.failures import Failure, RecallNotice
-from pcircle.runtime import Context, PartedTask
+from pcircle.runtime import Context
 from pcircle.tools.fprof.counters import Counters
 from pcircle.tools.fprof.plan import (
     Claims,
@@ -30,7 +30,7 @@ from pcircle.tools.fprof.plan import (
     Item,
     Lines,
     Mixed,
-    Plan,
+    ProfilePlan,
     added,
     narrow,
     wide,
@@ -43,6 +43,7 @@ from pcircle.tools.fprof.profile.packing import unpack as unpacked
 from pcircle.tools.fprof.visitor import Means, ProfileVisitor
 from pcircle.walk.items import SINK_ITEMS, Batch, Gather, Tree
 from pcircle.walk.roots import open_roots
+from pcircle.walk.tasks import WalkTask
 from pcircle.walk.walker import Scope, Walker
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def divided(records: Iterable[bytes], root: int, weight: float) -> Iterator[Mixe
 _LIST_BYTES = 1 << 20  # size of the part of a list that is divided at once
 
 
-class ProfileTask(PartedTask[Item, Done]):
+class ProfileTask(WalkTask[Item, Done]):
     """The part of a profile on one rank.
 
     Further workers of the rank are created with `first`, the task of its first worker.
@@ -110,21 +111,17 @@ class ProfileTask(PartedTask[Item, Done]):
 
     def __init__(
         self,
-        plan: Plan,
+        plan: ProfilePlan,
         rank: int,
-        size: int,
         lists: Lists | None = None,
         first: ProfileTask | None = None,
         number: int = 0,
     ) -> None:
-        super().__init__()
+        super().__init__(rank, lists, plan.threads)
         division = divide(plan.threads)
         self.threads, self.max_threads = division.workers, division.max_workers
-        self._lists = lists  # on rank 0
         self.counters = Counters(first=first is None)
         self._plan = plan
-        self._rank = rank
-        self._size = size
         inodes: Inodes | None = None if first is None else first._collector.inodes
         self._collector: Collector = Collector(plan.facets, plan.top, plan.edges, inodes)
         self._lists_of_files: FileLists | None = None
@@ -140,39 +137,34 @@ class ProfileTask(PartedTask[Item, Done]):
             self._looks = Looks(plan.facets, plan.pieces, self.counters, tell)
         self._stats = Stats(division.helped_of(number))
         identify = device_and_inode if plan.one_node else inode_alone
-        self._directories = open_roots(plan.roots, plan.directory, identify, is_first=first is None)
+        self.directories = open_roots(plan.roots, plan.directory, identify, is_first=first is None)
         self._entries: Entries | None = None
         if plan.index is not None:
             from pcircle.tools.fprof.entries import Entries  # as above
 
             entries: Entries | None = None if first is None else first._entries
             self._entries = Entries(plan, rank, entries)
-        added = (self.counters, self._collector, self._stats, self._directories)
+        added = (self.counters, self._collector, self._stats, self.directories)
         means = Means(*added, self._looks, self._entries, self._lists_of_files)
-        self._visitor = ProfileVisitor(plan, rank, size, means)
+        self._visitor = ProfileVisitor(plan, rank, means)
         # The visitor decides whether mount points are entered.
         self._walker: Walker[Sum] = Walker(
             self._visitor,
             Scope(plan.rules, wanted=plan.wanted, now_ns=plan.now_ns),
-            self._directories,
+            self.directories,
             None,
             self.counters,
             rank,
         )
 
     def close(self) -> None:
-        """Close the directories."""
         self._collector.inodes.close()
+        super().close()
         for part in self.parts:
             part._stats.close()
-            part._directories.close()
-
-    @property
-    def counted(self) -> Counters:
-        return self.counters
 
     def beside(self, number: int) -> ProfileTask:
-        return ProfileTask(self._plan, self._rank, self._size, self._lists, self, number)
+        return ProfileTask(self._plan, self.rank, self.lists, self, number)
 
     def finish(self) -> Done:
         return Done(profile=pack(reduce(merge, (part._end() for part in self.parts))))
@@ -190,8 +182,8 @@ class ProfileTask(PartedTask[Item, Done]):
         return self._begun() if self._entries is None else [Gather(tuple(self._begun()))]
 
     def _begun(self) -> Iterator[Tree | Mixed | Lines]:
-        if self._lists is not None:
-            only = self._lists.parts[0].listed
+        if self.lists is not None:
+            only = self.lists.parts[0].listed
             if only is not None:
                 yield Lines(0, only, 1.0)
                 return
@@ -209,11 +201,9 @@ class ProfileTask(PartedTask[Item, Done]):
             return require(self._entries).sink.process(item, context)
         began_s = time.perf_counter()
         own: Any = Done()
-        if isinstance(item, Tree):
-            walked = self._walker.tree(item, context)
+        if isinstance(item, Tree | Batch):
+            walked = self.walked(item, context)
             own = walked if isinstance(walked, list) else Done({item.slot: narrow(walked)})
-        elif isinstance(item, Batch):
-            own = Done({item.slot: narrow(self._walker.batch(item, context))})
         elif isinstance(item, Mixed):
             self._visitor.mixed(item, context)
         elif isinstance(item, Lines):
@@ -250,20 +240,20 @@ class ProfileTask(PartedTask[Item, Done]):
 
     def _lines(self, item: Lines, context: Context[Item]) -> None:
         """Divide the entries of a list among all ranks."""
-        if self._lists is None:
+        if self.lists is None:
             context.post(0, [item])
             return
 
         # The remaining lines are processed later, so that a long list is never entirely in memory.
-        only, remaining = self._lists.cut(item.only, _LIST_BYTES)
+        only, remaining = self.lists.cut(item.only, _LIST_BYTES)
         whole = item.only.end - item.only.begin
         weight = item.weight * (only.end - only.begin) / whole if whole else item.weight
         if remaining.is_range:
             context.spawn([Lines(item.root, remaining, item.weight - weight)])
-        count = sum(1 for _ in self._lists.records(only))
+        count = sum(1 for _ in self.lists.records(only))
         if not count:
             self.counters.weight += weight
-        for part in divided(self._lists.records(only), item.root, weight / max(1, count)):
+        for part in divided(self.lists.records(only), item.root, weight / max(1, count)):
             if context.stopping:
                 break
             names = part.names.count(b"\0") + 1

@@ -22,7 +22,7 @@ from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
 from pcircle.jobs.failures import failure_of, shown_below, tell_recalls
 from pcircle.runtime import Context
 from pcircle.tools.fprof.counters import Counters
-from pcircle.tools.fprof.plan import Mixed, Plan, Sum, added
+from pcircle.tools.fprof.plan import Mixed, ProfilePlan, Sum, added
 from pcircle.tools.fprof.profile.collect import SPECIALS, Collector, Files
 from pcircle.tools.fprof.profile.groups import Claim, home_of
 from pcircle.tools.fprof.profile.model import DirectoryRow
@@ -57,16 +57,15 @@ class Means(NamedTuple):
 
 
 class ProfileVisitor(Visitor[Sum]):
-    """The visitor of one worker thread, on one of `size` ranks. `claims` are sorted by home."""
+    """The visitor of one worker thread. `claims` are sorted by home."""
 
     nothing: ClassVar[Sum] = NOTHING
     batch_names: ClassVar[int] = 2 * CAPACITY
 
-    def __init__(self, plan: Plan, rank: int, size: int, means: Means) -> None:
+    def __init__(self, plan: ProfilePlan, rank: int, means: Means) -> None:
         self.claims: defaultdict[int, list[Claim]] = defaultdict(list)
         self._plan = plan
         self._rank = rank
-        self._size = size
         self._counters, self._collector, self._stats, self._directories = means[:4]
         self._looks, self._entries, self._lists = means[4:]
         self._bytes = 0  # sum over the names that were looked up
@@ -370,7 +369,7 @@ class ProfileVisitor(Visitor[Sum]):
             # Device numbers differ between nodes.
             system = 0 if where.place is None else where.place.file_system
             claim = claim._replace(volume=system or self._plan.volumes[where.root])
-        home = home_of(claim, self._size)
+        home = home_of(claim, self._plan.ranks)
         if home == self._rank:
             self._collector.claim(claim)
         else:

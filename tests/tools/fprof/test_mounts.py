@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pcircle.runtime import Context
-from pcircle.tools.fprof.plan import Plan, resolve
+from pcircle.tools.fprof.plan import ProfilePlan, resolve
 from pcircle.tools.fprof.profile.packing import unpack
 from pcircle.tools.fprof.task import ProfileTask
 from pcircle.walk.globs import Rule
@@ -71,7 +71,10 @@ def test_files_with_equal_numbers_in_two_mounts_are_separate(
         pytest.skip("this kernel numbers the files of all such mounts in one row")
     roots, volumes = resolve([place])
     rules = (Rule(include=False, pattern=b"left out *"),)
-    task = ProfileTask(Plan(roots, os.getcwdb(), volumes, one_node, rules), 0, 1)
+    plan = ProfilePlan(
+        roots=roots, directory=os.getcwdb(), volumes=volumes, one_node=one_node, rules=rules
+    )
+    task = ProfileTask(plan, 0)
     todo = list(task.seed())
     while todo:
         line = Line()
