@@ -112,7 +112,7 @@ def test_every_bisection_ends_where_it_should(paths: list[list[bytes]]) -> None:
 _PROGRAM = """
 import os, resource, sys
 from pcircle.walk.roots import Root
-from pcircle.tools.fsum.plan import Plan
+from pcircle.tools.fsum.plan import SumPlan
 from pcircle.tools.fsum.publishing import publish
 from pcircle.ops.digest.manifest import ManifestEntry, SectionWriter
 from pcircle.walk.segments import SegmentWriter, cut, merged, present, write_range
@@ -137,7 +137,8 @@ if ranged:
     for number, (low, high) in enumerate(zip([b"", *cuts], [*cuts, None])):
         write_range(place, number, merged(found, low, high), last=high is None)
 root = Root(b"", b"top", b"top")
-plan = Plan((root,), "xxh128", 1, None, folder, parts=place, ranks=parts)
+fields = {"algorithm": "xxh128", "large_bytes": 1, "chunk_bytes": None}
+plan = SumPlan(roots=(root,), directory=folder, parts=place, ranks=parts, **fields)
 publish(plan, folder + b"/manifest", ManifestEntry(b"", b"d", bytes(16), 7, 8, 9), 30 * parts)
 """
 

@@ -15,7 +15,7 @@ from pcircle.fs.directories import HOLDER
 from pcircle.fs.native.pure import MAX_FILE_BYTES, NOT_PLAIN
 from pcircle.ops.digest import Signer
 from pcircle.runtime import Context
-from pcircle.tools.fsum.plan import Counters, Part, Plan
+from pcircle.tools.fsum.plan import Part, SumCounters, SumPlan
 from pcircle.tools.fsum.reader import Reader
 from pcircle.tools.fsum.visitor import SumVisitor
 from pcircle.walk import open_directory as module
@@ -24,7 +24,7 @@ from pcircle.walk.open_directory import ItemContext
 from pcircle.walk.visitor import Names
 
 SMALL, LARGER = 100, 200 << 10
-PLAN = Plan((), "xxh128", 1 << 30, None, b"/")
+PLAN = SumPlan(roots=(), directory=b"/", algorithm="xxh128", large_bytes=1 << 30, chunk_bytes=None)
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def _make(path: Path, sizes: Sequence[int]) -> list[bytes]:
     return names
 
 
-def _reader() -> tuple[Reader, Counters, Signer]:
-    counters, signer = Counters(), Signer("xxh128", HOLDER)
+def _reader() -> tuple[Reader, SumCounters, Signer]:
+    counters, signer = SumCounters(), Signer("xxh128", HOLDER)
     return Reader(PLAN, counters, signer), counters, signer
 
 

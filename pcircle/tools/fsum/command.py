@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.cli import json_output as jsonout
-from pcircle.cli.filters import now_ns, refuse_ageless
-from pcircle.cli.inputs import lists_of, refuse_loose, rules_of, strictly
+from pcircle.cli.filters import refuse_ageless
 from pcircle.cli.options import CommonOptions, common, refuse_idle_null, refuse_others
-from pcircle.cli.program import ToolProgram, called, run_tool
+from pcircle.cli.program import called
+from pcircle.cli.walk_program import WalkProgram
 from pcircle.core.errors import UsageError
+from pcircle.core.guards import require_type
 from pcircle.core.names import show
 from pcircle.core.values import chunk_bytes
-from pcircle.fs.directories import working_directory
 from pcircle.fs.safe_open import any_link, named
-from pcircle.jobs.failures import line_of
+from pcircle.jobs.tree_task import resolve
 from pcircle.ops.digest.algorithms import (
     DEFAULT,
     check_name,
@@ -27,17 +26,19 @@ from pcircle.ops.digest.algorithms import (
     get_algorithm,
     import_early,
 )
-from pcircle.runtime import Observer, Task
-from pcircle.tools.fsum.console import Console, tell_differences
-from pcircle.tools.fsum.plan import LARGE_BYTES, Against, Own, Plan, resolve
+from pcircle.runtime import Observer
+from pcircle.tools.fsum.console import SumConsole, tell_differences
+from pcircle.tools.fsum.plan import LARGE_BYTES, Against, Own, SumPlan
 from pcircle.tools.fsum.task import SumTask
 from pcircle.transport.launch import launched
 from pcircle.walk.attributes import ANY
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
+    from pcircle.jobs.tree_task import TreePlan
     from pcircle.ops.digest.checksums import ChecksumLine
     from pcircle.ops.digest.manifest import Manifest
+    from pcircle.tools.fsum.whole import WholeTask
     from pcircle.walk.roots import Root
 
 # Modules that few runs need are imported where they are used, to keep the start fast.
@@ -64,34 +65,85 @@ class Options(CommonOptions, frozen=True, kw_only=True):
     whole: bool = False
 
 
-class SumProgram(ToolProgram):
+class SumProgram(WalkProgram["SumTask | WholeTask"]):
     """The program of fsum, for the runtime."""
 
     name = "fsum"
-    reads_only, plan_type = True, Plan
+    reads_only, plan_type = True, SumPlan
+    options: Options
 
     def __init__(self, options: Options) -> None:
-        super().__init__()
-        self._options = options
+        super().__init__(options, options.paths)
         self._expected: Sequence[ChecksumLine] = ()  # on rank 0 only
+        self._algorithm = ""
+        self._is_list = False
         self._bad_lines = 0  # invalid lines of the list
         self._first_bad: tuple[str, ...] = ()
-        self._lists: Lists | None = None  # on rank 0 only
+        self._own: tuple[Own, ...] = ()
         self._output: bytes | None = None
         self._parts: bytes | None = None  # the temporary manifest, and the path prefix of its parts
 
-    def prepare(self, nodes: Sequence[int]) -> bytes:
-        options = self._options
+    def check(self) -> None:
+        """Check the results, and read what to compare with, which may have the PATH. UsageError."""
+        options = self.options
         if not options.whole and options.against is None:
             try:
                 get_algorithm(options.algorithm or DEFAULT)
             except ValueError as error:
                 raise UsageError(f"--algorithm: {error}") from None
-        plan = self._decide(len(nodes), one_node=len(set(nodes)) == 1)
-        if options.output is not None:
-            plan = self._prepare_output(options.output, plan)
-        self.begin_log(options.error_log)
-        return msgspec.msgpack.encode(plan)
+        super().check()
+        refuse_ageless(options.wanted, options.paths)
+        old, self._algorithm, self._is_list = self._compared()
+        # Lists are relative to the working directory.
+        self.paths = options.paths or ((b".",) if old is None else (old.root.name,))
+
+    def roots(self) -> tuple[Root, ...]:
+        return resolve(self.paths, "sign")
+
+    def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
+        options = self.options
+        against = None
+        if options.against is not None and not self._is_list:
+            against = self._place_of_old(options.against, here := self.directory())
+            from pcircle.tools.fsum.publishing import own_files
+
+            self._own = own_files(roots[0], here, [Own(*os.path.split(against))])
+        if self._is_list and roots[0].name:
+            raise UsageError(f"'{show(roots[0].shown)}' is not a directory")
+        return {
+            "algorithm": self._algorithm,
+            "large_bytes": min(LARGE_BYTES, options.chunk_bytes or LARGE_BYTES),
+            "chunk_bytes": options.chunk_bytes,
+            "ranks": ranks,
+            "listing": options.files_from is not None,
+            "against": against,
+            "mode": options.mode,
+            "whole": options.whole or self._is_list,
+            "listed": self._is_list,
+        }
+
+    @property
+    def lists_whole(self) -> bool:
+        return self.options.deep
+
+    def begin(self, roots: tuple[Root, ...]) -> None:
+        if self.options.output is not None:
+            self._begin_output(self.options.output, roots[0])
+        super().begin(roots)
+
+    def _begin_output(self, output: bytes, root: Root) -> None:
+        """Create the place for the parts of a manifest. UsageError."""
+        from pcircle.tools.fsum.publishing import destination_of, own_files, place_for, refuse_data
+
+        here = self.directory()
+        self._output = destination_of(output, here)
+        refuse_data(self._output, root, here)
+        self._parts = parts = place_for(self._output)
+        own = [Own(*os.path.split(self._output)), Own(*os.path.split(parts), parts=True)]
+        self._own += own_files(root, here, own)
+
+    def opened(self) -> dict[str, Any]:
+        return {"parts": self._parts, "own": self._own}
 
     def withdraw(self) -> None:
         if self._parts is not None:
@@ -102,78 +154,20 @@ class SumProgram(ToolProgram):
         if self._parts is not None:
             from pcircle.walk.sink import remove  # needed only after ranks were lost
 
-            remove(self._parts, msgspec.msgpack.decode(plan, type=Plan).ranks)
+            remove(self._parts, msgspec.msgpack.decode(plan, type=SumPlan).ranks)
         return super().prepare_again(plan, ranks)
 
-    def _prepare_output(self, output: bytes, plan: Plan) -> Plan:
-        """Return the plan with a place for the parts of a manifest."""
-        from pcircle.tools.fsum.publishing import destination_of, own_files, place_for, refuse_data
-
-        self._output = destination_of(output, plan.directory)
-        refuse_data(self._output, plan)
-        self._parts = parts = place_for(self._output)
-        own = [Own(*os.path.split(self._output)), Own(*os.path.split(parts), parts=True)]
-        found = own_files(plan.roots[0], plan.directory, own)
-        return msgspec.structs.replace(plan, parts=parts, own=(*plan.own, *found))
-
-    def _decide(self, ranks: int, *, one_node: bool) -> Plan:
-        """Return the plan without the manifest to write."""
-        options = self._options
-        if options.json is not None:
-            jsonout.check(options.json)
-        refuse_ageless(options.wanted, options.paths)
-        chunk = options.chunk_bytes
-        old, name, listed = self._compared()
-        here = working_directory()
-        against = None if old is None else self._place_of_old(here)
-        plan = Plan(
-            roots=self._roots(options.paths or _recorded(old)),
-            algorithm=name,
-            large_bytes=min(LARGE_BYTES, chunk or LARGE_BYTES),
-            chunk_bytes=chunk,
-            directory=here,
-            one_node=one_node,
-            ranks=ranks,
-            rules=rules_of(options.filters, null=options.null),
-            wanted=options.wanted,
-            now_ns=now_ns(),
-            one_file_system=options.one_file_system,
-            listing=options.files_from is not None,
-            against=against,
-            mode=options.mode,
-            whole=options.whole or listed,
-            listed=listed,
-            threads=options.threads,
-        )
-        if listed and plan.roots[0].name:
-            raise UsageError(f"'{show(plan.roots[0].shown)}' is not a directory")
-        if options.files_from is not None:
-            self._lists = lists_of(options, plan.roots, self.complain, whole=options.deep)
-        if against is not None:
-            from pcircle.tools.fsum.publishing import own_files
-
-            found = own_files(plan.roots[0], here, [Own(*os.path.split(against))])
-            plan = msgspec.structs.replace(plan, own=found)
-        return plan
-
-    def _roots(self, paths: Sequence[bytes]) -> tuple[Root, ...]:
-        """Return the roots of operands, or of a manifest. UsageError."""
-        if not self._options.strict_operands:
-            return resolve(paths)
-        refuse_loose(paths)
-        return strictly(resolve(paths))
-
-    def _place_of_old(self, here: bytes) -> bytes:
+    def _place_of_old(self, against: bytes, here: bytes) -> bytes:
         """Return a path of the old manifest that ranks can open without following links."""
-        path = os.path.join(here, self._options.against or b"")
-        if self._options.insecure_links:
+        path = os.path.join(here, against)
+        if self.options.insecure_links:
             with named(path) as place:
                 return path if place.descriptor else place.path
         return path
 
     def _compared(self) -> tuple[Manifest | None, str, bool]:
         """Return the manifest to compare with, the algorithm, and whether a list is checked."""
-        options = self._options
+        options = self.options
         if options.against is None:
             return None, options.algorithm or "xxh128", False
         from pcircle.ops.digest.manifest import Manifest
@@ -196,29 +190,19 @@ class SumProgram(ToolProgram):
         self._first_bad = tuple(f"'{shown}': {reason}" for reason in found.first_errors)
         return None, found.algorithm, True
 
-    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
-        decided = msgspec.msgpack.decode(plan, type=Plan)
-        lists = self._lists if rank == 0 else None
+    def new_task(self, plan: TreePlan, rank: int, lists: Lists | None) -> SumTask | WholeTask:
+        decided = require_type(SumPlan, plan)
         if decided.whole:
             from pcircle.tools.fsum.whole import WholeTask
 
-            whole = WholeTask(decided, rank, self._expected, lists)
-            self.close, whole.line_of = whole.close, self._line_of
-            return whole
+            return WholeTask(decided, rank, lists, expected=self._expected)
         ensure_usable(decided.algorithm, rank)
-        task = SumTask(decided, rank, size, lists)
-        self.close, task.line_of = task.close, self._line_of
-        return task
-
-    @property
-    def _line_of(self) -> Callable[[Any], bytes] | None:
-        """Return the formatter of the error log, if there is one."""
-        return None if self._options.error_log is None else line_of
+        return SumTask(decided, rank, lists)
 
     def observer(self, plan: bytes) -> Observer[Any]:
-        options = self._options
-        return Console(
-            msgspec.msgpack.decode(plan, type=Plan),
+        options = self.options
+        return SumConsole(
+            msgspec.msgpack.decode(plan, type=SumPlan),
             options,
             self.log,
             output=self._output,
@@ -282,11 +266,6 @@ def _against(args: argparse.Namespace) -> tuple[str | None, Against]:
     return getattr(args, given[0]), "quick" if args.quick else given[0]
 
 
-def _recorded(old: Manifest | None) -> tuple[bytes, ...]:
-    """Return the path of a manifest; lists are relative to the working directory."""
-    return (b".",) if old is None else (old.root.name,)
-
-
 def _diff(args: argparse.Namespace) -> int:
     """Compare two manifests, on rank 0 of a launched job; other ranks do nothing."""
     refuse_others(args, "two manifests", format="pcsig")
@@ -315,8 +294,7 @@ def _run(options: Options) -> int:
             import_early(options.algorithm or DEFAULT)
     except ValueError as error:
         raise UsageError(f"--algorithm: {error}") from None
-    with any_link(options.insecure_links):
-        return run_tool(SumProgram(options), options)
+    return SumProgram(options).run()
 
 
 def sign(paths: Sequence[str | bytes], **choices: Any) -> int:

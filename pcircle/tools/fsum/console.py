@@ -20,13 +20,13 @@ from pcircle.jobs.failures import Failure, LogFile
 from pcircle.ops.digest import format_signature, get_algorithm, iter_entries
 from pcircle.ops.digest.digests import TRAILER_BYTES
 from pcircle.runtime import Outcome
-from pcircle.tools.fsum.plan import Counters, Difference, Digest, Done, Plan
+from pcircle.tools.fsum.plan import Difference, Digest, Done, SumCounters, SumPlan
 from pcircle.tools.fsum.report import (
     SCHEMA,
-    Comparison,
     Differences,
-    Report,
-    Told,
+    ManifestComparison,
+    ReportedDifference,
+    SumReport,
     bad_lines,
     summary,
     verdict,
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from pcircle.fs.sorting import Sorter
 
 
-class Console(base.Console[Done]):
+class SumConsole(base.Console[Done]):
     """Reports failures, progress and the signatures."""
 
     tool = "fsum"
 
     def __init__(
         self,
-        plan: Plan,
+        plan: SumPlan,
         options: CommonOptions,
         log: LogFile | None,
         *,
@@ -66,8 +66,8 @@ class Console(base.Console[Done]):
         self._differences = Differences()
         self._failed_roots: set[int] = set()
 
-    def counted(self, counts: tuple[int, ...]) -> Counters:
-        return Counters.of(counts)
+    def counted(self, counts: tuple[int, ...]) -> SumCounters:
+        return SumCounters.of(counts)
 
     def remark(self, notice: Any) -> Iterable[str]:
         try:
@@ -86,7 +86,7 @@ class Console(base.Console[Done]):
 
     def conclude(self, outcome: Outcome[Done]) -> int:
         code, reasons = self.end(outcome)
-        total = Counters.total(outcome.counts)
+        total = SumCounters.total(outcome.counts)
         texts: dict[int, str] = {}
         if not code:
             wrong = None if self._plan.whole else _account(total, outcome)
@@ -110,7 +110,7 @@ class Console(base.Console[Done]):
         return self._tell(self._report(code, total, tuple(reasons), texts, outcome))
 
     def _end_manifests(
-        self, code: int, total: Counters, outcome: Outcome[Done], reasons: list[str]
+        self, code: int, total: SumCounters, outcome: Outcome[Done], reasons: list[str]
     ) -> int:
         """Write the manifest, or compare the root with the old manifest; return the exit code."""
         from pcircle.tools.fsum.publishing import against_root, publish, root_of
@@ -149,16 +149,16 @@ class Console(base.Console[Done]):
     def _report(
         self,
         code: int,
-        total: Counters,
+        total: SumCounters,
         reasons: tuple[str, ...],
         texts: dict[int, str],
         outcome: Outcome[Done],
-    ) -> Report:
+    ) -> SumReport:
         signatures = tuple(
             RootSignature(show(root.shown), texts.get(number))
             for number, root in enumerate(self._plan.roots)
         )
-        return Report(
+        return SumReport(
             schema=SCHEMA,
             tool="fsum",
             version=__version__,
@@ -166,13 +166,13 @@ class Console(base.Console[Done]):
             algorithm=self._plan.algorithm,
             signatures=signatures,
             reasons=tuple(dict.fromkeys(reasons)),
-            **self.fields(Report, total, outcome),
+            **self.fields(SumReport, total, outcome),
             differences=tuple(self._differences.told()) if self._json else (),
             bad_lines=self._bad_lines,
             checked=total.compared - total.unchecked,
         )
 
-    def _tell(self, report: Report) -> int:
+    def _tell(self, report: SumReport) -> int:
         """Write the requested results; a result that cannot be written is a failure."""
         self.results.document(report)
         self.results.text(self._lines(report))
@@ -191,7 +191,7 @@ class Console(base.Console[Done]):
             self.note(f"fsum: {summary(report)}")
         return worst((report.exit_code, self.results.code))
 
-    def _lines(self, report: Report) -> Iterator[bytes]:
+    def _lines(self, report: SumReport) -> Iterator[bytes]:
         """Yield the lines of the output."""
         yield from _told(report.differences if self._json else self._differences.told())
         if self._digests is not None:
@@ -214,11 +214,11 @@ def tell_differences(differences: Iterable[Difference], json: str | None) -> int
         raise _unsorted(error) from error
     code = IntegrityError.exit_code if found else 0
     results = Results("fsum", json, MessageStream(sys.stderr).line)
-    records: Iterable[Told] = found.told()
+    records: Iterable[ReportedDifference] = found.told()
     if json is not None:
         jsonout.check(json)
         records = tuple(records)
-        results.document(Comparison(SCHEMA, "fsum", __version__, code, records))
+        results.document(ManifestComparison(SCHEMA, "fsum", __version__, code, records))
     results.text(_told(records))
     found.close()
     return worst((code, results.code))
@@ -229,11 +229,11 @@ def _unsorted(error: OSError) -> StoppedEarly:
     return StoppedEarly(f"cannot write temporary files: {error.strerror}")
 
 
-def _told(differences: Iterable[Told]) -> Iterator[bytes]:
+def _told(differences: Iterable[ReportedDifference]) -> Iterator[bytes]:
     return (f"{difference.what}  {difference.path}\n".encode() for difference in differences)
 
 
-def _account(total: Counters, outcome: Outcome[Done]) -> str | None:
+def _account(total: SumCounters, outcome: Outcome[Done]) -> str | None:
     """Return an error if the counts of a successful job disagree; otherwise None."""
     signed = 0 if outcome.result is None else outcome.result.roots.signed
     text = base.unsettled(total)

@@ -15,7 +15,16 @@ from pcircle.fs.entry_errors import Changed, error_context
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.ops.digest import Signer
 from pcircle.runtime import Context
-from pcircle.tools.fsum.plan import BLOCK_BYTES, NOTHING, Chunk, Counters, Done, Large, Part, Plan
+from pcircle.tools.fsum.plan import (
+    BLOCK_BYTES,
+    NOTHING,
+    Chunk,
+    Done,
+    Large,
+    Part,
+    SumCounters,
+    SumPlan,
+)
 from pcircle.tools.fsum.reader import Reader, check_same
 
 _SMALLEST_CHUNK_BYTES = 16 << 20
@@ -31,19 +40,17 @@ class LargeFile(msgspec.Struct, frozen=True):
 
 
 class LargeFiles:
-    """Signs large files for one worker thread, in a job of `size` ranks."""
+    """Signs large files for one worker thread."""
 
     def __init__(
         self,
-        plan: Plan,
-        size: int,
+        plan: SumPlan,
         directories: Directories,
-        counters: Counters,
+        counters: SumCounters,
         reader: Reader,
         signer: Signer,
     ) -> None:
         self._plan = plan
-        self._size = size
         self._directories = directories
         self._counters = counters
         self._reader = reader
@@ -88,7 +95,7 @@ class LargeFiles:
 
     def _grid(self, fd: int, size: int, *, sparse: bool) -> Iterator[tuple[int, int]]:
         """Yield the chunks of a file that have data."""
-        wanted = size // (_CHUNKS_PER_RANK * self._size)
+        wanted = size // (_CHUNKS_PER_RANK * self._plan.ranks)
         wanted = max(_SMALLEST_CHUNK_BYTES, min(_LARGEST_CHUNK_BYTES, wanted))
         whole = self._plan.chunk_bytes or -(-wanted // BLOCK_BYTES) * BLOCK_BYTES
         return data_chunks(fd, size, whole, sparse=sparse)

@@ -28,7 +28,7 @@ from pcircle.ops.digest.manifest import (
     SectionWriter,
     unpack_entry,
 )
-from pcircle.tools.fsum.plan import Counters, Difference, Done, Item, Plan
+from pcircle.tools.fsum.plan import Difference, Done, Item, SumCounters, SumPlan
 from pcircle.walk.globs import Chooser
 from pcircle.walk.items import Batch, Tree
 from pcircle.walk.sink import Gather, Sink
@@ -45,10 +45,10 @@ class Ledger:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: SumPlan,
         rank: int,
         signer: Signer,
-        counters: Counters,
+        counters: SumCounters,
         first: Ledger | None = None,
     ) -> None:
         self.sink: Sink[Done] | None = first.sink if first is not None else _sink(plan, rank)
@@ -324,7 +324,7 @@ def _lookup(section: ManifestSection | None) -> Known:
     return {entry.name: entry for entry in section}.get
 
 
-def _sink(plan: Plan, rank: int) -> Sink[Done] | None:
+def _sink(plan: SumPlan, rank: int) -> Sink[Done] | None:
     """Return the sink for sections of a manifest, if one is written."""
     return None if plan.parts is None else Sink(plan.parts, rank, plan.ranks, Done, unwritable)
 

@@ -9,20 +9,16 @@ then, the item fails.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from pcircle.core.errors import operand_error
-from pcircle.core.names import show
 from pcircle.fs.directories import Directories
-from pcircle.jobs.counters import EntryCounters
 from pcircle.jobs.failures import Failure, RecallNotice
-from pcircle.walk.attributes import ANY, Attributes
-from pcircle.walk.globs import Rule
+from pcircle.jobs.tree_task import TreeCounters, TreePlan
+from pcircle.walk.attributes import ANY
 from pcircle.walk.items import Batch, DirectoryIdentity, Identity, Portion, Tree
-from pcircle.walk.roots import Root, open_roots, root_of
+from pcircle.walk.roots import open_roots
 from pcircle.walk.sink import Gather, Merge, Seal
 from pcircle.walk.walker import Scope
 
@@ -99,17 +95,13 @@ class Done(msgspec.Struct, frozen=True, array_like=True):
         return self.slots.get(0, NOTHING)
 
 
-class Counters(EntryCounters):
+class SumCounters(TreeCounters):
     """The counters of a thread, a rank or a job; written by the worker, read by the main thread.
 
-    `sized` counts entries of known size, and `recalled` offline files that were read. Files in a
-    manifest or list are either `compared` or `missing`. Compared files that need not be read are
-    also `unchecked`.
+    `recalled` counts offline files that were read. Files in a manifest or list are either
+    `compared` or `missing`. Compared files that need not be read are also `unchecked`.
     """
 
-    sized: int
-    bytes_found: int
-    bytes_done: int
     recalled: int
     compared: int
     unchecked: int
@@ -139,40 +131,29 @@ class Own(msgspec.Struct, frozen=True, array_like=True):
 Against: TypeAlias = Literal["check", "quick", "update", "rot"]
 
 
-class Plan(msgspec.Struct, frozen=True):
+class SumPlan(TreePlan, frozen=True, kw_only=True):
     """The roots and the resolved options.
 
     Files of more than `large_bytes` are read in chunks of `chunk_bytes`; None is an adaptive size.
-    `directory` is the working directory, and `one_node` means that all ranks run on one node.
-    `rules` and `wanted` select entries below the roots, with ages relative to `now_ns`. `listing`
-    means that a list selects entries. With `one_file_system` mount points are not entered. `own`
-    are files of this run below the root, which are excluded.
+    `listing` means that a list selects entries. `own` are files of this run below the root, which
+    are excluded.
 
     `parts` is the path prefix of the parts of a manifest, to which each of the `ranks` appends its
     number. `against` is the manifest to compare with, in this `mode`. With `whole` each file has a
-    digest of its own, and with `listed` the digests of a list are checked. `threads` is the number
-    of worker threads of a rank; None is an adaptive number.
+    digest of its own, and with `listed` the digests of a list are checked.
     """
 
-    roots: tuple[Root, ...]
     algorithm: str
     large_bytes: int
     chunk_bytes: int | None
-    directory: bytes
-    one_node: bool = True
-    rules: tuple[Rule, ...] = ()
-    wanted: Attributes = ANY
-    now_ns: int = 0
     listing: bool = False
     own: tuple[Own, ...] = ()
-    one_file_system: bool = False
     parts: bytes | None = None
     ranks: int = 1
     against: bytes | None = None
     mode: Against = "check"
     whole: bool = False
     listed: bool = False
-    threads: int | None = None
 
     @property
     def scope(self) -> Scope:
@@ -208,15 +189,3 @@ class Plan(msgspec.Struct, frozen=True):
         identity is the inode alone.
         """
         return (status.st_dev if self.one_node else 0), status.st_ino
-
-
-def resolve(paths: Sequence[bytes]) -> tuple[Root, ...]:
-    """Return the roots. Symbolic links are followed. UsageError."""
-    return tuple(_root(path)[0] for path in paths)
-
-
-def _root(path: bytes) -> tuple[Root, os.stat_result]:
-    try:
-        return root_of(path)
-    except OSError as error:
-        raise operand_error(f"cannot sign '{show(path)}': {error.strerror}", error) from None

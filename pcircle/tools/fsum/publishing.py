@@ -35,7 +35,7 @@ from pcircle.ops.digest.manifest import (
     write_manifest,
 )
 from pcircle.tools.fsum.ledger import has_rotted, unwritable
-from pcircle.tools.fsum.plan import Difference, Done, Own, Plan
+from pcircle.tools.fsum.plan import Difference, Done, Own, SumPlan
 from pcircle.walk.roots import Root
 from pcircle.walk.sink import remove, result
 
@@ -93,14 +93,13 @@ def destination_of(output: bytes, here: bytes) -> bytes:
         raise UsageError(f"--output: cannot write '{shown}': {error.strerror}") from None
 
 
-def refuse_data(destination: bytes, plan: Plan) -> None:
+def refuse_data(destination: bytes, root: Root, here: bytes) -> None:
     """Raise UsageError if the manifest would replace data to sign."""
-    root = plan.roots[0]
     if root.name:
-        full = os.path.join(plan.directory, root.holder, root.name)
+        full = os.path.join(here, root.holder, root.name)
         lost = os.path.realpath(destination) == os.path.realpath(full)
     else:
-        below = own_files(root, plan.directory, [Own(*os.path.split(destination))])
+        below = own_files(root, here, [Own(*os.path.split(destination))])
         lost = bool(below) and not _may_be_replaced(destination)
     if lost:
         shown = show(destination)
@@ -166,7 +165,7 @@ def own_files(root: Root, here: bytes, found: Iterable[Own]) -> tuple[Own, ...]:
     return tuple(own)
 
 
-def publish(plan: Plan, destination: bytes, root: ManifestEntry | None, entries: int) -> None:
+def publish(plan: SumPlan, destination: bytes, root: ManifestEntry | None, entries: int) -> None:
     """Join the parts into one file, and rename it; without a root only remove them. OSError.
 
     The temporary file already exists, with the mode of a new file.
@@ -188,7 +187,7 @@ def publish(plan: Plan, destination: bytes, root: ManifestEntry | None, entries:
         clear(plan)
 
 
-def clear(plan: Plan) -> None:
+def clear(plan: SumPlan) -> None:
     """Remove the parts of a manifest. OSError."""
     if plan.parts is not None:
         with suppress(FileNotFoundError):  # it was renamed to the manifest
@@ -196,7 +195,7 @@ def clear(plan: Plan) -> None:
         remove(plan.parts, plan.ranks)
 
 
-def root_of(plan: Plan, result: Done) -> ManifestEntry | None:
+def root_of(plan: SumPlan, result: Done) -> ManifestEntry | None:
     """Return the root's entry, from a job's result."""
     if not result.roots.runs:
         return None
@@ -205,7 +204,7 @@ def root_of(plan: Plan, result: Done) -> ManifestEntry | None:
     return unpack_entry(name, packed, size)
 
 
-def against_root(plan: Plan, root: ManifestEntry, *, reported: bool) -> list[Difference]:
+def against_root(plan: SumPlan, root: ManifestEntry, *, reported: bool) -> list[Difference]:
     """Return the difference of the root itself from the manifest, if any.
 
     The difference of a directory is omitted if entries below it were `reported`.

@@ -24,7 +24,7 @@ from pcircle.fs.stats import within_limit
 from pcircle.jobs.failures import Failure, FailureReporter, NoticeSink, failure_of
 from pcircle.ops.digest import Signer
 from pcircle.ops.digest.digests import FAILED, TRAILER_BYTES, pack_trailer
-from pcircle.tools.fsum.plan import BLOCK_BYTES, Chunk, Counters, Plan
+from pcircle.tools.fsum.plan import BLOCK_BYTES, Chunk, SumCounters, SumPlan
 
 _SMALL_BYTES = 128 << 10
 _PIECE_BYTES = 512 << 10
@@ -48,7 +48,7 @@ def check_same(before: os.stat_result, after: os.stat_result) -> None:
 class Reader(FailureReporter):
     """Reads entries for a rank's signer, and reports failures."""
 
-    def __init__(self, plan: Plan, counters: Counters, signer: Signer) -> None:
+    def __init__(self, plan: SumPlan, counters: SumCounters, signer: Signer) -> None:
         super().__init__(counters)
         self._plan = plan
         self._counters = counters

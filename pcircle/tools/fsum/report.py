@@ -56,20 +56,20 @@ SCHEMA = 1
 _BETWEEN = b"\0\0"  # occurs in no path, because names are not empty, and sorts first
 
 
-class Told(msgspec.Struct, frozen=True):
+class ReportedDifference(msgspec.Struct, frozen=True):
     """An entry that differs from the manifest; the path is relative to its root."""
 
     what: str
     path: str
 
 
-class Comparison(ToolReport, frozen=True):
+class ManifestComparison(ToolReport, frozen=True):
     """The differences of two manifests."""
 
-    differences: tuple[Told, ...]
+    differences: tuple[ReportedDifference, ...]
 
 
-class Report(ReadReport, frozen=True):
+class SumReport(ReadReport, frozen=True):
     """The result of a signature; `entries` counts entries with a digest.
 
     `bad_lines` counts invalid lines of a checksum list. Files in a manifest or list are counted as
@@ -78,7 +78,7 @@ class Report(ReadReport, frozen=True):
 
     algorithm: str
     signatures: tuple[RootSignature, ...]
-    differences: tuple[Told, ...] = ()
+    differences: tuple[ReportedDifference, ...] = ()
     bad_lines: int = 0
     checked: int = 0
     unchecked: int = 0
@@ -111,11 +111,11 @@ class Differences:
                 difference.path.replace(b"/", b"\0") + _BETWEEN + difference.what.encode()
             )
 
-    def told(self) -> Iterator[Told]:
+    def told(self) -> Iterator[ReportedDifference]:
         """Yield all differences once, a directory before its contents."""
         for record in () if self._sorter is None else self._sorter.sorted():
             path, _, what = record.rpartition(_BETWEEN)
-            yield Told(what.decode(), show(path.replace(b"\0", b"/")))
+            yield ReportedDifference(what.decode(), show(path.replace(b"\0", b"/")))
 
     def close(self) -> None:
         """Delete the temporary files."""
@@ -126,7 +126,7 @@ class Differences:
 _UNCHECKED = {"rot": "modified since", "quick": "of unchanged size and time"}
 
 
-def verdict(kinds: Counter[str], report: Report, mode: str) -> str:
+def verdict(kinds: Counter[str], report: SumReport, mode: str) -> str:
     """Return the result of a check in one line: differences by kind, and unchecked files."""
     phrases = [f"{format_count(kinds[what])} {what}" for what in sorted(kinds)]
     parts = []
@@ -147,7 +147,7 @@ def bad_lines(count: int) -> str:
     return f"{format_count(count)} line{'s are' if count > 1 else ' is'} improperly formatted"
 
 
-def summary(report: Report) -> str:
+def summary(report: SumReport) -> str:
     """Return the summary of the entries read, in one line."""
     failed = f"{plural(report.failed, 'entry', 'entries')} failed; " if report.failed else ""
     rate = format_count(round(report.entries_per_s))

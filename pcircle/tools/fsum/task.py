@@ -15,7 +15,7 @@ from pcircle.ops.digest import Signer
 from pcircle.ops.digest.digests import TRAILER_BYTES
 from pcircle.runtime import Context
 from pcircle.tools.fsum.large import LargeFile, LargeFiles
-from pcircle.tools.fsum.plan import Chunk, Counters, Done, Item, Large, Notice, Plan
+from pcircle.tools.fsum.plan import Chunk, Done, Item, Large, Notice, SumCounters, SumPlan
 from pcircle.tools.fsum.reader import Reader
 from pcircle.tools.fsum.visitor import SumVisitor
 from pcircle.walk.items import Batch, Portion, Tree
@@ -39,16 +39,14 @@ class SumTask(WalkTask[Item, Done]):
 
     def __init__(
         self,
-        plan: Plan,
+        plan: SumPlan,
         rank: int,
-        size: int,
         lists: Lists | None = None,
         first: SumTask | None = None,
     ) -> None:
         super().__init__(rank, lists, plan.threads)
-        self.counters = Counters()
+        self.counters = SumCounters()
         self._plan = plan
-        self._size = size
         beside_bytes = TRAILER_BYTES if plan.detailed else 0
         of_first: Signer | None = None if first is None else first._signer
         self._signer: Signer = Signer(plan.algorithm, HOLDER, beside_bytes, of_first)
@@ -62,13 +60,13 @@ class SumTask(WalkTask[Item, Done]):
         self.directories = plan.reach(is_first=first is None)
         counted, signer = self.counters, self._signer
         self._visitor = SumVisitor(plan, counted, signer, reader, self._ledger, lists)
-        self._large = LargeFiles(plan, size, self.directories, counted, reader, signer)
+        self._large = LargeFiles(plan, self.directories, counted, reader, signer)
         self._walker = Walker(
             self._visitor, plan.scope, self.directories, None, counted, rank, lists
         )
 
     def beside(self, number: int) -> SumTask:
-        return SumTask(self._plan, self.rank, self._size, self.lists, self)
+        return SumTask(self._plan, self.rank, self.lists, self)
 
     def seed(self) -> Iterable[Item]:
         return self._roots() if self._ledger is None else self._ledger.begin(self._roots())

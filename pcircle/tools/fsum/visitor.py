@@ -13,7 +13,7 @@ from pcircle.fs.scan import Block, DirectoryBatch
 from pcircle.jobs.failures import tell_recalls
 from pcircle.ops.digest import Signer
 from pcircle.runtime import Context
-from pcircle.tools.fsum.plan import NOTHING, Counters, Large, Part, Plan
+from pcircle.tools.fsum.plan import NOTHING, Large, Part, SumCounters, SumPlan
 from pcircle.tools.fsum.reader import Reader
 from pcircle.walk.items import DirectoryIdentity, handed_back
 from pcircle.walk.open_directory import ItemContext, Open
@@ -33,8 +33,8 @@ class SumVisitor(Visitor[Part]):
 
     def __init__(
         self,
-        plan: Plan,
-        counters: Counters,
+        plan: SumPlan,
+        counters: SumCounters,
         signer: Signer,
         reader: Reader,
         ledger: Ledger | None,
