@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.fs.directories import join_path
-from pcircle.runtime import Context
+from pcircle.jobs.failures import NoticeSink
 from pcircle.tools.fprof.plan import FileLines
 from pcircle.walk.roots import Root
 
@@ -50,7 +49,7 @@ class FileLists:
         columns = "".join(f"{value}\t" for value in values).encode()
         self._lines[kind].append(columns + shown + self._end)
 
-    def tell(self, context: Context[Any]) -> None:
+    def tell(self, context: NoticeSink) -> None:
         """Send the lines to rank 0, at the end of an item."""
         for kind, lines in self._lines.items():
             unlisted, self._unlisted[kind] = self._unlisted[kind], 0

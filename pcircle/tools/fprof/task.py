@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from pcircle.tools.fprof.filelists import FileLists
     from pcircle.tools.fprof.plan import Sum
     from pcircle.tools.fprof.profile.looks import Looks
+    from pcircle.walk.open_directory import Open
 
 _MAX_NAMES = 1024  # names per item
 _NUL = b"\0"
@@ -200,7 +201,7 @@ class ProfileTask(WalkTask[Item, Done]):
         if isinstance(item, SINK_ITEMS):
             return require(self._entries).sink.process(item, context)
         began_s = time.perf_counter()
-        own: Any = Done()
+        own: Done | list[Open[Sum]] = Done()
         if isinstance(item, Tree | Batch):
             walked = self.walked(item, context)
             own = walked if isinstance(walked, list) else Done({item.slot: narrow(walked)})
@@ -229,7 +230,7 @@ class ProfileTask(WalkTask[Item, Done]):
             slots[slot] = part if known is None else narrow(added(wide(known), wide(part)))
         return Done(slots, profile)
 
-    def join(self, item: Item, own: Any, merged: Done, context: Context[Item]) -> Done:
+    def join(self, item: Item, own: object, merged: Done, context: Context[Item]) -> Done:
         if isinstance(item, SINK_ITEMS):
             return require(self._entries).sink.join(item, own, merged, context)
         if isinstance(own, list):

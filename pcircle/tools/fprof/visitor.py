@@ -14,12 +14,12 @@ import time
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.scan import Block, DirectoryBatch, names_and_kinds
 from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
-from pcircle.jobs.failures import failure_of, shown_below, tell_recalls
+from pcircle.jobs.failures import NoticeSink, failure_of, shown_below, tell_recalls
 from pcircle.runtime import Context
 from pcircle.tools.fprof.counters import Counters
 from pcircle.tools.fprof.plan import Mixed, ProfilePlan, Sum, added
@@ -73,7 +73,7 @@ class ProfileVisitor(Visitor[Sum]):
             self.scan = _SCAN
         self._devices: dict[int, int] = {}  # device numbers of roots on this node
 
-    def begin(self, item: Any, context: Context[Any]) -> None:
+    def begin(self, item: object, context: Context[object]) -> None:
         if self._looks is not None:
             roots = self._plan.roots
             tell_recalls(
@@ -161,7 +161,7 @@ class ProfileVisitor(Visitor[Sum]):
         return []
 
     def read_directory(
-        self, opened: Open[Sum], weight: float, source: Lease, context: Context[Any]
+        self, opened: Open[Sum], weight: float, source: Lease, context: Context[object]
     ) -> list[bytes] | None:
         """Read a small directory with a single listing, and look up all its names."""
         counters, fd = self._counters, source.fd
@@ -209,7 +209,7 @@ class ProfileVisitor(Visitor[Sum]):
             opened.part = added(opened.part, (count - len(block.directories), 0, 0))
             yield block
 
-    def leave(self, opened: Open[Sum], context: Context[Any] | None) -> Sum:
+    def leave(self, opened: Open[Sum], context: Context[object] | None) -> Sum:
         """Complete a directory after everything below it."""
         path = opened.path
         entries, size, own_bytes = opened.part
@@ -222,7 +222,7 @@ class ProfileVisitor(Visitor[Sum]):
     def lost(self, opened: Open[Sum]) -> Sum:
         return self.leave(opened, None)
 
-    def failed(self, opened: Open[Sum], error: OSError, context: Context[Any]) -> None:
+    def failed(self, opened: Open[Sum], error: OSError, context: Context[object]) -> None:
         """Report a directory. If it was opened, it is counted with unknown entries."""
         if opened.leases is None:
             self._counters.scans_done += 1
@@ -276,7 +276,7 @@ class ProfileVisitor(Visitor[Sum]):
         self._bytes = 0
         return 0, total, total
 
-    def mixed(self, item: Mixed, context: Context[Any]) -> None:
+    def mixed(self, item: Mixed, context: NoticeSink) -> None:
         """Look up names of any kind, which do not count for their directory."""
         names = item.names.split(b"\0")
         try:
@@ -376,7 +376,7 @@ class ProfileVisitor(Visitor[Sum]):
             self.claims[home].append(claim)
 
     def _looked_up(
-        self, where: Where, names: Sequence[bytes], fd: int, context: Context[Any]
+        self, where: Where, names: Sequence[bytes], fd: int, context: NoticeSink
     ) -> Sequence[bytes]:
         """Look up names. Report failures, and return the names without failures."""
         began_s = time.perf_counter()
@@ -398,7 +398,7 @@ class ProfileVisitor(Visitor[Sum]):
 
     # ---- failures --------------------------------------------------------------
 
-    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
+    def unreached(self, where: Where, name: bytes, error: OSError, context: NoticeSink) -> None:
         """Report an entry that cannot be looked up."""
         self._counters.failed += 1
         path = join_path(where.path, name)
@@ -407,6 +407,6 @@ class ProfileVisitor(Visitor[Sum]):
         self._note(where.root, path, "look up", error, context)
 
     def _note(
-        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+        self, root: int, path: bytes, doing: str, error: OSError, context: NoticeSink
     ) -> None:
         context.note([failure_of(self._plan.roots[root], root, path, doing, error)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pcircle import __version__
 from pcircle.cli import console as base
@@ -69,7 +69,7 @@ class SumConsole(base.Console[Done]):
     def counted(self, counts: tuple[int, ...]) -> SumCounters:
         return SumCounters.of(counts)
 
-    def remark(self, notice: Any) -> Iterable[str]:
+    def remark(self, notice: object) -> Iterable[str]:
         try:
             if isinstance(notice, Failure):
                 self._failed_roots.add(notice.root)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
@@ -20,6 +19,7 @@ from pcircle.tools.fsum.plan import (
     NOTHING,
     Chunk,
     Done,
+    Item,
     Large,
     Part,
     SumCounters,
@@ -56,7 +56,7 @@ class LargeFiles:
         self._reader = reader
         self._signer = signer
 
-    def begin(self, item: Large, context: Context[Any]) -> LargeFile | Part:
+    def begin(self, item: Large, context: Context[Item]) -> LargeFile | Part:
         """Divide a file into chunks; return its result if there are no chunks."""
         try:
             with (
@@ -100,7 +100,7 @@ class LargeFiles:
         whole = self._plan.chunk_bytes or -(-wanted // BLOCK_BYTES) * BLOCK_BYTES
         return data_chunks(fd, size, whole, sparse=sparse)
 
-    def chunk(self, item: Chunk, context: Context[Any]) -> Done:
+    def chunk(self, item: Chunk, context: Context[Item]) -> Done:
         """Read a range; hand back the remaining range if it takes too long."""
         reached, end = item.offset, item.offset + item.length
         split = self._plan.chunk_bytes is None
@@ -125,7 +125,7 @@ class LargeFiles:
             )
         return Done(blocks=self._signer.attach_to(NOTHING).blocks)
 
-    def complete(self, item: Large, own: LargeFile, merged: Done, context: Context[Any]) -> Part:
+    def complete(self, item: Large, own: LargeFile, merged: Done, context: Context[Item]) -> Part:
         """Return the file's entry after all chunks, or no entry after a failure."""
         cause = merged.cause
         if cause is None:

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from types import TracebackType
 
 from pcircle.core.errors import StoppedEarly
 from pcircle.core.guards import require
@@ -228,7 +228,12 @@ class Page:
         self.see([])
         return self
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._alone.__exit__(kind, error, trace)
 
     def see(self, records: Sequence[tuple[bytes, bytes]]) -> None:

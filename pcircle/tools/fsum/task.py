@@ -100,7 +100,7 @@ class SumTask(WalkTask[Item, Done]):
         slots = {slot: self._signer.make_portable(part) for slot, part in result.slots.items()}
         return Done(slots, result.cause, result.blocks)
 
-    def join(self, item: Item, own: Any, merged: Done, context: Context[Item]) -> Done:
+    def join(self, item: Item, own: object, merged: Done, context: Context[Item]) -> Done:
         if isinstance(item, SINK_ITEMS):
             return require(require(self._ledger).sink).join(item, own, merged, context)
         if own is None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.entry_errors import Changed
 from pcircle.fs.scan import Block, DirectoryBatch
-from pcircle.jobs.failures import tell_recalls
+from pcircle.jobs.failures import NoticeSink, tell_recalls
 from pcircle.ops.digest import Signer
 from pcircle.runtime import Context
 from pcircle.tools.fsum.plan import NOTHING, Large, Part, SumCounters, SumPlan
@@ -99,7 +99,7 @@ class SumVisitor(Visitor[Part]):
                 missing.leave_missing(block, path, fd)
             yield block
 
-    def leave(self, opened: Open[Part], context: Context[Any]) -> Part:
+    def leave(self, opened: Open[Part], context: Context[object]) -> Part:
         """Return the digest of a directory."""
         where = opened.root, opened.path
         try:
@@ -127,7 +127,7 @@ class SumVisitor(Visitor[Part]):
             return (group.name for group in groups(only.text, 0, len(only.text)))
         return (group.name for group in require(self._lists).below(only))
 
-    def failed(self, opened: Open[Part], error: OSError, context: Context[Any]) -> None:
+    def failed(self, opened: Open[Part], error: OSError, context: Context[object]) -> None:
         if opened.place is None:  # the directory was not reached
             self._counters.scans_done += 1
             self._counters.sized += 1
@@ -147,14 +147,14 @@ class SumVisitor(Visitor[Part]):
 
     # ---- names -----------------------------------------------------------------
 
-    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
+    def unreached(self, where: Where, name: bytes, error: OSError, context: NoticeSink) -> None:
         self._reader.fail(where.root, join_path(where.path, name), "reach", error, context)
 
-    def begin(self, item: Any, context: Context[Any]) -> None:
+    def begin(self, item: object, context: Context[object]) -> None:
         tell_recalls(self._reader.recalls, self._plan.shown, context)
         self._signer.clear()
 
-    def resume(self, base: Open[Part], context: Context[Any]) -> None:
+    def resume(self, base: Open[Part], context: Context[object]) -> None:
         self._signer.clear()
 
     def taken(self) -> Part:
@@ -189,7 +189,7 @@ class SumVisitor(Visitor[Part]):
         files: Sequence[bytes],
         fd: int,
         enough: Callable[[], bool],
-        context: Context[Any],
+        context: Context[object],
     ) -> None:
         """Sign files of any size, one by one."""
         large: list[Large] = []
@@ -224,7 +224,7 @@ class SumVisitor(Visitor[Part]):
         name: bytes,
         read: Callable[[bytes, int], None],
         directory_fd: int,
-        context: Context[Any],
+        context: Context[object],
     ) -> bool:
         self._counters.weight += where.weight
         try:

@@ -22,7 +22,7 @@ from pcircle.fs.entry_errors import SPECIAL, EntryError, errno_and_reason, kind_
 from pcircle.fs.lists import Lists
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.scan import Block
-from pcircle.jobs.failures import Failure, RecallNotice, tell_recalls
+from pcircle.jobs.failures import Failure, NoticeSink, RecallNotice, tell_recalls
 from pcircle.jobs.tree_task import EntryVisitor, ItemState, TreeItem, TreeTask
 from pcircle.ops.digest.checksums import ChecksumLine as Line
 from pcircle.ops.digest.checksums import new_hasher
@@ -98,7 +98,7 @@ class WholeTask(TreeTask, PartedTask[Tree | Portion | Batch | Expected, dict[int
         self._compare(item, context)
         return {}
 
-    def _compare(self, item: Expected, context: Context[Any]) -> None:
+    def _compare(self, item: Expected, context: Context[Expected]) -> None:
         until_s = time.monotonic() + _BATCH_S
         here_dir = self.plan.roots[0].holder
         done = 0
@@ -145,7 +145,7 @@ class FileDigester:
         self._piece = aligned(_PIECE_BYTES)
         self.recalls = Recalls(counters, follow=plan.listed)
 
-    def read_from_list(self, path: bytes, context: Context[Any]) -> None:
+    def read_from_list(self, path: bytes, context: NoticeSink) -> None:
         """Set the next file of a list."""
         tell_recalls(self.recalls, lambda root, full: path, context)
 
@@ -192,7 +192,7 @@ class WholeFiles(EntryVisitor):
         super().__init__(task)
         self._found: list[Digest] = []  # digests of the current item
 
-    def begin(self, item: object, context: Context[Any]) -> None:
+    def begin(self, item: object, context: Context[object]) -> None:
         tell_recalls(self.task.digester.recalls, self.task.plan.shown, context)
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
@@ -201,7 +201,7 @@ class WholeFiles(EntryVisitor):
             block.links, block.specials = [], []
             yield block
 
-    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+    def end(self, context: Context[object], opens: Sequence[Open[int]]) -> None:
         found, self._found = self._found, []
         context.note(found)
 
@@ -235,9 +235,7 @@ class WholeFiles(EntryVisitor):
                 context.spawn(list(handed_back(where, files[done:])))
                 break
 
-    def fail(
-        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
-    ) -> None:
+    def fail(self, root: int, path: bytes, doing: str, error: OSError, context: NoticeSink) -> None:
         self.counters.failed += 1
         context.note([failure_in(self.task.plan, root, path, doing, error)])
 

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -151,12 +151,17 @@ def _made(rows: Sequence[tuple[str, Sequence[int]]]) -> tuple[Group, ...]:
     )
 
 
+K = TypeVar("K", int, str)
+
+
 def _largest_first(
-    tallies: Mapping[Any, list[int]],
+    tallies: Mapping[K, list[int]],
     other: Sequence[int],
-    label: Callable[[Any], str],
+    label: Callable[[K], str],
 ) -> tuple[Group, ...]:
-    ordered = sorted(tallies.items(), key=lambda item: (-item[1][1], -item[1][0], item[0]))
+    ordered: list[tuple[K, list[int]]] = sorted(
+        tallies.items(), key=lambda item: (-item[1][1], -item[1][0], item[0])
+    )
     return _made([*((label(key), tally) for key, tally in ordered), ("(other)", other)])
 
 

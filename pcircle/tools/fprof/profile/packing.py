@@ -7,8 +7,6 @@ that they are searched for only if plain encoding fails.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from pcircle.tools.fprof.profile.model import Profile
@@ -38,7 +36,7 @@ def unpack(packed: bytes) -> Profile:
     return msgspec.convert(loose, Profile, builtin_types=(bytes,))
 
 
-def _with_extensions(value: Any) -> Any:
+def _with_extensions(value: object) -> object:
     if isinstance(value, int) and value > _LARGEST_PLAIN:
         return msgspec.msgpack.Ext(_LARGE, value.to_bytes(_MAX_BYTES, "big"))
     if isinstance(value, dict):

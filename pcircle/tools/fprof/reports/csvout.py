@@ -6,7 +6,6 @@ import csv
 import io
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgspec
 
@@ -46,7 +45,7 @@ def write(report: Report, directory: str) -> None:
         jsonout.put(text.getvalue().encode(), path)
 
 
-def tables(report: Report) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def tables(report: Report) -> Iterator[tuple[str, list[dict[str, object]]]]:
     """Yield the name of each table that has rows, with its rows by column names."""
     counts = msgspec.structs.asdict(report.counts)
     kinds = ("files", "directories", "links", "special", "total")

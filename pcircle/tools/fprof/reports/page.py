@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.resources import files
-from typing import Any
 
 import msgspec
 
@@ -129,7 +128,7 @@ def _sent(report: Report) -> tuple[tuple[int, ...], ...]:
     size = len(report.ranks)
     if not 1 < size <= 256:
         return ()
-    matrix: list[list[Any]] = [[0] * size for _ in range(size)]
+    matrix: list[list[int]] = [[0] * size for _ in range(size)]
     for rank in report.ranks:
         for sent in rank.sent:
             matrix[rank.rank][sent.rank] = sent.messages
