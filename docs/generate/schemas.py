@@ -29,13 +29,14 @@ ALGORITHMS = "xxh128|sha256|sha512|blake2b|blake3"
 _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
     ("fcp", "fcp --json", ["fcp"], "pcircle.tools.common.copy_report:CopyReport", ""),
     ("fmirror", "fmirror --json", ["fmirror"], "pcircle.tools.fmirror.report:MirrorReport", ""),
-    ("fsum", "fsum --json", ["fsum"], "pcircle.tools.fsum.report:Report", ""),
-    ("fsum-diff", "fsum --diff --json", ["fsum"], "pcircle.tools.fsum.report:Comparison", ""),
-    ("fprof", "fprof --json", ["fprof"], "pcircle.tools.fprof.reports.report:Report", ""),
+    ("fsum", "fsum --json", ["fsum"], "pcircle.tools.fsum.report:SumReport", ""),
+    ("fsum-diff", "fsum --diff --json", ["fsum"],
+     "pcircle.tools.fsum.report:ManifestComparison", ""),
+    ("fprof", "fprof --json", ["fprof"], "pcircle.tools.fprof.reports.report:ProfileReport", ""),
     ("fprof-stopped", "fprof --json of a run that was stopped", ["fprof"],
-     "pcircle.tools.fprof.reports.report:Stopped", ""),
+     "pcircle.tools.fprof.reports.report:StoppedReport", ""),
     ("fprof-diff", "fprof --diff --json", ["fprof"],
-     "pcircle.tools.fprof.profile.diffing:Comparison", ""),
+     "pcircle.tools.fprof.profile.diffing:ProfileComparison", ""),
     ("frm", "frm --json", ["frm"], "pcircle.cli.tree_program:TreeReport",
      "pcircle.ops.remove.plan:RemovalCounters"),
     ("ffind", "ffind --json", ["ffind"], "pcircle.cli.tree_program:TreeReport",
@@ -64,7 +65,7 @@ _FOR_TYPES = {
         "Compression": "pcircle.tools.fprof.profile.sampling",
         "Blocks": "pcircle.tools.fprof.profile.storage",
         "InInode": "pcircle.tools.fprof.profile.storage",
-        "Tree": "pcircle.tools.fprof.profile.tree",
+        "DirectoryTree": "pcircle.tools.fprof.profile.tree",
     }
 }
 

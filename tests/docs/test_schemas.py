@@ -15,8 +15,7 @@ from jsonschema import Draft202012Validator
 
 from docs.generate.schemas import pages
 from pcircle.cli.json_output import encode
-from pcircle.tools.fprof.reports.report import Run as ProfileRun
-from pcircle.tools.fprof.reports.report import stopped
+from pcircle.tools.fprof.reports.report import ProfileRun, stopped
 from tests.conftest import ROOT, Run
 
 SCHEMAS = {

@@ -15,8 +15,8 @@ from pcircle.fs.directories import HOLDER
 from pcircle.fs.native.pure import MAX_FILE_BYTES, NOT_PLAIN
 from pcircle.ops.digest import Signer
 from pcircle.runtime import Context
-from pcircle.tools.fsum.plan import Part, SumCounters, SumPlan
-from pcircle.tools.fsum.reader import Reader
+from pcircle.tools.fsum.plan import SignedPart, SumCounters, SumPlan
+from pcircle.tools.fsum.reader import EntryReader
 from pcircle.tools.fsum.visitor import SumVisitor
 from pcircle.walk import open_directory as module
 from pcircle.walk.items import Batch, DirectoryIdentity
@@ -41,9 +41,9 @@ def _make(path: Path, sizes: Sequence[int]) -> list[bytes]:
     return names
 
 
-def _reader() -> tuple[Reader, SumCounters, Signer]:
+def _reader() -> tuple[EntryReader, SumCounters, Signer]:
     counters, signer = SumCounters(), Signer("xxh128", HOLDER)
-    return Reader(PLAN, counters, signer), counters, signer
+    return EntryReader(PLAN, counters, signer), counters, signer
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_waiting_ranks_get_remaining_files_after_a_while(
     clock = SimpleNamespace(monotonic=lambda: each_s * counters.files)
     monkeypatch.setattr(module, "time", clock)
     where = Batch(0, b"", b"", b"", 1 / 60, DirectoryIdentity((0, 0)), b"", 1)
-    context: ItemContext[Part] = ItemContext(Context(0, line))
+    context: ItemContext[SignedPart] = ItemContext(Context(0, line))
     visitor.names(where, Names(names, [], []), (folder, -1), context)
     context.flush()
     assert counters.files == done

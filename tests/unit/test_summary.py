@@ -24,7 +24,7 @@ from pcircle.runtime.summary import (
     merged,
     unpacked,
 )
-from pcircle.tools.fprof.counters import Totals
+from pcircle.tools.fprof.counters import ProfileTotals
 from tests.conftest import SOAK
 
 NAMES = ("entries", "bytes", "cpu_us")
@@ -82,7 +82,7 @@ def report(rank: int, rng: Random) -> RankReport:
     def any_size() -> int:
         return rng.getrandbits(rng.randrange(1, 62))
 
-    counts = Totals(**{name: any_size() >> 20 for name in Totals.names})
+    counts = ProfileTotals(**{name: any_size() >> 20 for name in ProfileTotals.names})
     numbers = ("items", "spawned", "steals_asked", "steals_got", "parcels_got", "messages")
     more = ("message_bytes", "spilled", "peak_rss_bytes", "threads")
     figures: dict[str, Any] = {name: any_size() for name in numbers + more}
@@ -103,7 +103,7 @@ def account_of(ranks: int) -> bytes:
     accounts: dict[int, FinalAccount[int]] = {}
     for rank in reversed(range(ranks)):
         own = report(rank, rng)
-        figures = Totals.figures(own.counts) | own.figures()
+        figures = ProfileTotals.figures(own.counts) | own.figures()
         summary = Summary.of(rank, own.counts, figures)
         total = FinalAccount[int]((msgspec.msgpack.encode(summary),))
         for child in TreePosition(rank, ranks, 8).children:

@@ -22,9 +22,9 @@ from pcircle.fs.safe_open import any_link
 from pcircle.jobs.failures import LogFile, open_log
 from pcircle.runtime import Observer
 from pcircle.tools.fprof.console import ProfileConsole
-from pcircle.tools.fprof.options import Options, check_outputs
+from pcircle.tools.fprof.options import ProfileOptions, check_outputs
 from pcircle.tools.fprof.plan import ProfilePlan, resolve
-from pcircle.tools.fprof.reports.report_options import DIMENSIONS, Wishes
+from pcircle.tools.fprof.reports.report_options import DIMENSIONS, ReportOptions
 from pcircle.tools.fprof.task import ProfileTask
 from pcircle.walk.attributes import ANY
 
@@ -48,9 +48,9 @@ class ProfileProgram(WalkProgram[ProfileTask]):
 
     name = "fprof"
     reads_only, plan_type = True, ProfilePlan
-    options: Options
+    options: ProfileOptions
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: ProfileOptions) -> None:
         super().__init__(options, options.paths)
         self._volumes: tuple[int, ...] = ()
         self._parts: bytes | None = None  # path prefix of the parts of an index
@@ -142,7 +142,7 @@ def profile_typed(args: argparse.Namespace) -> int:
         from pcircle.tools.fprof.filelists import lists_of as file_lists
 
         lists = file_lists(args.list_out)
-    options = Options(
+    options = ProfileOptions(
         **common(args),
         paths=tuple(map(os.fsencode, args.operands)),
         wishes=_wishes(args, lists),
@@ -165,7 +165,7 @@ def profile_typed(args: argparse.Namespace) -> int:
     return _run(options)
 
 
-def _wishes(args: argparse.Namespace, lists: Collection[str]) -> Wishes:
+def _wishes(args: argparse.Namespace, lists: Collection[str]) -> ReportOptions:
     """Return the requested contents of the report.
 
     A list of files requires the search that finds them.
@@ -183,7 +183,7 @@ def _wishes(args: argparse.Namespace, lists: Collection[str]) -> Wishes:
     depth = None if args.depth is None else _depth(args.depth)
     # On a terminal the report starts with the largest directories.
     shown = depth is None and not args.quiet and _is_read(args)
-    return Wishes(
+    return ReportOptions(
         depth=depth,
         tree=shown,
         sparse=args.sparse or "sparse" in lists,
@@ -247,7 +247,7 @@ def _block(text: str) -> tuple[int, int]:
     return block, subblock
 
 
-def _run(options: Options) -> int:
+def _run(options: ProfileOptions) -> int:
     # Every walk needs ctypes. Without this, each forked rank would import it.
     import ctypes  # noqa: F401
 
@@ -256,4 +256,4 @@ def _run(options: Options) -> int:
 
 def profile(paths: Sequence[str | bytes], **choices: Any) -> int:
     """Run fprof from Python, with its options as keywords, and return the exit code."""
-    return called(_run, Options, paths, choices)
+    return called(_run, ProfileOptions, paths, choices)

@@ -9,17 +9,17 @@ from pcircle.cli import console as base
 from pcircle.core.errors import Defect, EntriesFailed, worst
 from pcircle.jobs.failures import LogFile
 from pcircle.runtime import Outcome
-from pcircle.tools.fprof.counters import Totals, add_up, totals
-from pcircle.tools.fprof.options import Options
-from pcircle.tools.fprof.plan import Done, FileLines, ProfilePlan, index_of
+from pcircle.tools.fprof.counters import ProfileTotals, add_up, totals
+from pcircle.tools.fprof.options import ProfileOptions
+from pcircle.tools.fprof.plan import FileLines, ProfilePlan, ProfileResult, index_of
 from pcircle.tools.fprof.profile.model import Profile
 from pcircle.tools.fprof.profile.packing import unpack
 from pcircle.tools.fprof.reports import balance
-from pcircle.tools.fprof.reports.report import Run, make, stopped
+from pcircle.tools.fprof.reports.report import ProfileRun, make, stopped
 from pcircle.tools.fprof.reports.text import summary
 
 
-class ProfileConsole(base.Console[Done]):
+class ProfileConsole(base.Console[ProfileResult]):
     """Reports failures, progress and the profile."""
 
     tool = "fprof"
@@ -27,7 +27,7 @@ class ProfileConsole(base.Console[Done]):
     def __init__(
         self,
         plan: ProfilePlan,
-        options: Options,
+        options: ProfileOptions,
         log: LogFile | None,
         lists: Mapping[str, LogFile],
     ) -> None:
@@ -37,7 +37,7 @@ class ProfileConsole(base.Console[Done]):
         self._wishes = options.wishes
         self._outputs = options.outputs()
 
-    def counted(self, counts: tuple[int, ...]) -> Totals:
+    def counted(self, counts: tuple[int, ...]) -> ProfileTotals:
         return totals(counts)
 
     def remark(self, notice: object) -> Iterable[str]:
@@ -48,7 +48,7 @@ class ProfileConsole(base.Console[Done]):
             self._unlisted += notice.unlisted
         return ()
 
-    def end(self, outcome: Outcome[Done]) -> tuple[int, list[str]]:
+    def end(self, outcome: Outcome[ProfileResult]) -> tuple[int, list[str]]:
         for kind, log in self._lists.items():
             try:
                 log.close()
@@ -59,7 +59,7 @@ class ProfileConsole(base.Console[Done]):
     def bytes_shown(self, now: base.JobCounters) -> int:
         return now.bytes_done
 
-    def conclude(self, outcome: Outcome[Done]) -> int:
+    def conclude(self, outcome: Outcome[ProfileResult]) -> int:
         if self._plan.index is None:
             return self._concluded(outcome)
         from pcircle.tools.fprof.entries import clear
@@ -69,7 +69,7 @@ class ProfileConsole(base.Console[Done]):
         finally:
             clear(self._plan)
 
-    def _concluded(self, outcome: Outcome[Done]) -> int:
+    def _concluded(self, outcome: Outcome[ProfileResult]) -> int:
         code, reasons = self.end(outcome)
         total = add_up(outcome.counts)
         profile = None if code else _profile_of(outcome)
@@ -82,7 +82,7 @@ class ProfileConsole(base.Console[Done]):
             code = worst((code, EntriesFailed.exit_code))
         self.tell_failures()
         self.tell_reasons(code, reasons)
-        run = Run(
+        run = ProfileRun(
             exit_code=code,
             elapsed_s=self.elapsed_s,
             reasons=tuple(reasons),
@@ -110,7 +110,7 @@ class ProfileConsole(base.Console[Done]):
         return worst((code, self.results.code))
 
 
-def _profile_of(outcome: Outcome[Done]) -> Profile | None:
+def _profile_of(outcome: Outcome[ProfileResult]) -> Profile | None:
     packed = b"" if outcome.result is None else outcome.result.profile
     return unpack(packed) if packed else None
 
@@ -120,7 +120,7 @@ def told_of(profile: Profile) -> int:
     return sum(tally[0] for tally in profile.kinds.values())
 
 
-def _account(total: Totals, profile: Profile | None) -> str | None:
+def _account(total: ProfileTotals, profile: Profile | None) -> str | None:
     """Return an error if the counts of a successful job disagree, or None."""
     profiled = 0 if profile is None else told_of(profile)
     examined = total.settled - total.failed

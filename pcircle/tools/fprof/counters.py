@@ -12,7 +12,7 @@ from pcircle.runtime import Work
 _HIGH_BITS = 48
 
 
-class Totals(EntryCounters):
+class ProfileTotals(EntryCounters):
     """The counts of a rank or of all ranks. Times are in microseconds.
 
     `unreadable` counts directories whose entries could not be listed, and `recalled` offline files
@@ -72,7 +72,7 @@ class Totals(EntryCounters):
         )
 
 
-class Counters(Totals):
+class ProfileCounters(ProfileTotals):
     """The running counts of a worker, which writes them; the main thread only reads them."""
 
     readdir_s: float
@@ -93,7 +93,7 @@ class Counters(Totals):
 
     def sums(self) -> ProgressSums:
         """Return the counts for a progress round. The main thread calls this."""
-        now = Totals.of(self.row())
+        now = ProfileTotals.of(self.row())
         now.bytes, now.bytes_high = self.bytes & (1 << _HIGH_BITS) - 1, self.bytes >> _HIGH_BITS
         now.readdir_us, now.stat_us = round(self.readdir_s * 1e6), round(self.stat_s * 1e6)
         now.work_us = round(self.work_s * 1e6)
@@ -107,14 +107,14 @@ class Counters(Totals):
         return Work(self.completed + self.scans_done)
 
 
-def totals(counts: tuple[int, ...]) -> Totals:
+def totals(counts: tuple[int, ...]) -> ProfileTotals:
     """Return the counts of `Counters.sums` by name."""
-    found = Totals.of(counts)
+    found = ProfileTotals.of(counts)
     found.bytes += found.bytes_high << _HIGH_BITS
     found.bytes_high = 0
     return found
 
 
-def add_up(rows: Iterable[tuple[int, ...]]) -> Totals:
+def add_up(rows: Iterable[tuple[int, ...]]) -> ProfileTotals:
     """Return the sum of the counts of all ranks."""
-    return totals(Totals.total(rows).row())
+    return totals(ProfileTotals.total(rows).row())

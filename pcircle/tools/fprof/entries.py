@@ -20,7 +20,7 @@ from pcircle.core.writing import close_new
 from pcircle.fs.directories import HOLDER, Directories
 from pcircle.fs.safe_open import create
 from pcircle.fs.stats import Stats, StatusRow
-from pcircle.tools.fprof.plan import Done, ProfilePlan, index_of
+from pcircle.tools.fprof.plan import ProfilePlan, ProfileResult, index_of
 from pcircle.walk import index
 from pcircle.walk.sink import Sink, remove, result
 
@@ -33,8 +33,10 @@ class Entries:
 
     def __init__(self, plan: ProfilePlan, rank: int, first: Entries | None = None) -> None:
         place = require(plan.index)
-        self.sink: Sink[Done] = (
-            Sink(place, rank, plan.ranks, Done, _unwritable) if first is None else first.sink
+        self.sink: Sink[ProfileResult] = (
+            Sink(place, rank, plan.ranks, ProfileResult, _unwritable)
+            if first is None
+            else first.sink
         )
 
     def directory(

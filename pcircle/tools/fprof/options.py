@@ -13,17 +13,17 @@ from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.tools.fprof.plan import index_of
 from pcircle.tools.fprof.reports.outputs import Outputs
-from pcircle.tools.fprof.reports.report_options import Wishes
+from pcircle.tools.fprof.reports.report_options import ReportOptions
 
 
-class Options(CommonOptions, frozen=True, kw_only=True):
+class ProfileOptions(CommonOptions, frozen=True, kw_only=True):
     """The resolved options of fprof.
 
     `lists` has the kind and file name of each requested list of files.
     """
 
     paths: tuple[bytes, ...]
-    wishes: Wishes = Wishes()
+    wishes: ReportOptions = ReportOptions()
     csv: str | None = None
     save: str | None = None
     entries: bool = False
@@ -37,7 +37,7 @@ class Options(CommonOptions, frozen=True, kw_only=True):
         return Outputs(**files, tree=self.wishes.tree)
 
 
-def check_outputs(options: Options) -> None:
+def check_outputs(options: ProfileOptions) -> None:
     """Raise UsageError, before any work, if an output file could not be written at the end."""
     _check_files(options)
     if options.plot is not None:
@@ -50,7 +50,7 @@ def check_outputs(options: Options) -> None:
         csvout.check(options.csv)
 
 
-def _check_files(options: Options) -> None:
+def _check_files(options: ProfileOptions) -> None:
     files = {"json": options.json, "save": options.save, "html": options.html}
     files |= {"plot": options.plot, "error-log": options.error_log}
     files |= {f"list-out={kind}": name for kind, name in options.lists}

@@ -74,7 +74,7 @@ def wide(part: tuple[int, ...]) -> Sum:
     return entries, size, own
 
 
-class Done(msgspec.Struct, frozen=True, array_like=True):
+class ProfileResult(msgspec.Struct, frozen=True, array_like=True):
     """The result of an item: sums by slot and, at the end of the job, a rank's packed profile."""
 
     slots: dict[int, tuple[int, ...]] = {}

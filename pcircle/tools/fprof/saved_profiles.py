@@ -12,16 +12,16 @@ from pcircle.cli.options import refuse_others
 from pcircle.cli.output import MessageStream
 from pcircle.cli.results import Results
 from pcircle.core.errors import EntriesFailed, UsageError, worst
-from pcircle.tools.fprof.options import Options, check_outputs
+from pcircle.tools.fprof.options import ProfileOptions, check_outputs
 from pcircle.tools.fprof.profile import diffing, saved
 from pcircle.tools.fprof.profile.model import merge
 from pcircle.tools.fprof.reports.outputs import tell
-from pcircle.tools.fprof.reports.report import Run, make
+from pcircle.tools.fprof.reports.report import ProfileRun, make
 from pcircle.transport.launch import launched
 from pcircle.walk.attributes import ANY
 
 
-def tell_kept(options: Options) -> int:
+def tell_kept(options: ProfileOptions) -> int:
     """Report on saved profiles, on rank 0 of a launched job. Other ranks do nothing.
 
     The `paths` of the options are the files. Return the exit code, or raise UsageError.
@@ -52,7 +52,7 @@ def tell_kept(options: Options) -> int:
     if options.wishes.top > merged.top:
         limit = f"these profiles keep the first {merged.top:,} of each list"
         raise UsageError(f"--top: {limit}")
-    run = Run(exit_code=EntriesFailed.exit_code if merged.failed or merged.unreadable else 0)
+    run = ProfileRun(exit_code=EntriesFailed.exit_code if merged.failed or merged.unreadable else 0)
     report = make(merged, options.wishes, run)
     results = Results("fprof", options.json, MessageStream(sys.stderr).line)
     options.outputs().tell(merged, report, run, results, quiet=options.quiet)

@@ -22,15 +22,15 @@ from pcircle.fs.directories import HOLDER, device_and_inode, inode_alone
 from pcircle.fs.stats import Stats, divide
 from pcircle.jobs.failures import Failure, RecallNotice
 from pcircle.runtime import Context
-from pcircle.tools.fprof.counters import Counters
+from pcircle.tools.fprof.counters import ProfileCounters
 from pcircle.tools.fprof.plan import (
     Claims,
-    Done,
     FileLines,
     Item,
     Lines,
     Mixed,
     ProfilePlan,
+    ProfileResult,
     added,
     narrow,
     wide,
@@ -40,7 +40,7 @@ from pcircle.tools.fprof.profile.groups import Claim, Inodes, unpack
 from pcircle.tools.fprof.profile.model import Profile, merge
 from pcircle.tools.fprof.profile.packing import pack
 from pcircle.tools.fprof.profile.packing import unpack as unpacked
-from pcircle.tools.fprof.visitor import Means, ProfileVisitor
+from pcircle.tools.fprof.visitor import ProfileContext, ProfileVisitor
 from pcircle.walk.items import SINK_ITEMS, Batch, Gather, Tree
 from pcircle.walk.roots import open_roots
 from pcircle.walk.tasks import WalkTask
@@ -102,7 +102,7 @@ def divided(records: Iterable[bytes], root: int, weight: float) -> Iterator[Mixe
 _LIST_BYTES = 1 << 20  # size of the part of a list that is divided at once
 
 
-class ProfileTask(WalkTask[Item, Done]):
+class ProfileTask(WalkTask[Item, ProfileResult]):
     """The part of a profile on one rank.
 
     Further workers of the rank are created with `first`, the task of its first worker.
@@ -121,7 +121,7 @@ class ProfileTask(WalkTask[Item, Done]):
         super().__init__(rank, lists, plan.threads)
         division = divide(plan.threads)
         self.threads, self.max_threads = division.workers, division.max_workers
-        self.counters = Counters(first=first is None)
+        self.counters = ProfileCounters(first=first is None)
         self._plan = plan
         inodes: Inodes | None = None if first is None else first._collector.inodes
         self._collector: Collector = Collector(plan.facets, plan.top, plan.edges, inodes)
@@ -146,7 +146,7 @@ class ProfileTask(WalkTask[Item, Done]):
             entries: Entries | None = None if first is None else first._entries
             self._entries = Entries(plan, rank, entries)
         added = (self.counters, self._collector, self._stats, self.directories)
-        means = Means(*added, self._looks, self._entries, self._lists_of_files)
+        means = ProfileContext(*added, self._looks, self._entries, self._lists_of_files)
         self._visitor = ProfileVisitor(plan, rank, means)
         # The visitor decides whether mount points are entered.
         self._walker: Walker[Sum] = Walker(
@@ -167,8 +167,8 @@ class ProfileTask(WalkTask[Item, Done]):
     def beside(self, number: int) -> ProfileTask:
         return ProfileTask(self._plan, self.rank, self.lists, self, number)
 
-    def finish(self) -> Done:
-        return Done(profile=pack(reduce(merge, (part._end() for part in self.parts))))
+    def finish(self) -> ProfileResult:
+        return ProfileResult(profile=pack(reduce(merge, (part._end() for part in self.parts))))
 
     def _end(self) -> Profile:
         """Return the profile of this worker."""
@@ -201,10 +201,10 @@ class ProfileTask(WalkTask[Item, Done]):
         if isinstance(item, SINK_ITEMS):
             return require(self._entries).sink.process(item, context)
         began_s = time.perf_counter()
-        own: Done | list[Open[Sum]] = Done()
+        own: ProfileResult | list[Open[Sum]] = ProfileResult()
         if isinstance(item, Tree | Batch):
             walked = self.walked(item, context)
-            own = walked if isinstance(walked, list) else Done({item.slot: narrow(walked)})
+            own = walked if isinstance(walked, list) else ProfileResult({item.slot: narrow(walked)})
         elif isinstance(item, Mixed):
             self._visitor.mixed(item, context)
         elif isinstance(item, Lines):
@@ -220,7 +220,7 @@ class ProfileTask(WalkTask[Item, Done]):
         self.counters.work_s += time.perf_counter() - began_s
         return own
 
-    def merge(self, a: Done, b: Done) -> Done:
+    def merge(self, a: ProfileResult, b: ProfileResult) -> ProfileResult:
         profile = a.profile or b.profile
         if a.profile and b.profile:
             profile = pack(merge(unpacked(a.profile), unpacked(b.profile)))
@@ -228,16 +228,18 @@ class ProfileTask(WalkTask[Item, Done]):
         for slot, part in b.slots.items():
             known = slots.get(slot)
             slots[slot] = part if known is None else narrow(added(wide(known), wide(part)))
-        return Done(slots, profile)
+        return ProfileResult(slots, profile)
 
-    def join(self, item: Item, own: object, merged: Done, context: Context[Item]) -> Done:
+    def join(
+        self, item: Item, own: object, merged: ProfileResult, context: Context[Item]
+    ) -> ProfileResult:
         if isinstance(item, SINK_ITEMS):
             return require(self._entries).sink.join(item, own, merged, context)
         if isinstance(own, list):
             slots = {slot: wide(part) for slot, part in merged.slots.items()}
             whole = self._walker.join(own, slots, context)
-            return Done({require_type(Tree, item).slot: narrow(whole)})
-        return self.merge(require_type(Done, own), merged)
+            return ProfileResult({require_type(Tree, item).slot: narrow(whole)})
+        return self.merge(require_type(ProfileResult, own), merged)
 
     def _lines(self, item: Lines, context: Context[Item]) -> None:
         """Divide the entries of a list among all ranks."""

@@ -21,9 +21,9 @@ from pcircle.fs.scan import Block, DirectoryBatch, names_and_kinds
 from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
 from pcircle.jobs.failures import NoticeSink, failure_of, shown_below, tell_recalls
 from pcircle.runtime import Context
-from pcircle.tools.fprof.counters import Counters
+from pcircle.tools.fprof.counters import ProfileCounters
 from pcircle.tools.fprof.plan import Mixed, ProfilePlan, Sum, added
-from pcircle.tools.fprof.profile.collect import SPECIALS, Collector, Files
+from pcircle.tools.fprof.profile.collect import SPECIALS, Collector, FileBatch
 from pcircle.tools.fprof.profile.groups import Claim, home_of
 from pcircle.tools.fprof.profile.model import DirectoryRow
 from pcircle.walk.items import DirectoryIdentity, handed_back
@@ -44,10 +44,10 @@ _WHOLE = 4 * CAPACITY  # maximum names of a directory that is listed at once
 _SCAN = DirectoryScan(max_entries=256, max_batch_entries=2 * CAPACITY, look_up=True)
 
 
-class Means(NamedTuple):
+class ProfileContext(NamedTuple):
     """The tools of a worker: look-ups, sums, the index in `entries`, and `lists` of files."""
 
-    counters: Counters
+    counters: ProfileCounters
     collector: Collector
     stats: Stats
     directories: Directories
@@ -62,7 +62,7 @@ class ProfileVisitor(Visitor[Sum]):
     nothing: ClassVar[Sum] = NOTHING
     batch_names: ClassVar[int] = 2 * CAPACITY
 
-    def __init__(self, plan: ProfilePlan, rank: int, means: Means) -> None:
+    def __init__(self, plan: ProfilePlan, rank: int, means: ProfileContext) -> None:
         self.claims: defaultdict[int, list[Claim]] = defaultdict(list)
         self._plan = plan
         self._rank = rank
@@ -144,12 +144,12 @@ class ProfileVisitor(Visitor[Sum]):
             if count:
                 ends = [end for _, end in ranges]
                 where = above.root, above.path, depth
-                collector.files(Files(stats, batch.inside, where, None, batch.names, ends))
+                collector.files(FileBatch(stats, batch.inside, where, None, batch.names, ends))
         else:
             totals = []
             for name, (begin, end) in zip(batch.names, ranges, strict=True):
                 where = above.root, prefix + name, depth
-                files = Files(stats, batch.inside[begin:end], where, range(begin, end))
+                files = FileBatch(stats, batch.inside[begin:end], where, range(begin, end))
                 total, claims = collector.files(files) if end > begin else (0, [])
                 totals.append(total)
                 for claim in claims:
@@ -353,7 +353,7 @@ class ProfileVisitor(Visitor[Sum]):
         depth = path.count(b"/") + 1 if path else 0
         if path == HOLDER:
             depth = -1  # a PATH that is a file is its own root
-        files = Files(self._stats, names, (where.root, path, depth), places)
+        files = FileBatch(self._stats, names, (where.root, path, depth), places)
         total, claims = self._collector.files(files)
         self._counters.files += len(names)
         self._counters.bytes += total

@@ -28,7 +28,7 @@ from pcircle.ops.digest.algorithms import (
 )
 from pcircle.runtime import Observer
 from pcircle.tools.fsum.console import SumConsole, tell_differences
-from pcircle.tools.fsum.plan import LARGE_BYTES, Against, Own, SumPlan
+from pcircle.tools.fsum.plan import LARGE_BYTES, Against, OwnFile, SumPlan
 from pcircle.tools.fsum.task import SumTask
 from pcircle.transport.launch import launched
 from pcircle.walk.attributes import ANY
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _WHOLE_CHUNKS = "--chunksize cannot be combined with digests of whole files"
 
 
-class Options(CommonOptions, frozen=True, kw_only=True):
+class SumOptions(CommonOptions, frozen=True, kw_only=True):
     """The resolved options of fsum.
 
     With `files_from` and `deep` listed directories include their contents. `output` is the manifest
@@ -70,16 +70,16 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
 
     name = "fsum"
     reads_only, plan_type = True, SumPlan
-    options: Options
+    options: SumOptions
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SumOptions) -> None:
         super().__init__(options, options.paths)
         self._expected: Sequence[ChecksumLine] = ()  # on rank 0 only
         self._algorithm = ""
         self._is_list = False
         self._bad_lines = 0  # invalid lines of the list
         self._first_bad: tuple[str, ...] = ()
-        self._own: tuple[Own, ...] = ()
+        self._own: tuple[OwnFile, ...] = ()
         self._output: bytes | None = None
         self._parts: bytes | None = None  # the temporary manifest, and the path prefix of its parts
 
@@ -107,7 +107,7 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
             against = self._place_of_old(options.against, here := self.directory())
             from pcircle.tools.fsum.publishing import own_files
 
-            self._own = own_files(roots[0], here, [Own(*os.path.split(against))])
+            self._own = own_files(roots[0], here, [OwnFile(*os.path.split(against))])
         if self._is_list and roots[0].name:
             raise UsageError(f"'{show(roots[0].shown)}' is not a directory")
         return {
@@ -139,7 +139,7 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
         self._output = destination_of(output, here)
         refuse_data(self._output, root, here)
         self._parts = parts = place_for(self._output)
-        own = [Own(*os.path.split(self._output)), Own(*os.path.split(parts), parts=True)]
+        own = [OwnFile(*os.path.split(self._output)), OwnFile(*os.path.split(parts), parts=True)]
         self._own += own_files(root, here, own)
 
     def opened(self) -> dict[str, Any]:
@@ -231,7 +231,7 @@ def sum_typed(args: argparse.Namespace) -> int:
         raise UsageError(f"{used}: extra operand '{args.operands[1]}'")
     if output and mode != "update" and against is not None:
         raise UsageError("--output cannot be combined with --check or --rot")
-    options = Options(
+    options = SumOptions(
         **common(args),
         paths=tuple(map(os.fsencode, args.operands)),
         algorithm=args.algorithm,
@@ -282,7 +282,7 @@ def _diff(args: argparse.Namespace) -> int:
         return tell_differences(differences(old, new), args.json)
 
 
-def _run(options: Options) -> int:
+def _run(options: SumOptions) -> int:
     try:
         if options.whole:
             from pcircle.ops.digest.checksums import new_hasher
@@ -299,4 +299,4 @@ def _run(options: Options) -> int:
 
 def sign(paths: Sequence[str | bytes], **choices: Any) -> int:
     """Sign as the command does, from a program, and return the exit code."""
-    return called(_run, Options, paths, choices)
+    return called(_run, SumOptions, paths, choices)

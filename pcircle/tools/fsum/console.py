@@ -20,7 +20,7 @@ from pcircle.jobs.failures import Failure, LogFile
 from pcircle.ops.digest import format_signature, get_algorithm, iter_entries
 from pcircle.ops.digest.digests import TRAILER_BYTES
 from pcircle.runtime import Outcome
-from pcircle.tools.fsum.plan import Difference, Digest, Done, SumCounters, SumPlan
+from pcircle.tools.fsum.plan import Difference, Digest, SumCounters, SumPlan, SumResult
 from pcircle.tools.fsum.report import (
     SCHEMA,
     Differences,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pcircle.fs.sorting import Sorter
 
 
-class SumConsole(base.Console[Done]):
+class SumConsole(base.Console[SumResult]):
     """Reports failures, progress and the signatures."""
 
     tool = "fsum"
@@ -84,7 +84,7 @@ class SumConsole(base.Console[Done]):
 
     # ---- end of the job --------------------------------------------------------
 
-    def conclude(self, outcome: Outcome[Done]) -> int:
+    def conclude(self, outcome: Outcome[SumResult]) -> int:
         code, reasons = self.end(outcome)
         total = SumCounters.total(outcome.counts)
         texts: dict[int, str] = {}
@@ -110,7 +110,7 @@ class SumConsole(base.Console[Done]):
         return self._tell(self._report(code, total, tuple(reasons), texts, outcome))
 
     def _end_manifests(
-        self, code: int, total: SumCounters, outcome: Outcome[Done], reasons: list[str]
+        self, code: int, total: SumCounters, outcome: Outcome[SumResult], reasons: list[str]
     ) -> int:
         """Write the manifest, or compare the root with the old manifest; return the exit code."""
         from pcircle.tools.fsum.publishing import against_root, publish, root_of
@@ -132,7 +132,7 @@ class SumConsole(base.Console[Done]):
             total.compared += root.kind == b"f"
         return worst((code, IntegrityError.exit_code)) if self._differences else code
 
-    def _texts(self, result: Done | None) -> dict[int, str]:
+    def _texts(self, result: SumResult | None) -> dict[int, str]:
         """Return the signatures of the roots that have one."""
         if result is None or not self._signs:
             return {}
@@ -152,7 +152,7 @@ class SumConsole(base.Console[Done]):
         total: SumCounters,
         reasons: tuple[str, ...],
         texts: dict[int, str],
-        outcome: Outcome[Done],
+        outcome: Outcome[SumResult],
     ) -> SumReport:
         signatures = tuple(
             RootSignature(show(root.shown), texts.get(number))
@@ -233,7 +233,7 @@ def _told(differences: Iterable[ReportedDifference]) -> Iterator[bytes]:
     return (f"{difference.what}  {difference.path}\n".encode() for difference in differences)
 
 
-def _account(total: SumCounters, outcome: Outcome[Done]) -> str | None:
+def _account(total: SumCounters, outcome: Outcome[SumResult]) -> str | None:
     """Return an error if the counts of a successful job disagree; otherwise None."""
     signed = 0 if outcome.result is None else outcome.result.roots.signed
     text = base.unsettled(total)

@@ -17,15 +17,15 @@ from pcircle.runtime import Context
 from pcircle.tools.fsum.plan import (
     BLOCK_BYTES,
     NOTHING,
-    Chunk,
-    Done,
+    FileChunk,
     Item,
-    Large,
-    Part,
+    LargeFileEntry,
+    SignedPart,
     SumCounters,
     SumPlan,
+    SumResult,
 )
-from pcircle.tools.fsum.reader import Reader, check_same
+from pcircle.tools.fsum.reader import EntryReader, check_same
 
 _SMALLEST_CHUNK_BYTES = 16 << 20
 _LARGEST_CHUNK_BYTES = 256 << 20
@@ -39,7 +39,7 @@ class LargeFile(msgspec.Struct, frozen=True):
     blocks: int
 
 
-class LargeFiles:
+class LargeFileSigner:
     """Signs large files for one worker thread."""
 
     def __init__(
@@ -47,7 +47,7 @@ class LargeFiles:
         plan: SumPlan,
         directories: Directories,
         counters: SumCounters,
-        reader: Reader,
+        reader: EntryReader,
         signer: Signer,
     ) -> None:
         self._plan = plan
@@ -56,7 +56,7 @@ class LargeFiles:
         self._reader = reader
         self._signer = signer
 
-    def begin(self, item: Large, context: Context[Item]) -> LargeFile | Part:
+    def begin(self, item: LargeFileEntry, context: Context[Item]) -> LargeFile | SignedPart:
         """Divide a file into chunks; return its result if there are no chunks."""
         try:
             with (
@@ -83,7 +83,7 @@ class LargeFiles:
         where = item.root, item.path, item.name, self._plan.identify(status)
         context.spawn(
             [
-                Chunk(*where, offset, length, item.weight * length / size, sparse)
+                FileChunk(*where, offset, length, item.weight * length / size, sparse)
                 for offset, length in grid
             ]
         )
@@ -91,7 +91,7 @@ class LargeFiles:
         self._counters.bytes_done += holes
         self._counters.weight += item.weight * holes / size if size else item.weight
         own = LargeFile(status, sum(-(-length // BLOCK_BYTES) for _, length in grid))
-        return own if context.spawned else self.complete(item, own, Done(), context)
+        return own if context.spawned else self.complete(item, own, SumResult(), context)
 
     def _grid(self, fd: int, size: int, *, sparse: bool) -> Iterator[tuple[int, int]]:
         """Yield the chunks of a file that have data."""
@@ -100,7 +100,7 @@ class LargeFiles:
         whole = self._plan.chunk_bytes or -(-wanted // BLOCK_BYTES) * BLOCK_BYTES
         return data_chunks(fd, size, whole, sparse=sparse)
 
-    def chunk(self, item: Chunk, context: Context[Item]) -> Done:
+    def chunk(self, item: FileChunk, context: Context[Item]) -> SumResult:
         """Read a range; hand back the remaining range if it takes too long."""
         reached, end = item.offset, item.offset + item.length
         split = self._plan.chunk_bytes is None
@@ -112,7 +112,7 @@ class LargeFiles:
         except OSError as error:
             self._counters.weight += item.weight
             path = join_path(item.path, item.name)
-            return Done(cause=self._reader.failure(item.root, path, None, error))
+            return SumResult(cause=self._reader.failure(item.root, path, None, error))
         self._counters.weight += item.weight * (reached - item.offset) / item.length
         if reached < end and not context.stopping:
             half = -(-(end - reached) // 2 // BLOCK_BYTES) * BLOCK_BYTES
@@ -123,9 +123,11 @@ class LargeFiles:
             context.spawn(
                 [change(item, offset=a, length=b - a, weight=weight * (b - a)) for a, b in parts]
             )
-        return Done(blocks=self._signer.attach_to(NOTHING).blocks)
+        return SumResult(blocks=self._signer.attach_to(NOTHING).blocks)
 
-    def complete(self, item: Large, own: LargeFile, merged: Done, context: Context[Item]) -> Part:
+    def complete(
+        self, item: LargeFileEntry, own: LargeFile, merged: SumResult, context: Context[Item]
+    ) -> SignedPart:
         """Return the file's entry after all chunks, or no entry after a failure."""
         cause = merged.cause
         if cause is None:
@@ -151,5 +153,5 @@ class LargeFiles:
         return self._signer.attach_to(NOTHING)
 
 
-def _source_of(item: Large) -> tuple[int, int] | None:
+def _source_of(item: LargeFileEntry) -> tuple[int, int] | None:
     return None if item.place is None else item.place.source

@@ -28,7 +28,7 @@ from pcircle.ops.digest.manifest import (
     SectionWriter,
     unpack_entry,
 )
-from pcircle.tools.fsum.plan import Difference, Done, Item, SumCounters, SumPlan
+from pcircle.tools.fsum.plan import Difference, Item, SumCounters, SumPlan, SumResult
 from pcircle.walk.globs import Chooser
 from pcircle.walk.items import Batch, Tree
 from pcircle.walk.sink import Gather, Sink
@@ -51,7 +51,7 @@ class Ledger:
         counters: SumCounters,
         first: Ledger | None = None,
     ) -> None:
-        self.sink: Sink[Done] | None = first.sink if first is not None else _sink(plan, rank)
+        self.sink: Sink[SumResult] | None = first.sink if first is not None else _sink(plan, rank)
         self.old = None if plan.against is None else Manifest(plan.against)
         self._plan = plan
         self._signer = signer
@@ -329,9 +329,9 @@ def _lookup(section: ManifestSection | None) -> Known:
     return {entry.name: entry for entry in section}.get
 
 
-def _sink(plan: SumPlan, rank: int) -> Sink[Done] | None:
+def _sink(plan: SumPlan, rank: int) -> Sink[SumResult] | None:
     """Return the sink for sections of a manifest, if one is written."""
-    return None if plan.parts is None else Sink(plan.parts, rank, plan.ranks, Done, unwritable)
+    return None if plan.parts is None else Sink(plan.parts, rank, plan.ranks, SumResult, unwritable)
 
 
 def unwritable(error: OSError) -> StoppedEarly:

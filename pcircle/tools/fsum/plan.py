@@ -23,7 +23,7 @@ from pcircle.walk.sink import Gather, Merge, Seal
 from pcircle.walk.walker import Scope
 
 
-class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
+class LargeFileEntry(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     """Sign one file in chunks."""
 
     root: int
@@ -34,7 +34,7 @@ class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     slot: int
 
 
-class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
+class FileChunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
     """Read a range of a file. `sparse` means that it has holes to look for."""
 
     root: int
@@ -47,7 +47,9 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
     sparse: bool
 
 
-Item: TypeAlias = Tree | Portion | Batch | Large | Chunk | Gather[Tree | Batch] | Seal | Merge
+Item: TypeAlias = (
+    Tree | Portion | Batch | LargeFileEntry | FileChunk | Gather[Tree | Batch] | Seal | Merge
+)
 
 
 class Difference(msgspec.Struct, frozen=True, array_like=True, tag="c"):
@@ -67,7 +69,7 @@ class Digest(msgspec.Struct, frozen=True, array_like=True, tag="g"):
 Notice: TypeAlias = Failure | RecallNotice | Difference
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True):
+class SignedPart(msgspec.Struct, frozen=True, array_like=True):
     """The entries of a part of a directory; see `pcircle.ops.digest.signer.Result`."""
 
     runs: tuple[bytes, ...] = ()
@@ -76,21 +78,21 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     blocks: bytes = b""
 
 
-NOTHING = Part()
+NOTHING = SignedPart()
 
 
-class Done(msgspec.Struct, frozen=True, array_like=True):
+class SumResult(msgspec.Struct, frozen=True, array_like=True):
     """The result of an item: parts by the slot of their directory.
 
     The result of a chunk also has the `blocks` of its file, or the `cause` of a failure.
     """
 
-    slots: dict[int, Part] = {}
+    slots: dict[int, SignedPart] = {}
     cause: Failure | None = None
     blocks: bytes = b""
 
     @property
-    def roots(self) -> Part:
+    def roots(self) -> SignedPart:
         """Return the entries of the roots, at the end of a job."""
         return self.slots.get(0, NOTHING)
 
@@ -113,7 +115,7 @@ LARGE_BYTES = 32 << 20
 """Larger files are read in chunks, unless a chunk size is given."""
 
 
-class Own(msgspec.Struct, frozen=True, array_like=True):
+class OwnFile(msgspec.Struct, frozen=True, array_like=True):
     """A manifest of this run in a directory below the root, or with `parts` its parts.
 
     A manifest cannot be an entry of itself.
@@ -147,7 +149,7 @@ class SumPlan(TreePlan, frozen=True, kw_only=True):
     large_bytes: int
     chunk_bytes: int | None
     listing: bool = False
-    own: tuple[Own, ...] = ()
+    own: tuple[OwnFile, ...] = ()
     parts: bytes | None = None
     ranks: int = 1
     against: bytes | None = None

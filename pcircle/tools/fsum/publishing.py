@@ -35,7 +35,7 @@ from pcircle.ops.digest.manifest import (
     write_manifest,
 )
 from pcircle.tools.fsum.ledger import has_rotted, unwritable
-from pcircle.tools.fsum.plan import Difference, Done, Own, SumPlan
+from pcircle.tools.fsum.plan import Difference, OwnFile, SumPlan, SumResult
 from pcircle.walk.roots import Root
 from pcircle.walk.sink import remove, result
 
@@ -99,7 +99,7 @@ def refuse_data(destination: bytes, root: Root, here: bytes) -> None:
         full = os.path.join(here, root.holder, root.name)
         lost = os.path.realpath(destination) == os.path.realpath(full)
     else:
-        below = own_files(root, here, [Own(*os.path.split(destination))])
+        below = own_files(root, here, [OwnFile(*os.path.split(destination))])
         lost = bool(below) and not _may_be_replaced(destination)
     if lost:
         shown = show(destination)
@@ -153,7 +153,7 @@ def _make(place: bytes, destination: bytes, old: os.stat_result | None) -> None:
         raise unwritable(error) from error
 
 
-def own_files(root: Root, here: bytes, found: Iterable[Own]) -> tuple[Own, ...]:
+def own_files(root: Root, here: bytes, found: Iterable[OwnFile]) -> tuple[OwnFile, ...]:
     """Return the files that lie below a root, with directories relative to it."""
     top = os.path.realpath(os.path.join(here, root.holder))
     own = []
@@ -195,7 +195,7 @@ def clear(plan: SumPlan) -> None:
         remove(plan.parts, plan.ranks)
 
 
-def root_of(plan: SumPlan, result: Done) -> ManifestEntry | None:
+def root_of(plan: SumPlan, result: SumResult) -> ManifestEntry | None:
     """Return the root's entry, from a job's result."""
     if not result.roots.runs:
         return None

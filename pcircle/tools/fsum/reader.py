@@ -24,7 +24,7 @@ from pcircle.fs.stats import within_limit
 from pcircle.jobs.failures import Failure, FailureReporter, NoticeSink, failure_of
 from pcircle.ops.digest import Signer
 from pcircle.ops.digest.digests import FAILED, TRAILER_BYTES, pack_trailer
-from pcircle.tools.fsum.plan import BLOCK_BYTES, Chunk, SumCounters, SumPlan
+from pcircle.tools.fsum.plan import BLOCK_BYTES, FileChunk, SumCounters, SumPlan
 
 _SMALL_BYTES = 128 << 10
 _PIECE_BYTES = 512 << 10
@@ -45,7 +45,7 @@ def check_same(before: os.stat_result, after: os.stat_result) -> None:
             raise Changed("it changed while it was read")
 
 
-class Reader(FailureReporter):
+class EntryReader(FailureReporter):
     """Reads entries for a rank's signer, and reports failures."""
 
     def __init__(self, plan: SumPlan, counters: SumCounters, signer: Signer) -> None:
@@ -194,7 +194,7 @@ class Reader(FailureReporter):
         return at
 
     def chunk(
-        self, item: Chunk, directory_fd: int, stop: Callable[[], bool], *, split: bool
+        self, item: FileChunk, directory_fd: int, stop: Callable[[], bool], *, split: bool
     ) -> int:
         """Read a range of a file into the signer; return the offset where reading ended.
 

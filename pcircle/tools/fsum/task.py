@@ -14,9 +14,17 @@ from pcircle.fs.directories import HOLDER
 from pcircle.ops.digest import Signer
 from pcircle.ops.digest.digests import TRAILER_BYTES
 from pcircle.runtime import Context
-from pcircle.tools.fsum.large import LargeFile, LargeFiles
-from pcircle.tools.fsum.plan import Chunk, Done, Item, Large, Notice, SumCounters, SumPlan
-from pcircle.tools.fsum.reader import Reader
+from pcircle.tools.fsum.large import LargeFile, LargeFileSigner
+from pcircle.tools.fsum.plan import (
+    FileChunk,
+    Item,
+    LargeFileEntry,
+    Notice,
+    SumCounters,
+    SumPlan,
+    SumResult,
+)
+from pcircle.tools.fsum.reader import EntryReader
 from pcircle.tools.fsum.visitor import SumVisitor
 from pcircle.walk.items import Batch, Portion, Tree
 from pcircle.walk.roots import seeds
@@ -29,7 +37,7 @@ if TYPE_CHECKING:
     from pcircle.tools.fsum.ledger import Ledger
 
 
-class SumTask(WalkTask[Item, Done]):
+class SumTask(WalkTask[Item, SumResult]):
     """The signing task of one rank. On rank 0, `lists` restrict the roots.
 
     With `first` it is the task of another worker thread of that rank.
@@ -56,11 +64,11 @@ class SumTask(WalkTask[Item, Done]):
 
             books: Ledger | None = None if first is None else first._ledger
             self._ledger = Ledger(plan, rank, self._signer, self.counters, books)
-        reader = Reader(plan, self.counters, self._signer)
+        reader = EntryReader(plan, self.counters, self._signer)
         self.directories = plan.reach(is_first=first is None)
         counted, signer = self.counters, self._signer
         self._visitor = SumVisitor(plan, counted, signer, reader, self._ledger, lists)
-        self._large = LargeFiles(plan, self.directories, counted, reader, signer)
+        self._large = LargeFileSigner(plan, self.directories, counted, reader, signer)
         self._walker = Walker(
             self._visitor, plan.scope, self.directories, None, counted, rank, lists
         )
@@ -81,34 +89,36 @@ class SumTask(WalkTask[Item, Done]):
         if isinstance(item, Tree | Batch | Portion):
             walked = self.walked(item, context)
             return (
-                walked if walked is None or isinstance(walked, list) else Done({item.slot: walked})
+                walked
+                if walked is None or isinstance(walked, list)
+                else SumResult({item.slot: walked})
             )
         self._signer.clear()
-        if isinstance(item, Chunk):
+        if isinstance(item, FileChunk):
             return self._large.chunk(item, context)
         begun = self._large.begin(item, context)
-        return begun if isinstance(begun, LargeFile) else Done({item.slot: begun})
+        return begun if isinstance(begun, LargeFile) else SumResult({item.slot: begun})
 
-    def merge(self, a: Done, b: Done) -> Done:
+    def merge(self, a: SumResult, b: SumResult) -> SumResult:
         slots = dict(a.slots)
         for slot, part in b.slots.items():
             known = slots.get(slot)
             slots[slot] = part if known is None else self._visitor.merge(known, part)
-        return Done(slots, a.cause or b.cause, a.blocks + b.blocks)
+        return SumResult(slots, a.cause or b.cause, a.blocks + b.blocks)
 
-    def portable(self, result: Done) -> Done:
+    def portable(self, result: SumResult) -> SumResult:
         slots = {slot: self._signer.make_portable(part) for slot, part in result.slots.items()}
-        return Done(slots, result.cause, result.blocks)
+        return SumResult(slots, result.cause, result.blocks)
 
-    def join(self, item: Item, own: object, merged: Done, context: Context[Item]) -> Done:
+    def join(self, item: Item, own: object, merged: SumResult, context: Context[Item]) -> SumResult:
         if isinstance(item, SINK_ITEMS):
             return require(require(self._ledger).sink).join(item, own, merged, context)
         if own is None:
             return merged
         if isinstance(own, list):
             tree = require_type(Tree, item)
-            return Done({tree.slot: self._walker.join(own, merged.slots, context)})
+            return SumResult({tree.slot: self._walker.join(own, merged.slots, context)})
         if isinstance(own, LargeFile):
-            large = require_type(Large, item)
-            return Done({large.slot: self._large.complete(large, own, merged, context)})
-        return self.merge(require_type(Done, own), merged)
+            large = require_type(LargeFileEntry, item)
+            return SumResult({large.slot: self._large.complete(large, own, merged, context)})
+        return self.merge(require_type(SumResult, own), merged)

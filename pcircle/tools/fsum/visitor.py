@@ -13,8 +13,8 @@ from pcircle.fs.scan import Block, DirectoryBatch
 from pcircle.jobs.failures import NoticeSink, tell_recalls
 from pcircle.ops.digest import Signer
 from pcircle.runtime import Context
-from pcircle.tools.fsum.plan import NOTHING, Large, Part, SumCounters, SumPlan
-from pcircle.tools.fsum.reader import Reader
+from pcircle.tools.fsum.plan import NOTHING, LargeFileEntry, SignedPart, SumCounters, SumPlan
+from pcircle.tools.fsum.reader import EntryReader
 from pcircle.walk.items import DirectoryIdentity, handed_back
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import DirectoryScan, Names, Visitor, Where
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 _SCAN = DirectoryScan(max_entries=64, max_batch_entries=512, keep_open=True, sort=True)
 
 
-class SumVisitor(Visitor[Part]):
+class SumVisitor(Visitor[SignedPart]):
     """The visitor of one worker thread. On rank 0, `lists` restrict the roots."""
 
-    nothing: ClassVar[Part] = NOTHING
+    nothing: ClassVar[SignedPart] = NOTHING
 
     def __init__(
         self,
         plan: SumPlan,
         counters: SumCounters,
         signer: Signer,
-        reader: Reader,
+        reader: EntryReader,
         ledger: Ledger | None,
         lists: Lists | None,
     ) -> None:
@@ -52,7 +52,9 @@ class SumVisitor(Visitor[Part]):
 
     # ---- directories -----------------------------------------------------------
 
-    def enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease | None:
+    def enter(
+        self, opened: Open[SignedPart], source: Lease, holder: Open[SignedPart] | None
+    ) -> Lease | None:
         self._counters.scans_done += 1
         self._counters.sized += 1
         opened.place = DirectoryIdentity(source.identity)
@@ -60,7 +62,7 @@ class SumVisitor(Visitor[Part]):
         return None
 
     def process_directories(
-        self, above: Open[Part], batch: DirectoryBatch, context: ItemContext[Part]
+        self, above: Open[SignedPart], batch: DirectoryBatch, context: ItemContext[SignedPart]
     ) -> list[bytes]:
         """Sign directories whose files are all readable; return the names that remain."""
         sizes, entries = self._reader.bare(batch.inside, batch.entry_fds(), context.time_limit())
@@ -75,13 +77,15 @@ class SumVisitor(Visitor[Part]):
                 total -= sum(sizes[begin:end])
         count = len(made) - len(undone)
         if count:
-            part = Part((b"".join(made),), signed=files + count)
+            part = SignedPart((b"".join(made),), signed=files + count)
             above.part = self.merge(above.part, part)
         self._counters.bytes_found += total
         self._counters.bytes_done += total
         return undone
 
-    def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+    def meant(
+        self, opened: Open[SignedPart], blocks: Iterable[Block], source: Lease
+    ) -> Iterable[Block]:
         """Exclude files of this run, and listed names that are missing."""
         missing = None if opened.only is None else self._ledger
         if not self._plan.own and missing is None:
@@ -99,7 +103,7 @@ class SumVisitor(Visitor[Part]):
                 missing.leave_missing(block, path, fd)
             yield block
 
-    def leave(self, opened: Open[Part], context: Context[object]) -> Part:
+    def leave(self, opened: Open[SignedPart], context: Context[object]) -> SignedPart:
         """Return the digest of a directory."""
         where = opened.root, opened.path
         try:
@@ -116,7 +120,7 @@ class SumVisitor(Visitor[Part]):
         self._counters.directories += 1
         return part
 
-    def _meant(self, opened: Open[Part]) -> Iterable[bytes] | None:
+    def _meant(self, opened: Open[SignedPart]) -> Iterable[bytes] | None:
         """Return the selected names of a directory in order; None for all."""
         only = opened.only
         if only is None:
@@ -127,7 +131,7 @@ class SumVisitor(Visitor[Part]):
             return (group.name for group in groups(only.text, 0, len(only.text)))
         return (group.name for group in require(self._lists).below(only))
 
-    def failed(self, opened: Open[Part], error: OSError, context: Context[object]) -> None:
+    def failed(self, opened: Open[SignedPart], error: OSError, context: Context[object]) -> None:
         if opened.place is None:  # the directory was not reached
             self._counters.scans_done += 1
             self._counters.sized += 1
@@ -135,12 +139,12 @@ class SumVisitor(Visitor[Part]):
         self._reader.fail(opened.root, opened.path, "read directory", error, context, sized=True)
         opened.own = self._signer.attach_to(NOTHING)
 
-    def lost(self, opened: Open[Part]) -> Part:
+    def lost(self, opened: Open[SignedPart]) -> SignedPart:
         """Return an empty part for a directory whose entries are unknown."""
-        part: Part = opened.own
+        part: SignedPart = opened.own
         return part
 
-    def merge(self, a: Part, b: Part) -> Part:
+    def merge(self, a: SignedPart, b: SignedPart) -> SignedPart:
         if a is NOTHING:
             return b
         return self._signer.merge_results(NOTHING, a, b)
@@ -154,14 +158,14 @@ class SumVisitor(Visitor[Part]):
         tell_recalls(self._reader.recalls, self._plan.shown, context)
         self._signer.clear()
 
-    def resume(self, base: Open[Part], context: Context[object]) -> None:
+    def resume(self, base: Open[SignedPart], context: Context[object]) -> None:
         self._signer.clear()
 
-    def taken(self) -> Part:
+    def taken(self) -> SignedPart:
         return self._signer.attach_to(NOTHING)
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Part]
+        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[SignedPart]
     ) -> None:
         """Sign names; hand back the remaining names if the batch takes too long."""
         fd = fds[0]
@@ -192,7 +196,7 @@ class SumVisitor(Visitor[Part]):
         context: Context[object],
     ) -> None:
         """Sign files of any size, one by one."""
-        large: list[Large] = []
+        large: list[LargeFileEntry] = []
         read, add, stop = self._reader.file, self._signer.add_entry_or_root, context.is_stopping
         root, path, weight = where.root, where.path, where.weight
         spares = None if self._ledger is None else self._ledger.sparing(path)
@@ -210,7 +214,7 @@ class SumVisitor(Visitor[Part]):
                     add(root, path, name)
                     self._counters.files += 1
                 else:
-                    large.append(Large(root, path, name, weight, where.place, where.slot))
+                    large.append(LargeFileEntry(root, path, name, weight, where.place, where.slot))
                     self._counters.weight -= weight
             self._counters.weight += weight
             if enough() or stop():

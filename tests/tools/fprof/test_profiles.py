@@ -22,7 +22,7 @@ from pcircle.tools.fprof.profile.bins import (
     rebin,
     standard_edges,
 )
-from pcircle.tools.fprof.profile.collect import FACETS, Collector, Files, extension_of
+from pcircle.tools.fprof.profile.collect import FACETS, Collector, FileBatch, extension_of
 from pcircle.tools.fprof.profile.model import DirectoryRow, Profile, merge
 from pcircle.tools.fprof.profile.tables import Best, Sums, by_number, by_sense
 
@@ -172,7 +172,7 @@ def collected(directories: Sequence[tuple[str, list[tuple[tuple[int, ...], str]]
         ]
         where = (0, path.encode(), path.count("/"))
         columns = Column([attributes for attributes, _ in files])
-        block = Files(columns, names, where)  # type: ignore[arg-type]
+        block = FileBatch(columns, names, where)  # type: ignore[arg-type]
         total, claims = collector.files(block)
         assert not claims
         collector.directory(

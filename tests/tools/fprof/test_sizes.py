@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcircle.tools.fprof.profile.bins import bin_of
-from pcircle.tools.fprof.profile.sizes import _EXACT_BYTES, Sizes
+from pcircle.tools.fprof.profile.sizes import _EXACT_BYTES, SizeCounts
 
 near_powers = st.builds(
     lambda bits, off: max(0, (1 << bits) + off), st.integers(0, 63), st.integers(-2, 2)
@@ -30,7 +30,7 @@ def expected(blocks: list[list[int]]) -> dict[int, list[int]]:
 
 @given(st.lists(st.lists(sizes, min_size=1, max_size=40), max_size=30), st.integers(1, 50))
 def test_bins_are_exact(blocks: list[list[int]], at_a_time: int) -> None:
-    counted = Sizes()
+    counted = SizeCounts()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pcircle.tools.fprof.profile.sizes._BLOCK_FILES", at_a_time)
         for block in blocks:
@@ -45,7 +45,7 @@ def test_small_sizes_and_edges_are_binned_at_once() -> None:
                for off in (-1, 0, 1)]  # fmt: skip
     wanted = sorted({size for size in wanted if size <= _EXACT_BYTES})
     blocks = [wanted[at : at + 500] for at in range(0, len(wanted), 500)]
-    counted = Sizes()
+    counted = SizeCounts()
     for block in blocks:
         counted.add(block)
     assert counted._at_once, "sizes that all differ go to their bins at once"
@@ -63,14 +63,14 @@ def test_blocks_of_both_kinds(seed: int) -> None:
         blocks.append([rng.randrange(most) for _ in range(rng.randrange(1, 512))])
         if number % 7 == 0:
             blocks.append([4096] * 100)
-    counted = Sizes()
+    counted = SizeCounts()
     for block in blocks:
         counted.add(block)
     assert counted.in_bins() == expected(blocks)
 
 
 def test_exact_sizes_are_counted_if_wanted() -> None:
-    for sizes in (Sizes((1000,)), Sizes(units=True)):
+    for sizes in (SizeCounts((1000,)), SizeCounts(units=True)):
         for start in range(0, 50_000, 500):
             sizes.add(range(start, start + 500))
         assert not sizes._by_half

@@ -34,7 +34,7 @@ from pcircle.tools.fprof.profile.model import (
     FileRow,
     Profile,
 )
-from pcircle.tools.fprof.profile.sizes import Sizes
+from pcircle.tools.fprof.profile.sizes import SizeCounts
 from pcircle.tools.fprof.profile.tables import Best, Sums, add_to, by_number, by_sense
 
 FACETS = ("age", "blocks", "dirsize", "depth", "ext", "group", "owner", "top", "tree")
@@ -58,7 +58,7 @@ Tell = Callable[..., None]
 """A callback for a file: the kind of list, root, path of the directory, name, and the finding."""
 
 
-class Files:
+class FileBatch:
     """Files of one directory: their names, and columns in the same order.
 
     `places` are their rows in the table of look-ups, or None if all rows are files. If the files
@@ -139,7 +139,7 @@ class Collector:
         self.inodes = inodes or Inodes()
         self._max_days = _MAX_DAYS
         self._wanted = frozenset(facets)
-        self._sizes = Sizes(edges, units="blocks" in self._wanted)
+        self._sizes = SizeCounts(edges, units="blocks" in self._wanted)
         self._kinds = {kind: [0, 0, 0] for kind in KINDS}
         self._owners: Sums[int] = Sums(MAX_OWNERS, by_number)
         self._groups: Sums[int] = Sums(MAX_OWNERS, by_number)
@@ -181,7 +181,7 @@ class Collector:
 
     # ---- files -----------------------------------------------------------------
 
-    def files(self, files: Files) -> tuple[int, list[Claim]]:
+    def files(self, files: FileBatch) -> tuple[int, list[Claim]]:
         """Add a block of files.
 
         Return the bytes that count for its directory, and the claims to hard-linked files.
@@ -205,7 +205,7 @@ class Collector:
             total -= claim.size_bytes - claim.size_bytes // claim.links
         return total, claims
 
-    def _claims(self, files: Files, links: list[int]) -> Iterable[Claim]:
+    def _claims(self, files: FileBatch, links: list[int]) -> Iterable[Claim]:
         """Return the claims for the homes of hard-linked files."""
         places = [place for place, number in enumerate(links) if number > 1]
         rows = zip(
@@ -226,7 +226,7 @@ class Collector:
             if "ext" in self._wanted or "depth" in self._wanted:
                 self._share(files, files.names[place], size, blocks * SECTOR_BYTES, number)
 
-    def _share(self, files: Files, name: bytes, size: int, allocated: int, links: int) -> None:
+    def _share(self, files: FileBatch, name: bytes, size: int, allocated: int, links: int) -> None:
         """Count only a part of the bytes under this name, one of `links` names."""
         back = (0, size // links - size, allocated // links - allocated)
         if "ext" in self._wanted:
@@ -257,7 +257,7 @@ class Collector:
 
     # ---- what some reports want of files ---------------------------------------
 
-    def _by_id(self, table: Sums[int], files: Files, column: str) -> None:
+    def _by_id(self, table: Sums[int], files: FileBatch, column: str) -> None:
         ids = files.column(column)
         if min(ids) == max(ids):
             table.add(ids[0], len(ids), sum(files.sizes), SECTOR_BYTES * sum(files.blocks))
@@ -265,7 +265,7 @@ class Collector:
         for number, size, blocks in zip(ids, files.sizes, files.blocks, strict=True):
             table.add(number, 1, size, SECTOR_BYTES * blocks)
 
-    def _by_age(self, files: Files) -> None:
+    def _by_age(self, files: FileBatch) -> None:
         if len(self.profile.ages) > self._max_days:
             self._bound_ages()
         ages, age_sizes = self.profile.ages, self.profile.age_sizes
@@ -297,7 +297,7 @@ class Collector:
         profile.age_sizes = _bounded(profile.age_sizes, 64, first, last)
         self._max_days = 2 * max(_MAX_DAYS, len(profile.ages))
 
-    def _by_extension(self, files: Files) -> None:
+    def _by_extension(self, files: FileBatch) -> None:
         add = self._extensions.add
         extensions = list(map(extension_of, files.names))
         if len(set(extensions)) == 1:
@@ -306,12 +306,12 @@ class Collector:
         for extension, size, blocks in zip(extensions, files.sizes, files.blocks, strict=True):
             add(extension, 1, size, SECTOR_BYTES * blocks)
 
-    def _by_depth(self, files: Files) -> None:
+    def _by_depth(self, files: FileBatch) -> None:
         number, total = len(files.sizes), sum(files.sizes)
         allocated = SECTOR_BYTES * sum(files.blocks)
         self._tally(self.profile.depths, min(files.depth + 1, DEEPEST), number, total, allocated)
 
-    def _by_rank(self, files: Files) -> None:
+    def _by_rank(self, files: FileBatch) -> None:
         """Add the largest, the newest and the oldest files."""
         modified = files.column("mtime")
         for name, values, sign in (

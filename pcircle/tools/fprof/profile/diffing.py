@@ -51,7 +51,7 @@ class DirectoryChange(msgspec.Struct, frozen=True):
     all_bytes: int
 
 
-class Comparison(ToolReport, frozen=True):
+class ProfileComparison(ToolReport, frozen=True):
     """The differences between two profiles."""
 
     old: str
@@ -64,7 +64,7 @@ class Comparison(ToolReport, frozen=True):
     directories: tuple[DirectoryChange, ...]
 
 
-def compare(old: Profile, new: Profile, names: tuple[str, str], version: str) -> Comparison:
+def compare(old: Profile, new: Profile, names: tuple[str, str], version: str) -> ProfileComparison:
     """Compare a new profile with an old one. `names` are the names of their files."""
     largest = max(old.largest_bytes, new.largest_bytes)
     edges = standard_edges("log2", largest)
@@ -77,7 +77,7 @@ def compare(old: Profile, new: Profile, names: tuple[str, str], version: str) ->
     for dimension in ("owner", "group", "ext"):
         both = [{g.label: [g.number, g.bytes] for g in groups(p, dimension)} for p in (old, new)]
         by[dimension] = tuple(sorted(_changes(*both), key=_largest_first))
-    return Comparison(
+    return ProfileComparison(
         schema=SCHEMA,
         tool="fprof",
         version=version,
@@ -146,7 +146,7 @@ def _knows_all(profile: Profile) -> bool:
     return len({(row.root, row.path) for row in profile.crowds}) == profile.kinds["directory"][0]
 
 
-def render(comparison: Comparison) -> Iterable[str]:
+def render(comparison: ProfileComparison) -> Iterable[str]:
     """Return a comparison as text."""
     old, new = comparison.old, comparison.new
     yield f"{old} ({comparison.old_taken}) to {new} ({comparison.new_taken})\n"

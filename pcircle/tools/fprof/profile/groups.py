@@ -93,7 +93,7 @@ class Group(msgspec.Struct, frozen=True):
     bytes_share: float
 
 
-class Listed(msgspec.Struct, frozen=True):
+class TopFile(msgspec.Struct, frozen=True):
     """A file of a top list, with its size or its modification time."""
 
     path: str
@@ -101,7 +101,7 @@ class Listed(msgspec.Struct, frozen=True):
     modified: str | None = None
 
 
-class Directory(msgspec.Struct, frozen=True):
+class DirectorySize(msgspec.Struct, frozen=True):
     """A directory with its direct contents, and its contents including subdirectories."""
 
     path: str
@@ -117,11 +117,11 @@ class Top(msgspec.Struct, frozen=True):
     Directories are ranked by their direct contents.
     """
 
-    largest: tuple[Listed, ...]
-    newest: tuple[Listed, ...]
-    oldest: tuple[Listed, ...]
-    directories_by_bytes: tuple[Directory, ...]
-    directories_by_entries: tuple[Directory, ...]
+    largest: tuple[TopFile, ...]
+    newest: tuple[TopFile, ...]
+    oldest: tuple[TopFile, ...]
+    directories_by_bytes: tuple[DirectorySize, ...]
+    directories_by_entries: tuple[DirectorySize, ...]
 
 
 def share(part: float, whole: float) -> float:
@@ -231,11 +231,11 @@ def top_of(profile: Profile, most: int) -> Top:
     """Return the top lists."""
     roots = profile.roots
 
-    def sized(row: FileRow) -> Listed:
-        return Listed(shown_path(roots, row.root, row.path), bytes=row.value)
+    def sized(row: FileRow) -> TopFile:
+        return TopFile(shown_path(roots, row.root, row.path), bytes=row.value)
 
-    def dated(row: FileRow) -> Listed:
-        return Listed(shown_path(roots, row.root, row.path), modified=moment(row.value))
+    def dated(row: FileRow) -> TopFile:
+        return TopFile(shown_path(roots, row.root, row.path), modified=moment(row.value))
 
     return Top(
         largest=tuple(map(sized, profile.largest[:most])),
@@ -246,10 +246,10 @@ def top_of(profile: Profile, most: int) -> Top:
     )
 
 
-def directory_of(roots: tuple[bytes, ...], row: DirectoryRow) -> Directory:
+def directory_of(roots: tuple[bytes, ...], row: DirectoryRow) -> DirectorySize:
     """Return a directory for a report."""
     path = shown_path(roots, row.root, row.path)
-    return Directory(path, row.own_entries, row.own_bytes, row.entries, row.size_bytes)
+    return DirectorySize(path, row.own_entries, row.own_bytes, row.entries, row.size_bytes)
 
 
 def shown_path(roots: tuple[bytes, ...], root: int, path: bytes) -> str:

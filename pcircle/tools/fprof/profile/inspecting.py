@@ -16,7 +16,7 @@ import msgspec
 from pcircle.core.units import format_size
 from pcircle.fs.attributes.lustre import ATTRIBUTE, DATA_ON_METADATA, Layout, Stripes, parse
 from pcircle.fs.open_flags import OPEN_FILE
-from pcircle.tools.fprof.profile.collect import SECTOR_BYTES, Files, Tell
+from pcircle.tools.fprof.profile.collect import SECTOR_BYTES, FileBatch, Tell
 from pcircle.tools.fprof.profile.model import MAX_LAYOUTS, Profile
 from pcircle.tools.fprof.profile.tables import Sums, by_length
 
@@ -39,7 +39,7 @@ class Sparse(msgspec.Struct, frozen=True):
     unknown: int
 
 
-def find_holes(directory_fd: int, files: Files, profile: Profile, tell: Tell) -> None:
+def find_holes(directory_fd: int, files: FileBatch, profile: Profile, tell: Tell) -> None:
     """Add sparse files to a profile."""
     sums = profile.sparse
     links = files.column("links")
@@ -91,7 +91,7 @@ class Layouts:
         self.found: Sums[str] = Sums(MAX_LAYOUTS, by_length)
         self._without: set[int] = set()  # devices without Lustre
 
-    def look(self, directory_fd: int, files: Files, tell: Tell) -> None:
+    def look(self, directory_fd: int, files: FileBatch, tell: Tell) -> None:
         """Add the layouts of files."""
         links = files.column("links")
         device = files.column("device")[0]

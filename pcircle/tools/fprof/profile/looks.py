@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pcircle.fs.data import Recalling, Recalls
-from pcircle.tools.fprof.profile.collect import Files, Tell
+from pcircle.tools.fprof.profile.collect import FileBatch, Tell
 from pcircle.tools.fprof.profile.inspecting import Layouts, find_holes
 from pcircle.tools.fprof.profile.model import Profile
 from pcircle.tools.fprof.profile.sampling import Sampler
@@ -28,7 +28,7 @@ class Looks:
         self.recalls = Recalls(counts)
         self._sampler = Sampler(pieces, self.recalls)
 
-    def look(self, directory_fd: int, files: Files, profile: Profile) -> None:
+    def look(self, directory_fd: int, files: FileBatch, profile: Profile) -> None:
         """Examine files of a directory."""
         if "sparse" in self._wanted:
             find_holes(directory_fd, files, profile, self._tell)

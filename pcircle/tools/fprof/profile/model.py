@@ -61,7 +61,7 @@ class DirectoryRow(msgspec.Struct, frozen=True, array_like=True):
     own_bytes: int
 
 
-class Piece(msgspec.Struct, frozen=True, array_like=True):
+class SamplePiece(msgspec.Struct, frozen=True, array_like=True):
     """A piece of a file in the sample: its lot, and its bytes before and after compression."""
 
     lot: int
@@ -123,7 +123,7 @@ class Profile(msgspec.Struct, kw_only=True):
     stripes: dict[str, list[int]] = {}
     other_stripes: list[int] = msgspec.field(default_factory=lambda: [0, 0, 0])
     sampled: int = 0
-    sample: list[Piece] = []
+    sample: list[SamplePiece] = []
 
 
 _SUMMED_TABLES = ("ages", "age_sizes", "depths", "directory_sizes", "sizes", "kinds", "specials")
@@ -223,7 +223,7 @@ def merge(a: Profile, b: Profile) -> Profile:
     return merged
 
 
-def _by_lot(piece: Piece) -> tuple[int, int, int]:
+def _by_lot(piece: SamplePiece) -> tuple[int, int, int]:
     return piece.lot, piece.raw_bytes, piece.packed_bytes
 
 

@@ -30,8 +30,8 @@ from pcircle.fs.data import Recalls
 from pcircle.fs.directories import open_without_atime
 from pcircle.fs.file_system import may_hide_content
 from pcircle.fs.open_flags import OPEN_FILE
-from pcircle.tools.fprof.profile.collect import Files, Tell
-from pcircle.tools.fprof.profile.model import Piece, Profile
+from pcircle.tools.fprof.profile.collect import FileBatch, Tell
+from pcircle.tools.fprof.profile.model import Profile, SamplePiece
 
 PIECE_BYTES = 64 << 10
 METHOD = "zlib, level 1, pieces of 64 KiB"
@@ -69,7 +69,7 @@ class Sampler:
         self._bar = _LOTS
         self._piece = aligned(PIECE_BYTES)
 
-    def look(self, directory_fd: int, files: Files, tell: Tell) -> None:
+    def look(self, directory_fd: int, files: FileBatch, tell: Tell) -> None:
         """Draw lots for the pieces of files, and read the pieces with the lowest lots."""
         if self._recalls is not None:
             self._recalls.place = files.root, files.path
@@ -99,11 +99,13 @@ class Sampler:
             if raw:
                 tell("compress", *files.at(place), size, raw, packed)
 
-    def sample(self) -> list[Piece]:
+    def sample(self) -> list[SamplePiece]:
         """Return the pieces with the lowest lots."""
-        return [Piece(-lot, raw, packed) for lot, raw, packed in sorted(self._lots, reverse=True)]
+        return [
+            SamplePiece(-lot, raw, packed) for lot, raw, packed in sorted(self._lots, reverse=True)
+        ]
 
-    def _add(self, lot: int, piece: Piece) -> None:
+    def _add(self, lot: int, piece: SamplePiece) -> None:
         heapq.heappush(self._lots, (-lot, piece.raw_bytes, piece.packed_bytes))
         self._drawn.add(lot)
         if len(self._lots) > self._most:
@@ -113,7 +115,7 @@ class Sampler:
 
     def _read(
         self, directory_fd: int, name: bytes, offset: int, lot: int, *, is_first: bool
-    ) -> Piece:
+    ) -> SamplePiece:
         """Read and compress a piece. It has 0 bytes if it cannot be read.
 
         For the first piece of a file, the file is counted as recalled if it was offline.
@@ -127,7 +129,7 @@ class Sampler:
                 count = os.preadv(fd, [self._piece], offset)
             finally:
                 os.close(fd)
-        return Piece(lot, count, min(count, len(zlib.compress(self._piece[:count], 1))))
+        return SamplePiece(lot, count, min(count, len(zlib.compress(self._piece[:count], 1))))
 
 
 def _drawn(seed: bytes, pieces: int) -> Iterator[tuple[int, int]]:
@@ -176,7 +178,7 @@ def compression_of(profile: Profile) -> Compression | None:
     )
 
 
-def _standard_error(read: Sequence[Piece], ratio: float, raw: int, of_pieces: int) -> float:
+def _standard_error(read: Sequence[SamplePiece], ratio: float, raw: int, of_pieces: int) -> float:
     """Return the standard error of a ratio of sums, for sampling without replacement."""
     number = len(read)
     if number < 2:

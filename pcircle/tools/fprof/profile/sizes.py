@@ -33,7 +33,7 @@ _ONE_FILE = 1 << 64
 _ONE = struct.pack("=I", 1)
 
 
-class Sizes:
+class SizeCounts:
     """The files of one rank by size.
 
     `unit_counts` are kept on request, and `edge_tallies` if there are `edges`. Both are described

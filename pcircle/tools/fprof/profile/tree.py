@@ -26,7 +26,7 @@ class Branch(msgspec.Struct, frozen=True):
     share: float
 
 
-class Tree(msgspec.Struct, frozen=True):
+class DirectoryTree(msgspec.Struct, frozen=True):
     """Directories, each before its subdirectories, which are sorted by size.
 
     If the tree is not `complete`, omitted directories have at most `omitted_bytes` each.
@@ -37,7 +37,7 @@ class Tree(msgspec.Struct, frozen=True):
     omitted_bytes: int
 
 
-def tree_of(profile: Profile, depth: int) -> Tree:
+def tree_of(profile: Profile, depth: int) -> DirectoryTree:
     """Return the directories down to a depth below their PATHs, if the profile has them."""
     rows = [row for row in profile.weights if row.depth <= depth]
     total = sum(row.size_bytes for row in profile.weights if not row.path)
@@ -53,7 +53,7 @@ def tree_of(profile: Profile, depth: int) -> Tree:
     ]
     weights = profile.weights
     complete = len(weights) < MAX_DIRECTORIES
-    return Tree(tuple(found), complete, 0 if complete else weights[-1].size_bytes)
+    return DirectoryTree(tuple(found), complete, 0 if complete else weights[-1].size_bytes)
 
 
 def below_of(rows: Sequence[DirectoryRow]) -> dict[Key | None, list[DirectoryRow]]:

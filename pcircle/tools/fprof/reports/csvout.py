@@ -13,7 +13,7 @@ from pcircle.cli import json_output as jsonout
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.fs.safe_open import make_directory
-from pcircle.tools.fprof.reports.report import Report
+from pcircle.tools.fprof.reports.report import ProfileReport
 
 
 def check(directory: str) -> None:
@@ -34,7 +34,7 @@ class Special(msgspec.Struct, frozen=True):
     number: int
 
 
-def write(report: Report, directory: str) -> None:
+def write(report: ProfileReport, directory: str) -> None:
     """Write a file for each table of the report. Raise OSError if that fails."""
     for name, rows in tables(report):
         text = io.StringIO()
@@ -45,7 +45,7 @@ def write(report: Report, directory: str) -> None:
         jsonout.put(text.getvalue().encode(), path)
 
 
-def tables(report: Report) -> Iterator[tuple[str, list[dict[str, object]]]]:
+def tables(report: ProfileReport) -> Iterator[tuple[str, list[dict[str, object]]]]:
     """Yield the name of each table that has rows, with its rows by column names."""
     counts = msgspec.structs.asdict(report.counts)
     kinds = ("files", "directories", "links", "special", "total")

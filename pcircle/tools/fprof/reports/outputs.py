@@ -11,7 +11,7 @@ import msgspec
 from pcircle.cli.json_output import JsonDocument
 from pcircle.cli.results import Results
 from pcircle.tools.fprof.profile.model import Profile
-from pcircle.tools.fprof.reports.report import Report, Run, make
+from pcircle.tools.fprof.reports.report import ProfileReport, ProfileRun, make
 from pcircle.tools.fprof.reports.text import render
 
 
@@ -29,7 +29,13 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
     tree: bool = False
 
     def tell(
-        self, profile: Profile, report: Report, run: Run, results: Results, *, quiet: bool
+        self,
+        profile: Profile,
+        report: ProfileReport,
+        run: ProfileRun,
+        results: Results,
+        *,
+        quiet: bool,
     ) -> None:
         """Write all outputs."""
         for where, write in self._writers(profile, report, run):
@@ -40,7 +46,7 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
         tell(report, None if quiet else parts, results)
 
     def _writers(
-        self, profile: Profile, report: Report, run: Run
+        self, profile: Profile, report: ProfileReport, run: ProfileRun
     ) -> Iterator[tuple[str, Callable[[], None]]]:
         # Modules that only some runs need are imported late.
         if self.save is not None:

@@ -18,8 +18,8 @@ from pcircle.core.names import show
 from pcircle.core.units import format_size
 from pcircle.tools.fprof.profile.groups import DAY_S
 from pcircle.tools.fprof.profile.model import DirectoryRow, Profile
-from pcircle.tools.fprof.reports.report import Report
-from pcircle.tools.fprof.reports.report_options import DIMENSIONS, Wishes
+from pcircle.tools.fprof.reports.report import ProfileReport
+from pcircle.tools.fprof.reports.report_options import DIMENSIONS, ReportOptions
 
 _MARK = "{{data}}"
 _AGES_WEEKS = (1, 4, 13, 26, 52, 104, 260, 520)
@@ -30,7 +30,7 @@ _AGE_LABELS = (
 _ROWS = 12
 
 
-class Node(msgspec.Struct, frozen=True, array_like=True):
+class TreemapNode(msgspec.Struct, frozen=True, array_like=True):
     """A directory of the treemap.
 
     It has the index of its parent (-1 for none), its name, its contents including subdirectories,
@@ -54,23 +54,23 @@ class Heat(msgspec.Struct, frozen=True):
     bytes: tuple[tuple[int, ...], ...]
 
 
-class Data(msgspec.Struct, frozen=True):
+class PageData(msgspec.Struct, frozen=True):
     """All data of the page. `sent` has messages by sender and receiver."""
 
-    report: Report
-    nodes: tuple[Node, ...]
+    report: ProfileReport
+    nodes: tuple[TreemapNode, ...]
     heat: Heat
     sent: tuple[tuple[int, ...], ...]
 
 
-def wishes(top: int) -> Wishes:
+def wishes(top: int) -> ReportOptions:
     """Return the contents of the page."""
-    return Wishes(bins="log2", by=DIMENSIONS, top=top or 10, everything=True)
+    return ReportOptions(bins="log2", by=DIMENSIONS, top=top or 10, everything=True)
 
 
-def write(profile: Profile, report: Report, path: str) -> None:
+def write(profile: Profile, report: ProfileReport, path: str) -> None:
     """Write the page of a report made by `wishes`, replacing an older file. Raise OSError."""
-    data = Data(report, tuple(_nodes(profile)), heat_of(profile), _sent(report))
+    data = PageData(report, tuple(_nodes(profile)), heat_of(profile), _sent(report))
     # Escape text that would end the script element, or start a comment in it.
     text = msgspec.json.encode(data).decode().replace("<", "\\u003c").replace("\u2028", "\\u2028")
     template = (
@@ -80,7 +80,7 @@ def write(profile: Profile, report: Report, path: str) -> None:
     jsonout.put((before + text + after).encode(), path)
 
 
-def _nodes(profile: Profile) -> Iterator[Node]:
+def _nodes(profile: Profile) -> Iterator[TreemapNode]:
     """Yield the known directories, each after its parent. The first node holds all roots."""
     rows = {(row.root, row.path): row for row in (*profile.weights, *profile.crowds)}
     ordered = sorted(rows.values(), key=lambda row: (row.depth, row.root, row.path))
@@ -88,7 +88,7 @@ def _nodes(profile: Profile) -> Iterator[Node]:
     places: dict[tuple[int, bytes], int] = {}
     count = 0
     if len(roots) != 1:
-        yield Node(-1, "", *_numbers(roots), 0, 0)
+        yield TreemapNode(-1, "", *_numbers(roots), 0, 0)
         count = 1
     for row in ordered:
         above = places.get((row.root, row.path.rpartition(b"/")[0])) if row.path else None
@@ -96,7 +96,7 @@ def _nodes(profile: Profile) -> Iterator[Node]:
             continue  # the directory was moved during the walk
         name = show(row.path.rpartition(b"/")[2] or profile.roots[row.root])
         place = above if above is not None else count - 1 if len(roots) == 1 else 0
-        yield Node(place, name, row.size_bytes, row.entries, row.own_bytes, row.own_entries)
+        yield TreemapNode(place, name, row.size_bytes, row.entries, row.own_bytes, row.own_entries)
         places[row.root, row.path] = count
         count += 1
 
@@ -123,7 +123,7 @@ def heat_of(profile: Profile) -> Heat:
     )
 
 
-def _sent(report: Report) -> tuple[tuple[int, ...], ...]:
+def _sent(report: ProfileReport) -> tuple[tuple[int, ...], ...]:
     """Return messages from rank to rank, or nothing if there are too many ranks to draw."""
     size = len(report.ranks)
     if not 1 < size <= 256:

@@ -13,13 +13,13 @@ from typing import Any
 from pcircle.cli import pictures
 from pcircle.core.units import format_size
 from pcircle.tools.fprof.reports.page import Heat
-from pcircle.tools.fprof.reports.report import Report
+from pcircle.tools.fprof.reports.report import ProfileReport
 
 _SIZE_INCHES = (11, 8)
 _BLUE, _ORANGE = "#2a6fc9", "#c2571a"
 
 
-def write(report: Report, heat: Heat, path: str) -> None:
+def write(report: ProfileReport, heat: Heat, path: str) -> None:
     """Draw the picture into a file. Raise OSError if it cannot be written."""
     figure = pictures.new_figure(_SIZE_INCHES)
     figure.suptitle(", ".join(report.roots), parse_math=False)
@@ -47,7 +47,7 @@ def _bars(axes: Any, labels: list[str], shares: list[float], title: str) -> None
     _ticks(axes, labels)
 
 
-def _sums(axes: Any, labels: list[str], report: Report) -> None:
+def _sums(axes: Any, labels: list[str], report: ProfileReport) -> None:
     bins = report.sizes.bins
     for name, color, shares in (
         ("of the files", _BLUE, [size_bin.number_share for size_bin in bins]),

@@ -21,7 +21,7 @@ from pcircle.tools.fprof.profile.bins import (
     standard_edges,
 )
 from pcircle.tools.fprof.profile.groups import (
-    Directory,
+    DirectorySize,
     Group,
     Top,
     directory_of,
@@ -32,13 +32,13 @@ from pcircle.tools.fprof.profile.groups import (
 )
 from pcircle.tools.fprof.profile.model import Profile
 from pcircle.tools.fprof.reports.balance import RankWork, rank_work
-from pcircle.tools.fprof.reports.report_options import Wishes
+from pcircle.tools.fprof.reports.report_options import ReportOptions
 
 if TYPE_CHECKING:  # modules that only some reports need are imported late
     from pcircle.tools.fprof.profile.inspecting import Sparse
     from pcircle.tools.fprof.profile.sampling import Compression
     from pcircle.tools.fprof.profile.storage import Blocks, InInode
-    from pcircle.tools.fprof.profile.tree import Tree
+    from pcircle.tools.fprof.profile.tree import DirectoryTree
 
 SCHEMA = 1
 
@@ -51,7 +51,7 @@ class Amount(msgspec.Struct, frozen=True):
     allocated_bytes: int
 
 
-class Counts(msgspec.Struct, frozen=True):
+class KindCounts(msgspec.Struct, frozen=True):
     """The entries by kind.
 
     `specials` has the number of special files by kind. `hard_linked_names` counts the names of
@@ -82,7 +82,7 @@ class Bin(msgspec.Struct, frozen=True):
     bytes_share: float
 
 
-class Sizes(msgspec.Struct, frozen=True):
+class SizeDistribution(msgspec.Struct, frozen=True):
     """The sizes of files. Quantiles are within `quantile_error` of their value.
 
     `exact` means that no file can be in a neighbouring bin, because all edges are edges of fine
@@ -98,15 +98,15 @@ class Sizes(msgspec.Struct, frozen=True):
     exact: bool
 
 
-class Report(ToolReport, frozen=True, kw_only=True):
+class ProfileReport(ToolReport, frozen=True, kw_only=True):
     """A profile for output. Times are in seconds, sizes in bytes."""
 
     roots: tuple[str, ...]
     taken: str
-    counts: Counts
-    sizes: Sizes
-    largest_directory: Directory | None
-    tree: Tree | None = None
+    counts: KindCounts
+    sizes: SizeDistribution
+    largest_directory: DirectorySize | None
+    tree: DirectoryTree | None = None
     by: dict[str, tuple[Group, ...]] | None = None
     top: Top | None = None
     blocks: tuple[Blocks, ...] | None = None
@@ -123,7 +123,7 @@ class Report(ToolReport, frozen=True, kw_only=True):
     rank_summary: RankSummary | UnsetType = UNSET
 
 
-class Stopped(ToolReport, frozen=True, kw_only=True):
+class StoppedReport(ToolReport, frozen=True, kw_only=True):
     """The report of a run without a profile, because it did not complete."""
 
     roots: tuple[str, ...]
@@ -133,9 +133,9 @@ class Stopped(ToolReport, frozen=True, kw_only=True):
     failures_omitted: int
 
 
-def stopped(roots: Sequence[bytes], run: Run) -> Stopped:
+def stopped(roots: Sequence[bytes], run: ProfileRun) -> StoppedReport:
     """Return the report of a run without a profile."""
-    return Stopped(
+    return StoppedReport(
         schema=SCHEMA,
         tool="fprof",
         version=__version__,
@@ -151,11 +151,11 @@ def stopped(roots: Sequence[bytes], run: Run) -> Stopped:
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 
 
-def counts_of(profile: Profile) -> Counts:
+def counts_of(profile: Profile) -> KindCounts:
     """Return the entries of a profile by kind."""
     amounts = {kind: Amount(*tally) for kind, tally in profile.kinds.items()}
     total = Amount(*map(sum, zip(*profile.kinds.values(), strict=True)))
-    return Counts(
+    return KindCounts(
         entries=total.number + profile.failed,
         files=amounts["file"],
         directories=amounts["directory"],
@@ -170,7 +170,7 @@ def counts_of(profile: Profile) -> Counts:
     )
 
 
-def sizes_of(profile: Profile, kind: str, edges: tuple[int, ...]) -> Sizes:
+def sizes_of(profile: Profile, kind: str, edges: tuple[int, ...]) -> SizeDistribution:
     """Return the histogram of sizes with these edges, or with the edges of this name."""
     if edges and profile.edges == edges:
         wanted, rows, exact = list(edges), profile.edge_tallies, True
@@ -190,7 +190,7 @@ def sizes_of(profile: Profile, kind: str, edges: tuple[int, ...]) -> Sizes:
     found = {f"{q:g}": quantile(numbers, q) for q in QUANTILES}
     # The middle of a bin may exceed the largest size in it.
     found = {name: size and min(size, profile.largest_bytes) for name, size in found.items()}
-    return Sizes(
+    return SizeDistribution(
         mean=round(total / number, 3) if number else 0.0,
         median=found["0.5"],
         quantiles={name: size for name, size in found.items() if size is not None},
@@ -201,7 +201,7 @@ def sizes_of(profile: Profile, kind: str, edges: tuple[int, ...]) -> Sizes:
     )
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class ProfileRun(msgspec.Struct, frozen=True, kw_only=True):
     """The course of a run, which a profile read from a file does not have."""
 
     exit_code: int
@@ -213,11 +213,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     rank_summary: RankSummary | UnsetType = UNSET
 
 
-def make(profile: Profile, wishes: Wishes, run: Run) -> Report:
+def make(profile: Profile, wishes: ReportOptions, run: ProfileRun) -> ProfileReport:
     """Return the report of a profile."""
     counts = counts_of(profile)
     widest = profile.wide[0] if profile.wide else None
-    report = Report(
+    report = ProfileReport(
         schema=SCHEMA,
         tool="fprof",
         version=__version__,
@@ -240,7 +240,7 @@ def make(profile: Profile, wishes: Wishes, run: Run) -> Report:
     return _with_storage(_with_insides(report, profile, wishes), profile, wishes)
 
 
-def _with_storage(report: Report, profile: Profile, wishes: Wishes) -> Report:
+def _with_storage(report: ProfileReport, profile: Profile, wishes: ReportOptions) -> ProfileReport:
     """Add to the report the space that the files would take elsewhere."""
     if not wishes.blocks and wishes.in_inode is None:
         return report
@@ -251,7 +251,7 @@ def _with_storage(report: Report, profile: Profile, wishes: Wishes) -> Report:
     return msgspec.structs.replace(report, blocks=blocks, data_in_inode=inode)
 
 
-def _with_insides(report: Report, profile: Profile, wishes: Wishes) -> Report:
+def _with_insides(report: ProfileReport, profile: Profile, wishes: ReportOptions) -> ProfileReport:
     """Add to the report directories, and findings of examined files."""
     change = msgspec.structs.replace
     if wishes.depth is not None:

@@ -7,7 +7,7 @@ import msgspec
 DIMENSIONS = ("age", "owner", "group", "ext", "depth", "dirsize")
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The requested contents of a report.
 
     `bins` is the name of a histogram of sizes, unless `edges` has its edges. `by` are dimensions,

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pcircle.tools.fprof.profile.inspecting import Sparse
     from pcircle.tools.fprof.profile.sampling import Compression
     from pcircle.tools.fprof.profile.storage import Blocks, InInode
-    from pcircle.tools.fprof.profile.tree import Tree
-    from pcircle.tools.fprof.reports.report import Amount, Report, Sizes
+    from pcircle.tools.fprof.profile.tree import DirectoryTree
+    from pcircle.tools.fprof.reports.report import Amount, ProfileReport, SizeDistribution
 
 _ROWS = 20  # maximum rows of a table
 _TITLES = {
@@ -37,7 +37,7 @@ def bar(share: float, *, unicode: bool, cells: int = _BAR_CELLS) -> str:
     return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip()
 
 
-def render(report: Report, *, unicode: bool) -> Iterator[str]:
+def render(report: ProfileReport, *, unicode: bool) -> Iterator[str]:
     """Yield the parts of the report, each of which ends with a newline."""
     if report.tree is not None:
         yield _tree(report.tree)
@@ -60,7 +60,7 @@ def render(report: Report, *, unicode: bool) -> Iterator[str]:
         yield _compression(report.compression)
 
 
-def _tree(tree: Tree) -> str:
+def _tree(tree: DirectoryTree) -> str:
     rows = [
         [
             format_size(directory.bytes),
@@ -86,7 +86,7 @@ def _amount(name: str, amount: Amount) -> list[str]:
     ]
 
 
-def _counts(report: Report) -> str:
+def _counts(report: ProfileReport) -> str:
     counts = report.counts
     rows = [
         _amount("files", counts.files),
@@ -99,7 +99,7 @@ def _counts(report: Report) -> str:
     return table.render(rows, align="lrrr", header=("", "number", "size", "on disk"))
 
 
-def _sizes(sizes: Sizes, *, unicode: bool) -> str:
+def _sizes(sizes: SizeDistribution, *, unicode: bool) -> str:
     rows = []
     below = None
     for size_bin in sizes.bins:
@@ -127,7 +127,7 @@ def _sizes(sizes: Sizes, *, unicode: bool) -> str:
     return text if sizes.exact else text + "Approximate edges: within 1/64 of a size.\n"
 
 
-def _epilogue(report: Report) -> str:
+def _epilogue(report: ProfileReport) -> str:
     counts, sizes = report.counts, report.sizes
     median = "none" if sizes.median is None else format_size(sizes.median)
     rows = [
@@ -249,7 +249,7 @@ def _compression(found: Compression) -> str:
     )
 
 
-def summary(report: Report) -> str:
+def summary(report: ProfileReport) -> str:
     """Return the result in one line."""
     entries = plural(report.counts.entries, "entry", "entries")
     rate = format_count(round(report.entries_per_s))
