@@ -139,7 +139,8 @@ if ranged:
 root = Root(b"", b"top", b"top")
 fields = {"algorithm": "xxh128", "large_bytes": 1, "chunk_bytes": None}
 plan = SumPlan(roots=(root,), directory=folder, parts=place, ranks=parts, **fields)
-publish(plan, folder + b"/manifest", ManifestEntry(b"", b"d", bytes(16), 7, 8, 9), 30 * parts)
+entry = ManifestEntry(b"", b"d", bytes(16), 7, 8, 9)
+publish(plan, place, folder + b"/manifest", entry, 30 * parts)
 """
 
 

@@ -254,6 +254,6 @@ def _run(options: ProfileOptions) -> int:
     return ProfileProgram(options).run()
 
 
-def profile(paths: Sequence[str | bytes], **choices: Any) -> int:
+def profile(paths: Sequence[str | bytes], **choices: object) -> int:
     """Run fprof from Python, with its options as keywords, and return the exit code."""
     return called(_run, ProfileOptions, paths, choices)

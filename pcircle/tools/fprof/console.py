@@ -95,11 +95,12 @@ class ProfileConsole(base.Console[ProfileResult]):
             self.results.document(stopped([root.shown for root in self._plan.roots], run))
             return worst((code, self.results.code))
         report = make(profile, self._wishes, run)
-        if self._plan.index is not None and self._outputs.save is not None:
+        place, save = self._plan.index, self._outputs.save
+        if place is not None and save is not None:
             from pcircle.tools.fprof.entries import publish
 
-            save = self._outputs.save
-            self.results.write(index_of(save), partial(publish, self._plan, save, told_of(profile)))
+            write = partial(publish, self._plan, place, save, told_of(profile))
+            self.results.write(index_of(save), write)
         self._outputs.tell(profile, report, run, self.results, quiet=self.quiet)
         if self.verbose:
             shares = self.share_table(report) or balance.render(

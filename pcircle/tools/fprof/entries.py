@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from pcircle.cli import json_output as jsonout
 from pcircle.core.errors import StoppedEarly, UsageError
-from pcircle.core.guards import require
 from pcircle.core.names import show
 from pcircle.core.writing import close_new
 from pcircle.fs.directories import HOLDER, Directories
@@ -31,8 +30,9 @@ if TYPE_CHECKING:
 class Entries:
     """Writes the entries of one thread to the rank's part of an index."""
 
-    def __init__(self, plan: ProfilePlan, rank: int, first: Entries | None = None) -> None:
-        place = require(plan.index)
+    def __init__(
+        self, plan: ProfilePlan, place: bytes, rank: int, first: Entries | None = None
+    ) -> None:
         self.sink: Sink[ProfileResult] = (
             Sink(place, rank, plan.ranks, ProfileResult, _unwritable)
             if first is None
@@ -125,13 +125,13 @@ def place_for(save: str, roots: Sequence[Root], directory: bytes) -> bytes:
     return place
 
 
-def publish(plan: ProfilePlan, save: str, entries: int) -> None:
+def publish(plan: ProfilePlan, place: bytes, save: str, entries: int) -> None:
     """Join the parts into one file. Raise OSError if it cannot be written."""
     found = [
         index.IndexedRoot(root.shown, os.path.abspath(os.path.join(plan.directory, root.shown)))
         for root in plan.roots
     ]
-    sections = result(require(plan.index), plan.ranks)
+    sections = result(place, plan.ranks)
     # The index reveals the contents of directories that other users may not read.
     jsonout.stream(index.whole(found, sections, entries), index_of(save), private=True)
 

@@ -144,7 +144,7 @@ class ProfileTask(WalkTask[Item, ProfileResult]):
             from pcircle.tools.fprof.entries import Entries  # as above
 
             entries: Entries | None = None if first is None else first._entries
-            self._entries = Entries(plan, rank, entries)
+            self._entries = Entries(plan, plan.index, rank, entries)
         added = (self.counters, self._collector, self._stats, self.directories)
         means = ProfileContext(*added, self._looks, self._entries, self._lists_of_files)
         self._visitor = ProfileVisitor(plan, rank, means)

@@ -297,6 +297,6 @@ def _run(options: SumOptions) -> int:
     return SumProgram(options).run()
 
 
-def sign(paths: Sequence[str | bytes], **choices: Any) -> int:
+def sign(paths: Sequence[str | bytes], **choices: object) -> int:
     """Sign as the command does, from a program, and return the exit code."""
     return called(_run, SumOptions, paths, choices)

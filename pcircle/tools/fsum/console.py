@@ -14,7 +14,6 @@ from pcircle.cli.output import MessageStream
 from pcircle.cli.report import RootSignature
 from pcircle.cli.results import Results
 from pcircle.core.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
-from pcircle.core.guards import require
 from pcircle.core.names import show
 from pcircle.jobs.failures import Failure, LogFile
 from pcircle.ops.digest import format_signature, get_algorithm, iter_entries
@@ -117,17 +116,19 @@ class SumConsole(base.Console[SumResult]):
 
         plan = self._plan
         root = None if code or outcome.result is None else root_of(plan, outcome.result)
-        if plan.parts is not None:
+        if plan.parts is not None and self._output is not None:
             complete = root is not None and not total.failed
             try:
-                publish(plan, require(self._output), root if complete else None, total.completed)
+                published = root if complete else None
+                publish(plan, plan.parts, self._output, published, total.completed)
             except OSError as error:
                 reasons.append(f"cannot write the manifest: {error.strerror}")
                 return worst((code, StoppedEarly.exit_code))
             if not complete and not code:
                 self.note("fsum: no manifest was written: some entries could not be read")
-        elif root is not None and not total.failed:
-            self._differences.add(against_root(plan, root, reported=bool(self._differences)))
+        elif plan.against is not None and root is not None and not total.failed:
+            reported = bool(self._differences)
+            self._differences.add(against_root(plan, plan.against, root, reported=reported))
             # A root that is a file belongs to no counted directory.
             total.compared += root.kind == b"f"
         return worst((code, IntegrityError.exit_code)) if self._differences else code

@@ -16,7 +16,6 @@ from functools import partial
 from types import TracebackType
 
 from pcircle.core.errors import StoppedEarly
-from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fs.scan import Block
 from pcircle.ops.digest import Signer
@@ -213,7 +212,8 @@ class Page:
         self._count = 0
         self._alone = ledger.part()
         self._part: SectionWriter | None = None
-        self._old: Iterator[ManifestEntry] | None = None
+        self._compares = False
+        self._old: Iterator[ManifestEntry] = iter(())
         self._next: ManifestEntry | None = None
 
     def __enter__(self) -> Page:
@@ -223,8 +223,9 @@ class Page:
             self._part.begin(self._path)
         elif old is not None:
             section = old.section(self._path)
-            self._old = None if section is None else iter(section)
-            self._next = None if self._old is None else next(self._old, None)
+            self._compares = section is not None
+            self._old = iter(section or ())
+            self._step()
         self.see([])
         return self
 
@@ -247,7 +248,7 @@ class Page:
                 self._part.add(entries)
             except OSError as error:
                 raise unwritable(error) from error
-        if self._old is not None:
+        if self._compares:
             found = [difference for entry in entries for difference in self._against(entry)]
             if found:
                 self._tell(found)
@@ -313,7 +314,7 @@ class Page:
         return join_path(self._path, entry.name) + (b"/" if entry.kind == b"d" else b"")
 
     def _step(self) -> None:
-        self._next = next(require(self._old), None)
+        self._next = next(self._old, None)
 
 
 def has_rotted(old: ManifestEntry, new: ManifestEntry) -> bool:

@@ -11,7 +11,6 @@ from stat import S_IMODE, S_ISREG
 import msgspec
 
 from pcircle.core.errors import UsageError
-from pcircle.core.guards import require
 from pcircle.core.names import show
 from pcircle.core.writing import WholeFile, close_new
 from pcircle.fs.attributes import acls
@@ -165,12 +164,13 @@ def own_files(root: Root, here: bytes, found: Iterable[OwnFile]) -> tuple[OwnFil
     return tuple(own)
 
 
-def publish(plan: SumPlan, destination: bytes, root: ManifestEntry | None, entries: int) -> None:
+def publish(
+    plan: SumPlan, parts: bytes, destination: bytes, root: ManifestEntry | None, entries: int
+) -> None:
     """Join the parts into one file, and rename it; without a root only remove them. OSError.
 
     The temporary file already exists, with the mode of a new file.
     """
-    parts = require(plan.parts)
     try:
         if root is not None:
             path = os.path.abspath(os.path.join(plan.directory, plan.roots[0].shown))
@@ -204,12 +204,14 @@ def root_of(plan: SumPlan, result: SumResult) -> ManifestEntry | None:
     return unpack_entry(name, packed, size)
 
 
-def against_root(plan: SumPlan, root: ManifestEntry, *, reported: bool) -> list[Difference]:
+def against_root(
+    plan: SumPlan, against: bytes, root: ManifestEntry, *, reported: bool
+) -> list[Difference]:
     """Return the difference of the root itself from the manifest, if any.
 
     The difference of a directory is omitted if entries below it were `reported`.
     """
-    old = Manifest(require(plan.against)).root
+    old = Manifest(against).root
     if plan.mode == "rot":
         return [Difference("corrupt", b".")] if has_rotted(old, root) else []
     same = (old.kind, old.digest) == (root.kind, root.digest)

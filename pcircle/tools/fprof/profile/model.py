@@ -21,6 +21,7 @@ from pcircle.tools.fprof.profile.tables import (
     Best,
     K,
     Row,
+    RowKey,
     Sums,
     add_to,
     by_length,
@@ -227,7 +228,7 @@ def _by_lot(piece: SamplePiece) -> tuple[int, int, int]:
     return piece.lot, piece.raw_bytes, piece.packed_bytes
 
 
-def _first(most: int, order: Callable[[Row], tuple[Any, ...]], *lists: list[Row]) -> list[Row]:
+def _first(most: int, order: Callable[[Row], RowKey], *lists: list[Row]) -> list[Row]:
     best = Best(most, order)
     for rows in lists:
         best.update(rows)

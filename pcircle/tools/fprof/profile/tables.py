@@ -14,10 +14,14 @@ numbers in real trees, and the order of keys drops the least informative keys fi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
+
+from pcircle.core.guards import require_type
 
 K = TypeVar("K")
 Row = TypeVar("Row")
+RowKey: TypeAlias = tuple[int | bytes, ...]
+KeyRank: TypeAlias = int | tuple[int | str, ...]
 
 OTHER_WIDTH = 3
 
@@ -29,14 +33,14 @@ class Best(Generic[Row]):
     `floor` are never kept, so they need not be created.
     """
 
-    def __init__(self, most: int, key: Callable[[Row], tuple[Any, ...]]) -> None:
+    def __init__(self, most: int, key: Callable[[Row], RowKey]) -> None:
         self.floor: float = float("inf") if most else float("-inf")
         self._most = most
         self._key = key
-        self._last: tuple[Any, ...] = ()
+        self._last: RowKey = ()
         self._rows: list[Row] = []
 
-    def passes_by(self, bounds: tuple[Any, ...]) -> bool:
+    def passes_by(self, bounds: RowKey) -> bool:
         """Return whether rows with the number `floor` and other parts from `bounds` are dropped."""
         return bool(self._last) and bounds > self._last[1 : 1 + len(bounds)]
 
@@ -61,13 +65,13 @@ class Best(Generic[Row]):
         del self._rows[self._most :]
         if self._most and len(self._rows) == self._most:
             self._last = self._key(self._rows[-1])
-            self.floor = self._last[0]
+            self.floor = require_type(int, self._last[0])
 
 
 class Sums(Generic[K]):
     """Tallies of the first `most` keys in the order of `rank`. Other keys are summed up."""
 
-    def __init__(self, most: int, rank: Callable[[K], Any]) -> None:
+    def __init__(self, most: int, rank: Callable[[K], KeyRank]) -> None:
         self.tallies: dict[K, list[int]] = {}
         self.other = [0] * OTHER_WIDTH
         self._most = most
