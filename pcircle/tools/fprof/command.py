@@ -154,10 +154,10 @@ def profile_typed(args: argparse.Namespace) -> int:
         plot=args.plot,
     )
     if args.merge:
-        from pcircle.tools.fprof.saved_profiles import tell_kept
+        from pcircle.tools.fprof.saved_profiles import report_saved
 
         with any_link(options.insecure_links):
-            return tell_kept(options)
+            return report_saved(options)
     if options.files_from is not None and (options.filters or options.wanted != ANY):
         raise UsageError("--files-from cannot be combined with filters")
     if options.files_from is not None and options.entries:

@@ -99,7 +99,7 @@ class ProfileConsole(base.Console[ProfileResult]):
         if place is not None and save is not None:
             from pcircle.tools.fprof.entries import publish
 
-            write = partial(publish, self._plan, place, save, told_of(profile))
+            write = partial(publish, self._plan, place, save, entry_count(profile))
             self.results.write(index_of(save), write)
         self._outputs.tell(profile, report, run, self.results, quiet=self.quiet)
         if self.verbose:
@@ -116,14 +116,14 @@ def _profile_of(outcome: Outcome[ProfileResult]) -> Profile | None:
     return unpack(packed) if packed else None
 
 
-def told_of(profile: Profile) -> int:
+def entry_count(profile: Profile) -> int:
     """Return the number of entries in a profile."""
     return sum(tally[0] for tally in profile.kinds.values())
 
 
 def _account(total: ProfileTotals, profile: Profile | None) -> str | None:
     """Return an error if the counts of a successful job disagree, or None."""
-    profiled = 0 if profile is None else told_of(profile)
+    profiled = 0 if profile is None else entry_count(profile)
     examined = total.settled - total.failed
     text = base.unsettled(total)
     if not text and profiled != examined:

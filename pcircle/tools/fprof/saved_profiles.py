@@ -21,7 +21,7 @@ from pcircle.transport.launch import launched
 from pcircle.walk.attributes import ANY
 
 
-def tell_kept(options: ProfileOptions) -> int:
+def report_saved(options: ProfileOptions) -> int:
     """Report on saved profiles, on rank 0 of a launched job. Other ranks do nothing.
 
     The `paths` of the options are the files. Return the exit code, or raise UsageError.

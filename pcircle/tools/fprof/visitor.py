@@ -136,7 +136,7 @@ class ProfileVisitor(Visitor[Sum]):
         prefix = above.path + b"/" if above.path else b""
         depth = prefix.count(b"/") + 1
         own, blocks = (batch.own.column(name, 0, number) for name in _SPACE)
-        collector.others("directory", own, blocks)
+        collector.add_others("directory", own, blocks)
         ranges = batch.ranges()
         if not count or stats.has_single_names(0, count):
             sizes = stats.column("size", 0, count)
@@ -265,7 +265,7 @@ class ProfileVisitor(Visitor[Sum]):
             for start in range(0, len(batch), CAPACITY):
                 found = self._looked_up(where, batch[start : start + CAPACITY], fd, context)
                 if found:
-                    total += self._others(kind, range(len(found)), where, found)
+                    total += self._add_others(kind, range(len(found)), where, found)
         self._bytes += total
 
     def taken(self) -> Sum:
@@ -305,17 +305,17 @@ class ProfileVisitor(Visitor[Sum]):
             places[_KINDS.get(stat.S_IFMT(mode), "special")].append(place)
         below = places["directory"]
         if below and isinstance(where, Mixed):
-            self._others("directory", below, where, names)
+            self._add_others("directory", below, where, names)
             below = []
         total = 0
         if files := places["file"]:
             total += self._add_files(where, [names[place] for place in files], files, fd)
         for kind in ("link", "special"):
             if places[kind]:
-                total += self._others(kind, places[kind], where, names)
+                total += self._add_others(kind, places[kind], where, names)
         return total, [names[place] for place in below]
 
-    def _others(
+    def _add_others(
         self, kind: str, places: Sequence[int], where: Where, names: Sequence[bytes]
     ) -> int:
         """Add entries of one kind other than files, at these places. Return their bytes."""
@@ -323,7 +323,7 @@ class ProfileVisitor(Visitor[Sum]):
             [column[place] for place in places]
             for column in (self._stats.column(name, 0, places[-1] + 1) for name in _SPACE)
         )
-        self._collector.others(kind, sizes, taken)
+        self._collector.add_others(kind, sizes, taken)
         total = sum(sizes)
         self._counters.bytes += total
         if kind == "directory":

@@ -168,7 +168,7 @@ class SumConsole(base.Console[SumResult]):
             signatures=signatures,
             reasons=tuple(dict.fromkeys(reasons)),
             **self.fields(SumReport, total, outcome),
-            differences=tuple(self._differences.told()) if self._json else (),
+            differences=tuple(self._differences.reported()) if self._json else (),
             bad_lines=self._bad_lines,
             checked=total.compared - total.unchecked,
         )
@@ -194,7 +194,9 @@ class SumConsole(base.Console[SumResult]):
 
     def _lines(self, report: SumReport) -> Iterator[bytes]:
         """Yield the lines of the output."""
-        yield from _told(report.differences if self._json else self._differences.told())
+        yield from _difference_lines(
+            report.differences if self._json else self._differences.reported()
+        )
         if self._digests is not None:
             from pcircle.ops.digest.checksums import format_line
 
@@ -215,12 +217,12 @@ def tell_differences(differences: Iterable[Difference], json: str | None) -> int
         raise _unsorted(error) from error
     code = IntegrityError.exit_code if found else 0
     results = Results("fsum", json, MessageStream(sys.stderr).line)
-    records: Iterable[ReportedDifference] = found.told()
+    records: Iterable[ReportedDifference] = found.reported()
     if json is not None:
         jsonout.check(json)
         records = tuple(records)
         results.document(ManifestComparison(SCHEMA, "fsum", __version__, code, records))
-    results.text(_told(records))
+    results.text(_difference_lines(records))
     found.close()
     return worst((code, results.code))
 
@@ -230,7 +232,7 @@ def _unsorted(error: OSError) -> StoppedEarly:
     return StoppedEarly(f"cannot write temporary files: {error.strerror}")
 
 
-def _told(differences: Iterable[ReportedDifference]) -> Iterator[bytes]:
+def _difference_lines(differences: Iterable[ReportedDifference]) -> Iterator[bytes]:
     return (f"{difference.what}  {difference.path}\n".encode() for difference in differences)
 
 

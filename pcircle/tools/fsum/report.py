@@ -111,7 +111,7 @@ class Differences:
                 difference.path.replace(b"/", b"\0") + _BETWEEN + difference.what.encode()
             )
 
-    def told(self) -> Iterator[ReportedDifference]:
+    def reported(self) -> Iterator[ReportedDifference]:
         """Yield all differences once, a directory before its contents."""
         for record in () if self._sorter is None else self._sorter.sorted():
             path, _, what = record.rpartition(_BETWEEN)

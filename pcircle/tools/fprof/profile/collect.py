@@ -150,7 +150,7 @@ class Collector:
             for name, order in FILE_LISTS.items()
         }
         self._directories = {
-            name: Best[DirectoryRow](self._kept(name, most, top), order)
+            name: Best[DirectoryRow](self._length(name, most, top), order)
             for name, (order, most) in DIRECTORY_LISTS.items()
         }
         # The lists that are kept, each with the number by which it is ranked.
@@ -171,7 +171,7 @@ class Collector:
         }
         self._more = [add for name, add in optional.items() if name in self._wanted]
 
-    def _kept(self, name: str, most: int | None, top: int) -> int:
+    def _length(self, name: str, most: int | None, top: int) -> int:
         """Return the length of a list of directories. The widest directory is always needed."""
         if name == "wide":
             return top
@@ -338,7 +338,7 @@ class Collector:
 
     # ---- other entries ---------------------------------------------------------
 
-    def others(self, kind: str, sizes: Sequence[int], blocks: Sequence[int]) -> None:
+    def add_others(self, kind: str, sizes: Sequence[int], blocks: Sequence[int]) -> None:
         """Add links, special files or directories."""
         tally = self._kinds[kind]
         tally[0] += len(sizes)
