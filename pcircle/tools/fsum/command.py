@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.cli.filters import refuse_ageless
 from pcircle.cli.options import CommonOptions, common, refuse_idle_null, refuse_others
 from pcircle.cli.program import called
 from pcircle.cli.walk_program import WalkProgram
@@ -92,7 +91,6 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
             except ValueError as error:
                 raise UsageError(f"--algorithm: {error}") from None
         super().check()
-        refuse_ageless(options.wanted, options.paths)
         old, self._algorithm, self._is_list = self._compared()
         # Lists are relative to the working directory.
         self.paths = options.paths or ((b".",) if old is None else (old.root.name,))
