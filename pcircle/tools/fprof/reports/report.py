@@ -213,7 +213,7 @@ class ProfileRun(msgspec.Struct, frozen=True, kw_only=True):
     rank_summary: RankSummary | UnsetType = UNSET
 
 
-def make(profile: Profile, wishes: ReportOptions, run: ProfileRun) -> ProfileReport:
+def make(profile: Profile, options: ReportOptions, run: ProfileRun) -> ProfileReport:
     """Return the report of a profile."""
     counts = counts_of(profile)
     widest = profile.wide[0] if profile.wide else None
@@ -225,10 +225,10 @@ def make(profile: Profile, wishes: ReportOptions, run: ProfileRun) -> ProfileRep
         roots=tuple(map(show, profile.roots)),
         taken=moment(profile.taken_s),
         counts=counts,
-        sizes=sizes_of(profile, wishes.bins, wishes.edges),
+        sizes=sizes_of(profile, options.bins, options.edges),
         largest_directory=None if widest is None else directory_of(profile.roots, widest),
-        by={facet: groups(profile, facet) for facet in wishes.by} or None,
-        top=top_of(profile, wishes.top) if wishes.top else None,
+        by={facet: groups(profile, facet) for facet in options.by} or None,
+        top=top_of(profile, options.top) if options.top else None,
         elapsed_s=round(run.elapsed_s, 6),
         entries_per_s=round(counts.entries / run.elapsed_s, 3) if run.elapsed_s else 0.0,
         reasons=run.reasons,
@@ -237,34 +237,34 @@ def make(profile: Profile, wishes: ReportOptions, run: ProfileRun) -> ProfileRep
         ranks=tuple(map(rank_work, run.reports)),
         rank_summary=run.rank_summary,
     )
-    return _with_storage(_with_insides(report, profile, wishes), profile, wishes)
+    return _with_storage(_with_insides(report, profile, options), profile, options)
 
 
-def _with_storage(report: ProfileReport, profile: Profile, wishes: ReportOptions) -> ProfileReport:
+def _with_storage(report: ProfileReport, profile: Profile, options: ReportOptions) -> ProfileReport:
     """Add to the report the space that the files would take elsewhere."""
-    if not wishes.blocks and wishes.in_inode is None:
+    if not options.blocks and options.in_inode is None:
         return report
     from pcircle.tools.fprof.profile.storage import blocks_of, in_inode
 
-    inode = None if wishes.in_inode is None else in_inode(profile, wishes.in_inode)
-    blocks = blocks_of(profile, wishes.blocks, inode) or None
+    inode = None if options.in_inode is None else in_inode(profile, options.in_inode)
+    blocks = blocks_of(profile, options.blocks, inode) or None
     return msgspec.structs.replace(report, blocks=blocks, data_in_inode=inode)
 
 
-def _with_insides(report: ProfileReport, profile: Profile, wishes: ReportOptions) -> ProfileReport:
+def _with_insides(report: ProfileReport, profile: Profile, options: ReportOptions) -> ProfileReport:
     """Add to the report directories, and findings of examined files."""
     change = msgspec.structs.replace
-    if wishes.depth is not None:
+    if options.depth is not None:
         from pcircle.tools.fprof.profile.tree import tree_of
 
-        report = change(report, tree=tree_of(profile, wishes.depth))
-    if wishes.sparse:
+        report = change(report, tree=tree_of(profile, options.depth))
+    if options.sparse:
         from pcircle.tools.fprof.profile.inspecting import Sparse
 
         report = change(report, sparse=Sparse(*profile.sparse))
-    if wishes.stripe:
+    if options.stripe:
         report = change(report, stripes=groups(profile, "stripe"))
-    if wishes.pieces:
+    if options.pieces:
         from pcircle.tools.fprof.profile.sampling import compression_of
 
         report = change(report, compression=compression_of(profile))
