@@ -96,7 +96,7 @@ def pairs(place: bytes, rng: Random) -> list[tuple[bytes, bytes]]:
     return found
 
 
-def cleared(place: bytes) -> None:
+def clear_directory(place: bytes) -> None:
     """Remove the contents of a directory."""
     for name in os.listdir(place):
         path = place + b"/" + name
@@ -168,7 +168,7 @@ def hooked(line: Line, hook: str, tool: str) -> Line:
     return [*line[:at], "-c", program, *line[at + 2 :]]
 
 
-def fought(
+def run_under_attack(
     line: Line, attack: Attack, before: Callable[[], None] = lambda: None
 ) -> tuple[subprocess.CompletedProcess[bytes], int]:
     """Run a command under attack, after an optional `before`; return its result and the swaps."""

@@ -186,17 +186,17 @@ def _stop_signals_are_heard() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _nothing_left_behind() -> Iterator[None]:
     """Fail a test that leaves descriptors, child processes or threads in its process."""
-    before = _held()
+    before = _held_resources()
     yield
     patient_until_s = time.monotonic() + GRACE_S
-    while left := _held() - before:
+    while left := _held_resources() - before:
         if time.monotonic() > patient_until_s:
             pytest.fail(f"left behind: {', '.join(sorted(left))}", pytrace=False)
         gc.collect()  # an exception may keep objects alive
         time.sleep(0.02)
 
 
-def _held() -> set[str]:
+def _held_resources() -> set[str]:
     """Describe the resources of this process that a test could leave behind."""
     held = {*_descriptors(), *_children(), *_threads()}
     return {resource for resource in held if not fork_server.is_kept(resource)}

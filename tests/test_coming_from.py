@@ -28,7 +28,7 @@ _OPTION = r"(?<![\w-])--?[a-zA-Z0-9@][\w-]*"
 _NO_OPTIONS = {"--help", "--version", "-V", "--no-D", "-BM", "-Olevel"}
 
 
-def known(tool: str) -> set[str]:
+def options_of(tool: str) -> set[str]:
     """Return the options of a tool; for ffind also the words of its expressions."""
     command = next(command_ for command_ in COMMANDS if command_.name == tool)
     options = set(command.built()._option_string_actions)
@@ -78,7 +78,7 @@ def test_the_options_exist(tool: str, theirs: str, ours: str) -> None:
     named = _ALL.findall(ours)
     tools = named if named else [*named, "fcp"]
     for option in re.findall(_OPTION, given.replace("``", " ")):
-        assert any(option in known(candidate) for candidate in {tool, *tools}), option
+        assert any(option in options_of(candidate) for candidate in {tool, *tools}), option
 
 
 @pytest.mark.parametrize(("peer", "head"), [

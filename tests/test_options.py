@@ -65,14 +65,16 @@ def _holder(node: ast.expr) -> str:
     return last.lstrip("_")
 
 
-def _asked(node: ast.AST, holders: frozenset[str]) -> Iterator[str]:
+def _read_attributes(node: ast.AST, holders: frozenset[str]) -> Iterator[str]:
     """Return the attributes read from *holders*, including all candidates of a ``getattr``."""
     if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
         if _holder(node.value) in holders:
             yield node.attr
     elif isinstance(node, ast.ClassDef) and node.name.endswith(DECIDED):
         yield from (
-            name for inner in node.body for name in _asked_within(inner, frozenset({"self"}))
+            name
+            for inner in node.body
+            for name in _read_attributes_within(inner, frozenset({"self"}))
         )
     elif isinstance(node, ast.FunctionDef):
         calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
@@ -86,8 +88,8 @@ def _asked(node: ast.AST, holders: frozenset[str]) -> Iterator[str]:
             )
 
 
-def _asked_within(node: ast.AST, holders: frozenset[str]) -> Iterator[str]:
-    return (name for inner in ast.walk(node) for name in _asked(inner, holders))
+def _read_attributes_within(node: ast.AST, holders: frozenset[str]) -> Iterator[str]:
+    return (name for inner in ast.walk(node) for name in _read_attributes(inner, holders))
 
 
 def _is_getattr(call: ast.Call, holders: frozenset[str]) -> bool:
@@ -115,7 +117,7 @@ def test_every_option_is_read(tool: str) -> None:
 @functools.cache
 def _names_read(path: Path, holders: frozenset[str]) -> set[str]:
     nodes = ast.walk(ast.parse(path.read_bytes()))
-    return {name for node in nodes for name in _asked(node, holders)}
+    return {name for node in nodes for name in _read_attributes(node, holders)}
 
 
 def _fields(tool: str) -> set[str]:
@@ -155,5 +157,7 @@ def test_every_option_field_is_used(tool: str) -> None:
     ],
 )
 def test_the_check_finds_reads(source: str, read: set[str]) -> None:
-    found = {name for node in ast.walk(ast.parse(source)) for name in _asked(node, ARGUMENTS)}
+    found = {
+        name for node in ast.walk(ast.parse(source)) for name in _read_attributes(node, ARGUMENTS)
+    }
     assert found == read

@@ -63,7 +63,7 @@ def top(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _planted(path: Path, target: Path, owner: int = OTHER) -> str:
+def _plant_link(path: Path, target: Path, owner: int = OTHER) -> str:
     path.symlink_to(target)
     os.lchown(path, owner, owner)
     return str(path)
@@ -119,8 +119,8 @@ def test_loose_operands_are_refused(top: Path, tool: str, text: str, why: str) -
 @pytest.mark.parametrize("owner", [OTHER, 0])
 def test_operands_with_links_are_refused(top: Path, tool: str, owner: int) -> None:
     """Links at the end or in the middle of an operand are refused, whoever owns them."""
-    end = _planted(top / "shared" / "end", top / "tree" / "inner", owner)
-    way = _planted(top / "shared" / "way", top / "tree", owner)
+    end = _plant_link(top / "shared" / "end", top / "tree" / "inner", owner)
+    way = _plant_link(top / "shared" / "way", top / "tree", owner)
     for operand in (end, f"{way}/inner"):
         code, said = _run(top, tool, operand, "-j2", "--strict-operands")
         assert code == 2, said
@@ -131,7 +131,7 @@ def test_operands_with_links_are_refused(top: Path, tool: str, owner: int) -> No
 @as_root
 def test_a_link_created_later_is_not_followed(top: Path) -> None:
     """Every rank that opens the root detects a link that was made after the first check."""
-    _planted(top / "shared" / "way", top / "tree", 0)
+    _plant_link(top / "shared" / "way", top / "tree", 0)
     path = os.fsencode(top / "shared" / "way" / "inner")
     loose = open_roots([Root(path, b"", path)], os.getcwdb(), is_first=True)
     with loose.lease(0, b"") as lease:
@@ -148,8 +148,8 @@ def test_a_link_created_later_is_not_followed(top: Path) -> None:
 @pytest.mark.parametrize("where", ["shared/end", "shared/way/inner", "shared/way/new", "./x", "x"])
 def test_destinations_are_operands(top: Path, tool: str, where: str) -> None:
     """Links of root, which a copy normally follows, are refused."""
-    _planted(top / "shared" / "end", top / "pair" / "inner", 0)
-    _planted(top / "shared" / "way", top / "pair", 0)
+    _plant_link(top / "shared" / "end", top / "pair" / "inner", 0)
+    _plant_link(top / "shared" / "way", top / "pair", 0)
     operand, target = str(top / "tree" / "inner"), where
     if where.startswith("shared"):
         target = str(top / where)
@@ -227,8 +227,8 @@ def test_insecure_links_to_files_of_options(top: Path, tool: str, option: str) -
         pytest.skip("there is no such option")
     (top / "real").mkdir()
     (top / "real" / "named").write_text("file\n" if option == "--files-from" else "")
-    link = _planted(top / "shared" / "link", top / "real" / "named")
-    way = _planted(top / "shared" / "way", top / "real")
+    link = _plant_link(top / "shared" / "link", top / "real" / "named")
+    way = _plant_link(top / "shared" / "way", top / "real")
     operand = str(top / "tree" / "inner")
     for path in (link, f"{way}/named"):
         code, said = _run(top, tool, operand, "-j2", option, path)
@@ -275,7 +275,7 @@ def test_insecure_links_to_more_files_of_options(top: Path, words: list[str]) ->
     run([*python, "pcircle.tools.fprof", "--save", top / "real" / "profile", top / "tree"])
     run([*python, "pcircle.tools.fcp", "--error-log", top / "real" / "errors", "tree", "other"])
     known = {"TREE": str(top / "tree"), "COPY": str(top / "copy")}
-    way = _planted(top / "shared" / "way", top / "real")
+    way = _plant_link(top / "shared" / "way", top / "real")
     command_words = [known.get(word, word).replace("WAY", way) for word in words[1:]]
     command = [*python, f"pcircle.tools.{words[0]}", "-j2", *command_words]
     before = {path: path.read_bytes() for path in (top / "real").iterdir()}
@@ -331,7 +331,7 @@ def test_functions_refuse_planted_links_to_files_of_options(
     change(str(top / "pair"), mode="0600", recursive=True, undo=undo, jobs=1)
     (top / "real" / "rules").write_text("nothing\n")
     (top / "real" / "names").write_text(f"{top}/tree\0")
-    way = _planted(top / "shared" / "way", top / "real")
+    way = _plant_link(top / "shared" / "way", top / "real")
     given: dict[str, Any] = {
         name: [word.replace("WAY", way) for word in value]
         if name == "words"
@@ -360,7 +360,7 @@ def test_functions_refuse_planted_links_to_files_of_options(
 @as_root
 def test_operands_differ_from_files_of_options(top: Path) -> None:
     """fchmod never follows a link of another user in an operand."""
-    link = _planted(top / "shared" / "link", top / "tree" / "inner" / "file")
+    link = _plant_link(top / "shared" / "link", top / "tree" / "inner" / "file")
     command = [sys.executable, "-m", "pcircle.tools.fchmod", "--insecure-links", "0600", link]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -371,7 +371,7 @@ def test_operands_differ_from_files_of_options(top: Path) -> None:
 @as_root
 def test_the_permission_ends_with_the_run(top: Path) -> None:
     (top / "real").touch()
-    link = os.fsencode(_planted(top / "shared" / "link", top / "real"))
+    link = os.fsencode(_plant_link(top / "shared" / "link", top / "real"))
     remove(str(top / "tree"), recursive=True, insecure_links=True, jobs=1)
     for way in (named, place_of):
         with pytest.raises(Untrusted), way(link):

@@ -40,7 +40,7 @@ class Gate:
         self._open.set()
 
 
-def begun_in_time(io: Files) -> tuple[Gate, Future[str]]:
+def started_gate(io: Files) -> tuple[Gate, Future[str]]:
     """Return a gate with a deadline that its thread has reached in time.
 
     An operation that has not started by its deadline never does: a thread that waits for a
@@ -160,7 +160,7 @@ def test_late_results_are_undone(io: Files) -> None:
 
 
 def test_deadlines(io: Files) -> None:
-    gate, late = begun_in_time(io)
+    gate, late = started_gate(io)
     in_time = io.submit(call(int, "1"), deadline_s=HANG_S)
     assert in_time.result(HANG_S) == 1
     with pytest.raises(TimeoutError) as caught:

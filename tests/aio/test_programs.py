@@ -20,7 +20,7 @@ from pcircle.aio import operations as ops
 from pcircle.threads.overlap import Overlap
 from pcircle.threads.pool import WorkerPool
 
-from .test_futures import HANG_S, Gate, begun_in_time, call
+from .test_futures import HANG_S, Gate, call, started_gate
 
 MANY = 3000  # more than functions may nest
 
@@ -165,7 +165,7 @@ def test_continuations_run_after_the_end_too() -> None:
 
 def test_deadlines_hold_after_the_end_too() -> None:
     io = Files(threads=1)
-    gate, held = begun_in_time(io)
+    gate, held = started_gate(io)
     assert not io.close(0.01)
     assert isinstance(held.error(HANG_S), TimeoutError)
     gate.open()

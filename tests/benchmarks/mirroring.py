@@ -36,7 +36,7 @@ def rows(jobs: Sequence[int]) -> dict[str, list[str]]:
 
 def unchanged(tree: Tree, commands: dict[str, list[str]], place: Place) -> Costs:
     """Return the costs of each command where nothing has changed."""
-    lines = _begun(tree, commands, place)
+    lines = _prepare(tree, commands, place)
     costs = place.compare(tree.name, list(commands), lambda name: place.run(name, lines[name]))
     shutil.rmtree(place.top)
     return costs
@@ -44,7 +44,7 @@ def unchanged(tree: Tree, commands: dict[str, list[str]], place: Place) -> Costs
 
 def changed(tree: Tree, commands: dict[str, list[str]], place: Place) -> Costs:
     """Return each command's costs where one entry in a thousand was changed, added or removed."""
-    lines = _begun(tree, commands, place)
+    lines = _prepare(tree, commands, place)
     round_number = 0
 
     def run(name: str) -> measure.Cost:
@@ -68,7 +68,7 @@ def _makers(commands: dict[str, list[str]]) -> list[str]:
     return [ours, *(name for name in commands if name.startswith("dsync"))]
 
 
-def _begun(tree: Tree, commands: dict[str, list[str]], place: Place) -> dict[str, list[str]]:
+def _prepare(tree: Tree, commands: dict[str, list[str]], place: Place) -> dict[str, list[str]]:
     """Build a tree and the targets; return the command lines."""
     tree.build(place.top + "/a")
     lines = {}

@@ -73,7 +73,7 @@ def fcp_command(given: str | None) -> list[str] | None:
         return _existing(given)
     if (REPOSITORY / "pcircle" / "fcp" / "cli.py").is_file():
         return [sys.executable, "-m", "pcircle.tools.fcp"]
-    found = _beside_python("fcp") or shutil.which("fcp")
+    found = _next_to_python("fcp") or shutil.which("fcp")
     return [found] if found else None
 
 
@@ -82,7 +82,7 @@ def _existing(given: str) -> list[str] | None:
     return command if command and shutil.which(command[0]) else None
 
 
-def _beside_python(name: str) -> str | None:
+def _next_to_python(name: str) -> str | None:
     return shutil.which(name, path=os.path.dirname(sys.executable))
 
 
@@ -101,7 +101,7 @@ def mpi_launcher(given: str | None) -> list[str] | None:
         command = _existing(given)
         return _launcher(command) if command else None
     for name in ("mpirun", "mpiexec"):
-        found = _beside_python(name) or shutil.which(name)
+        found = _next_to_python(name) or shutil.which(name)
         if found:
             return _launcher([found])
     return None

@@ -150,7 +150,7 @@ class Decisions:
         """Record a decision; the first one wins."""
         return None if self._unreached() else self.made.setdefault(op, commit)
 
-    def mend(self) -> None:
+    def make_reachable(self) -> None:
         """Make the records reachable from now on."""
         self._unreached = bool
 
@@ -231,7 +231,7 @@ class Play:
             assert op[0] in dead or op in answers, f"no answer to {op}"
             if not self.case.unrecorded:
                 self._judge_one(op, request, answers.get(op), alive)
-        self.records.mend()
+        self.records.make_reachable()
         for rank in range(self.case.size):  # started again
             Member(rank, self.disks[rank], self.records, lambda *_: None).recover()
             assert not self.disks[rank].prepared

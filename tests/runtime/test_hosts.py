@@ -25,7 +25,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
         yield hosts
 
 
-def asked(folder: Path) -> list[tuple[int, int, bool, int | None]]:
+def stealing_requests(folder: Path) -> list[tuple[int, int, bool, int | None]]:
     """Return all requests: from, to, whether to be passed on, and the thief."""
     rows = []
     for path in folder.glob("asked-*"):
@@ -51,7 +51,7 @@ def test_requests_leave_a_host_through_its_leader_and_every_rank_works(
     assert nodes == tuple(host for host, number in enumerate(ranks) for _ in range(number))
 
     leaders = [nodes.index(node) for node in range(3)]
-    requests = asked(tmp_path)
+    requests = stealing_requests(tmp_path)
     outward = [row for row in requests if nodes[row[0]] != nodes[row[1]]]
     assert {row[0] for row in outward} <= set(leaders)
     passed_on = [row for row in outward if row[3] is not None]
@@ -71,7 +71,7 @@ def test_single_ranks_of_hosts_steal_from_each_other(
     done = run(line, env=environment_of_ranks(os.environ))
     report = msgspec.json.decode(done.stdout, type=Told)
     assert (report.result, report.nodes) == (sum(report.items), (0, 1, 2))
-    requests = asked(tmp_path)
+    requests = stealing_requests(tmp_path)
     assert not any(row[2] or row[3] is not None for row in requests)
     assert {row[:2] for row in requests} >= {(1, 0), (2, 0)}
 

@@ -208,7 +208,7 @@ def test_several_jobs_of_one_program(script: Script, ranks: Ranks) -> None:
 # ---- mistakes ------------------------------------------------------------------------
 
 
-def assert_told_once(ended: Ended, line: str) -> None:
+def assert_reported_once(ended: Ended, line: str) -> None:
     assert ended.code == 70, ended.said
     assert ended.said.count("Traceback (most recent call last):\n") == 1, ended.said
     assert f"\n{line}\n" in ended.said
@@ -223,7 +223,7 @@ def test_a_bug_on_all_ranks(script: Script, ranks: Ranks, threads: bool) -> None
     bug = "        return {}['no such key']\n"
     text = TASK + bug + guarded(THREAD * threads + RUN + END)
     ended = script(text, ranks)
-    assert_told_once(ended, "KeyError: 'no such key'")
+    assert_reported_once(ended, "KeyError: 'no such key'")
     assert f"\n    {bug.strip()}\n" in ended.said
     assert "exception while processing <" in ended.said
 
@@ -233,7 +233,7 @@ def test_a_bug_on_all_ranks(script: Script, ranks: Ranks, threads: bool) -> None
 def test_a_bug_elsewhere(script: Script, ranks: Ranks, method: str) -> None:
     bug = f"    def {method}(self, *arguments):\n        return 1 // 0\n"
     ended = script(TASK + bug + RUN + END, ranks)
-    assert_told_once(ended, "ZeroDivisionError: integer division or modulo by zero")
+    assert_reported_once(ended, "ZeroDivisionError: integer division or modulo by zero")
     assert f", in {method}\n" in ended.said
 
 
@@ -259,7 +259,7 @@ def test_values_of_undeclared_types(script: Script, ranks: Ranks) -> None:
         "Node(number, (0, 1))", "str(number)"
     )
     ended = script(wrong + RUN + END, ranks)
-    assert_told_once(
+    assert_reported_once(
         ended,
         "TypeError: Numbers spawns, returns or notes what is not of the types it says: "
         "Expected `bytes`, got `str` - at `$[3][0][0]`",

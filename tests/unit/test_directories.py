@@ -481,9 +481,9 @@ def test_a_removed_directory_is_not_kept(tmp_path: Path) -> None:
     directories.forget(0, b"a/b")
     (tmp_path / "a").rmdir()
     directories.forget(0, b"a")
-    assert _gone(tmp_path) == [f"{tmp_path}/a (deleted)"]
+    assert _removed_descriptors(tmp_path) == [f"{tmp_path}/a (deleted)"]
     lease.end()
-    assert _gone(tmp_path) == []
+    assert _removed_descriptors(tmp_path) == []
     directories.forget(0, b"never there")
     (tmp_path / "a").mkdir()
     with directories.lease(0, b"a") as again:
@@ -491,7 +491,7 @@ def test_a_removed_directory_is_not_kept(tmp_path: Path) -> None:
     directories.close()
 
 
-def _gone(place: Path) -> list[str]:
+def _removed_descriptors(place: Path) -> list[str]:
     """Return the descriptors of this process that refer to removed entries below a directory."""
     found = []
     for number in os.listdir("/proc/self/fd"):

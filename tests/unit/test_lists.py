@@ -24,7 +24,7 @@ PATHS = st.lists(
 )
 
 
-def _meant(paths: list[tuple[bytes, bool]]) -> set[tuple[bytes, bool]]:
+def _selected(paths: list[tuple[bytes, bool]]) -> set[tuple[bytes, bool]]:
     """Return the paths that a list names, except those below a path named with its subtree."""
     whole = {path for path, deep in paths if deep}
 
@@ -78,7 +78,7 @@ def test_every_named_path_is_yielded_once() -> None:
         lists = sort([(0, [record_of(path, whole=deep) for path, deep in paths])])
         (part,) = lists.parts
         found = _walk(lists, part.listed) if part.listed else []
-        assert sorted(found) == sorted(_meant(paths))
+        assert sorted(found) == sorted(_selected(paths))
 
     check()
 
@@ -95,7 +95,7 @@ def test_a_large_list_is_divided_where_its_directories_begin() -> None:
     lists = sort([(0, (record_of(path, whole=deep) for path, deep in paths))])
     (part,) = lists.parts
     assert part.listed is not None
-    assert sorted(_walk(lists, part.listed)) == sorted(_meant(paths))
+    assert sorted(_walk(lists, part.listed)) == sorted(_selected(paths))
 
 
 def test_a_list_may_name_everything() -> None:

@@ -43,7 +43,7 @@ def small_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walker_module, "inf", 1e-6)  # a tree in memory is known to be fast
 
 
-def grown(place: bytes, random: Random) -> bytes:
+def random_tree(place: bytes, random: Random) -> bytes:
     """Create a random tree: wide, deep or mixed."""
     top = os.path.join(place, b"tree-%d" % random.randrange(1 << 60))
     os.mkdir(top)
@@ -65,7 +65,7 @@ def grown(place: bytes, random: Random) -> bytes:
     return top
 
 
-def known_of(top: bytes) -> dict[bytes, Paths]:
+def entries_below(top: bytes) -> dict[bytes, Paths]:
     """Return all entries below each directory, by `os.walk`."""
     below: dict[bytes, Paths] = {}
     for directory, names, files in os.walk(top, topdown=False):
@@ -79,7 +79,7 @@ def known_of(top: bytes) -> dict[bytes, Paths]:
 
 def world_of(top: bytes, odds: Odds, random: Random) -> World:
     """Return the tree that the walk must find, with some failing directories."""
-    below = known_of(top)
+    below = entries_below(top)
     failing = {path for path in below if path and random.random() < odds.failing}
     hidden = frozenset().union(*(below[path] for path in failing))
     seen = {path: inside - hidden for path, inside in below.items() if path not in hidden}
@@ -116,14 +116,14 @@ def test_every_directory_is_left_once_after_its_subtree(
     odds: Odds, place: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed in SEEDS:
-        top = grown(place, Random(seed))
+        top = random_tree(place, Random(seed))
         walk(top, odds, seed, monkeypatch)
 
 
 def test_directories_left_to_the_walk_are_forgotten(place: bytes) -> None:
     """Their number must not affect the memory of a walk."""
     for seed in SEEDS:
-        top = grown(place, Random(seed))
+        top = random_tree(place, Random(seed))
         job = Job(top, world_of(top, TIMELY, Random(seed)), 3)
         assert job.run() == job.world.below[b""] | {b""}
         assert not any(walker._begun for walker in job.walkers)
@@ -134,7 +134,7 @@ def test_a_stopping_job_completes_nothing_in_place(
 ) -> None:
     stopped = 0
     for seed in SEEDS:
-        top = grown(place, Random(seed))
+        top = random_tree(place, Random(seed))
         stopped += walk(top, STOPPING, seed, monkeypatch).stopped
     assert stopped > len(SEEDS) // 4
 
@@ -163,7 +163,7 @@ def test_an_item_continues_into_small_directories(
 
 def listed_of(top: bytes, random: Random) -> tuple[list[bytes], dict[bytes, Paths]]:
     """Draw some paths of a tree; return them with the entries that they select, by directory."""
-    below = known_of(top)
+    below = entries_below(top)
     every = sorted(below[b""])
     chosen = random.sample(every, random.randrange(len(every) + 1)) if every else []
     records, meant = [], set()
@@ -186,7 +186,7 @@ def test_exactly_the_listed_entries_are_visited(
     monkeypatch.setattr("pcircle.fs.lists._PORTION_NAMES", 3)
     for seed in SEEDS:
         random = Random(seed)
-        top = grown(place, random)
+        top = random_tree(place, random)
         records, known = listed_of(top, random)
         if not records:
             continue
@@ -306,7 +306,7 @@ def test_a_broken_promise_is_missed(
     missed = 0
     for seed in range(300):
         try:
-            walk(grown(place, Random(seed)), odds, seed, monkeypatch)
+            walk(random_tree(place, Random(seed)), odds, seed, monkeypatch)
         except (Wrong, IndexError):
             missed += 1
         if missed > 3:
@@ -316,8 +316,8 @@ def test_a_broken_promise_is_missed(
 
 def test_the_expected_tree_is_correct(place: bytes) -> None:
     """The reference for the comparisons is correct itself."""
-    top = grown(place, Random(7))
-    below = known_of(top)
+    top = random_tree(place, Random(7))
+    below = entries_below(top)
     assert len(below[b""]) == sum(1 for _ in _entries(top))
     assert all(inside >= below[path] for path in below for inside in [below[b""]])
 

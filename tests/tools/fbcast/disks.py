@@ -30,7 +30,7 @@ class Disk:
         self._writes = 0
         self._files = True
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Repair all faults of the disk."""
         self.fails_at = None
         self.refuses = self.may_refuse_joining = False

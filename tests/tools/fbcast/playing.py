@@ -367,7 +367,7 @@ def play_case(case: Case, types: Types | None = None) -> Play:
     played = Play(case, types or Types(), "1", disks).run()
     played.judge()
     for disk in disks:
-        disk.mend()
+        disk.repair()
     nothing: set[int] = set()
     calm = case._replace(
         conditions=CALM, fails={}, refuses=nothing, absent=nothing, stuck=nothing, damages={},

@@ -25,12 +25,12 @@ from tests.attacks import (
     Round,
     build,
     changes,
-    cleared,
-    fought,
+    clear_directory,
     hooked,
     main,
     pairs,
     portrait,
+    run_under_attack,
 )
 from tests.tools.fcp.running import FOUR, ONE, TWO, Launcher, clean_environment, command
 
@@ -102,14 +102,14 @@ def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "")
     before = portrait(place + b"/victim")
     line = command(launcher, ["-q", *_arguments(place, options, launcher)], _PROGRAM)
     attack = Attack(seed, partial(pairs, place), 0.05, partial(_shut, place))
-    finished, swaps = fought(hooked(line, hook, "pcircle.tools.fchmod.cli"), attack)
+    finished, swaps = run_under_attack(hooked(line, hook, "pcircle.tools.fchmod.cli"), attack)
     said = finished.stderr.decode(errors="replace")[-2000:]
     context = f"seed {seed}, {launcher}, {' '.join(options)}: {finished.returncode}, {said}"
     escapes = []
     if not hook and finished.returncode not in _ALLOWED_CODES:
         escapes.append(context)
     escapes += changes(context, before, portrait(place + b"/victim"))
-    cleared(place)
+    clear_directory(place)
     return Round(swaps, escapes)
 
 

@@ -22,7 +22,7 @@ from random import Random
 from typing import NamedTuple
 
 from tests import attacks
-from tests.attacks import NOBODY, Attack, Round, changes, fought, hooked, portrait
+from tests.attacks import NOBODY, Attack, Round, changes, hooked, portrait, run_under_attack
 from tests.tools.fcp.running import Launcher, clean_environment, command
 from tests.tools.fcp.trees import content, make_directory, remove_tree, write_file
 
@@ -207,7 +207,7 @@ def play(
     line = hooked(line, hook, f"{tool.package}.cli")
     attack = Attack(seed, partial(_pairs, place, sides), 0.02, partial(_replace_temporaries, place))
     killed = partial(_begin_and_kill, line, rng.random() * 0.6) if interrupted else _nothing
-    finished, swaps = fought(line, attack, killed)
+    finished, swaps = run_under_attack(line, attack, killed)
     text = finished.stderr.decode(errors="replace")[-2000:]
     context = f"seed {seed}, {launcher}, {' '.join(options)}: {finished.returncode}, {text}"
     if not hook:

@@ -288,12 +288,12 @@ def test_killed_replacement_leaves_the_old_file(
     source = write_file(place + b"/source", content("new", 16 * MIB) * 16)
     holder = make_directory(place, b"holder")
     target = _write_at(holder + b"/target", b"old", T0_NS)
-    killed = _kill_when_begun(launcher, options, source, holder, target)
+    killed = _kill_after_start(launcher, options, source, holder, target)
     assert killed
     assert _read(target) == b"old"
 
 
-def _kill_when_begun(
+def _kill_after_start(
     launcher: Launcher, options: list[str], source: bytes, holder: bytes, target: bytes
 ) -> bool:
     """Kill a copy while its temporary file exists; return False if it always ended earlier."""

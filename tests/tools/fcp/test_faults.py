@@ -94,7 +94,7 @@ def _mapped(
         return run.finish()
 
 
-def _assert_told(
+def _assert_reported(
     finished: Finished, fault: Fault, place: bytes, source: bytes, target: bytes
 ) -> None:
     """Check the exit code, and the names and errors in the log and the report."""
@@ -116,7 +116,7 @@ def _refusing(fault: Fault, source: bytes, target: bytes) -> bytes:
     return source if fault.at_source or unclear else target
 
 
-def _assert_rest_is_copied(source: bytes, target: bytes, fault: Fault) -> None:
+def _assert_others_are_copied(source: bytes, target: bytes, fault: Fault) -> None:
     differing = verdict.differing(source, target, preserved=True)
     assert verdict.unexplained(differing, set(fault.failed)) == []
     assert verdict.leftovers(target) == []
@@ -135,8 +135,8 @@ def test_fault_maps(fault: Fault, launcher: Launcher, place: bytes) -> None:
     rules = [Rule(fault.calls, f"{side}/{path}", errno=fault.error) for path in fault.paths]
     arguments = (*_logs(place), *fault.options, source, target)
     finished = _mapped(place, launcher, rules, *arguments)
-    _assert_told(finished, fault, place, source, target)
-    _assert_rest_is_copied(source, target, fault)
+    _assert_reported(finished, fault, place, source, target)
+    _assert_others_are_copied(source, target, fault)
 
 
 @pytest.mark.parametrize("launcher", launchers([1, 3] if SOAK else [3], [2] if SOAK else []))
@@ -155,8 +155,8 @@ def test_a_file_system_that_fails(
     mount.rules(*(Rule(fault.ops, f"{side}/{path}", errno=fault.error) for path in fault.paths))
     finished = run_fcp(launcher, *_logs(place), *fault.options, source, target)
     mount.rules()
-    _assert_told(finished, fault, place, source, target)
-    _assert_rest_is_copied(source, target, fault)
+    _assert_reported(finished, fault, place, source, target)
+    _assert_others_are_copied(source, target, fault)
 
 
 @fault_launchers

@@ -70,7 +70,7 @@ def _compare(expected: bytes, target: bytes, source: bytes) -> None:
         assert ours == os.lstat(os.path.join(source, path)).st_mtime_ns
 
 
-def _some(paths: list[bytes], seed: int, share: float) -> list[bytes]:
+def _random_paths(paths: list[bytes], seed: int, share: float) -> list[bytes]:
     rng = Random(seed)
     chosen = [path for path in paths if rng.random() < share]
     rng.shuffle(chosen)
@@ -87,7 +87,7 @@ def source(shared_place: bytes) -> bytes:
 def test_results_equal_those_of_rsync(
     launcher: Launcher, source: bytes, place: bytes, share: float
 ) -> None:
-    listed = _write_list(place, _some(_all_paths(source), 1, share))
+    listed = _write_list(place, _random_paths(_all_paths(source), 1, share))
     copy(launcher, "-a", "-0", "--files-from", listed, source, place + b"/target")
     _by_rsync(source, place + b"/expected", [b"-0", b"--files-from=" + listed])
     _compare(place + b"/expected", place + b"/target", source)
@@ -141,7 +141,7 @@ def test_all_listed_entries_are_accounted_for(
     launcher: Launcher, source: bytes, place: bytes
 ) -> None:
     """Missing paths fail one by one; their parents are copied, with their counts."""
-    paths = _some([p for p in _all_paths(source) if p.startswith(b"wide/")], 2, 0.9)
+    paths = _random_paths([p for p in _all_paths(source) if p.startswith(b"wide/")], 2, 0.9)
     missing = [b"wide/missing %d" % number for number in range(700)]
     missing += [b"nowhere/at/all", b"0/directory of some length 1/no/such"]
     listed = _write_list(place, paths + missing)
@@ -165,7 +165,7 @@ def test_all_listed_entries_are_accounted_for(
 
 @some_launchers
 def test_filters_and_dry_runs_follow(launcher: Launcher, source: bytes, place: bytes) -> None:
-    paths = _some(_all_paths(source), 3, 0.8)
+    paths = _random_paths(_all_paths(source), 3, 0.8)
     listed = _write_list(place, paths)
     rules = [b"--exclude=*1", b"--exclude=/2/", b"-0", b"--files-from=" + listed]
     copy(launcher, "-a", *rules, "--json", place + b"/result", source, place + b"/target")
@@ -194,7 +194,7 @@ def test_the_list_may_be_a_pipe(launcher: Launcher, source: bytes, place: bytes)
 
 def test_the_signature_of_a_list(source: bytes, place: bytes) -> None:
     """It equals the signature of the copy, as if that were copied completely."""
-    listed = _write_list(place, _some(_all_paths(source), 4, 0.6))
+    listed = _write_list(place, _random_paths(_all_paths(source), 4, 0.6))
     one = copy(FOUR, "-a", "-s", "-0", "--files-from", listed, source, place + b"/target")
     two = copy(ONE, "-a", "-s", place + b"/target", place + b"/again")
     assert one.out.split()[0] == two.out.split()[0]
@@ -227,7 +227,7 @@ def test_invalid_options_are_refused(source: bytes, place: bytes) -> None:
 
 def test_a_killed_copy_of_a_list_is_resumed(source: bytes, place: bytes) -> None:
     """It is resumed only by the same list, and completed work is not repeated."""
-    listed = _write_list(place, _some(_all_paths(source), 5, 0.9))
+    listed = _write_list(place, _random_paths(_all_paths(source), 5, 0.9))
     target = place + b"/target"
     arguments: list[str | bytes] = ["-a", "-0", "--files-from", listed, source, target]
     interrupt(Launcher(jobs=3), place, *arguments)

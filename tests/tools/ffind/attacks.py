@@ -15,7 +15,17 @@ from collections.abc import Sequence
 from functools import partial
 from random import Random
 
-from tests.attacks import Attack, Round, build, changes, cleared, fought, hooked, main, portrait
+from tests.attacks import (
+    Attack,
+    Round,
+    build,
+    changes,
+    clear_directory,
+    hooked,
+    main,
+    portrait,
+    run_under_attack,
+)
 from tests.attacks import pairs as all_pairs
 from tests.tools.fcp.running import FOUR, ONE, TWO, Launcher, command
 from tests.tools.frm.attacks import restore
@@ -58,14 +68,14 @@ def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "")
     top = place + b"/area/top/tree"
     line = command(launcher, [*more, "-q", top, *expression], _PROGRAM)
     attack = Attack(seed, partial(all_pairs, place), 0.05, partial(restore, place))
-    finished, swaps = fought(hooked(line, hook, "pcircle.tools.ffind.cli"), attack)
+    finished, swaps = run_under_attack(hooked(line, hook, "pcircle.tools.ffind.cli"), attack)
     said = finished.stderr.decode(errors="replace")[-2000:]
     context = f"seed {seed}, {launcher}, {' '.join(expression)}: {finished.returncode}, {said}"
     escapes = []
     if not hook and finished.returncode not in _ALLOWED_CODES:
         escapes.append(context)
     escapes += changes(context, before, portrait(place + b"/victim"))
-    cleared(place)
+    clear_directory(place)
     return Round(swaps, escapes)
 
 

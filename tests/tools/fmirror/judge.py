@@ -170,7 +170,7 @@ def _is_directory(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def left_by(options: Sequence[str], trees: Trees) -> dict[Path, tuple[int, ...]]:
+def protected_by(options: Sequence[str], trees: Trees) -> dict[Path, tuple[int, ...]]:
     """Return entries of the target that an option protects, with their identity.
 
     For hard-linked files rsync protects only the first name by -u, and it sets the times of a
@@ -294,7 +294,7 @@ def judged(case: Case, above: Path) -> str:
     if case.ordinary:
         subprocess.run(["chown", "-hR", f"{ORDINARY}:{ORDINARY}", place], check=True)
         prefix = _SETUID_TO
-    left = left_by(case.options, trees)
+    left = protected_by(case.options, trees)
     excluded_names = [*joined_names(trees), *lost_by_rsync(case.options, trees)]
     excluded_names += deceptive_names(case.options, trees)
     is_confused = confuses_rsync(case.options, trees)

@@ -29,7 +29,7 @@ from .running import (
     run_fmirror,
 )
 from .test_judge import state
-from .test_moments import held, hooked_run, night
+from .test_moments import contents_of, hooked_run, night
 
 pytestmark = [as_root, needs_rsync]
 
@@ -304,9 +304,9 @@ def test_any_change_with_content_of_another_tree(place: bytes, tmp_path: Path, e
     assert len(every) > 40
     for moment in every if SOAK else sorted(Random(error).sample(every, 10)):
         source, target = sides = pair()
-        old, new = held(target), held(source)
+        old, new = contents_of(target), contents_of(source)
         assert hooked_run(sides, words, log, moment, error) in ((0, 1, 4) if error else (0, -9))
-        now = held(target)
+        now = contents_of(target)
         for name in old.keys() & new.keys():
             assert now.get(name) in (old[name], new[name]), (moment, name)
         assert hooked_run(sides, words, log, 10**9) == 0, moment

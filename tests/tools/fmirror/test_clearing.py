@@ -32,14 +32,14 @@ from .running import (
     run_fmirror,
 )
 from .test_judge import CHANGING, pair
-from .test_moments import Content, held
+from .test_moments import Content, contents_of
 
 pytestmark = [as_root, needs_rsync]
 
 
 def entries(top: bytes) -> dict[bytes, Content]:
     """Return the entries that are not directories."""
-    return {name: of for name, of in held(top).items() if of[0] != stat.S_IFDIR}
+    return {name: of for name, of in contents_of(top).items() if of[0] != stat.S_IFDIR}
 
 
 @every_launcher
@@ -323,7 +323,7 @@ def test_entries_visible_through_a_union_stay(
     os.symlink(b"0", data + b"/link")
     os.mkfifo(data + b"/fifo")
     os.utime(data + b"/deep", (10**9, 10**9))
-    was = held(data)
+    was = contents_of(data)
     with _union(kind, place) as view:
         sides = [data, view + b"/data"]
         source, target = sides[::-1] if from_view else sides
@@ -331,8 +331,8 @@ def test_entries_visible_through_a_union_stay(
         assert finished.code == 1, finished.said
         assert "and the one in B are the same" in finished.said or "same file" in finished.said
         assert f"{os.fsdecode(source)}/deep/1" in finished.said
-        assert held(source).keys() == was.keys()
-    assert held(data) == was
+        assert contents_of(source).keys() == was.keys()
+    assert contents_of(data) == was
 
 
 def test_entries_without_proof_stay(place: bytes) -> None:

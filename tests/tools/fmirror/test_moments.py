@@ -106,7 +106,7 @@ DURING = "--delete=during"
 Content = tuple[int, bytes]
 
 
-def held(top: bytes) -> dict[bytes, Content]:
+def contents_of(top: bytes) -> dict[bytes, Content]:
     """Return the type of each name, and its bytes or the text of its link."""
     found: dict[bytes, Content] = {}
     for here, directories, files in os.walk(top):
@@ -231,9 +231,9 @@ def test_a_signal_at_any_moment(
     """A signal that ends the job cleanly leaves a checkpoint, from which the next run continues."""
     for moment in moments(place, tmp_path / "calls", seed, word):
         source, target = night(place, seed)
-        old, new = held(target), held(source)
+        old, new = contents_of(target), contents_of(source)
         injected(place, f"signal={signal}:when={moment}", source, target, word)
-        now = held(target)
+        now = contents_of(target)
         for name in old.keys() & new.keys():
             if all(stat.S_ISDIR(side[above][0]) for above in _above(name) for side in (old, new)):
                 assert now.get(name) in (old[name], new[name]), (moment, name)
@@ -249,10 +249,10 @@ def test_a_failure_at_any_moment(
 ) -> None:
     for moment in moments(place, tmp_path / "calls", seed, word)[:: 1 if SOAK else 2]:
         source, target = night(place, seed)
-        old, new = held(target), held(source)
+        old, new = contents_of(target), contents_of(source)
         code = injected(place, f"error={error}:when={moment}", source, target, word)
         assert code in (0, 1, 2, 4, 70), (moment, code)
-        now = held(target)
+        now = contents_of(target)
         for name in old.keys() & new.keys():
             if os.path.dirname(name):
                 continue
@@ -304,23 +304,23 @@ def test_any_change_of_any_thread(
     for moment in every if SOAK else sorted(Random(error + len(words)).sample(every, _DRAWN // 2)):
         source, target = pair = night(place, seed)
         os.rename(source + b"/kept 5", source + b"/moved")
-        old, new, had = held(target), held(source), everything(target)
+        old, new, had = contents_of(target), contents_of(source), everything(target)
         code = hooked_run(pair, words, log, moment, error)
         assert code in ((0, 1, 2, 4) if error else (0, -9)), (moment, code)
-        now = held(target)
+        now = contents_of(target)
         for name in old.keys() & new.keys():
             if all(stat.S_ISDIR(side[above][0]) for above in _above(name) for side in (old, new)):
                 assert now.get(name) in (old[name], new[name]), (moment, name)
         assert not any("dir" in word for word in words) or had <= everything(place), moment
-        assert _is_what_it_says(place + b"/old", old), moment
+        assert _is_backup_correct(place + b"/old", old), moment
         assert hooked_run(pair, words, log, 10**9) == 0, moment
         left = differences(source, target, *["--exclude=.fcp-mark-*"] * bool(error))
         assert left == "", moment  # a mark that can't be removed stays, and is reported
 
 
-def _is_what_it_says(backup: bytes, old: dict[bytes, Content]) -> bool:
+def _is_backup_correct(backup: bytes, old: dict[bytes, Content]) -> bool:
     """Return whether a backup has the former content of each name that the target had."""
-    saved = held(backup)
+    saved = contents_of(backup)
     return all(saved[name] == old[name] for name in saved.keys() & old.keys())
 
 
@@ -384,21 +384,21 @@ def test_a_backup_on_a_limited_file_system(
     had = everything(mounted.path)
     assert hooked_run(pair, words, log) == 0
     assert differences(*pair) == ""
-    assert held(mounted.path + b"/old").keys() == held(pair[0]).keys()
+    assert contents_of(mounted.path + b"/old").keys() == contents_of(pair[0]).keys()
     assert had < everything(mounted.path)
     every = range(1, log.stat().st_size + 1)
     assert len(every) > 20
     for moment in every if SOAK else sorted(Random(error).sample(every, _DRAWN)):
         source, target = pair = _files(place, mounted.path)
-        old, new, had = held(target), held(source), everything(mounted.path)
+        old, new, had = contents_of(target), contents_of(source), everything(mounted.path)
         code = hooked_run(pair, words, log, moment, error)
         assert code in ((0, 1, 2, 4) if error else (0, -9)), (moment, code)
-        now = held(target)
+        now = contents_of(target)
         for name in old.keys() & new.keys():
             assert now.get(name) in (old[name], new[name]), (moment, name)
         assert had <= everything(mounted.path), moment
-        assert _is_what_it_says(mounted.path + b"/old", old), moment
-        texts = {text for kind, text in held(mounted.path).values() if stat.S_ISLNK(kind)}
+        assert _is_backup_correct(mounted.path + b"/old", old), moment
+        texts = {text for kind, text in contents_of(mounted.path).values() if stat.S_ISLNK(kind)}
         assert b"old" in texts, moment
         assert hooked_run(pair, words, log, 10**9) == 0, moment
         assert had <= everything(mounted.path), moment
@@ -423,12 +423,12 @@ def test_a_backup_by_a_copy(place: bytes, fuse: Mount) -> None:
     os.utime(target + b"/2", ns=(10**18 + 1, 10**18 + 2))
     os.truncate(target + b"/3", 3 << 20)
     names = b"1", b"2", b"3", b"fifo", b"0"
-    had, before = held(target), {name: os.lstat(target + b"/" + name) for name in names}
+    had, before = contents_of(target), {name: os.lstat(target + b"/" + name) for name in names}
     mounted.rules(Rule(ops=("link",), errno="EPERM"), Rule(ops=("rename2",), errno="EINVAL"))
     old = mounted.path + b"/old"
     mirrored(None, "--delete", "--backup-dir", old, source, target)
     assert differences(source, target) == ""
-    assert held(old) == had
+    assert contents_of(old) == had
     for name, status in before.items():
         now = os.lstat(old + b"/" + name)
         wanted = status.st_mode, status.st_uid, status.st_gid, status.st_size, status.st_mtime_ns

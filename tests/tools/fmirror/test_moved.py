@@ -34,7 +34,7 @@ from .running import (
     searched,
 )
 from .test_judge import CHANGING, shared, state
-from .test_moments import held
+from .test_moments import contents_of
 
 __all__ = ["shared"]
 pytestmark = [as_root, needs_rsync]
@@ -255,14 +255,14 @@ def test_only_removable_entries_are_renamed(place: bytes) -> None:
     copy_of(source, target)
     os.rename(source + b"/old", source + b"/new")
     os.mkdir(source + b"/closed")
-    before = set(held(target))
+    before = set(contents_of(target))
     closed = os.fsdecode(source + b"/closed")
     prefix = ["strace", "-f", "-o", "/dev/null", "-P", closed, "-e", "inject=getdents64:error=EIO"]
     words: list[str | bytes] = ["-q", "-j1", "--delete", "--moved", "-i", source, target]
     finished = run_fmirror(None, *words, prefix=prefix)
     assert finished.code == 1
     assert b"*moving" not in finished.out
-    assert before <= set(held(target))
+    assert before <= set(contents_of(target))
 
 
 def test_refusals_change_nothing(place: bytes) -> None:
@@ -346,9 +346,9 @@ def test_any_moment(place: bytes, tmp_path: Path, what: str) -> None:
     every = range(1, count + 1)
     for moment in every if SOAK else sorted(Random(what).sample(every, 8)):
         source, target = _night(place)
-        old, new = held(target), held(source)
+        old, new = contents_of(target), contents_of(source)
         _run(f"{what}:when={moment}", source, target)
-        now = held(target)
+        now = contents_of(target)
         assert now.get(b"kept") in (old[b"kept"], new[b"kept"]), moment
         have = {content for kind, content in now.values()}
         for name, (_, content) in new.items():

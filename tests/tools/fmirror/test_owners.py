@@ -62,7 +62,7 @@ WAYS: dict[str, tuple[str, ...]] = {
 }
 
 
-def left_by(way: str, source: bytes, target: bytes) -> list[str]:
+def remaining_changes(way: str, source: bytes, target: bytes) -> list[str]:
     """Return rsync's remaining changes; with --numeric-ids it does not map users in ACLs."""
     lines = differences(source, target, *WAYS[way]).splitlines()
     maps = "--numeric-ids" in WAYS[way] and any("map=" in word for word in WAYS[way])
@@ -91,7 +91,7 @@ def test_rsync_with_the_same_options_has_nothing_to_do(
     os.chown(source + b"/large", 1, 2)
     for _ in range(3):
         mirrored(launcher, "--delete", *options, source, target)
-        assert left_by(way, source, target) == []
+        assert remaining_changes(way, source, target) == []
         before = state(target)
         mirrored(launcher, "--delete", *options, source, target)
         assert state(target) == before
@@ -111,7 +111,7 @@ def test_any_tree(tmp_path_factory: pytest.TempPathFactory, seed: int, way: str)
         tree.edit()
     words: list[str | bytes] = ["-j1", "--delete", "--allow-empty", *WAYS[way], source, target]
     mirrored(None, *words)
-    assert left_by(way, source, target) == []
+    assert remaining_changes(way, source, target) == []
     before = state(target)
     mirrored(None, *words)
     assert state(target) == before

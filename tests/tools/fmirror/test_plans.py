@@ -37,7 +37,7 @@ from .running import (
     searched,
 )
 from .test_judge import CHANGING, pair, shared, state
-from .test_moments import held, night
+from .test_moments import contents_of, night
 
 __all__ = ["shared"]
 pytestmark = [as_root, needs_rsync]
@@ -149,7 +149,7 @@ def test_options_of_a_plan_take_effect(place: bytes, tmp_path: Path, words: list
     planned(ONE, plan, source, target, *words)
     applied(TWO, plan)
     mirrored(ONE, *_ALL, *words, source, other)
-    assert held(target) == held(other)
+    assert contents_of(target) == contents_of(other)
     assert differences(other, target) == ""
     before = state(target)
     applied(TWO, plan)
@@ -169,7 +169,7 @@ def test_filters_select_planned_actions(place: bytes, tmp_path: Path) -> None:
     write_file(source + b"/d/late", b"3")
     write_file(target + b"/d/later", b"4")
     applied(TWO, plan)
-    assert sorted(held(target)) == [b"d", b"d/kept.tmp", b"d/later", b"d/new", b"other"]
+    assert sorted(contents_of(target)) == [b"d", b"d/kept.tmp", b"d/later", b"d/new", b"other"]
 
 
 def test_the_function_supports_plans(place: bytes, tmp_path: Path) -> None:
@@ -288,13 +288,13 @@ def test_changed_entries_are_left_and_named(
     planned(launcher, plan, source, target)
     do, name = CHANGES[change]
     do(source, target)
-    was, in_source = held(target), held(source)
+    was, in_source = contents_of(target), contents_of(source)
     before = state(source), state(target)
     applied(launcher, plan, "--dry-run", "--error-log", str(log), code=1)
     foretold = [json.loads(line) for line in log.read_text().splitlines()]
     assert (state(source), state(target)) == before
     applied(launcher, plan, "--error-log", str(log), code=1)
-    now, path = held(target), os.fsencode(name)
+    now, path = contents_of(target), os.fsencode(name)
     failed = [json.loads(line) for line in log.read_text().splitlines()]
     assert [entry["entry"] for entry in failed] == [name], failed
     assert [(entry["entry"], entry["doing"]) for entry in foretold] == [(name, failed[0]["doing"])]
@@ -329,7 +329,7 @@ def test_only_planned_actions_are_applied(shared: bytes, seed: int) -> None:
     now = known(source), known(target)
     done = run_fmirror(None, "-q", "-j1", "--allow-empty", "--error-log", log, "--apply", plan)
     assert done.code in (0, 1), done.said
-    after, content, wanted = known(target), held(target), held(source)
+    after, content, wanted = known(target), contents_of(target), contents_of(source)
     listed = read(plan)
     assert not [name for name in after if b".fcp-" in name]
     for path in {*now[1], *after}:
@@ -418,14 +418,14 @@ def test_other_trees_are_refused(place: bytes, tmp_path: Path, name: bytes) -> N
     top = place + b"/" + name
     os.rename(top, place + b"/aside")
     copy_of(place + b"/aside", top)
-    before = held(target)
+    before = contents_of(target)
     done = run_fmirror(TWO, "--apply", plan)
     assert done.code == 2
     assert f"/{os.fsdecode(name)}' is not the directory of the plan" in done.said
     remove_tree(top)
     assert run_fmirror(TWO, "--apply", plan).code == 2
     os.rename(place + b"/aside", top)
-    assert held(target) == before
+    assert contents_of(target) == before
     applied(ONE, plan)
     assert differences(source, target) == ""
 
@@ -530,9 +530,9 @@ def test_a_plan_continues_after_a_kill_at_any_moment(
     for moment in every if SOAK else sorted({13, *Random(seed).sample(every, 10)}):
         source, target = night(place, seed)
         planned(ONE, plan, source, target)
-        old, new = held(target), held(source)
+        old, new = contents_of(target), contents_of(source)
         killed(plan, moment)
-        now = held(target)
+        now = contents_of(target)
         for name in old.keys() & new.keys():
             above = [name[:at] for at, byte in enumerate(name) if byte == ord("/")]
             if all(stat.S_ISDIR(side[entry][0]) for entry in above for side in (old, new)):

@@ -14,13 +14,13 @@ from tests.tools.fcp.trees import write_file
 from .edits import copy_of
 from .running import as_root, differences, every_launcher, mirrored, needs_rsync
 from .test_judge import state
-from .test_moments import held
+from .test_moments import contents_of
 from .test_plans import applied, planned, read
 
 pytestmark = [as_root, needs_rsync]
 
 
-def _beside(place: bytes) -> tuple[bytes, bytes, bytes]:
+def _make_trees(place: bytes) -> tuple[bytes, bytes, bytes]:
     """Create a source, an older copy of it, and a target that has only one file of it."""
     source, target, older = (place + b"/" + name for name in (b"a", b"b", b"older"))
     for number in range(8):
@@ -43,7 +43,7 @@ def test_a_plan_with_other_trees(
     place: bytes, tmp_path: Path, option: str, launcher: Launcher
 ) -> None:
     """The result equals a run's, with the contents of the other tree at that time."""
-    source, target, older = _beside(place)
+    source, target, older = _make_trees(place)
     plan, words = str(tmp_path / "plan"), f"{option}={os.path.relpath(os.fsdecode(older))}"
     copy_of(target, place + b"/judge")
     mirrored(launcher, "--delete", words, source, place + b"/judge")
@@ -51,10 +51,10 @@ def test_a_plan_with_other_trees(
     planned(launcher, plan, source, target, words)
     assert before == (state(target), state(older))
     made = {name for name, step in read(plan).steps.items() if step[2] == "copy"}
-    assert made >= set(held(place + b"/judge")) - set(held(target))
+    assert made >= set(contents_of(place + b"/judge")) - set(contents_of(target))
     finished = applied(launcher, plan, "--json", str(tmp_path / "report"))
     report = json.loads((tmp_path / "report").read_bytes())
-    assert held(target) == held(place + b"/judge"), finished.said
+    assert contents_of(target) == contents_of(place + b"/judge"), finished.said
     assert os.stat(older + b"/d/5/file").st_nlink == (3 if option == "--link-dest" else 1)
     if option == "--link-dest":
         assert report["linked"] == 6
@@ -75,7 +75,7 @@ def test_another_tree_that_has_changed_since_the_plan(
     place: bytes, tmp_path: Path, option: str
 ) -> None:
     """Its missing files come from the source; entries that are new in the target are left."""
-    source, target, older = _beside(place)
+    source, target, older = _make_trees(place)
     plan = str(tmp_path / "plan")
     planned(ONE, plan, source, target, f"{option}={os.fsdecode(older)}")
     write_file(older + b"/d/5/file.new", b"9" * 5000)

@@ -588,7 +588,7 @@ def make(path: bytes, kind: str) -> None:
         write_file(make_directory(path) + b"/inner", path)
 
 
-def kept_things(*tops: bytes) -> set[bytes]:
+def all_contents(*tops: bytes) -> set[bytes]:
     """Return all contents, wherever they are."""
     found = set()
     for top in tops:
@@ -619,14 +619,14 @@ def test_entries_that_cannot_be_backed_up_are_not_lost(
             make(source + name, new)
             make(target + name, old)
             os.utime(target + name, (1, 1), follow_symlinks=False)
-        had = kept_things(target)
+        had = all_contents(target)
         words: list[str | bytes] = ["--delete", "--backup-dir", backup, source, target]
         prefix = ["strace", "-f", "-o", "/dev/null", "-P", os.fsdecode(backup)]
         prefix += ["-e", f"inject=renameat,renameat2,linkat:{what}:when=1"]
         code = run_fmirror(None, "-q", "-j1", "--threads=1", *words, prefix=prefix).code
         assert code != 2
-        assert had <= kept_things(target, backup)
+        assert had <= all_contents(target, backup)
         mirrored(None, "-j1", "--threads=1", *more, *words)
-        assert had <= kept_things(target, backup)
-        assert kept_things(source) <= kept_things(target)
+        assert had <= all_contents(target, backup)
+        assert all_contents(source) <= all_contents(target)
         assert not [name for name in names_below(target) if b".fcp-" in name]

@@ -23,12 +23,12 @@ from tests.attacks import (
     Round,
     build,
     changes,
-    cleared,
-    fought,
+    clear_directory,
     hooked,
     main,
     pairs,
     portrait,
+    run_under_attack,
 )
 from tests.tools.fcp.running import FOUR, ONE, TWO, Launcher, command
 
@@ -77,14 +77,14 @@ def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "")
     operands = [top + b"tree"] if "--keep-root" in options else [top + b"tree", top + b"loose"]
     line = command(launcher, [*options, "-q", *operands], ("pcircle.tools.frm",))
     attack = Attack(seed, partial(pairs, place), 0.05, partial(restore, place))
-    finished, swaps = fought(hooked(line, hook, "pcircle.tools.frm.cli"), attack)
+    finished, swaps = run_under_attack(hooked(line, hook, "pcircle.tools.frm.cli"), attack)
     said = finished.stderr.decode(errors="replace")[-2000:]
     context = f"seed {seed}, {launcher}, {' '.join(options)}: {finished.returncode}, {said}"
     escapes = []
     if not hook and finished.returncode not in _ALLOWED_CODES:
         escapes.append(context)
     escapes += changes(context, before, portrait(place + b"/victim"))
-    cleared(place)
+    clear_directory(place)
     return Round(swaps, escapes)
 
 

@@ -117,7 +117,7 @@ def _started(mounted: Mounted) -> Iterator[Started]:
         yield started
 
 
-def _removes_the_rest(mounted: Mounted) -> None:
+def _check_repeated_removal(mounted: Mounted) -> None:
     """Check that entries are left, and that the same command removes them."""
     assert paths(mounted.backing) != []
     assert run_frm(TWO, "-r", mounted.path + b"/tree").code == 0
@@ -139,7 +139,7 @@ def test_an_interrupted_removal_can_be_repeated(
     assert ended.code == 128 + number
     assert "entries are left\n" in ended.said
     assert "frm: to run it again: frm -j 2 -r " in ended.said
-    _removes_the_rest(mounted)
+    _check_repeated_removal(mounted)
 
 
 def test_a_killed_removal_can_be_repeated(place: bytes, fuse: Mount) -> None:
@@ -150,7 +150,7 @@ def test_a_killed_removal_can_be_repeated(place: bytes, fuse: Mount) -> None:
         mounted.rules()
         mounted.release()
         assert started.wait_until_gone() == []
-    _removes_the_rest(mounted)
+    _check_repeated_removal(mounted)
 
 
 def test_a_time_limit_stops_cleanly(place: bytes, fuse: Mount) -> None:

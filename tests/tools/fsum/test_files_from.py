@@ -54,7 +54,7 @@ def _all_paths(source: bytes) -> list[bytes]:
     return sorted(found)
 
 
-def _some(paths: list[bytes], seed: int, share: float) -> list[bytes]:
+def _random_paths(paths: list[bytes], seed: int, share: float) -> list[bytes]:
     rng = Random(seed)
     chosen = [path for path in paths if rng.random() < share]
     rng.shuffle(chosen)
@@ -91,14 +91,14 @@ def _expected(source: bytes, place: bytes, paths: list[bytes]) -> bytes:
 def test_listed_entries_are_signed(
     launcher: Launcher, share: float, source: bytes, place: bytes
 ) -> None:
-    paths = _some(_all_paths(source), 1, share)
+    paths = _random_paths(_all_paths(source), 1, share)
     wanted = signature_of(_expected(source, place, paths))
     listed = _list(place, paths)
     assert signed(launcher, "-0", "--files-from", listed, source) == [wanted]
 
 
 def test_a_copy_of_the_list_has_the_same_signature(source: bytes, place: bytes) -> None:
-    listed = _list(place, _some(_all_paths(source), 2, 0.6))
+    listed = _list(place, _random_paths(_all_paths(source), 2, 0.6))
     copied = copy(FOUR, "-a", "-s", "-0", "--files-from", listed, source, place + b"/target")
     assert signed(TWO, "-0", "--files-from", listed, source) == [copied.out.split()[0].decode()]
     assert signed(TWO, place + b"/target") == [copied.out.split()[0].decode()]
@@ -126,7 +126,7 @@ def test_manifests_contain_only_listed_entries(
     launcher: Launcher, source: bytes, place: bytes
 ) -> None:
     """A check ignores all other entries: new ones as well as missing ones."""
-    paths = _some(_all_paths(source), 3, 0.5)
+    paths = _random_paths(_all_paths(source), 3, 0.5)
     listed = _list(place, paths)
     top = _expected(source, place, paths)
     arguments: list[str | bytes] = ["-0", "--files-from", listed]
@@ -196,7 +196,7 @@ def test_all_listed_entries_are_accounted_for(
 
 @some_launchers
 def test_rules_exclude_listed_entries(launcher: Launcher, source: bytes, place: bytes) -> None:
-    paths = _some(_all_paths(source), 4, 0.8)
+    paths = _random_paths(_all_paths(source), 4, 0.8)
     selected = [p for p in paths if not p.startswith(b"2/") and p != b"2" and b"1" not in p[-1:]]
     selected = [p for p in selected if not any(part.endswith(b"1") for part in p.split(b"/"))]
     wanted = signature_of(_expected(source, place, selected))
@@ -209,7 +209,9 @@ def test_rules_exclude_listed_entries(launcher: Launcher, source: bytes, place: 
 def test_lists_of_digests_contain_listed_files(
     launcher: Launcher, source: bytes, place: bytes
 ) -> None:
-    paths = [path for path in _some(_all_paths(source), 5, 0.7) if not path.endswith(b"pipe")]
+    paths = [
+        path for path in _random_paths(_all_paths(source), 5, 0.7) if not path.endswith(b"pipe")
+    ]
     top = _expected(source, place, paths)
     sums = ["--format=coreutils", "-a", "md5"]
     finished = run_fsum(launcher, *sums, "-0", "--files-from", _list(place, paths), source)

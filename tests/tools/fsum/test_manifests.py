@@ -256,11 +256,11 @@ def _forge(manifest: Path, top: Path, path: Path) -> Path:
     old = b" %d %d %d a-b\n" % (len(clean), status.st_mtime_ns, changed_ns)
     assert old in text
     new = b" %d %d %d a-b\n" % (len(clean), status.st_mtime_ns, path.stat().st_ctime_ns)
-    forged.write_bytes(_mended(text.replace(old, new)))
+    forged.write_bytes(_with_valid_checksums(text.replace(old, new)))
     return forged
 
 
-def _mended(text: bytes) -> bytes:
+def _with_valid_checksums(text: bytes) -> bytes:
     """Return the manifest with valid checksums, like an attacker could."""
     import xxhash
 
