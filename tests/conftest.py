@@ -1,12 +1,12 @@
-"""What all tests share: the interpreter's path, programs run safely, mpirun, and a leak check.
+"""Common fixtures and checks: the interpreter's path, safe runs of programs, mpirun, leaks.
 
 Fixtures:
 
-- ``run``: runs a program with a deadline, and ends all of its processes when that passes.
-- ``mpirun``: the command that starts N ranks; see `tests.mpi` for what happens without MPI.
+- ``run``: runs a program with a deadline, and ends all of its processes at the deadline.
+- ``mpirun``: the command that starts N ranks; see `tests.mpi` for the behaviour without MPI.
 
-Every test is checked for descriptors, child processes and threads that it leaves behind.  Programs
-that tests start hear stop signals, also where the tests run under nohup.
+Every test is checked for leaked descriptors, child processes and threads. Programs that tests start
+receive stop signals even if the tests run under nohup.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def _children() -> Iterator[str]:
     for task in Path("/proc/self/task").iterdir():
         try:
             children = (task / "children").read_text().split()
-        except FileNotFoundError:  # the thread has ended, or the kernel has no such lists
+        except FileNotFoundError:  # the thread has ended, or the kernel lacks these lists
             continue
         yield from (f"child process {pid}" for pid in children)
 

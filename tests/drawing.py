@@ -1,12 +1,11 @@
-"""Which cases of each test run by default, drawn anew for each run; and what tests cost.
+"""Select the cases of each test that run by default, at random for each run, by their cost.
 
 A plain ``pytest`` runs all tests, and so does ``tox -e full``. With ``PCIRCLE_TESTS_BUDGET_S``,
-which ``tox`` and ``tox -e quick`` set, each test function runs as many of its cases as so many
-seconds of processor time pay for, at least one; a function of which one case costs more than
-`DEAR` times that does not run. The cases are drawn from a seed that the first lines of the output
-name, so all of them run in the course of some days; ``PCIRCLE_TESTS_SEED`` draws the same ones
-again. All cases of tests marked ``always`` run: commands that are started as users start them, one
-for each tool and launcher.
+which ``tox`` and ``tox -e quick`` set, each test function runs as many of its cases as this
+processor time in seconds allows, at least one; a function with a case that costs more than `DEAR`
+times that does not run. The cases are drawn from a seed that the first lines of the output name, so
+all of them run in the course of some days; ``PCIRCLE_TESTS_SEED`` repeats a selection. All cases of
+tests marked ``always`` run: commands started as users start them, one for each tool and launcher.
 
 `COSTS` has the processor time of a case of each test function that takes more than `CHEAP_S`. This
 command measures and writes it, in the time of a full run::

@@ -1,6 +1,6 @@
 """Hosts for the tests: named network namespaces that a virtual switch connects.
 
-MPI's launcher starts ranks on them like on the nodes of a cluster, through a remote shell; that
+MPI's launcher starts ranks on them as on the nodes of a cluster, through a remote shell; that
 shell is a script that enters a namespace. Messages to a rank on another host travel over TCP
 through the switch, and a host's cable can be pulled. All hosts see the same files, as on a parallel
 file system.

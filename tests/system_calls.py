@@ -1,7 +1,7 @@
 """System calls that a kernel may lack: tests query them, and disable them.
 
 ``python -m tests.system_calls ENOSYS statx,openat2 COMMAND...`` runs a command for which these
-calls fail with ENOSYS, like on an older kernel, or with EPERM, like in containers whose list of
+calls fail with ENOSYS, as on an older kernel, or with EPERM, as in containers whose list of
 permitted calls is older than the kernel.
 """
 

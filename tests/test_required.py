@@ -118,7 +118,7 @@ def test_numpy_is_named_where_it_is_used(run: Run, place: Path, broken: bool) ->
 def test_rich_is_named_where_the_bar_is_drawn(
     run: Run, place: Path, broken: bool, jobs: int
 ) -> None:
-    """The job has already started, so it stops like at a limit and can be resumed."""
+    """The job has already started, so it stops as at a limit and can be resumed."""
     (place / "tree" / "large").write_bytes(bytes(3 << 20))
     environ = with_broken(place, "rich") if broken else without(place, "rich")
     problem = f"rich {REASON}" if broken else "rich is not installed: pip install rich"

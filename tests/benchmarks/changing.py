@@ -1,7 +1,7 @@
 """``python -m tests.benchmarks.changing DIR``: changes by fchmod and fchown, chmod -R and chown -R.
 
 All commands work on the same tree in turns, and each reverts the change of the previous one, so
-each run changes every entry. The start-up of each tool has a separate table, like in `removing`,
+each run changes every entry. The start-up of each tool has a separate table, as in `removing`,
 and so has a run without changes.
 """
 

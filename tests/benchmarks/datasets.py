@@ -138,7 +138,7 @@ def _deep(levels: int) -> Callable[[str], None]:
 
 
 def _home_sizes(files: int) -> list[int]:
-    """Draw sizes like in home directories: log-normal, median 4 KiB, mean near 70 KiB.
+    """Draw sizes as in home directories: log-normal, median 4 KiB, mean near 70 KiB.
 
     Half of the files hold 1% of the bytes and a few of tens of MiB hold most of them, a consistent
     result of surveys of file systems. One file in fifty is empty.
@@ -156,7 +156,7 @@ def _mixed(files: int, directories: int) -> Callable[[str], None]:
         dice = random.Random(_SEED + 1)
         folders = [root]
         for index in range(directories):
-            # Any earlier directory may be the parent: the depth is logarithmic, like in home
+            # Any earlier directory may be the parent: the depth is logarithmic, as in home
             # directories.
             folders.append(os.path.join(dice.choice(folders), f"dir{index:04d}"))
             os.mkdir(folders[-1])

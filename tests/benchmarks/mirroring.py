@@ -2,7 +2,7 @@
 
 Each tree has one target. In the first table the target is up to date. In the second some entries
 have changed: each row updates the same ones, which are changed again each time. fmirror had its
-full scan some seconds earlier, like in nightly use.
+full scan some seconds earlier, as in nightly use.
 
 dsync sets the times of all entries, after which fmirror has to read the attributes of each file. So
 it has a separate target.

@@ -26,7 +26,7 @@ def _call(*line: str) -> None:
 
 @contextmanager
 def disk(top: str, files: int) -> Iterator[str]:
-    """Mount a btrfs with room for three such trees; yield its path."""
+    """Mount a btrfs with room for three trees; yield its path."""
     mounted = f"{top}/disk"
     os.makedirs(mounted)
     with open(f"{top}/image", "xb") as stream:

@@ -3,7 +3,7 @@
 fmirror and rsync compare two trees of 5,000 files on a file system that adds a delay to every
 operation, several times in turns. Each run has a new mount, so nothing is cached.
 
-fmirror has two rows: one that must query the attributes and ACLs of each file, and one like in
+fmirror has two rows: one that must query the attributes and ACLs of each file, and one as in
 nightly use, which knows that they are equal for all files that were not changed since the last run.
 On a file system with a server the two runs must be an hour apart, which is simulated in its state.
 """

@@ -2,7 +2,7 @@
 
 A seed draws a job: some names, each with its owner and the ranks that store it; requests to create
 and remove them, in both shapes; a network; refusals; kills and their times; times at which records
-can't be reached. Afterwards the dead ranks are restarted, like in a rerun, and then all ranks that
+can't be reached. Afterwards the dead ranks are restarted, as in a rerun, and then all ranks that
 store a name must agree about it.
 """
 

@@ -1,4 +1,4 @@
-"""Names that are equal for the file system, like on vfat, CIFS, ext4 with casefold, and macOS.
+"""Names that are equal for the file system, as on vfat, CIFS, ext4 with casefold, and macOS.
 
 A name finds the entry with an equal name; a new name is stored as given, except that it is composed
 where Unicode forms are equal: so a listing may show another name than the given one, like HFS+ and

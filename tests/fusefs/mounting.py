@@ -69,7 +69,7 @@ class Mounted:
 
 
 def missing() -> str:
-    """Return why such a file system can't be mounted here; empty if it can."""
+    """Return why the file system can't be mounted here; empty if it can."""
     if not os.path.exists(DEVICE):
         return f"there is no {DEVICE}"
     if os.geteuid() != 0:

@@ -43,7 +43,7 @@ class Caching(NamedTuple):
     """Caching by the kernel: names and attributes for a time, contents across opens."""
 
     attributes_s: float = 0.0
-    keep: bool = False  # pages outlive a close, like on a disk
+    keep: bool = False  # pages outlive a close, as on a disk
     direct: bool = False  # no page cache at all
     lustre: bool = False  # files and directories have layouts, see `LustreStore`
     times_ns: int = 1  # times of access and modification are truncated to multiples of this

@@ -217,7 +217,7 @@ def test_layouts_like_those_of_lustre(fuse: Mount) -> None:
     assert unpack_md(os.getxattr(late_too, LAYOUT)) == Md(1, 1 << 20)
 
 
-def test_directories_pass_layouts_on_like_in_lustre(fuse: Mount) -> None:
+def test_directories_pass_layouts_on_as_in_lustre(fuse: Mount) -> None:
     mount = fuse(lustre=True)
     above, below = (os.path.join(mount.path, name) for name in (b"above", b"above/below"))
     os.mkdir(above)

@@ -34,7 +34,7 @@ def test_a_job_ends_with_its_code(run: Run) -> None:
 
 
 def test_a_library_ends_with_its_own(run: Run) -> None:
-    """It ends like after MPI_Abort."""
+    """It ends as after MPI_Abort."""
     assert code_of(run, "ctypes.CDLL(None).exit(42)") == (42, b"")
 
 

@@ -31,7 +31,7 @@ class Said(Grow):
 
 @pytest.fixture
 def busy() -> Iterator[WorkerPool]:
-    """Return a pool whose threads all wait, like for a file system."""
+    """Return a pool whose threads all wait, as for a file system."""
     gate = threading.Event()
     pool = WorkerPool(lambda: None, 64)
     for _ in range(200):

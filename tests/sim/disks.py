@@ -4,7 +4,7 @@ Each node has a disk, which one rank syncs at a time, for all that wait. Writes 
 later sync of the node ends; that sync may also cover some concurrent writes. Records are on disk at
 once, which is the worst case for a claim; a record counts by the marks of commits, as in
 `pcircle.ops.checkpoint.journal`. Whatever counts must be stable at that moment, so every step is
-checked like before a power cut.
+checked as before a power cut.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ class Lease:
 
 
 class Directories:
-    """Leases like in `pcircle.fs.directories`. `leased` counts the leases that have not ended."""
+    """Leases as in `pcircle.fs.directories`. `leased` counts the leases that have not ended."""
 
     def __init__(self, grove: Grove) -> None:
         self._grove = grove

@@ -1,1 +1,1 @@
-"""Tests of the commands, one package each, like in `pcircle.tools`: they run the programs."""
+"""Tests of the commands, one package each, as in `pcircle.tools`: they run the programs."""

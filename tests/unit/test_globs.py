@@ -115,7 +115,7 @@ def test_patterns_select_the_same_as_in_rsync(tree: bytes, rules: list[Rule]) ->
     assert _chosen_by_us(Chooser(rules)) == _chosen_by_rsync(tree, _options(rules))
 
 
-def test_a_file_of_rules_is_parsed_like_by_rsync(tree: bytes, tmp_path: Path) -> None:
+def test_a_file_of_rules_is_parsed_as_rsync_does(tree: bytes, tmp_path: Path) -> None:
     text = b"# b\n; b\n\n- /a/b\n+ a.o\n*.o\r+ \xff\n"
     (tmp_path / "rules").write_bytes(text)
     read = list(read_rules(text, include=False))

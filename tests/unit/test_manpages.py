@@ -77,7 +77,7 @@ def test_pages_are_valid(name: str, run: Run, judge: str) -> None:
 
 
 def test_man_finds_and_shows_a_page(run: Run, tmp_path: Path) -> None:
-    """Pages are next to the command, like in an environment: bin/ and share/man/."""
+    """Pages are next to the command, as in an environment: bin/ and share/man/."""
     man = shutil.which("man")
     if man is None:
         pytest.skip("man is not installed")

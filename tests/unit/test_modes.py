@@ -97,7 +97,7 @@ def test_invalid_modes_are_refused() -> None:
 
 
 def test_bits_that_a_mode_affects() -> None:
-    """Like in ``find -perm``, an octal mode covers all bits, except directories' set-id bits."""
+    """As in ``find -perm``, an octal mode covers all bits, except directories' set-id bits."""
     about = {"755": (ALL, 0o1777), "02755": (ALL, ALL), "2755": (ALL, 0o3777), "g-w": (16, 16)}
     about["u+s,o="] = (0o5007, 0o5007)
     for text, (of_files, of_directories) in about.items():

@@ -35,7 +35,7 @@ def top(tmp_path: Path) -> Path:
 
 
 def test_own_links_are_followed(top: Path) -> None:
-    """Links of all forms, at the end and in the middle, are followed like in the kernel."""
+    """Links of all forms, at the end and in the middle, are followed as in the kernel."""
     (top / "sticky" / "own").symlink_to("../ours")
     (top / "absolute").symlink_to(top / "sticky" / "own")
     (top / "last").symlink_to("absolute/./file")

@@ -47,7 +47,7 @@ def test_owners_have_names_or_numbers() -> None:
     assert users(numeric=True)[0] == groups(numeric=True)[0] == b"0"
 
 
-def test_sizes_are_rounded_like_by_ls(tmp_path: Path) -> None:
+def test_sizes_are_rounded_as_ls_does(tmp_path: Path) -> None:
     near = [around * 1024**power // 10 for power in (1, 2, 3) for around in (10, 99, 100, 10230)]
     sizes = sorted({max(0, size + more) for size in near for more in (-1025, -1, 0, 1, 1025)})
     for number, size in enumerate(sizes):
@@ -60,7 +60,7 @@ def test_sizes_are_rounded_like_by_ls(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "style", ["full-iso", "long-iso", "iso", "locale", "+%d.%N %% %%N %j", "+%H\n%Y"]
 )
-def test_times_are_formatted_like_by_ls(
+def test_times_are_formatted_as_ls_does(
     tmp_path: Path, style: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = time.time_ns() // 10**9

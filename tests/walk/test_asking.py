@@ -1,4 +1,4 @@
-"""SIGUSR1 asks how far a job is; Ctrl-Z stops it, and fg has it go on: nothing else changes."""
+"""SIGUSR1 prints the progress of a job; Ctrl-Z and fg stop and continue it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trees of 3,000 levels, too deep for a path, are found, listed and changed like by find and chmod.
+"""Trees of 3,000 levels, too deep for a path, are found, listed and changed as by find and chmod.
 
 Removals are tested in `tests.tools.frm.test_removal`, and copies in the tests of fcp.
 """

@@ -145,7 +145,7 @@ def test_without_a_logger_the_command_has_failed(place: Path) -> None:
 
 
 def test_a_name_cannot_inject_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names are escaped like in the output of `fcp`, and a long command is truncated."""
+    """Names are escaped as in the output of `fcp`, and a long command is truncated."""
     monkeypatch.setattr(syslog, "SOCKET", os.fspath(tmp_path / "log"))
     log = Log(tmp_path / "log")
     odd_words = ["a\nfcp[1]: exit=0", "\x1b[2J"]

@@ -177,7 +177,7 @@ def test_without_look_ups_there_is_no_table(module: ModuleType, top: int) -> Non
 def test_directories_that_are_not_plain_are_left_whole(
     module: ModuleType, tmp_path: Path, top: int
 ) -> None:
-    """No entry of such a directory is among the results."""
+    """No entry of these directories is among the results."""
     (tmp_path / "d0" / "f4").touch()
     (tmp_path / "d1" / "f3").unlink()
     (tmp_path / "d1" / "below").mkdir()

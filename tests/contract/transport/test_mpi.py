@@ -62,7 +62,7 @@ def test_open_sends_are_not_tested_one_by_one(ranks: Ranks, tmp_path: Path) -> N
 def test_short_messages_do_not_overtake_fragmented_messages(
     run: Run, mpirun: Callable[[int], list[str]], tmp_path: Path
 ) -> None:
-    """The library must not copy directly between processes, like across a network."""
+    """The library must not copy directly between processes, as across a network."""
     given = {"MPIR_CVAR_CH4_CMA_ENABLE": "0", "OMPI_MCA_btl_sm_single_copy_mechanism": "none"}
     program = command("mpi", 2, bodies.distracted, tmp_path, ())
     done = run([*mpirun(2), *program], env={**os.environ, **given})
@@ -75,7 +75,7 @@ def test_short_messages_do_not_overtake_fragmented_messages(
 def test_a_launcher_of_another_implementation_is_rejected_with_advice(
     run: Run, mpirun: Callable[[int], list[str]], rank: int
 ) -> None:
-    """Each process starts like under another implementation's launcher; only rank 0 reports."""
+    """Each process starts as under another implementation's launcher; only rank 0 reports."""
     names = ("PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS")
     if "--oversubscribe" not in mpirun(2):
         names = ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")

@@ -143,7 +143,7 @@ def test_a_file_system_that_does_not_answer(run: Run, fuse: Mount) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_termination_leaves_nothing(place: bytes, fuse: Mount, number: signal.Signals) -> None:
-    """Only the started process gets the signal, like from `kill`, during the trials."""
+    """Only the started process gets the signal, as from `kill`, during the trials."""
     mounted = fuse()
     mounted.rules(Rule(delay_s=0.02))
     with subprocess.Popen(

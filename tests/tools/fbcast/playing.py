@@ -1,7 +1,7 @@
 """Broadcasts in the simulator: nodes are lost at any step, disks fail, chunks are damaged.
 
 A seed draws a job, its network, and its faults; it is played and judged. Afterwards all nodes are
-restarted, like in a rerun, and then all must show the same data and nothing else.
+restarted, as in a rerun, and then all must show the same data and nothing else.
 """
 
 from __future__ import annotations

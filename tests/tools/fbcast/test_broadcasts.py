@@ -106,7 +106,7 @@ def test_processes_with_a_shared_directory_are_detected(place: bytes) -> None:
 
 
 def test_existing_destinations(place: bytes) -> None:
-    """A file is replaced, like by cp; a directory only on request."""
+    """A file is replaced, as by cp; a directory only on request."""
     tree = _build(place + b"/tree")
     single = write_file(place + b"/file", b"new")
     nodes = targets(place, 4)

@@ -1,4 +1,4 @@
-"""Broadcasts over links that have a rate and a delay, measured like in the benchmark."""
+"""Broadcasts over links that have a rate and a delay, measured as in the benchmark."""
 
 from __future__ import annotations
 

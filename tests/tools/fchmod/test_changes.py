@@ -141,7 +141,7 @@ def test_owners_of_links(place: bytes) -> None:
 
 @root_only
 def test_owners_of_a_reference_file(place: bytes) -> None:
-    """They are applied like by chown and chgrp, each with its own part."""
+    """They are applied as by chown and chgrp, each with its own part."""
     grow(place, [*TREE, "model"])
     os.chown(place + b"/model", 21, 22)
     for tool, expected in (("fchgrp", (0, 22)), ("fchown", (21, 22))):
@@ -184,7 +184,7 @@ def test_ids_are_mapped(place: bytes) -> None:
 
 @root_only
 def test_set_id_bits_after_a_change_of_owner(place: bytes) -> None:
-    """They are cleared like by the kernel, set again, or cleared on files but not directories."""
+    """They are cleared as by the kernel, set again, or cleared on files but not directories."""
     top = grow(place + b"/d", ["suid", "sgid", "lock", "e/"])
     begun = {b"suid": 0o4755, b"sgid": 0o2755, b"lock": 0o2644, b"e": 0o2755}
 
@@ -246,7 +246,7 @@ def test_permissions_are_revoked_after_the_children(
 
 
 def test_an_unlistable_directory_is_changed(place: bytes) -> None:
-    """Like by chmod -R, its own mode changes, and its unreadable contents are reported."""
+    """As by chmod -R, its own mode changes, and its unreadable contents are reported."""
     top = grow(place + b"/tree", ["shut/file", "open/file"])
     os.chmod(top + b"/shut", 0o300)
     prefix = without_rights(*BOUND)

@@ -1,4 +1,4 @@
-"""With -L all links are followed like by chown -RL, even out of the tree, but not in circles."""
+"""With -L all links are followed as by chown -RL, even out of the tree, but not in circles."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_modes_of_link_targets(place: bytes, launcher: Launcher) -> None:
 
 
 def test_circles_and_broken_links_are_named(place: bytes) -> None:
-    """Each is a failure, like with chown -RL and find -L, and the remaining entries are changed."""
+    """Each is a failure, as with chown -RL and find -L, and the remaining entries are changed."""
     grow(place, ["tree/a", "tree/d/b"])
     os.symlink("..", place + b"/tree/d/up")
     os.symlink("nowhere", place + b"/tree/broken")
@@ -92,7 +92,7 @@ def test_circles_and_broken_links_are_named(place: bytes) -> None:
 
 @root_only
 def test_links_to_devices_are_skipped(place: bytes) -> None:
-    """A device itself is changed, like by chown."""
+    """A device itself is changed, as by chown."""
     grow(place, ["tree/a"])
     os.mknod(place + b"/outside", 0o600 | stat.S_IFCHR, os.makedev(1, 3))
     os.mknod(place + b"/tree/inside", 0o600 | stat.S_IFCHR, os.makedev(1, 3))

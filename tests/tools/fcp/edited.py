@@ -1,9 +1,9 @@
 """A source that is edited all the time, and the permitted contents of its copy.
 
 Each file contains its number and version. Files are saved by a rename over one of their names, like
-in editors; or written into, in several steps, after which their time is restored (like by ``cp
+in editors; or written into, in several steps, after which their time is restored (as by ``cp
 -p``) or not. So for each name the history of files and versions is known. A copy must be one of
-these: whole, or partly written like at some moment, the first half of a version and the second half
+these: whole, or partly written as at some moment, the first half of a version and the second half
 of the previous one; and no other mixture.
 
 File systems store times in steps of some milliseconds: a writer waits for longer than that before
@@ -84,7 +84,7 @@ class Edited:
         new = os.path.join(os.path.dirname(self._root), b"edited")
         with open(new, "wb") as file:
             file.write(text_of(number, 0, size))
-        # Like from an archive, whose files have one time: size and time prove nothing.
+        # As from an archive, whose files have one time: size and time prove nothing.
         os.utime(new, ns=(10**18, 10**18))
         os.rename(new, os.path.join(self._root, name))
         self._numbers[name] = number

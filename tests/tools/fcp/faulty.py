@@ -5,7 +5,7 @@ functions of `os` in this process by wrappers that apply the rules first, then r
 local ranks are forked from it, and a launcher starts each rank like this. Rules are those of the
 FUSE file system, but their operations are names of functions of `os`, and their paths are absolute.
 The path of a call is read from /proc, so it costs some microseconds per call. A close that fails
-has closed nonetheless, like on Linux.
+has closed nonetheless, as on Linux.
 """
 
 from __future__ import annotations

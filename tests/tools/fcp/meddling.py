@@ -2,8 +2,8 @@
 
 ``python -m tests.tools.fcp.meddling TOOL PLAN ARGUMENT...`` replaces functions of `os` in this
 process like `tests.tools.fcp.faulty` does, and then runs fcp or fsum normally. Before a call and
-path that the plan names, a file is changed: by a rename over it, like in editors; in place, with
-its time restored, like by ``cp -p``; in place with a new time; or by ``chmod``, which changes only
+path that the plan names, a file is changed: by a rename over it, as in editors; in place, with
+its time restored, as by ``cp -p``; in place with a new time; or by ``chmod``, which changes only
 the change time.
 """
 

@@ -150,7 +150,7 @@ def test_system_calls_of_filters(place: bytes) -> None:
 
 
 def _prepared(place: bytes, wanted: Attributes, wish: CheckpointOptions) -> CopyPlan:
-    """Return the plan at the start of a copy; its checkpoint is left like after a crash."""
+    """Return the plan at the start of a copy; its checkpoint is left as after a crash."""
     source, target = place + b"/source", place + b"/copy"
     options = CopyOptions(
         tool="fcp", sources=(source,), target=target, exact=True, wanted=wanted, checkpoint=wish

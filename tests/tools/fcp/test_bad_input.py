@@ -333,7 +333,7 @@ def test_a_closed_standard_output(place: bytes) -> None:
 
 
 def test_a_umask_that_removes_owner_permissions(place: bytes) -> None:
-    """A directory that its creator may not enter is filled nevertheless, like by cp."""
+    """A directory that its creator may not enter is filled nevertheless, as by cp."""
     source = build_small_tree(place + b"/source")
     finished = run_fcp(
         TWO,

@@ -485,7 +485,7 @@ def test_in_place_files_of_several_names_are_replaced(
 
 @pytest.mark.parametrize("size", [SMALL_BYTES, LARGE_BYTES])
 def test_force_replaces_unopenable_files(size: int, place: bytes) -> None:
-    """Like in cp, a read-only file is a failure without -f, and is replaced with it."""
+    """As in cp, a read-only file is a failure without -f, and is replaced with it."""
     prefix = without_rights("dac_override", "dac_read_search")
     for program in ("cp", "fcp"):
         for force in (False, True):

@@ -247,7 +247,7 @@ def test_a_full_tmpfs_that_is_enlarged(
 
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_a_vanished_directory_costs_its_entries(side: str, place: bytes) -> None:
-    """Any look-up may fail, like in a directory that an NFS server has dropped."""
+    """Any look-up may fail, as in a directory that an NFS server has dropped."""
     source = _build(place + b"/source")
     for skip in range(5):
         target = place + b"/target %d" % skip

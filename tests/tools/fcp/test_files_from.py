@@ -93,7 +93,7 @@ def test_results_equal_those_of_rsync(
     _compare(place + b"/expected", place + b"/target", source)
 
 
-def test_comments_are_skipped_like_by_rsync(place: bytes) -> None:
+def test_comments_are_skipped_as_rsync_does(place: bytes) -> None:
     """They are not with -0, nor after `./`, which `find` writes."""
     top = make_directory(place, b"source")
     names = [b"#c", b";c", b" #b", b"a#", b"a", b"#kept", b";kept"]

@@ -158,7 +158,7 @@ def test_a_name_outside_of_the_copy_is_ignored(place: bytes) -> None:
 
 @pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
 def test_followed_links_are_names_as_well(launcher: Launcher, place: bytes) -> None:
-    """With -L an inode has more names than its link count; like in cp -aL all are one file."""
+    """With -L an inode has more names than its link count; as in cp -aL all are one file."""
     source = make_directory(place, b"source")
     folders = [make_directory(source, b"%d" % number) for number in range(8)]
     for number in range(20):
@@ -182,7 +182,7 @@ def _bytes(word: str | bytes) -> bytes:
 
 @pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
 def test_a_link_and_its_target_are_one_file(launcher: Launcher, place: bytes) -> None:
-    """With -L each link to a file is another name of it, like in ``cp -aL``."""
+    """With -L each link to a file is another name of it, as in ``cp -aL``."""
     source = make_directory(place, b"source")
     for number in range(40):
         folder = make_directory(source, b"d%d" % number)
@@ -200,7 +200,7 @@ def test_a_link_and_its_target_are_one_file(launcher: Launcher, place: bytes) ->
 
 @pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
 def test_names_that_u_keeps_become_links(launcher: Launcher, place: bytes) -> None:
-    """New names and unlinked copies become links to the kept file, like in cp.
+    """New names and unlinked copies become links to the kept file, as in cp.
 
     A newer file in the destination stays separate: cp's result for it depends on the order of
     names.

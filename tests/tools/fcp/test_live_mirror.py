@@ -155,7 +155,7 @@ def test_a_mirror_that_is_being_read(tool: str, place: bytes) -> None:
 
 
 def test_modes_are_unchanged_without_preserve(place: bytes) -> None:
-    """Like in cp, existing directories and files keep their modes without --preserve."""
+    """As in cp, existing directories and files keep their modes without --preserve."""
     source, target = make_directory(place, b"source"), make_directory(place, b"target")
     for root, mode in ((source, 0o700), (target, 0o757)):
         os.chmod(write_file(root + b"/file", b"x"), mode & ~0o111)

@@ -77,7 +77,7 @@ def _build(place: bytes, name: str) -> bytes:
 
 @pytest.mark.parametrize("name", list(LOCALES))
 def test_names_with_the_same_text_stay_separate(place: bytes, name: str) -> None:
-    """They are copied, signed and counted like in any locale; operands and options are exact."""
+    """They are copied, signed and counted as in any locale; operands and options are exact."""
     environment = _environment(name, place)
     source = _build(place, name)
     (root, other), (file, second), _ = LOCALES[name]

@@ -148,7 +148,7 @@ def test_never_cloned_on_request(room: Callable[[str], bytes], kind: str) -> Non
 
 @ways_launchers
 def test_always_cloned_on_request(room: Callable[[str], bytes], launcher: Launcher) -> None:
-    """The option has no value, like in cp; small, empty, sparse and replaced files are included."""
+    """The option has no value, as in cp; small, empty, sparse and replaced files are included."""
     folder = room("xfs")
     source, target = _write_sizes(folder), folder + b"/copy"
     add_holes(source)

@@ -88,7 +88,7 @@ def test_max_delete_counts_before_removals(tmp_path: Path, launcher: Launcher) -
 
 
 @pytest.mark.parametrize("words", [["-H", "l"], ["-H", "l/"], ["l/"], ["l"], ["-H", "broken"]])
-def test_links_as_path_are_deleted_like_by_find(tmp_path: Path, words: list[str]) -> None:
+def test_links_as_path_are_deleted_as_find_does(tmp_path: Path, words: list[str]) -> None:
     """With -H the target of the link is emptied, and the link stays, with find's own reason."""
     seen = []
     for tool in ("find", "ffind"):
@@ -133,7 +133,7 @@ def test_a_link_that_takes_a_directorys_place_is_not_followed(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
-def test_commands_run_like_in_find(tree: bytes, launcher: Launcher) -> None:
+def test_commands_run_as_in_find(tree: bytes, launcher: Launcher) -> None:
     for words in (
         (".", "-maxdepth", "1", "-exec", "sh", "-c", 'echo "$1"; echo "$1" >&2', "x", "{}", ";"),
         (".", "-maxdepth", "1", "-execdir", "sh", "-c", 'pwd; echo "$0"', "{}", ";"),
@@ -443,7 +443,7 @@ NUMBERS = ["-+9", "+-9", "--9", "++9", "- 9", " 9", "9 ", "+ 9", "-+ 9", "+9x", 
 NUMBERS += ["1e1", "9.5", "9" * 20, "-" + "9" * 20, "+" + "9" * 20, "18446744073709551615", "1_0"]
 
 
-def test_numbers_are_parsed_like_by_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_are_parsed_as_find_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.chdir(tmp_path)
     different = []

@@ -31,7 +31,7 @@ def test_all_ranks_agree_with_find(tree: bytes, launcher: Launcher) -> None:
 
 
 @every_launcher
-def test_sorted_like_by_sort(tree: bytes, launcher: Launcher) -> None:
+def test_sorted_as_sort_does(tree: bytes, launcher: Launcher) -> None:
     sort = "find . -print0 | LC_ALL=C sort -z"
     done = subprocess.run(sort, shell=True, cwd=tree, capture_output=True, check=True)
     assert run_ffind(launcher, ".", "-print0", "--sort", cwd=tree).out == done.stdout

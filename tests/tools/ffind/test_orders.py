@@ -43,7 +43,7 @@ KNOWN = [
 
 
 class Outcome(NamedTuple):
-    """Whether a command was refused, its output, and the remaining entries."""
+    """A command: whether it was refused, its output, and the remaining entries."""
 
     refused: bool
     code: int

@@ -38,7 +38,7 @@ def test_failed_look_ups_are_named_and_others_continue(fuse: Mount) -> None:
             finished = run_ffind(launcher, ".", *words, cwd=top)
             assert finished.code == 1
             assert finished.said.count("cannot look up './a/x'") == 1
-            # An unknown value is false, like in find.
+            # An unknown value is false, as in find.
             assert (b"a/x" in finished.out) == (words[0] == "!")
         # A test of its name alone succeeds.
         assert found(".", "-name", "x", launcher=launcher, cwd=top) == [b"./a/x", b"./b/c/x"]

@@ -91,7 +91,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[bytes]:
 
 
 @every_launcher
-def test_odd_trees_are_listed_like_by_ls(odd: bytes, place: bytes, launcher: Launcher) -> None:
+def test_odd_trees_are_listed_as_ls_does(odd: bytes, place: bytes, launcher: Launcher) -> None:
     if launcher.ranks:
         for options in SOME:
             assert listed(launcher, *shlex.split(options), odd) == ls(
@@ -132,7 +132,7 @@ OPERANDS = [
 ]
 
 
-def test_operands_are_listed_like_by_ls(odd: bytes, place: bytes) -> None:
+def test_operands_are_listed_as_ls_does(odd: bytes, place: bytes) -> None:
     """Files precede directories, sorted, with headings if there are several."""
     lines = [["-j2", *shlex.split(options)] for options in OPERANDS]
     for operands, text in zip(OPERANDS, many(lines, place, odd), strict=True):
@@ -146,7 +146,7 @@ def test_operands_are_listed_like_by_ls(odd: bytes, place: bytes) -> None:
 WIDE = ["-l", "-lR", "-1", "-la", "-lSR", "-is", "-ltr", "-R --group-directories-first"]
 
 
-def test_a_wide_directory_is_listed_like_by_ls(place: bytes) -> None:
+def test_a_wide_directory_is_listed_as_ls_does(place: bytes) -> None:
     """It has too many names to process at once, and devices and owners widen columns at the end."""
     top = place + b"/wide"
     os.mkdir(top)
@@ -164,7 +164,7 @@ def test_a_wide_directory_is_listed_like_by_ls(place: bytes) -> None:
         assert text == ls(*as_by_ls(shlex.join(line[1:])), cwd=top), line
 
 
-def test_failed_look_ups_are_shown_like_by_ls(odd: bytes, place: bytes) -> None:
+def test_failed_look_ups_are_shown_as_ls_does(odd: bytes, place: bytes) -> None:
     """One directory may be read and not searched, another one may not be read."""
     drop = without_rights("dac_override", "dac_read_search")
     top = place + b"/top"

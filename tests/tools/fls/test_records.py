@@ -81,7 +81,7 @@ def test_one_directory_and_a_file_as_path(place: bytes) -> None:
 def test_mount_points_are_not_entered_with_x(
     place: bytes, mount_tmpfs: Callable[[str], bytes]
 ) -> None:
-    """They are listed, and not entered, like with find -xdev."""
+    """They are listed, and not entered, as with find -xdev."""
     inner = grow(mount_tmpfs("size=1m"), ["a", "d/b"])
     grow(place, ["here/x"])
     words = ["find", os.fsdecode(place), "-mindepth", "1", "-xdev", "-printf", r"%P\0"]

@@ -1,4 +1,4 @@
-"""Small directories with only files are listed like by ls, with few calls."""
+"""Small directories with only files are listed as by ls, with few calls."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def odd(top: Path) -> None:
 
 
 @pytest.mark.parametrize("build", [wide, deep, mixed, long, odd], ids=lambda item: item.__name__)
-def test_small_directories_are_listed_like_by_ls(
+def test_small_directories_are_listed_as_ls_does(
     tmp_path: Path, build: Callable[[Path], None]
 ) -> None:
     top = tmp_path / "tree"

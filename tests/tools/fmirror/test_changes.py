@@ -68,7 +68,7 @@ def test_changes_between_snapshots(disk: bytes, place: bytes) -> None:
 
 
 def test_few_calls_for_few_changes(disk: bytes, place: bytes) -> None:
-    """Of a thousand files only the changed ones are looked up."""
+    """Only the changed files of a thousand are looked up."""
     for directory in range(10):
         os.mkdir(disk + b"/data/%d" % directory)
         for number in range(100):
@@ -103,7 +103,7 @@ def test_a_subvolume_within_is_an_empty_directory_of_a_snapshot(disk: bytes, pla
     write_file(disk + b"/data/inner/file", b"content")
     source = snapshot(disk, b"two")
     mirrored(TWO, "--changed=fs", source, target)
-    # btrfs gives such a directory the time at which its inode was last read into memory.
+    # btrfs gives this directory the time at which its inode was last read into memory.
     assert differences(source, target, "--omit-dir-times") == ""
 
 

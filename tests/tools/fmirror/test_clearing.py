@@ -253,7 +253,7 @@ def test_moved_files_are_not_removed_later(
 @needs_strace
 @pytest.mark.parametrize("moment", [1, 3])
 def test_a_kill_while_it_moves_is_remembered(place: bytes, moment: int) -> None:
-    """Entries removed from the source before the kill are protected like in a complete move."""
+    """Entries removed from the source before the kill are protected as in a complete move."""
     source, target = place + b"/a", place + b"/b"
     os.mkdir(source)
     for number in range(5):

@@ -78,7 +78,7 @@ def test_names_equal_those_of_rsync(shared: bytes, seed: int) -> None:
     assert itemized(None, "-j1", "--dry-run", "-v", source, target) == set()
 
 
-def test_unpreserved_times_are_shown_like_by_rsync(place: bytes) -> None:
+def test_unpreserved_times_are_shown_as_rsync_does(place: bytes) -> None:
     """A replaced entry gets the current time: `T` in place of `t`, if it is replaced at all."""
     source, target = place + b"/source", place + b"/target"
     for number, top in enumerate((source, target)):

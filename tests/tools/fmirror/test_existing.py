@@ -1,4 +1,4 @@
-"""Like in rsync, `--existing` creates nothing, and `--ignore-existing` changes nothing else."""
+"""As in rsync, `--existing` creates nothing, and `--ignore-existing` changes nothing else."""
 
 from __future__ import annotations
 

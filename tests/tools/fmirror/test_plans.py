@@ -431,7 +431,7 @@ def test_other_trees_are_refused(place: bytes, tmp_path: Path, name: bytes) -> N
 
 
 def test_unsafe_sources_of_a_plan_are_refused(place: bytes, tmp_path: Path) -> None:
-    """A is empty by now, or another file system, like at an unmounted mount point."""
+    """A is empty by now, or another file system, as at an unmounted mount point."""
     source, target = build(place)
     plan = str(tmp_path / "plan")
     planned(ONE, plan, source, target)
@@ -486,7 +486,7 @@ def test_refusals(place: bytes, words: str, said: str) -> None:
 
 
 def test_a_plan_with_failures_is_incomplete(place: bytes, tmp_path: Path) -> None:
-    """Like in frm, entries that could not be read are not planned."""
+    """As in frm, entries that could not be read are not planned."""
     source, target = build(place)
     os.makedirs(target + b"/d/in the way")
     os.rmdir(target + b"/d/in the way")

@@ -164,7 +164,7 @@ def flags_of(top: bytes) -> list[tuple[bytes, int]]:
 
 
 def _changes_of_directories(top: bytes) -> Iterator[Callable[[], object]]:
-    """Yield changes of directories above others, like in `_changes`."""
+    """Yield changes of directories above others, as in `_changes`."""
     folder = top + b"/1/2"
 
     def in_its_place(change: Callable[[], object]) -> Callable[[], object]:

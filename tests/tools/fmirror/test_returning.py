@@ -254,7 +254,7 @@ def test_the_copy_of_an_ever_changing_directory_keeps_its_entries(
         with changing(source + b"/busy"):
             finished = run_fmirror(launcher, "-q", "--error-log", log, option, source, target)
         if finished.code:
-            break  # otherwise all changes were at other times, like on a busy machine
+            break  # otherwise all changes were at other times, as on a busy machine
     assert finished.code == 1
     assert "busy': it changed while the run was under way, 1 entry stays" in finished.said
     with open(log, "rb") as stream:

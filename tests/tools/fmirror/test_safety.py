@@ -197,7 +197,7 @@ def test_too_much_to_remove(pair: tuple[bytes, bytes], most: str, code: int) -> 
 @needs_rsync
 @pytest.mark.parametrize("how", ["removed", "backup", "during"])
 def test_excluded_entries_keep_their_directories(place: bytes, tmp_path: Path, how: str) -> None:
-    """Like in rsync, the directory of an excluded entry stays, without its other entries."""
+    """As in rsync, the directory of an excluded entry stays, without its other entries."""
     keeps, source = how == "backup", place + b"/a"
     option = "--delete=during" if how == "during" else "--delete"
     os.makedirs(source)

@@ -69,7 +69,7 @@ def test_filters_select_the_same_as_find(place: bytes, ours: list[str], of_find:
 
 @every_launcher
 def test_empty_directories_only(place: bytes, launcher: Launcher) -> None:
-    """This includes directories that become empty as a result, like in find."""
+    """This includes directories that become empty as a result, as in find."""
     tree = build(place + b"/tree")
     for number in range(500):
         os.makedirs(tree + b"/more/%d/%d/x/y" % (number % 9, number))

@@ -67,7 +67,7 @@ def test_force_ignores_missing_paths(place: bytes) -> None:
 
 
 def test_empty_directories_are_removed_with_d(place: bytes) -> None:
-    """Like with rm -d, a directory that is not empty fails, and its contents are untouched."""
+    """As with rm -d, a directory that is not empty fails, and its contents are untouched."""
     grow(place, ["empty/", "full/inner/"])
     assert removed(ONE, "-d", place + b"/empty")["counts"]["directories"] == 1
     report = removed(ONE, "-d", place + b"/full", code=1)

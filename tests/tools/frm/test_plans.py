@@ -241,7 +241,7 @@ def test_refusals(place: bytes, arguments: str, said: str) -> None:
 
 @pytest.mark.parametrize("options", [[], ["-r"]], ids=["", "-r"])
 def test_a_slash_after_a_file_fails(place: bytes, tmp_path: Path, options: list[str]) -> None:
-    """Like with rm, neither a file nor a link to a directory is a directory.
+    """As with rm, neither a file nor a link to a directory is a directory.
 
     Other lines succeed.
     """

@@ -69,7 +69,7 @@ def build(top: bytes) -> bytes:
 
 
 @every_launcher
-def test_odd_trees_are_removed_like_by_rm(place: bytes, launcher: Launcher) -> None:
+def test_odd_trees_are_removed_as_rm_does(place: bytes, launcher: Launcher) -> None:
     """Entries outside the tree, including targets of links, stay."""
     outside = build(place + b"/outside")
     before = paths(outside)

@@ -89,7 +89,7 @@ def test_refusals(place: bytes, arguments: str, said: str) -> None:
 
 
 def test_a_move_is_reported_as_one_action(place: bytes) -> None:
-    """`..` in the path of the trash is resolved like by the kernel, after a link."""
+    """`..` in the path of the trash is resolved as by the kernel, after a link."""
     grow(place, ["tree/file", "far/in/", "far/trash/"])
     os.symlink(b"far/in", place + b"/link")
     options = ("-r", "-v", "--json-lines", "lines", "--trash", "link/../trash")

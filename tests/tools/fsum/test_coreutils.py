@@ -76,7 +76,7 @@ def test_special_files_have_no_checksum_and_no_system_error(tree: Path) -> None:
 @some_launchers
 @pytest.mark.parametrize("algorithm", TOOLS)
 def test_coreutils_accept_our_lists(launcher: Launcher, algorithm: str, tree: Path) -> None:
-    """Every file of the tree is listed in the order of paths, like by the tool itself."""
+    """Every file of the tree is listed in the order of paths, as by the tool itself."""
     tool = _tool(TOOLS[algorithm])
     if algorithm != "xxh128":  # older versions of xxhsum do not support escaped names
         _add_odd_names(tree)
@@ -157,7 +157,7 @@ def test_any_name_survives(name: bytes) -> None:
         assert parse_list(line + b"\n", None).lines[0].path == name
 
 
-# ---- lists are parsed like by the tools ---------------------------------------------------------
+# ---- lists are parsed as by the tools ---------------------------------------------------------
 
 _MEANT = {b"n": b"\n", b"r": b"\r", b"\\": b"\\"}
 _DIGEST = b"5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9"
@@ -212,7 +212,7 @@ def _by_the_tool(listed: bytes, folder: Path, *options: str) -> tuple[list[bytes
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_lists_are_parsed_like_by_the_tool(seed: int, tmp_path: Path) -> None:
+def test_lists_are_parsed_as_the_tool_does(seed: int, tmp_path: Path) -> None:
     """All files are missing, so the tool names each one that it parsed."""
     rng = Random(seed)
     for _ in range(25):
