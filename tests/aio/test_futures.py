@@ -66,7 +66,7 @@ def test_values_and_errors(io: Files) -> None:
     assert io.submit(call(divmod, 7, 2)).error(HANG_S) is None
 
 
-def test_a_timeout_returns_none(io: Files) -> None:
+def test_waiting_too_long_raises_timeout_error(io: Files) -> None:
     gate = Gate()
     future = io.submit(gate())
     with pytest.raises(TimeoutError):

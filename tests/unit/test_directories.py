@@ -211,7 +211,7 @@ def test_a_deep_tree_is_left_level_by_level(root: bytes, capacity: int) -> None:
     directories.close()
 
 
-def test_moved_directories_are_not_followed(root: bytes) -> None:
+def test_a_moved_child_does_not_lead_to_its_old_parent(root: bytes) -> None:
     above = identity(root + b"/a")
     with without_leaks():
         directories = Directories([RootPath(root, b"")], 1)

@@ -424,7 +424,7 @@ def test_invalid_temporary_names_are_not_continued(checkpoint: Checkpoint) -> No
         (b"", b"..", False),
     ],
 )
-def test_records_of_subtrees(path: bytes, name: bytes, fine: bool) -> None:
+def test_is_below(path: bytes, name: bytes, fine: bool) -> None:
     assert is_below(path, name) is fine
 
 

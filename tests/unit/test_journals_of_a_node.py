@@ -230,7 +230,7 @@ def test_a_descriptor_whose_number_was_reused_is_not_used(
     assert (tmp_path / "precious").read_bytes() == b"precious"
 
 
-def test_closing_the_board_stops_waiting_writers(token: bytes, tmp_path: Path) -> None:
+def test_a_writer_that_waits_at_close_writes_nowhere_else(token: bytes, tmp_path: Path) -> None:
     one, other = SharedBoard(token, "x", 2), SharedBoard(token, "x", 2)
     begun = threading.Event()
 

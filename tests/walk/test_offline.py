@@ -192,7 +192,7 @@ def test_the_warning_is_no_output(
         assert b"offline" not in done.stderr
 
 
-def test_failed_look_ups_cannot_be_skipped(tmp_path: Path) -> None:
+def test_stat_never_excludes_skip_offline(tmp_path: Path) -> None:
     code, _, err = _run("ffind", os.fsencode(tmp_path), b"", "--stat=never", "--skip-offline")
     assert code == 2
     assert b"--stat=never cannot be combined with --skip-offline" in err

@@ -84,7 +84,7 @@ def test_numbers_of_signed_columns_have_a_sign(module: ModuleType) -> None:
     assert list(map(int, found.split())) == [value % (1 << 64) for value in values]
 
 
-def test_changes_depend_on_the_differences(module: ModuleType) -> None:
+def test_each_value_gets_its_own_text(module: ModuleType) -> None:
     values = [5, 5, 69, 5, 133, -5, 5]
     names = [b"n"] * len(values)
     fields = [(SIZE, AS_IS, b"<%d>".__mod__)]

@@ -199,7 +199,7 @@ def test_directories_that_are_not_plain_are_left_whole(
     assert scanned(module, top, names(3), kinds=ANY, most=5)[0] == [5, 4, 4]
 
 
-def test_without_a_known_device_directories_are_left(module: ModuleType, top: int) -> None:
+def test_any_device_may_be_accepted_without_a_look_up(module: ModuleType, top: int) -> None:
     device = os.fstat(top).st_dev
     for wanted in (device, -1):
         outcomes, _, own, *_ = module.scan_directories(

@@ -282,7 +282,7 @@ def test_computations_have_the_right_length(monkeypatch: pytest.MonkeyPatch) -> 
     assert hashed(0.05) == pytest.approx(500 * block_bytes, abs=2)
 
 
-def test_total_rates_end_with_the_last_process() -> None:
+def test_figures_of_ranks_are_combined_by_unit() -> None:
     from pcircle.tools.fbench.plan import TOGETHER, Figure, together
 
     rates = {"B/s": 12.0, TOGETHER: 6.0, "us": 4.0}

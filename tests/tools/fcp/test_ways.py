@@ -307,7 +307,7 @@ def test_holes_are_filled_on_request(
         assert data_map(target + b"/holes/" + name) == [(0, status.st_size)]
 
 
-def test_options_for_holes_exclude_each_other(place: bytes) -> None:
+def test_required_clones_exclude_sparse_options(place: bytes) -> None:
     source = _write_sizes(place)
     for how in ("always", "never"):
         finished = run_fcp(FOUR, "--reflink", f"--sparse={how}", source, place + b"/copy")

@@ -199,7 +199,7 @@ def test_a_write_of_zero_bytes_is_an_error(fuse: Mount, monkeypatch: pytest.Monk
         assert "no report could be written" in write_report(ValueError("wrong"), "testing")
 
 
-def test_messages_are_dropped(fuse: Mount) -> None:
+def test_unwritable_messages_are_dropped(fuse: Mount) -> None:
     mount = fuse(direct=True)
     mount.rules(Rule(("write",), at_most_bytes=0))
     with open(Path(os.fsdecode(mount.path)) / "said", "w") as stream, _ending():

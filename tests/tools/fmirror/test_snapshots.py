@@ -208,7 +208,7 @@ def test_names_that_are_dates(name: bytes, date: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("name", [b"latest", b"2026-13-01", b"2026-11-23a", b"x2026-11-23", b""])
-def test_invalid_date_names(name: bytes) -> None:
+def test_names_that_are_not_dates(name: bytes) -> None:
     assert date_of(name) is None
 
 

@@ -111,7 +111,7 @@ def test_spilled_inodes_are_still_known(most: int) -> None:
     inodes.close()
 
 
-def test_claims_are_sent_unchanged() -> None:
+def test_claims_are_packed_and_unpacked() -> None:
     claims = [claim(2**63), claim(5), Claim(2**64 - 1, 1, 2, 2**62, 0, 2**32 - 1, 7, -(2**40))]
     assert list(unpack(b"".join(map(Claim.pack, claims)))) == claims
 

@@ -235,7 +235,7 @@ def test_output_fits_the_terminal(columns: int, depth: int) -> None:
         assert unicode or not any(mark in text for mark in "├└│…█")
 
 
-def test_an_empty_tree_has_no_rows() -> None:
+def test_empty_trees_and_other_streams() -> None:
     assert render(made(), Terminal(24, 80), 0, unicode=True) == ""
     assert terminal_of(None) is None
     with open(os.devnull, encoding="utf-8") as stream:
