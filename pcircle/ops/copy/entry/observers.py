@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pcircle.fs.open_flags import OPEN_FILE
 
@@ -159,7 +159,7 @@ def _combine(functions: Sequence[Callable[..., None]]) -> Callable[..., None]:
     if len(functions) == 1:
         return functions[0]
 
-    def call(*arguments: Any, **keywords: Any) -> None:
+    def call(*arguments: object, **keywords: object) -> None:
         for function in functions:
             function(*arguments, **keywords)
 

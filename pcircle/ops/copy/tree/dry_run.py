@@ -7,10 +7,9 @@ import os
 import stat
 from collections.abc import Iterable
 from itertools import chain
-from typing import Any, ClassVar
+from typing import ClassVar, TypeAlias
 
 from pcircle.circle import ProgressSums
-from pcircle.core.guards import require
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.entry_errors import errno_and_reason, kind_of, tried
 from pcircle.fs.lists import Lists
@@ -37,13 +36,16 @@ from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import Walker
 
+DryState: TypeAlias = "CopyResult | list[Open[None]]"
+"""The result of an item, or the directories that its join completes."""
+
 _IN_THE_WAY = "its place is taken by something that is neither a file nor a link"
 
 
 class DryTask(Task[Item, CopyResult]):
     """The part of one rank in a dry run."""
 
-    notice_type: ClassVar[Any] = Notice
+    notice_type: ClassVar[object] = Notice
 
     def __init__(self, plan: CopyPlan, rank: int, size: int, lists: Lists | None) -> None:
         self._lists = lists
@@ -85,7 +87,7 @@ class DryTask(Task[Item, CopyResult]):
             for number, root in enumerate(roots)
         ]
 
-    def process(self, item: Item, context: Context[Item]) -> Any:
+    def process(self, item: Item, context: Context[Item]) -> DryState:
         own = self._do(item, context)
         self._tell_actions(context)
         return own
@@ -94,7 +96,7 @@ class DryTask(Task[Item, CopyResult]):
         if self._acting is not None:
             self._acting.actions.tell(context)
 
-    def _do(self, item: Item, context: Context[Item]) -> Any:
+    def _do(self, item: Item, context: Context[Item]) -> DryState:
         if self._limits is not None:
             self._limits.begin(item, context.is_stopping)
         if isinstance(item, Tree):
@@ -112,7 +114,9 @@ class DryTask(Task[Item, CopyResult]):
             self.counters.weight += item.weight
         return CopyResult()
 
-    def join(self, item: Item, own: Any, merged: CopyResult, context: Context[Item]) -> CopyResult:
+    def join(
+        self, item: Item, own: DryState, merged: CopyResult, context: Context[Item]
+    ) -> CopyResult:
         if isinstance(own, list):
             self._walker.join(own, {}, context)
             self._tell_actions(context)
@@ -132,6 +136,7 @@ class DryVisitor(Visitor[None]):
     """Determines what would be done at each step of the walk."""
 
     nothing: ClassVar[None] = None
+    _here: Context[Item]  # of the current item, set by `begin`
 
     def __init__(
         self,
@@ -153,7 +158,6 @@ class DryVisitor(Visitor[None]):
         self._foretold = CollisionPreview(plan, sources, targets)
         self._limits = limits
         self._acting = acting
-        self._here: Context[Any] | None = None  # of the current item
         self._entered = False  # the current directory could be opened
 
     # ---- directories -----------------------------------------------------------
@@ -174,7 +178,7 @@ class DryVisitor(Visitor[None]):
         lease = self._target_of(*where)
         if lease is None:
             opened.own = "copy"
-            self._say(*where, "would be created", require(self._here))
+            self._say(*where, "would be created", self._here)
             return None
         try:
             self._foretold.check_directory(*where)
@@ -183,7 +187,7 @@ class DryVisitor(Visitor[None]):
             lease.end()
             raise
         if opened.own:
-            self._say(*where, "would have its attributes set", require(self._here))
+            self._say(*where, "would have its attributes set", self._here)
         return lease
 
     def _differs(self, source: Lease, lease: Lease) -> bool:
@@ -198,7 +202,7 @@ class DryVisitor(Visitor[None]):
         except FileNotFoundError:
             return None
 
-    def known(self, opened: Open[None], context: Context[Any]) -> None:
+    def known(self, opened: Open[None], context: Context[Item]) -> None:
         self._entered = False
 
     def _begin_directory(self) -> None:
@@ -222,16 +226,16 @@ class DryVisitor(Visitor[None]):
         for name, other in later.items():
             self.counters.found += 1
             path = join_path(opened.path, name)
-            self._fail(opened.root, path, CollisionError(other), require(self._here))
+            self._fail(opened.root, path, CollisionError(other), self._here)
         for names in kinds:
             names[:] = [name for name in names if os.fsencode(name) not in later]
 
-    def begin(self, item: Any, context: Context[Any]) -> None:
+    def begin(self, item: Item, context: Context[Item]) -> None:
         self._here = context
         if self._limits is not None:
             self._limits.is_stopping = context.is_stopping
 
-    def leave(self, opened: Open[None], context: Context[Any]) -> None:
+    def leave(self, opened: Open[None], context: Context[Item]) -> None:
         action = opened.own
         self.counters.directories += 1
         self.counters.directories_created += action == "copy"
@@ -243,7 +247,7 @@ class DryVisitor(Visitor[None]):
         """Return the action of a directory for `--json-lines`."""
         return "copy"
 
-    def failed(self, opened: Open[None], error: OSError, context: Context[Any]) -> None:
+    def failed(self, opened: Open[None], error: OSError, context: Context[Item]) -> None:
         if not self._entered:
             self._begin_directory()
         self.counters.failed += 1
@@ -261,7 +265,7 @@ class DryVisitor(Visitor[None]):
 
     # ---- names -----------------------------------------------------------------
 
-    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
+    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Item]) -> None:
         self._fail(where.root, join_path(where.path, name), error, context, "reach")
 
     def names(
@@ -277,7 +281,7 @@ class DryVisitor(Visitor[None]):
                 self._all(where, names, source_fd, lease.fd, context)
 
     def _all(
-        self, where: Where, names: Names, source_fd: int, target_fd: int, context: Context[Any]
+        self, where: Where, names: Names, source_fd: int, target_fd: int, context: Context[Item]
     ) -> None:
         specials: list[bytes] = names.specials if self._plan.keep.special else []
         for name in chain(names.files, names.links, specials):
@@ -288,7 +292,7 @@ class DryVisitor(Visitor[None]):
         self.counters.weight += where.weight * len(names)
 
     def _entry(
-        self, where: Where, name: bytes, source_fd: int, target_fd: int, context: Context[Any]
+        self, where: Where, name: bytes, source_fd: int, target_fd: int, context: Context[Item]
     ) -> None:
         path = join_path(where.path, name)
         if self._limits is not None:
@@ -309,7 +313,7 @@ class DryVisitor(Visitor[None]):
         self._count(where.root, path, status, in_place, context, same=same)
 
     def _skip_special(
-        self, where: Where, name: bytes, source_fd: int, context: Context[Any]
+        self, where: Where, name: bytes, source_fd: int, context: Context[Item]
     ) -> None:
         path = join_path(where.path, name)
         try:
@@ -321,7 +325,7 @@ class DryVisitor(Visitor[None]):
                 self._acting.actions.skipped(where.root, path, letter_of(mode))
             self._say(where.root, path, "would be skipped", context)
 
-    def single(self, number: int, context: Context[Any]) -> None:
+    def single(self, number: int, context: Context[Item]) -> None:
         root = self._plan.roots[number]
         try:
             with (
@@ -351,7 +355,7 @@ class DryVisitor(Visitor[None]):
         path: bytes,
         status: os.stat_result,
         in_place: os.stat_result | None,
-        context: Context[Any],
+        context: Context[Item],
         *,
         same: bool,
     ) -> None:
@@ -387,7 +391,7 @@ class DryVisitor(Visitor[None]):
     def _is_kept(self, source_ns: int, old: os.stat_result) -> bool:
         return self._precision.is_kept(source_ns, old, -1)
 
-    def _say(self, root: int, path: bytes, text: str, context: Context[Any]) -> None:
+    def _say(self, root: int, path: bytes, text: str, context: Context[Item]) -> None:
         if self._plan.say_each:
             context.note([Remark(self._shown(root, path), text)])
 
@@ -396,7 +400,7 @@ class DryVisitor(Visitor[None]):
         root: int,
         path: bytes,
         error: OSError,
-        context: Context[Any],
+        context: Context[Item],
         doing: str | None = None,
     ) -> None:
         self.counters.failed += 1
@@ -404,7 +408,7 @@ class DryVisitor(Visitor[None]):
         self._tell_failure(root, path, error, context, doing or tried(error, "copy"))
 
     def _tell_failure(
-        self, root: int, path: bytes, error: OSError, context: Context[Any], doing: str
+        self, root: int, path: bytes, error: OSError, context: Context[Item], doing: str
     ) -> None:
         entry = path if self._plan.roots[root].kind == DIRECTORY else b""
         shown = self._shown(root, path)

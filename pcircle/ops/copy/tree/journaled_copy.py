@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pcircle.core.guards import require
 from pcircle.ops.checkpoint.journal import Counts, InodeRecord
@@ -36,7 +36,7 @@ from pcircle.ops.copy.tree.items import (
 )
 from pcircle.ops.copy.tree.links import is_copy_of
 from pcircle.ops.copy.tree.plan import CopyPlan
-from pcircle.ops.copy.tree.task import CopyTask, slot_of
+from pcircle.ops.copy.tree.task import CopyTask, ItemState, slot_of
 from pcircle.walk.items import DirectoryIdentity
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class JournaledCopy(CopyTask):
         signer = self._worker.signer
         return b"" if signer is None else signer.seal_of(part)
 
-    def abandon(self, item: Item, own: Any) -> None:
+    def abandon(self, item: Item, own: ItemState) -> None:
         """Keep an incomplete large file, which is resumed later."""
         if isinstance(own, list):
             super().abandon(item, own)

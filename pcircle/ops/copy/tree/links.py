@@ -31,7 +31,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Lock
-from typing import Any, NamedTuple, TypeAlias, overload
+from typing import NamedTuple, TypeAlias, overload
 
 import msgspec
 
@@ -143,7 +143,7 @@ class HardLinks:
         self._claims: dict[int, list[ClaimedNames]] = {}  # of the current item, by home
         self._made: dict[Key, _CopiedName] = {}  # of the current claim, not yet published
         self._inodes: Registry[Inode] = registry() if beside is None else beside._inodes
-        self._lock: Any = Lock() if beside is None else beside._lock
+        self._lock: Lock = Lock() if beside is None else beside._lock
 
     def close(self) -> None:
         """Release the registry."""
@@ -439,8 +439,10 @@ class HardLinks:
                     if not large:
                         return None
                     where = item.root, item.path, item.name, name, item.weight, item.place
-                    more: dict[str, Any] = {"linked": True, "slot": item.slot}
-                    context.spawn([LargeFileItem(*where, **more, expected=item.expected)])
+                    more = LargeFileItem(
+                        *where, linked=True, slot=item.slot, expected=item.expected
+                    )
+                    context.spawn([more])
                     return CopyResult()
                 copied = self._copied(item, source.fd, found)
                 self._sides.sync_holder(item.path, lease)

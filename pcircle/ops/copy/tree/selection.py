@@ -17,7 +17,7 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TypeVar
 
 from pcircle.fs.directories import HOLDER, Directories, Lease, at_and_above
 from pcircle.fs.entry_errors import LOOP, EntryError
@@ -29,6 +29,8 @@ from pcircle.walk.filter import choosing, follow
 from pcircle.walk.items import DirectoryIdentity
 from pcircle.walk.open_directory import Open
 
+P = TypeVar("P")
+
 _ONE = struct.Struct("<QQ")
 
 
@@ -37,8 +39,8 @@ def below(ancestors: bytes, place: DirectoryIdentity) -> bytes:
     return ancestors + _ONE.pack(*place.source)
 
 
-def ancestors_of(opened: Open[Any], holder: Open[Any] | None) -> bytes:
-    """Return the identities of the directories above a directory."""
+def ancestors_of(holder: Open[P] | None) -> bytes:
+    """Return the identities of the directories above an entry of `holder`."""
     return b"" if holder is None else holder.ancestors
 
 

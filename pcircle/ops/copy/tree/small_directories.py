@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate, chain, repeat, takewhile
 from time import monotonic_ns
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
@@ -300,7 +300,7 @@ def _missing(names: list[bytes], target_fd: int) -> tuple[list[bytes], list[byte
 def small_directories(worker: Worker) -> SmallDirectoryCopier | None:
     """Return the copier of small directories; None if each entry is observed."""
     plan = worker.plan
-    observers: Sequence[Any] = (
+    observers: Sequence[object] = (
         worker.limits,
         worker.signer,
         worker.waiting,

@@ -8,7 +8,7 @@ such an item is a part of the result of the directory that has its slot.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import msgspec
 
@@ -44,7 +44,7 @@ from pcircle.ops.copy.tree.waiting_copies import LONGEST_WAIT_S
 from pcircle.ops.copy.tree.worker import Worker, worker
 from pcircle.runtime import Context, PartedTask
 from pcircle.walk.items import Batch, Portion, Tree
-from pcircle.walk.open_directory import ItemContext
+from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.walker import Walker
 
 if TYPE_CHECKING:
@@ -61,8 +61,12 @@ class ForwardedResult(msgspec.Struct, frozen=True):
 class PendingResult(msgspec.Struct, frozen=True):
     """The state of an item for its join, and its result so far."""
 
-    value: Any
+    value: CopyResult | LargeFileState | ForwardedResult | bool
     part: PartialResult
+
+
+ItemState: TypeAlias = "CopyResult | PendingResult | ForwardedResult | list[Open[PartialResult]]"
+"""The result of an item, or the state that its join receives."""
 
 
 class CopyTask(PartedTask[Item, CopyResult]):
@@ -71,7 +75,7 @@ class CopyTask(PartedTask[Item, CopyResult]):
     Other tools subclass it with their own visitor and overwrite policy.
     """
 
-    notice_type: ClassVar[Any] = Notice
+    notice_type: ClassVar[object] = Notice
     visitor_type: ClassVar[type[CopyVisitor]] = CopyVisitor
     keeping: ClassVar[Any] = None
 
@@ -132,7 +136,7 @@ class CopyTask(PartedTask[Item, CopyResult]):
 
     # ---- one item --------------------------------------------------------------
 
-    def process(self, item: Item, context: Context[Item]) -> Any:
+    def process(self, item: Item, context: Context[Item]) -> ItemState:
         try:
             if isinstance(item, Tree):
                 if item.only is not None and item.only.is_range and self._lists is None:
@@ -177,7 +181,9 @@ class CopyTask(PartedTask[Item, CopyResult]):
             return self._since(done)
         return PendingResult(value, self._visitor.since(part))
 
-    def _work(self, item: Item, context: ItemContext[PartialResult]) -> Any:
+    def _work(
+        self, item: Item, context: ItemContext[PartialResult]
+    ) -> CopyResult | LargeFileState | ForwardedResult | bool:
         if isinstance(item, CopyChunk):
             return self._large.chunk(item, context)
         if isinstance(item, LargeFileItem):
@@ -200,7 +206,9 @@ class CopyTask(PartedTask[Item, CopyResult]):
 
     # ---- completion of an item -------------------------------------------------
 
-    def join(self, item: Item, own: Any, merged: CopyResult, context: Context[Item]) -> CopyResult:
+    def join(
+        self, item: Item, own: ItemState, merged: CopyResult, context: Context[Item]
+    ) -> CopyResult:
         if isinstance(own, ForwardedResult):
             return merged
         if isinstance(own, list):
@@ -212,7 +220,7 @@ class CopyTask(PartedTask[Item, CopyResult]):
             done = self.merge(own, merged)
             if isinstance(item, HardLinkedName) and done.cause is not None:
                 done = msgspec.structs.replace(done, made=None)  # no copy to link to
-            value = own
+            value: object = own
         else:
             value = require_type(PendingResult, own).value
             done = self._completed(item, own, merged, context)
@@ -272,7 +280,7 @@ class CopyTask(PartedTask[Item, CopyResult]):
         slots = {slot: portable(part) for slot, part in result.slots.items()}
         return msgspec.structs.replace(result, slots=slots)
 
-    def abandon(self, item: Item, own: Any) -> None:
+    def abandon(self, item: Item, own: ItemState) -> None:
         value = own.value if isinstance(own, PendingResult) else own
         if isinstance(value, list):
             self._visitor.stopped(value)
@@ -339,7 +347,7 @@ def slot_of(item: Item) -> int:
     return item.slot
 
 
-def _is_own_work(item: Item, own: Any) -> bool:
+def _is_own_work(item: Item, own: object) -> bool:
     """Return whether the join of an item knows its work, and must record it.
 
     Only its home knows which name of an inode is copied. If a name was claimed again, or a large

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -43,6 +43,7 @@ from pcircle.ops.copy.tree.directory import DirectoryComparison, TargetDirectory
 from pcircle.ops.copy.tree.entries import EntryCopier
 from pcircle.ops.copy.tree.items import (
     NOTHING,
+    Item,
     PartialResult,
     SkippedSpecial,
     floor_of,
@@ -108,17 +109,17 @@ class CopyVisitor(Visitor[PartialResult]):
 
     # ---- items -----------------------------------------------------------------
 
-    def begin(self, item: Any, context: Context[Any]) -> None:
+    def begin(self, item: Item, context: Context[Item]) -> None:
         self._floor = floor_of(item)
         self._in_place = isinstance(item, Tree)
         self._began = self._begin(context)
 
-    def resume(self, base: Open[PartialResult], context: Context[Any]) -> None:
+    def resume(self, base: Open[PartialResult], context: Context[Item]) -> None:
         self._floor = base.own or 0
         self._in_place = False
         self._begin(context)
 
-    def _begin(self, context: Context[Any]) -> Counts:
+    def _begin(self, context: Context[Item]) -> Counts:
         """Start an item, discarding leftovers of the last one; return the counts so far."""
         self._copier.is_stopping = context.is_stopping
         tell_recalls(self._copier.context.recalls, self._plan.shown, context)
@@ -130,7 +131,7 @@ class CopyVisitor(Visitor[PartialResult]):
             self._recorder.begin_item()
         return self._delta.begin()
 
-    def end(self, context: Context[Any], opens: Sequence[Open[PartialResult]]) -> None:
+    def end(self, context: Context[Item], opens: Sequence[Open[PartialResult]]) -> None:
         """Record completed work, claim hard links, and hold copies for verification."""
         self._entries.end(context)
         if self._acting is not None:
@@ -179,7 +180,7 @@ class CopyVisitor(Visitor[PartialResult]):
 
     # ---- entering --------------------------------------------------------------
 
-    def known(self, opened: Open[PartialResult], context: Context[Any]) -> PartialResult | None:
+    def known(self, opened: Open[PartialResult], context: Context[Item]) -> PartialResult | None:
         """Return the result of an earlier run for a directory without subdirectories.
 
         Other directories are entered, because their subdirectories may have changed.
@@ -313,7 +314,7 @@ class CopyVisitor(Visitor[PartialResult]):
             if opened.place.epoch > self._floor:
                 self._floor = opened.place.epoch
             if self._plan.follow:
-                opened.ancestors = below(ancestors_of(opened, holder), opened.place)
+                opened.ancestors = below(ancestors_of(holder), opened.place)
         except BaseException:
             if obstacle is not None:
                 with suppress(OSError):
@@ -372,7 +373,7 @@ class CopyVisitor(Visitor[PartialResult]):
         if source.identity == require(holder.place).copy:
             raise EntryError(LOOP, "it is the copy that is being made")
         if self._plan.follow:
-            where = opened.root, opened.path, ancestors_of(opened, holder)
+            where = opened.root, opened.path, ancestors_of(holder)
             refuse_cycle(where, source, self._sides.sources, self._sides.targets)
 
     def _between(
@@ -567,10 +568,10 @@ class CopyVisitor(Visitor[PartialResult]):
         self._admit(where, fds[1])
         self._entries.copy(where, names, fds, context)
 
-    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
+    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Item]) -> None:
         self._accounts.fail(where.root, join_path(where.path, name), "reach", error, context)
 
-    def failed(self, opened: Open[PartialResult], error: OSError, context: Context[Any]) -> None:
+    def failed(self, opened: Open[PartialResult], error: OSError, context: Context[Item]) -> None:
         if not self._counted:  # its parent cannot be reached
             self._begin_directory()
         doing = tried(error, "open directory" if opened.own is None else "read directory")
@@ -600,7 +601,7 @@ class CopyVisitor(Visitor[PartialResult]):
         self._floor = max(self._floor, part.epoch)
         return msgspec.structs.replace(part, runs=(), spilled=(), signed=0)
 
-    def leave(self, opened: Open[PartialResult], context: Context[Any]) -> PartialResult:
+    def leave(self, opened: Open[PartialResult], context: Context[Item]) -> PartialResult:
         """Set the attributes of a directory after everything below it."""
         where = opened.root, opened.path
         try:
