@@ -13,8 +13,8 @@ from pcircle.core.errors import StoppedEarly
 from pcircle.core.timestamps import NS_PER_S
 from pcircle.fs.directories import device_and_inode
 from pcircle.jobs.access_times import AccessTimes
-from pcircle.tools.ffind.eval import compiling
-from pcircle.tools.ffind.language.nodes import Node
+from pcircle.tools.ffind.eval import compiler
+from pcircle.tools.ffind.language.nodes import ExpressionNode
 from pcircle.walk.items import Accesses
 
 YEAR_9999_S = 253_370_764_800
@@ -65,10 +65,10 @@ def test_too_many_times_stop_the_job_before_anything_is_removed(tmp_path: Path) 
 
 def test_access_times_are_remembered_only_for_kinds_that_are_tested() -> None:
     """If only files are tested, the directories that the walk reads need not be remembered."""
-    accessed, of_files = Node("time", ("a", "+", 1, 1, 0)), Node("type", ("f",))
+    accessed, of_files = ExpressionNode("time", ("a", "+", 1, 1, 0)), ExpressionNode("type", ("f",))
     for tests in ((accessed, of_files), (of_files, accessed)):
-        node = Node("and", (), (*tests, Node("delete")))
-        assert not compiling.tests_access_time(node, "d")
-        assert compiling.tests_access_time(node, "f")
-    is_either = Node("or", (), (of_files, Node("not", (), (accessed,))))
-    assert compiling.tests_access_time(is_either, "d")
+        node = ExpressionNode("and", (), (*tests, ExpressionNode("delete")))
+        assert not compiler.tests_access_time(node, "d")
+        assert compiler.tests_access_time(node, "f")
+    is_either = ExpressionNode("or", (), (of_files, ExpressionNode("not", (), (accessed,))))
+    assert compiler.tests_access_time(is_either, "d")

@@ -120,9 +120,9 @@ def test_primaries_match_the_parser() -> None:
 
 
 def test_choices_of_primaries_are_those_of_the_language() -> None:
-    from pcircle.tools.ffind.language import reading, regexes
+    from pcircle.tools.ffind.language import reader, regexes
 
     by_flag = {flag: primary for primary in PRIMARIES for flag in primary.flags}
     assert set(by_flag["-regextype"].choices) == set(regexes.SYNTAXES)
-    assert set(by_flag["-type"].choices) == set(reading.KINDS)
+    assert set(by_flag["-type"].choices) == set(reader.KINDS)
     assert by_flag["-fstype"].choices == ()

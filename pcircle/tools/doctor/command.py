@@ -15,8 +15,8 @@ from pcircle.core.names import show
 from pcircle.core.units import parse_duration
 from pcircle.core.values import invalid, number
 from pcircle.tools.doctor import machine
-from pcircle.tools.doctor.launching import examined, launching
-from pcircle.tools.doctor.report import SCHEMA, Report, advice, broken, text
+from pcircle.tools.doctor.launcher import examined, launching
+from pcircle.tools.doctor.report import SCHEMA, DoctorReport, advice, broken, text
 from pcircle.transport.launch import launched
 from pcircle.transport.start import warn_stale_launcher
 
@@ -50,7 +50,7 @@ def doctor_typed(args: argparse.Namespace) -> int:
         for path in paths
     }
     wrong = list(broken(sections, places, trouble))
-    report = Report(
+    report = DoctorReport(
         SCHEMA, **sections, paths=places, broken=wrong, advice=list(advice(sections, places))
     )
     results = Results("pcircle doctor", args.json, MessageStream(sys.stderr).line)

@@ -139,12 +139,12 @@ def known(path: bytes) -> Facts:
     }
 
 
-def possible(path: bytes, tell: Callable[[bytes], None]) -> Facts:
+def possible(path: bytes, send: Callable[[bytes], None]) -> Facts:
     """Return the facts that trials show.
 
-    `tell` receives the path of the directory of the trials. Raise OSError if it cannot be created.
+    `send` receives the path of the directory of the trials. Raise OSError if it cannot be created.
     """
-    with _own_directory(path, tell) as (place, fd):
+    with _own_directory(path, send) as (place, fd):
         return {
             **_moving(fd),
             **_attributes(fd),
@@ -163,14 +163,14 @@ def asked_pace(place: bytes) -> Facts:
 
 
 @contextmanager
-def _own_directory(path: bytes, tell: Callable[[bytes], None]) -> Iterator[tuple[bytes, int]]:
+def _own_directory(path: bytes, send: Callable[[bytes], None]) -> Iterator[tuple[bytes, int]]:
     """Create a directory, and yield its descriptor and a path that always refers to it.
 
     The owner of PATH may replace the directory by another entry at any moment.
     """
     place = tempfile.mkdtemp(prefix=PREFIX, dir=os.path.realpath(path))
     try:
-        tell(place)
+        send(place)
         fd = os.open(place, OPEN_DIRECTORY)
         try:
             if os.listdir(fd):

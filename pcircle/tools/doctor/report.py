@@ -11,7 +11,7 @@ from pcircle.core.errors import REQUIRED_PACKAGES
 from pcircle.core.names import show
 from pcircle.core.units import format_size
 from pcircle.tools.doctor.facts import Fact, Facts, Value
-from pcircle.tools.doctor.launching import mismatch
+from pcircle.tools.doctor.launcher import mismatch
 
 _FEW_FILES = 4096
 _FULL = 0.02
@@ -73,7 +73,7 @@ SCHEMA = 1
 _UNITS = {"us": "µs", "ns": "ns"}
 
 
-class Report(msgspec.Struct, frozen=True):
+class DoctorReport(msgspec.Struct, frozen=True):
     """All facts. `broken` lists problems that prevent the tools from working."""
 
     schema: int
@@ -88,19 +88,19 @@ class Report(msgspec.Struct, frozen=True):
     advice: list[str]
 
 
-def text(report: Report) -> str:
+def text(report: DoctorReport) -> str:
     """Return the report as text, with a list of the unknown facts at the end."""
     return "\n".join(_lines(report)) + "\n"
 
 
-def sections(report: Report) -> Iterator[tuple[str, Facts]]:
+def sections(report: DoctorReport) -> Iterator[tuple[str, Facts]]:
     """Yield the sections of a report with their titles."""
     for name in ("software", "launching", "cores", "memory", "limits", "control_groups"):
         yield name.replace("_", " "), getattr(report, name)
     yield from report.paths.items()
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: DoctorReport) -> Iterator[str]:
     width = max(len(_label(name)) for _, facts in sections(report) for name in facts)
     for title, facts in sections(report):
         yield title

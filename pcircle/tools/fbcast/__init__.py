@@ -4,7 +4,7 @@ One rank reads the files and sends a stream of frames to all nodes. Each node wr
 below a temporary name, and renaming is one collective operation. A broadcast does not use work
 stealing: each node writes everything, so there is no work to balance.
 
-`Node` and `Conductor` are pure. The simulator searches them for errors
+`BroadcastNode` and `Conductor` are pure. The simulator searches them for errors
 (`python -m tests.tools.fbcast FIRST SEEDS`), and `loop.py` runs them on a transport.
 
 `model.py` chooses how the stream travels: along a chain of nodes, each of which forwards every

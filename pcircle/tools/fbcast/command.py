@@ -24,13 +24,13 @@ from pcircle.runtime.crash_report import write_report
 from pcircle.runtime.signals import Signals
 from pcircle.threads.throttle import TokenBucket
 from pcircle.tools.fbcast.conductor import Conductor
+from pcircle.tools.fbcast.destination import Decisions, Destination
 from pcircle.tools.fbcast.loop import Loop, host_name, nodes_of
-from pcircle.tools.fbcast.messages import Message, Plan, Verb
-from pcircle.tools.fbcast.node import Node, Work
-from pcircle.tools.fbcast.packing import Operand, Reader
-from pcircle.tools.fbcast.place import Decisions, Place
-from pcircle.tools.fbcast.report import Report, state_directory
-from pcircle.tools.fbcast.signing import digest
+from pcircle.tools.fbcast.messages import BroadcastPlan, Message, Verb
+from pcircle.tools.fbcast.node import BlockingWorker, BroadcastNode
+from pcircle.tools.fbcast.report import BroadcastReport, state_directory
+from pcircle.tools.fbcast.signatures import digest
+from pcircle.tools.fbcast.source_reader import Operand, SourceReader
 from pcircle.transport.contract import Transport
 from pcircle.transport.launch import TransportOption, choose, launched
 from pcircle.transport.start import start, warn_stale_launcher
@@ -39,7 +39,7 @@ _BURST_S = 0.1
 Send: TypeAlias = "Callable[[int, Message], None]"
 
 
-class Options(msgspec.Struct, frozen=True):
+class BroadcastOptions(msgspec.Struct, frozen=True):
     """The validated options of one fbcast run."""
 
     sources: tuple[bytes, ...]
@@ -67,10 +67,10 @@ def broadcast_typed(args: argparse.Namespace) -> int:
     choice = choose(options.transport, options.jobs, launched())
     if choice.kind != "mpi":
         warn_stale_launcher("fbcast")
-    return start(choice, lambda transport: _Job(options, transport).run())
+    return start(choice, lambda transport: _RankJob(options, transport).run())
 
 
-def _options(args: argparse.Namespace) -> Options:
+def _options(args: argparse.Namespace) -> BroadcastOptions:
     operands = [os.fsencode(operand) for operand in args.operands]
     if not operands:
         raise UsageError("missing operands SRC and DST")
@@ -88,7 +88,7 @@ def _options(args: argparse.Namespace) -> Options:
     records = state_directory() if args.record_dir is None else os.fsencode(args.record_dir)
     if not records:
         raise UsageError("empty file name")
-    return Options(
+    return BroadcastOptions(
         sources=tuple(operands[:-1]),
         target=os.path.abspath(operands[-1]),
         verb=verb,
@@ -121,7 +121,7 @@ def _refuse_together(args: argparse.Namespace) -> None:
                 raise UsageError(f"{first} cannot be combined with {second}")
 
 
-def _operands(options: Options) -> list[Operand]:
+def _operands(options: BroadcastOptions) -> list[Operand]:
     """Return the path and name of each SRC. Raise UsageError if a name is unusable or repeated."""
     found: list[Operand] = []
     for path in options.sources:
@@ -165,10 +165,10 @@ def _refuse_inside(operands: list[Operand], folders: tuple[bool, ...], target: b
             raise UsageError(f"cannot copy '{show(path)}' into itself: {show(target)}")
 
 
-class _Job:
+class _RankJob:
     """The part of a job that runs on one rank."""
 
-    def __init__(self, options: Options, transport: Transport) -> None:
+    def __init__(self, options: BroadcastOptions, transport: Transport) -> None:
         self._options = options
         self._transport = transport
         self._begun_s = time.monotonic()
@@ -191,7 +191,7 @@ class _Job:
             nodes = nodes_of(transport.nodes, per_rank=b"{rank}" in options.target)
             decisions = Decisions()
             acts = transport.rank in nodes
-            place = Place(host_name(), transport.rank, decisions) if acts else None
+            place = Destination(host_name(), transport.rank, decisions) if acts else None
             loop = Loop(transport, place, decisions)
             if transport.rank:
                 return loop.run(signals)
@@ -199,12 +199,12 @@ class _Job:
 
     def _conduct(self, loop: Loop, nodes: tuple[int, ...], signals: Signals) -> int:
         options = self._options
-        report = Report(
+        report = BroadcastReport(
             quiet=options.quiet, verbose=options.verbose, json=options.json, words=options.words
         )
         plan, reader, refusal = self._prepare()
 
-        def make(node: Node, send: Send, read: Work) -> Conductor:
+        def make(node: BroadcastNode, send: Send, read: BlockingWorker) -> Conductor:
             bucket = None
             if options.rate is not None:
                 bucket = TokenBucket(options.rate, options.rate * _BURST_S, time.monotonic())
@@ -232,13 +232,13 @@ class _Job:
         elapsed_s = time.monotonic() - self._begun_s
         return report.tell(options.verb, options.target, conductor, reader.totals, elapsed_s)
 
-    def _prepare(self) -> tuple[Plan, Reader, PcircleError | None]:
+    def _prepare(self) -> tuple[BroadcastPlan, SourceReader, PcircleError | None]:
         """Return the plan and the reader, with the error if the job is refused before it starts."""
         options = self._options
         job = os.urandom(8).hex()
         proof = b"proof-" + job.encode()
-        reader = Reader(())
-        plan = Plan(job, options.verb, options.target, ())
+        reader = SourceReader(())
+        plan = BroadcastPlan(job, options.verb, options.target, ())
         try:
             if options.json is not None:
                 jsonout.check(options.json)
@@ -250,7 +250,7 @@ class _Job:
                 _prove(options.records, proof)
         except PcircleError as error:
             return plan, reader, error
-        plan = Plan(
+        plan = BroadcastPlan(
             job=job,
             verb=options.verb,
             target=options.target,
@@ -264,7 +264,7 @@ class _Job:
             sync=options.sync,
             patience_s=options.patience_s,
         )
-        return plan, Reader(operands), None
+        return plan, SourceReader(operands), None
 
 
 def _prove(records: bytes, proof: bytes) -> None:

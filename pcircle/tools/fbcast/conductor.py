@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from pcircle.collective import Answer, Op, Request
 from pcircle.collective.responses import LOST
@@ -26,23 +26,25 @@ from pcircle.threads.throttle import TokenBucket
 from pcircle.tools.fbcast.messages import (
     Alive,
     Begin,
-    Chunk,
+    BroadcastPlan,
     Finish,
     Message,
-    Plan,
     Ready,
     Staged,
-    Start,
-    Stop,
+    StopRequest,
+    StreamChunk,
+    StreamStart,
     Way,
 )
-from pcircle.tools.fbcast.node import READER, Node, Work, explain
+from pcircle.tools.fbcast.node import READER, BlockingWorker, BroadcastNode, Then, explain
+
+T = TypeVar("T")
 
 _LOST = "the process was lost"
 JOINING, LISTING, SENDING, CHECKING, SHOWING, OVER = range(6)
 
 
-class Source(Protocol):
+class StreamSource(Protocol):
     """The data of a broadcast.
 
     All methods may block. They raise an OSError that names the entry which failed.
@@ -70,13 +72,13 @@ class Conductor:
 
     def __init__(
         self,
-        node: Node,
-        plan: Plan,
+        node: BroadcastNode,
+        plan: BroadcastPlan,
         nodes: Sequence[int],
         ranks: int,
-        source: Source,
+        source: StreamSource,
         send: Callable[[int, Message], None],
-        read: Work,
+        read: BlockingWorker,
         digest: Callable[[bytes], bytes],
         *,
         partial: bool = False,
@@ -112,7 +114,7 @@ class Conductor:
         self._number = 0
         self._is_open = False  # whether this attempt reads the source
         self._is_reading = False
-        self._held: Chunk | None = None
+        self._held: StreamChunk | None = None
         self._held_until_s = -inf
         self._op: Op | None = None
         self._shows = 0
@@ -149,7 +151,7 @@ class Conductor:
             self._hear_ready(source, message)
         elif isinstance(message, Staged):
             self._hear_staged(source, message)
-        elif isinstance(message, Stop):
+        elif isinstance(message, StopRequest):
             self._stop(message.code)
         elif isinstance(message, Alive):
             if source != READER:
@@ -294,14 +296,14 @@ class Conductor:
         files, needed, attempt = self._files, self._needed, self._attempt
         route = self._route = (READER, *(rank for rank in self.good if rank != READER))
 
-        def opened(way: Any, error: BaseException | None) -> None:
-            if error is not None:
-                self._fail_source(error)
+        def opened(way: Way | BaseException) -> None:
+            if isinstance(way, BaseException):
+                self._fail_source(way)
             elif attempt == self._attempt and self.phase != OVER:
                 self.way = way
                 self._is_open = True
                 for rank in route:
-                    self._send(rank, Start(attempt, route, way, files))
+                    self._send(rank, StreamStart(attempt, route, way, files))
 
         self._read(lambda: self._source.begin(len(route), files, needed), opened)
 
@@ -319,21 +321,21 @@ class Conductor:
         if self._is_open and self._held is None and not self._is_reading and spread.has_room():
             self._is_reading = True
             attempt = self._attempt
-            self._read(self._read_chunk, lambda chunk, error: self._was_read(attempt, chunk, error))
+            self._read(self._read_chunk, lambda chunk: self._was_read(attempt, chunk))
 
     def _read_chunk(self) -> tuple[bytes, bytes, bool]:
         data, last = self._source.read()
         return data, self._digest(data), last
 
-    def _was_read(self, attempt: int, read: Any, error: BaseException | None) -> None:
+    def _was_read(self, attempt: int, read: tuple[bytes, bytes, bool] | BaseException) -> None:
         self._is_reading = False
         if self.phase == OVER or attempt != self._attempt:
             return
-        if error is not None:
-            self._fail_source(error)
+        if isinstance(read, BaseException):
+            self._fail_source(read)
             return
         data, digest, last = read
-        self._held = Chunk(self._number, data, digest, last)
+        self._held = StreamChunk(self._number, data, digest, last)
         self._number += 1
         self._held_until_s = -inf
         if self._bucket is not None:
@@ -366,9 +368,9 @@ class Conductor:
 
     # ---- comparing -------------------------------------------------------------
 
-    def _source_signed(self, signed: Any, error: BaseException | None) -> None:
-        if error is not None:
-            self._fail_source(error)
+    def _source_signed(self, signed: bytes | BaseException) -> None:
+        if isinstance(signed, BaseException):
+            self._fail_source(signed)
         else:
             self._signed = signed
             self._look()
@@ -431,5 +433,5 @@ class Conductor:
         for rank in range(self._ranks):
             self._send(rank, Finish(self.code))
 
-    def _read(self, call: Callable[[], Any], then: Callable[[Any, Any], None]) -> None:
+    def _read(self, call: Callable[[], T], then: Then[T]) -> None:
         self._read_on(call, then)

@@ -54,8 +54,8 @@ class Leave(msgspec.Struct, frozen=True, array_like=True, tag="u"):
 class File(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     """A regular file with its number, counted from 0.
 
-    `linked` is true if the file has further hard links, which may follow. If `kept` is set, all
-    nodes already have the content, so no content follows; `kept` is its digest.
+    `linked` is true if the file has further hard links, which may follow. If `known_digest` is set,
+    all nodes already have the content, so no content follows; `known_digest` is its digest.
     """
 
     name: bytes
@@ -63,17 +63,17 @@ class File(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     size: int
     number: int
     linked: bool = False
-    kept: bytes = b""
+    known_digest: bytes = b""
 
 
-class Data(msgspec.Struct, frozen=True, array_like=True, tag="c"):
+class ContentHeader(msgspec.Struct, frozen=True, array_like=True, tag="c"):
     """The header of a piece of file content. Gaps between pieces are holes."""
 
     offset: int
     length: int
 
 
-class End(msgspec.Struct, frozen=True, array_like=True, tag="e"):
+class FileEnd(msgspec.Struct, frozen=True, array_like=True, tag="e"):
     """The end of a file."""
 
 
@@ -98,7 +98,7 @@ class Close(msgspec.Struct, frozen=True, array_like=True, tag="z"):
     entries: int
 
 
-class Listed(msgspec.Struct, frozen=True, array_like=True, tag="i"):
+class ListedFile(msgspec.Struct, frozen=True, array_like=True, tag="i"):
     """A file in the list that `--update` compares: its path below DST, size and digest."""
 
     path: bytes
@@ -106,7 +106,7 @@ class Listed(msgspec.Struct, frozen=True, array_like=True, tag="i"):
     digest: bytes
 
 
-Frame: TypeAlias = Enter | Leave | File | Data | End | Link | Hard | Close | Listed
+Frame: TypeAlias = Enter | Leave | File | ContentHeader | FileEnd | Link | Hard | Close | ListedFile
 
 _encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Frame).decode

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
@@ -20,13 +20,14 @@ from pcircle.core.errors import StoppedEarly
 from pcircle.runtime.signals import Signals
 from pcircle.threads.pool import PoolFuture, WorkerPool
 from pcircle.tools.fbcast.conductor import Conductor
-from pcircle.tools.fbcast.messages import Finish, Message, Stop
-from pcircle.tools.fbcast.node import READER, Disk, Node, Work
-from pcircle.tools.fbcast.signing import digest
+from pcircle.tools.fbcast.messages import Finish, Message, StopRequest
+from pcircle.tools.fbcast.node import READER, BlockingWorker, BroadcastNode, Disk, Then
+from pcircle.tools.fbcast.signatures import digest
 from pcircle.transport.contract import Delivery, Transport
 
 _PATIENCE_S = 0.5  # for a stuck thread at the end of the job
-MakeConductor = Callable[[Node, Callable[[int, Message], None], Work], Conductor]
+T = TypeVar("T")
+MakeConductor = Callable[[BroadcastNode, Callable[[int, Message], None], BlockingWorker], Conductor]
 
 
 def nodes_of(places: Sequence[int], *, per_rank: bool) -> tuple[int, ...]:
@@ -47,10 +48,10 @@ class Loop:
         self._reader = WorkerPool(transport.wake)
         self._conductor: Conductor | None = None
         self._code: int | None = None
-        self.node: Node | None = None
+        self.node: BroadcastNode | None = None
         self.asked: Callable[[], None] = lambda: None  # prints the progress, on the reader
         if disk is not None:
-            self.node = Node(
+            self.node = BroadcastNode(
                 transport.rank,
                 disk,
                 records,
@@ -75,7 +76,7 @@ class Loop:
         while not self._is_over():
             if signals.pending is not None and not stop_sent:
                 stop_sent = True
-                self._send(READER, Stop(signals.code or StoppedEarly.exit_code))
+                self._send(READER, StopRequest(signals.code or StoppedEarly.exit_code))
             if signals.asked:
                 signals.asked = False
                 self.asked()
@@ -134,15 +135,15 @@ class Loop:
         self._transport.send(dest, self._encode(message))
 
 
-def _worker(pool: WorkerPool) -> Work:
+def _worker(pool: WorkerPool) -> BlockingWorker:
     """Return a function that runs a call on a thread of the pool and passes on its result."""
 
-    def work(call: Callable[[], Any], then: Callable[[Any, BaseException | None], None]) -> None:
-        def ended(future: PoolFuture[Any]) -> None:
+    def work(call: Callable[[], T], then: Then[T]) -> None:
+        def ended(future: PoolFuture[T]) -> None:
             error = future.error()
             if error is not None and not isinstance(error, OSError | msgspec.MsgspecError):
                 raise error  # a bug, not a failure of the disk
-            then(None if error is not None else future.result(), error)
+            then(future.result() if error is None else error)
 
         pool.submit(call).then(ended)
 

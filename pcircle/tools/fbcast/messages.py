@@ -18,7 +18,7 @@ Verb: TypeAlias = Literal["copy", "remove", "check"]
 Way: TypeAlias = Literal["chain", "exchange"]
 
 
-class Plan(msgspec.Struct, frozen=True, array_like=True):
+class BroadcastPlan(msgspec.Struct, frozen=True, array_like=True):
     """The parameters of a job, as decided by the first rank.
 
     `job` marks the temporary names of this job. `names` are the entries of the directory `target`
@@ -43,7 +43,7 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
 class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
     """A request from the reader to each node to check that it can take part."""
 
-    plan: Plan
+    plan: BroadcastPlan
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
@@ -61,7 +61,7 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
     present: bool = False
 
 
-class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
+class StreamStart(msgspec.Struct, frozen=True, array_like=True, tag="start"):
     """The announcement of a stream to each node on its route, which starts with the reader.
 
     The stream has the `files`, or otherwise the list of them that `--update` compares.
@@ -73,7 +73,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
     files: bool = True
 
 
-class Chunk(msgspec.Struct, frozen=True, array_like=True):
+class StreamChunk(msgspec.Struct, frozen=True, array_like=True):
     """A part of a stream with its number, counted from 0, and the digest of its bytes."""
 
     number: int
@@ -83,11 +83,11 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Parts(msgspec.Struct, frozen=True, array_like=True, tag="parts"):
-    """Chunks, with the places of the route to which the receiver forwards: `rest`."""
+    """Chunks, with the places of the route to which the receiver forwards: `onward`."""
 
     attempt: int
-    chunks: tuple[Chunk, ...]
-    rest: tuple[int, ...] = ()
+    chunks: tuple[StreamChunk, ...]
+    onward: tuple[int, ...] = ()
 
 
 class Took(msgspec.Struct, frozen=True, array_like=True, tag="took"):
@@ -109,7 +109,7 @@ class Alive(msgspec.Struct, frozen=True, array_like=True, tag="alive"):
     """A heartbeat from a node to the reader, and the reader's reply."""
 
 
-class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
+class StopRequest(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
     """A request to the reader to stop with this exit code, since a rank received a signal."""
 
     code: int
@@ -122,5 +122,14 @@ class Finish(msgspec.Struct, frozen=True, array_like=True, tag="finish"):
 
 
 Message: TypeAlias = (
-    OfCollective | Begin | Ready | Start | Parts | Took | Staged | Alive | Stop | Finish
+    OfCollective
+    | Begin
+    | Ready
+    | StreamStart
+    | Parts
+    | Took
+    | Staged
+    | Alive
+    | StopRequest
+    | Finish
 )

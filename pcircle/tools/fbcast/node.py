@@ -4,8 +4,9 @@ The protocol:
 
 1. The reader sends the plan to all nodes. Each node finishes or removes the remains of an earlier
    job, and reports whether it can take part.
-2. The stream arrives (`pcircle.tools.fbcast.spread`) and is written below a temporary name. A node
-   that cannot write reports the problem, but continues to forward chunks to the nodes behind it.
+2. The stream arrives (`pcircle.tools.fbcast.forwarder`) and is written below a temporary name. A
+   node that cannot write reports the problem, but continues to forward chunks to the nodes behind
+   it.
 3. When all nodes have reported that they hold the whole stream, showing it is one collective
    operation (`pcircle.collective`): all nodes prepare, a record holds the decision, and all nodes
    carry it out. Before the record exists, no node shows anything. Once it exists, every node that
@@ -19,26 +20,26 @@ network and no threads. `work` runs calls that may block, in order, and passes o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from pcircle.collective import Member, Records, Store
 from pcircle.core.errors import EXIT_OK, StoppedEarly
+from pcircle.tools.fbcast.forwarder import Forwarder, spread_of
 from pcircle.tools.fbcast.messages import (
     Alive,
     Begin,
-    Chunk,
+    BroadcastPlan,
     Finish,
     Message,
     Parts,
-    Plan,
     Ready,
     Staged,
-    Start,
+    StreamChunk,
+    StreamStart,
     Took,
 )
-from pcircle.tools.fbcast.spread import Spread, spread_of
 
 READER = 0
 _ALIVE_SHARE = 4
@@ -46,8 +47,15 @@ _ALIVE_SHARE = 4
 _READER_SHARE = 3
 """How many of the reader's own timeouts a node waits for a silent reader."""
 
-Then: TypeAlias = Callable[[Any, "BaseException | None"], None]
-Work: TypeAlias = Callable[[Callable[[], Any], Then], None]
+T = TypeVar("T")
+Then: TypeAlias = Callable[[T | BaseException], None]
+"""A function that receives the result of a call, or its error."""
+
+
+class BlockingWorker(Protocol):
+    """Runs calls that may block, in order, and passes on their results."""
+
+    def __call__(self, call: Callable[[], T], then: Then[T], /) -> None: ...
 
 
 class Disk(Store, Protocol):
@@ -57,14 +65,14 @@ class Disk(Store, Protocol):
     a failure.
     """
 
-    def join(self, plan: Plan, recover: Callable[[], Iterable[object]]) -> Ready:
+    def join(self, plan: BroadcastPlan, recover: Callable[[], Iterable[object]]) -> Ready:
         """Check whether a job can run here, after `recover` has settled earlier jobs."""
 
     def pulse(self) -> int:
         """Return a number that grows while a call makes progress, however long it takes."""
 
-    def sign(self) -> bytes:
-        """Return the concatenated signatures of all names."""
+    def sign(self, names: Sequence[bytes]) -> bytes:
+        """Return the concatenated signatures of names."""
 
     def begin(self, files: bool) -> None:
         """Start a stream of files, or of the list of them. Discard an earlier stream."""
@@ -86,7 +94,7 @@ def explain(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-class Node:
+class BroadcastNode:
     """The state of one node, with its exit code. `has_ended` is set once it has no work left."""
 
     def __init__(
@@ -95,14 +103,14 @@ class Node:
         disk: Disk,
         records: Records,
         send: Callable[[int, Message], None],
-        work: Work,
+        work: BlockingWorker,
         digest: Callable[[bytes], bytes],
         first: int = 0,
     ) -> None:
         self.rank = rank
-        self.plan: Plan | None = None
+        self.plan: BroadcastPlan | None = None
         self.member: Member | None = None
-        self.spread: Spread | None = None
+        self.spread: Forwarder | None = None
         self.has_ended = False
         self.code = EXIT_OK
         self.in_doubt = False
@@ -138,7 +146,7 @@ class Node:
                 self.spread.took(source, message.below)
         elif isinstance(message, Begin):
             self._begin(message.plan)
-        elif isinstance(message, Start):
+        elif isinstance(message, StreamStart):
             self._start(message)
         elif isinstance(message, Finish):
             self._finish(message.code)
@@ -188,7 +196,7 @@ class Node:
 
     # ---- beginning -------------------------------------------------------------
 
-    def _begin(self, plan: Plan) -> None:
+    def _begin(self, plan: BroadcastPlan) -> None:
         self.plan = plan
         self.member = member = Member(
             self.rank,
@@ -203,16 +211,17 @@ class Node:
         self._alive_s = self.now_s + plan.patience_s / _ALIVE_SHARE
         self._work(lambda: self._disk.join(plan, member.recover), self._joined)
 
-    def _joined(self, ready: Any, error: BaseException | None) -> None:
-        if error is not None:
-            ready = Ready("", explain(error))
+    def _joined(self, ready: Ready | BaseException) -> None:
+        if isinstance(ready, BaseException):
+            ready = Ready("", explain(ready))
         self._send(READER, ready)
-        if self.plan is not None and self.plan.verb == "check" and not ready.problem:
-            self._work(self._disk.sign, self._staged_as(0))
+        plan = self.plan
+        if plan is not None and plan.verb == "check" and not ready.problem:
+            self._work(lambda: self._disk.sign(plan.names), self._staged_as(0))
 
     # ---- the stream ------------------------------------------------------------
 
-    def _start(self, start: Start) -> None:
+    def _start(self, start: StreamStart) -> None:
         if self._leaving:
             return
         self._problem = ""
@@ -228,9 +237,9 @@ class Node:
         if parts.attempt == attempt and self.spread is not None:
             self.spread.received(source, parts)
         elif parts.attempt > attempt:
-            self._early.append((source, parts))  # the Start message has not arrived yet
+            self._early.append((source, parts))  # its `StreamStart` has not arrived yet
 
-    def _deliver(self, chunk: Chunk) -> None:
+    def _deliver(self, chunk: StreamChunk) -> None:
         spread = self.spread
         if spread is None:
             return
@@ -238,7 +247,7 @@ class Node:
             spread.chunk_written()
             return
 
-        def then(_: Any, error: BaseException | None) -> None:
+        def then(error: BaseException | None) -> None:
             if self.spread is not spread or self._problem:
                 return
             if error is not None:
@@ -253,19 +262,19 @@ class Node:
 
         self._work(lambda: self._write(chunk), then)
 
-    def _write(self, chunk: Chunk) -> None:
+    def _write(self, chunk: StreamChunk) -> None:
         if self._digest(chunk.data) != chunk.digest:
             raise OSError(f"chunk {chunk.number} arrived damaged: checksum mismatch")
         self._disk.write(chunk.data)
 
-    def _written(self, _: Any, error: BaseException | None) -> None:
+    def _written(self, error: BaseException | None) -> None:
         if error is not None:
             self._fail(explain(error))
 
-    def _staged_as(self, attempt: int) -> Then:
-        def then(answer: Any, error: BaseException | None) -> None:
-            if error is not None:
-                self._fail(explain(error), attempt)
+    def _staged_as(self, attempt: int) -> Then[bytes]:
+        def then(answer: bytes | BaseException) -> None:
+            if isinstance(answer, BaseException):
+                self._fail(explain(answer), attempt)
             elif not self._problem and self._attempt() == attempt:
                 self._send(READER, Staged(attempt, said=answer))
 
@@ -304,17 +313,17 @@ class Node:
         self.in_doubt = bool(list(self._disk.in_doubt()))
         self._work(self._disk.drop, self._dropped)
 
-    def _dropped(self, _: Any, error: BaseException | None) -> None:
+    def _dropped(self, error: BaseException | None) -> None:
         self.has_ended = True
 
-    def _work(self, call: Callable[[], Any], then: Then) -> None:
+    def _work(self, call: Callable[[], T], then: Then[T]) -> None:
         if not self._under_way:
             self._since_s = self.now_s
         self._under_way += 1
 
-        def done(value: Any, error: BaseException | None) -> None:
+        def done(result: T | BaseException) -> None:
             self._under_way -= 1
             self._since_s = self.now_s  # the next call starts
-            then(value, error)
+            then(result)
 
         self._work_on(call, done)

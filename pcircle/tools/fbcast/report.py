@@ -17,7 +17,7 @@ from pcircle.core.errors import worst
 from pcircle.core.names import show
 from pcircle.core.units import format_duration, format_rate, format_size, plural
 from pcircle.tools.fbcast.conductor import Conductor
-from pcircle.tools.fbcast.packing import Totals
+from pcircle.tools.fbcast.source_reader import BroadcastTotals
 
 _SIGNALLED = (130, 143)
 
@@ -30,7 +30,7 @@ class BadNode(msgspec.Struct, frozen=True):
     why: str
 
 
-class Told(ToolReport, frozen=True):
+class BroadcastDocument(ToolReport, frozen=True):
     """The JSON document. `shown` is null if the outcome is in doubt."""
 
     action: str
@@ -46,7 +46,7 @@ class Told(ToolReport, frozen=True):
     bad_nodes: tuple[BadNode, ...]
 
 
-class Report:
+class BroadcastReport:
     """Prints the outcome of a broadcast."""
 
     def __init__(
@@ -62,13 +62,18 @@ class Report:
         """Print why the job was refused."""
         self._say(why)
 
-    def status(self, verb: str, totals: Totals, elapsed_s: float) -> None:
+    def status(self, verb: str, totals: BroadcastTotals, elapsed_s: float) -> None:
         """Print the progress."""
         entries, took = plural(totals.entries, "entry", "entries"), format_duration(elapsed_s)
         self._say(f"{verb}: {entries}, {format_size(totals.bytes)} read after {took}")
 
     def tell(
-        self, verb: str, target: bytes, conductor: Conductor, totals: Totals, elapsed_s: float
+        self,
+        verb: str,
+        target: bytes,
+        conductor: Conductor,
+        totals: BroadcastTotals,
+        elapsed_s: float,
     ) -> int:
         """Print the outcome, write the JSON document, and return the exit code."""
         bad = tuple(
@@ -89,7 +94,7 @@ class Report:
             self._say(self._summary(verb, target, conductor, totals, elapsed_s))
         if conductor.code in _SIGNALLED:
             self._say(f"to run it again: {command('fbcast', self._words)}")
-        document = Told(
+        document = BroadcastDocument(
             schema=1,
             tool="fbcast",
             version=__version__,
@@ -117,7 +122,12 @@ class Report:
         return f"{host} (rank {rank})" if names.count(host) > 1 else host
 
     def _summary(
-        self, verb: str, target: bytes, conductor: Conductor, totals: Totals, elapsed_s: float
+        self,
+        verb: str,
+        target: bytes,
+        conductor: Conductor,
+        totals: BroadcastTotals,
+        elapsed_s: float,
     ) -> str:
         good, where = plural(len(conductor.good), "node", "nodes"), show(target)
         if conductor.completed:

@@ -28,7 +28,7 @@ from pcircle.aio import Files, Future, Operation, when_all
 from pcircle.aio import operations as ops
 from pcircle.core.buffers import aligned
 from pcircle.core.writing import write_at
-from pcircle.tools.fbench.plan import Figure, Plan
+from pcircle.tools.fbench.plan import BenchFigure, BenchPlan
 
 _BLOCK_SIZES = tuple(4096 << (2 * step) for step in range(6))  # 4 KiB to 4 MiB
 _SUBMITTED = 32
@@ -40,18 +40,18 @@ _LOOK_S = 0.1
 _CALIBRATIONS = 10  # the fastest counts: other processes may delay the rest
 _FITS = 0.8  # duration of the computation in case 3, as a fraction of the I/O
 
-Case: TypeAlias = Callable[[], Iterator[Figure]]
+Case: TypeAlias = Callable[[], Iterator[BenchFigure]]
 T = TypeVar("T")
 
 
-class Stopped(Exception):
+class StopCase(Exception):
     """Raised within a case when the job stops, as its figures are no longer needed."""
 
 
 class Client:
     """A client with its own directory."""
 
-    def __init__(self, plan: Plan, number: int) -> None:
+    def __init__(self, plan: BenchPlan, number: int) -> None:
         self._plan = plan
         self._place = os.path.join(plan.place, b"client-%d" % number)
         self._rng = Random(number)
@@ -59,7 +59,7 @@ class Client:
         self._scratch = aligned(plan.block_bytes)
         self._stopping: Callable[[], bool] = bool
 
-    def measure(self, case: str, stopping: Callable[[], bool]) -> list[Figure]:
+    def measure(self, case: str, stopping: Callable[[], bool]) -> list[BenchFigure]:
         """Return the figures of a case.
 
         Raise OSError if the case fails, and Stopped once `stopping` returns true.
@@ -94,11 +94,11 @@ class Client:
 
     # ---- data ------------------------------------------------------------------
 
-    def _random(self) -> Iterator[Figure]:
+    def _random(self) -> Iterator[BenchFigure]:
         blocks = self._all_blocks()
         yield from self._both_ways("random", lambda: self._rng.sample(blocks, len(blocks)))
 
-    def _stream(self) -> Iterator[Figure]:
+    def _stream(self) -> Iterator[BenchFigure]:
         blocks = self._all_blocks()
         # Sequential in each file, alternating between files: kernels allow one writer per file.
         blocks.sort(key=lambda block: block[::-1])
@@ -110,7 +110,7 @@ class Client:
 
     def _both_ways(
         self, case: str, order: Callable[[], Sequence[tuple[int, int]]]
-    ) -> Iterator[Figure]:
+    ) -> Iterator[BenchFigure]:
         for backend in self._plan.backends:
             for what in ("write", "read"):
                 with self._opened(what) as fds:
@@ -121,9 +121,9 @@ class Client:
                         self._carry_out(backend, [ops.fsync(fd) for fd in fds])
                     elapsed_s = time.perf_counter() - begun_s
                 rate = self._plan.client_bytes / elapsed_s
-                yield Figure(case, what, backend, "B/s", rate)
+                yield BenchFigure(case, what, backend, "B/s", rate)
                 if threads:
-                    yield Figure(case, what, backend, "threads", threads)
+                    yield BenchFigure(case, what, backend, "threads", threads)
 
     def _block(self, what: str, fd: int, block: int) -> Operation[Any]:
         size = self._plan.block_bytes
@@ -160,14 +160,14 @@ class Client:
                 self._go_on()
                 write_at(fd, self._data, block * plan.block_bytes)
 
-    def _carry_out(self, backend: str, calls: Sequence[Operation[Any]]) -> tuple[int, list[Any]]:
+    def _carry_out(self, backend: str, calls: Sequence[Operation[T]]) -> tuple[int, list[T]]:
         """Run all operations, and return the final number of threads and the results.
 
         The number is 0 for the blocking backend. Raise OSError if an operation fails.
         """
         if backend == "blocking":
             return 0, self._in_turn(calls)
-        futures: list[Future[Any]] = []
+        futures: list[Future[T]] = []
         try:
             with Files(self._plan.threads) as io:
                 for call in self._unless_stopped(calls):
@@ -181,8 +181,8 @@ class Client:
                     call.take_back(future.result())
             raise
 
-    def _in_turn(self, calls: Sequence[Operation[Any]]) -> list[Any]:
-        values: list[Any] = []
+    def _in_turn(self, calls: Sequence[Operation[T]]) -> list[T]:
+        values: list[T] = []
         try:
             for call in self._unless_stopped(calls):
                 values.append(call())
@@ -194,10 +194,10 @@ class Client:
 
     def _go_on(self) -> None:
         if self._stopping():
-            raise Stopped
+            raise StopCase
 
     def _unless_stopped(self, calls: Sequence[T]) -> Iterator[T]:
-        """Yield all calls. Raise Stopped when the job stops.
+        """Yield all calls. Raise StopCase when the job stops.
 
         The job is checked only once per batch of calls, so that the check costs nothing.
         """
@@ -205,7 +205,7 @@ class Client:
             self._go_on()
             yield from calls[at : at + _LOOKED_AT]
 
-    def _wait(self, future: Future[Any]) -> None:
+    def _wait(self, future: Future[T]) -> None:
         """Wait until the operation has ended, with or without an error."""
         while not future.done:
             self._go_on()
@@ -214,7 +214,7 @@ class Client:
 
     # ---- overlap ---------------------------------------------------------------
 
-    def _overlap(self) -> Iterator[Figure]:
+    def _overlap(self) -> Iterator[BenchFigure]:
         """Measure reads with a hash of each block that takes most of the time of its read."""
         blocks = self._all_blocks()
         alone, lost = [], []
@@ -224,8 +224,8 @@ class Client:
             both_s = self._read_and_compute(blocks, compute)
             alone.append(self._plan.client_bytes / bare_s)
             lost.append(100 * (1 - bare_s / both_s))
-        yield Figure("overlap", "read", "threads", "B/s", median(alone))
-        yield Figure("overlap", "lost to computation", "threads", "%", median(lost))
+        yield BenchFigure("overlap", "read", "threads", "B/s", median(alone))
+        yield BenchFigure("overlap", "lost to computation", "threads", "%", median(lost))
 
     def _read_and_compute(
         self, blocks: Sequence[tuple[int, int]], compute: Callable[[], None] | None
@@ -246,31 +246,31 @@ class Client:
                 future.result()
             return time.perf_counter() - begun_s
 
-    def _continuation(self) -> Iterator[Figure]:
+    def _continuation(self) -> Iterator[BenchFigure]:
         blocks = self._all_blocks()
         for cost_us in _COSTS_US:
             elapsed_s = self._read_and_compute(blocks, computation(cost_us / 1e6))
             rate = self._plan.client_bytes / elapsed_s
-            yield Figure("continuation", f"{cost_us} us a block", "threads", "B/s", rate)
+            yield BenchFigure("continuation", f"{cost_us} us a block", "threads", "B/s", rate)
 
     # ---- submissions -----------------------------------------------------------
 
-    def _blocking(self) -> Iterator[Figure]:
+    def _blocking(self) -> Iterator[BenchFigure]:
         """Measure the median time for which calls and submissions block the caller."""
         for size in _BLOCK_SIZES:
             data = bytes(size)
             what = f"{size >> 10} KiB"
             with self._opened("write") as fds:
                 call_us = _median_us(partial(os.pwrite, fds[0], data, 0))
-                yield Figure("blocking", what, "blocking", "us", call_us)
+                yield BenchFigure("blocking", what, "blocking", "us", call_us)
                 with Files(self._plan.threads or 1) as io:
                     submit_us = _median_us(partial(io.pwrite, fds[0], data, 0))
-                yield Figure("blocking", what, "threads", "us", submit_us)
+                yield BenchFigure("blocking", what, "threads", "us", submit_us)
                 os.ftruncate(fds[0], 0)
 
     # ---- names -----------------------------------------------------------------
 
-    def _metadata(self) -> Iterator[Figure]:
+    def _metadata(self) -> Iterator[BenchFigure]:
         for backend in self._plan.backends:
             fds: list[int] = []
             for what, calls in self._steps(fds, _NAMES):
@@ -279,7 +279,7 @@ class Client:
                 rate = len(calls) / (time.perf_counter() - begun_s)
                 if what in ("create", "open"):
                     fds[:] = values
-                yield Figure("metadata", what, backend, "op/s", rate)
+                yield BenchFigure("metadata", what, backend, "op/s", rate)
 
     def _steps(self, fds: list[int], count: int) -> Iterator[tuple[str, list[Operation[Any]]]]:
         """Yield kinds of operations with `count` calls each, in an order that is possible.

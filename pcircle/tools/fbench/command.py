@@ -20,8 +20,8 @@ from pcircle.core.units import parse_size
 from pcircle.core.values import invalid, number, number_of_jobs, number_of_threads, positive
 from pcircle.runtime import Observer, Task
 from pcircle.tools.fbench.cases import remove
-from pcircle.tools.fbench.plan import BACKENDS, CASES, PAPER_CASES, Plan, in_phases
-from pcircle.tools.fbench.report import Console
+from pcircle.tools.fbench.plan import BACKENDS, CASES, PAPER_CASES, BenchPlan, in_phases
+from pcircle.tools.fbench.report import BenchConsole
 from pcircle.tools.fbench.task import BenchTask
 from pcircle.transport.launch import TransportOption
 
@@ -30,8 +30,8 @@ _MOST = 1 << 20
 _MAX_BLOCK_BYTES = 1 << 30
 
 
-class Options(msgspec.Struct, frozen=True):
-    """The validated options of one fbench run. Numbers are as in `Plan`."""
+class BenchOptions(msgspec.Struct, frozen=True):
+    """The validated options of one fbench run. Numbers are as in `BenchPlan`."""
 
     folder: bytes
     cases: tuple[str, ...] = CASES
@@ -52,7 +52,7 @@ class BenchProgram(ToolProgram):
 
     name = "fbench"
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: BenchOptions) -> None:
         super().__init__()
         self._options = options
         self._place: bytes | None = None  # on rank 0
@@ -70,7 +70,7 @@ class BenchProgram(ToolProgram):
         except OSError as error:
             text = f"cannot work in '{show(options.folder)}': {error.strerror}"
             raise UsageError(text) from None
-        plan = Plan(
+        plan = BenchPlan(
             self._place,
             in_phases(options.cases, options.backends),
             options.backends,
@@ -99,12 +99,12 @@ class BenchProgram(ToolProgram):
             os.rmdir(self._place)
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
-        return BenchTask(msgspec.msgpack.decode(plan, type=Plan), rank, size)
+        return BenchTask(msgspec.msgpack.decode(plan, type=BenchPlan), rank, size)
 
     def observer(self, plan: bytes) -> Observer[Any]:
         options = self._options
-        return Console(
-            msgspec.msgpack.decode(plan, type=Plan),
+        return BenchConsole(
+            msgspec.msgpack.decode(plan, type=BenchPlan),
             shown=show(options.folder),
             quiet=options.quiet,
             json=options.json,
@@ -132,7 +132,7 @@ def bench_typed(args: argparse.Namespace) -> int:
         program.tidy()
 
 
-def _options(args: argparse.Namespace) -> Options:
+def _options(args: argparse.Namespace) -> BenchOptions:
     operands = list(args.operands)
     papers = len(operands) > 1 and operands[0] == PAPERS
     if papers:
@@ -145,7 +145,7 @@ def _options(args: argparse.Namespace) -> Options:
     size = number("--block-size", args.block_size, parse_size)
     if not 1 <= size <= _MAX_BLOCK_BYTES:
         raise invalid("--block-size", args.block_size, "must be from 1 byte to 1 GiB")
-    return Options(
+    return BenchOptions(
         folder=os.fsencode(operands[0]),
         cases=tuple(dict.fromkeys(args.case or (PAPER_CASES if papers else CASES))),
         backends=tuple(dict.fromkeys(args.backend or BACKENDS)),

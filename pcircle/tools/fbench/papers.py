@@ -17,8 +17,8 @@ blocks of 64 KiB and 1 MiB, in five files of a hundred blocks each by default, w
 threads. Each combination is a phase, which all clients begin at once.
 
 Blocking calls correspond to the synchronous calls of the papers. In case 2 the file has
-`Plan.blocks` MiB at each block size; the thesis used 1 GB. A file to read was written before by the
-same case.
+`BenchPlan.blocks` MiB at each block size; the thesis used 1 GB. A file to read was written before
+by the same case.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from statistics import fmean, median
-from typing import Any
+from typing import Any, TypeVar
 
 from pcircle.aio import Files, Operation
 from pcircle.aio import operations as ops
 from pcircle.core.buffers import aligned
 from pcircle.core.writing import write_at
 from pcircle.tools.fbench.cases import Case, Client, computation
-from pcircle.tools.fbench.plan import TOGETHER, WORKLOADS, Figure, Phase, phases
+from pcircle.tools.fbench.plan import TOGETHER, WORKLOADS, BenchFigure, BenchPhase, phases
 
 _MIB = 1 << 20
 _SIZES = (_MIB // 2, _MIB, 2 * _MIB, 4 * _MIB)
@@ -50,6 +50,7 @@ _NAMES = 64
 _SUBMITTED = 16
 _FILL_BYTES = _MIB
 
+T = TypeVar("T")
 Batch = Sequence[Operation[Any]]
 
 
@@ -140,7 +141,7 @@ class Papers(Client):
 
     # ---- the thesis ------------------------------------------------------------
 
-    def _case1(self) -> Iterator[Figure]:
+    def _case1(self) -> Iterator[BenchFigure]:
         count = self._plan.blocks
         for threads in _THREADS:
             for backend in self._plan.backends:
@@ -153,16 +154,16 @@ class Papers(Client):
                         ]
                         elapsed_s = self._elapsed_s(backend, batches, at_once=False)
                     rate = threads * count * _RANDOM_BYTES / elapsed_s
-                    yield Figure("case1", _counted(what, threads), backend, "B/s", rate)
+                    yield BenchFigure("case1", _counted(what, threads), backend, "B/s", rate)
 
-    def _case2(self) -> Iterator[Figure]:
+    def _case2(self) -> Iterator[BenchFigure]:
         for size in _SIZES:
             for backend in self._plan.backends:
                 for what in ("write", "read"):
                     with self._one_file(what, size) as batch:
                         elapsed_s = self._elapsed_s(backend, [batch], at_once=True)
                     rate = len(batch) * size / elapsed_s
-                    yield Figure("case2", f"{what}, {size >> 10} KiB", backend, "B/s", rate)
+                    yield BenchFigure("case2", f"{what}, {size >> 10} KiB", backend, "B/s", rate)
 
     @contextmanager
     def _one_file(self, what: str, size_bytes: int) -> Iterator[Batch]:
@@ -171,7 +172,7 @@ class Papers(Client):
         with self._made(what, 1, count * size_bytes) as (fd,):
             yield self._calls(what, [(fd, block) for block in range(count)], size_bytes)
 
-    def _case3(self) -> Iterator[Figure]:
+    def _case3(self) -> Iterator[BenchFigure]:
         compute = computation(_COMPUTATION_S)
         for size in _SIZES:
             for backend in self._plan.backends:
@@ -180,16 +181,18 @@ class Papers(Client):
                         bare_s, _ = self._computing(backend, batch, _nothing)
                         both_s, _ = self._computing(backend, batch, compute)
                     lost = 100 * (1 - bare_s / both_s)
-                    yield Figure("case3", f"{what}, {size >> 10} KiB", backend, "%", lost)
+                    yield BenchFigure("case3", f"{what}, {size >> 10} KiB", backend, "%", lost)
 
-    def _sweep(self) -> Iterator[Figure]:
+    def _sweep(self) -> Iterator[BenchFigure]:
         for duration_ms in _SWEEP_MS:
             compute = computation(duration_ms / 1000)
             for backend in self._plan.backends:
                 for what in ("write", "read"):
                     with self._one_file(what, _SWEEP_BYTES) as batch:
                         _, waited_us = self._computing(backend, batch, compute)
-                    yield Figure("sweep", f"{what}, {duration_ms} ms", backend, "us", waited_us)
+                    yield BenchFigure(
+                        "sweep", f"{what}, {duration_ms} ms", backend, "us", waited_us
+                    )
 
     def _computing(
         self, backend: str, batch: Batch, compute: Callable[[], None]
@@ -220,7 +223,7 @@ class Papers(Client):
                     waited.append(submitted_s - first_s + time.perf_counter() - computed_s)
         return time.perf_counter() - begun_s, fmean(waited) * 1e6
 
-    def _latency(self) -> Iterator[Figure]:
+    def _latency(self) -> Iterator[BenchFigure]:
         for backend in self._plan.backends:
             fds: list[int] = []
             for what, calls in self._steps(fds, _NAMES):
@@ -230,11 +233,11 @@ class Papers(Client):
                 each_s = (time.perf_counter() - begun_s) / len(calls)
                 if what in ("create", "open"):
                     fds[:] = values
-                yield Figure("latency", what, backend, "us", each_s * 1e6)
+                yield BenchFigure("latency", what, backend, "us", each_s * 1e6)
 
-    def _one_by_one(self, calls: Batch) -> list[Any]:
+    def _one_by_one(self, calls: Sequence[Operation[T]]) -> list[T]:
         """Submit each operation after the previous one has ended, and return the results."""
-        values: list[Any] = []
+        values: list[T] = []
         try:
             with Files(self._plan.threads) as io:
                 for call in self._unless_stopped(calls):
@@ -245,14 +248,14 @@ class Papers(Client):
             raise
         return values
 
-    def _submission(self) -> Iterator[Figure]:
+    def _submission(self) -> Iterator[BenchFigure]:
         for threads in (1, _THREADS[-1]):
             for size in _SIZES:
                 for backend in self._plan.backends:
                     with self._made("write", threads, size) as fds:
                         kept_us = self._kept_us(backend, fds, bytes(size))
                     what = _counted(f"{size >> 10} KiB", threads)
-                    yield Figure("submission", what, backend, "us", kept_us)
+                    yield BenchFigure("submission", what, backend, "us", kept_us)
 
     def _kept_us(self, backend: str, fds: Sequence[int], data: bytes) -> float:
         """Return the median time of a call or a submission, in microseconds.
@@ -277,7 +280,7 @@ class Papers(Client):
 
     # ---- the workloads ---------------------------------------------------------
 
-    def _phase(self, phase: Phase) -> Iterator[Figure]:
+    def _phase(self, phase: BenchPhase) -> Iterator[BenchFigure]:
         plan, size, threads = self._plan, WORKLOADS[phase.workload], phase.threads
         places = [(file, block) for block in range(plan.blocks) for file in range(plan.files)]
         with self._made(phase.what, plan.files, plan.blocks * size) as fds:
@@ -286,7 +289,9 @@ class Papers(Client):
             batches = [self._calls(phase.what, part, size) for part in parts]
             elapsed_s = self._elapsed_s(phase.backend, batches, at_once=True)
         rate = len(places) * size / elapsed_s
-        yield Figure(phase.workload, _counted(phase.what, threads), phase.backend, TOGETHER, rate)
+        yield BenchFigure(
+            phase.workload, _counted(phase.what, threads), phase.backend, TOGETHER, rate
+        )
 
 
 def _counted(what: str, threads: int) -> str:

@@ -1,6 +1,6 @@
 """The plan of a benchmark, which rank 0 decides for all ranks.
 
-A `Figure` is a measured value, with the way in which values of several clients are combined.
+A `BenchFigure` is a measured value, with the way in which values of several clients are combined.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ All clients start a phase together, so its combined rate is limited by the slowe
 """
 
 
-class Figure(msgspec.Struct, frozen=True, array_like=True):
+class BenchFigure(msgspec.Struct, frozen=True, array_like=True):
     """A value measured in a case with a backend, in a unit of `UNITS`."""
 
     case: str
@@ -37,20 +37,20 @@ class Figure(msgspec.Struct, frozen=True, array_like=True):
     value: float
 
 
-class Measured(msgspec.Struct, frozen=True, array_like=True):
+class BenchResult(msgspec.Struct, frozen=True, array_like=True):
     """The figures and failures of one or more clients."""
 
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[BenchFigure, ...] = ()
     trouble: tuple[str, ...] = ()
 
 
-def together(figures: Sequence[Figure]) -> list[Figure]:
+def together(figures: Sequence[BenchFigure]) -> list[BenchFigure]:
     """Combine the figures of all clients, in the order of their first occurrence."""
     groups: dict[tuple[str, str, str, str], list[float]] = {}
     for figure in figures:
         key = figure.case, figure.what, figure.backend, figure.unit
         groups.setdefault(key, []).append(figure.value)
-    return [Figure(*key, _one(UNITS[key[3]], values)) for key, values in groups.items()]
+    return [BenchFigure(*key, _one(UNITS[key[3]], values)) for key, values in groups.items()]
 
 
 def _one(how: How, values: Sequence[float]) -> float:
@@ -78,7 +78,7 @@ WORKLOADS = {"small": 64 << 10, "large": 1 << 20}
 _WORKLOAD_THREADS = (1, 2, 4)
 
 
-class Phase(msgspec.Struct, frozen=True):
+class BenchPhase(msgspec.Struct, frozen=True):
     """A part of a workload, which all clients begin at once."""
 
     workload: str
@@ -92,10 +92,10 @@ class Phase(msgspec.Struct, frozen=True):
         return f"{self.workload}/{self.threads}/{self.backend}/{self.what}"
 
 
-def phases(workload: str, backends: Sequence[str]) -> list[Phase]:
+def phases(workload: str, backends: Sequence[str]) -> list[BenchPhase]:
     """Return the phases of a workload. Each write phase is followed by the read of its files."""
     return [
-        Phase(workload, threads, backend, what)
+        BenchPhase(workload, threads, backend, what)
         for threads in _WORKLOAD_THREADS
         for backend in backends
         for what in ("write", "read")
@@ -113,7 +113,7 @@ def in_phases(cases: Sequence[str], backends: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-class Plan(msgspec.Struct, frozen=True):
+class BenchPlan(msgspec.Struct, frozen=True):
     """The parameters of a benchmark, with their names in the thesis in parentheses.
 
     There are `clients` (nc), which are the ranks, each with `threads` (nt), or None for an adaptive

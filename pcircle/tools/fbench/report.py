@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -19,7 +18,7 @@ from pcircle.cli.table import render
 from pcircle.core.errors import EntriesFailed, worst
 from pcircle.core.units import format_duration, format_size
 from pcircle.runtime import Observer, Outcome
-from pcircle.tools.fbench.plan import TOGETHER, Figure, Measured, Plan, together
+from pcircle.tools.fbench.plan import TOGETHER, BenchFigure, BenchPlan, BenchResult, together
 
 SCHEMA = 1
 
@@ -41,7 +40,7 @@ _TITLES = {
 }
 
 
-class Report(msgspec.Struct, frozen=True):
+class BenchReport(msgspec.Struct, frozen=True):
     """The JSON document. Figures of several clients are combined by unit, see `UNITS`."""
 
     schema: int
@@ -53,15 +52,15 @@ class Report(msgspec.Struct, frozen=True):
     files: int
     blocks: int
     block_bytes: int
-    figures: list[dict[str, Any]]
+    figures: list[dict[str, str | float]]
     trouble: list[str]
 
 
-class Console(Observer[Measured]):
+class BenchConsole(Observer[BenchResult]):
     """Prints the figures when the benchmark is over."""
 
     def __init__(
-        self, plan: Plan, *, shown: str, quiet: bool, json: str | None, plot: str | None
+        self, plan: BenchPlan, *, shown: str, quiet: bool, json: str | None, plot: str | None
     ) -> None:
         self._plan = plan
         self._shown = shown
@@ -77,9 +76,9 @@ class Console(Observer[Measured]):
     def resume(self, stopped_s: float) -> None:
         self._began_s += stopped_s
 
-    def conclude(self, outcome: Outcome[Measured]) -> int:
+    def conclude(self, outcome: Outcome[BenchResult]) -> int:
         code = super().conclude(outcome)
-        measured = outcome.result or Measured()
+        measured = outcome.result or BenchResult()
         figures = together(measured.figures)
         output = MessageStream(sys.stderr)
         for trouble in sorted(set(measured.trouble)):
@@ -94,9 +93,11 @@ class Console(Observer[Measured]):
             results.write(self._plot, partial(draw, figures, self._plot))
         return worst((code, results.code))
 
-    def _document(self, code: int, figures: Sequence[Figure], trouble: Sequence[str]) -> Report:
+    def _document(
+        self, code: int, figures: Sequence[BenchFigure], trouble: Sequence[str]
+    ) -> BenchReport:
         plan = self._plan
-        return Report(
+        return BenchReport(
             SCHEMA,
             __version__,
             code,
@@ -111,7 +112,7 @@ class Console(Observer[Measured]):
         )
 
 
-def describe(figures: Sequence[Figure]) -> str:
+def describe(figures: Sequence[BenchFigure]) -> str:
     """Return the figures as text: a table for each case, a column for each backend."""
     parts = []
     for case in dict.fromkeys(figure.case for figure in figures):
@@ -137,7 +138,7 @@ def _cell(value: float, unit: str) -> str:
     return f"{value:.1f} us" if unit == "us" else f"{value:.0f}"
 
 
-def draw(figures: Sequence[Figure], path: str) -> None:
+def draw(figures: Sequence[BenchFigure], path: str) -> None:
     """Draw a chart for each case and unit. Raise OSError if it cannot be written."""
     shown = [figure for figure in figures if figure.unit != "threads"]
     charts = list(dict.fromkeys((figure.case, figure.unit) for figure in shown))

@@ -18,7 +18,7 @@ from pcircle.core.units import plural
 from pcircle.core.values import invalid, positive
 from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.jobs.failures import LogFile, open_log
-from pcircle.tools.fbench.making import MAX_NUMBER, make, prepare, shape_of
+from pcircle.tools.fbench.tree_maker import MAX_NUMBER, make, prepare, shape_of
 from pcircle.transport.launch import launched
 
 _OWN = ("record", "made", "seed", "changes", "shape", "quiet", "operands", "words", "unjoined")
@@ -41,7 +41,7 @@ def carry_out(word: str, args: argparse.Namespace) -> int:
         root_fd = prepare(folder)
         what, work = "made", partial(make, root_fd, seed, shape)
     else:
-        from pcircle.tools.fbench.corrupting import corrupt, read_record
+        from pcircle.tools.fbench.corruption import corrupt, read_record
 
         made = read_record(args.made)
         root_fd = _opened(folder)

@@ -6,7 +6,7 @@ import argparse
 import errno
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pcircle.cli.change_program import ChangeConsole, ChangeProgram
@@ -18,18 +18,18 @@ from pcircle.jobs.failures import Failure, LogFile
 from pcircle.jobs.plan_file import LoadedPlan, head, read_plan
 from pcircle.jobs.tree_task import resolve
 from pcircle.runtime import Outcome
-from pcircle.tools.fchmod import report as telling
+from pcircle.tools.fchmod import report
 from pcircle.tools.fchmod.operands import root_of
-from pcircle.tools.fchmod.options import asked_of
-from pcircle.tools.fchmod.plan import Counters, Denied, ModePlan, Unmapped
+from pcircle.tools.fchmod.options import request_of
+from pcircle.tools.fchmod.plan import Denied, ModeCounters, ModePlan, Unmapped
 from pcircle.tools.fchmod.state.state import check_mark
-from pcircle.tools.fchmod.task import ModeTask
+from pcircle.tools.fchmod.visitor import ModeTask
 from pcircle.walk.roots import Root
 
 _SHOWN = 10  # owners, and ids, in a remark
 
 
-class Console(ChangeConsole):
+class ModeConsole(ChangeConsole):
     """Reports a change."""
 
     _program: ModeProgram
@@ -39,7 +39,7 @@ class Console(ChangeConsole):
         self._denied: Counter[int] = Counter()
         self._unmapped: tuple[Counter[int], Counter[int]] = Counter(), Counter()
 
-    def notice(self, source: int, values: Sequence[Any]) -> None:
+    def notice(self, source: int, values: Sequence[object]) -> None:
         for value in values:
             if isinstance(value, Denied):
                 self._denied[value.uid] += value.count
@@ -50,7 +50,7 @@ class Console(ChangeConsole):
     def is_silent(self, failure: Failure) -> bool:
         return failure.errno == errno.EPERM and bool(self._program.args.silent)
 
-    def summary(self, total: Counters) -> str:
+    def summary(self, total: ModeCounters) -> str:
         dry = "would be " * self._program.args.dry_run
         parts = [f"{plural(total.changed, 'entry', 'entries')} {dry}changed"]
         unchanged = total.completed - total.changed
@@ -63,10 +63,10 @@ class Console(ChangeConsole):
         parts += [f"{count:,} {what}" for what, count in remaining.items() if count]
         return ", ".join(parts)
 
-    def remarks(self, total: Counters, code: int) -> Iterable[str]:
+    def remarks(self, total: ModeCounters, code: int) -> Iterable[str]:
         yield from super().remarks(total, code)
         if self._denied:
-            yield f"not permitted: {_listed(self._denied, telling.user)}"
+            yield f"not permitted: {_listed(self._denied, report.user)}"
         for what, counts in zip(("users", "groups"), self._unmapped, strict=True):
             if counts:
                 yield f"{what} that are not mapped: {_listed(counts, str)}"
@@ -84,7 +84,7 @@ class Console(ChangeConsole):
         return code, reasons
 
 
-def _listed(counts: Counter[int], name_of: Any) -> str:
+def _listed(counts: Counter[int], name_of: Callable[[int], str]) -> str:
     shown = [f"{count:,} of {name_of(number)}" for number, count in counts.most_common(_SHOWN)]
     more = len(counts) - len(shown)
     return ", ".join(shown + ([f"{more:,} more"] if more else []))
@@ -93,10 +93,10 @@ def _listed(counts: Counter[int], name_of: Any) -> str:
 class ModeProgram(ChangeProgram):
     """The program of fchmod, fchown or fchgrp."""
 
-    plan_type, task_type, console_type = ModePlan, ModeTask, Console
+    plan_type, task_type, console_type = ModePlan, ModeTask, ModeConsole
 
     def __init__(
-        self, tool: str, args: argparse.Namespace, paths: Sequence[bytes], **more: Any
+        self, tool: str, args: argparse.Namespace, paths: Sequence[bytes], **more: object
     ) -> None:
         self.name = tool
         super().__init__(args, paths, tool=tool, **more)
@@ -141,11 +141,11 @@ class ModeProgram(ChangeProgram):
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
         args, found = self.args, super().decided(roots, ranks)
-        says = 2 if args.verbose else int(args.changes)
+        verbosity = 2 if args.verbose else int(args.changes)
         acts: ActionOutput = found["acts"]
-        word = "changed" if says else ""
+        word = "changed" if verbosity else ""
         found["acts"] = ActionOutput(acts.lines, acts.end, word, args.undo is not None)
-        return found | {"says": says}
+        return found | {"verbosity": verbosity}
 
     def begin(self, roots: tuple[Root, ...]) -> None:
         super().begin(roots)
@@ -168,14 +168,14 @@ def program_of(tool: str, args: argparse.Namespace) -> ModeProgram:
     """Return the program of a parsed command line. UsageError."""
     _refuse(args)
     is_listed = args.files_from is not None
-    wish, paths = asked_of(tool, args)
+    request, paths = request_of(tool, args)
     if not paths and is_listed:
         paths = [b"."]
     return ModeProgram(
         tool,
         args,
         paths,
-        wish=wish,
+        request=request,
         recursive=args.recursive and args.apply is None,
         listed=is_listed or args.apply is not None,
         force=args.force,

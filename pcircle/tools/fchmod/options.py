@@ -16,7 +16,7 @@ from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.fs.attributes.modes import parse_mode
 from pcircle.tools.fchmod.state.lists import Edit, read_edits
-from pcircle.tools.fchmod.state.resolve import Wish
+from pcircle.tools.fchmod.state.resolve import ChangeRequest
 
 _PREFIXES = ("f:", "d:")
 # With one of these options the first operand is not a MODE.
@@ -24,27 +24,27 @@ _INSTEAD = ("mode", "files", "dirs", "new_owner", "new_group", "reference", "use
             "acl", "acl_remove", "default_acl")  # fmt: skip
 
 
-class Asked(NamedTuple):
+class RequestedChange(NamedTuple):
     """The request, and the PATHs."""
 
-    wish: Wish
+    request: ChangeRequest
     paths: list[bytes]
 
 
-def asked_of(tool: str, args: argparse.Namespace) -> Asked:
+def request_of(tool: str, args: argparse.Namespace) -> RequestedChange:
     """Return the request of a command line. UsageError."""
     operands = list(args.operands)
     if args.apply is not None:
         _refuse_with_apply(args)
-        return Asked(Wish(), list(map(os.fsencode, operands)))
-    make: Callable[[argparse.Namespace, list[str]], Wish] = _MAKERS[tool]
-    wish = make(args, operands)
+        return RequestedChange(ChangeRequest(), list(map(os.fsencode, operands)))
+    make: Callable[[argparse.Namespace, list[str]], ChangeRequest] = _MAKERS[tool]
+    request = make(args, operands)
     refuse_remote(operands)
     found = Owner(None, None)
     if args.from_owner is not None:
         found = read_owner("--from", args.from_owner, login=False)
-    wish = msgspec.structs.replace(
-        wish,
+    request = msgspec.structs.replace(
+        request,
         umask=_umask(),
         from_uid=found.uid,
         from_gid=found.gid,
@@ -54,11 +54,11 @@ def asked_of(tool: str, args: argparse.Namespace) -> Asked:
         no_lists=args.acl_remove == "all",
         set_id="keep" if args.keep_setid else "none" if args.no_setid else "clear",
     )
-    if wish.uid is not None and wish.users:
+    if request.uid is not None and request.users:
         raise UsageError("--usermap cannot be combined with an owner")
-    if wish.gid is not None and wish.groups:
+    if request.gid is not None and request.groups:
         raise UsageError("--groupmap cannot be combined with a group")
-    return Asked(wish, list(map(os.fsencode, operands)))
+    return RequestedChange(request, list(map(os.fsencode, operands)))
 
 
 def _refuse_with_apply(args: argparse.Namespace) -> None:
@@ -78,7 +78,7 @@ def _umask() -> int:
 # ---- modes -------------------------------------------------------------------------------------
 
 
-def _of_fchmod(args: argparse.Namespace, operands: list[str]) -> Wish:
+def _of_fchmod(args: argparse.Namespace, operands: list[str]) -> ChangeRequest:
     """Return the request of fchmod, whose first operand is usually a MODE."""
     text = args.mode
     if not any(getattr(args, name) is not None for name in _INSTEAD):
@@ -103,7 +103,7 @@ def _of_fchmod(args: argparse.Namespace, operands: list[str]) -> Wish:
             _check(mode, args)
     uid = None if args.new_owner is None else user_of("--owner", args.new_owner)
     gid = None if args.new_group is None else group_of("--group", args.new_group)
-    return Wish(for_directories, for_others, uid=uid, gid=gid)
+    return ChangeRequest(for_directories, for_others, uid=uid, gid=gid)
 
 
 def _kinds(text: str) -> tuple[str | None, str | None]:
@@ -131,7 +131,7 @@ def _check(text: str, args: argparse.Namespace) -> None:
 # ---- owners ------------------------------------------------------------------------------------
 
 
-def _of_fchown(args: argparse.Namespace, operands: list[str]) -> Wish:
+def _of_fchown(args: argparse.Namespace, operands: list[str]) -> ChangeRequest:
     owner = Owner(None, None)
     if args.reference is not None:
         status = _status(args.reference)
@@ -140,18 +140,18 @@ def _of_fchown(args: argparse.Namespace, operands: list[str]) -> Wish:
         if not operands:
             raise UsageError("missing operand OWNER")
         owner = read_owner("OWNER", operands.pop(0))
-    return Wish(uid=owner.uid, gid=owner.gid)
+    return ChangeRequest(uid=owner.uid, gid=owner.gid)
 
 
-def _of_fchgrp(args: argparse.Namespace, operands: list[str]) -> Wish:
+def _of_fchgrp(args: argparse.Namespace, operands: list[str]) -> ChangeRequest:
     if args.reference is not None:
-        return Wish(gid=_status(args.reference).st_gid)
+        return ChangeRequest(gid=_status(args.reference).st_gid)
     if _maps(args):
-        return Wish()
+        return ChangeRequest()
     if not operands:
         raise UsageError("missing operand GROUP")
     word = operands.pop(0)
-    return Wish(gid=group_of("GROUP", word) if word else None)
+    return ChangeRequest(gid=group_of("GROUP", word) if word else None)
 
 
 def _maps(args: argparse.Namespace) -> bool:

@@ -4,28 +4,28 @@
 import msgspec
 
 from pcircle.jobs.change_task import ChangeCounters, ChangePlan
-from pcircle.tools.fchmod.state.resolve import Wish
+from pcircle.tools.fchmod.state.resolve import ChangeRequest
 
 
 class ModePlan(ChangePlan, frozen=True, kw_only=True):
     """The plan of the `tool` of this name. With `recursive`, directories include their contents.
 
     With `listed` only paths of a list are changed. With `force` calls are made even if nothing
-    changes. `silent` is the number of `-f` options. `says` selects entries to print: 1 for changed
-    entries, 2 for all. With `undo` old states are recorded.
+    changes. `silent` is the number of `-f` options. `verbosity` selects entries to print: 1 for
+    changed entries, 2 for all. With `undo` old states are recorded.
     """
 
     tool: str = "fchmod"
-    wish: Wish = Wish()
+    request: ChangeRequest = ChangeRequest()
     recursive: bool = False
     listed: bool = False
     force: bool = False
     silent: int = 0
-    says: int = 0
+    verbosity: int = 0
     undo: bool = False
 
 
-class Counters(ChangeCounters):
+class ModeCounters(ChangeCounters):
     """The counters of a change. `changed` counts the completed entries that were changed.
 
     Other entries have `vanished`, or are further names of completed files, `linked`. Entries of

@@ -6,8 +6,8 @@ import stat
 
 from pcircle.cli.listing import groups, users
 from pcircle.core.names import show
-from pcircle.tools.fchmod.state.resolve import Wish
-from pcircle.tools.fchmod.state.state import State
+from pcircle.tools.fchmod.state.resolve import ChangeRequest
+from pcircle.tools.fchmod.state.state import EntryState
 
 _USERS, _GROUPS = users(), groups()
 
@@ -22,11 +22,19 @@ def group(gid: int) -> str:
     return show(_GROUPS[gid])
 
 
-def lines(wish: Wish, path: bytes, old: State, new: State, *, is_link: bool, dry: bool) -> bytes:
+def lines(
+    request: ChangeRequest,
+    path: bytes,
+    old: EntryState,
+    new: EntryState,
+    *,
+    is_link: bool,
+    dry: bool,
+) -> bytes:
     """Return a line for each requested change of an entry."""
     name, said = f"'{show(path)}'", []
-    with_user = wish.uid is not None or bool(wish.users) or new.uid != old.uid
-    with_group = wish.gid is not None or bool(wish.groups) or new.gid != old.gid
+    with_user = request.uid is not None or bool(request.users) or new.uid != old.uid
+    with_group = request.gid is not None or bool(request.groups) or new.gid != old.gid
     if with_user or with_group:
         before, after = (_owner(state, with_user, with_group) for state in (old, new))
         what = "ownership" if with_user else "group"
@@ -36,7 +44,7 @@ def lines(wish: Wish, path: bytes, old: State, new: State, *, is_link: bool, dry
             said.append(f"{what} of {name} would change from {before} to {after}")
         else:
             said.append(f"changed {what} of {name} from {before} to {after}")
-    modes = wish.directory_mode is not None or wish.other_mode is not None
+    modes = request.directory_mode is not None or request.other_mode is not None
     if is_link:
         if modes and not said:
             said.append(f"neither symbolic link {name} nor referent has been changed")
@@ -56,7 +64,7 @@ def _mode(mode: int) -> str:
     return f"{mode:04o} ({stat.filemode(mode)[1:]})"
 
 
-def _owner(state: State, with_user: bool, with_group: bool) -> str:
+def _owner(state: EntryState, with_user: bool, with_group: bool) -> str:
     if not with_user:
         return group(state.gid)
     return f"{user(state.uid)}:{group(state.gid)}" if with_group else user(state.uid)

@@ -4,8 +4,8 @@ A name is looked up, and changed only if its state differs. If the new state dep
 state (`--from`, maps, lists, a plan), or if other users may exchange names, the entry is first
 opened with O_PATH. A directory is changed when the walk enters it or, if the change would deny this
 process access, when the walk leaves it. A directory that cannot be entered before it is changed is
-changed as soon as that is detected (`Changer.unlock`). A hard-linked file goes to one rank, found
-by hashing, where its first name decides.
+changed as soon as that is detected (`ModeVisitor.unlock`). A hard-linked file goes to one rank,
+found by hashing, where its first name decides.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import os
 import stat
 import time
 from bisect import bisect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pcircle.core.encoding import text_of
 from pcircle.core.guards import require
@@ -29,8 +29,8 @@ from pcircle.fs.safe_open import PseudoDirectories, Untrusted
 from pcircle.fs.scan import Block, DirectoryBatch, encoded
 from pcircle.fs.stats import Table
 from pcircle.jobs.plan_file import mark_in, parted, sorted_out
-from pcircle.tools.fchmod.changing import Changing, restored, wisher_of
-from pcircle.tools.fchmod.plan import Counters
+from pcircle.tools.fchmod.entry_changer import ChangingTask, EntryChanger, resolver_of, restored
+from pcircle.tools.fchmod.plan import ModeCounters
 from pcircle.tools.fchmod.state.calls import (
     Target,
     access_of,
@@ -39,15 +39,19 @@ from pcircle.tools.fchmod.state.calls import (
     is_link,
     target_of,
 )
-from pcircle.tools.fchmod.state.quick import CAPACITY, Quick
-from pcircle.tools.fchmod.state.resolve import Wisher
-from pcircle.tools.fchmod.state.state import State, state_of
+from pcircle.tools.fchmod.state.quick import CAPACITY, BulkChanger
+from pcircle.tools.fchmod.state.resolve import StateResolver
+from pcircle.tools.fchmod.state.state import EntryState, state_of
 from pcircle.walk.attributes import LETTERS, test_of_directory
 from pcircle.walk.filter import choosing, descent
 from pcircle.walk.items import Batch, DirectoryIdentity
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import DirectoryScan, Names, Where
 from pcircle.walk.walker import batches
+
+if TYPE_CHECKING:
+    from pcircle.jobs.tree_task import TreeItem
+    from pcircle.runtime import Context
 
 _FEW = 4  # names between two readings of the clock, more if they take less than
 _QUICK_S = 0.002
@@ -58,7 +62,7 @@ _FIELDS = {"f": "files", "d": "directories", "l": "links"}
 _OTHERS_EXCHANGE = stat.S_IWGRP | stat.S_IWOTH
 
 
-class _Due:
+class _PendingDirectory:
     """A directory between its entry and its exit.
 
     `new` is None if the directory is not selected. `done` means that it was changed, and `error` is
@@ -67,7 +71,7 @@ class _Due:
 
     __slots__ = ("done", "error", "new", "old", "status")
 
-    def __init__(self, status: os.stat_result, old: State, new: State | None) -> None:
+    def __init__(self, status: os.stat_result, old: EntryState, new: EntryState | None) -> None:
         self.status = status
         self.old = old
         self.new = new
@@ -75,31 +79,33 @@ class _Due:
         self.error: OSError | None = None
 
 
-class Changer(Changing):
+class ModeVisitor(EntryChanger):
     """The visitor of a change."""
 
-    def __init__(self, task: Any, counters: Counters | None = None) -> None:
+    def __init__(self, task: ChangingTask, counters: ModeCounters | None = None) -> None:
         super().__init__(task, counters)
         plan = self._plan
         self._choose = choosing(
             plan.rules, plan.wanted, plan.now_ns, follow=plan.follow, tally=self.counters
         )
         self._is_wanted = None if plan.applies else test_of_directory(plan.wanted, plan.now_ns)
-        self._lists = plan.wish.lists
-        self._depends = self._wisher.depends or plan.applies or plan.follow
+        self._lists = plan.request.lists
+        self._depends = self._resolver.depends or plan.applies or plan.follow
         self._enters_all = ignores_modes()
         # Only these users can exchange names in their directories. If all entries get the same
         # mode, exchanged names do not matter.
         self._trusted = 0, os.geteuid()
-        self._is_one = self._wisher.is_one and not self._depends
+        self._is_one = self._resolver.is_one and not self._depends
         # This resolver does not count ids: recorded entries are resolved again when they are
         # changed.
-        self._foreseer = wisher_of(plan) if plan.undo else None
+        self._foreseer = resolver_of(plan) if plan.undo else None
         self._entering: Open[int] | None = None
-        self._unlocked: tuple[tuple[int, int], _Due] | None = None
-        wish = plan.wish
-        self._gives = wish.sets_owner_alone and not plan.applies
-        self._quick = Quick(self._wisher.mode, (wish.uid, wish.gid) if self._gives else None)
+        self._unlocked: tuple[tuple[int, int], _PendingDirectory] | None = None
+        request = plan.request
+        self._gives = request.sets_owner_alone and not plan.applies
+        self._bulk = BulkChanger(
+            self._resolver.mode, (request.uid, request.gid) if self._gives else None
+        )
         options = (
             (self._owns and not self._gives)
             or plan.dry
@@ -107,16 +113,16 @@ class Changer(Changing):
             or plan.force
             or plan.acts.any
         )
-        self._fast = self._quick.is_able and not options and plan.operations_per_s is None
+        self._fast = self._bulk.is_able and not options and plan.operations_per_s is None
         if self._fast and plan.recursive and not plan.listed:
             self.scan = DirectoryScan(_SMALL, CAPACITY, look_up=True, keep_open=True)
-        self._some = _FEW if self._records is None else CAPACITY
+        self._batch_size = _FEW if self._records is None else CAPACITY
         self._pseudo = PseudoDirectories()
         task.unlock = self.unlock
 
     # ---- directories -----------------------------------------------------------
 
-    def known(self, opened: Open[int], context: Any) -> int | None:
+    def known(self, opened: Open[int], context: Context[TreeItem]) -> int | None:
         """Remember the next directory for `unlock`."""
         self._entering, self._unlocked = opened, None
         return None
@@ -154,20 +160,22 @@ class Changer(Changing):
             return None
         target: Target = source.fd if not source.searched else target_of(source.fd)
         opened.own = due = self._due(opened, status, target, source.fd)
-        if due.new is not None and not self._takes(due):
+        if due.new is not None and not self._takes(due.old, due.new):
             self._try(opened, target)
         return None
 
-    def _due(self, opened: Open[int], status: os.stat_result, target: Target, fd: int) -> _Due:
+    def _due(
+        self, opened: Open[int], status: os.stat_result, target: Target, fd: int
+    ) -> _PendingDirectory:
         """Return a directory with its new state. OSError, Changed."""
         if self._plan.applies:
             mark = mark_in(require(opened.only), self.task.lists)
             old = state_of(status, target)
-            return _Due(status, old, restored(mark, status, old) if mark else None)
+            return _PendingDirectory(status, old, restored(mark, status, old) if mark else None)
         old = state_of(status, target if self._lists else None)
         if not self._is_meant(opened, status, fd):
-            return _Due(status, old, None)
-        return _Due(status, old, self._wisher.of(stat.S_IFDIR, old))
+            return _PendingDirectory(status, old, None)
+        return _PendingDirectory(status, old, self._resolver.of(stat.S_IFDIR, old))
 
     def _is_meant(self, opened: Open[int], status: os.stat_result, fd: int) -> bool:
         kinds = self._plan.wanted.kinds
@@ -181,16 +189,16 @@ class Changer(Changing):
         if kinds is not None and "d" not in kinds:
             return False
         wanted = self._is_wanted is None or self._is_wanted(opened.path, status, fd)
-        return wanted and self._wisher.is_meant(status.st_uid, status.st_gid)
+        return wanted and self._resolver.is_meant(status.st_uid, status.st_gid)
 
-    def _access(self, state: State) -> int:
+    def _access(self, state: EntryState) -> int:
         return access_of(state.uid, state.gid, state.mode)
 
-    def _takes(self, due: _Due) -> bool:
+    def _takes(self, old: EntryState, new: EntryState) -> bool:
         """Return whether a change removes rights that this process needs in the directory."""
         if self._enters_all:
             return False
-        return self._access(due.old) & ~self._access(require(due.new)) & _ENTER != 0
+        return self._access(old) & ~self._access(new) & _ENTER != 0
 
     def _try(self, opened: Open[int], target: Target) -> None:
         due = opened.own
@@ -219,14 +227,14 @@ class Changer(Changing):
                 number, left[place] = self._change_held(batch, place, *ranges[place])
                 changed += number
         if len(apart) < len(batch.kinds):
-            number, failed = self._quick.change_all(batch, apart)
+            number, failed = self._bulk.change_all(batch, apart)
             changed += number
             ends = [end for _, end in ranges]
             for place in failed:
                 left.setdefault(bisect(ends, place), []).append(batch.inside[place])
         self.counters.changed += changed
         done = [place for place, kind in enumerate(owners) if kind not in lost]
-        undone = sum(map(len, left.values()))  # `_each` counts these files
+        undone = sum(map(len, left.values()))  # `_change_singly` counts these files
         self.counters.files -= undone
         self.counters.sized -= undone
         for place, names in left.items():
@@ -234,8 +242,8 @@ class Changer(Changing):
             # The parent directory waits for its items.
             where: Open[int] = Open(above.root, path, above.slot, None, 0)
             where.place = DirectoryIdentity(self.task.identify(os.fstat(batch.fds[place])))
-            self._each(where, names, batch.fds[place], context)
-        changes = {kind: self._change_of(State(*kind)) for kind in kinds - lost}
+            self._change_singly(where, names, batch.fds[place], context)
+        changes = {kind: self._change_of(EntryState(*kind)) for kind in kinds - lost}
         for place in done:
             change, fd = changes[owners[place]], batch.fds[place]
             if change is None:
@@ -256,7 +264,7 @@ class Changer(Changing):
         names, table = batch.inside[begin:end], Table(batch.table)
         if not table.has_single_names(begin, end):
             return 0, names
-        return self._quick.change_held(batch.fds[place], names, table.column("mode", begin, end))
+        return self._bulk.change_held(batch.fds[place], names, table.column("mode", begin, end))
 
     def _keeps_access(self, uid: int, gid: int, mode: int) -> bool:
         """Return whether a directory can be changed after all of its entries."""
@@ -264,21 +272,21 @@ class Changer(Changing):
             return True
         if self._gives:
             return False
-        return access_of(uid, gid, mode) == access_of(uid, gid, self._wisher.mode(mode))
+        return access_of(uid, gid, mode) == access_of(uid, gid, self._resolver.mode(mode))
 
-    def _change_of(self, old: State) -> Callable[[int], None] | None:
+    def _change_of(self, old: EntryState) -> Callable[[int], None] | None:
         """Return the function that changes a directory of this mode; None if it does not change."""
         if self._gives:
             old = old._replace(mode=stat.S_IMODE(old.mode))
-            new = self._wisher.of(stat.S_IFDIR, old)
+            new = self._resolver.of(stat.S_IFDIR, old)
             return None if new == old else lambda fd: os.fchown(fd, new.uid, new.gid)
-        mode = self._wisher.mode(old.mode)
+        mode = self._resolver.mode(old.mode)
         return None if mode == old.mode & 0o7777 else lambda fd: os.fchmod(fd, mode)
 
-    def meant(self, opened: Open[int], blocks: Any, source: Lease) -> Any:
+    def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         return map(sorted_out, blocks) if self._plan.applies else blocks
 
-    def leave(self, opened: Open[int], context: Any) -> int:
+    def leave(self, opened: Open[int], context: Context[TreeItem]) -> int:
         counters, due = self.counters, opened.own
         counters.left_out += opened.left_out
         if due.new is None:
@@ -293,7 +301,7 @@ class Changer(Changing):
             self._refused(opened.root, opened.path, due.error, due.status, context)
             return 0
         counters.directories += 1
-        self._told(opened.root, opened.path, due.status, due.old, due.new, context)
+        self._report(opened.root, opened.path, due.status, due.old, due.new, context)
         return 0
 
     def _try_again(self, opened: Open[int]) -> None:
@@ -304,7 +312,7 @@ class Changer(Changing):
         except OSError as error:
             opened.own.error = error
 
-    def failed(self, opened: Open[int], error: OSError, context: Any) -> None:
+    def failed(self, opened: Open[int], error: OSError, context: Context[TreeItem]) -> None:
         """Report a directory; a directory that cannot be listed is changed nonetheless."""
         if opened.place is None:
             self.counters.scans_done += 1
@@ -324,14 +332,14 @@ class Changer(Changing):
                 due = opened.own = self._due(opened, lease.opened.status, target, lease.fd)
                 if due.new is not None:
                     self._try(opened, target)
-        except OSError as another:
-            error = another
+        except OSError as second_error:
+            error = second_error
         if due is not None and due.done and due.error is None:
             if self._plan.recursive:
                 self.fail(opened.root, opened.path, "read directory", error, context)
             else:
                 self.counters.directories += 1
-            self._told(opened.root, opened.path, due.status, due.old, due.new, context)
+            self._report(opened.root, opened.path, due.status, due.old, due.new, context)
         elif due is not None and due.error is not None:
             self._refused(opened.root, opened.path, due.error, due.status, context)
         else:
@@ -350,12 +358,12 @@ class Changer(Changing):
         if where.path == HOLDER:
             names = self._chosen(where, names, fd)
         every, at = names.all(), 0
-        do = self._each
+        do = self._change_singly
         if self._fast:
             do = self._carefully if self._may_exchange(where, fd) else self._quickly
         begun_s = last_s = time.monotonic()
         while at < len(every) and not (at and context.stopping):
-            batch = every[at : at + self._some]
+            batch = every[at : at + self._batch_size]
             do(where, batch, fd, context)
             at += len(batch)
             now_s = time.monotonic()
@@ -366,9 +374,9 @@ class Changer(Changing):
             if self._records is not None:
                 pass  # large batches share the wait for undo records
             elif now_s - last_s > _QUICK_S:
-                self._some = max(_FEW, self._some // 2)
-            elif len(batch) == self._some:
-                self._some = min(2 * self._some, CAPACITY)
+                self._batch_size = max(_FEW, self._batch_size // 2)
+            elif len(batch) == self._batch_size:
+                self._batch_size = min(2 * self._batch_size, CAPACITY)
             last_s = now_s
 
     def _chosen(self, where: Where, names: Names, fd: int) -> Names:
@@ -403,9 +411,9 @@ class Changer(Changing):
         self, where: Where, names: Sequence[bytes], fd: int, context: ItemContext[int]
     ) -> None:
         """Change the modes of names that cannot be exchanged, without output."""
-        several, special = self._quick.odd(fd, names)
+        several, special = self._bulk.odd(fd, names)
         odd = {*several, *special}
-        changed, failed = self._quick.change(fd, names, odd)
+        changed, failed = self._bulk.change(fd, names, odd)
         left = [names[place] for place in (*several, *special, *failed)]
         self._count(where, names, changed, left, fd, context)
 
@@ -413,7 +421,7 @@ class Changer(Changing):
         self, where: Where, names: Sequence[bytes], fd: int, context: ItemContext[int]
     ) -> None:
         """Change the modes of names that other users may exchange."""
-        self._count(where, names, *self._quick.change_held(fd, names), fd, context)
+        self._count(where, names, *self._bulk.change_held(fd, names), fd, context)
 
     def _count(
         self,
@@ -431,9 +439,9 @@ class Changer(Changing):
         counters.files += done
         counters.changed += changed
         if failed:
-            self._each(where, failed, fd, context)
+            self._change_singly(where, failed, fd, context)
 
-    def _each(
+    def _change_singly(
         self, where: Where, names: Sequence[bytes], fd: int, context: ItemContext[int]
     ) -> None:
         careful = self._depends or self._may_exchange(where, fd)
@@ -551,22 +559,28 @@ class Changer(Changing):
                 self._bring_by_name(where.root, path, status, name, fd, old, new)
         kind = LETTERS.get(stat.S_IFMT(status.st_mode), "?")
         self._settle(where, "kept" if new is None else _FIELDS.get(kind, "special"))
-        if new is not None or (kind == "l" and self._plan.says > 1):
-            self._told(where.root, path, status, old, new or old, context)
+        if new is not None or (kind == "l" and self._plan.verbosity > 1):
+            self._report(where.root, path, status, old, new or old, context)
 
     def _wanted(
         self,
         where: Where,
         mark: bytes,
         status: os.stat_result,
-        old: State,
-        wisher: Wisher | None = None,
-    ) -> State | None:
-        wisher = wisher or self._wisher
+        old: EntryState,
+        resolver: StateResolver | None = None,
+    ) -> EntryState | None:
+        resolver = resolver or self._resolver
         if self._plan.applies:
             return restored(mark or self._plan.marks[where.root], status, old)
-        if not wisher.is_meant(status.st_uid, status.st_gid):
+        if not resolver.is_meant(status.st_uid, status.st_gid):
             return None
         if stat.S_ISLNK(status.st_mode) and not self._owns:
             return None  # a link has no mode, and its target is not selected
-        return wisher.of(stat.S_IFMT(status.st_mode), old)
+        return resolver.of(stat.S_IFMT(status.st_mode), old)
+
+
+class ModeTask(ChangingTask):
+    """A `ChangingTask` with its visitor."""
+
+    visitor_type = ModeVisitor

@@ -12,7 +12,6 @@ import msgspec
 from pcircle.cli.inputs import lists_of
 from pcircle.cli.results import open_output
 from pcircle.cli.times import limit_of, stop_of
-from pcircle.cli.tree_program import TreeProgram
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.core.units import parse_duration
@@ -32,22 +31,21 @@ from pcircle.ops.compare.fields import (
     parse_fields,
 )
 from pcircle.ops.compare.manifests import KNOWN, is_manifest, open_verified
-from pcircle.ops.digest.manifest import Manifest
 from pcircle.runtime import Observer
 from pcircle.tools.fdiff import expressions
-from pcircle.tools.fdiff.console import Console
+from pcircle.tools.fdiff.console import ComparisonProgram, DiffConsole
 from pcircle.tools.fdiff.plan import DiffPlan
 from pcircle.tools.fdiff.work.task import DiffTask
 from pcircle.walk.attributes import ANY
 from pcircle.walk.roots import Root
 
 
-class DiffProgram(TreeProgram):
+class DiffProgram(ComparisonProgram):
     """The program of fdiff, for the runtime."""
 
     name = "fdiff"
     reads_only = True
-    plan_type, task_type, console_type = DiffPlan, DiffTask, Console
+    plan_type, task_type, console_type = DiffPlan, DiffTask, DiffConsole
 
     def __init__(self, args: argparse.Namespace) -> None:
         paths = list(map(os.fsencode, args.operands))
@@ -60,11 +58,10 @@ class DiffProgram(TreeProgram):
         super().__init__(args, paths)
         self.args = args
         self.limit = limit_of(stop_of(args.stop_after, args.stop_at))
-        self.plan: DiffPlan
         self.table = args.format == "dcmp"
-        self.manifests: list[Manifest] = []
-        self._against: dict[str, Any] = {}
-        self.lists: list[LogFile] = []
+        self.manifests = []
+        self._against: dict[str, object] = {}
+        self.lists = []
         self.outputs = [_output(text) for text in args.output or ()]
         self._expressions = tuple(expression for expression, _ in self.outputs)
         self._fields = _fields(args) | expressions.fields_in(self._expressions)
@@ -133,7 +130,7 @@ class DiffProgram(TreeProgram):
             "window_ns": self._window_ns,
             "by_names": args.ids == "names",
             "one_sided": args.one_sided,
-            "each": args.itemize,
+            "reports_all": args.itemize,
             "enters": args.itemize or moves or self.table or bool(self.outputs),
             "first": args.first,
             "quiet": args.quiet or self.table,

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
-from pcircle.cli.tree_program import TreeConsole
+from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.errors import IntegrityError, StoppedEarly, worst
 from pcircle.core.units import plural
 from pcircle.jobs.failures import LogFile
+from pcircle.ops.digest.manifest import Manifest
 from pcircle.runtime import Outcome
-from pcircle.tools.fdiff.hard_links_and_moves import Groups, Moves, tell_groups
-from pcircle.tools.fdiff.plan import Alone, Counters, DiffPlan, Linked, Matched
-from pcircle.tools.fdiff.telling import FirstFound, Telling
+from pcircle.tools.fdiff.expressions import Expression
+from pcircle.tools.fdiff.hard_links_and_moves import LinkGroups, MovedFiles, report_groups
+from pcircle.tools.fdiff.plan import DiffCounters, DiffPlan, LinkedPair, MatchedPaths, OneSidedFile
+from pcircle.tools.fdiff.reporter import DiffReporter, FirstDifferenceError
 from pcircle.tools.fdiff.work.manifests import compare_manifests
 
 _TABLE = (
@@ -26,50 +27,60 @@ _TABLE = (
 )
 
 
-class Console(TreeConsole):
+class ComparisonProgram(TreeProgram):
+    """The part of the program that its console uses."""
+
+    plan: DiffPlan
+    table: bool
+    manifests: list[Manifest]
+    lists: list[LogFile]
+    outputs: list[tuple[Expression, str]]
+
+
+class DiffConsole(TreeConsole):
     """Reports a comparison."""
 
-    _program: Any
+    _program: ComparisonProgram
 
-    def __init__(self, program: Any, log: LogFile | None) -> None:
+    def __init__(self, program: ComparisonProgram, log: LogFile | None) -> None:
         super().__init__(program, log)
-        self._plan: DiffPlan = program.plan
+        self._plan = program.plan
         self._says_end = bool(self.verbose)
         self.verbose = max(0, self.verbose - 1)
-        self._own = Counters()
-        self._telling = Telling(self._plan, self._own, 0)
-        self._groups = Groups()
-        self._moves = Moves(by_content=self._plan.by_content)
+        self._own = DiffCounters()
+        self._reporter = DiffReporter(self._plan, self._own, 0)
+        self._groups = LinkGroups()
+        self._moves = MovedFiles(by_content=self._plan.by_content)
         self._missing = 0  # entries missing from lists
         self._no_space: OSError | None = None  # an error of the temporary directory
         self._broken: set[int] = set()
 
     # ---- notices ---------------------------------------------------------------
 
-    def notice(self, source: int, values: Sequence[Any]) -> None:
-        unhandled: list[Any] = []
+    def notice(self, source: int, values: Sequence[object]) -> None:
+        unhandled: list[object] = []
         for value in values:
-            if isinstance(value, Linked | Alone):
+            if isinstance(value, LinkedPair | OneSidedFile):
                 self._defer(value)
-            elif isinstance(value, Matched):
+            elif isinstance(value, MatchedPaths):
                 self._list(value)
             else:
                 unhandled.append(value)
         if unhandled:
             super().notice(source, unhandled)
 
-    def _defer(self, value: Linked | Alone) -> None:
+    def _defer(self, value: LinkedPair | OneSidedFile) -> None:
         """Store entries that are decided at the end, while there is disk space."""
         if self._no_space is None:
             try:
-                if isinstance(value, Linked):
+                if isinstance(value, LinkedPair):
                     self._groups.add(value)
                 else:
                     self._moves.add(value)
             except OSError as error:
                 self._no_space = error
 
-    def _list(self, matched: Matched) -> None:
+    def _list(self, matched: MatchedPaths) -> None:
         self._missing += matched.unlisted
         if matched.number not in self._broken:
             paths = self._fresh(f"output {matched.number}", matched.paths, self._plan.end)
@@ -91,7 +102,7 @@ class Console(TreeConsole):
         code = 0
         if not outcome.code:
             try:
-                code = self._tell_last()
+                code = self._report_last()
             except OSError as error:
                 code = StoppedEarly.exit_code
                 reasons.append(f"cannot sort in the temporary directory: {error.strerror}")
@@ -114,26 +125,26 @@ class Console(TreeConsole):
         if total.different or total.only_a or total.only_b or total.moved:
             code = worst((code, IntegrityError.exit_code))
         self.quiet = self.quiet or not self._says_end
-        if ended == FirstFound.exit_code and self._plan.first:
+        if ended == FirstDifferenceError.exit_code and self._plan.first:
             why = []
         code = worst((ended, code))
         if self._program.table and code in (0, IntegrityError.exit_code):
             self._print_table(total)
         return code, [*why, *reasons]
 
-    def _tell_last(self) -> int:
-        context: Any = _Direct(self)
+    def _report_last(self) -> int:
+        context = _ConsoleSink(self)
         if self._no_space is not None:
             raise self._no_space
         try:
             if not self._plan.walks:
                 old, new = self._program.manifests
-                tell = self._telling, self._own, context
+                tell = self._reporter, self._own, context
                 compare_manifests(old, new, self._plan, *tell, self._check_time)
-            tell_groups(self._groups, self._telling, context)
-            self._moves.tell(self._telling, context)
-            self._telling.tell(context)
-        except FirstFound as found:
+            report_groups(self._groups, self._reporter, context)
+            self._moves.tell(self._reporter, context)
+            self._reporter.tell(context)
+        except FirstDifferenceError as found:
             return found.exit_code
         return 0
 
@@ -143,11 +154,11 @@ class Console(TreeConsole):
         if limit is not None and time.monotonic() >= limit.at_s:
             raise StoppedEarly(limit.reason)
 
-    def total(self, outcome: Outcome[dict[int, int]]) -> Any:
+    def total(self, outcome: Outcome[dict[int, int]]) -> DiffCounters:
         """Return the totals, including the results that rank 0 finds at the end."""
-        return self.counters_type.total([*outcome.counts, self._own.row()])
+        return DiffCounters.total([*outcome.counts, self._own.row()])
 
-    def _print_table(self, total: Counters) -> None:
+    def _print_table(self, total: DiffCounters) -> None:
         """Print the table in the format of dcmp."""
         pairs = total.completed - total.only_a - total.only_b - total.moved * 2 - total.beside
         counts = {
@@ -165,7 +176,7 @@ class Console(TreeConsole):
             line = f"Number of items that {text}: {count} (Src: {counts[a]} Dest: {counts[b]})"
             self.results.text([f"{line}\n".encode()])
 
-    def summary(self, total: Counters) -> str:
+    def summary(self, total: DiffCounters) -> str:
         parts = [f"{plural(total.completed, 'entry', 'entries')} compared"]
         names = {
             "different": total.different,
@@ -177,11 +188,11 @@ class Console(TreeConsole):
         return ", ".join(parts if len(parts) > 1 else [*parts, "no difference"])
 
 
-class _Direct:
-    """A context for reports of rank 0 itself."""
+class _ConsoleSink:
+    """Passes the reports of rank 0 itself to its console."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: DiffConsole) -> None:
         self._console = console
 
-    def note(self, notices: Sequence[Any]) -> None:
+    def note(self, notices: Sequence[object]) -> None:
         self._console.notice(0, notices)

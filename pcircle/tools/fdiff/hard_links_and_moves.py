@@ -7,18 +7,18 @@ is constant. The fields of a record contain no NUL.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from pcircle.fs.sorting import Sorter
+from pcircle.jobs.failures import NoticeSink
 from pcircle.ops.compare.fields import LINKS
 from pcircle.ops.compare.moves import MoveMatcher, pack_candidate, unpack_candidate
-from pcircle.tools.fdiff.plan import Alone, Linked
-from pcircle.tools.fdiff.telling import Telling
+from pcircle.tools.fdiff.plan import LinkedPair, OneSidedFile
+from pcircle.tools.fdiff.reporter import DiffReporter
 
-_TOLD_AT_ONCE = 256
+_REPORTED_AT_ONCE = 256
 
 
-class Groups:
+class LinkGroups:
     """Hard-linked names of one side, grouped to find differences in hard links.
 
     The first name of each file, by path, is the reference. Other names differ if they are another
@@ -28,7 +28,7 @@ class Groups:
     def __init__(self) -> None:
         self._by_a = Sorter()
 
-    def add(self, pair: Linked) -> None:
+    def add(self, pair: LinkedPair) -> None:
         """Add a name. Raise OSError if the disk is full."""
         payload = b"%x:%x %d %d %d" % (*pair.b, pair.different, pair.mode, pair.size)
         self._by_a.add(pack_candidate(b"%020x:%020x" % pair.a, pair.path, payload))
@@ -60,7 +60,7 @@ class Groups:
         self._by_a.close()
 
 
-class Moves:
+class MovedFiles:
     """Files of one side: equal files of A and B are paired, in the order of paths.
 
     Files are equal if they have the same size, and the same modification time or digest. Empty
@@ -71,35 +71,35 @@ class Moves:
         self._by_content = by_content
         self._pairing = MoveMatcher()
 
-    def add(self, file: Alone) -> None:
+    def add(self, file: OneSidedFile) -> None:
         """Add a file. Raise OSError if the disk is full."""
         what = file.digest.hex().encode() if self._by_content else b"%021d" % file.mtime.ns
         size = b"%20d" % file.size if not file.size else b"%020d" % file.size
-        payload = b"%d %d %d" % (file.mode, file.size, file.told)
+        payload = b"%d %d %d" % (file.mode, file.size, file.reported)
         self._pairing.add(file.side, size + b" " + what, file.path, payload)
 
-    def tell(self, telling: Telling, context: Any) -> None:
+    def tell(self, reporter: DiffReporter, context: NoticeSink) -> None:
         """Report all files as moved or as missing on one side. OSError."""
         for count, (a, b) in enumerate(self._pairing.pairs(), 1):
             if a is not None and b is not None:
                 mode, size, _ = map(int, a.extra.split(b" "))
-                telling.moved(a.path, b.path, mode, size)
+                reporter.moved(a.path, b.path, mode, size)
             for side, one in enumerate((a, b)):
                 if one is not None and (a is None or b is None):
                     mode, size, said = map(int, one.extra.split(b" "))
-                    telling.alone(side, one.path, mode, size, reported=bool(said))
-            if not count % _TOLD_AT_ONCE:
-                telling.tell(context)
+                    reporter.alone(side, one.path, mode, size, reported=bool(said))
+            if not count % _REPORTED_AT_ONCE:
+                reporter.tell(context)
 
     def close(self) -> None:
         """Delete the temporary files."""
         self._pairing.close()
 
 
-def tell_groups(groups: Groups, telling: Telling, context: Any) -> None:
+def report_groups(groups: LinkGroups, reporter: DiffReporter, context: NoticeSink) -> None:
     """Report all names of hard-linked files. Raise OSError if the disk is full."""
     for count, pair in enumerate(groups.pairs(), 1):
         path, different, mode, size = pair
-        telling.pair(path, mode, size, different)
-        if not count % _TOLD_AT_ONCE:
-            telling.tell(context)
+        reporter.pair(path, mode, size, different)
+        if not count % _REPORTED_AT_ONCE:
+            reporter.tell(context)

@@ -9,7 +9,7 @@ from pcircle.core.timestamps import Timestamp
 from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.tree_task import TreeCounters, TreePlan
 from pcircle.ops.compare.fields import CONTENT, NAMES
-from pcircle.walk.items import DirectoryIdentity
+from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree
 
 PAIRS, ONLY_A, ONLY_B = 0, 1, 2
 """The numbers of the roots: one walk of both sides, and a walk of each single side."""
@@ -18,9 +18,9 @@ PAIRS, ONLY_A, ONLY_B = 0, 1, 2
 class DiffPlan(TreePlan, frozen=True, kw_only=True):
     """The plan of a comparison. The `roots` are A, A and B; see `PAIRS`.
 
-    With `each`, entries below a directory of one side are reported, not just the directory. With
-    `enters` these directories are walked. `quiet` prints no entries. `moves` pairs files of one
-    side, with `by_content` by digest. `matches` has the expressions of -o, and `end` terminates
+    With `reports_all`, entries below a directory of one side are reported, not just the directory.
+    With `enters` these directories are walked. `quiet` prints no entries. `moves` pairs files of
+    one side, with `by_content` by digest. `matches` has the expressions of -o, and `end` terminates
     paths in their lists. With a `manifest`, a tree is compared with it: the tree, side number
     `tree_side`, is then the first root. Two manifests need no walk.
     """
@@ -29,7 +29,7 @@ class DiffPlan(TreePlan, frozen=True, kw_only=True):
     window_ns: int | None = None
     by_names: bool = False
     one_sided: bool = False
-    each: bool = False
+    reports_all: bool = False
     enters: bool = False
     first: bool = False
     quiet: bool = False
@@ -49,7 +49,7 @@ class DiffPlan(TreePlan, frozen=True, kw_only=True):
         return bool(self.fields & CONTENT)
 
 
-class Counters(TreeCounters):
+class DiffCounters(TreeCounters):
     """Entries that differ, entries of one side, and differences by field.
 
     `files` and the counters of other kinds include both sides, and count a pair once. `beside`
@@ -86,7 +86,7 @@ DIFFERENT: Final = tuple(f"different_{name}" for name in NAMES)
 """The counters of fields, in the order of their bits."""
 
 
-class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
+class LargeFilePair(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     """Compare the content of a pair of large files; `different` has the differences so far."""
 
     path: bytes
@@ -96,7 +96,7 @@ class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     different: int
 
 
-class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
+class PairChunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
     """Compare a range of two files. `sparse` means that both files have holes."""
 
     path: bytes
@@ -107,7 +107,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
     sparse: bool
 
 
-class Extras(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
+class ExtraneousScan(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
     """Find the entries of a directory of B that A's large directory lacks."""
 
     path: bytes
@@ -115,7 +115,7 @@ class Extras(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
     slot: int
 
 
-class Ask(msgspec.Struct, frozen=True, array_like=True, tag="q", gc=False):
+class ExtraneousLookup(msgspec.Struct, frozen=True, array_like=True, tag="q", gc=False):
     """Look up names of a directory of B in A."""
 
     path: bytes
@@ -124,7 +124,10 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag="q", gc=False):
     slot: int
 
 
-class Linked(msgspec.Struct, frozen=True, array_like=True, tag="h"):
+DiffItem = Tree | Batch | Portion | LargeFilePair | PairChunk | ExtraneousScan | ExtraneousLookup
+
+
+class LinkedPair(msgspec.Struct, frozen=True, array_like=True, tag="h"):
     """A pair with several names on one side: its files, and the differences so far."""
 
     path: bytes
@@ -135,8 +138,8 @@ class Linked(msgspec.Struct, frozen=True, array_like=True, tag="h"):
     size: int
 
 
-class Alone(msgspec.Struct, frozen=True, array_like=True, tag="o"):
-    """A file that one side lacks and that may have moved; `told` reports it if it has not moved."""
+class OneSidedFile(msgspec.Struct, frozen=True, array_like=True, tag="o"):
+    """A file of one side that may have moved. With `reported` it is listed if it has not moved."""
 
     side: int
     path: bytes
@@ -144,10 +147,10 @@ class Alone(msgspec.Struct, frozen=True, array_like=True, tag="o"):
     mtime: Timestamp
     digest: bytes
     mode: int
-    told: bool
+    reported: bool
 
 
-class Matched(msgspec.Struct, frozen=True, array_like=True, tag="m"):
+class MatchedPaths(msgspec.Struct, frozen=True, array_like=True, tag="m"):
     """Paths for the list of an -o option; `unlisted` counts paths that contain the terminator."""
 
     number: int

@@ -18,12 +18,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pcircle.tools.ffind.plan import Found
+    from pcircle.tools.ffind.plan import FindResult
 
 
 def find(
     *words: str | bytes, output: Callable[[bytes], object] | None = None, **options: object
-) -> Found | None:
+) -> FindResult | None:
     """Search without printing, and return the output and the report.
 
     `words` are paths and the words of an expression. `options` are the options of the command line,
@@ -39,7 +39,7 @@ def find(
     from pcircle.core.encoding import text_of
     from pcircle.tools.ffind.cli import parser
     from pcircle.tools.ffind.command import program_of
-    from pcircle.tools.ffind.plan import Found
+    from pcircle.tools.ffind.plan import FindResult
 
     given = [word if isinstance(word, str) else text_of(word) for word in words]
     args = parser().parse([*words_of(options), *given], {})
@@ -48,4 +48,4 @@ def find(
     pieces: list[bytes] = []
     program.sink = pieces.append if output is None else output
     report = program.call()
-    return None if report is None else Found(report, b"".join(pieces))
+    return None if report is None else FindResult(report, b"".join(pieces))

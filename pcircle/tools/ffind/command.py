@@ -6,24 +6,25 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from pcircle.cli.change_program import ChangeProgram, refuse_twice
+from pcircle.cli.change_program import refuse_twice
 from pcircle.cli.filters import now_ns
 from pcircle.core.errors import UsageError
+from pcircle.core.guards import require_type
 from pcircle.core.names import show
 from pcircle.jobs.failures import LogFile, open_log
 from pcircle.jobs.tree_task import TreeTask
-from pcircle.tools.ffind.applying import ApplyProgram
-from pcircle.tools.ffind.console import FindConsole
-from pcircle.tools.ffind.eval.compiling import needs_status
-from pcircle.tools.ffind.eval.resolving import Resolver
+from pcircle.tools.ffind.console import FindConsole, SearchProgram
+from pcircle.tools.ffind.eval.compiler import needs_status
+from pcircle.tools.ffind.eval.resolver import Resolver
 from pcircle.tools.ffind.language.formats import ends_of
 from pcircle.tools.ffind.language.grammar import parse
-from pcircle.tools.ffind.language.nodes import Node, Parsed, names_of, walk
-from pcircle.tools.ffind.ordering import order_of
-from pcircle.tools.ffind.plan import FindPlan, Kept
+from pcircle.tools.ffind.language.nodes import ExpressionNode, ParsedExpression, names_of, walk
+from pcircle.tools.ffind.plan import FindPlan, SearchedIndex
+from pcircle.tools.ffind.plan_application import FindApplyProgram
+from pcircle.tools.ffind.sort_order import order_of
 from pcircle.tools.ffind.task import FindTask, listed_starts, start_of
 from pcircle.walk.roots import Root
 
@@ -33,13 +34,13 @@ _CHANGING = ("delete", *_RUNNING)
 _CUTTING = ("quit", "limit", "exists")
 
 
-class FindProgram(ChangeProgram):
+class FindProgram(SearchProgram):
     """The program of ffind, for the runtime."""
 
     name = "ffind"
     plan_type, task_type, console_type = FindPlan, FindTask, FindConsole
 
-    def __init__(self, args: argparse.Namespace, parsed: Parsed) -> None:
+    def __init__(self, args: argparse.Namespace, parsed: ParsedExpression) -> None:
         self.parsed = parsed
         self.names = names_of(parsed.expression)
         paths = list(map(os.fsencode, args.operands)) or [b"."]
@@ -49,12 +50,12 @@ class FindProgram(ChangeProgram):
         # Only matching entries are printed by default.
         args.quiet = args.quiet or (not args.verbose and args.progress != "always")
         super().__init__(args, paths)
-        self.files: list[LogFile] = []
-        self.sink: Callable[[bytes], object] | None = None
-        self.first_task: Any = None  # the first task of this process
-        self.has_head = False  # the CSV header is written
-        self.ends: dict[int, bytes] | None = None
-        self.kept: Kept | None = None  # on rank 0 only
+        self.files = []
+        self.sink = None
+        self.first_task = None
+        self.has_head = False
+        self.ends = None
+        self.index: SearchedIndex | None = None  # on rank 0 only
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for ranks in fresh interpreters, without local objects."""
@@ -68,7 +69,7 @@ class FindProgram(ChangeProgram):
                 raise UsageError("-files0-from cannot be combined with PATH")
             paths = tuple(listed_starts(parsed.starts_from, complete=self.lists_completely))
         if self.args.within is not None:
-            return self._kept_roots(paths)
+            return self._index_roots(paths)
         removes = "delete" in self.names
         follow = parsed.settings.follow
         roots = tuple(start_of(path, follow, removes=removes) for path in paths)
@@ -76,16 +77,16 @@ class FindProgram(ChangeProgram):
             refuse_twice("--plan", roots)
         return roots
 
-    def _kept_roots(self, paths: tuple[bytes, ...]) -> tuple[Root, ...]:
+    def _index_roots(self, paths: tuple[bytes, ...]) -> tuple[Root, ...]:
         """Return the roots in an index. Pruning makes the search sequential."""
-        from pcircle.tools.ffind.index_search import kept
+        from pcircle.tools.ffind.index_search import index_of
 
         parsed = self.parsed
         named = bool(self.args.operands) or parsed.starts_from is not None
         in_order = (
             parsed.settings.one_file_system or parsed.exclude is not None or "prune" in self.names
         )
-        self.kept, roots = kept(self.args.within, paths if named else (), in_order=in_order)
+        self.index, roots = index_of(self.args.within, paths if named else (), in_order=in_order)
         return roots
 
     @property
@@ -110,7 +111,7 @@ class FindProgram(ChangeProgram):
             self.complain(f"warning: {warning}")
         cuts = not self.names.isdisjoint(_CUTTING)
         writes = bool(parsed.files) or not self.names.isdisjoint(_CHANGING)
-        more: dict[str, Any] = {
+        more: dict[str, object] = {
             "now_ns": now,
             "one_file_system": parsed.settings.one_file_system,
             "expression": expression,
@@ -122,7 +123,7 @@ class FindProgram(ChangeProgram):
             "order": self.order,
             "alone": cuts and writes,
             "removes": "delete" in self.names,
-            "kept": self.kept,
+            "index": self.index,
             "runs": not self.names.isdisjoint(_RUNNING),
         }
         return super().decided(roots, ranks) | more
@@ -133,7 +134,7 @@ class FindProgram(ChangeProgram):
         return super().opened() | {"around_plan": around}
 
     def task(self, plan: bytes, rank: int, size: int) -> TreeTask:
-        task = self.first_task = super().task(plan, rank, size)
+        task = self.first_task = require_type(FindTask, super().task(plan, rank, size))
         return task
 
     def begin(self, roots: tuple[Root, ...]) -> None:
@@ -174,7 +175,7 @@ def _is_terminal() -> bool:
         return False
 
 
-def _refuse(args: argparse.Namespace, parsed: Parsed, names: set[str]) -> None:
+def _refuse(args: argparse.Namespace, parsed: ParsedExpression, names: set[str]) -> None:
     """Raise UsageError for combinations of options that are not permitted."""
     if args.within is not None:
         _refuse_with_index(args, parsed)
@@ -207,7 +208,7 @@ def _refuse(args: argparse.Namespace, parsed: Parsed, names: set[str]) -> None:
             raise UsageError("--stat=never cannot be combined with --skip-offline")
 
 
-def _refuse_with_index(args: argparse.Namespace, parsed: Parsed) -> None:
+def _refuse_with_index(args: argparse.Namespace, parsed: ParsedExpression) -> None:
     """Raise UsageError for primaries that an index cannot answer, or that would have no effect."""
     from pcircle.tools.ffind.index_search import is_live
 
@@ -231,20 +232,20 @@ def needs_order(args: argparse.Namespace) -> bool:
     return any(key.lstrip("-") not in ("path", "name", "ext", "depth") for key in text.split(","))
 
 
-def _said(words: Sequence[str], node: Node) -> str:
+def _said(words: Sequence[str], node: ExpressionNode) -> str:
     return show(os.fsencode(words[node.at])) if node.count else "an action"
 
 
-def program_of(args: argparse.Namespace) -> FindProgram | ApplyProgram:
+def program_of(args: argparse.Namespace) -> FindProgram | FindApplyProgram:
     """Return the program for a parsed command line. UsageError."""
     if args.apply is not None:
-        return ApplyProgram(args)
+        return FindApplyProgram(args)
     listed = args.list_out is not None
     parsed = parse(args.words, args.tokens, listed=listed)
     if listed:
         silent = parsed.expression
-        listing = Node("and", (), (silent, Node("listed")))
-        parsed = Parsed(
+        listing = ExpressionNode("and", (), (silent, ExpressionNode("listed")))
+        parsed = ParsedExpression(
             listing,
             parsed.exclude,
             parsed.settings,

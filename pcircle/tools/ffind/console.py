@@ -5,57 +5,73 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
 
-from pcircle.cli.change_program import ChangeConsole
-from pcircle.cli.tree_program import TreeProgram
+from pcircle.cli.change_program import ChangeConsole, ChangeProgram
 from pcircle.core.errors import IntegrityError, worst
 from pcircle.core.units import plural
 from pcircle.core.writing import write_all
 from pcircle.fs.sorting import Sorter
 from pcircle.jobs.failures import LogFile
 from pcircle.runtime import Outcome
-from pcircle.tools.ffind.eval.output import QUIT, Found, Links, Records
-from pcircle.tools.ffind.eval.printing import CSV_HEAD
-from pcircle.tools.ffind.language.nodes import walk
-from pcircle.tools.ffind.ordering import packed, text_of
-from pcircle.tools.ffind.plan import Counters
+from pcircle.tools.ffind.eval.line_formats import CSV_HEAD
+from pcircle.tools.ffind.eval.output import QUIT, LinkedFiles, SortRecords, StreamText
+from pcircle.tools.ffind.eval.search_task import SearchTask
+from pcircle.tools.ffind.language.nodes import ParsedExpression, walk
+from pcircle.tools.ffind.plan import FindCounters, Order
+from pcircle.tools.ffind.sort_order import packed, text_of
 
 _BLOCK_BYTES = 512
+
+
+class SearchProgram(ChangeProgram):
+    """The part of the program that its console uses.
+
+    `names` are the names of all primaries. `ends` are the terminators of the records of each
+    stream, if all output consists of records. `has_head` means that the CSV header is written, and
+    `first_task` is the first task of this process.
+    """
+
+    parsed: ParsedExpression
+    names: set[str]
+    order: Order | None
+    files: list[LogFile]
+    sink: Callable[[bytes], object] | None
+    ends: dict[int, bytes] | None
+    has_head: bool
+    first_task: SearchTask | None
 
 
 class FindConsole(ChangeConsole):
     """Reports a search."""
 
-    def __init__(self, program: TreeProgram, log: LogFile | None) -> None:
+    def __init__(self, program: SearchProgram, log: LogFile | None) -> None:
         super().__init__(program, log)
-        find: Any = program
-        self._find = find
-        expression = find.parsed.expression
+        self._find = program
+        expression = program.parsed.expression
         limits = [node for node in walk(expression) if node.name == "limit"]
         self._left: dict[int, int] = {int(n.args[1] or 0): int(n.args[0] or 0) for n in limits}
         self._ended = False
         self._sorter: Sorter | None = None
         self._top: list[tuple[bytes, bytes]] = []
         self._links: Sorter | None = None
-        self._names: set[str] = find.names
+        self._names = program.names
         self._files_failed: set[int] = set()
-        self.sink: Callable[[bytes], object] | None = find.sink
-        if not find.has_head and any(
+        self.sink: Callable[[bytes], object] | None = program.sink
+        if not program.has_head and any(
             node.name == "csv" and not node.args[0] for node in walk(expression)
         ):
             self._emit(CSV_HEAD)
-        find.has_head = True
+        program.has_head = True
 
     # ---- notices ---------------------------------------------------------------
 
-    def notice(self, source: int, values: Sequence[Any]) -> None:
+    def notice(self, source: int, values: Sequence[object]) -> None:
         texts: list[bytes] = []
-        unhandled: list[Any] = []
+        unhandled: list[object] = []
         if self._ended:
             self._halt()
         for value in values:
-            if isinstance(value, Found):
+            if isinstance(value, StreamText):
                 if self._ended:
                     continue
                 if value.event:
@@ -64,9 +80,9 @@ class FindConsole(ChangeConsole):
                     texts.append(value.text)
                 else:
                     self._elsewhere(value.stream, self._unsaid(value.stream, value.text))
-            elif isinstance(value, Records):
+            elif isinstance(value, SortRecords):
                 self._recorded(value.records)
-            elif isinstance(value, Links):
+            elif isinstance(value, LinkedFiles):
                 self._linked(value.files)
             else:
                 unhandled.append(value)
@@ -139,14 +155,14 @@ class FindConsole(ChangeConsole):
 
     # ---- end of the job --------------------------------------------------------
 
-    def summary(self, total: Counters) -> str:
+    def summary(self, total: FindCounters) -> str:
         parts = [f"{plural(total.found, 'entry', 'entries')} searched"]
         if total.vanished:
             parts.append(f"{total.vanished:,} vanished")
         return ", ".join(parts)
 
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
-        total: Any = self.counters_type.total(outcome.counts)
+        total = FindCounters.total(outcome.counts)
         if not outcome.code:
             self._last(total)
         for sorter in (self._sorter, self._links):
@@ -165,7 +181,7 @@ class FindConsole(ChangeConsole):
             code = worst((code, IntegrityError.exit_code))
         return code, reasons
 
-    def _last(self, total: Counters) -> None:
+    def _last(self, total: FindCounters) -> None:
         """Write output that is known only at the end."""
         for _, text in self._top:
             self._emit(text)

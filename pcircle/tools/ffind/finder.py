@@ -12,8 +12,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from pcircle.core.encoding import text_of
 from pcircle.core.guards import require
@@ -21,11 +20,12 @@ from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.entry_errors import EntryError
 from pcircle.fs.open_flags import OPEN_DIRECTORY
 from pcircle.fs.scan import Block, encoded
+from pcircle.jobs.tree_task import TreeItem
 from pcircle.runtime import Context
-from pcircle.tools.ffind.eval.compiling import Compiled
-from pcircle.tools.ffind.eval.entry import Entry
+from pcircle.tools.ffind.eval.compiler import Filter
+from pcircle.tools.ffind.eval.entry import FindEntry, Test
 from pcircle.tools.ffind.eval.evaluator import depth_of
-from pcircle.tools.ffind.eval.small import SmallDirectories
+from pcircle.tools.ffind.eval.small import SmallDirectoryEvaluator
 from pcircle.walk.filter import descent
 from pcircle.walk.items import DirectoryIdentity, handed_back
 from pcircle.walk.open_directory import ItemContext, Open
@@ -37,7 +37,7 @@ _FEW = 256  # entries
 _DIRECTORY = OPEN_DIRECTORY | os.O_NONBLOCK
 
 
-class _Own:
+class _OpenState:
     """The state of an open directory: its status, and whether it was evaluated already."""
 
     __slots__ = ("is_done", "status")
@@ -47,7 +47,7 @@ class _Own:
         self.is_done = False
 
 
-class Finder(SmallDirectories):
+class FindVisitor(SmallDirectoryEvaluator):
     """The visitor of a search."""
 
     # ---- names -----------------------------------------------------------------
@@ -67,7 +67,7 @@ class Finder(SmallDirectories):
         done = self._do(where, names.links, "l", fds[0])
         counters.links += done
         counters.special += self._do(where, names.specials, "", fds[0])
-        files, batch_size = names.files, self._some
+        files, batch_size = names.files, self._batch_size
         begun_s = time.monotonic()
         for at in range(0, len(files), batch_size):
             counters.files += self._do(where, files[at : at + batch_size], "f", fds[0])
@@ -99,7 +99,7 @@ class Finder(SmallDirectories):
 
     # ---- directories -----------------------------------------------------------
 
-    def known(self, opened: Open[int], context: Context[Any]) -> int | None:
+    def known(self, opened: Open[int], context: Context[TreeItem]) -> int | None:
         """Return a result if the search has ended, so that no directory is entered."""
         if not self._halted():
             return None
@@ -113,7 +113,7 @@ class Finder(SmallDirectories):
         self.counters.sized += 1
         opened.place = DirectoryIdentity(source.identity)
         status = self.task.as_counted(source.opened.status)
-        opened.own = own = _Own(status)
+        opened.own = own = _OpenState(status)
         times = self.task.access_times
         if times is not None and self._updates_directories and times.is_updated_by(source.fd):
             times.remember(status)
@@ -132,7 +132,7 @@ class Finder(SmallDirectories):
             raise
 
     def _before(
-        self, opened: Open[int], own: _Own, source: Lease, holder: Open[int] | None
+        self, opened: Open[int], own: _OpenState, source: Lease, holder: Open[int] | None
     ) -> None:
         """Evaluate an open directory before it is read."""
         if self._halted():
@@ -155,8 +155,8 @@ class Finder(SmallDirectories):
             opened.entered = False
 
     def _of_opened(
-        self, opened: Open[int], own: _Own, source: Lease | None, holder: Open[int] | None
-    ) -> Entry:
+        self, opened: Open[int], own: _OpenState, source: Lease | None, holder: Open[int] | None
+    ) -> FindEntry:
         """Return the entry of an open directory, while its parent is open."""
         if not opened.path:
             fd = (source or require(opened.leases)[0]).fd
@@ -207,18 +207,21 @@ class Finder(SmallDirectories):
         entered: list[bytes] = []
         depth = depth_of(opened.path) + 1
         late = self._deep and not at_bottom
-        if late and self._excludes is None:
+        excludes = self._excludes
+        if late and excludes is None:
             return
-        if depth < self._min or (plan.each is None and self._excludes is None):
+        if depth < self._min or (plan.test is None and excludes is None):
             if not late:
                 self._do(opened, names, "d", fd)
             if not at_bottom:
                 return
-        elif late:
+        elif late and excludes is not None:
             entry = self._entry_in(opened, fd, "d")
-            entered = [name for name in names if not self._is_excluded(entry, name)]
+            entered = [name for name in names if not _is_excluded(excludes, entry, name)]
+        elif plan.test is not None:
+            entered = self._pruning(opened, plan.filters, plan.test, names, fd)
         else:
-            entered = self._pruning(opened, plan, names, fd)
+            entered = names
         if at_bottom:
             entered = []
         done = len(names) - len(entered)
@@ -227,20 +230,20 @@ class Finder(SmallDirectories):
         self.counters.directories += done
         block.directories = list(map(text_of, entered))
 
-    def _is_excluded(self, entry: Entry, name: bytes) -> bool:
-        entry.begin(name)
-        return bool(require(self._excludes)(entry))
-
     def _pruning(
-        self, opened: Open[int], plan: Compiled, names: list[bytes], fd: int
+        self,
+        opened: Open[int],
+        filters: Sequence[Filter],
+        test: Test,
+        names: list[bytes],
+        fd: int,
     ) -> list[bytes]:
         """Evaluate directories; return directories that are not pruned."""
         chosen, prefix = names, self._prefix(opened.root, opened.path)
-        for choose in plan.filters:
+        for choose in filters:
             chosen = choose(chosen, prefix)
         pruned: set[bytes] = set()
         entry = self._entry_in(opened, fd, "d")
-        test = require(plan.each)
         for name in chosen:
             entry.begin(name)
             self._evaluate(test, entry)
@@ -280,7 +283,7 @@ class Finder(SmallDirectories):
         self._report(entry, "follow link", error)
         self._settle(entry)
 
-    def leave(self, opened: Open[int], context: Context[Any]) -> int:
+    def leave(self, opened: Open[int], context: Context[TreeItem]) -> int:
         own = opened.own
         self.counters.left_out += opened.left_out
         if self._deep and not (own is not None and own.is_done) and not self._halted():
@@ -291,23 +294,22 @@ class Finder(SmallDirectories):
         self.counters.directories += 1
         return 0
 
-    def _after(self, opened: Open[int], own: _Own | None) -> Entry | None:
+    def _after(self, opened: Open[int], own: _OpenState | None) -> FindEntry | None:
         """Evaluate a completed directory; return None above the minimal depth."""
         if depth_of(opened.path) < self._min:
             return None
         directories = self.task.directories
-        own = own or _Own(None)
-        above, lease = opened.above, None
+        own = own or _OpenState(None)
+        lease = None
         try:
             if opened.path:
-                place = require(above).place
-                identity = None if place is None else place.source
-                leases = require(above).leases
-                if leases is None:
-                    lease = directories.lease(opened.root, require(above).path, identity)
-                    entry = self._entry_in(require(above), lease.fd, "d")
+                above = require(opened.above)
+                identity = None if above.place is None else above.place.source
+                if above.leases is None:
+                    lease = directories.lease(opened.root, above.path, identity)
+                    entry = self._entry_in(above, lease.fd, "d")
                 else:
-                    entry = self._entry_in(require(above), leases[0].fd, "d")
+                    entry = self._entry_in(above, above.leases[0].fd, "d")
                 entry.begin(opened.path.rpartition(b"/")[2])
             else:
                 start = self._plan.roots[opened.root % len(self._plan.roots)]
@@ -323,7 +325,7 @@ class Finder(SmallDirectories):
                 lease.end()
         return entry
 
-    def failed(self, opened: Open[int], error: OSError, context: Context[Any]) -> None:
+    def failed(self, opened: Open[int], error: OSError, context: Context[TreeItem]) -> None:
         """Evaluate an unreadable directory nonetheless, and report it."""
         if opened.place is None:
             self.counters.scans_done += 1
@@ -341,7 +343,7 @@ class Finder(SmallDirectories):
             status = None
             if opened.leases is not None:
                 status = self.task.as_counted(opened.leases[0].opened.status)
-            opened.own = own = _Own(status)
+            opened.own = own = _OpenState(status)
         is_at_end = self._max is not None and depth >= self._max
         is_due = not is_loop and not own.is_done and depth >= self._min
         if is_due and not self._deep and (not opened.path or self._enters):
@@ -354,7 +356,7 @@ class Finder(SmallDirectories):
         if self._deep and not is_loop and not own.is_done and depth >= self._min:
             self._after(opened, own)
 
-    def _evaluated_late(self, opened: Open[int], own: _Own) -> bool:
+    def _evaluated_late(self, opened: Open[int], own: _OpenState) -> bool:
         """Evaluate a directory that could not be read; return whether it is pruned."""
         lease = None
         try:
@@ -388,3 +390,8 @@ def _emptied(block: Block) -> Block:
     """Remove all entries from a block, and return it."""
     block.files, block.links, block.specials, block.directories = [], [], [], []
     return block
+
+
+def _is_excluded(excludes: Test, entry: FindEntry, name: bytes) -> bool:
+    entry.begin(name)
+    return bool(excludes(entry))

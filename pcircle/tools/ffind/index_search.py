@@ -11,21 +11,20 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from stat import S_ISDIR, S_ISLNK, S_ISREG
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from pcircle.core.errors import StoppedEarly, UsageError
-from pcircle.core.guards import require, require_type
 from pcircle.core.names import show
 from pcircle.fs.directories import join_path
 from pcircle.fs.stats import StatusRow
 from pcircle.runtime import Context
-from pcircle.tools.ffind.eval.entry import Entry
+from pcircle.tools.ffind.eval.entry import FindEntry
 from pcircle.tools.ffind.eval.evaluator import Evaluator, depth_of
 from pcircle.tools.ffind.language.formats import parse_format
-from pcircle.tools.ffind.language.nodes import Node
-from pcircle.tools.ffind.plan import Kept, Sections, Start
+from pcircle.tools.ffind.language.nodes import ExpressionNode
+from pcircle.tools.ffind.plan import IndexPath, SearchedIndex, Sections
 from pcircle.walk.index import (
     DIRECTORY,
     NAMES,
@@ -41,6 +40,10 @@ from pcircle.walk.index import (
 )
 from pcircle.walk.roots import Root
 
+if TYPE_CHECKING:
+    from pcircle.jobs.tree_task import TreeItem
+    from pcircle.tools.ffind.eval.search_task import SearchTask
+
 _LIVE = frozenset(
     (
         "access", "xtype", "samefile", "fstype", "flags", "xattr", "xattrname", "acl", "capable",
@@ -50,7 +53,7 @@ _LIVE = frozenset(
 _LIVE_LETTERS = frozenset("YZFB")
 
 
-def is_live(node: Node) -> bool:
+def is_live(node: ExpressionNode) -> bool:
     """Return whether a primary needs data that an index does not have."""
     if node.name in ("exec", "execplus"):
         return bool(node.args[0])  # -execdir needs the directory of the entry
@@ -63,7 +66,9 @@ def is_live(node: Node) -> bool:
     return node.name in _LIVE
 
 
-def kept(name: str, paths: Sequence[bytes], *, in_order: bool) -> tuple[Kept, tuple[Root, ...]]:
+def index_of(
+    name: str, paths: Sequence[bytes], *, in_order: bool
+) -> tuple[SearchedIndex, tuple[Root, ...]]:
     """Return an index, and the roots of PATHs in it; without PATHs, all roots of the index.
 
     With `in_order`, one rank reads the index sequentially. UsageError.
@@ -86,12 +91,12 @@ def kept(name: str, paths: Sequence[bytes], *, in_order: bool) -> tuple[Kept, tu
 
 def _found(
     index: Index, ranges: Sequence[Range], paths: Sequence[bytes], *, in_order: bool
-) -> tuple[Kept, tuple[Root, ...]]:
-    starts: list[Start] = []
+) -> tuple[SearchedIndex, tuple[Root, ...]]:
+    starts: list[IndexPath] = []
     roots: list[Root] = []
     portions: list[tuple[int, int, int]] = []
     if not paths:
-        starts = [Start(number, b"") for number in range(len(index.roots))]
+        starts = [IndexPath(number, b"") for number in range(len(index.roots))]
         roots = [Root(b".", b"", root.shown) for root in index.roots]
     for path in paths:
         start = _start(index, ranges, path)
@@ -105,7 +110,7 @@ def _found(
             portions += [(number, portion.begin, portion.end) for portion in matching]
     weight = 1.0 / max(1, len(portions))
     items = tuple(Sections(*portion, weight) for portion in portions)
-    return Kept(index.path, index.digest, tuple(starts), items), tuple(roots)
+    return SearchedIndex(index.path, index.digest, tuple(starts), items), tuple(roots)
 
 
 def _about(ranges: Sequence[Range], root: int, path: bytes) -> list[Range]:
@@ -121,7 +126,7 @@ def _about(ranges: Sequence[Range], root: int, path: bytes) -> list[Range]:
     return found
 
 
-def _start(index: Index, ranges: Sequence[Range], path: bytes) -> Start:
+def _start(index: Index, ranges: Sequence[Range], path: bytes) -> IndexPath:
     """Return the position of a PATH in an index. UsageError."""
     shown = show(path)
     if not path:
@@ -138,12 +143,12 @@ def _start(index: Index, ranges: Sequence[Range], path: bytes) -> Start:
             if section.path == below and section.kind == DIRECTORY:
                 if path.endswith(b"/") and not stat.S_ISDIR(section.status().st_mode):
                     raise UsageError(f"--in: '{shown}' is not a directory")
-                return Start(root, below)
+                return IndexPath(root, below)
             is_above = section.path == above and section.kind == NAMES
             if is_above and name in Columns(section).names:
                 if path.endswith(b"/"):
                     raise UsageError(f"--in: '{shown}' is not a directory")
-                return Start(root, above, name)
+                return IndexPath(root, above, name)
     all_ = ", ".join(show(root.path) for root in index.roots[:4])
     raise UsageError(f"--in: '{shown}' is not in the index, which is of {all_}")
 
@@ -160,7 +165,7 @@ _HERE = b"."
 _NS = 1_000_000_000
 
 
-class _Where(msgspec.Struct, frozen=True):
+class _IndexDirectory(msgspec.Struct, frozen=True):
     """A directory below a PATH."""
 
     root: int
@@ -173,8 +178,9 @@ class _Where(msgspec.Struct, frozen=True):
 class _KnownColumns:
     """The columns of names in the current section, with the interface of `Stats`."""
 
+    section: Columns
+
     def __init__(self) -> None:
-        self.section: Any = None
         self._places: Sequence[int] = ()
 
     def look(self, directory_fd: int, names: Sequence[bytes]) -> None:
@@ -198,17 +204,14 @@ class _KnownColumns:
 
 
 class _KnownRows:
-    """The rows of names in the current section, with the interface of `Ahead`."""
+    """The rows of names in the current section, with the interface of `StatPrefetch`."""
 
     is_known = True
-
-    def __init__(self) -> None:
-        self.section: Any = None
+    section: Columns
 
     def look(self, directory_fd: int, names: Sequence[bytes]) -> list[StatusRow]:
         """Return the rows of names."""
-        rows: list[StatusRow] = self.section.rows(names)
-        return rows
+        return self.section.rows(names)
 
     def done(self, count: int) -> None:
         """Do nothing: rows of an index need no timing."""
@@ -217,36 +220,39 @@ class _KnownRows:
         """Do nothing: no resources are held."""
 
 
-class _KnownEntry(Entry):
+class _KnownEntry(FindEntry):
     """An entry in a section."""
 
     __slots__ = ("bare", "section")
 
-    def __init__(self, finder: Searcher) -> None:
+    section: Columns
+
+    def __init__(self, finder: IndexSearcher) -> None:
         super().__init__(finder._report, follow=False)
-        self.section: Any = None
         self.bare = False
 
-    def _status(self) -> Any:
+    def _status(self) -> StatusRow:
         (row,) = self.section.rows((self.name,))
         return row
 
     def target(self) -> bytes:
-        target: bytes = self.section.target(self.name)
-        return target
+        return self.section.target(self.name)
 
     def is_bare(self) -> bool:
         return self.bare
 
 
-class Searcher(Evaluator):
+class IndexSearcher(Evaluator):
     """Evaluates the expression for the sections of an index."""
 
-    def __init__(self, task: Any) -> None:
-        task.stats, task.ahead = _KnownColumns(), _KnownRows()
+    _entry: _KnownEntry
+
+    def __init__(self, task: SearchTask, source: SearchedIndex) -> None:
         super().__init__(task)
-        self._entry: Any = _KnownEntry(self)
-        self._kept: Kept = require(self._plan.kept)
+        self._stats = self._columns = _KnownColumns()
+        self._prefetch = self._rows = _KnownRows()
+        self._entry = _KnownEntry(self)
+        self._source = source
         self._index: Index | None = None
         self._closed: bytes | None = None
         self._device = 0
@@ -257,7 +263,7 @@ class Searcher(Evaluator):
             self._index.close()
             self._index = None
 
-    def portion(self, item: Sections, context: Context[Any]) -> None:
+    def portion(self, item: Sections, context: Context[TreeItem]) -> None:
         """Search a range of sections. Raise StoppedEarly if they cannot be read."""
         self.begin(item, context)
         self._closed = None
@@ -274,13 +280,13 @@ class Searcher(Evaluator):
 
     def _opened(self) -> Index:
         if self._index is None:
-            self._index = Index(self._kept.path)
-            if self._index.digest != self._kept.digest:
+            self._index = Index(self._source.path)
+            if self._index.digest != self._source.digest:
                 raise DamagedIndexError("it is another one than at the start")
         return self._index
 
     def _section(self, number: int, section: Section, after: Section | None) -> None:
-        start = self._kept.starts[number]
+        start = self._source.starts[number]
         if section.root != start.root or not is_below(section.path, start.path):
             return
         if start.name:
@@ -294,7 +300,7 @@ class Searcher(Evaluator):
         if section.kind == DIRECTORY:
             self._directory(number, path, section, after)
         elif section.kind == NAMES:
-            self._names(_Where(number, path), Columns(section))
+            self._names(_IndexDirectory(number, path), Columns(section))
         else:
             self._failure(number, path, section)
 
@@ -302,11 +308,12 @@ class Searcher(Evaluator):
         """Evaluate a PATH that is not a directory."""
         if name not in columns.names:
             return
-        entry: Any = self._start_entry(number, _NOTHING, name, "")
-        entry.section = columns
-        self._start(entry, entry.look())
+        entry = self._start_entry(number, _NOTHING, name, "")
+        self._entry.section = columns
+        (row,) = columns.rows((name,))
+        self._start(entry, row)
 
-    def _start(self, entry: Any, row: StatusRow) -> None:
+    def _start(self, entry: FindEntry, row: StatusRow) -> None:
         entry.st = row
         counters = self.counters
         counters.found += 1
@@ -322,7 +329,6 @@ class Searcher(Evaluator):
 
     def _directory(self, number: int, path: bytes, section: Section, after: Section | None) -> None:
         row, depth = section.status(), depth_of(path)
-        entry: Any
         if not path:
             entry = self._start_entry(number, _NOTHING, _HERE, "d")
             if not S_ISDIR(row.st_mode):
@@ -332,9 +338,9 @@ class Searcher(Evaluator):
             self._device = row.st_dev
         else:
             above, _, name = path.rpartition(b"/")
-            entry = self._entry_in(_Where(number, above), _NOTHING, "d")
+            entry = self._entry_in(_IndexDirectory(number, above), _NOTHING, "d")
             entry.begin(name)
-        entry.st, entry.bare = row, section.entered and not section.holds(after)
+        entry.st, self._entry.bare = row, section.entered and not section.holds(after)
         if self._max is None or depth <= self._max:
             self.counters.found += 1
             self.counters.sized += 1
@@ -344,7 +350,7 @@ class Searcher(Evaluator):
         if entry.pruned or is_elsewhere:
             self._closed = section.path
 
-    def _evaluated(self, entry: Entry, depth: int) -> None:
+    def _evaluated(self, entry: FindEntry, depth: int) -> None:
         """Evaluate a directory; it is `pruned` if it must not be entered."""
         is_excluded = self._excludes is not None and bool(self._excludes(entry))
         if depth >= self._min:
@@ -352,12 +358,10 @@ class Searcher(Evaluator):
             self.counters.complaints += entry.bad
         entry.pruned = is_excluded or (entry.pruned and not self._deep)
 
-    def _names(self, where: _Where, columns: Columns) -> None:
+    def _names(self, where: _IndexDirectory, columns: Columns) -> None:
         if self._max is not None and depth_of(where.path) + 1 > self._max:
             return
-        require_type(_KnownColumns, self.task.stats).section = columns
-        require_type(_KnownRows, self.task.ahead).section = columns
-        self._entry.section = columns
+        self._columns.section = self._rows.section = self._entry.section = columns
         counters, count = self.counters, len(columns.names)
         counters.found += count
         counters.sized += count

@@ -8,10 +8,10 @@ import msgspec
 
 from pcircle.cli.tree_program import TreeReport
 from pcircle.jobs.change_task import ChangeCounters, ChangePlan
-from pcircle.tools.ffind.language.nodes import Node, Settings
+from pcircle.tools.ffind.language.nodes import ExpressionNode, Settings
 
 
-class Found(NamedTuple):
+class FindResult(NamedTuple):
     """The `report`, as --json writes it, and the `text` that the command would print."""
 
     report: TreeReport
@@ -33,7 +33,7 @@ class Sections(msgspec.Struct, frozen=True, array_like=True, tag="r"):
     weight: float
 
 
-class Start(msgspec.Struct, frozen=True, array_like=True):
+class IndexPath(msgspec.Struct, frozen=True, array_like=True):
     """A PATH in an index: the directory `path` below a root, or a `name` in it."""
 
     root: int
@@ -41,12 +41,12 @@ class Start(msgspec.Struct, frozen=True, array_like=True):
     name: bytes = b""
 
 
-class Kept(msgspec.Struct, frozen=True):
+class SearchedIndex(msgspec.Struct, frozen=True):
     """The index to search instead of the file system, identified by its path and digest."""
 
     path: bytes
     digest: bytes
-    starts: tuple[Start, ...]
+    starts: tuple[IndexPath, ...]
     portions: tuple[Sections, ...]
 
 
@@ -60,15 +60,15 @@ class Order(msgspec.Struct, frozen=True, array_like=True):
 class FindPlan(ChangePlan, frozen=True, kw_only=True):
     """The expression, with all files and users resolved.
 
-    `exclude` is as in `Parsed`, `wide` as in `Surroundings`, and `quoted` as in `Actions`.
-    `midnight_ns` is the start of today. With `alone` one thread of rank 0 evaluates everything in
-    order. `removes` means that entries may be removed, and `runs` that commands are run.
-    `around_plan` has the device and inode of the directories above the plan file, which are not
-    removed. With `kept` an index is searched instead of a tree.
+    `exclude` is as in `ParsedExpression`, `wide` as in `EvaluationContext`, and `quoted` as in
+    `FindActions`. `midnight_ns` is the start of today. With `alone` one thread of rank 0 evaluates
+    everything in order. `removes` means that entries may be removed, and `runs` that commands are
+    run. `around_plan` has the device and inode of the directories above the plan file, which are
+    not removed. With `index` an index is searched instead of a tree.
     """
 
-    expression: Node
-    exclude: Node | None = None
+    expression: ExpressionNode
+    exclude: ExpressionNode | None = None
     settings: Settings = Settings()
     midnight_ns: int = 0
     wide: bool = False
@@ -78,10 +78,10 @@ class FindPlan(ChangePlan, frozen=True, kw_only=True):
     removes: bool = False
     runs: bool = False
     around_plan: tuple[tuple[int, int], ...] = ()
-    kept: Kept | None = None
+    index: SearchedIndex | None = None
 
 
-class Counters(ChangeCounters):
+class FindCounters(ChangeCounters):
     """The counters of a search.
 
     `matched` counts the entries of -count and -exists, `blocks` the blocks of -du, and `vanished`

@@ -18,7 +18,7 @@ import msgspec
 
 from pcircle.cli.inputs import open_input
 from pcircle.core.errors import UsageError
-from pcircle.core.guards import require
+from pcircle.core.guards import require_type
 from pcircle.core.names import show
 from pcircle.fs.directories import (
     Directories,
@@ -30,24 +30,23 @@ from pcircle.fs.directories import (
 from pcircle.fs.sorting import pieces
 from pcircle.fs.stats import Stats
 from pcircle.jobs.action_log import ActionLines
-from pcircle.jobs.change_task import ChangeTask
+from pcircle.jobs.change_task import ChangeCounters
 from pcircle.jobs.failures import Failure
 from pcircle.jobs.plan_file import entry as line_of_entry
 from pcircle.jobs.plan_file import mark_of
-from pcircle.jobs.tree_task import WalkPhase
+from pcircle.jobs.tree_task import TreeItem, WalkPhase
 from pcircle.runtime import Context, PartedTask
-from pcircle.tools.ffind.eval.actions import Actions
-from pcircle.tools.ffind.eval.checks import Surroundings
-from pcircle.tools.ffind.eval.compiling import reads_links, tests_access_time
-from pcircle.tools.ffind.eval.entry import Entry
-from pcircle.tools.ffind.eval.output import Found, Links, Output, Records
-from pcircle.tools.ffind.eval.running import Commands
-from pcircle.tools.ffind.eval.small import Ahead
-from pcircle.tools.ffind.finder import Finder
-from pcircle.tools.ffind.index_search import Searcher
-from pcircle.tools.ffind.language.nodes import Node
-from pcircle.tools.ffind.ordering import ordered
-from pcircle.tools.ffind.plan import Counters, FindPlan, Sections
+from pcircle.tools.ffind.eval.actions import FindActions
+from pcircle.tools.ffind.eval.checks import EvaluationContext
+from pcircle.tools.ffind.eval.commands import Commands
+from pcircle.tools.ffind.eval.entry import FindEntry
+from pcircle.tools.ffind.eval.output import FindOutput, LinkedFiles, SortRecords, StreamText
+from pcircle.tools.ffind.eval.search_task import SearchHalt, SearchTask
+from pcircle.tools.ffind.eval.small import StatPrefetch
+from pcircle.tools.ffind.finder import FindVisitor
+from pcircle.tools.ffind.index_search import IndexSearcher
+from pcircle.tools.ffind.plan import FindCounters, FindPlan, Sections
+from pcircle.tools.ffind.sort_order import ordered
 from pcircle.walk.items import Accesses, Batch, Portion, Tree
 from pcircle.walk.roots import Root
 
@@ -107,28 +106,32 @@ _HELPERS, _FEW_HELPERS = 16, 4  # helpers of each of the first threads, and of e
 _WITH_HELPERS = 4
 
 
-class Whole(msgspec.Struct, frozen=True, array_like=True, tag="w"):
+class WholeSearch(msgspec.Struct, frozen=True, array_like=True, tag="w"):
     """Search all roots."""
 
 
-class End(msgspec.Struct, frozen=True, array_like=True, tag="e"):
+class SearchEnd(msgspec.Struct, frozen=True, array_like=True, tag="e"):
     """Finish the work of a rank, because the search is complete."""
-
-
-class Halt(msgspec.Struct, frozen=True, array_like=True, tag="h"):
-    """Skip the remaining work, because the search has ended early."""
 
 
 class _Ending(msgspec.Struct):
     """The result of the walk while ranks finish."""
 
-    result: Any
+    result: dict[int, int]
 
 
 class FindTask(
-    ChangeTask,
+    SearchTask,
     PartedTask[
-        Tree | Batch | Portion | WalkPhase | Accesses | Sections | Whole | End | Halt,
+        Tree
+        | Batch
+        | Portion
+        | WalkPhase
+        | Accesses
+        | Sections
+        | WholeSearch
+        | SearchEnd
+        | SearchHalt,
         dict[int, int],
     ],
 ):
@@ -136,8 +139,8 @@ class FindTask(
 
     tool = "ffind"
     doing = "look up"
-    notice_type = Failure | ActionLines | Found | Records | Links
-    counters_type, visitor_type = Counters, Finder
+    notice_type = Failure | ActionLines | StreamText | SortRecords | LinkedFiles
+    counters_type, visitor_type = FindCounters, FindVisitor
     plan: FindPlan
     first: FindTask | None
 
@@ -148,14 +151,16 @@ class FindTask(
         of_plan = (*plan.around_plan, *(() if plan.written is None else (plan.written,)))
         self._of_plan = {known if plan.one_node else (0, known[1]) for known in of_plan}
         self.halted = False
-        self.told = False
+        self.sent_halt = False
         order = plan.order
-        self.output = Output(None if order is None else ordered(order, plan.now_ns))
+        self.output = FindOutput(None if order is None else ordered(order, plan.now_ns))
         self.commands = Commands(self.output.add, plan.directory, dry=plan.dry)
         if plan.alone:
             self.max_threads = 1
-        self.around = Surroundings(plan.now_ns, plan.midnight_ns, plan.wide, plan.settings.follow)
-        self.context: Context[Any] | None = None
+        self.evaluation = EvaluationContext(
+            plan.now_ns, plan.midnight_ns, plan.wide, plan.settings.follow
+        )
+        self.context = None
         # Helpers overlap the look-ups of one thread. If that is too slow, further threads start.
         number = 0 if self.first is None else len(self.first.parts)
         helpers = _HELPERS if number < _WITH_HELPERS else _FEW_HELPERS
@@ -164,9 +169,9 @@ class FindTask(
         if self.turns is not None:  # each thread has one look-up in progress
             helpers = 1
         self.stats = Stats(helpers)
-        self.ahead = Ahead(helpers, follow=plan.settings.follow == "L")
+        self.prefetch = StatPrefetch(helpers, follow=plan.settings.follow == "L")
         self.output.flush = self.flush
-        self.actions = Actions(
+        self.actions = FindActions(
             self.output,
             self.commands,
             self.counters,
@@ -177,7 +182,7 @@ class FindTask(
             quoted=plan.quoted,
         )
 
-        self.searcher = None if plan.kept is None else Searcher(self)
+        self.searcher = None if plan.index is None else IndexSearcher(self, plan.index)
 
     @property
     def rank_part(self) -> FindTask:
@@ -209,54 +214,30 @@ class FindTask(
             if part.searcher is not None:
                 part.searcher.close()
             part.stats.close()
-            part.ahead.close()
+            part.prefetch.close()
 
     @property
     def tests_access_times(self) -> bool:
         return self.updates_directories or self.updates_links
 
-    @property
-    def updates_directories(self) -> bool:
-        """Return whether tests use access times of directories, which the walk updates."""
-        return any(tests_access_time(node, "d") for node in self._expressions)
-
-    @property
-    def updates_links(self) -> bool:
-        """Return whether tests use access times of links, which other tests may update."""
-        expressions = self._expressions
-        return any(tests_access_time(node, "l") for node in expressions) and any(
-            map(reads_links, expressions)
-        )
-
-    @property
-    def _expressions(self) -> list[Node]:
-        plan = self.plan
-        return [plan.expression] if plan.exclude is None else [plan.expression, plan.exclude]
-
-    def flush(self, *, all_: bool = False) -> None:
-        """Send the pending output."""
-        if self.context is not None:
-            for notice in self.output.take(all_=all_):
-                self.context.note([notice])
-
     # ---- callbacks of actions --------------------------------------------------
 
-    def removed(self, counters: Any) -> int:
-        return int(counters.matched)
+    def removed(self, counters: ChangeCounters) -> int:
+        return require_type(FindCounters, counters).matched
 
     def due_once(self) -> None:
         """Wait until a change is permitted."""
         context = self.context
         self.due(1, (lambda: False) if context is None else context.is_stopping)
 
-    def deleted(self, entry: Entry) -> None:
+    def deleted(self, entry: FindEntry) -> None:
         """Record the removal of an entry."""
         if entry.kind == "d":
             self.directories.forget(entry.root, entry.below)
         if self.acts is not None:
             self.acts.done("delete", entry.root, entry.below, entry.kind)
 
-    def planned(self, entry: Entry) -> bool:
+    def planned(self, entry: FindEntry) -> bool:
         """Plan a removal; return False for the plan file and its parent directories. OSError."""
         status = os.stat(entry.name, dir_fd=entry.fd, follow_symlinks=False)
         if self._of_plan and self._identify(status) in self._of_plan:
@@ -267,7 +248,7 @@ class FindTask(
                 self.acts.tell(self.context)
         return True
 
-    def listed(self, entry: Entry) -> None:
+    def listed(self, entry: FindEntry) -> None:
         """Add an entry to the output of --list-out."""
         if self.acts is not None:
             self.acts.done("find", entry.root, entry.below, entry.letter())
@@ -275,48 +256,39 @@ class FindTask(
     # ---- items -----------------------------------------------------------------
 
     def seed(self) -> Iterable[Any]:
-        index = self.plan.kept
+        index = self.plan.index
         self._first_items = list(super().seed() if index is None else index.portions)
-        return [Whole()]
+        return [WholeSearch()]
 
-    def process(self, item: Any, context: Context[Any]) -> Any:
-        if isinstance(item, Whole):
+    def process(self, item: object, context: Context[Any]) -> Any:
+        if isinstance(item, WholeSearch):
             context.spawn(self._first_items)
             return None
-        if isinstance(item, Halt):
+        if isinstance(item, SearchHalt):
             self.rank_part.halted = True
             return {}
-        if isinstance(item, End):
+        if isinstance(item, SearchEnd):
             self._end(context)
             return {}
         if self.plan.alone and self.rank and not isinstance(item, Accesses):
             context.post(0, [item])
             return None
         self.halt(context)
-        if isinstance(item, Sections):
-            require(self.searcher).portion(item, context)
+        if isinstance(item, Sections) and self.searcher is not None:
+            self.searcher.portion(item, context)
             return {}
         return super().process(item, context)
 
-    def join(self, item: Any, own: Any, merged: Any, context: Context[Any]) -> Any:
-        if not isinstance(item, Whole):
+    def join(self, item: Any, own: object, merged: dict[int, int], context: Context[Any]) -> Any:
+        if not isinstance(item, WholeSearch):
             return super().join(item, own, merged, context)
         if isinstance(own, _Ending):
             return own.result
         for rank in range(self.plan.ranks):
-            context.post(rank, [End()])
+            context.post(rank, [SearchEnd()])
         return _Ending(merged)
 
-    def halt(self, context: Context[Any]) -> None:
-        """Notify all other ranks if the search has ended on this rank."""
-        first = self.rank_part
-        if first.halted and not first.told:
-            first.told = True
-            for rank in range(self.plan.ranks):
-                if rank != self.rank:
-                    context.post(rank, [Halt()])
-
-    def _end(self, context: Context[Any]) -> None:
+    def _end(self, context: Context[TreeItem]) -> None:
         for part in self.rank_part.parts:
             part.context = context
             part.commands.end()

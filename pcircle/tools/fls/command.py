@@ -26,8 +26,9 @@ from pcircle.jobs.failures import LogFile
 from pcircle.runtime import Observer, Outcome
 from pcircle.tools.fls import export
 from pcircle.tools.fls.keys import KEYS, TIMES, Keys
-from pcircle.tools.fls.plan import Counters, Form, ListPlan, Records
+from pcircle.tools.fls.plan import Form, ListCounters, ListPlan, ListRecords
 from pcircle.tools.fls.printer import Printer
+from pcircle.tools.fls.rows import ListRow
 from pcircle.tools.fls.visitor import ListTask
 from pcircle.walk.roots import Root
 
@@ -36,7 +37,7 @@ _FILES = ("json", "csv", "parquet")
 _TIME_WORDS = {"modification": "mtime", "access": "atime", "use": "atime", "status": "ctime"}
 
 
-class Console(TreeConsole):
+class ListConsole(TreeConsole):
     """Prints entries as they are found, or sorted at the end of the walk."""
 
     has_bytes = False
@@ -47,22 +48,22 @@ class Console(TreeConsole):
         self._says_end = bool(self.verbose)
         self._printer = Printer(program.plan)
         if program.rows is not None:
-            self.results = export.RowResults(self.note, *program.rows, self._rest)
+            self.results = export.RowResults(self.note, *program.rows, self._remaining_bytes)
 
-    def text(self, notice: Any) -> bytes:
-        return self._printer.add(notice.packed) if isinstance(notice, Records) else b""
+    def text(self, notice: object) -> bytes:
+        return self._printer.add(notice.packed) if isinstance(notice, ListRecords) else b""
 
-    def _rest(self) -> Iterator[bytes]:
-        return export.together(self._printer.rest(), _WRITTEN_BYTES)
+    def _remaining_bytes(self) -> Iterator[bytes]:
+        return export.together(self._printer.remaining(), _WRITTEN_BYTES)
 
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
         code, reasons = super().end(outcome)
         self.quiet = self.quiet or not self._says_end
         if self._program.collects:
-            self._program.entries = export.of_rows(self._printer.rest())
+            self._program.entries = export.of_rows(self._printer.remaining())
         elif self._program.rows is None and code in (0, StoppedEarly.exit_code):
             try:
-                for text in self._rest():
+                for text in self._remaining_bytes():
                     self.results.text([text])
                     if self.results.failed:
                         break
@@ -76,7 +77,7 @@ class Console(TreeConsole):
         finally:
             self._printer.close()
 
-    def summary(self, total: Counters) -> str:
+    def summary(self, total: ListCounters) -> str:
         return f"{plural(total.completed, 'entry', 'entries')} listed"
 
 
@@ -84,16 +85,16 @@ class ListProgram(TreeProgram):
     """The program of fls. With `collects`, rows are stored in `entries` for a caller."""
 
     name = "fls"
-    plan_type, task_type, console_type = ListPlan, ListTask, Console
+    plan_type, task_type, console_type = ListPlan, ListTask, ListConsole
 
-    def __init__(self, args: argparse.Namespace, **more: Any) -> None:
+    def __init__(self, args: argparse.Namespace, **more: object) -> None:
         paths = list(map(os.fsencode, args.operands)) or [b"."]
         super().__init__(args, paths, **more)
         self.args = args
         self.plan: ListPlan
         self.collects = False
-        self.entries: tuple[Any, ...] = ()
-        self.rows: tuple[str, Any] | None = None
+        self.entries: tuple[ListRow, ...] = ()
+        self.rows: tuple[str, export.Pieces] | None = None
         self._keys = _keys_of(args)
         self._known: dict[Root, os.stat_result] = {}
         self.limit = limit_of(stop_of(args.stop_after, args.stop_at))

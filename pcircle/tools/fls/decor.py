@@ -10,35 +10,41 @@ from contextlib import suppress
 import msgspec
 
 from pcircle.core.encoding import attributes
-from pcircle.core.guards import require
 from pcircle.core.names import show
 from pcircle.fs.attributes.acls import ACCESS, DEFAULT, read_list, short_form
 from pcircle.fs.stats import Stats
 from pcircle.tools.fls.plan import Form
 
 
-class Looked(msgspec.Struct, frozen=True):
-    """Names of a directory, with columns of `stats` if they were looked up.
+class NameBatch(msgspec.Struct, frozen=True):
+    """Names of a directory that are not looked up.
 
-    `failed` has the errors of failed look-ups, and `kinds` the letters of ls for these names.
     `printed` are the printed names, and `shown` is the path of the directory, empty for PATHs. The
-    first names are the directory `itself`: ``.`` and ``..``. `led` has the modes of link targets,
-    on request.
+    first names are the directory `itself`: ``.`` and ``..``.
     """
 
     names: Sequence[bytes]
     printed: Sequence[bytes]
-    stats: Stats | None
-    failed: dict[int, OSError]
-    kinds: dict[bytes, bytes]
     fd: int
     shown: bytes
     itself: int
+
+
+class StatBatch(NameBatch, frozen=True):
+    """Names of a directory with the columns of their `stats`.
+
+    `failed` has the errors of failed look-ups, and `kinds` the letters of ls for these names. `led`
+    has the modes of link targets, on request.
+    """
+
+    stats: Stats
+    failed: dict[int, OSError]
+    kinds: dict[bytes, bytes]
     led: dict[int, int]
 
     def column(self, name: str) -> list[int]:
         """Return a column of numbers."""
-        return require(self.stats).column(name, 0, len(self.names))
+        return self.stats.column(name, 0, len(self.names))
 
 
 def known(column: list[int], failed: dict[int, OSError]) -> list[int]:
@@ -65,7 +71,7 @@ _CONTEXT = "security.selinux"
 Extra = dict[int, dict[str, bytes]]
 
 
-class Decor:
+class NameFormatter:
     """Formats names as requested."""
 
     def __init__(self, form: Form) -> None:
@@ -82,7 +88,7 @@ class Decor:
         """Return names without additions."""
         return [show(name).encode() for name in names] if self._form.escaped else list(names)
 
-    def extra(self, looked: Looked, modes: list[int]) -> Extra:
+    def extra(self, looked: StatBatch, modes: list[int]) -> Extra:
         """Return properties that need further calls, keyed by the places of entries."""
         found: Extra = {}
         has_links = self._links and any(map(stat.S_ISLNK, set(modes)))
@@ -100,10 +106,10 @@ class Decor:
                     found[place] = more
 
         if has_links or self._asks:
-            require(looked.stats).beside(ask, 0, len(modes))
+            looked.stats.beside(ask, 0, len(modes))
         return found
 
-    def _link(self, looked: Looked, place: int) -> dict[str, bytes]:
+    def _link(self, looked: StatBatch, place: int) -> dict[str, bytes]:
         name, found = looked.names[place], {}
         with suppress(OSError):
             found["target"] = os.readlink(name, dir_fd=looked.fd)
@@ -136,7 +142,7 @@ class Decor:
             found["lines"] = b"".join(b"\n    " + line for line in lines)
         return found
 
-    def names(self, looked: Looked, modes: list[int], extra: Extra) -> list[bytes]:
+    def names(self, looked: StatBatch, modes: list[int], extra: Extra) -> list[bytes]:
         """Return the names of entries with all additions."""
         form = self._form
         names = self.plain(looked.printed)
@@ -170,12 +176,12 @@ class Decor:
         lost = [self._colors[code] for code in ("mi", "or") if _is_color(self._colors.get(code))]
         return self._colored(shown, lost[0] if lost else None)
 
-    def _color(self, looked: Looked, place: int, mode: int, led: int | None) -> bytes | None:
+    def _color(self, looked: StatBatch, place: int, mode: int, led: int | None) -> bytes | None:
         if stat.S_ISLNK(mode) and led is None and _is_color(self._colors.get("or")):
             return self._colors["or"]
         if stat.S_ISLNK(mode) and self._colors.get("ln") == b"target":
             return None if led is None else self._by_mode(looked.names[place], led, 1)
-        (links,) = require(looked.stats).column("links", place, place + 1)
+        (links,) = looked.stats.column("links", place, place + 1)
         return self._by_mode(looked.names[place], mode, links)
 
     def _by_mode(self, name: bytes, mode: int, links: int) -> bytes | None:

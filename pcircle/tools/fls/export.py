@@ -15,12 +15,14 @@ from pcircle.cli.results import Results
 from pcircle.cli.tree_program import TreeReport
 from pcircle.core.errors import UsageError
 from pcircle.core.optional_packages import try_out
-from pcircle.tools.fls.rows import NAMES, Row
+from pcircle.tools.fls.rows import NAMES, ListRow
 
 _TRIAL = """
 import io, pyarrow, pyarrow.json, pyarrow.parquet
 pyarrow.parquet.write_table(pyarrow.table({"a": [1]}), io.BytesIO())
 """
+Pieces = Callable[[Iterator[bytes], jsonout.JsonDocument], Iterator[bytes]]
+"""A function that formats rows and the report as a file, in pieces."""
 _GROUP_BYTES = 8 << 20
 """The size of the text of rows in a row group of Parquet."""
 
@@ -28,7 +30,7 @@ _GROUP_BYTES = 8 << 20
 class ListReport(TreeReport, frozen=True):
     """The result for programs: the common report, and the entries in order."""
 
-    entries: tuple[Row, ...]
+    entries: tuple[ListRow, ...]
 
 
 class RowResults(Results):
@@ -38,19 +40,19 @@ class RowResults(Results):
         self,
         note: Callable[[str], None],
         where: str,
-        pieces: Callable[[Iterator[bytes], TreeReport], Iterator[bytes]],
+        pieces: Pieces,
         rows: Callable[[], Iterator[bytes]],
     ) -> None:
         super().__init__("fls", where, note)
         self._where, self._pieces, self._rows = where, pieces, rows
 
-    def document(self, document: Any) -> None:
+    def document(self, document: jsonout.JsonDocument) -> None:
         whole = self._pieces(self._rows(), document)
         where = "standard output" if self._where == "-" else self._where
         self.write(where, partial(jsonout.stream, whole, self._where))
 
 
-def as_json(rows: Iterator[bytes], report: TreeReport) -> Iterator[bytes]:
+def as_json(rows: Iterator[bytes], report: jsonout.JsonDocument) -> Iterator[bytes]:
     """Return a JSON document: first the entries, then the report."""
     yield b'{"entries": ['
     gap = b"\n"
@@ -61,15 +63,15 @@ def as_json(rows: Iterator[bytes], report: TreeReport) -> Iterator[bytes]:
     yield b"\n],\n" + jsonout.encode(report).lstrip(b"{\n")
 
 
-def as_csv(rows: Iterator[bytes], report: TreeReport) -> Iterator[bytes]:
+def as_csv(rows: Iterator[bytes], report: jsonout.JsonDocument) -> Iterator[bytes]:
     """Return CSV, with column names in the first line."""
     yield ",".join(NAMES).encode() + b"\n"
     yield from rows
 
 
-def of_rows(rows: Iterable[bytes]) -> tuple[Row, ...]:
+def of_rows(rows: Iterable[bytes]) -> tuple[ListRow, ...]:
     """Return rows as objects for programs."""
-    decode = msgspec.json.Decoder(Row).decode
+    decode = msgspec.json.Decoder(ListRow).decode
     return tuple(decode(line) for text in rows for line in text.splitlines())
 
 
@@ -79,12 +81,12 @@ class _Pieces:
     closed = False
 
     def __init__(self) -> None:
-        self._some: list[bytes] = []
+        self._chunks: list[bytes] = []
         self._at = 0
 
     def write(self, data: bytes) -> int:
         """Add data."""
-        self._some.append(bytes(data))
+        self._chunks.append(bytes(data))
         self._at += len(data)
         return len(data)
 
@@ -100,7 +102,7 @@ class _Pieces:
 
     def taken(self) -> bytes:
         """Return the data written since the last call."""
-        pieces, self._some = self._some, []
+        pieces, self._chunks = self._chunks, []
         return b"".join(pieces)
 
 
@@ -125,7 +127,7 @@ def _without_large_times(text: bytes) -> bytes:
     return _LARGE_TIME.sub(shorten, text)
 
 
-def as_parquet(rows: Iterator[bytes], report: TreeReport) -> Iterator[bytes]:
+def as_parquet(rows: Iterator[bytes], report: jsonout.JsonDocument) -> Iterator[bytes]:
     """Yield a Parquet file, with a column for each field and thousands of rows in a group."""
     arrow, json, parquet = map(import_module, ("pyarrow", "pyarrow.json", "pyarrow.parquet"))
     schema = _schema(arrow)
@@ -152,7 +154,7 @@ def _schema(arrow: Any) -> Any:
         tuple[str, ...]: arrow.list_(arrow.string()),
     }
     large = {"inode", "device", "rdev"}
-    fields = msgspec.structs.fields(Row)
+    fields = msgspec.structs.fields(ListRow)
     return arrow.schema(
         [(f.name, arrow.uint64() if f.name in large else types[f.type]) for f in fields]
     )

@@ -19,7 +19,7 @@ from pcircle.cli.listing import Modes, Times, groups, human, users
 from pcircle.fs import native
 from pcircle.fs.native.pure import AS_IS, AS_NUMBERS, COLUMNS, LEFT, OF_EACH, OF_NAME, RIGHT
 from pcircle.fs.stats import PLACE_OF
-from pcircle.tools.fls.decor import Decor, Extra, Looked, known
+from pcircle.tools.fls.decor import Extra, NameBatch, NameFormatter, StatBatch, known
 from pcircle.tools.fls.plan import Form
 
 _GAP = 2
@@ -97,7 +97,7 @@ class Widths(msgspec.Struct, array_like=True):
 Rows = Iterable[Sequence[bytes]]
 
 
-class Fields:
+class ColumnFormatter:
     """Formats columns and lines of one form."""
 
     def __init__(self, form: Form, now_ns: int) -> None:
@@ -117,7 +117,7 @@ class Fields:
             name: (PLACE_OF[column], change) for name, (column, change) in changes.items()
         }
         self._time_width = len(self._times.text(now_ns))
-        self._decor = Decor(form)
+        self._formatter = NameFormatter(form)
         self._templates: dict[tuple[int, ...], bytes] = {}
         owner, group = (form.long and shown for shown in (form.owner, form.group))
         columns = (
@@ -137,14 +137,14 @@ class Fields:
 
     # ---- columns ---------------------------------------------------------------
 
-    def of(self, looked: Looked) -> tuple[list[tuple[bytes, ...]], Widths]:
+    def of(self, looked: NameBatch) -> tuple[list[tuple[bytes, ...]], Widths]:
         """Return the columns of entries as rows that end with the name, and the other widths."""
-        if looked.stats is None:
-            return [(name,) for name in self._decor.plain(looked.printed)], Widths([])
+        if not isinstance(looked, StatBatch):
+            return [(name,) for name in self._formatter.plain(looked.printed)], Widths([])
         modes = looked.column("mode")
-        extra = self._decor.extra(looked, modes)
+        extra = self._formatter.extra(looked, modes)
         made, widths = self._made(looked, modes, extra)
-        names = self._decor.names(looked, modes, extra)
+        names = self._formatter.names(looked, modes, extra)
         widths.columns = [max(map(len, column), default=0) for column in made]
         if self._form.has_total:
             widths.blocks = sum(known(looked.column("blocks"), looked.failed))
@@ -152,7 +152,7 @@ class Fields:
 
     def bodies(
         self,
-        looked: Looked,
+        looked: NameBatch,
         counts: list[int],
         order: list[int] | None = None,
         names: bytes = b"",
@@ -166,13 +166,13 @@ class Fields:
         `are_plain`.
         """
         form, fields, table = self._form, list[Any](), b""
-        if looked.stats is None:
-            shown = () if names else self._decor.plain(looked.printed)
+        if not isinstance(looked, StatBatch):
+            shown = () if names else self._formatter.plain(looked.printed)
         else:
             table = looked.stats.data
             modes = [] if names else looked.column("mode")
-            extra = {} if names else self._decor.extra(looked, modes)
-            shown = () if names else self._decor.names(looked, modes, extra)
+            extra = {} if names else self._formatter.extra(looked, modes)
+            shown = () if names else self._formatter.names(looked, modes, extra)
             if looked.failed or form.context or _are_special(modes, extra):
                 made = ((OF_EACH, column) for column in self._adjusted(looked, modes, extra))
             else:
@@ -185,7 +185,7 @@ class Fields:
         found = native.format_entries(table, text, counts, order, fields, total, self.total)
         return [self._in_columns(text, total >= 0) for text in found] if form.columns else found
 
-    def _adjusted(self, looked: Looked, modes: list[int], extra: Extra) -> list[list[bytes]]:
+    def _adjusted(self, looked: StatBatch, modes: list[int], extra: Extra) -> list[list[bytes]]:
         """Return the columns of entries that need more than their status for the format."""
         made, widths = self._made(looked, modes, extra)
         if widths.minor:
@@ -200,7 +200,7 @@ class Fields:
         return b"".join((*head, self.text(lines[has_total:])))
 
     def _made(
-        self, looked: Looked, modes: list[int], extra: Extra
+        self, looked: StatBatch, modes: list[int], extra: Extra
     ) -> tuple[list[list[bytes]], Widths]:
         """Return the columns of entries, and the widths that the columns do not determine."""
         widths = Widths([])
@@ -217,7 +217,7 @@ class Fields:
             self._put_unknown(made, place, looked.kinds.get(looked.names[place], _UNKNOWN))
         return made, widths
 
-    def _column(self, name: str, looked: Looked, extra: Extra) -> list[bytes]:
+    def _column(self, name: str, looked: StatBatch, extra: Extra) -> list[bytes]:
         """Return a column of entries."""
         if name == "time":
             time = self._form.time
@@ -300,7 +300,7 @@ class Fields:
 
     def shown(self, names: Sequence[bytes]) -> list[bytes]:
         """Return names for output."""
-        return self._decor.plain(names)
+        return self._formatter.plain(names)
 
 
 def _part(align: int, width: int) -> bytes:
@@ -315,7 +315,7 @@ def _are_special(modes: list[int], extra: Extra) -> bool:
     return any(stat.S_ISBLK(mode) or stat.S_ISCHR(mode) for mode in set(modes))
 
 
-def _put_devices(column: list[bytes], looked: Looked, modes: list[int], widths: Widths) -> None:
+def _put_devices(column: list[bytes], looked: StatBatch, modes: list[int], widths: Widths) -> None:
     """Replace the sizes of devices by their numbers."""
     if not _are_special(modes, {}):
         return

@@ -12,7 +12,6 @@ import stat
 from collections.abc import Callable, Mapping, Sequence
 
 from pcircle.cli.listing import Owners, groups, users
-from pcircle.core.guards import require
 from pcircle.fs.stats import Stats
 
 TIMES = ("mtime", "atime", "ctime")
@@ -74,12 +73,12 @@ class Keys:
             parts.append(list(map(self._text_of(field, descends), _column(field, stats, count))))
         return list(map(b"".join, zip(*parts, last, strict=True)))
 
-    def of_directory(self, name: bytes, status: os.stat_result | None) -> bytes:
-        """Return the key of a directory; its status may be missing if the key does not need it."""
+    def of_directory(self, name: bytes, status: os.stat_result) -> bytes:
+        """Return the key of a directory."""
         last = turned(name) if self.turns else name
         if self.of_names_alone:
             return last
-        parts = [self._text_of(*key)(_value(key[0], require(status))) for key in self._fields]
+        parts = [self._text_of(*key)(_value(key[0], status)) for key in self._fields]
         return b"".join((b"1" * self._first, *parts, last))
 
     def _text_of(self, field: str, descends: bool) -> Callable[[int], bytes]:

@@ -101,11 +101,11 @@ class ListPlan(TreePlan, frozen=True, kw_only=True):
         return bool(asked or options) or any(key != "name" for key, _ in self.keys)
 
 
-class Records(msgspec.Struct, frozen=True, array_like=True, tag="r"):
+class ListRecords(msgspec.Struct, frozen=True, array_like=True, tag="r"):
     """Records for rank 0; see `pcircle.tools.fls.printer`."""
 
     packed: tuple[bytes, ...]
 
 
-class Counters(TreeCounters):
+class ListCounters(TreeCounters):
     """The counters of a listing."""

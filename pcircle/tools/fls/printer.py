@@ -18,7 +18,7 @@ from pcircle.cli.listing import Times, human
 from pcircle.core.errors import StoppedEarly
 from pcircle.core.timestamps import MIN_NS
 from pcircle.fs.sorting import Sorter
-from pcircle.tools.fls.fields import Fields, Widths
+from pcircle.tools.fls.fields import ColumnFormatter, Widths
 from pcircle.tools.fls.plan import ListPlan
 
 OPERANDS = b"0"
@@ -102,7 +102,7 @@ class Printer:
 
     def __init__(self, plan: ListPlan) -> None:
         self._plan, self._form = plan, plan.form
-        self._fields = Fields(plan.form, plan.now_ns)
+        self._fields = ColumnFormatter(plan.form, plan.now_ns)
         self._times = Times(plan.form.style, plan.now_ns)
         self._sorter = Sorter() if plan.keys or plan.form.is_rows else None
         self._is_first = True
@@ -117,7 +117,7 @@ class Printer:
             raise unsorted(error) from error
         return b""
 
-    def rest(self) -> Iterator[bytes]:
+    def remaining(self) -> Iterator[bytes]:
         """Yield the text of all stored records in order. StoppedEarly."""
         if self._sorter is None:
             return

@@ -8,26 +8,28 @@ import stat
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 import msgspec
 
 from pcircle.cli.listing import Owners, groups, users
 from pcircle.core.encoding import attributes
-from pcircle.core.guards import require
 from pcircle.fs.attributes import lustre
 from pcircle.fs.attributes.acls import ACCESS, read_list, short_form
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.entry_errors import Changed
 from pcircle.fs.open_flags import OPEN_FILE
-from pcircle.tools.fls.decor import Looked
+from pcircle.tools.fls.decor import StatBatch
 from pcircle.tools.fls.keys import kind_of
 from pcircle.tools.fls.plan import Form
+
+if TYPE_CHECKING:
+    from pcircle.ops.digest import Signer
 
 _LUSTRE = b"lustre"
 
 
-class Row(msgspec.Struct, frozen=True, omit_defaults=True):
+class ListRow(msgspec.Struct, frozen=True, omit_defaults=True):
     """An entry. Names and link targets that are not UTF-8 are in base64.
 
     `kind` is a letter of ``find -type``. Times are nanoseconds since the epoch, and `blocks` have
@@ -64,7 +66,21 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     signature: str | None = None
 
 
-NAMES = Row.__struct_fields__
+class RowExtras(TypedDict, total=False):
+    """The fields of a row that need further calls."""
+
+    target: str | None
+    target_b64: str | None
+    xattrs: tuple[str, ...]
+    acl: str | None
+    context: str | None
+    stripe_count: int | None
+    stripe_bytes: int | None
+    pool: str | None
+    signature: str | None
+
+
+NAMES = ListRow.__struct_fields__
 _MARKED = re.compile('[,"\r\n]').search
 
 
@@ -88,7 +104,7 @@ class _Texts(dict[int, str]):
         return text
 
 
-class Rows:
+class RowFormatter:
     """Formats rows with terminators; entries that cannot be read are in `failed`."""
 
     def __init__(self, form: Form) -> None:
@@ -98,18 +114,18 @@ class Rows:
         self._lustre: dict[int, bool] = {}
         self.failed: list[tuple[int, OSError]] = []
         self.is_stopping: Callable[[], bool] = bool
-        self._signer: Any = None
+        self._signer: Signer | None = None
 
-    def of(self, looked: Looked) -> list[bytes]:
+    def of(self, looked: StatBatch) -> list[bytes]:
         """Return the rows of looked up entries in order, except failed entries."""
-        stats, count = require(looked.stats), len(looked.names)
+        stats, count = looked.stats, len(looked.names)
         columns = [
             looked.column(name)
             for name in ("mode", "links", "uid", "gid", "size", "blocks", "block_size", "inode")
         ]
         columns += [stats.column("device", 0, count), stats.column("rdev", 0, count)]
         columns += [stats.times_ns(name, 0, count) for name in ("atime", "mtime", "ctime")]
-        more: list[dict[str, Any]] = [{} for _ in range(count)]
+        more: list[RowExtras] = [{} for _ in range(count)]
         self.failed = []
 
         def ask(start: int, stop: int) -> None:
@@ -134,10 +150,10 @@ class Rows:
             for place, values in enumerate(zip(*columns, strict=True))
         ]
 
-    def _row(self, path: bytes, values: Sequence[int], more: dict[str, Any]) -> bytes:
+    def _row(self, path: bytes, values: Sequence[int], more: RowExtras) -> bytes:
         mode, links, uid, gid, size, blocks, block_size, inode, device, rdev, *times = values
         text, in_base64 = coded(path)
-        row = Row(
+        row = ListRow(
             text,
             kind_of(mode).decode(),
             *(mode, links, uid, gid),
@@ -149,9 +165,10 @@ class Rows:
         )
         return self._encode(row) + b"\n"
 
-    def _more(self, looked: Looked, name: bytes, mode: int, device: int) -> dict[str, Any]:
+    def _more(self, looked: StatBatch, name: bytes, mode: int, device: int) -> RowExtras:
         """Return fields that need further calls. OSError if a file cannot be read."""
-        form, more = self._form, dict[str, Any]()
+        form = self._form
+        more: RowExtras = {}
         path = b"/proc/self/fd/%d/%b" % (looked.fd, name)
         if stat.S_ISLNK(mode):
             more["target"], more["target_b64"] = coded(os.readlink(name, dir_fd=looked.fd))
@@ -200,7 +217,7 @@ def _text(name: str) -> str:
     return os.fsencode(name).decode(errors="backslashreplace")
 
 
-def layout_of(path: bytes) -> dict[str, Any]:
+def layout_of(path: bytes) -> RowExtras:
     """Return the Lustre layout of the last component of a file that has stripes."""
     with suppress(OSError, ValueError, IndexError):  # no layout, or a layout of unknown format
         value = lustre.read_layout(path)
@@ -220,7 +237,7 @@ def layout_of(path: bytes) -> dict[str, Any]:
 _NUMBERS = ",".join(["%d"] * 4 + ["%s"] * 2 + ["%d"] * 9)
 
 
-def csv_line(row: Row) -> bytes:
+def csv_line(row: ListRow) -> bytes:
     """Return a row as CSV; spaces separate attributes, and spaces in them are escaped."""
     numbers = _NUMBERS % (
         *(row.mode, row.links, row.uid, row.gid, _quoted(row.owner), _quoted(row.group)),

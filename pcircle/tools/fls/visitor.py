@@ -17,21 +17,21 @@ from typing import Any, ClassVar
 import msgspec
 
 from pcircle.core.encoding import exact, to_scan
-from pcircle.core.guards import require
+from pcircle.core.guards import require, require_type
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.scan import FOLDER, Block, DirectoryBatch, encoded, names_and_kinds, rewound
 from pcircle.fs.stats import CAPACITY, StatBlockError, Stats, divide
 from pcircle.jobs.action_log import ActionLines, ActionLog
 from pcircle.jobs.failures import Failure
-from pcircle.jobs.tree_task import EntryVisitor, TreeTask
+from pcircle.jobs.tree_task import EntryVisitor, TreeItem, TreeTask
 from pcircle.runtime import Context
 from pcircle.threads.throttle import BURST_S, Throttle
-from pcircle.tools.fls.decor import Looked
-from pcircle.tools.fls.fields import Fields, Widths
+from pcircle.tools.fls.decor import NameBatch, StatBatch
+from pcircle.tools.fls.fields import ColumnFormatter, Widths
 from pcircle.tools.fls.keys import Keys
-from pcircle.tools.fls.plan import Counters, ListPlan, Records
+from pcircle.tools.fls.plan import ListCounters, ListPlan, ListRecords
 from pcircle.tools.fls.printer import OPERANDS, directories, place_in, record, root_place
-from pcircle.tools.fls.rows import Rows
+from pcircle.tools.fls.rows import RowFormatter
 from pcircle.walk.attributes import LETTERS
 from pcircle.walk.items import handed_back
 from pcircle.walk.open_directory import ItemContext, Open
@@ -53,20 +53,20 @@ class ListVisitor(EntryVisitor):
 
     batch_names: ClassVar[int] = 2 * CAPACITY
 
-    def __init__(self, task: Any) -> None:
+    def __init__(self, task: ListTask) -> None:
         super().__init__(task)
-        plan: ListPlan = task.plan
+        plan = task.plan
         self._plan, self._form = plan, plan.form
         self._looks_up = plan.looks_up
         self._keys = Keys(plan.keys, directories_first=plan.directories_first)
-        self._fields = Fields(plan.form, plan.now_ns)
-        self._rows = Rows(plan.form) if plan.form.is_rows else None
+        self._fields = ColumnFormatter(plan.form, plan.now_ns)
+        self._rows = RowFormatter(plan.form) if plan.form.is_rows else None
         self._follows = plan.directories_first or plan.form.follows
-        self._stats: Stats = task.stats
-        self._acts: ActionLog | None = task.acts
-        self._context: Context[Any] | None = None
-        self._kept: list[bytes] = []
-        self._kept_bytes = 0
+        self._stats = task.stats
+        self._acts = task.acts
+        self._context: Context[TreeItem] | None = None
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
         more = self._follows or self._rows or self._acts or plan.form.shape == "total"
         is_plain = self._keys.of_names_alone and not more
         # A batch may span directories if the format needs only names and statuses of files.
@@ -86,7 +86,7 @@ class ListVisitor(EntryVisitor):
 
     # ---- directories -----------------------------------------------------------
 
-    def begin(self, item: Any, context: Context[Any]) -> None:
+    def begin(self, item: object, context: Context[TreeItem]) -> None:
         self._context = context
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
@@ -152,11 +152,13 @@ class ListVisitor(EntryVisitor):
             order = [
                 place for begin, end in batch.ranges() for place in reversed(range(begin, end))
             ]
-        looked = Looked(names, names, stats, {}, {}, fd, shown, 0, {})
+        looked = NameBatch(names, names, fd, shown, 0)
+        if stats is not None:
+            looked = StatBatch(names, names, fd, shown, 0, stats, {}, {}, {})
         return self._fields.bodies(looked, counts, order, batch.text * self._fields.are_plain)
 
     def read_directory(
-        self, opened: Open[int], weight: float, source: Lease, context: Context[Any]
+        self, opened: Open[int], weight: float, source: Lease, context: Context[TreeItem]
     ) -> list[bytes] | None:
         """List a directory of few names as one record; return its subdirectories."""
         found = self._few(source)
@@ -249,9 +251,9 @@ class ListVisitor(EntryVisitor):
         where: Where | None,
         names: Sequence[bytes],
         fd: int,
-        context: Context[Any] | None,
+        context: Context[TreeItem] | None,
         itself: int,
-    ) -> Looked:
+    ) -> NameBatch:
         """Look up names if necessary, and report failures if a context is given."""
         shown, args, failed = b"", names, dict[int, OSError]()
         if where is not None:
@@ -259,7 +261,7 @@ class ListVisitor(EntryVisitor):
             if where.path == HOLDER:
                 args = [self._plan.roots[where.root].shown]
         if not self._looks_up:
-            return Looked(names, args, None, {}, {}, fd, shown, itself, {})
+            return NameBatch(names, args, fd, shown, itself)
         try:
             if where is None:
                 self._stats.look_at_paths(names)
@@ -273,7 +275,7 @@ class ListVisitor(EntryVisitor):
                         path = join_path(where.path, names[place])
                         self.fail(where.root, path, "look up", error, context)
         kinds = _kinds(fd) if failed else {}
-        looked = Looked(names, args, self._stats, failed, kinds, fd, shown, itself, {})
+        looked = StatBatch(names, args, fd, shown, itself, self._stats, failed, kinds, {})
         if self._follows:
             for place, mode in enumerate(looked.column("mode")):
                 if stat.S_ISLNK(mode) and place not in failed:
@@ -281,11 +283,11 @@ class ListVisitor(EntryVisitor):
                         looked.led[place] = os.stat(names[place], dir_fd=fd).st_mode
         return looked
 
-    def _count(self, looked: Looked) -> list[bytes]:
+    def _count(self, looked: NameBatch) -> list[bytes]:
         """Count looked up names; return the directories among them."""
         counters, count = self.counters, len(looked.names) - looked.itself
         counters.sized += count
-        if looked.stats is None:
+        if not isinstance(looked, StatBatch):
             counters.files += count  # without look-ups, the kinds are unknown
             return []
         if not looked.itself and not looked.failed:
@@ -311,13 +313,14 @@ class ListVisitor(EntryVisitor):
 
     # ---- records ----------------------------------------------------------
 
-    def _tell(self, where: Where, looked: Looked) -> None:
-        """Send a record for each looked up name to rank 0."""
-        acts = require(self._acts)
-        modes = [] if looked.stats is None else looked.column("mode")
+    def _tell(self, acts: ActionLog, where: Where, looked: NameBatch) -> None:
+        """Send a record for each name whose look-up did not fail to rank 0."""
+        modes, failed = list[int](), dict[int, OSError]()
+        if isinstance(looked, StatBatch):
+            modes, failed = looked.column("mode"), looked.failed
         path = b"" if self._plan.roots[where.root].name else where.path
         for place, name in enumerate(looked.names):
-            if place >= looked.itself and name not in _ITSELF and place not in looked.failed:
+            if place >= looked.itself and name not in _ITSELF and place not in failed:
                 kind = LETTERS.get(stat.S_IFMT(modes[place]), "?") if modes else ""
                 below = b"" if where.path == HOLDER else join_path(path, name)
                 acts.done("list", where.root, below, kind)
@@ -325,7 +328,7 @@ class ListVisitor(EntryVisitor):
             acts.tell(self._context)
 
     def fail(
-        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
     ) -> None:
         super().fail(root, path, doing, error, context)
         if self._acts is not None:
@@ -335,23 +338,28 @@ class ListVisitor(EntryVisitor):
     def _keep_entries(
         self,
         where: Where,
-        looked: Looked,
-        context: Context[Any] | None,
+        looked: NameBatch,
+        context: Context[TreeItem] | None,
         *,
         whole: bool = False,
     ) -> None:
         """Record entries: with `whole` all entries of a directory, otherwise a part of them."""
         if self._acts is not None:
-            self._tell(where, looked)
+            self._tell(self._acts, where, looked)
         if self._form.shape == "total":
-            if context is not None:
+            if context is not None and isinstance(looked, StatBatch):
                 self._add_sums(where, looked)
             return
-        rows = None if self._rows is None else self._made_rows(where, looked, context)
+        rows: list[bytes] | None = None
+        stats, led = None, dict[int, int]()
+        if isinstance(looked, StatBatch):
+            stats, led = looked.stats, looked.led
+            if self._rows is not None:
+                rows = self._made_rows(self._rows, where, looked, context)
         place = getattr(where, "ancestors", b"") or OPERANDS
         order, heading = None, b"" if rows is not None and whole else self._heading(where)
         if self._plan.keys:
-            keys = self._keys.of(looked.printed, looked.stats, looked.led)
+            keys = self._keys.of(looked.printed, stats, led)
             if not whole:
                 widths = Widths([])
                 if rows is None:
@@ -368,13 +376,18 @@ class ListVisitor(EntryVisitor):
             text = b"".join(rows if order is None else map(rows.__getitem__, order))
         self._keep(*directories((place,), (heading,), (text,)))
 
-    def _made_rows(self, where: Where, looked: Looked, context: Context[Any] | None) -> list[bytes]:
+    def _made_rows(
+        self,
+        formatter: RowFormatter,
+        where: Where,
+        looked: StatBatch,
+        context: Context[TreeItem] | None,
+    ) -> list[bytes]:
         """Return the rows of looked up names, for programs."""
-        made = require(self._rows)
         if context is not None:
-            made.is_stopping = context.is_stopping
-        rows = made.of(looked)
-        for place, error in made.failed:
+            formatter.is_stopping = context.is_stopping
+        rows = formatter.of(looked)
+        for place, error in formatter.failed:
             # The entry was already counted by its kind.
             self._recount(where, looked, place, error, context)
         return rows
@@ -389,10 +402,10 @@ class ListVisitor(EntryVisitor):
         if self._rows is None and self._form.shape != "total" and self._plan.keys:
             self._keep(record(place, msgspec.msgpack.encode(widths)))
 
-    def _add_sums(self, where: Where, looked: Looked) -> None:
+    def _add_sums(self, where: Where, looked: StatBatch) -> None:
         """Add entries other than directories to the sums of their directory."""
         columns = map(looked.column, ("mode", "size", "blocks"))
-        times = require(looked.stats).times_ns("mtime", 0, len(looked.names))
+        times = looked.stats.times_ns("mtime", 0, len(looked.names))
         rows = [
             row
             for place, row in enumerate(zip(*columns, times, strict=True))
@@ -410,10 +423,10 @@ class ListVisitor(EntryVisitor):
     def _recount(
         self,
         where: Where,
-        looked: Looked,
+        looked: StatBatch,
         place: int,
         error: OSError,
-        context: Context[Any] | None,
+        context: Context[TreeItem] | None,
     ) -> None:
         mode = looked.column("mode")[place]
         if context is None or place < looked.itself or stat.S_ISDIR(mode):
@@ -428,32 +441,32 @@ class ListVisitor(EntryVisitor):
         self.fail(where.root, path, "read", error, context)
 
     def _keep(self, *packed: bytes) -> None:
-        self._kept += packed
-        self._kept_bytes += sum(map(len, packed))
+        self._pending += packed
+        self._pending_bytes += sum(map(len, packed))
 
     def _flush_much(self) -> None:
         """Send records if there are many, because the number of subdirectories is unlimited."""
-        if self._kept_bytes > _MUCH_BYTES and self._context is not None:
+        if self._pending_bytes > _MUCH_BYTES and self._context is not None:
             self._flush(self._context)
 
-    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+    def end(self, context: Context[TreeItem], opens: Sequence[Open[int]]) -> None:
         """Send all records to rank 0."""
         self._flush(context)
         if self._acts is not None:
             self._acts.tell(context)
         self._context = None
 
-    def _flush(self, context: Context[Any]) -> None:
-        records, self._kept, self._kept_bytes = self._kept, [], 0
+    def _flush(self, context: Context[TreeItem]) -> None:
+        records, self._pending, self._pending_bytes = self._pending, [], 0
         batch, size = [], 0
         for packed in records:
             batch.append(packed)
             size += len(packed)
             if size > _FLUSH_BYTES:
-                context.note([Records(tuple(batch))])
+                context.note([ListRecords(tuple(batch))])
                 batch, size = [], 0
         if batch:
-            context.note([Records(tuple(batch))])
+            context.note([ListRecords(tuple(batch))])
 
 
 def _kinds(fd: int) -> dict[bytes, bytes]:
@@ -470,8 +483,8 @@ def _kinds(fd: int) -> dict[bytes, bytes]:
 class ListTask(TreeTask):
     """The listing task of one rank or thread. A thread overlaps slow look-ups."""
 
-    notice_type = Failure | ActionLines | Records
-    counters_type, visitor_type = Counters, ListVisitor
+    notice_type = Failure | ActionLines | ListRecords
+    counters_type, visitor_type = ListCounters, ListVisitor
     plan: ListPlan
     first: ListTask | None
 
@@ -504,7 +517,7 @@ class ListTask(TreeTask):
             self._throttle.take(count, stop)
 
     def walker(self, visitor: EntryVisitor) -> Walker[int]:
-        self._visitor: Any = visitor
+        self._visitor = require_type(ListVisitor, visitor)
         return super().walker(visitor)
 
     def seed(self) -> Iterable[Any]:

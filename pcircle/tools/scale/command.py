@@ -65,7 +65,7 @@ _MAX_DIGITS = 2  # maximum length of an exponent
 _ITEMS_PER_RANK = 100
 
 
-class Document(msgspec.Struct, frozen=True):
+class ScaleDocument(msgspec.Struct, frozen=True):
     """The JSON document."""
 
     schema: int
@@ -89,7 +89,7 @@ def scale_typed(args: argparse.Namespace) -> int:
     tree = task.tree(seed)
     jobs = [play_tree(tree, task, count, machine, policy, seed) for count in ranks]
     results = Results("pcircle.scale", args.json, MessageStream(sys.stderr).line)
-    results.document(Document(1, task, machine, policy, seed, jobs))
+    results.document(ScaleDocument(1, task, machine, policy, seed, jobs))
     if args.json != "-":
         results.text([table(task, jobs).encode()])
     return results.code

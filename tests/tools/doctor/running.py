@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from pcircle.tools.doctor.report import Report
+from pcircle.tools.doctor.report import DoctorReport
 from tests.conftest import ROOT, Run
 
 PROGRAM = [sys.executable, str(ROOT / "bin" / "pcircle"), "doctor"]
@@ -35,7 +35,7 @@ def run_doctor(
 
 def document(done: subprocess.CompletedProcess[bytes]) -> Any:
     """Return the document on standard output, which must match its schema."""
-    msgspec.json.decode(done.stdout, type=Report, strict=True)
+    msgspec.json.decode(done.stdout, type=DoctorReport, strict=True)
     return msgspec.json.decode(done.stdout)
 
 

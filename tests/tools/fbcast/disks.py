@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from pcircle.collective import Op, Refused
-from pcircle.tools.fbcast.messages import Plan, Ready, Way
+from pcircle.tools.fbcast.messages import BroadcastPlan, Ready, Way
 
 
 class Crashed(OSError):
@@ -24,7 +24,7 @@ class Disk:
         self.refuses = False
         self.may_refuse_joining = False
         self._needs = needs
-        self._plan: Plan | None = None
+        self._plan: BroadcastPlan | None = None
         self._complete = ""
         self._finished: set[str] = set()
         self._writes = 0
@@ -35,7 +35,7 @@ class Disk:
         self.fails_at = None
         self.refuses = self.may_refuse_joining = False
 
-    def join(self, plan: Plan, recover: Callable[[], Iterable[object]]) -> Ready:
+    def join(self, plan: BroadcastPlan, recover: Callable[[], Iterable[object]]) -> Ready:
         """Finish the remaining work."""
         self._plan = plan
         self._complete = ""
@@ -52,7 +52,7 @@ class Disk:
         """Signal progress, unless an operation never ends."""
         return 0
 
-    def sign(self) -> bytes:
+    def sign(self, names: Sequence[bytes]) -> bytes:
         """Return the signature of the visible data."""
         return b"" if self.shown is None else self.shown[1]
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from pcircle.tools.fbcast import loop, place
+from pcircle.tools.fbcast import destination, loop
 
 _CALLS = ("join", "begin", "write", "complete", "prepare", "commit", "undo", "drop")
 
@@ -69,17 +69,17 @@ def main() -> int:
     victim, step, *arguments = sys.argv[1:]
     sys.argv[1:] = arguments
     steps = _Steps(int(victim), int(step))
-    begin: Any = place.Place.__init__
+    begin: Any = destination.Destination.__init__
 
     def begun(self: Any, host: str, rank: int, decisions: Any) -> None:
         steps.rank = rank
         begin(self, host, rank, decisions)
 
-    place.Place.__init__ = begun  # type: ignore[method-assign]
+    destination.Destination.__init__ = begun  # type: ignore[method-assign]
     for name in _CALLS:
-        _around(steps, place.Place, name)
+        _around(steps, destination.Destination, name)
     for name in ("settle", "forget"):
-        _around(steps, place.Decisions, name)
+        _around(steps, destination.Decisions, name)
     if "FBCAST_COUNTS" in os.environ:
         _count(os.environ["FBCAST_COUNTS"])
     from pcircle.tools.fbcast.__main__ import main as fbcast

@@ -17,8 +17,15 @@ import msgspec
 
 from pcircle.collective import Op
 from pcircle.tools.fbcast.conductor import Conductor
-from pcircle.tools.fbcast.messages import Chunk, Finish, Parts, Plan, Stop, Way
-from pcircle.tools.fbcast.node import Node
+from pcircle.tools.fbcast.messages import (
+    BroadcastPlan,
+    Finish,
+    Parts,
+    StopRequest,
+    StreamChunk,
+    Way,
+)
+from pcircle.tools.fbcast.node import BroadcastNode, Then
 from pcircle.transport._sim import Conditions, Kill, Network, Program, SimTransport, Stall, Wait
 from pcircle.transport.contract import Delivery
 from tests.tools.fbcast.disks import Crashed, Disk, Pieces
@@ -136,12 +143,12 @@ class Worker:
 
     def __init__(self, rng: Random, now_s: Callable[[], float], stuck_after: int | None) -> None:
         self.ready_s = inf
-        self._calls: deque[tuple[Callable[[], Any], Callable[[Any, Any], None]]] = deque()
+        self._calls: deque[tuple[Callable[[], Any], Then[Any]]] = deque()
         self._rng = rng
         self._now_s = now_s
         self._stuck_after = stuck_after
 
-    def work(self, call: Callable[[], Any], then: Callable[[Any, Any], None]) -> None:
+    def work(self, call: Callable[[], Any], then: Then[Any]) -> None:
         """Queue a function."""
         self._calls.append((call, then))
         if len(self._calls) == 1:
@@ -158,19 +165,18 @@ class Worker:
         """Run the functions that are due."""
         while self.ready_s <= self._now_s():
             call, then = self._calls.popleft()
-            value, error = None, None
             try:
-                value = call()
+                result = call()
             except (Crashed, OSError) as caught:
-                error = caught
+                result = caught
             self._begin()
-            then(value, error)
+            then(result)
 
 
 class Types(NamedTuple):
     """The classes to play: the real ones, or those with deliberate defects."""
 
-    node: type[Node] = Node
+    node: type[BroadcastNode] = BroadcastNode
     conductor: type[Conductor] = Conductor
 
 
@@ -237,7 +243,7 @@ class Play:
                 arrivals = yield None if next_s == inf else max(0.0, next_s - now_s())
                 if stop_s <= now_s():
                     stop_s = inf
-                    send(0, Stop(130))
+                    send(0, StopRequest(130))
                 for arrival in arrivals:
                     self._arrive(node, conductor, arrival, now_s())
                 for member in (node, conductor):
@@ -255,15 +261,19 @@ class Play:
 
         return program
 
-    def _conduct(self, node: Node, send: Callable[[int, Any], None], reader: Worker) -> Conductor:
+    def _conduct(
+        self, node: BroadcastNode, send: Callable[[int, Any], None], reader: Worker
+    ) -> Conductor:
         case = self.case
-        plan = Plan(
+        plan = BroadcastPlan(
             self.job, "copy", b"", (b"name",), (True,), update=case.update, patience_s=PATIENCE_S
         )
         about = (node, plan, range(case.size), case.size, self.source, send, reader.work, digest)
         return self._types.conductor(*about, partial=case.partial)
 
-    def _arrive(self, node: Node, conductor: Conductor | None, arrival: Any, now_s: float) -> None:
+    def _arrive(
+        self, node: BroadcastNode, conductor: Conductor | None, arrival: Any, now_s: float
+    ) -> None:
         if not isinstance(arrival, Delivery):
             if conductor is not None:
                 conductor.lost(arrival.rank, arrival.reason, now_s)
@@ -324,7 +334,7 @@ class Play:
         return shown is not None and shown[0] == self.job
 
 
-def _damaged(chunk: Chunk) -> Chunk:
+def _damaged(chunk: StreamChunk) -> StreamChunk:
     return msgspec.structs.replace(chunk, data=chunk.data[:-1] + b"!")
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.tools.fbcast.packing import Operand, Reader
-from pcircle.tools.fbcast.unpacking import Comparison, Tree
+from pcircle.tools.fbcast.source_reader import Operand, SourceReader
+from pcircle.tools.fbcast.stream_decoder import FileListComparer, TreeWriter
 from tests import strace
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
@@ -152,10 +152,10 @@ def test_changes_after_the_comparison_are_not_kept(place: bytes, changed: str) -
             write_file(place + b"/%b/%d" % (root, number), content(number, 1000))
     new = os.open(make_directory(place, b"new"), os.O_RDONLY | os.O_DIRECTORY)
     old = os.open(place + b"/old", os.O_RDONLY | os.O_DIRECTORY)
-    reader = Reader([Operand(place + b"/tree", b"tree")])
+    reader = SourceReader([Operand(place + b"/tree", b"tree")])
     try:
         reader.begin(2, False, None)
-        compared = Comparison(old, lambda: None)
+        compared = FileListComparer(old, lambda: None)
         compared.write(reader.read()[0])
         assert compared.complete() == b"\0"
         if changed == "node":
@@ -164,7 +164,7 @@ def test_changes_after_the_comparison_are_not_kept(place: bytes, changed: str) -
             for number in range(4):
                 os.rename(place + b"/tree/%d" % number, place + b"/tree/%d" % (number + 4))
         reader.begin(2, True, b"\0")
-        written = Tree(new, old, lambda: None)
+        written = TreeWriter(new, old, lambda: None)
         with pytest.raises(OSError, match="since it was compared"):
             written.write(reader.read()[0])
         written.close()
@@ -368,7 +368,7 @@ def test_the_source_is_opened_by_one_process(place: bytes) -> None:
     assert len({call.process for call in of_source}) == 1
 
 
-def _read_all(reader: Reader) -> None:
+def _read_all(reader: SourceReader) -> None:
     while not reader.read()[1]:
         pass
 
@@ -377,7 +377,7 @@ def test_a_file_that_changes_during_the_read(place: bytes) -> None:
     """Half of it has old content, so no node may keep it."""
     path = write_file(place + b"/file", content(1, 4 * MIB))
     for change in (b"", content(2, 5 * MIB)):
-        reader = Reader([Operand(path, b"file")])
+        reader = SourceReader([Operand(path, b"file")])
         reader.begin(2, True, None)
         assert not reader.read()[1]
         _write(path, change)

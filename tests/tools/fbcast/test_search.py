@@ -13,9 +13,9 @@ import pytest
 
 from pcircle.core.errors import Defect
 from pcircle.tools.fbcast.conductor import Conductor
-from pcircle.tools.fbcast.messages import Chunk, Parts, Staged, Start, Way
-from pcircle.tools.fbcast.node import READER, Node, Then
-from pcircle.tools.fbcast.spread import Chain, Exchange
+from pcircle.tools.fbcast.forwarder import Chain, Exchange
+from pcircle.tools.fbcast.messages import Parts, Staged, StreamChunk, StreamStart, Way
+from pcircle.tools.fbcast.node import READER, BroadcastNode, Then
 from pcircle.transport._sim import Conditions, Kill, Stall
 from tests.sim.seeds import ONE_IN
 from tests.tools.fbcast.playing import Play, Types, draw, moments, play, play_case, simple
@@ -97,29 +97,29 @@ def test_cases_reach_the_intended_states() -> None:
     assert any("checksum mismatch" in reason for reason in reasons)
 
 
-class Hasty(Node):
+class Hasty(BroadcastNode):
     """The data is shown before all nodes have it."""
 
-    def _staged_as(self, attempt: int) -> Then:
+    def _staged_as(self, attempt: int) -> Then[bytes]:
         then = super()._staged_as(attempt)
 
-        def shown(said: Any, error: BaseException | None) -> None:
+        def shown(said: bytes | BaseException) -> None:
             disk: Any = self._disk
-            if error is None:
+            if not isinstance(said, BaseException):
                 disk.shown = disk._job, disk.temporary[disk._job]
-            then(said, error)
+            then(said)
 
         return shown
 
 
-class Credulous(Node):
+class Credulous(BroadcastNode):
     """Received data is not checked."""
 
-    def _write(self, chunk: Chunk) -> None:
+    def _write(self, chunk: StreamChunk) -> None:
         self._disk.write(chunk.data)
 
 
-class Mixing(Node):
+class Mixing(BroadcastNode):
     """Chunks of any attempt are accepted."""
 
     def _parts(self, source: int, parts: Parts) -> None:
@@ -127,7 +127,7 @@ class Mixing(Node):
             self.spread.received(source, parts)
 
 
-class Deaf(Node):
+class Deaf(BroadcastNode):
     """Data that precedes the reader's message is lost."""
 
     def _parts(self, source: int, parts: Parts) -> None:
@@ -135,7 +135,7 @@ class Deaf(Node):
             super()._parts(source, parts)
 
 
-class Unsettled(Node):
+class Unsettled(BroadcastNode):
     """The intent is undone after the loss of the reader, whatever the record contains."""
 
     def _finish(self, code: int) -> None:
@@ -144,7 +144,7 @@ class Unsettled(Node):
         super()._finish(code)
 
 
-class Blocking(Node):
+class Blocking(BroadcastNode):
     """A node that can't write blocks the nodes behind it."""
 
     def _fail(self, why: str, attempt: int | None = None) -> None:
@@ -153,7 +153,7 @@ class Blocking(Node):
             self._send(READER, Staged(self._attempt(), why))
 
 
-class Littering(Node):
+class Littering(BroadcastNode):
     """Invisible data is left behind."""
 
     def _finish(self, code: int) -> None:
@@ -206,7 +206,7 @@ class Patient(Conductor):
         (Littering, 0),
     ],
 )
-def test_search_finds_broken_nodes(mutant: type[Node], first: int | None) -> None:
+def test_search_finds_broken_nodes(mutant: type[BroadcastNode], first: int | None) -> None:
     assert _found(Types(node=mutant), first)
 
 
@@ -258,7 +258,7 @@ def test_amount_of_data_that_each_node_sends(way: Way, nodes: int) -> None:
     number = 4 * nodes
     written: list[list[int]] = [[] for _ in range(nodes)]
     kind = Chain if way == "chain" else Exchange
-    start = Start(1, tuple(range(nodes)), way)
+    start = StreamStart(1, tuple(range(nodes)), way)
     queue: list[tuple[int, int, Any]] = []
     sent = [0] * nodes
 
@@ -273,7 +273,7 @@ def test_amount_of_data_that_each_node_sends(way: Way, nodes: int) -> None:
     spreads: list[Any] = []
     for rank in range(nodes):
 
-        def deliver(chunk: Chunk, rank: int = rank) -> None:
+        def deliver(chunk: StreamChunk, rank: int = rank) -> None:
             written[rank].append(chunk.number)
             queue.append((rank, rank, None))
 
@@ -281,7 +281,7 @@ def test_amount_of_data_that_each_node_sends(way: Way, nodes: int) -> None:
     offered = 0
     while queue or offered < number:
         while offered < number and spreads[0].has_room():
-            spreads[0].offer(Chunk(offered, b"x", b"d", offered == number - 1))
+            spreads[0].offer(StreamChunk(offered, b"x", b"d", offered == number - 1))
             offered += 1
         source, dest, message = queue.pop(0)
         if message is None:

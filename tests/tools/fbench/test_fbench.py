@@ -283,8 +283,8 @@ def test_computations_have_the_right_length(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_figures_of_ranks_are_combined_by_unit() -> None:
-    from pcircle.tools.fbench.plan import TOGETHER, Figure, together
+    from pcircle.tools.fbench.plan import TOGETHER, BenchFigure, together
 
     rates = {"B/s": 12.0, TOGETHER: 6.0, "us": 4.0}
-    values = [Figure("c", "w", "b", unit, value) for value in (2, 4, 6) for unit in rates]
+    values = [BenchFigure("c", "w", "b", unit, value) for value in (2, 4, 6) for unit in rates]
     assert {one.unit: one.value for one in together(values)} == rates

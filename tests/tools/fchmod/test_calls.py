@@ -175,12 +175,12 @@ def test_a_link_created_in_between_is_not_followed(run: Run, place: bytes) -> No
     hook = f"""
 import os, sys
 from pcircle.tools.fchmod.state import quick
-change = quick.Quick.change
+change = quick.BulkChanger.change
 def late(self, fd, names, odd):
     os.rename({place + b"/tree/file"!r}, {place + b"/tree/was"!r})
     os.symlink("../outside", {place + b"/tree/file"!r})
     return change(self, fd, names, odd)
-quick.Quick.change = late
+quick.BulkChanger.change = late
 from pcircle.tools.fchmod.cli import main
 sys.exit(main())
 """
@@ -202,13 +202,13 @@ def test_the_owner_of_a_directory_cannot_change_files_of_root(run: Run, place: b
         os.chmod(tree + b"/good", 0o700)
     hook = """
 import os, sys
-from pcircle.tools.fchmod import changing, visitor
+from pcircle.tools.fchmod import cli, visitor
 from pcircle.tools.fchmod.state import quick
 def exchange(fd):
     for pair in (("evil", "was"), ("good", "evil"), ("was", "good")):
         os.rename(*pair, src_dir_fd=fd, dst_dir_fd=fd)
-change, held = quick.Quick.change, quick.Quick.change_held
-one, opened, done = visitor.Changer._one, os.open, set()
+change, held = quick.BulkChanger.change, quick.BulkChanger.change_held
+one, opened, done = visitor.ModeVisitor._one, os.open, set()
 def exchanged(self, fd, names, *modes):
     if WHEN == "looked up":
         exchange(fd)
@@ -231,9 +231,9 @@ def later(self, where, name, path, mark, status, fd, *more):
         done.add(where.path)
         exchange(fd)
     return one(self, where, name, path, mark, status, fd, *more)
-quick.Quick.change, quick.Quick.change_held, visitor.Changer._one = late, exchanged, later
-from pcircle.tools.fchmod.cli import main
-sys.exit(main())
+quick.BulkChanger.change, quick.BulkChanger.change_held = late, exchanged
+visitor.ModeVisitor._one = later
+sys.exit(cli.main())
 """
     files, all_of_it = ["--files", "g+w"], ["--mode", "g+w", "--owner", "0", "--no-setid"]
     for options, when in ((files, "looked up"), (files, "opened"), (all_of_it, "looked up")):

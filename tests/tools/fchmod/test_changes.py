@@ -16,7 +16,7 @@ import pytest
 from pcircle.core.errors import UsageError
 from pcircle.tools.fchmod import change
 from pcircle.tools.fchmod.cli import FCHGRP, FCHOWN
-from pcircle.tools.fchmod.visitor import Changer
+from pcircle.tools.fchmod.visitor import ModeVisitor
 from tests.tools.fcp import trees
 from tests.tools.fcp.running import ONE, TWO, Launcher, without_rights
 from tests.tools.frm.running import grow, paths
@@ -281,15 +281,15 @@ def test_a_vanished_name_leaves_the_file_to_its_other_names(
     trees.write_file(top + b"/0", b"", 0o600)
     for name in (b"/1", b"/2"):
         os.link(top + b"/0", top + name)
-    real, gone = Changer._one, list[bytes]()
+    real, gone = ModeVisitor._one, list[bytes]()
 
-    def vanishing(self: Changer, where: Any, name: bytes, *more: Any) -> None:
+    def vanishing(self: ModeVisitor, where: Any, name: bytes, *more: Any) -> None:
         if not gone:
             gone.append(name)
             os.unlink(top + b"/" + name)
         real(self, where, name, *more)
 
-    monkeypatch.setattr(Changer, "_one", vanishing)
+    monkeypatch.setattr(ModeVisitor, "_one", vanishing)
     result = change(top, mode="u+x", recursive=True, jobs=1)
     assert result is not None
     assert len(gone) == 1

@@ -11,8 +11,8 @@ import pytest
 from pcircle.core.errors import StoppedEarly
 from pcircle.ops.compare.fields import SIZE
 from pcircle.ops.compare.manifests import open_verified
-from pcircle.tools.fdiff.plan import Counters, DiffPlan
-from pcircle.tools.fdiff.telling import Telling
+from pcircle.tools.fdiff.plan import DiffCounters, DiffPlan
+from pcircle.tools.fdiff.reporter import DiffReporter
 from pcircle.tools.fdiff.work.manifests import compare_manifests
 from tests.tools.fcp import trees
 from tests.tools.fcp.conftest import place
@@ -58,8 +58,8 @@ def test_two_manifests_are_compared_until_the_time_limit(place: bytes) -> None:
         if len(asked) == 3:
             raise StoppedEarly("it is over")
 
-    counters = Counters()
-    notifier = Telling(plan, counters, 0)
+    counters = DiffCounters()
+    notifier = DiffReporter(plan, counters, 0)
     with pytest.raises(StoppedEarly):
         compare_manifests(old, new, plan, notifier, counters, Direct(), check)
     assert len(asked) == 3

@@ -9,7 +9,6 @@ given.
 # Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 
@@ -176,5 +175,5 @@ def as_access(found: Entries) -> bytes | None:
 
 def as_default(found: Entries) -> bytes:
     """Return a default list in kernel form."""
-    order: list[Any] = sorted(found.items())
+    order = sorted(found.items())
     return packed((tag, right, number) for (tag, number), right in order)

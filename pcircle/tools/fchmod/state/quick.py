@@ -19,10 +19,10 @@ from pcircle.tools.fchmod.state.calls import ITSELF, NEVER, sets_modes_by_name, 
 Directory = int | list[int]
 """The descriptor of the directory of all names, or of each name."""
 
-__all__ = ["CAPACITY", "Quick"]
+__all__ = ["CAPACITY", "BulkChanger"]
 
 
-class Quick:
+class BulkChanger:
     """Changes files for one thread; `mode_of` computes the new bits of a mode.
 
     With an `owner` and group, of which one may be None, files are given to them, and the kernel

@@ -27,10 +27,10 @@ from pcircle.tools.fchmod.state.lists import (
     entries,
     without_names,
 )
-from pcircle.tools.fchmod.state.state import State, with_set_id_cleared
+from pcircle.tools.fchmod.state.state import EntryState, with_set_id_cleared
 
 
-class Wish(msgspec.Struct, frozen=True, array_like=True):
+class ChangeRequest(msgspec.Struct, frozen=True, array_like=True):
     """The request, independent of the present state of an entry.
 
     `directory_mode` and `other_mode` are modes as typed, or None to keep them, and `umask` applies
@@ -76,7 +76,7 @@ _SET_ID = stat.S_ISUID | stat.S_ISGID
 NameOf = Callable[[int], str]
 
 
-class Map:
+class CountingIdMap:
     """A map of ids; `unmapped` counts ids without a rule."""
 
     def __init__(self, rules: Sequence[IdRule], name_of: NameOf) -> None:
@@ -95,32 +95,35 @@ class Map:
         return to
 
 
-class Wisher:
+class StateResolver:
     """Computes new states for one thread."""
 
     def __init__(
-        self, wish: Wish, user_of: NameOf, group_of: NameOf, *, force: bool = False
+        self, request: ChangeRequest, user_of: NameOf, group_of: NameOf, *, force: bool = False
     ) -> None:
-        self._wish = wish
-        self._forces_owner = force and wish.owns
+        self._request = request
+        self._forces_owner = force and request.owns
         self._changes = {
-            is_directory: None if text is None else parse_mode(text, wish.umask)
-            for is_directory, text in ((True, wish.directory_mode), (False, wish.other_mode))
+            is_directory: None if text is None else parse_mode(text, request.umask)
+            for is_directory, text in ((True, request.directory_mode), (False, request.other_mode))
         }
-        self.users, self.groups = Map(wish.users, user_of), Map(wish.groups, group_of)
+        self.users, self.groups = (
+            CountingIdMap(request.users, user_of),
+            CountingIdMap(request.groups, group_of),
+        )
         self._modes: dict[int, int] = {}  # keyed by the whole mode of an entry, including its kind
         # The new state depends on the present state, so the entry must not be replaced in between.
         self.depends = bool(
-            wish.users or wish.groups or wish.lists or wish.from_uid is not None or
-            wish.from_gid is not None
+            request.users or request.groups or request.lists or request.from_uid is not None or
+            request.from_gid is not None
         )  # fmt: skip
 
-        self.is_one = _is_one(wish)
+        self.is_one = _is_one(request)
 
     def is_meant(self, uid: int, gid: int) -> bool:
         """Return whether `--from` selects an entry."""
-        wish = self._wish
-        return wish.from_uid in (None, uid) and wish.from_gid in (None, gid)
+        request = self._request
+        return request.from_uid in (None, uid) and request.from_gid in (None, gid)
 
     def mode(self, whole: int) -> int:
         """Return the new permission bits for a whole mode, if nothing else changes."""
@@ -129,7 +132,7 @@ class Wisher:
             is_directory = stat.S_ISDIR(whole)
             change = self._changes[is_directory]
             known = self._changed(stat.S_IMODE(whole), is_directory, change)
-            if self._wish.set_id == "none" and stat.S_ISREG(whole):
+            if self._request.set_id == "none" and stat.S_ISREG(whole):
                 known &= ~_SET_ID
             self._modes[whole] = known
         return known
@@ -138,28 +141,28 @@ class Wisher:
     def _changed(mode: int, is_directory: bool, change: ModeChange | None) -> int:
         return mode if change is None else change.of(mode, is_directory=is_directory)
 
-    def of(self, kind: int, old: State) -> State:
-        """Return the new state of an entry of this kind. Raise EntryError if a list is invalid."""
-        wish = self._wish
-        uid = self.users(old.uid) if wish.uid is None else wish.uid
-        gid = self.groups(old.gid) if wish.gid is None else wish.gid
+    def of(self, kind: int, old: EntryState) -> EntryState:
+        """Return the new state of an entry of this kind. Raise Trouble if a list is invalid."""
+        request = self._request
+        uid = self.users(old.uid) if request.uid is None else request.uid
+        gid = self.groups(old.gid) if request.gid is None else request.gid
         if kind == stat.S_IFLNK:
             return old._replace(uid=uid, gid=gid)
         mode = old.mode
         owns = (uid, gid) != (old.uid, old.gid) or self._forces_owner
-        if owns and kind != stat.S_IFDIR and wish.set_id != "keep":
+        if owns and kind != stat.S_IFDIR and request.set_id != "keep":
             mode = with_set_id_cleared(mode)
         mode = self.mode(kind | mode)
         new = old._replace(uid=uid, gid=gid, mode=mode)
-        return self._with_lists(kind, new) if wish.lists else new
+        return self._with_lists(kind, new) if request.lists else new
 
-    def _with_lists(self, kind: int, new: State) -> State:
+    def _with_lists(self, kind: int, new: EntryState) -> EntryState:
         is_directory = kind == stat.S_IFDIR
         found = entries(new.access, new.mode)
         default = None if new.default is None else _as_they_are(new.default)
-        if self._wish.no_lists:
+        if self._request.no_lists:
             found, default = without_names(found), None
-        edits = self._wish.edits
+        edits = self._request.edits
         of_access = [edit for edit in edits if not edit.default]
         of_default = [edit for edit in edits if edit.default]
         try:
@@ -177,12 +180,12 @@ class Wisher:
         )
 
 
-def _is_one(wish: Wish) -> bool:
+def _is_one(request: ChangeRequest) -> bool:
     """Return whether all entries get the same mode, or every entry keeps its mode."""
-    mode = wish.other_mode
-    if mode != wish.directory_mode:
+    mode = request.other_mode
+    if mode != request.directory_mode:
         return False
-    return wish.set_id != "none" if mode is None else mode.isdecimal()
+    return request.set_id != "none" if mode is None else mode.isdecimal()
 
 
 def _only_removes(edits: Sequence[Edit]) -> bool:

@@ -30,7 +30,7 @@ _FIELDS = 7
 _MAX_ID, _MAX_MODE = (1 << 32) - 2, 0o7777
 
 
-class State(NamedTuple):
+class EntryState(NamedTuple):
     """The state of an entry. `access` and `default` are lists in kernel form, or None.
 
     Without `with_lists`, the lists are unknown and stay unchanged.
@@ -44,15 +44,15 @@ class State(NamedTuple):
     with_lists: bool = False
 
 
-def state_of(status: os.stat_result, target: Target | None = None) -> State:
+def state_of(status: os.stat_result, target: Target | None = None) -> EntryState:
     """Return the state of an entry; its lists are read from the `target`. OSError."""
     mode = stat.S_IMODE(status.st_mode)
     if target is None or stat.S_ISLNK(status.st_mode):
-        return State(status.st_uid, status.st_gid, mode)
+        return EntryState(status.st_uid, status.st_gid, mode)
     is_directory = stat.S_ISDIR(status.st_mode)
     access = read_list(target, ACCESS)
     default = read_list(target, DEFAULT) if is_directory else None
-    return State(status.st_uid, status.st_gid, mode, access, default, True)
+    return EntryState(status.st_uid, status.st_gid, mode, access, default, True)
 
 
 def with_set_id_cleared(mode: int) -> int:
@@ -63,7 +63,7 @@ def with_set_id_cleared(mode: int) -> int:
 
 
 def apply(
-    target: Target, old: State, new: State, *, owner: bool = False, bits: bool = False
+    target: Target, old: EntryState, new: EntryState, *, owner: bool = False, bits: bool = False
 ) -> None:
     """Bring an entry from one state to another. OSError.
 
@@ -101,7 +101,7 @@ def apply(
 # ---- marks -------------------------------------------------------------------------------------
 
 
-def mark_of(status: os.stat_result, old: State) -> bytes:
+def mark_of(status: os.stat_result, old: EntryState) -> bytes:
     """Return the mark of an entry: its kind, its inode, and the state to restore."""
     kind = LETTERS.get(stat.S_IFMT(status.st_mode), "?").encode()
     lists = [_UNTOUCHED, _UNTOUCHED]
@@ -117,15 +117,15 @@ def _number(digits: bytes) -> int:
     return int(digits)
 
 
-class Restored(msgspec.Struct, frozen=True):
+class ParsedMark(msgspec.Struct, frozen=True):
     """A parsed mark: the required kind and inode, and the state to restore."""
 
     kind: str
     inode: int
-    state: State
+    state: EntryState
 
 
-def read_mark(mark: bytes) -> Restored:
+def read_mark(mark: bytes) -> ParsedMark:
     """Parse a mark of `mark_of`. ValueError."""
     fields = mark.split(b",")
     if len(fields) != _FIELDS:
@@ -139,8 +139,8 @@ def read_mark(mark: bytes) -> Restored:
         None if not with_lists or field == _NONE else bytes.fromhex(field.decode())
         for field in fields[5:]
     )
-    state = State(uid, gid, mode, access, default, with_lists)
-    return Restored(fields[0].decode(), inode, state)
+    state = EntryState(uid, gid, mode, access, default, with_lists)
+    return ParsedMark(fields[0].decode(), inode, state)
 
 
 def check_mark(root: int, mark: bytes) -> None:

@@ -10,18 +10,22 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from pcircle.fs.data import data_ranges, may_have_holes
 from pcircle.fs.directories import HOLDER, join_path
+from pcircle.jobs.failures import NoticeSink
 from pcircle.ops.compare.content import ContentComparer
 from pcircle.ops.compare.fields import CONTENT, NOTHING, SIZE
 from pcircle.ops.compare.sides import Fds, error_side, open_files, set_error_side, with_side
 from pcircle.runtime import Context
-from pcircle.tools.fdiff.plan import Chunk, Large
-from pcircle.tools.fdiff.work.pairs import Pair, Pairs
+from pcircle.tools.fdiff.plan import DiffItem, LargeFilePair, PairChunk
+from pcircle.tools.fdiff.work.pairs import EntryPair, PairComparer
+
+if TYPE_CHECKING:
+    from pcircle.tools.fdiff.work.state import ComparisonTask
 
 _FIRST_BYTES = 1 << 20
 _STEP_BYTES = 8 << 20
@@ -33,17 +37,17 @@ UNLIKE = -1
 """The slot of the number of differing chunks; lower slots are error codes."""
 
 
-class Begun(msgspec.Struct, frozen=True):
+class ChunkedPair(msgspec.Struct, frozen=True):
     """A pair between its first and its last chunk."""
 
-    pair: Pair
+    pair: EntryPair
     different: int
 
 
-class LargeFiles:
+class LargeFileComparer:
     """Compares large files for one worker thread's `task`, in a job of `size` ranks."""
 
-    def __init__(self, task: Any, pairs: Pairs, ranks: int) -> None:
+    def __init__(self, task: ComparisonTask, pairs: PairComparer, ranks: int) -> None:
         self._task = task
         self._pairs = pairs
         self._counters = task.counters
@@ -52,11 +56,11 @@ class LargeFiles:
 
     @contextmanager
     def _opened(
-        self, item: Large | Chunk
+        self, item: LargeFilePair | PairChunk
     ) -> Iterator[tuple[bytes, Fds, tuple[os.stat_result, os.stat_result]]]:
         place, task = item.place, self._task
         known = (None, None) if place is None else (place.source, place.target)
-        (other,) = self._pairs.others(item.path, [item.name])
+        (other,) = self._pairs.names_in_b(item.path, [item.name])
         with (
             with_side(0, lambda _: task.directories.lease(0, item.path, known[0])) as source,
             with_side(1, lambda _: task.targets.lease(0, item.path, known[1])) as target,
@@ -64,13 +68,13 @@ class LargeFiles:
         ):
             yield other, fds, statuses
 
-    def begin(self, item: Large, context: Context[Any]) -> Begun | None:
+    def begin(self, item: LargeFilePair, context: Context[DiffItem]) -> ChunkedPair | None:
         """Divide a pair into chunks; return None if it is complete or has failed."""
         path = b"" if item.path == HOLDER else join_path(item.path, item.name)
         self._counters.sized += 1
         try:
             with self._opened(item) as (other, fds, (a, b)):
-                pair: Any = Pair(path, item.name, other, a, b)  # type: ignore[arg-type]
+                pair = EntryPair(path, item.name, other, a, b)
                 different = item.different | CONTENT
                 if a.st_size != b.st_size:
                     different |= SIZE
@@ -81,16 +85,16 @@ class LargeFiles:
             self._pairs.fail(path, "compare", error, context)
             return None
         if context.spawned:
-            return Begun(pair, different)
+            return ChunkedPair(pair, different)
         self._pairs.settle(pair, different, context)
         return None
 
     def _hand_out(
         self,
-        item: Large,
+        item: LargeFilePair,
         fds: Fds,
         statuses: tuple[os.stat_result, os.stat_result],
-        context: Context[Any],
+        context: Context[DiffItem],
     ) -> None:
         """Spawn chunks of the data of either side that follow the part already read."""
         size = statuses[0].st_size
@@ -104,9 +108,9 @@ class LargeFiles:
             if sparse and not any(any(data_ranges(fd, offset, length)) for fd in fds):
                 self._counters.bytes_done += length
                 continue
-            context.spawn([Chunk(item.path, item.name, item.place, offset, length, sparse)])
+            context.spawn([PairChunk(item.path, item.name, item.place, offset, length, sparse)])
 
-    def chunk(self, item: Chunk, context: Context[Any]) -> dict[int, int]:
+    def chunk(self, item: PairChunk, context: Context[DiffItem]) -> dict[int, int]:
         """Compare a range; hand back the remaining range in two parts if it takes too long."""
         until_s = time.monotonic() + _CHUNK_S
         at, end = item.offset, item.offset + item.length
@@ -131,7 +135,7 @@ class LargeFiles:
             context.spawn([change(item, offset=a, length=b - a) for a, b in parts])
         return {}
 
-    def complete(self, begun: Begun, merged: dict[int, int], context: Context[Any]) -> None:
+    def complete(self, begun: ChunkedPair, merged: dict[int, int], context: NoticeSink) -> None:
         """Report a pair after all of its chunks."""
         code = min(merged, default=0)
         if code < UNLIKE and not merged.get(UNLIKE):

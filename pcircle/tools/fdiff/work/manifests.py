@@ -12,14 +12,13 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from pcircle.core.guards import require
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.scan import Block, encoded
 from pcircle.fs.stats import CAPACITY, StatBlockError, Stats, StatusRow
-from pcircle.jobs.failures import failure_of
-from pcircle.jobs.tree_task import EntryVisitor
+from pcircle.jobs.failures import NoticeSink, failure_of
+from pcircle.jobs.tree_task import EntryVisitor, TreeItem
 from pcircle.ops.compare.fields import KIND
 from pcircle.ops.compare.manifests import (
     DigestComparer,
@@ -31,21 +30,26 @@ from pcircle.ops.compare.manifests import (
 from pcircle.ops.compare.statuses import StatusComparer
 from pcircle.ops.digest.manifest import Manifest, ManifestEntry, pair_entries
 from pcircle.runtime import Context
-from pcircle.tools.fdiff.plan import ONLY_A, Counters, DiffPlan
-from pcircle.tools.fdiff.telling import Telling
+from pcircle.tools.fdiff.plan import ONLY_A, DiffCounters, DiffItem, DiffPlan
+from pcircle.tools.fdiff.reporter import DiffReporter
 from pcircle.walk.globs import Chooser
 from pcircle.walk.items import handed_back
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
+if TYPE_CHECKING:
+    from pcircle.tools.fdiff.work.state import ComparisonTask
 
-class Alone:
+
+class ManifestOnlyReporter:
     """Reports entries that only a manifest has, including their contents on request."""
 
-    def __init__(self, book: ManifestReader, side: int, telling: Telling, counters: Any) -> None:
+    def __init__(
+        self, book: ManifestReader, side: int, reporter: DiffReporter, counters: DiffCounters
+    ) -> None:
         self._book = book
         self._side = side
-        self._telling = telling
+        self._reporter = reporter
         self._counters = counters
 
     def tell(
@@ -56,7 +60,7 @@ class Alone:
         while paths:
             holder, entry, is_reported = paths.pop()
             path = join_path(holder, entry.name)
-            self._telling.alone(
+            self._reporter.alone(
                 self._side, path, entry_mode(entry), entry.size, reported=is_reported
             )
             count += 1
@@ -81,37 +85,40 @@ _KINDS = ("files", "links", "specials", "directories")
 class ManifestVisitor(EntryVisitor):
     """The visitor of one thread; the tree is side `plan.tree_side`, the manifest the other side."""
 
+    task: ComparisonTask
+    counters: DiffCounters
+    _context: Context[DiffItem]  # of the current item
     batch_names: ClassVar[int] = CAPACITY
 
-    def __init__(self, task: Any) -> None:
+    def __init__(self, task: ComparisonTask) -> None:
         super().__init__(task)
-        plan: DiffPlan = task.plan
-        self._plan = plan
+        plan = self._plan = task.plan
         self._side = plan.tree_side
-        self._telling: Telling = task.telling
-        self._stats: Stats = task.stats[0]
+        self._reporter = task.reporter
+        self._stats = task.stats[0]
         manifest = Manifest(plan.manifest)
         self._book = ManifestReader(manifest)
         self._comparer = StatusComparer(plan.fields, plan.window_ns)
         self._digests = DigestComparer(manifest.algorithm, self.counters)
-        self._alone = Alone(self._book, 1 - self._side, self._telling, self.counters)
+        self._alone = ManifestOnlyReporter(
+            self._book, 1 - self._side, self._reporter, self.counters
+        )
         self._chooser = Chooser(plan.rules) if plan.rules else None
-        self._context: Context[Any] | None = None
         self._ignores = plan.one_sided and self._side == 1  # entries that only the tree has
         self._ignores_book = plan.one_sided and self._side == 0
 
-    def begin(self, item: Any, context: Context[Any]) -> None:
+    def begin(self, item: object, context: Context[DiffItem]) -> None:
         self._context = context
 
-    def resume(self, base: Open[int], context: Context[Any]) -> None:
+    def resume(self, base: Open[int], context: Context[DiffItem]) -> None:
         self._context = context
 
-    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+    def end(self, context: Context[DiffItem], opens: Sequence[Open[int]]) -> None:
         """Send all reports to rank 0."""
-        self._telling.tell(context)
+        self._reporter.tell(context)
 
     def fail(
-        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
     ) -> None:
         self.counters.failed += 1
         shown = self._plan.roots[ONLY_A + self._side]
@@ -126,12 +133,12 @@ class ManifestVisitor(EntryVisitor):
         mode = source.opened.status.st_mode
         if entry is None:
             if not self._ignores:
-                reported = not opened.path or self._plan.each or self._is_first(opened.path)
-                self._telling.alone(self._side, opened.path, mode, reported=reported)
+                reported = not opened.path or self._plan.reports_all or self._is_first(opened.path)
+                self._reporter.alone(self._side, opened.path, mode, reported=reported)
             opened.entered = opened.entered and self._plan.enters and not self._ignores
             return None
         found = self._compared(entry, source.opened.status)
-        self._telling.pair(opened.path, self._mode(entry, mode), 0, found)
+        self._reporter.pair(opened.path, self._mode(entry, mode), 0, found)
         return None
 
     def _is_first(self, path: bytes) -> bool:
@@ -140,10 +147,10 @@ class ManifestVisitor(EntryVisitor):
         return above is not None and above.kind == b"d"
 
     def _compared(self, entry: ManifestEntry, status: os.stat_result | StatusRow) -> int:
-        sides: tuple[Any, Any] = (status, entry_row(entry))
+        other = entry_row(entry)
         if self._side:
-            sides = sides[1], sides[0]
-        return self._comparer.differences(*sides)
+            return self._comparer.differences(other, status)
+        return self._comparer.differences(status, other)
 
     def _mode(self, entry: ManifestEntry, mode: int) -> int:
         """Return the mode of A's entry."""
@@ -157,11 +164,11 @@ class ManifestVisitor(EntryVisitor):
         if first.last:
             names = {name for kind in _KINDS for name in encoded(getattr(first, kind))}
         if not self._ignores_book:
-            self._tell_book(opened, names, source.fd)
+            self._report_book(opened, names, source.fd)
         yield first
         yield from found
 
-    def _tell_book(self, opened: Open[int], names: set[bytes] | None, fd: int) -> None:
+    def _report_book(self, opened: Open[int], names: set[bytes] | None, fd: int) -> None:
         """Report entries that only the manifest has; `names` is None for a large directory."""
         entries = self._book.section(opened.path)
         while batch := list(islice(entries, CAPACITY)):
@@ -173,7 +180,7 @@ class ManifestVisitor(EntryVisitor):
                 path = join_path(opened.path, entry.name)
                 if not self._chooses(path, entry):
                     continue
-                enters, reports_all = self._plan.enters, self._plan.each
+                enters, reports_all = self._plan.enters, self._plan.reports_all
                 count = self._alone.tell(
                     opened.path, entry, reported=True, enters=enters, reports_all=reports_all
                 )
@@ -239,12 +246,12 @@ class ManifestVisitor(EntryVisitor):
             return
         if entry is not None:
             if is_pair:
-                self._telling.pair(path, self._mode(entry, mode), row.st_size, found)
+                self._reporter.pair(path, self._mode(entry, mode), row.st_size, found)
             if found & KIND and entry.kind == b"d" and self._plan.enters:
                 self._below(path)
         elif not self._ignores:
-            reported = self._plan.each or not where.path or self._is_first(path)
-            self._telling.alone(self._side, path, mode, row.st_size, reported=reported)
+            reported = self._plan.reports_all or not where.path or self._is_first(path)
+            self._reporter.alone(self._side, path, mode, row.st_size, reported=reported)
         if stat.S_ISREG(mode):
             counters.files += 1
         elif stat.S_ISLNK(mode):
@@ -256,7 +263,7 @@ class ManifestVisitor(EntryVisitor):
         """Report the manifest's entries below a directory that is another kind in the tree."""
         if self._ignores_book:
             return
-        count = self._alone.below(path, reports_all=self._plan.each)
+        count = self._alone.below(path, reports_all=self._plan.reports_all)
         self.counters.found += count
         self.counters.files += count
 
@@ -273,19 +280,21 @@ def compare_manifests(
     old: Manifest,
     new: Manifest,
     plan: DiffPlan,
-    telling: Telling,
-    counters: Counters,
-    context: Any,
+    reporter: DiffReporter,
+    counters: DiffCounters,
+    context: NoticeSink,
     check: Callable[[], None],
 ) -> None:
     """Compare two manifests; `check` is called regularly and may raise."""
     books = ManifestReader(old), ManifestReader(new)
     comparer = StatusComparer(plan.fields, plan.window_ns)
-    alone = [Alone(book, side, telling, counters) for side, book in enumerate(books)]
+    alone = [
+        ManifestOnlyReporter(book, side, reporter, counters) for side, book in enumerate(books)
+    ]
     counters.found += 1
     counters.directories += 1
     found = compare_entries(old.root, new.root, plan.fields, comparer)
-    telling.pair(b"", stat.S_IFDIR, 0, found)
+    reporter.pair(b"", stat.S_IFDIR, 0, found)
     paths, compared = [b""], 0
     while paths:
         path = paths.pop()
@@ -295,26 +304,27 @@ def compare_manifests(
             if was is not None and now is not None:
                 inner = join_path(path, was.name)
                 found = compare_entries(was, now, plan.fields, comparer)
-                telling.pair(inner, entry_mode(was), was.size, found)
+                reporter.pair(inner, entry_mode(was), was.size, found)
                 counters.found += 1
                 counters.files += 1
                 if was.kind == now.kind == b"d":
                     deeper.append(inner)
                 elif found & KIND and plan.enters:
-                    for side, entry in enumerate((was, now)):
-                        if entry.kind == b"d" and not (side and plan.one_sided):
-                            count = alone[side].below(inner, reports_all=plan.each)
+                    for side, known in enumerate((was, now)):
+                        if known.kind == b"d" and not (side and plan.one_sided):
+                            count = alone[side].below(inner, reports_all=plan.reports_all)
                             counters.found += count
                             counters.files += count
-            elif was is not None or not plan.one_sided:
-                entry, side = require(was or now), int(was is None)
-                enters, reports_all = plan.enters, plan.each
-                count = alone[side].tell(
-                    path, entry, reported=True, enters=enters, reports_all=reports_all
-                )
-                counters.found += count
-                counters.files += count
+            else:
+                enters, reports_all = plan.enters, plan.reports_all
+                for side, entry in enumerate((was, now)):
+                    if entry is not None and not (side and plan.one_sided):
+                        count = alone[side].tell(
+                            path, entry, reported=True, enters=enters, reports_all=reports_all
+                        )
+                        counters.found += count
+                        counters.files += count
             if not compared % _TOGETHER:
-                telling.tell(context)
+                reporter.tell(context)
                 check()
         paths += reversed(deeper)

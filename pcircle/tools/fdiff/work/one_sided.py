@@ -4,35 +4,41 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 import xxhash
 
 from pcircle.core.buffers import aligned
 from pcircle.core.guards import require
 from pcircle.core.timestamps import timestamp
-from pcircle.fs.directories import join_path
+from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.entry_errors import Changed
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.scan import Block, encoded
-from pcircle.jobs.failures import failure_of
-from pcircle.jobs.tree_task import EntryVisitor
+from pcircle.jobs.failures import NoticeSink, failure_of
+from pcircle.jobs.tree_task import EntryVisitor, TreeItem
 from pcircle.runtime import Context
-from pcircle.tools.fdiff.plan import ONLY_A, Alone, DiffPlan
-from pcircle.tools.fdiff.telling import Telling
+from pcircle.tools.fdiff.plan import ONLY_A, DiffCounters, DiffItem, DiffPlan, OneSidedFile
+from pcircle.tools.fdiff.reporter import DiffReporter
 from pcircle.walk.items import DirectoryIdentity, Tree
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
+
+if TYPE_CHECKING:
+    from pcircle.tools.fdiff.work.state import ComparisonTask
 
 KINDS: Final = ("files", "links", "specials", "directories")
 """The kinds of a `Block`."""
 _MODES: Final = {"files": stat.S_IFREG, "links": stat.S_IFLNK, "directories": stat.S_IFDIR}
 _READ_BYTES = 1 << 20
 
+FailSide = Callable[[int, bytes, str, OSError, NoticeSink], None]
+"""A function that reports a failure of an entry: side, path, operation, error."""
 
-class Within(Protocol):
-    """A parent directory: an `Open`, a `Batch` or an `Ask`."""
+
+class DirectoryRef(Protocol):
+    """A parent directory: an `Open`, a `Batch` or an `ExtraneousLookup`."""
 
     @property
     def path(self) -> bytes: ...
@@ -42,23 +48,33 @@ class Within(Protocol):
     def slot(self) -> int: ...
 
 
-class Lone:
+class EntryContext(NoticeSink, Protocol):
+    """The part of a `Context` that reports entries and walks their subtrees."""
+
+    @property
+    def stopping(self) -> bool: ...
+    def spawn(self, items: Sequence[Tree], /) -> None: ...
+
+
+class OneSidedReporter:
     """Processes entries of one side for one thread. `fail` receives a side, a path and an error."""
 
-    def __init__(self, plan: DiffPlan, counters: Any, telling: Telling, fail: Any) -> None:
+    def __init__(
+        self, plan: DiffPlan, counters: DiffCounters, reporter: DiffReporter, fail: FailSide
+    ) -> None:
         self._plan = plan
         self._counters = counters
-        self._telling = telling
+        self._reporter = reporter
         self._fail = fail
         self._buffer: memoryview | None = None
 
     def tell(
         self,
         side: int,
-        within: Within,
+        within: DirectoryRef,
         found: Mapping[str, Sequence[bytes]],
         fd: int,
-        context: Context[Any],
+        context: EntryContext,
         *,
         inside: bool = False,
     ) -> None:
@@ -67,7 +83,7 @@ class Lone:
         With `inside`, only one side has the directory itself. Its subdirectories are then walked,
         not reported here.
         """
-        reported = self._plan.each or not inside
+        reported = self._plan.reports_all or not inside
         for kind, names in found.items():
             for name in names:
                 path = join_path(within.path, name)
@@ -86,7 +102,7 @@ class Lone:
         kind: str,
         name: bytes,
         fd: int,
-        context: Context[Any],
+        context: EntryContext,
         *,
         reported: bool,
     ) -> None:
@@ -96,7 +112,7 @@ class Lone:
         if kind == "files" and self._plan.moves:
             self._keep(side, path, name, fd, context, reported=reported)
         else:
-            self._telling.alone(side, path, mode, reported=reported)
+            self._reporter.alone(side, path, mode, reported=reported)
         counters.sized += 1
         if kind == "files":
             counters.files += 1
@@ -106,7 +122,14 @@ class Lone:
             counters.special += 1
 
     def _keep(
-        self, side: int, path: bytes, name: bytes, fd: int, context: Context[Any], *, reported: bool
+        self,
+        side: int,
+        path: bytes,
+        name: bytes,
+        fd: int,
+        context: EntryContext,
+        *,
+        reported: bool,
     ) -> None:
         """Record a file that may have moved, which is decided at the end."""
         status = os.stat(name, dir_fd=fd, follow_symlinks=False)
@@ -114,9 +137,9 @@ class Lone:
         if self._plan.by_content and status.st_size:
             digest = self._digest(name, fd, context)
         size, mtime = status.st_size, timestamp(status.st_mtime_ns)
-        context.note([Alone(side, path, size, mtime, digest, status.st_mode, reported)])
+        context.note([OneSidedFile(side, path, size, mtime, digest, status.st_mode, reported)])
 
-    def _digest(self, name: bytes, directory_fd: int, context: Context[Any]) -> bytes:
+    def _digest(self, name: bytes, directory_fd: int, context: EntryContext) -> bytes:
         if self._buffer is None:
             self._buffer = aligned(_READ_BYTES)
         digest = xxhash.xxh3_128()
@@ -133,7 +156,7 @@ class Lone:
         return digest.digest()
 
     def enter(
-        self, side: int, within: Within, names: Sequence[bytes], context: Context[Any]
+        self, side: int, within: DirectoryRef, names: Sequence[bytes], context: EntryContext
     ) -> None:
         """Walk directories of one side on request, or complete them."""
         if not names:
@@ -159,43 +182,47 @@ class Lone:
         )
 
 
-class AloneVisitor(EntryVisitor):
+class OneSidedVisitor(EntryVisitor):
     """The visitor of one worker thread for directories of one side."""
 
-    def __init__(self, task: Any) -> None:
+    task: ComparisonTask
+    counters: DiffCounters
+    _context: Context[DiffItem]  # of the current item
+
+    def __init__(self, task: ComparisonTask) -> None:
         super().__init__(task)
-        self._telling: Telling = task.telling
-        self._lone = Lone(task.plan, self.counters, task.telling, self._fail_side)
-        self._context: Context[Any] | None = None
+        self._reporter = task.reporter
+        self._one_sided = OneSidedReporter(task.plan, self.counters, task.reporter, self._fail_side)
 
     in_place = True
 
-    def begin(self, item: Any, context: Context[Any]) -> None:
+    def begin(self, item: object, context: Context[DiffItem]) -> None:
         self._context = context
 
-    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+    def end(self, context: Context[DiffItem], opens: Sequence[Open[int]]) -> None:
         """Send all reports to rank 0."""
-        self._telling.tell(context)
+        self._reporter.tell(context)
 
     def fail(
-        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
     ) -> None:
         """Report a failure with the number of its side."""
         self._fail_side(root - ONLY_A, path, doing, error, context)
 
     def _fail_side(
-        self, side: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+        self, side: int, path: bytes, doing: str, error: OSError, context: NoticeSink
     ) -> None:
         self.counters.failed += 1
         root = self.task.plan.roots[ONLY_A + side]
         context.note([failure_of(root, side, path, doing, error)])
 
-    def meant(self, opened: Open[int], blocks: Iterable[Block], source: Any) -> Iterator[Block]:
+    def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
         """Report subdirectories as they are found."""
         for block in blocks:
             found = {"directories": encoded(block.directories)}
-            context = require(self._context)
-            self._lone.tell(opened.root - ONLY_A, opened, found, source.fd, context, inside=True)
+            self._one_sided.tell(
+                opened.root - ONLY_A, opened, found, source.fd, self._context, inside=True
+            )
             # Directories are counted again when they are entered.
             self.counters.sized -= len(block.directories)
             yield block
@@ -205,4 +232,4 @@ class AloneVisitor(EntryVisitor):
     ) -> None:
         found = {kind: getattr(names, kind) for kind in KINDS if kind != "directories"}
         self.counters.weight += where.weight * len(names)
-        self._lone.tell(where.root - ONLY_A, where, found, fds[0], context, inside=True)
+        self._one_sided.tell(where.root - ONLY_A, where, found, fds[0], context, inside=True)

@@ -11,25 +11,30 @@ import os
 import stat
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from pcircle.core.guards import require
 from pcircle.fs.data import Recalls
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fs.file_system import size_is_nominal
-from pcircle.fs.stats import CAPACITY, StatBlockError, Stats, StatusRow
-from pcircle.jobs.failures import shown_below, tell_recalls
+from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
+from pcircle.jobs.failures import NoticeSink, shown_below, tell_recalls
 from pcircle.ops.compare.content import ContentComparer
 from pcircle.ops.compare.details import DetailComparer
 from pcircle.ops.compare.fields import CONTENT, KIND, LINKS, NOTHING, TARGET
 from pcircle.ops.compare.sides import Fds, set_error_side
-from pcircle.ops.compare.statuses import StatusComparer
-from pcircle.runtime import Context
-from pcircle.tools.fdiff.plan import ONLY_A, ONLY_B, DiffPlan, Large, Linked
-from pcircle.tools.fdiff.telling import Telling
-from pcircle.tools.fdiff.work.one_sided import KINDS, Lone
+from pcircle.ops.compare.statuses import Status, StatusComparer
+from pcircle.tools.fdiff.plan import (
+    ONLY_A,
+    ONLY_B,
+    DiffCounters,
+    DiffPlan,
+    LargeFilePair,
+    LinkedPair,
+)
+from pcircle.tools.fdiff.reporter import DiffReporter
+from pcircle.tools.fdiff.work.one_sided import KINDS, OneSidedReporter
 from pcircle.walk.items import handed_back
 from pcircle.walk.open_directory import ItemContext
 from pcircle.walk.visitor import Names, Where
@@ -37,20 +42,20 @@ from pcircle.walk.visitor import Names, Where
 LARGE_BYTES: Final = 32 << 20
 """Larger files are compared in chunks, which other ranks can steal."""
 
-Fail = Callable[[bytes, str, OSError, Context[Any]], None]
+Fail = Callable[[bytes, str, OSError, NoticeSink], None]
 
 
-class Pair(msgspec.Struct, frozen=True):
+class EntryPair(msgspec.Struct, frozen=True):
     """An entry of both sides: its path, names and statuses."""
 
     path: bytes
     name: bytes
     other: bytes
-    a: StatusRow
-    b: StatusRow
+    a: Status
+    b: Status
 
 
-class Pairs:
+class PairComparer:
     """Compares pairs for one thread.
 
     `fail` receives a path, the operation, and an error that identifies its side.
@@ -59,26 +64,24 @@ class Pairs:
     def __init__(
         self,
         plan: DiffPlan,
-        counters: Any,
-        telling: Telling,
-        lone: Lone,
-        means: tuple[StatusComparer, DetailComparer],
+        counters: DiffCounters,
+        reporter: DiffReporter,
+        one_sided: OneSidedReporter,
+        comparers: tuple[StatusComparer, DetailComparer],
         stats: tuple[Stats, Stats],
-        identify: Callable[[Any], tuple[int, int]],
         fail: Fail,
     ) -> None:
         self._plan = plan
         self._counters = counters
-        self._telling = telling
-        self._lone = lone
-        self._comparer, self._details = means
+        self._reporter = reporter
+        self._one_sided = one_sided
+        self._comparer, self._details = comparers
         self._contents = ContentComparer()
         self._recalls = Recalls(counters), Recalls(counters)
         self._stats = stats
-        self._identify = identify
         self.fail = fail
         # Pairs that need more than a comparison of columns are processed singly.
-        self._asks = bool(self._details.fields & ~TARGET) or plan.reads or telling.matches_equal
+        self._asks = bool(self._details.fields & ~TARGET) or plan.reads or reporter.matches_equal
         self._grouped = bool(plan.fields & LINKS)
 
     def compare(self, where: Where, names: Names, fds: Fds, context: ItemContext[int]) -> None:
@@ -90,12 +93,12 @@ class Pairs:
             left = self._block(where, part, fds, context, begun_s)
             at += len(part)
             enough = context.is_time_up(time.monotonic() - begun_s)
-            enough = enough or self._telling.actions.is_full
+            enough = enough or self._reporter.actions.is_full
             if left or context.is_stopping() or (enough and at < len(every)):
                 context.spawn(list(handed_back(where, [*left, *every[at:]])))
                 return
 
-    def others(self, path: bytes, names: Sequence[bytes]) -> Sequence[bytes]:
+    def names_in_b(self, path: bytes, names: Sequence[bytes]) -> Sequence[bytes]:
         """Return the names in B, which differ from A's only if the roots are files."""
         return [self._plan.roots[ONLY_B].name] if path == HOLDER else names
 
@@ -121,11 +124,11 @@ class Pairs:
             self._counters.files += count
             self._done(where, count)
             return ()
-        b_names = self.others(where.path, names)
+        b_names = self.names_in_b(where.path, names)
         pairs = zip(names, b_names, a.rows(count), b.rows(count), strict=True)
         for place, (name, other, x, y) in enumerate(pairs):
             path = b"" if where.path == HOLDER else join_path(where.path, name)
-            pair = Pair(path, name, other, x, y)
+            pair = EntryPair(path, name, other, x, y)
             try:
                 self._pair(where, pair, different.get(place, NOTHING), fds, context)
             except OSError as error:
@@ -145,7 +148,7 @@ class Pairs:
     ) -> Sequence[bytes]:
         """Look up names on both sides; report names of one side, and return common names."""
         while names:
-            sides = names, self.others(where.path, names)
+            sides = names, self.names_in_b(where.path, names)
             errors = [
                 _errors(stats, fd, side_names)
                 for stats, fd, side_names in zip(self._stats, fds, sides, strict=True)
@@ -153,8 +156,8 @@ class Pairs:
             if not any(errors):
                 break
             for place in sorted({*errors[0], *errors[1]}):
-                self._missed(where, names[place], fds, errors[0].get(place), errors[1].get(place),
-                             context)  # fmt: skip
+                found = {side: errors[side][place] for side in (0, 1) if place in errors[side]}
+                self._missed(where, names[place], fds, found, context)
             self._counters.weight += where.weight * len({*errors[0], *errors[1]})
             names = [
                 name
@@ -168,28 +171,27 @@ class Pairs:
         where: Where,
         name: bytes,
         fds: Fds,
-        on_a: OSError | None,
-        on_b: OSError | None,
+        errors: dict[int, OSError],
         context: ItemContext[int],
     ) -> None:
-        """Report a name that one side lacks, or a failed look-up."""
-        for side, (error, other) in enumerate(((on_b, on_a), (on_a, on_b))):
-            if error is None or error.errno != errno.ENOENT or other is not None:
-                continue
+        """Report a name that one side lacks, or a failed look-up; `errors` are by side."""
+        failed_side, error = next(iter(errors.items()))
+        if len(errors) == 1 and error.errno == errno.ENOENT:
+            side = 1 - failed_side
             if side and self._plan.one_sided:
                 self._counters.files += 1
                 self._counters.sized += 1
                 return
             kind = self.kind_of(name, fds[side])
-            self._lone.tell(side, where, {kind: [name]}, fds[side], context)
+            self._one_sided.tell(side, where, {kind: [name]}, fds[side], context)
             return
         self._counters.sized += 1
-        failed = set_error_side(on_a or require(on_b), int(on_a is None))
+        failed = set_error_side(error, failed_side)
         path = b"" if where.path == HOLDER else join_path(where.path, name)
         self.fail(path, "look up", failed, context)
 
     def _pair(
-        self, where: Where, pair: Pair, different: int, fds: Fds, context: ItemContext[int]
+        self, where: Where, pair: EntryPair, different: int, fds: Fds, context: ItemContext[int]
     ) -> None:
         """Compare a pair whose status has these differences. Raise OSError with its side."""
         a, b = pair.a, pair.b
@@ -198,7 +200,7 @@ class Pairs:
                 if stat.S_ISDIR(mode) and self._plan.enters and not (side and self._plan.one_sided):
                     self._counters.found += 1
                     self._counters.beside += 1
-                    self._lone.enter(side, where, [pair.name], context)
+                    self._one_sided.enter(side, where, [pair.name], context)
         elif stat.S_IFMT(a.st_mode) == stat.S_IFMT(b.st_mode):
             if self._details.fields:
                 different |= self._details.compare_names(pair.name, fds, a, b, pair.other)
@@ -209,16 +211,20 @@ class Pairs:
                 different |= found
         self.settle(pair, different, context)
 
-    def settle(self, pair: Pair, different: int, context: Context[Any]) -> None:
+    def settle(self, pair: EntryPair, different: int, context: NoticeSink) -> None:
         """Report a pair that is complete except for its hard links."""
         a, b = pair.a, pair.b
         self._count(a.st_mode)
         grouped = self._grouped and not different & KIND and max(a.st_nlink, b.st_nlink) > 1
         if grouped and not stat.S_ISDIR(a.st_mode):
-            keys = self._identify(a), self._identify(b)
-            context.note([Linked(pair.path, *keys, different, a.st_mode, a.st_size)])
+            keys = self._identity(a), self._identity(b)
+            context.note([LinkedPair(pair.path, *keys, different, a.st_mode, a.st_size)])
         else:
-            self._telling.pair(pair.path, a.st_mode, a.st_size, different)
+            self._reporter.pair(pair.path, a.st_mode, a.st_size, different)
+
+    def _identity(self, status: Status) -> tuple[int, int]:
+        """Return the identity of a file; nodes number devices differently."""
+        return status.st_dev if self._plan.one_node else 0, status.st_ino
 
     def missing(self, names: Sequence[bytes], fd: int) -> list[bytes]:
         """Return the names that an open directory of A lacks."""
@@ -248,7 +254,7 @@ class Pairs:
         else:
             counters.special += 1
 
-    def _see(self, pair: Pair, fds: Fds, context: Context[Any]) -> None:
+    def _see(self, pair: EntryPair, fds: Fds, context: NoticeSink) -> None:
         """Report offline files of a pair that will be read."""
         roots, path = self._plan.roots, pair.path
         sides = ((ONLY_A, pair.name, pair.a), (ONLY_B, pair.other or pair.name, pair.b))
@@ -258,7 +264,7 @@ class Pairs:
             recalls.see(name, fd, status)
 
     def _content(
-        self, where: Where, pair: Pair, different: int, fds: Fds, context: ItemContext[int]
+        self, where: Where, pair: EntryPair, different: int, fds: Fds, context: ItemContext[int]
     ) -> int | None:
         """Return whether the contents of two files differ; None if other items compare them."""
         a, b = pair.a, pair.b
@@ -275,7 +281,9 @@ class Pairs:
             self._see(pair, fds, context)
         if a.st_size > LARGE_BYTES:
             self._counters.sized -= 1  # the file is counted again when its item begins
-            context.spawn([Large(where.path, pair.name, where.place, where.slot, different)])
+            context.spawn(
+                [LargeFilePair(where.path, pair.name, where.place, where.slot, different)]
+            )
             return None
         size = a.st_size
         self._counters.bytes_found += size

@@ -10,40 +10,42 @@ from pcircle.fs.directories import device_and_inode, inode_alone
 from pcircle.fs.stats import Stats, divide
 from pcircle.jobs.action_log import ActionLines
 from pcircle.jobs.failures import Failure, RecallNotice
-from pcircle.jobs.tree_task import EntryVisitor, TreeTask, WalkPhase
+from pcircle.jobs.tree_task import EntryVisitor, ItemState, TreeCounters
 from pcircle.runtime import Context, PartedTask
 from pcircle.tools.fdiff.plan import (
     ONLY_B,
     PAIRS,
-    Alone,
-    Ask,
-    Chunk,
-    Counters,
+    DiffCounters,
+    DiffItem,
     DiffPlan,
-    Extras,
-    Large,
-    Linked,
-    Matched,
+    ExtraneousLookup,
+    ExtraneousScan,
+    LargeFilePair,
+    LinkedPair,
+    MatchedPaths,
+    OneSidedFile,
+    PairChunk,
 )
-from pcircle.tools.fdiff.telling import Telling
-from pcircle.tools.fdiff.work.large import Begun, LargeFiles
-from pcircle.tools.fdiff.work.one_sided import AloneVisitor
+from pcircle.tools.fdiff.reporter import DiffReporter
+from pcircle.tools.fdiff.work.large import ChunkedPair, LargeFileComparer
+from pcircle.tools.fdiff.work.one_sided import OneSidedVisitor
+from pcircle.tools.fdiff.work.state import ComparisonTask
 from pcircle.tools.fdiff.work.visitor import DiffVisitor
 from pcircle.walk.items import Batch, Portion, Tree
 from pcircle.walk.roots import open_roots, seeds
 from pcircle.walk.walker import Scope, Walker
 
-_OWN = Large | Chunk | Extras | Ask
+_OWN = LargeFilePair | PairChunk | ExtraneousScan | ExtraneousLookup
 
 
 class DiffTask(
-    TreeTask,
-    PartedTask[Tree | Batch | Portion | WalkPhase | Large | Chunk | Extras | Ask, dict[int, int]],
+    ComparisonTask,
+    PartedTask[DiffItem, dict[int, int]],
 ):
     """The comparison task of one rank or thread. A thread overlaps slow look-ups."""
 
-    notice_type = Failure | RecallNotice | ActionLines | Linked | Alone | Matched
-    counters_type, visitor_type = Counters, DiffVisitor
+    notice_type = Failure | RecallNotice | ActionLines | LinkedPair | OneSidedFile | MatchedPaths
+    counters_type, visitor_type = DiffCounters, DiffVisitor
     plan: DiffPlan
     first: DiffTask | None
     doing = "compare"
@@ -54,8 +56,8 @@ class DiffTask(
         number = 0 if self.first is None else len(self.first.parts)
         helped = division.helped_of(number)
         self.stats = Stats(helped), Stats(helped)
-        first = None if self.first is None else self.first.telling.actions
-        self.telling: Telling = Telling(self.plan, self.counters, self.rank, first)
+        first = None if self.first is None else self.first.reporter.actions
+        self.reporter = DiffReporter(self.plan, self.counters, self.rank, first)
         identify = device_and_inode if self.plan.one_node else inode_alone
         roots = self.plan.roots[ONLY_B:]
         is_first = self.first is None
@@ -70,9 +72,9 @@ class DiffTask(
             from pcircle.tools.fdiff.work.manifests import ManifestVisitor
 
             visitor = ManifestVisitor(self)
-        self.large = LargeFiles(self, self.visitor.pairs, plan.ranks)
+        self.large = LargeFileComparer(self, self.visitor.pairs, plan.ranks)
         scope = Scope(plan.rules, plan.one_file_system, wanted=plan.wanted, now_ns=plan.now_ns)
-        alone = AloneVisitor(self)
+        alone = OneSidedVisitor(self)
         self._alone = Walker(alone, scope, self.directories, None, counters, rank, lists)
         targets = None if plan.manifest else self.targets
         return Walker(visitor, scope, self.directories, targets, counters, rank, lists)
@@ -80,41 +82,42 @@ class DiffTask(
     def walker_of(self, item: Tree | Batch | Portion) -> Walker[Any]:
         return self._walker if item.root == PAIRS else self._alone
 
-    def begun(self, counters: Any) -> Iterator[Tree | Batch]:
+    def begun(self, counters: TreeCounters) -> Iterator[Tree | Batch]:
         """Yield items of the first root only, which also covers the other side."""
         if not self.plan.walks:
             return iter(())
         only = None if self.lists is None else [part.listed for part in self.lists.parts]
         return seeds(self.plan.roots[:1], counters, only)
 
-    def process(self, item: Any, context: Context[Any]) -> Any:
+    def process(self, item: DiffItem, context: Context[Any]) -> Any:
         if not isinstance(item, _OWN):
             return super().process(item, context)
-        own: Any = {}
-        if isinstance(item, Large):
+        if isinstance(item, LargeFilePair):
             own = _begun_or_done(self.large.begin(item, context), item.slot)
-        elif isinstance(item, Chunk):
+        elif isinstance(item, PairChunk):
             return self.large.chunk(item, context)
         else:
             self._of_b(item, context)
             own = {item.slot: 0}
-        self.telling.tell(context)
+        self.reporter.tell(context)
         return own
 
-    def _of_b(self, item: Extras | Ask, context: Context[Any]) -> None:
+    def _of_b(self, item: ExtraneousScan | ExtraneousLookup, context: Context[DiffItem]) -> None:
         try:
-            if isinstance(item, Extras):
+            if isinstance(item, ExtraneousScan):
                 self.visitor.extras(item, context)
             else:
                 self.visitor.ask(item, context)
         except OSError as error:
             self.visitor.lost_names(item, error, context)
 
-    def join(self, item: Any, own: Any, merged: dict[int, int], context: Context[Any]) -> Any:
-        if not isinstance(own, Begun):
+    def join(
+        self, item: Any, own: ItemState | ChunkedPair, merged: dict[int, int], context: Context[Any]
+    ) -> Any:
+        if not isinstance(own, ChunkedPair):
             return super().join(item, own, merged, context)
         self.large.complete(own, merged, context)
-        self.telling.tell(context)
+        self.reporter.tell(context)
         return {item.slot: 0}
 
     def close(self) -> None:
@@ -125,6 +128,6 @@ class DiffTask(
         super().close()
 
 
-def _begun_or_done(begun: Begun | None, slot: int) -> Begun | dict[int, int]:
+def _begun_or_done(begun: ChunkedPair | None, slot: int) -> ChunkedPair | dict[int, int]:
     """Return the state of a large file for its join, or its result."""
     return {slot: 0} if begun is None else begun

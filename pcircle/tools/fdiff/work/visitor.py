@@ -12,33 +12,42 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pcircle.core.guards import require
-from pcircle.fs.directories import Lease, device_and_inode, inode_alone
+from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.fs.stats import CAPACITY
-from pcircle.jobs.failures import failure_of
-from pcircle.jobs.tree_task import EntryVisitor
+from pcircle.jobs.failures import NoticeSink, failure_of
+from pcircle.jobs.tree_task import EntryVisitor, TreeItem
 from pcircle.ops.compare.details import DetailComparer
 from pcircle.ops.compare.fields import KIND
 from pcircle.ops.compare.sides import error_side, set_error_side, with_side
 from pcircle.ops.compare.statuses import StatusComparer, UserNames
 from pcircle.runtime import Context
-from pcircle.tools.fdiff.plan import ONLY_A, ONLY_B, Ask, Counters, DiffPlan, Extras
-from pcircle.tools.fdiff.telling import Telling
-from pcircle.tools.fdiff.work.one_sided import KINDS, Lone
-from pcircle.tools.fdiff.work.pairs import Pairs
+from pcircle.tools.fdiff.plan import (
+    ONLY_A,
+    ONLY_B,
+    DiffCounters,
+    DiffItem,
+    ExtraneousLookup,
+    ExtraneousScan,
+)
+from pcircle.tools.fdiff.work.one_sided import KINDS, OneSidedReporter
+from pcircle.tools.fdiff.work.pairs import PairComparer
 from pcircle.walk.attributes import ANY
 from pcircle.walk.filter import choosing
 from pcircle.walk.items import DirectoryIdentity, unpack
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
+if TYPE_CHECKING:
+    from pcircle.tools.fdiff.work.state import ComparisonTask
+
 _NONE_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
-class Lacking(OSError):
+class MissingInBError(OSError):
     """Raised if B lacks a directory; `mode` is that of another kind with the same name."""
 
     def __init__(self, mode: int | None) -> None:
@@ -49,57 +58,54 @@ class Lacking(OSError):
 class DiffVisitor(EntryVisitor):
     """The visitor of one worker thread."""
 
-    task: Any  # DiffTask, which imports this module
-    counters: Counters
-
+    task: ComparisonTask
+    counters: DiffCounters
+    _context: Context[DiffItem]  # of the current item
     batch_names: ClassVar[int] = 2 * CAPACITY
 
-    def __init__(self, task: Any) -> None:
+    def __init__(self, task: ComparisonTask) -> None:
         super().__init__(task)
-        plan: DiffPlan = task.plan
-        self._plan = plan
+        plan = self._plan = task.plan
         users = UserNames() if plan.by_names else None
         self._comparer = StatusComparer(plan.fields, plan.window_ns, users)
         self._details = DetailComparer(plan.fields, users)
-        self._telling: Telling = task.telling
-        self._lone = Lone(plan, self.counters, self._telling, self._fail_side)
-        self.pairs = Pairs(
+        self._reporter = task.reporter
+        self._one_sided = OneSidedReporter(plan, self.counters, self._reporter, self._fail_side)
+        self.pairs = PairComparer(
             plan,
             self.counters,
-            self._telling,
-            self._lone,
+            self._reporter,
+            self._one_sided,
             (self._comparer, self._details),
             task.stats,
-            device_and_inode if plan.one_node else inode_alone,
             self._fail,
         )
         self._filtered = bool(plan.rules) or plan.wanted != ANY
         self._choose = choosing(plan.rules, plan.wanted, plan.now_ns)
-        self._context: Context[Any] | None = None
 
     # ---- items -----------------------------------------------------------------
 
-    def begin(self, item: Any, context: Context[Any]) -> None:
+    def begin(self, item: object, context: Context[DiffItem]) -> None:
         self._context = context
 
-    def resume(self, base: Open[int], context: Context[Any]) -> None:
+    def resume(self, base: Open[int], context: Context[DiffItem]) -> None:
         self._context = context
 
-    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+    def end(self, context: Context[DiffItem], opens: Sequence[Open[int]]) -> None:
         """Send all reports to rank 0."""
-        self._telling.tell(context)
+        self._reporter.tell(context)
 
     def fail(
-        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
     ) -> None:
         """Report a failure with the path of the side that failed."""
         self._fail_side(error_side(error), path, doing, error, context)
 
-    def _fail(self, path: bytes, doing: str, error: OSError, context: Context[Any]) -> None:
+    def _fail(self, path: bytes, doing: str, error: OSError, context: NoticeSink) -> None:
         self._fail_side(error_side(error), path, doing, error, context)
 
     def _fail_side(
-        self, side: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+        self, side: int, path: bytes, doing: str, error: OSError, context: NoticeSink
     ) -> None:
         self.counters.failed += 1
         shown = self._plan.roots[ONLY_B if side else ONLY_A]
@@ -108,7 +114,7 @@ class DiffVisitor(EntryVisitor):
     # ---- directories -----------------------------------------------------------
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
-        """Open and compare the same directory of B. Raise Lacking if B does not have it."""
+        """Open and compare the same directory of B. Raise MissingInBError if B does not have it."""
         super().enter(opened, source, holder)
         target = with_side(1, lambda _: self._target(opened, holder))
         try:
@@ -130,16 +136,15 @@ class DiffVisitor(EntryVisitor):
         try:
             found |= self._details.compare_directories(fds, a, b)
         except OSError as error:
-            self._fail(opened.path, "compare", error, require(self._context))
+            self._fail(opened.path, "compare", error, self._context)
             return False
-        self._telling.pair(opened.path, a.st_mode, 0, found)
+        self._reporter.pair(opened.path, a.st_mode, 0, found)
         return True
 
     def _target(self, opened: Open[int], holder: Open[int] | None) -> Lease:
         targets = self.task.targets
         if holder is None:
-            lease: Lease = targets.lease(0, opened.path)
-            return lease
+            return targets.lease(0, opened.path)
         above = require(require(holder.leases)[1])
         name = opened.path.rpartition(b"/")[2]
         try:
@@ -147,41 +152,43 @@ class DiffVisitor(EntryVisitor):
         except OSError as error:
             if error.errno not in _NONE_THERE:
                 raise
-            raise Lacking(_mode_of(name, above.fd)) from None
+            raise MissingInBError(_mode_of(name, above.fd)) from None
         return lease
 
-    def leave(self, opened: Open[int], context: Context[Any]) -> int:
+    def leave(self, opened: Open[int], context: Context[TreeItem]) -> int:
         self.counters.directories += opened.own is not False
         return 0
 
-    def failed(self, opened: Open[int], error: OSError, context: Context[Any]) -> None:
+    def failed(self, opened: Open[int], error: OSError, context: Context[TreeItem]) -> None:
         """Report a directory that failed, or that B lacks."""
-        if not isinstance(error, Lacking):
+        if not isinstance(error, MissingInBError):
             if opened.own is not False:  # its failure was reported before
                 super().failed(opened, error, context)
             return
         mode, above = stat.S_IFDIR, require(opened.above)
         if error.mode is None:
-            self._telling.alone(0, opened.path, mode)
+            self._reporter.alone(0, opened.path, mode)
         else:
-            self._telling.pair(opened.path, mode, 0, self._plan.fields & KIND)
-        self._lone.enter(0, Above(opened, above), [opened.path.rpartition(b"/")[2]], context)
+            self._reporter.pair(opened.path, mode, 0, self._plan.fields & KIND)
+        self._one_sided.enter(
+            0, ParentDirectory(opened, above), [opened.path.rpartition(b"/")[2]], context
+        )
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
         """Report names of one side, and yield the remaining names."""
         found = iter(blocks)
         first = next(found)
         if opened.only is None:  # a list defines the names itself
-            context = require(self._context)
+            context = self._context
             if first.last:
-                self._tell_apart(opened, first, source.fd, context)
+                self._report_one_sided(opened, first, source.fd, context)
             elif not self._plan.one_sided:
-                context.spawn([Extras(opened.path, require(opened.place), opened.slot)])
+                context.spawn([ExtraneousScan(opened.path, require(opened.place), opened.slot)])
         yield first
         yield from found
 
-    def _tell_apart(
-        self, opened: Open[int], block: Block, source_fd: int, context: Context[Any]
+    def _report_one_sided(
+        self, opened: Open[int], block: Block, source_fd: int, context: Context[DiffItem]
     ) -> None:
         """Report names of one side, and leave the common names in the block.
 
@@ -208,21 +215,21 @@ class DiffVisitor(EntryVisitor):
             if alone:
                 setattr(block, kind, [name for name in names if name not in left])
                 self.counters.found += len(alone)
-                self._lone.tell(0, opened, {kind: alone}, source_fd, context)
+                self._one_sided.tell(0, opened, {kind: alone}, source_fd, context)
 
     def _extras(
         self,
-        within: Any,
+        within: Open[int],
         names: Sequence[bytes],
         kind: str,
         fds: tuple[int, int],
-        context: Context[Any],
+        context: Context[DiffItem],
     ) -> None:
         """Report names of B that A lacks or filters exclude."""
         if self._filtered:
             names = [name for name in names if _mode_of(name, fds[0]) is None]
         self.counters.found += len(names)
-        self._lone.tell(1, within, {kind: names}, fds[1], context)
+        self._one_sided.tell(1, within, {kind: names}, fds[1], context)
 
     # ---- names -----------------------------------------------------------------
 
@@ -231,7 +238,7 @@ class DiffVisitor(EntryVisitor):
     ) -> None:
         self.pairs.compare(where, names, fds, context)
 
-    def extras(self, item: Extras, context: Context[Any]) -> None:
+    def extras(self, item: ExtraneousScan, context: Context[DiffItem]) -> None:
         """List a large directory of B, and spawn look-ups of its names in A."""
         with self.task.targets.lease(0, item.path, item.place.target) as target:
             for block in _scanned(target.fd):
@@ -240,11 +247,11 @@ class DiffVisitor(EntryVisitor):
                 names = encoded([name for kind in KINDS for name in getattr(block, kind)])
                 for at in range(0, len(names), CAPACITY):
                     packed = b"\0".join(names[at : at + CAPACITY])
-                    context.spawn([Ask(item.path, packed, item.place, item.slot)])
+                    context.spawn([ExtraneousLookup(item.path, packed, item.place, item.slot)])
                 if context.stopping:
                     return
 
-    def ask(self, item: Ask, context: Context[Any]) -> None:
+    def ask(self, item: ExtraneousLookup, context: Context[DiffItem]) -> None:
         """Report the names of a directory of B that A lacks."""
         sources, targets, place = self.task.directories, self.task.targets, item.place
         with (
@@ -256,17 +263,19 @@ class DiffVisitor(EntryVisitor):
                 by_kind.setdefault(self.pairs.kind_of(name, target.fd), []).append(name)
             for kind, names in by_kind.items():
                 self.counters.found += len(names)
-                self._lone.tell(1, item, {kind: names}, target.fd, context)
+                self._one_sided.tell(1, item, {kind: names}, target.fd, context)
 
-    def lost_names(self, item: Extras | Ask, error: OSError, context: Context[Any]) -> None:
+    def lost_names(
+        self, item: ExtraneousScan | ExtraneousLookup, error: OSError, context: NoticeSink
+    ) -> None:
         """Report a directory of B that could not be listed or looked up in A."""
         self.counters.found += 1
         self.counters.sized += 1
         self._fail(item.path, "compare directory", error, context)
 
 
-class Above:
-    """The parent of a directory that B lacks, for `Lone`."""
+class ParentDirectory:
+    """The parent of a directory that B lacks, for `OneSidedReporter`."""
 
     def __init__(self, opened: Open[int], above: Open[int]) -> None:
         self.path = opened.path.rpartition(b"/")[0]

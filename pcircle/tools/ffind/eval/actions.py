@@ -5,36 +5,36 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from pcircle.core.names import show
-from pcircle.tools.ffind.eval.bulk import Bulk, bulk_of
-from pcircle.tools.ffind.eval.compiling import needs_status
-from pcircle.tools.ffind.eval.entry import Entry, Quit, Test
-from pcircle.tools.ffind.eval.output import QUIT, Output
-from pcircle.tools.ffind.eval.printing import csv_line, json_line, long_line, printf
-from pcircle.tools.ffind.eval.running import Commands
-from pcircle.tools.ffind.language.nodes import Node
+from pcircle.tools.ffind.eval.bulk import BulkFormat, bulk_of
+from pcircle.tools.ffind.eval.commands import Commands
+from pcircle.tools.ffind.eval.compiler import needs_status
+from pcircle.tools.ffind.eval.entry import FindEntry, StopSearch, Test
+from pcircle.tools.ffind.eval.line_formats import csv_line, json_line, long_line, printf
+from pcircle.tools.ffind.eval.output import QUIT, FindOutput
+from pcircle.tools.ffind.language.nodes import ExpressionNode
 
 
-class Counts(Protocol):
+class ActionCounters(Protocol):
     """The counters of actions."""
 
     matched: int
     blocks: int
 
 
-class Deleting(Protocol):
+class RemovalHooks(Protocol):
     """The checks before each removal, and the records after it."""
 
     def due_once(self) -> None: ...
-    def deleted(self, entry: Entry) -> None: ...
-    def planned(self, entry: Entry) -> bool: ...
-    def listed(self, entry: Entry) -> None: ...
+    def deleted(self, entry: FindEntry) -> None: ...
+    def planned(self, entry: FindEntry) -> bool: ...
+    def listed(self, entry: FindEntry) -> None: ...
 
 
-class Actions:
+class FindActions:
     """Compiles actions to functions, for one thread of a rank.
 
     With `dry` nothing is removed or run, and with `plans` removals are written to a plan. With
@@ -43,10 +43,10 @@ class Actions:
 
     def __init__(
         self,
-        output: Output,
+        output: FindOutput,
         commands: Commands,
-        counts: Counts,
-        removals: Deleting,
+        counts: ActionCounters,
+        removals: RemovalHooks,
         now_ns: int,
         *,
         dry: bool,
@@ -61,15 +61,15 @@ class Actions:
         self._now_ns = now_ns
         self._dry = dry
         self._plans = plans
-        self._made: dict[Node, Test] = {}  # all kinds of entries share one limit
+        self._made: dict[ExpressionNode, Test] = {}  # all kinds of entries share one limit
 
-    def action(self, node: Node) -> Test:
+    def action(self, node: ExpressionNode) -> Test:
         """Return the function of an action."""
         if node not in self._made:
             self._made[node] = self._action(node)
         return self._made[node]
 
-    def bulk(self, node: Node) -> Bulk | None:
+    def bulk(self, node: ExpressionNode) -> BulkFormat | None:
         """Return an action that formats many names at once, or None.
 
         Names for terminals are quoted one by one.
@@ -78,8 +78,8 @@ class Actions:
             return None
         return bulk_of(bytes(node.args[1]))
 
-    def _action(self, node: Node) -> Test:
-        args: Any = node.args
+    def _action(self, node: ExpressionNode) -> Test:
+        args = node.args
         if node.name in ("print", "print0"):
             return self._print(args[0], b"\n" if node.name == "print" else b"\0")
         if node.name in _LINES:
@@ -99,10 +99,10 @@ class Actions:
         }
         return kinds[node.name]()
 
-    def _line(self, stream: int, line: Callable[[Entry], bytes]) -> Test:
+    def _line(self, stream: int, line: Callable[[FindEntry], bytes]) -> Test:
         add = self._output.add
 
-        def run(entry: Entry) -> bool:
+        def run(entry: FindEntry) -> bool:
             add(stream, line(entry))
             return True
 
@@ -113,27 +113,27 @@ class Actions:
         if self.quoted and stream == 0 and end == b"\n":
             return self._line(0, lambda entry: show(entry.path).encode() + end)
 
-        def run(entry: Entry) -> bool:
+        def run(entry: FindEntry) -> bool:
             add(stream, (entry.fixed or entry.prefix + entry.name) + end)
             return True
 
         return run
 
-    def _printf(self, text: bytes) -> Callable[[Entry], bytes]:
+    def _printf(self, text: bytes) -> Callable[[FindEntry], bytes]:
         return printf(text, quoted=self.quoted)
 
-    def _command(self, node: Node, is_dir: bool, words: list[bytes]) -> Test:
+    def _command(self, node: ExpressionNode, is_dir: bool, words: Sequence[bytes]) -> Test:
         commands, settle = self._commands, self._output.settle
         if node.name == "exec":
 
-            def run(entry: Entry) -> bool:
+            def run(entry: FindEntry) -> bool:
                 settle()
                 return commands.run(words, entry, is_dir=is_dir)
 
             return run
         key = node.at
 
-        def gather(entry: Entry) -> bool:
+        def gather(entry: FindEntry) -> bool:
             commands.gather(key, words, entry, is_dir=is_dir)
             return True
 
@@ -142,7 +142,7 @@ class Actions:
     def _delete(self) -> Test:
         removals, dry, plans = self._removals, self._dry, self._plans
 
-        def run(entry: Entry) -> bool:
+        def run(entry: FindEntry) -> bool:
             if entry.basename == b"." and entry.fixed:
                 return True  # like GNU find
             removals.due_once()
@@ -163,33 +163,33 @@ class Actions:
 
         return run
 
-    def _quit(self, entry: Entry) -> bool:
+    def _quit(self, entry: FindEntry) -> bool:
         self._output.event(QUIT)
-        raise Quit
+        raise StopSearch
 
-    def _exists(self, entry: Entry) -> bool:
+    def _exists(self, entry: FindEntry) -> bool:
         self._counts.matched += 1
         self._output.event(QUIT)
-        raise Quit
+        raise StopSearch
 
     def _limit(self, most: int, number: int) -> Test:
         left = most
 
-        def run(entry: Entry) -> bool:
+        def run(entry: FindEntry) -> bool:
             nonlocal left
             left -= 1
             self._output.event(number)
             if left <= 0:
-                raise Quit
+                raise StopSearch
             return True
 
         return run
 
-    def _count(self, entry: Entry) -> bool:
+    def _count(self, entry: FindEntry) -> bool:
         self._counts.matched += 1
         return True
 
-    def _usage(self, entry: Entry) -> bool:
+    def _usage(self, entry: FindEntry) -> bool:
         status = entry.look() if entry.st is None else entry.st
         if status is False:
             return True
@@ -199,13 +199,13 @@ class Actions:
             self._counts.blocks += status.st_blocks
         return True
 
-    def _listed(self, entry: Entry) -> bool:
+    def _listed(self, entry: FindEntry) -> bool:
         self._removals.listed(entry)
         return True
 
 
-_LINES: dict[str, Callable[..., Callable[[Entry], bytes]]] = {
-    "printf": Actions._printf,
+_LINES: dict[str, Callable[..., Callable[[FindEntry], bytes]]] = {
+    "printf": FindActions._printf,
     "ls": lambda self: long_line(self._now_ns),
     "json": lambda self: json_line(),
     "csv": lambda self: csv_line(),
@@ -215,25 +215,25 @@ _LINES: dict[str, Callable[..., Callable[[Entry], bytes]]] = {
 def _of_known(write: Test) -> Test:
     """Return a function that writes an entry only if it can be looked up."""
 
-    def run(entry: Entry) -> object:
+    def run(entry: FindEntry) -> object:
         status = entry.look() if entry.st is None else entry.st
         return status is not False and write(entry)
 
     return run
 
 
-def _prune(entry: Entry) -> bool:
+def _prune(entry: FindEntry) -> bool:
     entry.pruned = True
     return True
 
 
-def _refuse_reached(entry: Entry) -> None:
+def _refuse_reached(entry: FindEntry) -> None:
     """Raise NotADirectoryError for a PATH that was reached through a link."""
     if entry.kind == "d" and entry.name == b"." and entry.basename not in (b"..", b"/"):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 
 
-def _remove(entry: Entry) -> None:
+def _remove(entry: FindEntry) -> None:
     """Remove an entry by its name in its open directory, never through a link. OSError."""
     if entry.kind == "d":
         _refuse_reached(entry)

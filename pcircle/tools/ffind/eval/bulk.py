@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
 from operator import add
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from pcircle.fs.stats import Stats
-from pcircle.tools.ffind.eval.printing import GROUPS, MODES, USERS, WITH_NS, time_text
-from pcircle.tools.ffind.language.formats import Piece, parse_format
+from pcircle.tools.ffind.eval.columns import StatusColumns
+from pcircle.tools.ffind.eval.line_formats import GROUPS, MODES, USERS, WITH_NS, time_text
+from pcircle.tools.ffind.language.formats import FormatPiece, parse_format
 
 _NS = 1_000_000_000
 _MAX_KNOWN = 1 << 14  # seconds; a full cache is cleared
@@ -32,8 +32,8 @@ _OF_NAME = "pPfhHdy"
 _TIMES = {"A": "atime", "C": "ctime", "T": "mtime"}
 
 
-class In(NamedTuple):
-    """The directory that contains the names, and their kind; see `Entry`.
+class DirectoryContext(NamedTuple):
+    """The directory that contains the names, and their kind; see `FindEntry`.
 
     If the names are in several subdirectories, `holders` has the subdirectory of each name, with a
     slash.
@@ -51,26 +51,32 @@ class In(NamedTuple):
         return list(map(add, self.holders, names)) if self.holders else names
 
 
-Column = Callable[[In, Sequence[bytes], "Stats | None", Sequence[int]], Iterable[object]]
+Column = Callable[
+    [DirectoryContext, Sequence[bytes], StatusColumns, Sequence[int]], Iterable[object]
+]
 """A function from the rows of names to values."""
 
 
-class Part(msgspec.Struct, frozen=True):
+class FormatPart(msgspec.Struct, frozen=True):
     """A directive in the template, and the columns that fill it."""
 
-    template: Callable[[In], bytes]
+    template: Callable[[DirectoryContext], bytes]
     columns: Sequence[Column] = ()
 
 
-class Bulk:
+class BulkFormat:
     """A format for many names. With `looks`, the names must be looked up."""
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
+    def __init__(self, pieces: Sequence[FormatPiece]) -> None:
         self._parts = list(map(_part, pieces))
         self.looks = any(piece.letter not in _OF_NAME for piece in pieces if piece.letter)
 
     def text(
-        self, where: In, names: Sequence[bytes], stats: Stats | None, places: Sequence[int]
+        self,
+        where: DirectoryContext,
+        names: Sequence[bytes],
+        stats: StatusColumns,
+        places: Sequence[int],
     ) -> bytes:
         """Return the text of all names."""
         template = b"".join(part.template(where) for part in self._parts) * len(names)
@@ -81,13 +87,13 @@ class Bulk:
         return template % tuple(chain.from_iterable(zip(*columns, strict=False)))
 
 
-def bulk_of(text: bytes) -> Bulk | None:
+def bulk_of(text: bytes) -> BulkFormat | None:
     """Return a bulk format if all directives permit it, otherwise None."""
     pieces, _ = parse_format(text, [])
-    return Bulk(pieces) if all(map(_is_plain, pieces)) else None
+    return BulkFormat(pieces) if all(map(_is_plain, pieces)) else None
 
 
-def _is_plain(piece: Piece) -> bool:
+def _is_plain(piece: FormatPiece) -> bool:
     if piece.flags:
         return False
     if piece.kind:
@@ -95,19 +101,21 @@ def _is_plain(piece: Piece) -> bool:
     return not piece.letter or piece.letter in _OF_NAME or piece.letter in {*_NUMBERS, *"kmMug"}
 
 
-def _part(piece: Piece) -> Part:
+def _part(piece: FormatPiece) -> FormatPart:
     letter = piece.letter
     if not letter:
         return _constant(piece.text)
     if piece.kind == "@":
         name = _TIMES[letter]
-        return Part(lambda where: b"%d.%09d0", [_numbers(name, None), _numbers(f"{name}_ns", None)])
+        return FormatPart(
+            lambda where: b"%d.%09d0", [_numbers(name, None), _numbers(f"{name}_ns", None)]
+        )
     if piece.kind:
-        return Part(lambda where: b"%b", [_times(_TIMES[letter], piece.kind)])
+        return FormatPart(lambda where: b"%b", [_times(_TIMES[letter], piece.kind)])
     if letter in _OF_NAME:
         return _of_name(letter)
     if letter in _NUMBERS:
-        return Part(lambda where: b"%d", [_numbers(_NUMBERS[letter], None)])
+        return FormatPart(lambda where: b"%d", [_numbers(_NUMBERS[letter], None)])
     changed: dict[str, tuple[bytes, str, Callable[[int], object]]] = {
         "k": (b"%d", "blocks", lambda blocks: (blocks + 1) // 2),
         "m": (b"%o", "mode", (0o7777).__and__),
@@ -116,56 +124,56 @@ def _part(piece: Piece) -> Part:
         "g": (b"%b", "gid", GROUPS.__getitem__),
     }
     template, name, change = changed[letter]
-    return Part(lambda where: template, [_numbers(name, change)])
+    return FormatPart(lambda where: template, [_numbers(name, change)])
 
 
-def _constant(text: bytes) -> Part:
+def _constant(text: bytes) -> FormatPart:
     escaped = _escaped(text)
-    return Part(lambda where: escaped)
+    return FormatPart(lambda where: escaped)
 
 
 def _escaped(text: bytes) -> bytes:
     return text.replace(b"%", b"%%")
 
 
-def _of_name(letter: str) -> Part:
+def _of_name(letter: str) -> FormatPart:
     if letter == "f":
-        return Part(lambda where: b"%b", [_names])
+        return FormatPart(lambda where: b"%b", [_names])
     if letter in "pP":
-        return Part(_path if letter == "p" else _path_below, [_holders, _names])
+        return FormatPart(_path if letter == "p" else _path_below, [_holders, _names])
     if letter == "h":
-        return Part(lambda where: _escaped(where.prefix[:-1]) + b"%b", [_holders_below])
-    same: dict[str, Callable[[In], bytes]] = {
+        return FormatPart(lambda where: _escaped(where.prefix[:-1]) + b"%b", [_holders_below])
+    same: dict[str, Callable[[DirectoryContext], bytes]] = {
         "H": lambda where: where.start,
         "d": lambda where: b"%d" % where.depth,
         "y": lambda where: where.kind.encode(),
     }
     of = same[letter]
-    return Part(lambda where: _escaped(of(where)))
+    return FormatPart(lambda where: _escaped(of(where)))
 
 
-def _path(where: In) -> bytes:
+def _path(where: DirectoryContext) -> bytes:
     return _escaped(where.prefix) + b"%b%b"
 
 
-def _path_below(where: In) -> bytes:
+def _path_below(where: DirectoryContext) -> bytes:
     return (_escaped(where.below) + b"/" if where.below else b"") + b"%b%b"
 
 
 def _names(
-    where: In, names: Sequence[bytes], stats: Stats | None, places: Sequence[int]
+    where: DirectoryContext, names: Sequence[bytes], stats: StatusColumns, places: Sequence[int]
 ) -> Iterable[bytes]:
     return names
 
 
 def _holders(
-    where: In, names: Sequence[bytes], stats: Stats | None, places: Sequence[int]
+    where: DirectoryContext, names: Sequence[bytes], stats: StatusColumns, places: Sequence[int]
 ) -> Iterable[bytes]:
     return where.holders or repeat(b"", len(names))
 
 
 def _holders_below(
-    where: In, names: Sequence[bytes], stats: Stats | None, places: Sequence[int]
+    where: DirectoryContext, names: Sequence[bytes], stats: StatusColumns, places: Sequence[int]
 ) -> Iterable[bytes]:
     """Return the paths between the directory and the names, with a leading slash."""
     if where.holders:
@@ -174,7 +182,9 @@ def _holders_below(
 
 
 def _numbers(name: str, change: Callable[[int], object] | None) -> Column:
-    def column(where: In, names: Any, stats: Any, places: Sequence[int]) -> Iterable[object]:
+    def column(
+        where: DirectoryContext, names: Sequence[bytes], stats: StatusColumns, places: Sequence[int]
+    ) -> Iterable[object]:
         return _chosen(stats.column(name, 0, places[-1] + 1), places, change)
 
     return column
@@ -183,7 +193,9 @@ def _numbers(name: str, change: Callable[[int], object] | None) -> Column:
 def _times(name: str, kind: str) -> Column:
     text = _times_text(kind)
 
-    def column(where: In, names: Any, stats: Any, places: Sequence[int]) -> Iterable[object]:
+    def column(
+        where: DirectoryContext, names: Sequence[bytes], stats: StatusColumns, places: Sequence[int]
+    ) -> Iterable[object]:
         times = stats.times_ns(name, 0, places[-1] + 1)
         return _chosen(times, places, text)
 

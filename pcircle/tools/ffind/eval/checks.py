@@ -6,24 +6,25 @@ import os
 import re
 import stat
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 
 from pcircle.core.timestamps import MAX_NS, MIN_NS, Timestamp
 from pcircle.fs.status import birth_ns
-from pcircle.tools.ffind.eval.entry import Entry, Test
+from pcircle.tools.ffind.eval.entry import FindEntry, Status, Test
 from pcircle.tools.ffind.eval.inodes import INODE_TESTS, fs_type
 from pcircle.tools.ffind.eval.layouts import LAYOUT_TESTS
 from pcircle.tools.ffind.language import regexes
-from pcircle.tools.ffind.language.nodes import Node
+from pcircle.tools.ffind.language.nodes import ExpressionNode
 from pcircle.tools.ffind.language.patterns import matcher, text_of
 from pcircle.walk.attributes import LETTERS
+
+StatusTest = Callable[[Status], object]
 
 _NS = 1_000_000_000
 _DAY_S = 86400
 _DEAR = 3
-_NUMBERS: dict[str, Callable[[os.stat_result], int]] = {
+_NUMBERS: dict[str, Callable[[Status], int]] = {
     "inum": lambda status: status.st_ino,
     "links": lambda status: status.st_nlink,
     "uid": lambda status: status.st_uid,
@@ -40,7 +41,7 @@ COSTS = {
 """The cost of a test: 0 and 1 need no look-up, 2 needs one. Other tests need more."""
 
 
-class Surroundings(msgspec.Struct, frozen=True):
+class EvaluationContext(msgspec.Struct, frozen=True):
     """The context of all tests.
 
     With `wide`, names consist of characters; `midnight_ns` is the start of today.
@@ -52,12 +53,12 @@ class Surroundings(msgspec.Struct, frozen=True):
     follow: str
 
 
-def checked(node: Node, around: Surroundings) -> Test | None:
+def checked(node: ExpressionNode, context: EvaluationContext) -> Test | None:
     """Return the function of a test; None if the node is not a test."""
     if node.name in _OF_STATUS:
-        return _with_status(_OF_STATUS[node.name](around, *node.args))
+        return _with_status(_OF_STATUS[node.name](context, *node.args))
     if node.name in _OF_ENTRY:
-        made: Test = _OF_ENTRY[node.name](around, *node.args)
+        made: Test = _OF_ENTRY[node.name](context, *node.args)
         return made
     for table in (INODE_TESTS, LAYOUT_TESTS):
         if node.name in table:
@@ -65,8 +66,8 @@ def checked(node: Node, around: Surroundings) -> Test | None:
     return None
 
 
-def _with_status(test: Callable[[os.stat_result], object]) -> Test:
-    def run(entry: Entry) -> object:
+def _with_status(test: StatusTest) -> Test:
+    def run(entry: FindEntry) -> object:
         status = entry.st
         if status is None:
             status = entry.look()
@@ -88,9 +89,9 @@ def compared(compare: str, wanted: int) -> Callable[[int], bool]:
 
 
 def _time(
-    around: Surroundings, field: str, compare: str, ago_ns: int, unit_s: int, midnight: int
-) -> Callable[[Any], object]:
-    low_ns, high_ns = limits_ns(around, field, compare, ago_ns, unit_s, midnight)
+    context: EvaluationContext, field: str, compare: str, ago_ns: int, unit_s: int, midnight: int
+) -> StatusTest:
+    low_ns, high_ns = limits_ns(context, field, compare, ago_ns, unit_s, midnight)
     time_of = _time_of(field)
     low = MIN_NS - 1 if low_ns is None else low_ns
     high = MAX_NS if high_ns is None else high_ns
@@ -98,12 +99,12 @@ def _time(
 
 
 def limits_ns(
-    around: Surroundings, field: str, compare: str, ago_ns: int, unit_s: int, midnight: int
+    context: EvaluationContext, field: str, compare: str, ago_ns: int, unit_s: int, midnight: int
 ) -> tuple[int | None, int | None]:
     """Return the limits between which a test of times is true: exclusive, then inclusive."""
     day_ns, unit_ns = _DAY_S * _NS, unit_s * _NS
     # The start of the day that ends now or, with -daystart, of the day that began at midnight.
-    origin_ns = around.midnight_ns if midnight else around.now_ns - day_ns
+    origin_ns = context.midnight_ns if midnight else context.now_ns - day_ns
     if unit_s != _DAY_S:
         origin_ns += day_ns
     elif compare == "-":
@@ -114,7 +115,7 @@ def limits_ns(
     return (None, at_ns - 1) if compare == "+" else (at_ns, at_ns + unit_ns)
 
 
-def _time_of(field: str) -> Callable[[Any], int]:
+def _time_of(field: str) -> Callable[[Status], int]:
     # A getter that looks up an attribute by its name would be slower.
     return {
         "a": lambda status: status.st_atime_ns,
@@ -124,8 +125,8 @@ def _time_of(field: str) -> Callable[[Any], int]:
 
 
 def _in_window(
-    time_of: Callable[[Any], int], compare: str, at_ns: int, unit_ns: int
-) -> Callable[[Any], object]:
+    time_of: Callable[[Status], int], compare: str, at_ns: int, unit_ns: int
+) -> StatusTest:
     if compare == "-":
         return lambda status: time_of(status) > at_ns
     if compare == "+":
@@ -133,20 +134,20 @@ def _in_window(
     return lambda status: 0 < time_of(status) - at_ns <= unit_ns
 
 
-def _used(around: Surroundings, compare: str, ago_ns: int) -> Callable[[Any], object]:
-    def delta_ns(status: os.stat_result) -> int:
+def _used(context: EvaluationContext, compare: str, ago_ns: int) -> StatusTest:
+    def delta_ns(status: Status) -> int:
         return status.st_ctime_ns - status.st_atime_ns
 
     inside = _in_window(delta_ns, compare, -ago_ns, _DAY_S * _NS)
     return lambda status: status.st_atime_ns >= status.st_ctime_ns and inside(status)
 
 
-def _newer(around: Surroundings, field: str, than_ns: int) -> Callable[[Any], object]:
+def _newer(context: EvaluationContext, field: str, than_ns: int) -> StatusTest:
     time_of = _time_of(field)
     return lambda status: time_of(status) > than_ns
 
 
-def _size(around: Surroundings, compare: str, wanted: int, unit: int) -> Callable[[Any], object]:
+def _size(context: EvaluationContext, compare: str, wanted: int, unit: int) -> StatusTest:
     # Sizes are rounded up to whole units, as in GNU find.
     if compare == "+":
         return lambda status: status.st_size > wanted * unit
@@ -155,13 +156,13 @@ def _size(around: Surroundings, compare: str, wanted: int, unit: int) -> Callabl
     return lambda status: (wanted - 1) * unit < status.st_size <= wanted * unit
 
 
-def _number(around: Surroundings, name: str, compare: str, wanted: int) -> Callable[[Any], object]:
+def _number(context: EvaluationContext, name: str, compare: str, wanted: int) -> StatusTest:
     number, fits = _NUMBERS[name], compared(compare, wanted)
     return lambda status: fits(number(status))
 
 
-def _perm(around: Surroundings, kind: str, file: int, directory: int) -> Callable[[Any], object]:
-    def wanted(status: os.stat_result) -> int:
+def _perm(context: EvaluationContext, kind: str, file: int, directory: int) -> StatusTest:
+    def wanted(status: Status) -> int:
         return directory if stat.S_ISDIR(status.st_mode) else file
 
     if kind == "-":
@@ -171,18 +172,18 @@ def _perm(around: Surroundings, kind: str, file: int, directory: int) -> Callabl
     return lambda status: status.st_mode & 0o7777 == wanted(status)
 
 
-def _samefile(around: Surroundings, device: int, inode: int) -> Callable[[Any], object]:
+def _samefile(context: EvaluationContext, device: int, inode: int) -> StatusTest:
     return lambda status: status.st_ino == inode and status.st_dev == device
 
 
-def _sparse(around: Surroundings) -> Callable[[Any], object]:
+def _sparse(context: EvaluationContext) -> StatusTest:
     return lambda status: stat.S_ISREG(status.st_mode) and status.st_blocks * 512 < status.st_size
 
 
-def _nouser(around: Surroundings) -> Callable[[Any], object]:
+def _nouser(context: EvaluationContext) -> StatusTest:
     known: dict[int, bool] = {}
 
-    def test(status: os.stat_result) -> bool:
+    def test(status: Status) -> bool:
         if status.st_uid not in known:
             known[status.st_uid] = _is_nobody("pwd", "getpwuid", status.st_uid)
         return known[status.st_uid]
@@ -190,10 +191,10 @@ def _nouser(around: Surroundings) -> Callable[[Any], object]:
     return test
 
 
-def _nogroup(around: Surroundings) -> Callable[[Any], object]:
+def _nogroup(context: EvaluationContext) -> StatusTest:
     known: dict[int, bool] = {}
 
-    def test(status: os.stat_result) -> bool:
+    def test(status: Status) -> bool:
         if status.st_gid not in known:
             known[status.st_gid] = _is_nobody("grp", "getgrgid", status.st_gid)
         return known[status.st_gid]
@@ -209,11 +210,11 @@ def _is_nobody(module: str, function: str, number: int) -> bool:
     return False
 
 
-def _fstype(around: Surroundings, wanted: bytes) -> Callable[[Any], object]:
+def _fstype(context: EvaluationContext, wanted: bytes) -> StatusTest:
     return lambda status: fs_type(status.st_dev) == wanted
 
 
-_OF_STATUS: dict[str, Callable[..., Callable[[Any], object]]] = {
+_OF_STATUS: dict[str, Callable[..., StatusTest]] = {
     "time": _time,
     "used": _used,
     "size": _size,
@@ -230,26 +231,28 @@ _OF_STATUS: dict[str, Callable[..., Callable[[Any], object]]] = {
 # ---- tests of names, kinds and other properties ------------------------------------
 
 
-def name_test(node: Node, around: Surroundings) -> Callable[[bytes, bytes], object] | None:
+def name_test(
+    node: ExpressionNode, context: EvaluationContext
+) -> Callable[[bytes, bytes], object] | None:
     """Return a function of a name and the path before it; None for other tests."""
     if node.name == "name":
-        match = _pattern(around, *node.args)
+        match = _pattern(context, *node.args)
         return lambda name, prefix: match(name)
     if node.name in ("path", "regex"):
-        find = (_pattern if node.name == "path" else expression)(around, *node.args)
+        find = (_pattern if node.name == "path" else expression)(context, *node.args)
         return lambda name, prefix: find(prefix + name)
     return None
 
 
-def _pattern(around: Surroundings, pattern: Any, fold: Any) -> Callable[[bytes], object]:
-    return matcher(pattern, fold=bool(fold), wide=around.wide)
+def _pattern(context: EvaluationContext, pattern: bytes, fold: int) -> Callable[[bytes], object]:
+    return matcher(pattern, fold=bool(fold), wide=context.wide)
 
 
 def expression(
-    around: Surroundings, pattern: Any, fold: Any, syntax: Any
+    context: EvaluationContext, pattern: bytes, fold: int, syntax: int
 ) -> Callable[[bytes], object]:
     """Return a function that matches whole paths with a regular expression."""
-    wide = around.wide
+    wide = context.wide
     text = text_of(pattern, wide=wide)
     flags = re.MULTILINE | (re.IGNORECASE if fold else 0)
     translated = regexes.translated(text, syntax)
@@ -259,34 +262,35 @@ def expression(
     return re.compile(translated.encode("latin-1"), flags).fullmatch
 
 
-def _named(around: Surroundings, pattern: bytes, fold: int) -> Test:
-    match = _pattern(around, pattern, fold)
+def _named(context: EvaluationContext, pattern: bytes, fold: int) -> Test:
+    match = _pattern(context, pattern, fold)
     return lambda entry: match(entry.base or entry.name)
 
 
-def _path(around: Surroundings, pattern: bytes, fold: int) -> Test:
-    match = _pattern(around, pattern, fold)
+def _path(context: EvaluationContext, pattern: bytes, fold: int) -> Test:
+    match = _pattern(context, pattern, fold)
     return lambda entry: match(entry.path)
 
 
-def _regex(around: Surroundings, pattern: bytes, fold: int, syntax: int) -> Test:
-    match = expression(around, pattern, fold, syntax)
+def _regex(context: EvaluationContext, pattern: bytes, fold: int, syntax: int) -> Test:
+    match = expression(context, pattern, fold, syntax)
     return lambda entry: match(entry.path)
 
 
-def _type(around: Surroundings, letters: str) -> Test:
-    def test(entry: Entry) -> bool:
+def _type(context: EvaluationContext, letters: str) -> Test:
+    def test(entry: FindEntry) -> bool:
         letter = entry.kind or entry.letter()
         return bool(letter) and letter in letters
 
     return test
 
 
-def _xtype(around: Surroundings, letters: str) -> Test:
-    def test(entry: Entry) -> bool:
+def _xtype(context: EvaluationContext, letters: str) -> Test:
+    def test(entry: FindEntry) -> bool:
         status = entry.look() if entry.st is None else entry.st
         if status is False:
             return False
+        other: Status
         try:
             if entry.fixed and entry.follow:  # only a look-up by name finds the link
                 other = os.lstat(entry.fixed)
@@ -303,10 +307,10 @@ def _xtype(around: Surroundings, letters: str) -> Test:
     return test
 
 
-def _lname(around: Surroundings, pattern: bytes, fold: int) -> Test:
-    match = _pattern(around, pattern, fold)
+def _lname(context: EvaluationContext, pattern: bytes, fold: int) -> Test:
+    match = _pattern(context, pattern, fold)
 
-    def test(entry: Entry) -> object:
+    def test(entry: FindEntry) -> object:
         if entry.letter() != "l":
             return False
         try:
@@ -318,8 +322,8 @@ def _lname(around: Surroundings, pattern: bytes, fold: int) -> Test:
     return test
 
 
-def _empty(around: Surroundings) -> Test:
-    def test(entry: Entry) -> bool:
+def _empty(context: EvaluationContext) -> Test:
+    def test(entry: FindEntry) -> bool:
         status = entry.look() if entry.st is None else entry.st
         if status is False:
             return False
@@ -330,7 +334,7 @@ def _empty(around: Surroundings) -> Test:
     return test
 
 
-def is_empty(entry: Entry) -> bool:
+def is_empty(entry: FindEntry) -> bool:
     """Return whether a directory has no entries; an unreadable directory is an error."""
     try:
         return entry.is_bare()
@@ -339,8 +343,8 @@ def is_empty(entry: Entry) -> bool:
         return False
 
 
-def _access(around: Surroundings, mode: int) -> Test:
-    def test(entry: Entry) -> bool:
+def _access(context: EvaluationContext, mode: int) -> Test:
+    def test(entry: FindEntry) -> bool:
         try:
             return os.access(entry.name, mode, dir_fd=entry.fd)
         except OSError as error:  # raised only after a time limit
@@ -350,19 +354,19 @@ def _access(around: Surroundings, mode: int) -> Test:
     return test
 
 
-def _born(around: Surroundings, than_ns: int) -> Test:
-    def test(entry: Entry) -> bool:
+def _born(context: EvaluationContext, than_ns: int) -> Test:
+    def test(entry: FindEntry) -> bool:
         born_ns = birth_ns(entry.name, entry.fd, follow=entry.follow)
         return born_ns is not None and born_ns > than_ns
 
     return test
 
 
-def _newer_entry(around: Surroundings, field: str, *than: int) -> Test:
+def _newer_entry(context: EvaluationContext, field: str, *than: int) -> Test:
     than_ns = Timestamp(*than).ns
     if field == "B":
-        return _born(around, than_ns)
-    return _with_status(_newer(around, field, than_ns))
+        return _born(context, than_ns)
+    return _with_status(_newer(context, field, than_ns))
 
 
 _OF_ENTRY: dict[str, Callable[..., Test]] = {
@@ -375,17 +379,17 @@ _OF_ENTRY: dict[str, Callable[..., Test]] = {
     "empty": _empty,
     "access": _access,
     "newer": _newer_entry,
-    "true": lambda around: lambda entry: True,
-    "false": lambda around: lambda entry: False,
+    "true": lambda context: lambda entry: True,
+    "false": lambda context: lambda entry: False,
 }
 
 
-def cheapest_first(nodes: Sequence[Node]) -> list[Node]:
+def cheapest_first(nodes: Sequence[ExpressionNode]) -> list[ExpressionNode]:
     """Return tests sorted by cost; tests of equal cost retain their order."""
     return sorted(nodes, key=_cost)
 
 
-def _cost(node: Node) -> int:
+def _cost(node: ExpressionNode) -> int:
     if node.children:
         return max(map(_cost, node.children))
     return COSTS.get(node.name, _DEAR)

@@ -7,14 +7,22 @@ for an entry that fails a test.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Protocol
 
 from pcircle.core.timestamps import MIN_NS, Timestamp
-from pcircle.fs.stats import Stats
-from pcircle.tools.ffind.eval.checks import Surroundings, compared, limits_ns
-from pcircle.tools.ffind.language.nodes import Node
+from pcircle.tools.ffind.eval.checks import EvaluationContext, compared, limits_ns
+from pcircle.tools.ffind.language.nodes import ExpressionNode
 
-Choose = Callable[[Stats, Sequence[int]], Sequence[int]]
+
+class StatusColumns(Protocol):
+    """The status of names by column, as in `pcircle.fs.stats.Stats`."""
+
+    def look(self, directory_fd: int, names: Sequence[bytes], /) -> None: ...
+    def column(self, name: str, start: int, stop: int, /) -> list[int]: ...
+    def times_ns(self, name: str, start: int, stop: int, /) -> list[int]: ...
+
+
+Choose = Callable[[StatusColumns, Sequence[int]], Sequence[int]]
 """A function from the rows of names to the rows that pass a test."""
 
 _NS = 1_000_000_000
@@ -29,10 +37,10 @@ _COLUMNS = {
 _TIMES = {"a": "atime", "c": "ctime", "m": "mtime"}
 
 
-def chosen_by_column(node: Node, kind: str, around: Surroundings) -> Choose | None:
+def chosen_by_column(node: ExpressionNode, kind: str, context: EvaluationContext) -> Choose | None:
     """Return a test of columns for entries of a kind; None if the node needs more."""
-    args: Any = node.args
-    if node.name == "not" and (inner := chosen_by_column(node.children[0], kind, around)):
+    args = node.args
+    if node.name == "not" and (inner := chosen_by_column(node.children[0], kind, context)):
         return _negated(inner)
     if node.name == "number":
         return _by(_COLUMNS[args[0]], compared(*args[1:]))
@@ -47,7 +55,7 @@ def chosen_by_column(node: Node, kind: str, around: Surroundings) -> Choose | No
     if node.name == "perm" and kind in ("f", "l"):
         return _by("mode", _permitted(args[0], args[1]))
     if node.name == "time":
-        low_ns, high_ns = limits_ns(around, *args)
+        low_ns, high_ns = limits_ns(context, *args)
         return _in_time(_TIMES[args[0]], low_ns, high_ns)
     if node.name == "newer" and args[0] in _TIMES:
         return _in_time(_TIMES[args[0]], Timestamp(*args[1:]).ns, None)
@@ -55,7 +63,7 @@ def chosen_by_column(node: Node, kind: str, around: Surroundings) -> Choose | No
 
 
 def _by(name: str, fits: Callable[[int], bool]) -> Choose:
-    def choose(stats: Stats, places: Sequence[int]) -> list[int]:
+    def choose(stats: StatusColumns, places: Sequence[int]) -> list[int]:
         column = stats.column(name, 0, places[-1] + 1)
         return [place for place in places if fits(column[place])]
 
@@ -63,7 +71,7 @@ def _by(name: str, fits: Callable[[int], bool]) -> Choose:
 
 
 def _negated(choose: Choose) -> Choose:
-    def complement(stats: Stats, places: Sequence[int]) -> list[int]:
+    def complement(stats: StatusColumns, places: Sequence[int]) -> list[int]:
         found = set(choose(stats, places))
         return [place for place in places if place not in found]
 
@@ -81,7 +89,7 @@ def _permitted(kind: str, wanted: int) -> Callable[[int], bool]:
 def _in_time(name: str, low_ns: int | None, high_ns: int | None) -> Choose:
     """Return a test for times after `low_ns` and up to `high_ns`."""
 
-    def choose(stats: Stats, places: Sequence[int]) -> Sequence[int]:
+    def choose(stats: StatusColumns, places: Sequence[int]) -> Sequence[int]:
         end = places[-1] + 1
         seconds = stats.column(name, 0, end)
         # If the times of all files are on one side of a limit, files need no separate comparison.

@@ -9,26 +9,27 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pcircle.core.encoding import to_scan
 from pcircle.fs.directories import open_without_atime
 from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
+from pcircle.fs.stats import StatusRow
 from pcircle.walk.attributes import LETTERS
 
 if TYPE_CHECKING:
     from pcircle.jobs.access_times import AccessTimes
 
-Status = Any  # an os.stat_result, None before the look-up, or False if it failed
+Status = os.stat_result | StatusRow
 _SCANNED = OPEN_DIRECTORY_FOLLOW | os.O_NOCTTY | os.O_NONBLOCK
-Report = Callable[["Entry", str, OSError], None]
+Report = Callable[["FindEntry", str, OSError], None]
 
 
-class Quit(Exception):
+class StopSearch(Exception):
     """Raised to end the evaluation of entries."""
 
 
-class Entry:
+class FindEntry:
     """An entry by its `name` in the open directory `fd`, whose printed path is `prefix`.
 
     For a PATH itself, `fixed` is the typed text and `base` the name for tests of names. `kind` is a
@@ -62,7 +63,8 @@ class Entry:
         self.fd = -1
         self.kind = ""
         self.depth = self.root = 0
-        self.st: Status = None
+        # None before the look-up, False if it failed
+        self.st: Status | Literal[False] | None = None
         self.bad = self.gone = self.pruned = False
 
     def begin(self, name: bytes) -> None:
@@ -88,16 +90,17 @@ class Entry:
             return b""
         return self.path_below + b"/" + self.name if self.path_below else self.name
 
-    def look(self) -> Status:
+    def look(self) -> Status | Literal[False]:
         """Return the status, or report a failed look-up and return False."""
         try:
-            self.st = self._status()
+            self.st = status = self._status()
         except OSError as error:
             self.st = False
             self.fail("look up", error)
-        return self.st
+            return False
+        return status
 
-    def _status(self) -> os.stat_result:
+    def _status(self) -> Status:
         if self.follow:
             try:
                 return os.stat(self.name, dir_fd=self.fd)
@@ -105,7 +108,7 @@ class Entry:
                 pass
         return os.stat(self.name, dir_fd=self.fd, follow_symlinks=False)
 
-    def use(self, status: os.stat_result) -> None:
+    def use(self, status: Status) -> None:
         """Use a status that was prefetched."""
         self.st = status
 
@@ -117,9 +120,7 @@ class Entry:
         """Return whether a directory has no entries. OSError."""
         fd = self._open()
         try:
-            # Typeshed has no overload of os.scandir for both paths and descriptors.
-            scan: Any = os.scandir(to_scan(fd))
-            with scan as found:
+            with os.scandir(to_scan(fd)) as found:
                 return next(iter(found), None) is None
         finally:
             os.close(fd)
@@ -148,7 +149,7 @@ class Entry:
         return b"/proc/self/fd/%d/%b" % (self.fd, self.name)
 
 
-class CountedEntry(Entry):
+class CountedEntry(FindEntry):
     """An entry whose tests of access times use the times that a first, counting walk recorded.
 
     With `updates_links` the tests may update the access times of links.
@@ -163,10 +164,10 @@ class CountedEntry(Entry):
         self._times = times
         self._updates_links = updates_links
 
-    def _status(self) -> os.stat_result:
+    def _status(self) -> Status:
         return self._before(super()._status())
 
-    def use(self, status: os.stat_result) -> None:
+    def use(self, status: Status) -> None:
         self.st = self._before(status)
 
     def _open(self) -> int:
@@ -175,11 +176,13 @@ class CountedEntry(Entry):
             self._times.remember(os.fstat(fd))
         return fd
 
-    def _before(self, status: os.stat_result) -> os.stat_result:
+    def _before(self, status: Status) -> Status:
+        if not isinstance(status, os.stat_result):
+            return status
         if self._updates_links and stat.S_ISLNK(status.st_mode):
             self._times.remember(status)
         return self._times.restored(status)
 
 
-Test = Callable[[Entry], object]
+Test = Callable[[FindEntry], object]
 Where = Literal["name", "kind", "status", "other", "action"]

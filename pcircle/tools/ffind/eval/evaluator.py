@@ -4,59 +4,64 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from typing import Any
 
-from pcircle.core.guards import require
-from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
+from pcircle.fs.stats import CAPACITY, StatBlockError
 from pcircle.jobs.failures import failure_of
-from pcircle.jobs.tree_task import EntryVisitor, TreeCounters
+from pcircle.jobs.tree_task import EntryVisitor, TreeItem
 from pcircle.runtime import Context
-from pcircle.tools.ffind.eval.bulk import In
-from pcircle.tools.ffind.eval.compiling import Compiled, compiled, function
-from pcircle.tools.ffind.eval.entry import CountedEntry, Entry, Quit, Test
-from pcircle.tools.ffind.language.nodes import Node, walk
-from pcircle.tools.ffind.plan import Counters
+from pcircle.tools.ffind.eval.bulk import BulkFormat, DirectoryContext
+from pcircle.tools.ffind.eval.columns import StatusColumns
+from pcircle.tools.ffind.eval.compiler import CompiledExpression, compiled, function
+from pcircle.tools.ffind.eval.entry import CountedEntry, FindEntry, StopSearch, Test
+from pcircle.tools.ffind.eval.search_task import Prefetch, SearchTask
+from pcircle.tools.ffind.language.nodes import ExpressionNode, walk
+from pcircle.tools.ffind.plan import FindCounters
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Where
 
 _FIRST = 8  # names
 _UNSEEN = 16  # blocks between two measurements of how many names pass the columns
-_SOME = 32  # names between two readings of the clock
-_PRUNE = Node("prune")
+_BATCH_SIZE = 32  # names between two readings of the clock
+_PRUNE = ExpressionNode("prune")
 
 
 class Evaluator(EntryVisitor):
     """Evaluates names and entries of a walk or an index."""
 
-    task: Any  # FindTask, which imports this module
-    counters: Counters
+    task: SearchTask
+    counters: FindCounters
+    _context: Context[TreeItem]  # of the current item
 
-    def __init__(self, task: Any, counters: TreeCounters | None = None) -> None:
+    def __init__(self, task: SearchTask, counters: FindCounters | None = None) -> None:
         """Compile the expression; with `counters`, only count entries that would be removed."""
         super().__init__(task, counters)
         plan = task.plan
         settings = plan.settings
         self._plan = plan
+        self._stats: StatusColumns = task.stats
+        self._prefetch: Prefetch = task.prefetch
         self._counts = counters is not None
         self._deep = settings.depth
         self._min, self._max = settings.min_depth, settings.max_depth
         self._follows = settings.follow == "L"
         self._silent = settings.silent_race
-        actions = task.actions if counters is None else Counting(self)
+        actions = task.actions if counters is None else CountingActions(self)
         node = plan.expression
         self._excludes: Test | None = None
         if plan.exclude is not None:
             if self._deep:
-                self._excludes = function(plan.exclude, task.around, actions)
-                node = Node("or", (), (plan.exclude, node))
+                self._excludes = function(plan.exclude, task.evaluation, actions)
+                node = ExpressionNode("or", (), (plan.exclude, node))
             else:
-                node = Node("or", (), (Node("and", (), (plan.exclude, _PRUNE)), node))
+                node = ExpressionNode(
+                    "or", (), (ExpressionNode("and", (), (plan.exclude, _PRUNE)), node)
+                )
         times = task.access_times
         in_bulk = plan.order is None and not plan.quoted and not self._counts and times is None
 
-        def made(kind: str, looked_up: str = "fl") -> Compiled:
+        def made(kind: str, looked_up: str = "fl") -> CompiledExpression:
             return compiled(
-                *(node, kind, task.around, actions),
+                *(node, kind, task.evaluation, actions),
                 in_bulk=in_bulk,
                 prunes=not self._deep,
                 looked_up=looked_up,
@@ -64,13 +69,13 @@ class Evaluator(EntryVisitor):
 
         self._of_kind = {kind: made(kind) for kind in ("f", "d", "l", "")}
         self._of_several = made("d", "d")
-        self._whole = function(node, task.around, actions)
+        self._whole = function(node, task.evaluation, actions)
         overlaps = self._of_kind["f"].by_columns
-        self._some = CAPACITY if overlaps else _SOME
+        self._batch_size = CAPACITY if overlaps else _BATCH_SIZE
         self._light = not any(self._of_kind[kind].heavy for kind in ("f", "l", ""))
         # Directories are opened anyway, so their status is read from the open directory.
         self._enters = self._follows or self._of_kind["d"].heavy
-        self._entry = Entry(self._report, follow=self._follows)
+        self._entry = FindEntry(self._report, follow=self._follows)
         self._updates_directories = times is not None and task.updates_directories
         if times is not None:
             self._entry = CountedEntry(
@@ -80,42 +85,41 @@ class Evaluator(EntryVisitor):
         self._gathers = any(
             primary.name == "execplus" and primary.args[0] for primary in walk(node)
         )
-        self._context: Any = None
 
     # ---- items -----------------------------------------------------------------
 
-    def begin(self, item: Any, context: Context[Any]) -> None:
+    def begin(self, item: object, context: Context[TreeItem]) -> None:
         self._context = self.task.context = context
 
-    def resume(self, base: Open[int], context: Context[Any]) -> None:
+    def resume(self, base: Open[int], context: Context[TreeItem]) -> None:
         self._context = self.task.context = context
 
-    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+    def end(self, context: Context[TreeItem], opens: Sequence[Open[int]]) -> None:
         self.task.flush()
         if self.task.acts is not None:
             self.task.acts.tell(context)
         self.task.halt(context)
-        self._context = self.task.context = None
+        self.task.context = None
 
     def _halted(self) -> bool:
         return bool(self.task.rank_part.halted) and not self._counts
 
-    def _evaluate(self, test: Test, entry: Entry) -> None:
+    def _evaluate(self, test: Test, entry: FindEntry) -> None:
         """Evaluate the expression for an entry, and complete its output."""
         try:
             test(entry)
-        except Quit:
+        except StopSearch:
             self.task.rank_part.halted = True
         if not self._counts:
             self.task.output.entry_done(entry)
 
-    def _evaluate_one(self, entry: Entry) -> None:
+    def _evaluate_one(self, entry: FindEntry) -> None:
         """Evaluate the expression for an entry whose directory was opened for it."""
         self._evaluate(self._whole, entry)
         if self._gathers:
             self.task.commands.end(dirs_only=True)
 
-    def _report(self, entry: Entry, doing: str, error: OSError) -> None:
+    def _report(self, entry: FindEntry, doing: str, error: OSError) -> None:
         """Report a failed operation on an entry, or record that the entry has vanished."""
         is_gone = error.errno == errno.ENOENT and self._silent and not self._is_start(entry)
         if is_gone and doing == "look up":
@@ -125,7 +129,7 @@ class Evaluator(EntryVisitor):
         if not self._counts:
             self.tell(entry.root, entry.below, doing, error)
 
-    def _is_start(self, entry: Entry) -> bool:
+    def _is_start(self, entry: FindEntry) -> bool:
         return bool(entry.fixed)
 
     def tell(self, root: int, path: bytes, doing: str, error: OSError) -> None:
@@ -133,7 +137,7 @@ class Evaluator(EntryVisitor):
         self._context.note([failure_of(self._plan.roots[root], root, path, doing, error)])
 
     def fail(
-        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
     ) -> None:
         if self._counts:
             self.counters.failed += 1
@@ -149,7 +153,7 @@ class Evaluator(EntryVisitor):
             shown += b"/"
         return shown + path + b"/" if path else shown
 
-    def _entry_in(self, where: Where, fd: int, kind: str) -> Entry:
+    def _entry_in(self, where: Where, fd: int, kind: str) -> FindEntry:
         """Return the shared entry object, set to an open directory and a kind."""
         entry = self._entry
         entry.fixed = entry.base = b""
@@ -162,7 +166,7 @@ class Evaluator(EntryVisitor):
         entry.follow = self._follows
         return entry
 
-    def _start_entry(self, root: int, fd: int, name: bytes, kind: str) -> Entry:
+    def _start_entry(self, root: int, fd: int, name: bytes, kind: str) -> FindEntry:
         """Return the shared entry object, set to a PATH itself."""
         entry = self._entry
         start = self._plan.roots[root % len(self._plan.roots)]
@@ -189,7 +193,9 @@ class Evaluator(EntryVisitor):
             return count - self._by_columns(where, plan, names, kind, fd)
         return count - self._done(where, plan, names, kind, fd) if names else count
 
-    def _done(self, where: Where, plan: Compiled, names: list[bytes], kind: str, fd: int) -> int:
+    def _done(
+        self, where: Where, plan: CompiledExpression, names: list[bytes], kind: str, fd: int
+    ) -> int:
         """Process names that passed the filters; return the number that failed or vanished."""
         if plan.end is not None:
             prefix = self._prefix(where.root, where.path)
@@ -198,16 +204,18 @@ class Evaluator(EntryVisitor):
         elif plan.counts:
             self.counters.matched += len(names)
         elif plan.bulk is not None:
-            self._in_bulk(where, plan, names, kind, range(len(names)))
-        elif plan.each is not None:
-            return self._each(self._entry_in(where, fd, kind), plan.each, names, looks=plan.looks)
+            self._in_bulk(where, plan.bulk, names, kind, range(len(names)))
+        elif plan.test is not None:
+            return self._evaluate_each(
+                self._entry_in(where, fd, kind), plan.test, names, looks=plan.looks
+            )
         return 0
 
     def _by_columns(
-        self, where: Where, plan: Compiled, names: list[bytes], kind: str, fd: int
+        self, where: Where, plan: CompiledExpression, names: list[bytes], kind: str, fd: int
     ) -> int:
         """Select names by status and process them; return the number that failed or vanished."""
-        stats, lost = self.task.stats, 0
+        stats, lost = self._stats, 0
         for at in range(0, len(names), CAPACITY):
             batch = names[at : at + CAPACITY]
             if plan.looks and self._most_are_left:
@@ -215,12 +223,12 @@ class Evaluator(EntryVisitor):
                 # after some blocks.
                 self._most_are_left -= 1
                 entry = self._entry_in(where, fd, kind)
-                lost += self._each(entry, require(plan.slow), batch, looks=True)
+                lost += self._evaluate_each(entry, plan.slow, batch, looks=True)
                 continue
             try:
                 stats.look(fd, batch)
             except StatBlockError:  # evaluate names singly to report each error
-                lost += self._each(self._entry_in(where, fd, kind), require(plan.slow), batch)
+                lost += self._evaluate_each(self._entry_in(where, fd, kind), plan.slow, batch)
                 continue
             places = chosen(plan, stats, range(len(batch)))
             if len(places) > len(batch) // 2:
@@ -228,7 +236,7 @@ class Evaluator(EntryVisitor):
             if places:
                 left = [batch[place] for place in places]
                 if plan.bulk is not None:
-                    self._in_bulk(where, plan, left, kind, places)
+                    self._in_bulk(where, plan.bulk, left, kind, places)
                 else:
                     lost += self._done(where, plan, left, kind, fd)
             if self._halted():
@@ -236,31 +244,35 @@ class Evaluator(EntryVisitor):
         return lost
 
     def _in_bulk(
-        self, where: Where, plan: Compiled, names: list[bytes], kind: str, places: Sequence[int]
+        self,
+        where: Where,
+        bulk: BulkFormat,
+        names: list[bytes],
+        kind: str,
+        places: Sequence[int],
     ) -> None:
         """Format all names at once; `places` are their rows if they were looked up."""
-        stats = self.task.stats if plan.bulk.looks else None
-        self.task.output.add(0, plan.bulk.text(self._in(where, kind), names, stats, places))
+        self.task.output.add(0, bulk.text(self._in(where, kind), names, self._stats, places))
 
-    def _in(self, where: Where, kind: str) -> In:
+    def _in(self, where: Where, kind: str) -> DirectoryContext:
         """Return the directory for bulk formats."""
         shown = self._plan.roots[where.root % len(self._plan.roots)].shown
         prefix = self._prefix(where.root, where.path)
-        return In(prefix, where.path, shown, depth_of(where.path) + 1, kind)
+        return DirectoryContext(prefix, where.path, shown, depth_of(where.path) + 1, kind)
 
-    def _each(
-        self, entry: Entry, test: Test, names: Sequence[bytes], *, looks: bool = False
+    def _evaluate_each(
+        self, entry: FindEntry, test: Test, names: Sequence[bytes], *, looks: bool = False
     ) -> int:
         """Evaluate names one by one; return the number that failed or vanished.
 
         With `looks`, all names are looked up first.
         """
-        if looks and len(names) > 2 * _FIRST and not self.task.ahead.is_known:
+        if looks and len(names) > 2 * _FIRST and not self._prefetch.is_known:
             # A few names measure the time of a look-up.
-            lost = self._each(entry, test, names[:_FIRST], looks=True)
-            return lost + self._each(entry, test, names[_FIRST:], looks=True)
+            lost = self._evaluate_each(entry, test, names[:_FIRST], looks=True)
+            return lost + self._evaluate_each(entry, test, names[_FIRST:], looks=True)
         lost, kind, status = 0, entry.kind, None
-        ahead = self.task.ahead.look(entry.fd, names) if looks else None
+        ahead = self._prefetch.look(entry.fd, names) if looks else None
         for place, name in enumerate(names):
             entry.kind = kind
             entry.begin(name)
@@ -275,12 +287,12 @@ class Evaluator(EntryVisitor):
             if self._halted():
                 break
         if ahead is not None:
-            self.task.ahead.done(len(names))
+            self._prefetch.done(len(names))
         if self._gathers:
             self.task.commands.end(dirs_only=True)  # while the directory is still open
         return lost
 
-    def _settle(self, entry: Entry) -> None:
+    def _settle(self, entry: FindEntry) -> None:
         """Count an entry that failed or vanished."""
         if entry.bad:
             self.counters.failed += 1
@@ -288,13 +300,13 @@ class Evaluator(EntryVisitor):
             self.counters.vanished += 1
 
 
-class Counting:
+class CountingActions:
     """Replaces actions by functions that only count removals."""
 
     def __init__(self, finder: Evaluator) -> None:
         self._finder = finder
 
-    def action(self, node: Node) -> Test:
+    def action(self, node: ExpressionNode) -> Test:
         """Return the function of an action."""
         if node.name == "delete":
             return self._delete
@@ -302,20 +314,20 @@ class Counting:
             return _prune
         return lambda entry: True
 
-    def bulk(self, node: Node) -> None:
+    def bulk(self, node: ExpressionNode) -> None:
         """Return None: no text is formatted."""
 
-    def _delete(self, entry: Entry) -> bool:
+    def _delete(self, entry: FindEntry) -> bool:
         self._finder.counters.matched += 1
         return True
 
 
-def _prune(entry: Entry) -> bool:
+def _prune(entry: FindEntry) -> bool:
     entry.pruned = True
     return True
 
 
-def chosen(plan: Compiled, stats: Stats, places: Sequence[int]) -> Sequence[int]:
+def chosen(plan: CompiledExpression, stats: StatusColumns, places: Sequence[int]) -> Sequence[int]:
     """Return the rows that pass a plan's columns."""
     for choose in plan.columns:
         if not places:

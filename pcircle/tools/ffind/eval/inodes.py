@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pcircle.core.encoding import attributes
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.attributes.xattrs import read_flags
-from pcircle.tools.ffind.eval.entry import Entry, Test
+from pcircle.tools.ffind.eval.entry import FindEntry, Test
 
 _ACLS = ("system.posix_acl_access", "system.posix_acl_default", "system.nfs4_acl")
 _CAPABILITY = "security.capability"
@@ -33,22 +33,22 @@ def fs_type(device: int) -> bytes:
     return found
 
 
-def _names(entry: Entry) -> list[str]:
+def _names(entry: FindEntry) -> list[str]:
     try:
         return attributes(entry.opened, follow=entry.follow)
     except OSError:  # the file system has no inode flags
         return []
 
 
-def _any(entry: Entry) -> bool:
+def _any(entry: FindEntry) -> bool:
     return bool(_names(entry))
 
 
-def _acl(entry: Entry) -> bool:
+def _acl(entry: FindEntry) -> bool:
     return any(name in _ACLS for name in _names(entry))
 
 
-def _capable(entry: Entry) -> bool:
+def _capable(entry: FindEntry) -> bool:
     return _CAPABILITY in _names(entry)
 
 
@@ -63,7 +63,7 @@ def _flags(kind: str, letters: str) -> Test:
     wanted = sum(FLAGS[letter] for letter in set(letters))
     known = _KNOWN | wanted
 
-    def test(entry: Entry) -> bool:
+    def test(entry: FindEntry) -> bool:
         if entry.letter() not in ("f", "d"):
             return False
         try:

@@ -7,12 +7,12 @@ import stat
 from collections.abc import Callable, Iterator
 
 from pcircle.fs.attributes.lustre import ATTRIBUTE, RELEASED, Component, Layout, Stripes, parse
-from pcircle.tools.ffind.eval.entry import Entry, Test
+from pcircle.tools.ffind.eval.entry import FindEntry, Test
 
 _METADATA = "lustre.lmv"
 
 
-def _layout(entry: Entry) -> Layout | None:
+def _layout(entry: FindEntry) -> Layout | None:
     """Return the layout of a file or directory; None without a valid layout."""
     if entry.letter() not in ("f", "d"):
         return None
@@ -46,7 +46,7 @@ def _number(name: str, compare: str, wanted: int) -> Test:
         return lambda entry: any(map(fits, _metadata_targets(entry)))
     field = {"stripe-count": "count", "stripe-size": "stripe_bytes"}[name]
 
-    def test(entry: Entry) -> bool:
+    def test(entry: FindEntry) -> bool:
         # The last component with data counts, as in `lfs find`.
         found = list(_stripes(_layout(entry)))
         return bool(found) and fits(getattr(found[-1], field))
@@ -54,7 +54,7 @@ def _number(name: str, compare: str, wanted: int) -> Test:
     return test
 
 
-def _metadata_targets(entry: Entry) -> Iterator[int]:
+def _metadata_targets(entry: FindEntry) -> Iterator[int]:
     """Yield the metadata targets of a directory, or of the directory of a file."""
     where = entry.opened if entry.letter() == "d" else b"/proc/self/fd/%d" % entry.fd
     try:
@@ -70,7 +70,7 @@ def _pool(name: bytes) -> Test:
 
 
 def _released() -> Test:
-    def test(entry: Entry) -> bool:
+    def test(entry: FindEntry) -> bool:
         status = entry.look() if entry.st is None else entry.st
         if status is False or not stat.S_ISREG(status.st_mode):
             return False

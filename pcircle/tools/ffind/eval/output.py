@@ -1,7 +1,7 @@
 """The output of one thread of a rank, gathered in order and sent to rank 0.
 
 Rank 0 writes text to standard output, standard error, or a file of -fprint. With a sort order
-(`Ordered`) the text of each entry is a record, and -top retains only the best records. Events
+(`SortKeys`) the text of each entry is a record, and -top retains only the best records. Events
 (-quit and -limit) are placed in the text where they happened. Rank 0 uses them to decide which text
 is written, so a limit is exact even if ranks have found more entries.
 """
@@ -9,17 +9,16 @@ is written, so a limit is exact even if ranks have found more entries.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 
-from pcircle.tools.ffind.eval.entry import Entry
+from pcircle.tools.ffind.eval.entry import FindEntry
 
 QUIT = -1
 _FEW_BYTES = 1 << 15
 
 
-class Found(msgspec.Struct, frozen=True, array_like=True, tag="o"):
+class StreamText(msgspec.Struct, frozen=True, array_like=True, tag="o"):
     """Complete lines of text for a stream, or an event: the number of a limit, or `QUIT`."""
 
     stream: int
@@ -27,31 +26,31 @@ class Found(msgspec.Struct, frozen=True, array_like=True, tag="o"):
     event: int = 0
 
 
-class Records(msgspec.Struct, frozen=True, array_like=True, tag="k"):
+class SortRecords(msgspec.Struct, frozen=True, array_like=True, tag="k"):
     """Records of a key and a text, which rank 0 sorts."""
 
     records: tuple[tuple[bytes, bytes], ...]
 
 
-class Links(msgspec.Struct, frozen=True, array_like=True, tag="i"):
+class LinkedFiles(msgspec.Struct, frozen=True, array_like=True, tag="i"):
     """Hard-linked files: the device, inode and blocks of each file."""
 
     files: tuple[tuple[int, int, int], ...]
 
 
-class Ordered(msgspec.Struct, frozen=True):
+class SortKeys(msgspec.Struct, frozen=True):
     """Computes the sort keys of entries; `top` limits the number of entries."""
 
-    key: Callable[[Entry], bytes]
+    key: Callable[[FindEntry], bytes]
     top: int | None = None
 
 
-class Output:
+class FindOutput:
     """The output of one thread. `flush` sends pending output to rank 0."""
 
-    def __init__(self, ordered: Ordered | None = None) -> None:
+    def __init__(self, ordered: SortKeys | None = None) -> None:
         self._ordered = ordered
-        self._pending: list[Found] = []
+        self._pending: list[StreamText] = []
         self._texts: list[bytes] = []
         self._stream = 0
         self._size = 0
@@ -76,13 +75,13 @@ class Output:
     def settle(self) -> None:
         """End the current piece of text."""
         if self._texts:
-            self._pending.append(Found(self._stream, b"".join(self._texts)))
+            self._pending.append(StreamText(self._stream, b"".join(self._texts)))
             self._texts = []
 
     def event(self, number: int) -> None:
         """Add an event after the text so far."""
         self.settle()
-        self._pending.append(Found(0, b"", number))
+        self._pending.append(StreamText(0, b"", number))
 
     def linked(self, device: int, inode: int, blocks: int) -> None:
         """Add a hard-linked file."""
@@ -90,7 +89,7 @@ class Output:
         if len(self._links) >= 1024:
             self.flush()
 
-    def entry_done(self, entry: Entry) -> None:
+    def entry_done(self, entry: FindEntry) -> None:
         """Complete the record of an entry."""
         ordered = self._ordered
         if ordered is None or not self._here:
@@ -110,16 +109,16 @@ class Output:
             self._records.sort()
             del self._records[self._ordered.top :]
 
-    def take(self, *, all_: bool) -> Sequence[Any]:
+    def take(self, *, all_: bool) -> Sequence[StreamText | LinkedFiles | SortRecords]:
         """Return the output to send now; with `all_`, also the records of a top list."""
         self.settle()
-        found: list[Any] = self._pending
+        found: list[StreamText | LinkedFiles | SortRecords] = [*self._pending]
         self._pending, self._size = [], 0
         if self._links:
-            found.append(Links(tuple(self._links)))
+            found.append(LinkedFiles(tuple(self._links)))
             self._links = []
         if self._records and (all_ or (self._ordered is not None and self._ordered.top is None)):
             self.best()
-            found.append(Records(tuple(self._records)))
+            found.append(SortRecords(tuple(self._records)))
             self._records = []
         return found

@@ -11,44 +11,47 @@ import os
 import time
 from collections.abc import Sequence
 from itertools import chain, repeat
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pcircle.core.guards import require
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.fs.stats import CAPACITY, StatBlockError, StatusRow
-from pcircle.jobs.tree_task import TreeCounters
 from pcircle.threads.overlap import Overlap
-from pcircle.tools.ffind.eval.bulk import In
-from pcircle.tools.ffind.eval.compiling import Compiled
+from pcircle.tools.ffind.eval.bulk import DirectoryContext
+from pcircle.tools.ffind.eval.compiler import CompiledExpression
 from pcircle.tools.ffind.eval.evaluator import Evaluator, chosen, depth_of
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import DirectoryScan
+
+if TYPE_CHECKING:
+    from pcircle.tools.ffind.eval.search_task import SearchTask
+    from pcircle.tools.ffind.plan import FindCounters
 
 _SLOW_S = 200e-6
 _WORTH_IT = 4  # names; for fewer names waking threads costs more than it saves
 
 
-class Ahead:
+class StatPrefetch:
     """Prefetches for one thread. With `follow`, links stand for their targets."""
 
     def __init__(self, threads: int, *, follow: bool) -> None:
         self._overlap = Overlap(threads)
         self._follow = follow
-        self._each_s = 0.0  # measured on the names evaluated last
+        self._look_up_s = 0.0  # measured on the names evaluated last
         self._began_s = 0.0
         self._shared = 1
 
     @property
     def is_known(self) -> bool:
         """Return whether the time of a look-up is known."""
-        return self._each_s > 0
+        return self._look_up_s > 0
 
     def look(self, directory_fd: int, names: Sequence[bytes]) -> list[os.stat_result | None]:
         """Return the status of names; None if it is not prefetched or the look-up failed."""
         self._began_s = time.perf_counter()
         found: list[os.stat_result | None] = [None] * len(names)
-        if self._each_s < _SLOW_S or len(names) < _WORTH_IT:
+        if self._look_up_s < _SLOW_S or len(names) < _WORTH_IT:
             self._shared = 1
             return found
         follow = self._follow
@@ -69,7 +72,7 @@ class Ahead:
     def done(self, count: int) -> None:
         """Record that `count` entries were evaluated since the look-up."""
         took_s = time.perf_counter() - self._began_s
-        self._each_s = took_s * self._shared / max(1, count)
+        self._look_up_s = took_s * self._shared / max(1, count)
 
     def close(self) -> None:
         """End the threads."""
@@ -80,13 +83,13 @@ _FEW = 256  # entries
 _ROOM = 8192  # entries of a batch if none is looked up
 
 
-class SmallDirectories(Evaluator):
+class SmallDirectoryEvaluator(Evaluator):
     """Processes batches of small directories."""
 
-    def __init__(self, task: Any, counters: TreeCounters | None = None) -> None:
+    def __init__(self, task: SearchTask, counters: FindCounters | None = None) -> None:
         super().__init__(task, counters)
         plan = self._of_kind["f"]
-        self._is_together = plan.each is None and not (self._enters and self._of_several.each)
+        self._is_together = plan.test is None and not (self._enters and self._of_several.test)
         # All names of a batch are looked up together unless filters may exclude some of them.
         self._looks = plan.by_columns and not plan.filters
         if self._deep or self._follows or self._counts or not (self._light or plan.by_columns):
@@ -132,7 +135,7 @@ class SmallDirectories(Evaluator):
         for done, (name, fd, (begin, end), status) in enumerate(found):
             if done and self._halted():
                 return batch.names[done:]
-            if not self._plain(opened, name, fd, batch.inside[begin:end], status):
+            if not self._plain(above, opened, name, fd, batch.inside[begin:end], status):
                 batch.counts[done] = 0  # its entries are not evaluated
         return []
 
@@ -200,7 +203,11 @@ class SmallDirectories(Evaluator):
         return lost
 
     def _do_at(
-        self, places: Sequence[int], plan: Compiled, where: In, names: Sequence[bytes]
+        self,
+        places: Sequence[int],
+        plan: CompiledExpression,
+        where: DirectoryContext,
+        names: Sequence[bytes],
     ) -> None:
         """Process the names in these rows of the status table."""
         places = chosen(plan, self.task.stats, places)
@@ -221,6 +228,7 @@ class SmallDirectories(Evaluator):
 
     def _plain(
         self,
+        above: Open[int],
         opened: Open[int],
         name: bytes,
         fd: int,
@@ -228,7 +236,6 @@ class SmallDirectories(Evaluator):
         status: StatusRow | None,
     ) -> bool:
         """Process a directory of files; return whether its files were evaluated."""
-        above = require(opened.above)
         opened.path = join_path(above.path, name)
         if status is not None and depth_of(opened.path) >= self._min:
             entry = self._entry_in(above, require(above.leases)[0].fd, "d")

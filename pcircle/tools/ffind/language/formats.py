@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-from pcircle.tools.ffind.language.nodes import Node, walk
+from pcircle.tools.ffind.language.nodes import ExpressionNode, walk
 
 ONE, TWO = b"abcdDfFgGhHiklmMnpPsStuUyYZ", b"ABCT"
 _FLAGS = re.compile(rb"[-+ #]*[0-9]*(?:\.[0-9]*)?")
@@ -21,7 +21,7 @@ _WRITING = {"print": _LINE, "print0": b"\0", "printf": _LINE, "ls": _LINE}
 _WRITING |= {"json": _LINE, "csv": _LINE}
 
 
-class Piece(msgspec.Struct, frozen=True):
+class FormatPiece(msgspec.Struct, frozen=True):
     """Plain text or, with a `letter`, a directive; `kind` is the second letter of a time."""
 
     text: bytes = b""
@@ -30,15 +30,15 @@ class Piece(msgspec.Struct, frozen=True):
     flags: str = ""
 
 
-def parse_format(text: bytes, warnings: list[str]) -> tuple[list[Piece], bool]:
+def parse_format(text: bytes, warnings: list[str]) -> tuple[list[FormatPiece], bool]:
     r"""Return the pieces of a format, and whether `\c` ends it. ValueError."""
-    pieces: list[Piece] = []
+    pieces: list[FormatPiece] = []
     plain = bytearray()
     at = 0
 
     def end_plain() -> None:
         if plain:
-            pieces.append(Piece(bytes(plain)))
+            pieces.append(FormatPiece(bytes(plain)))
             plain.clear()
 
     while at < len(text):
@@ -66,13 +66,13 @@ def parse_format(text: bytes, warnings: list[str]) -> tuple[list[Piece], bool]:
 def end_of(text: bytes) -> bytes | None:
     """Return the terminator of a format, a newline or NUL; None without a terminator."""
     pieces, _ = parse_format(text, [])
-    last = pieces[-1] if pieces else Piece()
+    last = pieces[-1] if pieces else FormatPiece()
     end = last.text[-1:]
     is_one = end in (b"\n", b"\0") and sum(piece.text.count(end) for piece in pieces) == 1
     return end if is_one and not last.letter else None
 
 
-def ends_of(expression: Node) -> dict[int, bytes] | None:
+def ends_of(expression: ExpressionNode) -> dict[int, bytes] | None:
     """Return the terminators of the records of each output stream; None if records have none."""
     ends: dict[int, bytes] = {}
     for node in walk(expression):
@@ -97,12 +97,12 @@ def _escape(text: bytes, at: int, warnings: list[str]) -> tuple[bytes, int]:
     return b"\\" + text[at : at + 1], at + 1
 
 
-def _directive(text: bytes, at: int, warnings: list[str]) -> tuple[Piece, int]:
+def _directive(text: bytes, at: int, warnings: list[str]) -> tuple[FormatPiece, int]:
     """Return a directive and its end; an invalid directive is plain text."""
     if at + 1 >= len(text):
         raise ValueError("-printf: '%' ends the format")
     if text[at + 1] == ord("%"):
-        return Piece(b"%"), at + 2
+        return FormatPiece(b"%"), at + 2
     found = _FLAGS.match(text, at + 1)
     end = found.end() if found else at + 1
     flags = text[at + 1 : end].decode()
@@ -112,13 +112,13 @@ def _directive(text: bytes, at: int, warnings: list[str]) -> tuple[Piece, int]:
     if any(int(number) > _MAX_WIDTH for number in re.findall("[0-9]+", flags)):
         raise ValueError("-printf: a width is too large")
     if letter == b"%":
-        return Piece(text[at:end]), end + 1
+        return FormatPiece(text[at:end]), end + 1
     if letter in ONE:
-        return Piece(b"", letter.decode(), "", flags), end + 1
+        return FormatPiece(b"", letter.decode(), "", flags), end + 1
     if letter in TWO and end + 1 < len(text):
         kind = text[end + 1 : end + 2]
         if not kind.isascii() or not kind.decode().isprintable():
             raise ValueError("-printf: unknown format of a time")
-        return Piece(b"", letter.decode(), kind.decode(), flags), end + 2
+        return FormatPiece(b"", letter.decode(), kind.decode(), flags), end + 2
     warnings.append(f"-printf: unknown directive %{chr(letter[0])!a}")
-    return Piece(text[at : end + 1]), end + 1
+    return FormatPiece(text[at : end + 1]), end + 1

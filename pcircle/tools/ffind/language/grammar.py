@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pcircle.core.errors import UsageError
-from pcircle.tools.ffind.language.nodes import Node, Parsed, Settings, all_of, names_of
-from pcircle.tools.ffind.language.reading import Reader
+from pcircle.tools.ffind.language.nodes import ExpressionNode, ParsedExpression, all_of, names_of
+from pcircle.tools.ffind.language.reader import ExpressionReader
 from pcircle.tools.ffind.language.words import Token, is_setting, refused
 
-_PRINT = Node("print", (0,))
+_PRINT = ExpressionNode("print", (0,))
 _SILENT = {  # actions that suppress the implicit -print
     "print", "print0", "printf", "ls", "delete", "exec", "execplus", "json", "csv", "count", "du",
     "exists",
 }  # fmt: skip
 
 
-def parse(words: Sequence[str], tokens: Sequence[Token], *, listed: bool = False) -> Parsed:
+def parse(
+    words: Sequence[str], tokens: Sequence[Token], *, listed: bool = False
+) -> ParsedExpression:
     """Parse the expression of a command line. Raise UsageError with the position underlined.
 
     `listed` means that matching entries are listed in place of the final -print.
@@ -35,12 +37,12 @@ class _Parser:
         self._words = words
         self._tokens = tokens
         self._place = 0
-        self._reader = Reader()
-        self._exclude: list[Node] = []
+        self._reader = ExpressionReader()
+        self._exclude: list[ExpressionNode] = []
         self._depth = 0
-        self._items: list[Token | Node] = []
+        self._items: list[Token | ExpressionNode] = []
 
-    def parsed(self, *, listed: bool) -> Parsed:
+    def parsed(self, *, listed: bool) -> ParsedExpression:
         """Return the parsed expression; see `parse`."""
         for token in self._tokens:
             if token.is_operator:
@@ -53,7 +55,7 @@ class _Parser:
         if self._place < len(self._items):
             raise self._wrong("too many ')'")
         if expression is None:
-            expression = Node("true")
+            expression = ExpressionNode("true")
         is_quiet = listed or names_of(expression) & _SILENT
         if not is_quiet:
             if "limit" in names_of(expression):
@@ -61,12 +63,12 @@ class _Parser:
                     next(token for token in self._tokens if token.name == "limit"),
                     "-limit requires an action, for example -print -limit 10",
                 )
-            expression = Node("and", (), (expression, _PRINT))
+            expression = ExpressionNode("and", (), (expression, _PRINT))
         self._check(expression)
-        exclude = None if not self._exclude else Node("or", (), tuple(self._exclude))
+        exclude = None if not self._exclude else ExpressionNode("or", (), tuple(self._exclude))
         reader = self._reader
-        settings = Settings(**reader.settings)
-        return Parsed(
+        settings = reader.settings
+        return ParsedExpression(
             expression,
             exclude,
             settings,
@@ -75,7 +77,7 @@ class _Parser:
             tuple(reader.warnings) if settings.warn else (),
         )
 
-    def _check(self, expression: Node) -> None:
+    def _check(self, expression: ExpressionNode) -> None:
         """Raise UsageError for expressions whose effect differs from their appearance."""
         names = names_of(expression)
         if "delete" in names and "prune" in names and not self._reader.explicit_depth:
@@ -83,7 +85,7 @@ class _Parser:
             text = "-prune does nothing with -depth, which -delete implies"
             raise self._refuse(token, f"{text}; if this is meant, add -depth")
 
-    def _read(self, token: Token) -> Node:
+    def _read(self, token: Token) -> ExpressionNode:
         try:
             return self._reader.read(token)
         except (ValueError, OverflowError) as error:
@@ -101,34 +103,34 @@ class _Parser:
         item = self._items[self._place]
         return item.name if isinstance(item, Token) else ""
 
-    def _comma(self) -> Node:
+    def _comma(self) -> ExpressionNode:
         found = [self._or()]
         while self._next() == ",":
             self._place += 1
             found.append(self._or())
-        return found[0] if len(found) == 1 else Node("comma", (), tuple(found))
+        return found[0] if len(found) == 1 else ExpressionNode("comma", (), tuple(found))
 
-    def _or(self) -> Node:
+    def _or(self) -> ExpressionNode:
         found = [self._and()]
         while self._next() == "-o":
             self._place += 1
             found.append(self._and())
-        return found[0] if len(found) == 1 else Node("or", (), tuple(found))
+        return found[0] if len(found) == 1 else ExpressionNode("or", (), tuple(found))
 
-    def _and(self) -> Node:
+    def _and(self) -> ExpressionNode:
         found = [self._factor()]
         while (next_ := self._next()) not in ("end", "-o", ",", ")"):
             self._place += next_ == "-a"
             found.append(self._factor())
         return all_of(tuple(found))
 
-    def _factor(self) -> Node:
+    def _factor(self) -> ExpressionNode:
         name = self._next()
         if name in ("end", ")", "-a", "-o", ","):
             raise self._wrong("expected an expression")
         item = self._items[self._place]
         self._place += 1
-        if isinstance(item, Node):
+        if isinstance(item, ExpressionNode):
             return item
         if item.name == "(":
             self._depth += 1
@@ -140,13 +142,13 @@ class _Parser:
             return found
         if item.name == "!":
             self._depth += 1
-            found = Node("not", (), (self._factor(),))
+            found = ExpressionNode("not", (), (self._factor(),))
             self._depth -= 1
             return found
         if self._depth:
             raise self._refuse(item, "-exclude cannot be used within an expression")
         self._exclude.append(self._factor())
-        return Node("true")
+        return ExpressionNode("true")
 
     def _wrong(self, text: str) -> UsageError:
         if self._place < len(self._items):

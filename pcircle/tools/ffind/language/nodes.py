@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 
-class Node(msgspec.Struct, frozen=True, array_like=True):
+class ExpressionNode(msgspec.Struct, frozen=True, array_like=True):
     """An operator with its operands, or a primary with its arguments.
 
     Operators are `and`, `or`, `not` and `comma`. Arguments are numbers, text and bytes. `at` and
@@ -16,12 +16,12 @@ class Node(msgspec.Struct, frozen=True, array_like=True):
 
     name: str
     args: tuple[Any, ...] = ()
-    children: "tuple[Node, ...]" = ()
+    children: "tuple[ExpressionNode, ...]" = ()
     at: int = 0
     count: int = 0
 
 
-TRUE, FALSE = Node("true"), Node("false")
+TRUE, FALSE = ExpressionNode("true"), ExpressionNode("false")
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -36,32 +36,32 @@ class Settings(msgspec.Struct, frozen=True):
     silent_race: bool = True
 
 
-class Parsed(msgspec.Struct, frozen=True):
+class ParsedExpression(msgspec.Struct, frozen=True):
     """A parsed expression. Entries that match `exclude` are neither evaluated nor entered.
 
     `files` are output files, numbered after the first stream, which is standard output.
     """
 
-    expression: Node
-    exclude: Node | None
+    expression: ExpressionNode
+    exclude: ExpressionNode | None
     settings: Settings
     files: tuple[str, ...] = ()
     starts_from: str | None = None
     warnings: tuple[str, ...] = ()
 
 
-def walk(node: Node) -> Iterator[Node]:
+def walk(node: ExpressionNode) -> Iterator[ExpressionNode]:
     """Return the node and all nodes below it."""
     yield node
     for child in node.children:
         yield from walk(child)
 
 
-def names_of(node: Node) -> set[str]:
+def names_of(node: ExpressionNode) -> set[str]:
     """Return the names of all nodes."""
     return {inner.name for inner in walk(node)}
 
 
-def all_of(children: tuple[Node, ...]) -> Node:
+def all_of(children: tuple[ExpressionNode, ...]) -> ExpressionNode:
     """Return the conjunction of nodes."""
-    return children[0] if len(children) == 1 else Node("and", (), children)
+    return children[0] if len(children) == 1 else ExpressionNode("and", (), children)

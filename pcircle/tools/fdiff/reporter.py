@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Sequence
-from typing import Any
 
 from pcircle.core.errors import IntegrityError
 from pcircle.core.names import show
 from pcircle.jobs.action_log import ActionLog
+from pcircle.jobs.failures import NoticeSink
 from pcircle.ops.compare.fields import (
     ACL,
     CONTENT,
@@ -27,9 +27,8 @@ from pcircle.ops.compare.fields import (
     field_names,
 )
 from pcircle.ops.compare.itemize import itemize, itemize_one_sided, kind_letter
-from pcircle.runtime import Context
 from pcircle.tools.fdiff.expressions import BOTH, ONLY_DEST, ONLY_SRC, matches
-from pcircle.tools.fdiff.plan import DIFFERENT, Counters, DiffPlan, Matched
+from pcircle.tools.fdiff.plan import DIFFERENT, DiffCounters, DiffPlan, MatchedPaths
 
 _FEW = 256  # paths in a notice
 _KINDS = {
@@ -52,15 +51,15 @@ _ACTIONS = (
 _MOVED = "+Mf++++++++"
 
 
-class FirstFound(IntegrityError):
+class FirstDifferenceError(IntegrityError):
     """Raised to end the comparison at the first difference, on request."""
 
 
-class Telling:
+class DiffReporter:
     """The reports of one thread. `first` is the object of the rank's first thread."""
 
     def __init__(
-        self, plan: DiffPlan, counters: Counters, rank: int, first: ActionLog | None = None
+        self, plan: DiffPlan, counters: DiffCounters, rank: int, first: ActionLog | None = None
     ) -> None:
         self._plan = plan
         self._counters = counters
@@ -128,12 +127,12 @@ class Telling:
             if matches(expression, exist, different):
                 self._lists.setdefault(number, []).append(path or b".")
 
-    def _matched(self, number: int, paths: Sequence[bytes]) -> Matched:
+    def _matched(self, number: int, paths: Sequence[bytes]) -> MatchedPaths:
         end = self._plan.end
         listed = [path + end for path in paths if end not in path]
-        return Matched(number, b"".join(listed), len(paths) - len(listed))
+        return MatchedPaths(number, b"".join(listed), len(paths) - len(listed))
 
-    def tell(self, context: Context[Any]) -> None:
+    def tell(self, context: NoticeSink) -> None:
         """Send all reports to rank 0 at the end of an item. Raise FirstFound if one is enough."""
         self.actions.tell(context)
         lists, self._lists = self._lists, {}
@@ -141,4 +140,4 @@ class Telling:
             for at in range(0, len(paths), _FEW):
                 context.note([self._matched(number, paths[at : at + _FEW])])
         if self._found and self._plan.first:
-            raise FirstFound("stopped at the first difference, as asked")
+            raise FirstDifferenceError("stopped at the first difference, as asked")

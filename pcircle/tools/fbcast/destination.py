@@ -19,7 +19,7 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -28,21 +28,20 @@ from pcircle.collective import Directory, Op, Refused
 from pcircle.core.guards import require
 from pcircle.core.names import show
 from pcircle.core.writing import write_all
-from pcircle.fs.naming import NO_SUCH_RENAME
+from pcircle.fs.naming import NO_SUCH_RENAME, exchange
 from pcircle.fs.open_flags import CREATE_FILE, OPEN_DIRECTORY
 from pcircle.fs.safe_open import directory as open_directory
 from pcircle.fs.scan import rewound
-from pcircle.tools.fbcast.messages import Plan, Ready
-from pcircle.tools.fbcast.packing import allow_descriptors
-from pcircle.tools.fbcast.signing import signatures_of
-from pcircle.tools.fbcast.unpacking import Comparison, Stream, Tree
+from pcircle.tools.fbcast.messages import BroadcastPlan, Ready
+from pcircle.tools.fbcast.signatures import signatures_of
+from pcircle.tools.fbcast.source_reader import allow_descriptors
+from pcircle.tools.fbcast.stream_decoder import FileListComparer, StreamDecoder, TreeWriter
 
 PREFIX = b".fbcast-"
 _JOB = rb"\.fbcast-[0-9a-f]{16}-[0-9]+"
 _INTENT = b"intent"
 _OLD_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_INTENT_BYTES = 1 << 20
-_RENAME_EXCHANGE = 2  # linux/fs.h
 
 
 class Intent(msgspec.Struct, frozen=True, array_like=True):
@@ -72,29 +71,31 @@ class Decisions:
         Directory(self.earlier.get(op, self.path)).forget(op)
 
 
-class Place:
+class Destination:
     """The directory DST of one node; it implements `pcircle.tools.fbcast.node.Disk`."""
 
     def __init__(self, host: str, rank: int, decisions: Decisions) -> None:
         self._host = host
         self._rank = rank
         self._decisions = decisions
-        self._plan: Plan | None = None
+        self._plan: BroadcastPlan | None = None
         self._target = b""
         self._fd = -1  # descriptor of the target
         self._work: dict[bytes, int] = {}  # descriptors of locked job directories, by name
         self._own = b""
         self._ops: dict[Op, bytes] = {}  # names of the job directories with intents
         self._finished: set[tuple[bytes, ...]] = set()
-        self._stream: Stream | None = None
+        self._stream: StreamDecoder | None = None
         self._staged = False
+        self._syncs_all = False
         self._beats = 0
         self._syncing = False
 
     # ---- beginning -------------------------------------------------------------
 
-    def join(self, plan: Plan, recover: Callable[[], Iterable[object]]) -> Ready:
+    def join(self, plan: BroadcastPlan, recover: Callable[[], Iterable[object]]) -> Ready:
         self._plan = plan
+        self._syncs_all = plan.sync
         self._decisions.path = plan.records
         text = plan.target.replace(b"{host}", os.fsencode(self._host))
         self._target = text.replace(b"{rank}", b"%d" % self._rank)
@@ -109,13 +110,13 @@ class Place:
         exists = "" if plan.verb != "copy" else self._refused(plan)
         return Ready(self._host, "", exists, completed, present)
 
-    def _join(self, plan: Plan, recover: Callable[[], Iterable[object]]) -> str:
+    def _join(self, plan: BroadcastPlan, recover: Callable[[], Iterable[object]]) -> str:
         self._fd = open_directory(self._target)
         if plan.verb == "check":
             return ""
         allow_descriptors()
         shown = show(self._target)
-        if not self._take_earlier():
+        if not self._take_earlier(plan):
             return f"{shown}: another fbcast is running here"
         if list(recover()):
             return f"{shown}: an earlier run is in doubt here, and its record cannot be reached"
@@ -135,7 +136,7 @@ class Place:
             return f"{records} is not the same on all nodes; name another with --record-dir"
         return ""
 
-    def _refused(self, plan: Plan) -> str:
+    def _refused(self, plan: BroadcastPlan) -> str:
         """Return why existing names must not be replaced, or an empty string."""
         for name, folder in zip(plan.names, plan.folders, strict=True):
             status = self._status(name)
@@ -155,7 +156,7 @@ class Place:
         except FileNotFoundError:
             return None
 
-    def _take_earlier(self) -> bool:
+    def _take_earlier(self, plan: BroadcastPlan) -> bool:
         """Lock the directories of earlier jobs of this user. Return false if one still runs."""
         for text in os.listdir(rewound(self._fd)):
             name = os.fsencode(text)
@@ -164,7 +165,7 @@ class Place:
             status = self._status(name)
             if status is None or not stat.S_ISDIR(status.st_mode):
                 continue
-            own = PREFIX + require(self._plan).job.encode()
+            own = PREFIX + plan.job.encode()
             if status.st_uid != os.geteuid() or name.startswith(own):
                 continue
             if not self._take(name):
@@ -197,8 +198,7 @@ class Place:
 
     # ---- the stream ------------------------------------------------------------
 
-    def sign(self) -> bytes:
-        names = require(self._plan).names
+    def sign(self, names: Sequence[bytes]) -> bytes:
         if not all(map(self._status, names)):
             return b""  # differs from the signature of any source
         paths = [os.path.join(self._target, name) for name in names]
@@ -210,14 +210,14 @@ class Place:
         if not self._own:
             raise OSError("this node could not begin")
         if not files:
-            self._stream = Comparison(self._fd, self._beat)
+            self._stream = FileListComparer(self._fd, self._beat)
             return
         work = self._work[self._own]
         _remove(b"new", work, self._beat)
         os.mkdir(b"new", 0o700, dir_fd=work)
         fd = os.open(b"new", OPEN_DIRECTORY, dir_fd=work)
         try:
-            self._stream = Tree(fd, self._fd, self._beat)
+            self._stream = TreeWriter(fd, self._fd, self._beat)
         finally:
             os.close(fd)
 
@@ -227,11 +227,13 @@ class Place:
         self._stream.write(data)
 
     def complete(self) -> bytes:
-        stream = require(self._stream)
+        stream = self._stream
+        if stream is None:
+            raise OSError("this node could not begin")
         answer = stream.complete()
-        if isinstance(stream, Tree):
+        if isinstance(stream, TreeWriter):
             self._staged = True
-            self._sync(whole=require(self._plan).sync)
+            self._sync(whole=self._syncs_all)
         self._stop()
         return answer
 
@@ -277,8 +279,8 @@ class Place:
 
     def prepare(self, op: Op, coordinator: int, what: bytes) -> bytes:
         """Write the intent."""
-        plan = require(self._plan)
-        if what != plan.job.encode() or not self._own:
+        plan = self._plan
+        if plan is None or what != plan.job.encode() or not self._own:
             raise Refused("this node knows of another job")
         for stale in [candidate for candidate, job in self._ops.items() if job == self._own]:
             self.undo(stale)  # the reader repeats a request only if the last one failed
@@ -350,7 +352,7 @@ class Place:
     ) -> None:
         if old is not None and (folder or stat.S_ISDIR(old.st_mode)):
             try:
-                _exchange(new, work, name, self._fd)
+                exchange(new, name, work, self._fd)
                 return
             except OSError as error:
                 if error.errno not in NO_SUCH_RENAME:
@@ -430,21 +432,6 @@ def _unlinked(name: bytes, holder: int) -> bool:
             return _unlinked(name, holder)
         raise
     return True
-
-
-def _exchange(one: bytes, one_fd: int, other: bytes, other_fd: int) -> None:
-    """Exchange two names atomically.
-
-    Raise OSError if that fails, with ENOSYS if the system lacks the call.
-    """
-    import ctypes
-
-    library = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(library, "renameat2"):
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    if library.renameat2(one_fd, one, other_fd, other, _RENAME_EXCHANGE):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
 
 
 def _sync_file_system(fd: int) -> None:

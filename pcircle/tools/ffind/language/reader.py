@@ -9,14 +9,15 @@ import math
 import os
 import re
 from collections.abc import Callable
-from typing import Any
+
+from msgspec.structs import replace
 
 from pcircle.core.names import show
 from pcircle.core.units import parse_size
 from pcircle.fs.attributes.modes import parse_mode
 from pcircle.tools.ffind.language import regexes
 from pcircle.tools.ffind.language.formats import parse_format
-from pcircle.tools.ffind.language.nodes import Node
+from pcircle.tools.ffind.language.nodes import ExpressionNode, Settings
 from pcircle.tools.ffind.language.words import OPTIONS, Token
 
 KINDS = "bcdpfls"
@@ -32,11 +33,11 @@ _STDERR = "/dev/stderr"
 STANDARD_ERROR = -1
 
 
-class Reader:
+class ExpressionReader:
     """Reads the primaries of an expression in order, because some affect later ones."""
 
     def __init__(self) -> None:
-        self.settings: dict[str, Any] = {}
+        self.settings = Settings()
         self.files: list[str] = []
         self.warnings: list[str] = []
         self.starts_from: str | None = None
@@ -45,36 +46,37 @@ class Reader:
         self._from_midnight = False
         self._syntax = regexes.SYNTAXES[regexes.DEFAULT]
 
-    def read(self, token: Token) -> Node:
+    def read(self, token: Token) -> ExpressionNode:
         """Return the node of a primary. ValueError."""
         name, args = token.name, token.arguments
-        reader = Reader._option if name.startswith("O") else _READERS.get(name)
+        reader = ExpressionReader._option if name.startswith("O") else _READERS.get(name)
         if reader is None and re.fullmatch("newer[aBcmt]{2}", name):
-            reader = Reader._newer_xy
+            reader = ExpressionReader._newer_xy
         if reader is None:  # arguments that need no parsing
-            found = Node(name, tuple(map(os.fsencode, args)))
+            found = ExpressionNode(name, tuple(map(os.fsencode, args)))
         else:
             found = reader(self, name, *args)
-        return Node(found.name, found.args, found.children, token.at, token.length)
+        return ExpressionNode(found.name, found.args, found.children, token.at, token.length)
 
     # ---- options ---------------------------------------------------------------
 
-    def _option(self, name: str, *args: str) -> Node:
-        settings = self.settings
+    def _option(self, name: str, *args: str) -> ExpressionNode:
+        change = self._change_setting
         if name in ("H", "L", "P", "follow"):
-            settings["follow"] = "L" if name == "follow" else name
+            change(follow="L" if name == "follow" else name)
         elif name in ("d", "depth"):
-            settings["depth"] = self.explicit_depth = True
+            self.explicit_depth = True
+            change(depth=True)
         elif name in ("mount", "xdev"):
-            settings["one_file_system"] = True
+            change(one_file_system=True)
         elif name in ("maxdepth", "mindepth"):
             if not (args[0].isascii() and args[0].isdecimal() and len(args[0]) < 10):
                 raise ValueError(f"-{name}: must be a number of levels")
-            settings[f"{name[:3]}_depth"] = int(args[0])
+            change(**{f"{name[:3]}_depth": int(args[0])})
         elif name in ("warn", "nowarn"):
-            settings["warn"] = name == "warn"
+            change(warn=name == "warn")
         elif name in ("ignore_readdir_race", "noignore_readdir_race"):
-            settings["silent_race"] = name == "ignore_readdir_race"
+            change(silent_race=name == "ignore_readdir_race")
         elif name == "files0-from":
             self.starts_from = args[0]
         elif name == "daystart":
@@ -84,19 +86,22 @@ class Reader:
                 choices = ", ".join(sorted(regexes.SYNTAXES))
                 raise ValueError(f"unknown regular expression type; choose from {choices}")
             self._syntax = regexes.SYNTAXES[args[0]]
-        return Node("true")
+        return ExpressionNode("true")
+
+    def _change_setting(self, **fields: str | bool | int) -> None:
+        self.settings = replace(self.settings, **fields)
 
     # ---- tests -----------------------------------------------------------------
 
-    def _pattern(self, name: str, text: str) -> Node:
+    def _pattern(self, name: str, text: str) -> ExpressionNode:
         fold = name.startswith("i")
         kind = name.removeprefix("i")
         kind = "path" if kind == "wholename" else kind
-        if kind == "name" and "/" in text.rstrip("/") and self.settings.get("warn", True):
+        if kind == "name" and "/" in text.rstrip("/") and self.settings.warn:
             self.warnings.append(f"-{name} '{_shown(text)}' matches no name, as none has a slash")
-        return Node(kind, (os.fsencode(text), int(fold)))
+        return ExpressionNode(kind, (os.fsencode(text), int(fold)))
 
-    def _regex(self, name: str, text: str) -> Node:
+    def _regex(self, name: str, text: str) -> ExpressionNode:
         # The expression is compiled here only to report errors early. The width of a character is
         # known only when the job begins.
         translated = regexes.translated(text, self._syntax)
@@ -104,42 +109,42 @@ class Reader:
             re.compile(translated)
         except (re.error, RecursionError) as error:
             raise ValueError(f"not a regular expression: {error}") from None
-        return Node("regex", (os.fsencode(text), int(name.startswith("i")), self._syntax))
+        return ExpressionNode("regex", (os.fsencode(text), int(name.startswith("i")), self._syntax))
 
-    def _days(self, name: str, text: str) -> Node:
+    def _days(self, name: str, text: str) -> ExpressionNode:
         return self._time(name[0], text, DAY_S)
 
-    def _minutes(self, name: str, text: str) -> Node:
+    def _minutes(self, name: str, text: str) -> ExpressionNode:
         return self._time(name[0], text, MINUTE_S)
 
-    def _time(self, field: str, text: str, unit_s: int) -> Node:
+    def _time(self, field: str, text: str, unit_s: int) -> ExpressionNode:
         compare, number = _compared(text)
         args = (field, compare, _ns(number, unit_s), unit_s, int(self._from_midnight))
-        return Node("time", args)
+        return ExpressionNode("time", args)
 
-    def _used(self, name: str, text: str) -> Node:
+    def _used(self, name: str, text: str) -> ExpressionNode:
         compare, number = _compared(text)
-        return Node("used", (compare, _ns(number, DAY_S)))
+        return ExpressionNode("used", (compare, _ns(number, DAY_S)))
 
-    def _newer(self, name: str, text: str) -> Node:
+    def _newer(self, name: str, text: str) -> ExpressionNode:
         field = {"anewer": "a", "cnewer": "c", "newer": "m"}[name]
-        return Node("newer_than_file", (field, "m", os.fsencode(text)))
+        return ExpressionNode("newer_than_file", (field, "m", os.fsencode(text)))
 
-    def _newer_xy(self, name: str, text: str) -> Node:
+    def _newer_xy(self, name: str, text: str) -> ExpressionNode:
         field, other = name[-2], name[-1]
         if field == "t":
             raise ValueError("'t' is no time of a file")
         if other == "t":
-            return Node("newer_than_date", (field, os.fsencode(text)))
-        return Node("newer_than_file", (field, other, os.fsencode(text)))
+            return ExpressionNode("newer_than_date", (field, os.fsencode(text)))
+        return ExpressionNode("newer_than_file", (field, other, os.fsencode(text)))
 
-    def _since(self, name: str, text: str) -> Node:
-        return Node(f"{name}_moment", (os.fsencode(text),))
+    def _since(self, name: str, text: str) -> ExpressionNode:
+        return ExpressionNode(f"{name}_moment", (os.fsencode(text),))
 
-    def _number(self, name: str, text: str) -> Node:
-        return Node("number", (name, *_numbered(text)))
+    def _number(self, name: str, text: str) -> ExpressionNode:
+        return ExpressionNode("number", (name, *_numbered(text)))
 
-    def _size(self, name: str, text: str) -> Node:
+    def _size(self, name: str, text: str) -> ExpressionNode:
         unit = UNITS.get(text[-1:])
         if unit is None and not text[-1:].isdecimal():
             raise ValueError(f"-size: unknown unit in '{_shown(text)}'; choose from {list(UNITS)}")
@@ -150,55 +155,57 @@ class Reader:
                 f"-size {_shown(text)} matches empty files only, as sizes are rounded up; "
                 f"for smaller ones: -size -{unit}c"
             )
-        return Node("size", (compare, number, unit))
+        return ExpressionNode("size", (compare, number, unit))
 
-    def _bytes(self, name: str, text: str) -> Node:
+    def _bytes(self, name: str, text: str) -> ExpressionNode:
         compare, size = _compared(text)
-        return Node("number", ("bytes", compare, min(int(parse_size(size)), _LARGEST)))
+        return ExpressionNode("number", ("bytes", compare, min(int(parse_size(size)), _LARGEST)))
 
-    def _type(self, name: str, text: str) -> Node:
+    def _type(self, name: str, text: str) -> ExpressionNode:
         letters = text.split(",")
         for letter in letters:
             if len(letter) != 1 or letter not in KINDS:
                 raise ValueError(f"-{name}: must be a list of {', '.join(KINDS)}")
         if len(set(letters)) < len(letters):
             raise ValueError(f"-{name}: a type is given twice")
-        return Node(name, ("".join(letters),))
+        return ExpressionNode(name, ("".join(letters),))
 
-    def _permissions(self, name: str, text: str) -> Node:
+    def _permissions(self, name: str, text: str) -> ExpressionNode:
         kind = text[0] if text[:1] in ("-", "/") else "="
         mode = text[1:] if kind != "=" else text
         found = permissions(mode)
         if kind == "/" and found == (0, 0):
             kind = "-"
-        return Node("perm", (kind, *found))
+        return ExpressionNode("perm", (kind, *found))
 
-    def _access(self, name: str) -> Node:
+    def _access(self, name: str) -> ExpressionNode:
         modes = {"readable": os.R_OK, "writable": os.W_OK, "executable": os.X_OK}
-        return Node("access", (modes[name],))
+        return ExpressionNode("access", (modes[name],))
 
-    def _flags(self, name: str, text: str) -> Node:
+    def _flags(self, name: str, text: str) -> ExpressionNode:
         kind = text[0] if text[:1] in ("-", "/", "+") else "="
         letters = text[1:] if kind != "=" else text
         if not set(letters) <= set(_FLAGS):
             raise ValueError("-flags: unknown letter; they are those of chattr(1)")
-        return Node("flags", ("/" if kind == "+" else kind, letters))
+        return ExpressionNode("flags", ("/" if kind == "+" else kind, letters))
 
-    def _stripe_size(self, name: str, text: str) -> Node:
+    def _stripe_size(self, name: str, text: str) -> ExpressionNode:
         compare, size = _compared(text)
-        return Node("layout_number", (name, compare, min(int(parse_size(size)), _LARGEST)))
+        return ExpressionNode(
+            "layout_number", (name, compare, min(int(parse_size(size)), _LARGEST))
+        )
 
-    def _layout_number(self, name: str, text: str) -> Node:
-        return Node("layout_number", (name, *_numbered(text)))
+    def _layout_number(self, name: str, text: str) -> ExpressionNode:
+        return ExpressionNode("layout_number", (name, *_numbered(text)))
 
-    def _layout(self, name: str, text: str) -> Node:
+    def _layout(self, name: str, text: str) -> ExpressionNode:
         if text != "released":
             raise ValueError("-layout: unknown kind; choose from released")
-        return Node("released")
+        return ExpressionNode("released")
 
     # ---- actions ---------------------------------------------------------------
 
-    def _print(self, name: str, *args: str) -> Node:
+    def _print(self, name: str, *args: str) -> ExpressionNode:
         """Return the node of a primary that prints; a name that begins with `f` names a file."""
         stream = 0
         remaining = args
@@ -206,7 +213,7 @@ class Reader:
             stream, remaining, name = self._stream(args[0]), args[1:], name[1:]
         if name == "printf":
             parse_format(os.fsencode(remaining[0]), self.warnings)
-        return Node(name, (stream, *map(os.fsencode, remaining)))
+        return ExpressionNode(name, (stream, *map(os.fsencode, remaining)))
 
     def _stream(self, path: str) -> int:
         if path in (_STDOUT, _STDERR):
@@ -215,7 +222,7 @@ class Reader:
             self.files.append(path)
         return self.files.index(path) + 1
 
-    def _command(self, name: str, *words: str) -> Node:
+    def _command(self, name: str, *words: str) -> ExpressionNode:
         if name.startswith("ok"):
             instead = name.replace("ok", "exec")
             raise ValueError(
@@ -232,17 +239,17 @@ class Reader:
             if not words_:
                 raise ValueError(f"-{name} requires a command")
         kind = "execplus" if end == "+" else "exec"
-        return Node(kind, (int(is_dir), *map(os.fsencode, words_)))
+        return ExpressionNode(kind, (int(is_dir), *map(os.fsencode, words_)))
 
-    def _limit(self, name: str, text: str) -> Node:
+    def _limit(self, name: str, text: str) -> ExpressionNode:
         if not (text.isascii() and text.isdecimal() and 0 < int(text) <= _LARGEST):
             raise ValueError("-limit: must be a positive integer")
         self._limits += 1
-        return Node("limit", (int(text), self._limits))
+        return ExpressionNode("limit", (int(text), self._limits))
 
-    def _delete(self, name: str) -> Node:
-        self.settings["depth"] = True
-        return Node("delete")
+    def _delete(self, name: str) -> ExpressionNode:
+        self._change_setting(depth=True)
+        return ExpressionNode("delete")
 
 
 def _refuse_commands_of_others() -> None:
@@ -310,27 +317,27 @@ _PATTERNS = ("name", "iname", "path", "ipath", "wholename", "iwholename", "lname
 _WRITING = (
     "print", "print0", "printf", "ls", "fprint", "fprint0", "fprintf", "fls", "json", "csv",
 )  # fmt: skip
-_READERS: dict[str, Callable[..., Node]] = {
-    **dict.fromkeys(_OPTIONS, Reader._option),
-    **dict.fromkeys(_PATTERNS, Reader._pattern),
-    **dict.fromkeys(("regex", "iregex"), Reader._regex),
-    **dict.fromkeys(("atime", "ctime", "mtime"), Reader._days),
-    **dict.fromkeys(("amin", "cmin", "mmin"), Reader._minutes),
-    **dict.fromkeys(("newer", "anewer", "cnewer"), Reader._newer),
-    **dict.fromkeys(("since", "until"), Reader._since),
-    **dict.fromkeys(("inum", "links", "uid", "gid", "blocks"), Reader._number),
-    **dict.fromkeys(("type", "xtype"), Reader._type),
-    **dict.fromkeys(("readable", "writable", "executable"), Reader._access),
-    **dict.fromkeys(("stripe-count", "ost", "mdt"), Reader._layout_number),
-    **dict.fromkeys(_WRITING, Reader._print),
-    **dict.fromkeys(("exec", "execdir", "ok", "okdir"), Reader._command),
-    "used": Reader._used,
-    "size": Reader._size,
-    "bytes": Reader._bytes,
-    "perm": Reader._permissions,
-    "flags": Reader._flags,
-    "stripe-size": Reader._stripe_size,
-    "layout": Reader._layout,
-    "limit": Reader._limit,
-    "delete": Reader._delete,
+_READERS: dict[str, Callable[..., ExpressionNode]] = {
+    **dict.fromkeys(_OPTIONS, ExpressionReader._option),
+    **dict.fromkeys(_PATTERNS, ExpressionReader._pattern),
+    **dict.fromkeys(("regex", "iregex"), ExpressionReader._regex),
+    **dict.fromkeys(("atime", "ctime", "mtime"), ExpressionReader._days),
+    **dict.fromkeys(("amin", "cmin", "mmin"), ExpressionReader._minutes),
+    **dict.fromkeys(("newer", "anewer", "cnewer"), ExpressionReader._newer),
+    **dict.fromkeys(("since", "until"), ExpressionReader._since),
+    **dict.fromkeys(("inum", "links", "uid", "gid", "blocks"), ExpressionReader._number),
+    **dict.fromkeys(("type", "xtype"), ExpressionReader._type),
+    **dict.fromkeys(("readable", "writable", "executable"), ExpressionReader._access),
+    **dict.fromkeys(("stripe-count", "ost", "mdt"), ExpressionReader._layout_number),
+    **dict.fromkeys(_WRITING, ExpressionReader._print),
+    **dict.fromkeys(("exec", "execdir", "ok", "okdir"), ExpressionReader._command),
+    "used": ExpressionReader._used,
+    "size": ExpressionReader._size,
+    "bytes": ExpressionReader._bytes,
+    "perm": ExpressionReader._permissions,
+    "flags": ExpressionReader._flags,
+    "stripe-size": ExpressionReader._stripe_size,
+    "layout": ExpressionReader._layout,
+    "limit": ExpressionReader._limit,
+    "delete": ExpressionReader._delete,
 }

@@ -14,16 +14,16 @@ from pcircle.ops.remove.remover import RemoveTask
 from pcircle.walk.roots import Root
 
 
-class ApplyTask(RemoveTask):
+class FindApplyTask(RemoveTask):
     """The removal task of one rank or thread."""
 
     tool = "ffind"
 
 
-class ApplyConsole(ChangeConsole):
+class FindApplyConsole(ChangeConsole):
     """Reports the removal."""
 
-    _program: ApplyProgram
+    _program: FindApplyProgram
 
     def summary(self, total: RemovalCounters) -> str:
         done = "would be removed" if self._program.args.dry_run else "removed"
@@ -33,11 +33,11 @@ class ApplyConsole(ChangeConsole):
         return ", ".join(parts)
 
 
-class ApplyProgram(ChangeProgram):
+class FindApplyProgram(ChangeProgram):
     """The program of `ffind --apply`. Like the search, it enters mount points."""
 
     name, said = "ffind", "deleted"
-    plan_type, task_type, console_type = RemovalPlan, ApplyTask, ApplyConsole
+    plan_type, task_type, console_type = RemovalPlan, FindApplyTask, FindApplyConsole
     # set as for a search, but a removal prints nothing
     sink: Callable[[bytes], object] | None = None
 

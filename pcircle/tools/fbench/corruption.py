@@ -22,7 +22,7 @@ from pcircle.core.names import show
 from pcircle.fs.open_flags import OPEN_DIRECTORY_PATH
 from pcircle.fs.safe_open import reading
 from pcircle.jobs.failures import decode
-from pcircle.tools.fbench.making import FORMAT, Header, Made
+from pcircle.tools.fbench.tree_maker import FORMAT, TreeEntry, TreeHeader
 
 CORRUPT_FORMAT = "fbench corrupt 1"
 _READ_BYTES = 1 << 20
@@ -30,7 +30,7 @@ _LONGEST_RUN = 512  # wrong bytes, like a lost sector
 _MAX_LINE_BYTES = 1 << 20
 
 
-class Start(msgspec.Struct, frozen=True):
+class CorruptionHeader(msgspec.Struct, frozen=True):
     """The first line of the record."""
 
     format: str
@@ -48,13 +48,13 @@ class Damage(msgspec.Struct, frozen=True):
     now: str
 
 
-def read_record(path: str) -> tuple[Header, list[Made]]:
+def read_record(path: str) -> tuple[TreeHeader, list[TreeEntry]]:
     """Return the contents of a record of `fbench make`. Raise UsageError if it is invalid."""
     name = show(os.fsencode(path))
     try:
         with open(reading(os.fsencode(path)), "rb") as stream:
-            header = msgspec.json.decode(stream.readline(_MAX_LINE_BYTES), type=Header)
-            lines = msgspec.json.Decoder(Made).decode_lines(stream.read())
+            header = msgspec.json.decode(stream.readline(_MAX_LINE_BYTES), type=TreeHeader)
+            lines = msgspec.json.Decoder(TreeEntry).decode_lines(stream.read())
     except OSError as error:
         raise UsageError(f"--made: cannot read '{name}': {error.strerror}") from None
     except (msgspec.DecodeError, ValueError) as error:
@@ -68,7 +68,7 @@ def corrupt(
     root_fd: int,
     seed: int,
     changes: int,
-    made: tuple[Header, list[Made]],
+    made: tuple[TreeHeader, list[TreeEntry]],
     record: Callable[[msgspec.Struct], None],
 ) -> int:
     """Corrupt up to `changes` files of a tree, and return how many were corrupted.
@@ -77,7 +77,7 @@ def corrupt(
     """
     header, lines = made
     dice = random.Random(seed)
-    record(Start(CORRUPT_FORMAT, __version__, seed, header.seed))
+    record(CorruptionHeader(CORRUPT_FORMAT, __version__, seed, header.seed))
     files = [line for line in lines if line.kind == "file" and line.size]
     dice.shuffle(files)
     done = 0
@@ -93,7 +93,7 @@ def corrupt(
 
 def _damaged(
     root_fd: int,
-    line: Made,
+    line: TreeEntry,
     offset: int,
     noise: bytes,
     record: Callable[[msgspec.Struct], None],

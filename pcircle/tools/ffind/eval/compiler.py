@@ -10,21 +10,25 @@ remains, the paths are also formatted at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from pcircle.tools.ffind.eval.checks import (
     COSTS,
-    Surroundings,
+    EvaluationContext,
     cheapest_first,
     checked,
     name_test,
 )
 from pcircle.tools.ffind.eval.columns import Choose, chosen_by_column
 from pcircle.tools.ffind.eval.entry import Test
-from pcircle.tools.ffind.language.nodes import FALSE, TRUE, Node, all_of, walk
+from pcircle.tools.ffind.language.nodes import FALSE, TRUE, ExpressionNode, all_of, walk
+
+if TYPE_CHECKING:
+    from pcircle.tools.ffind.eval.bulk import BulkFormat
+    from pcircle.tools.ffind.eval.entry import FindEntry
 
 Filter = Callable[[list[bytes], bytes], list[bytes]]
 """A function from names, below a path, to the names that pass."""
@@ -40,32 +44,36 @@ _HEAVY_ACTIONS = frozenset(("ls", "json", "csv", "delete", "exec", "execplus", "
 _LIGHT_LETTERS = frozenset("pPfhHdy")
 
 
-class Acting(Protocol):
+class ActionCompiler(Protocol):
     """Compiles actions to functions."""
 
-    def action(self, node: Node) -> Test: ...
-    def bulk(self, node: Node) -> Any: ...
+    def action(self, node: ExpressionNode) -> Test: ...
+    def bulk(self, node: ExpressionNode) -> BulkFormat | None: ...
 
 
-class Compiled(msgspec.Struct, frozen=True):
+def _pass(entry: FindEntry) -> bool:
+    return True
+
+
+class CompiledExpression(msgspec.Struct, frozen=True):
     """The work for entries of one kind.
 
-    Names that pass the `filters`, and then the `columns` of their status, are passed to `each`.
+    Names that pass the `filters`, and then the `columns` of their status, are passed to `test`.
     With an `end` they are printed with this terminator, with `counts` they are counted, and `bulk`
     formats the text of all names. Without any of these fields, nothing is done. With `heavy`, the
-    expression needs at least a look-up. With `looks`, `each` needs a look-up of every entry. Names
+    expression needs at least a look-up. With `looks`, `test` needs a look-up of every entry. Names
     whose look-up failed are passed to `slow` after the filters.
     """
 
     filters: Sequence[Filter] = ()
     columns: Sequence[Choose] = ()
-    each: Test | None = None
+    test: Test | None = None
     end: bytes | None = None
     counts: bool = False
     heavy: bool = False
-    slow: Test | None = None
+    slow: Test = _pass
     looks: bool = False
-    bulk: Any = None
+    bulk: BulkFormat | None = None
 
     @property
     def by_columns(self) -> bool:
@@ -74,73 +82,75 @@ class Compiled(msgspec.Struct, frozen=True):
 
 
 def compiled(
-    node: Node,
+    node: ExpressionNode,
     kind: str,
-    around: Surroundings,
-    acting: Acting,
+    context: EvaluationContext,
+    actions: ActionCompiler,
     *,
     in_bulk: bool,
     prunes: bool,
     looked_up: str = "fl",
-) -> Compiled:
+) -> CompiledExpression:
     """Compile the expression for entries of a kind, a letter of `-type`.
 
     With `in_bulk`, filters and simple actions apply to all names at once. The kinds in `looked_up`
     may also be tested by columns. `prunes` means that -prune has an effect.
     """
     node = _ordered(_folded(node, kind, prunes=prunes))
-    filters, remaining = _split(node, around) if in_bulk else ([], node)
+    filters, remaining = _split(node, context) if in_bulk else ([], node)
     is_heavy = heavy(remaining)
     # A heavy expression without effect is still evaluated, because failed look-ups are reported.
     if not is_heavy and not any(primary.name in _ACTIONS for primary in walk(remaining)):
-        return Compiled()
-    whole = function(remaining, around, acting)
-    has_columns = in_bulk and kind and kind in looked_up and around.follow != "L"
-    columns, remaining = _by_columns(remaining, kind, around) if has_columns else ([], remaining)
-    found = Compiled(filters, columns, heavy=is_heavy, slow=whole)
+        return CompiledExpression()
+    whole = function(remaining, context, actions)
+    has_columns = in_bulk and kind and kind in looked_up and context.follow != "L"
+    columns, remaining = _by_columns(remaining, kind, context) if has_columns else ([], remaining)
+    found = CompiledExpression(filters, columns, heavy=is_heavy, slow=whole)
     is_print = remaining.name in ("print", "print0") and remaining.args[0] == 0
-    if in_bulk and is_print and not around_tty(acting):
+    if in_bulk and is_print and not quotes_paths(actions):
         return replace(found, end=b"\n" if remaining.name == "print" else b"\0")
     if in_bulk and remaining.name == "count":
         return replace(found, counts=True)
     if has_columns:
-        bulk = acting.bulk(remaining)
+        bulk = actions.bulk(remaining)
         if bulk is not None:
             return replace(found, bulk=bulk)
-    return replace(found, each=function(remaining, around, acting), looks=_looks(remaining))
+    return replace(found, test=function(remaining, context, actions), looks=_looks(remaining))
 
 
-def _looks(node: Node) -> bool:
+def _looks(node: ExpressionNode) -> bool:
     """Return whether the first test, which every entry reaches, needs a look-up."""
     while node.children:
         node = node.children[0]
     return needs_status(node)
 
 
-def _by_columns(node: Node, kind: str, around: Surroundings) -> tuple[list[Choose], Node]:
+def _by_columns(
+    node: ExpressionNode, kind: str, context: EvaluationContext
+) -> tuple[list[Choose], ExpressionNode]:
     """Split off leading tests of columns; return them and the remaining node."""
     found: list[Choose] = []
     if node.name != "and":
         return found, node
     for place, child in enumerate(node.children):
-        choose = chosen_by_column(child, kind, around)
+        choose = chosen_by_column(child, kind, context)
         if choose is None:
             return found, all_of(node.children[place:])
         found.append(choose)
     return found, TRUE
 
 
-def around_tty(acting: Any) -> bool:
+def quotes_paths(actions: ActionCompiler) -> bool:
     """Return whether paths are quoted for a terminal."""
-    return bool(getattr(acting, "quoted", False))
+    return bool(getattr(actions, "quoted", False))
 
 
-def heavy(node: Node) -> bool:
+def heavy(node: ExpressionNode) -> bool:
     """Return whether a node needs look-ups, or more expensive operations."""
     return any(map(_is_heavy, walk(node)))
 
 
-def _is_heavy(node: Node) -> bool:
+def _is_heavy(node: ExpressionNode) -> bool:
     if node.children:
         return False
     if node.name == "printf":
@@ -150,7 +160,7 @@ def _is_heavy(node: Node) -> bool:
     return COSTS.get(node.name, 3) > 1
 
 
-def needs_status(node: Node) -> bool:
+def needs_status(node: ExpressionNode) -> bool:
     """Return whether a primary needs more than the directory entry."""
     if node.name == "printf":
         from pcircle.tools.ffind.language.formats import parse_format
@@ -163,7 +173,7 @@ def needs_status(node: Node) -> bool:
     return COSTS.get(node.name, 3) > 1 and not node.children
 
 
-def tests_access_time(node: Node, kind: str) -> bool:
+def tests_access_time(node: ExpressionNode, kind: str) -> bool:
     """Return whether the result of an expression for a kind depends on access times."""
     return any(
         primary.name == "used" or (primary.name in ("time", "newer") and primary.args[0] == "a")
@@ -171,7 +181,7 @@ def tests_access_time(node: Node, kind: str) -> bool:
     )
 
 
-def reads_links(node: Node) -> bool:
+def reads_links(node: ExpressionNode) -> bool:
     """Return whether a test of an expression may read or follow links."""
     return any(
         not primary.children and primary.name not in (*COSTS, *_ACTIONS, "empty")
@@ -179,7 +189,7 @@ def reads_links(node: Node) -> bool:
     )
 
 
-def _deciding(node: Node) -> Iterator[Node]:
+def _deciding(node: ExpressionNode) -> Iterator[ExpressionNode]:
     """Return the node and all nodes below it, except constant false ones."""
     if node.name == "and" and FALSE in node.children and not _acts(node):
         return
@@ -191,26 +201,26 @@ def _deciding(node: Node) -> Iterator[Node]:
 # ---- constant folding --------------------------------------------------------------
 
 
-def _folded(node: Node, kind: str, *, prunes: bool) -> Node:
+def _folded(node: ExpressionNode, kind: str, *, prunes: bool) -> ExpressionNode:
     """Return the expression simplified for entries of a kind."""
     if node.name == "not":
         inner = _folded(node.children[0], kind, prunes=prunes)
         if inner in (TRUE, FALSE):
             return FALSE if inner == TRUE else TRUE
-        return Node("not", (), (inner,))
+        return ExpressionNode("not", (), (inner,))
     if node.name in ("and", "or"):
         return _folded_row(node, kind, prunes=prunes)
     if node.name == "comma":
         *before, last = (_folded(child, kind, prunes=prunes) for child in node.children)
         operands = [child for child in before if child not in (TRUE, FALSE)]
-        return last if not operands else Node("comma", (), (*operands, last))
+        return last if not operands else ExpressionNode("comma", (), (*operands, last))
     return _known(node, kind, prunes=prunes)
 
 
-def _folded_row(node: Node, kind: str, *, prunes: bool) -> Node:
+def _folded_row(node: ExpressionNode, kind: str, *, prunes: bool) -> ExpressionNode:
     """Simplify `and` and `or`: a deciding constant ends the row; other constants are removed."""
     neutral, final = (TRUE, FALSE) if node.name == "and" else (FALSE, TRUE)
-    operands: list[Node] = []
+    operands: list[ExpressionNode] = []
     for child in node.children:
         found = _folded(child, kind, prunes=prunes)
         if found.name == node.name:
@@ -226,14 +236,14 @@ def _folded_row(node: Node, kind: str, *, prunes: bool) -> Node:
         heavy(operand) or _acts(operand) for operand in operands[:-1]
     ):
         return final
-    return operands[0] if len(operands) == 1 else Node(node.name, (), tuple(operands))
+    return operands[0] if len(operands) == 1 else ExpressionNode(node.name, (), tuple(operands))
 
 
-def _acts(node: Node) -> bool:
+def _acts(node: ExpressionNode) -> bool:
     return any(primary.name in _ACTIONS for primary in walk(node))
 
 
-def _known(node: Node, kind: str, *, prunes: bool) -> Node:
+def _known(node: ExpressionNode, kind: str, *, prunes: bool) -> ExpressionNode:
     """Return a primary, or its value if it is constant for all entries of a kind."""
     name = node.name
     if name in ("true", "false"):
@@ -255,33 +265,33 @@ def _known(node: Node, kind: str, *, prunes: bool) -> Node:
 # ---- order, and filters ------------------------------------------------------------
 
 
-def _ordered(node: Node) -> Node:
+def _ordered(node: ExpressionNode) -> ExpressionNode:
     """Sort adjacent tests by cost, never across an action."""
     if not node.children:
         return node
     children = [_ordered(child) for child in node.children]
     if node.name not in ("and", "or"):
-        return Node(node.name, node.args, tuple(children))
-    done: list[Node] = []
-    run: list[Node] = []
+        return ExpressionNode(node.name, node.args, tuple(children))
+    done: list[ExpressionNode] = []
+    run: list[ExpressionNode] = []
     for child in children:
         if _acts(child) or child in (TRUE, FALSE):
             done += [*cheapest_first(run), child]
             run = []
         else:
             run.append(child)
-    return Node(node.name, node.args, (*done, *cheapest_first(run)))
+    return ExpressionNode(node.name, node.args, (*done, *cheapest_first(run)))
 
 
-def _split(node: Node, around: Surroundings) -> tuple[list[Filter], Node]:
+def _split(node: ExpressionNode, context: EvaluationContext) -> tuple[list[Filter], ExpressionNode]:
     """Split off leading tests of names as filters; return them and the remaining node."""
     if node.name == "or":
         # The value of the whole expression is unused, so the last operand is evaluated if no
         # leading operand is true.
         leading = node.children[:-1]
         if all(map(_is_of_names, leading)):
-            filters = [_filter(operand, around, wanted=False) for operand in leading]
-            more, remaining = _split(node.children[-1], around)
+            filters = [_filter(operand, context, wanted=False) for operand in leading]
+            more, remaining = _split(node.children[-1], context)
             return [*filters, *more], remaining
         return [], node
     if node.name != "and":
@@ -293,51 +303,51 @@ def _split(node: Node, around: Surroundings) -> tuple[list[Filter], Node]:
         if not _is_of_names(child):
             left = node.children[place:]
             if len(left) > 1:
-                return filters, Node("and", (), left)
-            more, last = _split(left[0], around)
+                return filters, ExpressionNode("and", (), left)
+            more, last = _split(left[0], context)
             return [*filters, *more], last
-        filters.append(_filter(child, around, wanted=True))
+        filters.append(_filter(child, context, wanted=True))
     return [], TRUE
 
 
-def _is_of_names(node: Node) -> bool:
+def _is_of_names(node: ExpressionNode) -> bool:
     """Return whether a node depends only on names."""
     if node.children:
         return node.name in ("and", "or", "not") and all(map(_is_of_names, node.children))
     return node.name in ("name", "path", "regex")
 
 
-def _filter(node: Node, around: Surroundings, *, wanted: bool) -> Filter:
+def _filter(node: ExpressionNode, context: EvaluationContext, *, wanted: bool) -> Filter:
     if node.name == "not":
-        return _filter(node.children[0], around, wanted=not wanted)
+        return _filter(node.children[0], context, wanted=not wanted)
     if node.name == "name":
-        match: Any = _match_of(node, around)
+        match = _match_of(node, context)
         if wanted:
             return lambda names, prefix: [name for name in names if match(name)]
         return lambda names, prefix: [name for name in names if not match(name)]
-    test = _of_names(node, around)
+    test = _of_names(node, context)
     if wanted:
         return lambda names, prefix: [name for name in names if test(name, prefix)]
     return lambda names, prefix: [name for name in names if not test(name, prefix)]
 
 
-def _match_of(node: Node, around: Surroundings) -> Callable[[bytes], object]:
+def _match_of(node: ExpressionNode, context: EvaluationContext) -> Callable[[bytes], object]:
     from pcircle.tools.ffind.language.patterns import matcher
 
     pattern, fold = node.args
-    return matcher(bytes(pattern), fold=bool(fold), wide=around.wide)
+    return matcher(bytes(pattern), fold=bool(fold), wide=context.wide)
 
 
-def _of_names(node: Node, around: Surroundings) -> Callable[[bytes, bytes], object]:
+def _of_names(node: ExpressionNode, context: EvaluationContext) -> Callable[[bytes, bytes], object]:
     """Return a function for an expression that tests only names."""
     if node.name == "not":
-        inner = _of_names(node.children[0], around)
+        inner = _of_names(node.children[0], context)
         return lambda name, prefix: not inner(name, prefix)
     if node.children:
-        tests = [_of_names(child, around) for child in node.children]
+        tests = [_of_names(child, context) for child in node.children]
         decide = all if node.name == "and" else any
         return lambda name, prefix: decide(test(name, prefix) for test in tests)
-    found = name_test(node, around)
+    found = name_test(node, context)
     if found is None:
         raise ValueError(node.name)
     return found
@@ -346,14 +356,14 @@ def _of_names(node: Node, around: Surroundings) -> Callable[[bytes, bytes], obje
 # ---- functions ---------------------------------------------------------------------
 
 
-def function(node: Node, around: Surroundings, acting: Acting) -> Test:
+def function(node: ExpressionNode, context: EvaluationContext, actions: ActionCompiler) -> Test:
     """Return the expression as a function of an entry."""
     if node.children:
-        tests = [function(child, around, acting) for child in node.children]
+        tests = [function(child, context, actions) for child in node.children]
         return _joined(node.name, tests)
     if node.name in _ACTIONS:
-        return acting.action(node)
-    found = checked(node, around)
+        return actions.action(node)
+    found = checked(node, context)
     if found is None:
         raise ValueError(f"unknown test {node.name}")
     return found
@@ -375,7 +385,7 @@ def _joined(name: str, tests: list[Test]) -> Test:
         return lambda entry: any(test(entry) for test in tests)
     *before, last = tests
 
-    def comma(entry: Any) -> object:
+    def comma(entry: FindEntry) -> object:
         for test in before:
             test(entry)
         return last(entry)

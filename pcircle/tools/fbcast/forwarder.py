@@ -13,20 +13,20 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from pcircle.collective.halving import shares
-from pcircle.tools.fbcast.messages import Chunk, Parts, Start, Took
+from pcircle.tools.fbcast.messages import Parts, StreamChunk, StreamStart, Took
 
 WINDOW = 8
 """The maximum number of unacknowledged chunks between two nodes of a chain."""
 _PANELS = 2
 
 Send: TypeAlias = Callable[[int, Parts | Took], None]
-Deliver: TypeAlias = Callable[[Chunk], None]
+Deliver: TypeAlias = Callable[[StreamChunk], None]
 
 
-class Spread(ABC):
+class Forwarder(ABC):
     """The forwarding on one node. It calls `deliver` once for each chunk, in order."""
 
-    def __init__(self, start: Start, rank: int, send: Send, deliver: Deliver) -> None:
+    def __init__(self, start: StreamStart, rank: int, send: Send, deliver: Deliver) -> None:
         self.attempt = start.attempt
         self.sent_chunks = 0
         self._route = start.route
@@ -41,7 +41,7 @@ class Spread(ABC):
         """Return whether the reader may offer the next chunk."""
 
     @abstractmethod
-    def offer(self, chunk: Chunk) -> None:
+    def offer(self, chunk: StreamChunk) -> None:
         """Send the next chunk, on the reader."""
 
     @abstractmethod
@@ -64,26 +64,28 @@ class Spread(ABC):
     def _tell(self) -> None:
         """Acknowledge the progress of this node."""
 
-    def _part(self, place: int, chunks: Sequence[Chunk], onward: tuple[int, ...] = ()) -> None:
+    def _part(
+        self, place: int, chunks: Sequence[StreamChunk], onward: tuple[int, ...] = ()
+    ) -> None:
         self.sent_chunks += len(chunks)
         self._send(self._route[place], Parts(self.attempt, tuple(chunks), onward))
 
 
-class Chain(Spread):
+class Chain(Forwarder):
     """Forwards from each node to the next, with several chunks in flight."""
 
-    def __init__(self, start: Start, rank: int, send: Send, deliver: Deliver) -> None:
+    def __init__(self, start: StreamStart, rank: int, send: Send, deliver: Deliver) -> None:
         super().__init__(start, rank, send, deliver)
         self._is_end = self._place == len(self._route) - 1
-        self._queue: deque[Chunk] = deque()
+        self._queue: deque[StreamChunk] = deque()
         self._passed = 0  # number of forwarded chunks
         self._taken = 0  # acknowledged by the next node
-        self._told = 0
+        self._acknowledged = 0
 
     def has_room(self) -> bool:
         return not self._queue and self._offered - self._written < WINDOW
 
-    def offer(self, chunk: Chunk) -> None:
+    def offer(self, chunk: StreamChunk) -> None:
         self._offered += 1
         self._take(chunk)
 
@@ -95,7 +97,7 @@ class Chain(Spread):
         self._taken = max(self._taken, below)
         self._pass_on()
 
-    def _take(self, chunk: Chunk) -> None:
+    def _take(self, chunk: StreamChunk) -> None:
         if not self._is_end:
             self._queue.append(chunk)
             self._pass_on()
@@ -109,12 +111,12 @@ class Chain(Spread):
 
     def _tell(self) -> None:
         below = self._written if self._is_end else min(self._written, self._passed)
-        if self._place and below > self._told:
-            self._told = below
+        if self._place and below > self._acknowledged:
+            self._acknowledged = below
             self._send(self._route[self._place - 1], Took(self.attempt, below))
 
 
-class Exchange(Spread):
+class Exchange(Forwarder):
     """Scatters by recursive halving, then gathers as in Bruck et al., panel by panel.
 
     A panel has one chunk for each place of the route. In step k of the gathering, a node sends the
@@ -122,10 +124,10 @@ class Exchange(Spread):
     all chunks, so it receives none.
     """
 
-    def __init__(self, start: Start, rank: int, send: Send, deliver: Deliver) -> None:
+    def __init__(self, start: StreamStart, rank: int, send: Send, deliver: Deliver) -> None:
         super().__init__(start, rank, send, deliver)
         self._nodes = len(self._route)
-        self._held: dict[int, dict[int, Chunk]] = {}  # by panel and place
+        self._held: dict[int, dict[int, StreamChunk]] = {}  # by panel and place
         self._step: dict[int, int] = {}  # the next step of each panel
         self._next = 0  # number of the next chunk to deliver
         self._taken = dict.fromkeys(self._route[1:], 0)  # acknowledged panels by rank
@@ -135,14 +137,14 @@ class Exchange(Spread):
         taken = min(taken, self._written // self._nodes)
         return self._offered // self._nodes - taken < _PANELS
 
-    def offer(self, chunk: Chunk) -> None:
+    def offer(self, chunk: StreamChunk) -> None:
         self._offered += 1
         panel, place = divmod(chunk.number, self._nodes)
         held = self._held.setdefault(panel, {})
         held[place] = chunk
         if chunk.last:  # empty chunks complete the last panel
             for empty in range(place + 1, self._nodes):
-                held[empty] = Chunk(panel * self._nodes + empty, b"", b"")
+                held[empty] = StreamChunk(panel * self._nodes + empty, b"", b"")
         if len(held) == self._nodes:
             for first, onward in shares(range(1, self._nodes)):
                 self._part(first, [held[target] for target in (first, *onward)], onward)
@@ -150,9 +152,9 @@ class Exchange(Spread):
 
     def received(self, source: int, parts: Parts) -> None:
         by_place = {chunk.number % self._nodes: chunk for chunk in parts.chunks}
-        for first, onward in shares(parts.rest):
+        for first, onward in shares(parts.onward):
             self._part(first, [by_place[target] for target in (first, *onward)], onward)
-        if parts.rest:
+        if parts.onward:
             by_place = {self._place: by_place[self._place]}
         for place, chunk in by_place.items():
             panel = chunk.number // self._nodes
@@ -204,7 +206,7 @@ class Exchange(Spread):
             self._send(self._route[0], Took(self.attempt, panels))
 
 
-def spread_of(start: Start, rank: int, send: Send, deliver: Deliver) -> Spread:
+def spread_of(start: StreamStart, rank: int, send: Send, deliver: Deliver) -> Forwarder:
     """Return the forwarding of a node for the chosen algorithm."""
     kind = Chain if start.way == "chain" else Exchange
     return kind(start, rank, send, deliver)

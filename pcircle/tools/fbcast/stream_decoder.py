@@ -22,24 +22,24 @@ from pcircle.tools.fbcast.frames import (
     LENGTH,
     About,
     Close,
-    Data,
-    End,
+    ContentHeader,
     Enter,
     File,
+    FileEnd,
     Frame,
     Hard,
     Leave,
     Link,
-    Listed,
+    ListedFile,
     decode,
 )
-from pcircle.tools.fbcast.signing import Beat, digest_of
+from pcircle.tools.fbcast.signatures import Beat, digest_of
 
 KEEP = Keep(mode=True, ownership=True, timestamps=True, acl=True)
 _COPY_BYTES = 1 << 30
 
 
-class Damaged(OSError):
+class InvalidStreamError(OSError):
     """The stream is not one that a reader sends."""
 
 
@@ -49,13 +49,13 @@ class _Entered(NamedTuple):
     about: About | None
 
 
-class Stream(ABC):
+class StreamDecoder(ABC):
     """A decoder of the stream: it calls `frame` for each frame and `content` for file content."""
 
     def __init__(self) -> None:
         self.is_complete = False
-        self._rest = b""
-        self._missing = 0  # content bytes of the current Data frame
+        self._partial = b""
+        self._missing = 0  # bytes of the current content that have not arrived
 
     def write(self, data: bytes) -> None:
         """Decode the next bytes."""
@@ -71,20 +71,20 @@ class Stream(ABC):
 
     def _head(self, view: memoryview) -> memoryview:
         """Decode a frame, or store its beginning, and return the remaining bytes."""
-        have = len(self._rest)
+        have = len(self._partial)
         if have < LENGTH.size:
             take = LENGTH.size - have
-            self._rest += view[:take]
+            self._partial += view[:take]
             view = view[take:]
-            if len(self._rest) < LENGTH.size:
+            if len(self._partial) < LENGTH.size:
                 return view
-        (length,) = LENGTH.unpack_from(self._rest)
-        take = LENGTH.size + length - len(self._rest)
-        self._rest += view[:take]
-        if len(self._rest) == LENGTH.size + length:
-            frame = decode(self._rest[LENGTH.size :])
-            self._rest = b""
-            if isinstance(frame, Data):
+        (length,) = LENGTH.unpack_from(self._partial)
+        take = LENGTH.size + length - len(self._partial)
+        self._partial += view[:take]
+        if len(self._partial) == LENGTH.size + length:
+            frame = decode(self._partial[LENGTH.size :])
+            self._partial = b""
+            if isinstance(frame, ContentHeader):
                 self._missing = frame.length
             self.is_complete = isinstance(frame, Close)
             self.frame(frame)
@@ -100,15 +100,15 @@ class Stream(ABC):
 
     def complete(self) -> bytes:
         """Return the answer to the stream. Raise OSError if the stream ended early."""
-        if not self.is_complete or self._rest or self._missing:
-            raise Damaged("the stream ended early")
+        if not self.is_complete or self._partial or self._missing:
+            raise InvalidStreamError("the stream ended early")
         return b""
 
-    def close(self) -> None:  # noqa: B027 (a Comparison has nothing open)
+    def close(self) -> None:  # noqa: B027 (a comparer has nothing open)
         """Close everything that is open."""
 
 
-class Tree(Stream):
+class TreeWriter(StreamDecoder):
     """Writes entries into an open directory.
 
     `old_fd` is the directory with the present versions of files that are kept.
@@ -129,9 +129,9 @@ class Tree(Stream):
         top = self._stack[-1].fd
         if isinstance(frame, File):
             self._begin(frame)
-        elif isinstance(frame, Data):
+        elif isinstance(frame, ContentHeader):
             self._at = frame.offset
-        elif isinstance(frame, End):
+        elif isinstance(frame, FileEnd):
             self._end()
         elif isinstance(frame, Enter):
             self.entries += 1
@@ -155,7 +155,7 @@ class Tree(Stream):
     def complete(self) -> bytes:
         answer = super().complete()
         if len(self._stack) != 1 or self._fd >= 0:
-            raise Damaged("the stream ended early")
+            raise InvalidStreamError("the stream ended early")
         return answer
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ class Tree(Stream):
         if frame.linked:
             self._linked[frame.number] = self._path(frame.name)
         self._fd = os.open(_component(frame.name), CREATE_FILE_READABLE, 0o600, dir_fd=top)
-        if frame.kept:
+        if frame.known_digest:
             self._copy_old(frame)
         elif frame.size:
             os.ftruncate(self._fd, frame.size)
@@ -200,14 +200,14 @@ class Tree(Stream):
                     self._beat()
             finally:
                 os.close(old)
-        if at < frame.size or digest_of(self._fd, frame.size, self._beat) != frame.kept:
+        if at < frame.size or digest_of(self._fd, frame.size, self._beat) != frame.known_digest:
             why = "it was changed, here or at the source, since it was compared"
-            raise Damaged(f"{show(path)}: {why}")
+            raise InvalidStreamError(f"{show(path)}: {why}")
 
     def _end(self) -> None:
         file, fd = self._file, self._fd
         if file is None or fd < 0:
-            raise Damaged("content without a file")
+            raise InvalidStreamError("content without a file")
         held = ExtendedAttributes([*file.about.lists], alone=True)
         settle_file(fd, file.about.status(), KEEP, held)
         self._file, self._fd = None, -1
@@ -216,7 +216,7 @@ class Tree(Stream):
     def _leave(self) -> None:
         entered = self._stack.pop()
         if entered.about is None:
-            raise Damaged("more directories are left than were entered")
+            raise InvalidStreamError("more directories are left than were entered")
         try:
             held = ExtendedAttributes([*entered.about.lists], alone=True)
             settle_file(entered.fd, entered.about.status(), KEEP, held)
@@ -242,7 +242,7 @@ class Tree(Stream):
             os.close(fd)
 
 
-class Comparison(Stream):
+class FileListComparer(StreamDecoder):
     """Compares the list of the source's files with the files of a directory.
 
     The answer is a bit map, indexed by the number of the file. A bit is set if this node needs the
@@ -257,7 +257,7 @@ class Comparison(Stream):
         self._number = 0
 
     def frame(self, frame: Frame) -> None:
-        if not isinstance(frame, Listed):
+        if not isinstance(frame, ListedFile):
             return
         if self._number % 8 == 0:
             self._bits.append(0)
@@ -272,7 +272,7 @@ class Comparison(Stream):
         super().complete()
         return bytes(self._bits)
 
-    def _is_same(self, listed: Listed) -> bool:
+    def _is_same(self, listed: ListedFile) -> bool:
         try:
             fd = _open_below(self._old_fd, listed.path)
         except OSError:
@@ -289,9 +289,9 @@ class Comparison(Stream):
 
 
 def _component(name: bytes) -> bytes:
-    """Return the name if it is a single path component. Raise Damaged otherwise."""
+    """Return the name if it is a single path component. Raise InvalidStreamError otherwise."""
     if not name or name in (b".", b"..") or b"/" in name:
-        raise Damaged("a name in the stream is none")
+        raise InvalidStreamError("a name in the stream is none")
     return name
 
 

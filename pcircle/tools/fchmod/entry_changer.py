@@ -11,33 +11,38 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 from pcircle.core.errors import StoppedEarly
+from pcircle.fs.directories import Directories, device_and_inode, inode_alone
 from pcircle.fs.directories import join_path as joined
 from pcircle.fs.entry_errors import Changed
+from pcircle.fs.registry import Firsts, Key
 from pcircle.jobs.action_log import ActionLines
+from pcircle.jobs.change_task import ChangeTask
+from pcircle.jobs.failures import Failure
 from pcircle.jobs.plan_file import entry, parted
-from pcircle.jobs.tree_task import EntryVisitor
+from pcircle.jobs.tree_task import EntryVisitor, TreeItem
 from pcircle.runtime import Context
-from pcircle.tools.fchmod import report as telling
-from pcircle.tools.fchmod.plan import Counters, Denied, ModePlan, Unmapped
+from pcircle.tools.fchmod import report
+from pcircle.tools.fchmod.plan import Denied, ModeCounters, ModePlan, Unmapped
 from pcircle.tools.fchmod.state.calls import Target, change_mode, held
-from pcircle.tools.fchmod.state.resolve import Wisher
-from pcircle.tools.fchmod.state.state import State, apply, mark_of, read_mark, state_of
+from pcircle.tools.fchmod.state.resolve import StateResolver
+from pcircle.tools.fchmod.state.state import EntryState, apply, mark_of, read_mark, state_of
 from pcircle.walk.attributes import LETTERS
 from pcircle.walk.open_directory import Open
+from pcircle.walk.roots import open_roots
 from pcircle.walk.visitor import Where
 
 _TOGETHER = 256  # lines in a notice
+_MAX_AT_HAND = 100_000  # hard-linked inodes, some 20 MB
 
 
-class Records:
+class UndoRecords:
     """The undo records of one thread."""
 
     def __init__(self) -> None:
-        self.context: Context[Any] | None = None
+        self.context: Context[TreeItem] | None = None
         self._recorded: set[bytes] = set()
 
     def add(self, lines: Iterable[bytes]) -> None:
@@ -61,44 +66,102 @@ _SET_ID = stat.S_ISUID | stat.S_ISGID
 _OTHER = "it is no longer what was planned"
 
 
-class Changing(EntryVisitor):
+class ChangingTask(ChangeTask):
+    """The task of one rank or thread that changes modes, owners and lists.
+
+    `unlock` is a function of its visitor. All threads share `firsts`.
+    """
+
+    notice_type = Failure | ActionLines | Denied | Unmapped
+    counters_type = ModeCounters
+    plan: ModePlan
+    first: ChangingTask | None
+    unlock: Callable[[int], bool]
+
+    def begin(self) -> None:
+        plan = self.plan
+        owner_alone = (
+            plan.request.owns and plan.request.other_mode is plan.request.directory_mode is None
+        )
+        self.tool = plan.tool
+        self.action = "chown" if owner_alone else "chmod"
+        self.tries = "change owner of" if owner_alone else "change mode of"
+        super().begin()
+        self.firsts: Firsts = Firsts(_MAX_AT_HAND) if self.first is None else self.first.firsts
+
+    def close(self) -> None:
+        super().close()
+        self.firsts.close()
+
+    def never(self) -> bool:
+        """Return False: waiting is never interrupted."""
+        return False
+
+    def key_of(self, status: os.stat_result) -> Key:
+        """Return the identity of a file.
+
+        Nodes number file systems differently, so on several nodes a time of the file replaces the
+        device.
+        """
+        apart = status.st_dev if self.plan.one_node else status.st_mtime_ns
+        return apart, status.st_ino
+
+    def identify(self, status: os.stat_result) -> tuple[int, int]:
+        """Return the identity of a directory, valid on all nodes."""
+        return (device_and_inode if self.plan.one_node else inode_alone)(status)
+
+    def reach(self, *, is_first: bool) -> Directories:
+        return open_roots(
+            self.reached,
+            self.plan.directory,
+            self.identify,
+            is_first=is_first,
+            unlock=lambda fd: self.unlock(fd),
+            written=True,
+            follow=self.plan.follow,
+        )
+
+
+class EntryChanger(EntryVisitor):
     """The part of the visitor that changes entries."""
 
-    task: Any  # ModeTask, which imports this module
-    counters: Counters
+    task: ChangingTask
+    counters: ModeCounters
 
-    def __init__(self, task: Any, counters: Counters | None = None) -> None:
+    def __init__(self, task: ChangingTask, counters: ModeCounters | None = None) -> None:
         super().__init__(task, counters)
-        plan: ModePlan = task.plan
-        self._plan = plan
+        plan = self._plan = task.plan
         self._acts = task.acts
-        self._wisher = wisher_of(plan)
-        self._owns = plan.wish.owns or plan.applies
-        modes = (plan.wish.directory_mode, plan.wish.other_mode) != (None, None)
-        self._forces_owner, self._forces_mode = plan.force and plan.wish.owns, plan.force and modes
+        self._resolver = resolver_of(plan)
+        self._owns = plan.request.owns or plan.applies
+        modes = (plan.request.directory_mode, plan.request.other_mode) != (None, None)
+        self._forces_owner, self._forces_mode = (
+            plan.force and plan.request.owns,
+            plan.force and modes,
+        )
         self._denied: dict[int, int] = {}
         self._is_stopping = task.never
-        self._records = Records() if plan.undo else None
+        self._records = UndoRecords() if plan.undo else None
 
-    def begin(self, item: Any, context: Any) -> None:
+    def begin(self, item: object, context: Context[TreeItem]) -> None:
         self._work_in(context)
 
-    def resume(self, base: Open[int], context: Any) -> None:
+    def resume(self, base: Open[int], context: Context[TreeItem]) -> None:
         self._work_in(context)
 
-    def _work_in(self, context: Any) -> None:
+    def _work_in(self, context: Context[TreeItem]) -> None:
         self._is_stopping = context.is_stopping
         if self._records is not None:
             self._records.context = context
 
-    def _begin(self, root: int, path: bytes, status: os.stat_result, old: State) -> None:
+    def _begin(self, root: int, path: bytes, status: os.stat_result, old: EntryState) -> None:
         if not self._plan.dry:
             self.task.due(1, self._is_stopping)
             if self._records is not None:
                 self._records.demand(self._record_of(root, path, status, old))
         self.counters.changed += 1
 
-    def _record_of(self, root: int, path: bytes, status: os.stat_result, old: State) -> bytes:
+    def _record_of(self, root: int, path: bytes, status: os.stat_result, old: EntryState) -> bytes:
         path = b"" if self._plan.roots[root].name else path
         return entry(root, path, mark_of(status, old))
 
@@ -108,8 +171,8 @@ class Changing(EntryVisitor):
         path: bytes,
         status: os.stat_result,
         target: Target,
-        old: State,
-        new: State,
+        old: EntryState,
+        new: EntryState,
     ) -> None:
         """Bring an open entry to its new state, if it differs. OSError."""
         if new == old and not self._plan.force:
@@ -133,8 +196,8 @@ class Changing(EntryVisitor):
         status: os.stat_result,
         name: bytes,
         fd: int,
-        old: State,
-        new: State,
+        old: EntryState,
+        new: EntryState,
     ) -> None:
         """Bring an entry to its new state by its name. OSError."""
         force = self._plan.force
@@ -149,7 +212,7 @@ class Changing(EntryVisitor):
                     raise Changed("it is a symbolic link now")
                 # Another process may have replaced the file since the look-up.
                 old = state_of(now)
-                new = self._wisher.of(stat.S_IFMT(now.st_mode), old)
+                new = self._resolver.of(stat.S_IFMT(now.st_mode), old)
                 self._bring(root, path, now, target, old, new)
             return
         self._begin(root, path, status, old)
@@ -166,14 +229,14 @@ class Changing(EntryVisitor):
 
     # ---- reports ----------------------------------------------------------
 
-    def _told(
+    def _report(
         self,
         root: int,
         path: bytes,
         status: os.stat_result,
-        old: State,
-        new: State,
-        context: Any,
+        old: EntryState,
+        new: EntryState,
+        context: Context[TreeItem],
     ) -> None:
         acts, plan = self._acts, self._plan
         if acts is None:
@@ -183,9 +246,9 @@ class Changing(EntryVisitor):
         path = b"" if plan.roots[root].name else path
         kind = LETTERS.get(stat.S_IFMT(status.st_mode), "?")
         said = b""
-        if plan.says > (not changes):
+        if plan.verbosity > (not changes):
             whole = os.path.join(shown, path) if path else shown
-            said = telling.lines(plan.wish, whole, old, new, is_link=kind == "l", dry=plan.dry)
+            said = report.lines(plan.request, whole, old, new, is_link=kind == "l", dry=plan.dry)
         if changes:
             owns = (new.uid, new.gid) != (old.uid, old.gid)
             action = "chown" if owns and new.mode == old.mode else "chmod"
@@ -206,7 +269,7 @@ class Changing(EntryVisitor):
         path: bytes,
         error: OSError,
         status: os.stat_result | None,
-        context: Any,
+        context: Context[TreeItem],
     ) -> None:
         """Report an entry that could not be changed; count entries of other users by user."""
         if error.errno == errno.EPERM and status is not None:
@@ -216,13 +279,17 @@ class Changing(EntryVisitor):
                 return
         self.fail(root, path, self.task.tries, error, context)
 
-    def fail(self, root: int, path: bytes, doing: str, error: OSError, context: Any) -> None:
+    def fail(
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
+    ) -> None:
         super().fail(root, path, doing, error, context)
         if self._acts is not None:
             path = b"" if self._plan.roots[root].name else path
             self._acts.failed(self.task.action, root, path, error.errno)
 
-    def unreached(self, where: Where, name: bytes, error: OSError, context: Any) -> None:
+    def unreached(
+        self, where: Where, name: bytes, error: OSError, context: Context[TreeItem]
+    ) -> None:
         name = parted(name)[0] if self._plan.applies else name
         if error.errno == errno.ENOENT:
             self.counters.sized += 1
@@ -231,24 +298,24 @@ class Changing(EntryVisitor):
         else:
             super().unreached(where, name, error, context)
 
-    def end(self, context: Any, opens: Sequence[Open[int]]) -> None:
+    def end(self, context: Context[TreeItem], opens: Sequence[Open[int]]) -> None:
         if self._acts is not None:
             self._acts.tell(context)
-        notices: list[Any] = [Denied(uid, count) for uid, count in self._denied.items()]
+        notices: list[object] = [Denied(uid, count) for uid, count in self._denied.items()]
         self._denied.clear()
-        for is_group, ids in ((False, self._wisher.users), (True, self._wisher.groups)):
+        for is_group, ids in ((False, self._resolver.users), (True, self._resolver.groups)):
             notices += [Unmapped(is_group, *item) for item in ids.unmapped.items()]
             ids.unmapped.clear()
         if notices:
             context.note(notices)
 
 
-def wisher_of(plan: ModePlan) -> Wisher:
+def resolver_of(plan: ModePlan) -> StateResolver:
     """Return the resolver of the states that a plan requests."""
-    return Wisher(plan.wish, telling.user, telling.group, force=plan.force)
+    return StateResolver(plan.request, report.user, report.group, force=plan.force)
 
 
-def restored(mark: bytes, status: os.stat_result, old: State) -> State:
+def restored(mark: bytes, status: os.stat_result, old: EntryState) -> EntryState:
     """Return the state that a plan records for an entry. Raise Changed if it was replaced."""
     try:
         planned = read_mark(mark)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from pcircle.cli.filters import moment_of
 from pcircle.cli.times import date_ns
@@ -15,15 +14,15 @@ from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.core.timestamps import timestamp
 from pcircle.fs.status import birth_ns
-from pcircle.tools.ffind.language.nodes import Node
+from pcircle.tools.ffind.language.nodes import ExpressionNode
 from pcircle.tools.ffind.language.words import refused
 
 _MAX_ID = (1 << 32) - 1
 FIELDS = {"a": "st_atime_ns", "c": "st_ctime_ns", "m": "st_mtime_ns"}
 
 
-def _newer(field: str, than_ns: int) -> Node:
-    return Node("newer", (field, *timestamp(than_ns)))
+def _newer(field: str, than_ns: int) -> ExpressionNode:
+    return ExpressionNode("newer", (field, *timestamp(than_ns)))
 
 
 class Resolver:
@@ -34,10 +33,10 @@ class Resolver:
         self._follows = follow != "P"
         self._now_ns = now_ns
 
-    def resolved(self, node: Node) -> Node:
+    def resolved(self, node: ExpressionNode) -> ExpressionNode:
         """Return the node with all references resolved. UsageError."""
         if node.children:
-            return Node(node.name, node.args, tuple(map(self.resolved, node.children)))
+            return ExpressionNode(node.name, node.args, tuple(map(self.resolved, node.children)))
         look = _LOOKS.get(node.name)
         if look is None:
             return node
@@ -59,7 +58,7 @@ class Resolver:
         except OSError as error:
             raise ValueError(f"cannot look up '{show(path)}': {error.strerror}") from None
 
-    def _newer_than_file(self, field: str, other: str, path: bytes) -> Node:
+    def _newer_than_file(self, field: str, other: str, path: bytes) -> ExpressionNode:
         status = self._status(path)
         if other == "B":
             born_ns = birth_ns(path, None, follow=self._follows)
@@ -68,7 +67,7 @@ class Resolver:
             return _newer(field, born_ns)
         return _newer(field, int(getattr(status, FIELDS[other])))
 
-    def _newer_than_date(self, field: str, text: bytes) -> Node:
+    def _newer_than_date(self, field: str, text: bytes) -> ExpressionNode:
         return _newer(field, self._date_ns(text))
 
     def _date_ns(self, text: bytes) -> int:
@@ -78,28 +77,32 @@ class Resolver:
         except UsageError:
             return _by_date(text)
 
-    def _since_moment(self, text: bytes) -> Node:
+    def _since_moment(self, text: bytes) -> ExpressionNode:
         return _newer("m", self._moment_ns("-since", text))
 
-    def _until_moment(self, text: bytes) -> Node:
-        return Node("not", (), (_newer("m", self._moment_ns("-until", text)),))
+    def _until_moment(self, text: bytes) -> ExpressionNode:
+        return ExpressionNode("not", (), (_newer("m", self._moment_ns("-until", text)),))
 
     def _moment_ns(self, option: str, text: bytes) -> int:
         return moment_of(option, os.fsdecode(text)).at_ns(self._now_ns)
 
-    def _samefile(self, path: bytes) -> Node:
+    def _samefile(self, path: bytes) -> ExpressionNode:
         status = self._status(path)
-        return Node("samefile", (status.st_dev, status.st_ino))
+        return ExpressionNode("samefile", (status.st_dev, status.st_ino))
 
-    def _user(self, text: bytes) -> Node:
+    def _user(self, text: bytes) -> ExpressionNode:
         import pwd  # few expressions name a user
 
-        return Node("number", ("uid", "=", _id(text, lambda name: pwd.getpwnam(name).pw_uid)))
+        return ExpressionNode(
+            "number", ("uid", "=", _id(text, lambda name: pwd.getpwnam(name).pw_uid))
+        )
 
-    def _group(self, text: bytes) -> Node:
+    def _group(self, text: bytes) -> ExpressionNode:
         import grp  # few expressions name a group
 
-        return Node("number", ("gid", "=", _id(text, lambda name: grp.getgrnam(name).gr_gid)))
+        return ExpressionNode(
+            "number", ("gid", "=", _id(text, lambda name: grp.getgrnam(name).gr_gid))
+        )
 
 
 def _id(text: bytes, number_of: Callable[[str], int]) -> int:
@@ -116,7 +119,7 @@ def _by_date(text: bytes) -> int:
     """Return a time such as `yesterday` or `2 hours ago`, as date(1) reads it."""
     import subprocess  # few expressions contain a date
 
-    command: list[Any] = ["date", b"--date=" + text, "+%s%N"]
+    command: list[str | bytes] = ["date", b"--date=" + text, "+%s%N"]
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=10
@@ -126,7 +129,7 @@ def _by_date(text: bytes) -> int:
         raise ValueError(f"'{show(text)}' is not a date") from None
 
 
-_LOOKS: dict[str, Callable[..., Node]] = {
+_LOOKS: dict[str, Callable[..., ExpressionNode]] = {
     "newer_than_file": Resolver._newer_than_file,
     "newer_than_date": Resolver._newer_than_date,
     "since_moment": Resolver._since_moment,

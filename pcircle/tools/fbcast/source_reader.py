@@ -19,28 +19,28 @@ from pcircle.fs.attributes.acls import ACCESS, DEFAULT
 from pcircle.fs.attributes.xattrs import read_attributes
 from pcircle.fs.data import data_ranges, may_have_holes
 from pcircle.fs.file_system import size_is_nominal
-from pcircle.fs.open_flags import OPEN_DIRECTORY, OPEN_DIRECTORY_FOLLOW, OPEN_FILE
+from pcircle.fs.open_flags import OPEN_DIRECTORY, OPEN_DIRECTORY_FOLLOW
 from pcircle.tools.fbcast import model
 from pcircle.tools.fbcast.frames import (
     About,
     Close,
-    Data,
-    End,
+    ContentHeader,
     Enter,
     File,
+    FileEnd,
     Frame,
     Hard,
     Leave,
     Link,
-    Listed,
+    ListedFile,
     about,
     packed,
 )
 from pcircle.tools.fbcast.messages import Way
-from pcircle.tools.fbcast.signing import DIGEST_BYTES, digest_of, signatures_of
+from pcircle.tools.fbcast.signatures import DIGEST_BYTES, digest_of, open_source, signatures_of
 
 _NOMINAL_BYTES = 128 << 10  # files of /proc/sys must be read in one call
-_HEAD_BYTES = 64  # maximum size of a Data frame
+_HEAD_BYTES = 64  # maximum size of a `ContentHeader` frame
 _MIN_PIECE_BYTES = 4 << 10  # minimum content at the end of a chunk
 
 
@@ -60,7 +60,7 @@ class _Content(NamedTuple):
     path: bytes
 
 
-class Totals:
+class BroadcastTotals:
     """The totals of a broadcast. `skipped` counts special files by kind."""
 
     def __init__(self) -> None:
@@ -69,11 +69,11 @@ class Totals:
         self.skipped: dict[str, int] = {}
 
 
-class Reader:
-    """The source of a broadcast; it implements `pcircle.tools.fbcast.conductor.Source`."""
+class SourceReader:
+    """The source of a broadcast; it implements `pcircle.tools.fbcast.conductor.StreamSource`."""
 
     def __init__(self, operands: Sequence[Operand]) -> None:
-        self.totals = Totals()
+        self.totals = BroadcastTotals()
         self._operands = operands
         self._frames: Iterator[Frame | _Content] = iter(())
         self._pending = b""
@@ -131,7 +131,7 @@ class Reader:
     def _read_content(self, content: _Content, view: memoryview, at: int) -> int:
         """Fill the chunk from a file, and return the end of the filled part."""
         length = min(content.length, len(view) - at - _HEAD_BYTES)
-        head = packed(Data(content.offset, length))
+        head = packed(ContentHeader(content.offset, length))
         view[at : at + len(head)] = head
         at += len(head)
         end = at + length
@@ -149,7 +149,7 @@ class Reader:
     # ---- walking ---------------------------------------------------------------
 
     def _walk(self) -> Iterator[Frame | _Content]:
-        self.totals = Totals()
+        self.totals = BroadcastTotals()
         self._files_seen = 0
         links: dict[tuple[int, int], int] = {}
         for path, name in self._operands:
@@ -216,9 +216,7 @@ class Reader:
             kind = _KINDS.get(stat.S_IFMT(status.st_mode), "special file")
             self.totals.skipped[kind] = self.totals.skipped.get(kind, 0) + 1
             return
-        fd = os.open(
-            opened, OPEN_FILE if holder is not None else OPEN_FILE & ~os.O_NOFOLLOW, dir_fd=holder
-        )
+        fd = open_source(opened, holder)
         copy = -1
         try:
             status = os.fstat(fd)
@@ -233,7 +231,7 @@ class Reader:
             lists = read_attributes(fd, xattr=False, lists=(ACCESS,))
             copy = _read_to_end(fd) if size_is_nominal(fd, status) else -1
             size = status.st_size if copy < 0 else os.fstat(copy).st_size
-            known_digest = self._kept(number)
+            known_digest = self._known_digest(number)
             linked = status.st_nlink > 1
             yield File(name, about(status, tuple(lists)), size, number, linked, known_digest)
             if not known_digest:
@@ -242,7 +240,7 @@ class Reader:
                 elif size:
                     yield _Content(copy, 0, size, path)
                 self.totals.bytes += size
-            yield End()
+            yield FileEnd()
         finally:
             os.close(fd)
             if copy >= 0:
@@ -258,7 +256,7 @@ class Reader:
         if (now.st_size, now.st_mtime_ns) != (status.st_size, status.st_mtime_ns):
             raise OSError("it changed while it was read")
 
-    def _kept(self, number: int) -> bytes:
+    def _known_digest(self, number: int) -> bytes:
         """Return the digest of a listed file whose content no node needs, or an empty string."""
         needed = self._needed
         listed = self._digests[DIGEST_BYTES * number : DIGEST_BYTES * (number + 1)]
@@ -286,11 +284,11 @@ class Reader:
                 content = []
             elif isinstance(frame, _Content):
                 content.append(frame)
-            elif isinstance(frame, End):
+            elif isinstance(frame, FileEnd):
                 fd = content[0].fd if content else -1
                 checksum = digest_of(fd, size)
                 self._digests += checksum
-                yield Listed(name, size, checksum)
+                yield ListedFile(name, size, checksum)
         yield Close(self.totals.entries)
 
     def _size_up_to(self, enough_bytes: int) -> int:
@@ -355,4 +353,4 @@ def allow_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-__all__ = ["About", "Operand", "Reader", "Totals", "allow_descriptors"]
+__all__ = ["About", "BroadcastTotals", "Operand", "SourceReader", "allow_descriptors"]

@@ -13,12 +13,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
 
 from pcircle.core.names import show
 from pcircle.fs.safe_open import directory
-from pcircle.tools.ffind.eval.entry import Entry
-from pcircle.tools.ffind.eval.printing import base_of
+from pcircle.tools.ffind.eval.entry import FindEntry
+from pcircle.tools.ffind.eval.line_formats import base_of
 
 _TOGETHER_BYTES = 1 << 16  # output collected before it is sent
 _MAX_LINE_BYTES = 1 << 20  # a longer line is passed on in parts
@@ -47,13 +46,13 @@ class Commands:
         self.failed = False
         self._lock = threading.Lock()
 
-    def run(self, words: Sequence[bytes], entry: Entry, *, is_dir: bool) -> bool:
+    def run(self, words: Sequence[bytes], entry: FindEntry, *, is_dir: bool) -> bool:
         """Run a command for an entry, and return whether it succeeded."""
         name = self._name(entry, is_dir=is_dir)
         line = [word.replace(_BRACES, name) for word in words]
         return self._run(line, self._where(entry, is_dir=is_dir))
 
-    def gather(self, key: int, words: Sequence[bytes], entry: Entry, *, is_dir: bool) -> None:
+    def gather(self, key: int, words: Sequence[bytes], entry: FindEntry, *, is_dir: bool) -> None:
         """Add an entry to the arguments of a command's next run."""
         name = self._name(entry, is_dir=is_dir)
         where = self._where(entry, is_dir=is_dir)
@@ -78,13 +77,13 @@ class Commands:
         if not self._run([*held.words, *held.names], held.where):
             self.failed = True
 
-    def _name(self, entry: Entry, *, is_dir: bool) -> bytes:
+    def _name(self, entry: FindEntry, *, is_dir: bool) -> bytes:
         if not is_dir:
             return entry.path
         base = base_of(entry)
         return base if base == b"/" else b"./" + base
 
-    def _where(self, entry: Entry, *, is_dir: bool) -> bytes | None:
+    def _where(self, entry: FindEntry, *, is_dir: bool) -> bytes | None:
         if not is_dir:
             return self._directory
         if entry.fixed:
@@ -129,8 +128,9 @@ class Commands:
         """Pass on the output of a command in complete lines."""
         with selectors.DefaultSelector() as selector:
             held: dict[int, bytes] = {0: b"", -1: b""}
-            selector.register(_fileno(process.stdout), selectors.EVENT_READ, 0)
-            selector.register(_fileno(process.stderr), selectors.EVENT_READ, -1)
+            for pipe, stream in ((process.stdout, 0), (process.stderr, -1)):
+                if pipe is not None:
+                    selector.register(pipe.fileno(), selectors.EVENT_READ, stream)
             while selector.get_map():
                 for key, _ in selector.select():
                     data = os.read(key.fd, _READ_BYTES)
@@ -147,11 +147,6 @@ class Commands:
         for stream, partial in held.items():
             if partial:
                 self._say(stream, partial)
-
-
-def _fileno(stream: Any) -> int:
-    number: int = stream.fileno()
-    return number
 
 
 class _Gathered:

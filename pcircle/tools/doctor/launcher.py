@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _STOP_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
-class Told(msgspec.Struct, omit_defaults=True):
+class LaunchMessage(msgspec.Struct, omit_defaults=True):
     """A message from the child, sent as a line of JSON: its directory, facts, or a problem."""
 
     place: bytes = b""
@@ -57,16 +57,16 @@ def examined(path: bytes, *, trials: bool, deadline_s: float) -> Facts:
     child = os.fork()
     if not child:
         os.close(read_fd)
-        _tell(parent, path, write_fd, trials=trials)
+        _send_facts(parent, path, write_fd, trials=trials)
     os.close(write_fd)
     with io.FileIO(read_fd) as reader:
         data, in_time = _read(reader, time.monotonic() + deadline_s)
     # The last line may be incomplete, so it is not decoded.
-    messages = [msgspec.json.decode(line, type=Told) for line in data.split(b"\n")[:-1]]
+    messages = [msgspec.json.decode(line, type=LaunchMessage) for line in data.split(b"\n")[:-1]]
     if not in_time:
         os.kill(child, signal.SIGTERM)
         messages.append(
-            Told(trouble=f"no answer within {deadline_s:g} s: the file system may hang")
+            LaunchMessage(trouble=f"no answer within {deadline_s:g} s: the file system may hang")
         )
     else:
         _, status = os.waitpid(child, 0)
@@ -76,11 +76,13 @@ def examined(path: bytes, *, trials: bool, deadline_s: float) -> Facts:
                     with suppress(OSError):
                         places.remove(message.place)
             name = signal.Signals(os.WTERMSIG(status)).name
-            messages.append(Told(trouble=f"the process that examined it was ended by {name}"))
+            messages.append(
+                LaunchMessage(trouble=f"the process that examined it was ended by {name}")
+            )
     return _together(messages, trials=trials)
 
 
-def _together(messages: list[Told], *, trials: bool) -> Facts:
+def _together(messages: list[LaunchMessage], *, trials: bool) -> Facts:
     found: Facts = {}
     for message in messages:
         found |= message.known | message.possible
@@ -90,10 +92,10 @@ def _together(messages: list[Told], *, trials: bool) -> Facts:
     return found
 
 
-def _tell(parent: int, path: bytes, writer: int, *, trials: bool) -> NoReturn:
+def _send_facts(parent: int, path: bytes, writer: int, *, trials: bool) -> NoReturn:
     """Examine the path in the child, send the facts to the parent, and exit."""
 
-    def tell(message: Told) -> None:
+    def send(message: LaunchMessage) -> None:
         write_all(writer, msgspec.json.encode(message) + b"\n")
 
     for number in _STOP_SIGNALS:
@@ -101,13 +103,17 @@ def _tell(parent: int, path: bytes, writer: int, *, trials: bool) -> NoReturn:
     try:
         if not signal_on_parent_exit(parent, signal.SIGTERM):
             raise SystemExit
-        tell(Told(known=places.known(path)))
+        send(LaunchMessage(known=places.known(path)))
         if trials:
-            tell(Told(possible=places.possible(path, lambda place: tell(Told(place=place)))))
+            send(
+                LaunchMessage(
+                    possible=places.possible(path, lambda place: send(LaunchMessage(place=place)))
+                )
+            )
     except OSError as error:
-        tell(Told(trouble=reason(error)))
+        send(LaunchMessage(trouble=reason(error)))
     except Exception as error:
-        tell(Told(trouble=f"{type(error).__name__}: {error}"))
+        send(LaunchMessage(trouble=f"{type(error).__name__}: {error}"))
     finally:
         os._exit(0)
 

@@ -6,7 +6,6 @@ import os
 import stat
 from base64 import b64encode
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -14,13 +13,13 @@ from pcircle.cli.listing import Modes, groups, users
 from pcircle.core.names import show
 from pcircle.core.timestamps import format_time
 from pcircle.fs.status import birth_ns
-from pcircle.tools.ffind.eval.entry import Entry
+from pcircle.tools.ffind.eval.entry import FindEntry, Status
 from pcircle.tools.ffind.eval.inodes import fs_type
-from pcircle.tools.ffind.language.formats import Piece, parse_format
+from pcircle.tools.ffind.language.formats import FormatPiece, parse_format
 from pcircle.walk.attributes import LETTERS
 
-Text = Callable[[Entry], bytes]
-Of = Callable[[Entry, Any], bytes]
+Text = Callable[[FindEntry], bytes]
+Of = Callable[[FindEntry, Status], bytes]
 
 _NS = 1_000_000_000
 _HALF_A_YEAR_S = 180 * 86400
@@ -45,7 +44,7 @@ def printf(text: bytes, *, quoted: bool) -> Text:
     return lambda entry: b"".join([part(entry) for part in parts])
 
 
-def _piece(piece: Piece, *, quoted: bool) -> Text:
+def _piece(piece: FormatPiece, *, quoted: bool) -> Text:
     if not piece.letter:
         text = piece.text
         return lambda entry: text
@@ -82,7 +81,7 @@ def _padded(flags: str, text: Text) -> Text:
 def _looked_up(text: Of) -> Text:
     """Return a function that returns no text for entries that cannot be looked up."""
 
-    def made(entry: Entry) -> bytes:
+    def made(entry: FindEntry) -> bytes:
         status = entry.look() if entry.st is None else entry.st
         return _MISSING if status is False else text(entry, status)
 
@@ -93,7 +92,7 @@ def _octal(flags: str) -> Text:
     """Return an octal format as in C: with `#` the number begins with exactly one 0."""
     plain = f"%{flags.replace('#', '')}o".encode()
 
-    def text(entry: Entry, status: os.stat_result) -> bytes:
+    def text(entry: FindEntry, status: Status) -> bytes:
         mode = status.st_mode & 0o7777
         if "#" not in flags or not mode:
             return plain % mode
@@ -108,13 +107,13 @@ def _octal(flags: str) -> Text:
     return _looked_up(text)
 
 
-def _sparseness(status: os.stat_result) -> float:
+def _sparseness(status: Status) -> float:
     if not status.st_size:
         return float("inf") if status.st_blocks else 1.0
     return 512.0 * status.st_blocks / status.st_size
 
 
-def _directory_of(entry: Entry) -> bytes:
+def _directory_of(entry: FindEntry) -> bytes:
     path = entry.path
     stripped = path.rstrip(b"/")
     if len(stripped) < 2:
@@ -124,7 +123,7 @@ def _directory_of(entry: Entry) -> bytes:
     return before if slash else b"."
 
 
-def base_of(entry: Entry) -> bytes:
+def base_of(entry: FindEntry) -> bytes:
     """Return the last component of the path, with one slash if a PATH ends with slashes."""
     if not entry.fixed:
         return entry.name
@@ -135,12 +134,12 @@ def base_of(entry: Entry) -> bytes:
     return stripped[stripped.rfind(b"/") + 1 :] + slash
 
 
-def _kind(entry: Entry) -> bytes:
+def _kind(entry: FindEntry) -> bytes:
     letter = entry.kind or entry.letter()
     return letter.replace("?", "U").encode()
 
 
-def _target_kind(entry: Entry, status: os.stat_result) -> bytes:
+def _target_kind(entry: FindEntry, status: Status) -> bytes:
     if stat.S_ISLNK(status.st_mode):
         try:
             status = os.stat(entry.name, dir_fd=entry.fd)
@@ -156,7 +155,7 @@ def _target_kind(entry: Entry, status: os.stat_result) -> bytes:
     return LETTERS.get(stat.S_IFMT(status.st_mode), "U").encode()
 
 
-def _link_target(entry: Entry, status: os.stat_result) -> bytes:
+def _link_target(entry: FindEntry, status: Status) -> bytes:
     if not stat.S_ISLNK(status.st_mode):
         return b""
     try:
@@ -166,7 +165,7 @@ def _link_target(entry: Entry, status: os.stat_result) -> bytes:
         return b""
 
 
-def _context(entry: Entry, status: os.stat_result) -> bytes:
+def _context(entry: FindEntry, status: Status) -> bytes:
     try:
         found = os.getxattr(entry.opened, "security.selinux", follow_symlinks=entry.follow)
     except OSError as error:
@@ -218,7 +217,7 @@ def _ctime_text(time_ns: int) -> bytes:
 def _time_text(letter: str, kind: str) -> Text:
     if letter == "B":
 
-        def born(entry: Entry) -> bytes:
+        def born(entry: FindEntry) -> bytes:
             born_ns = birth_ns(entry.name, entry.fd, follow=entry.follow)
             return b"" if born_ns is None else time_text(born_ns, kind)
 
@@ -259,7 +258,7 @@ def long_line(now_ns: int) -> Text:
     """Return a function for lines of -ls; columns have fixed widths."""
     now_s = now_ns // _NS
 
-    def text(entry: Entry, status: os.stat_result) -> bytes:
+    def text(entry: FindEntry, status: Status) -> bytes:
         mode = status.st_mode
         if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
             size = b"%3d, %3d" % (os.major(status.st_rdev), os.minor(status.st_rdev))
@@ -292,7 +291,7 @@ def _listed_time(second: int, now_s: int) -> bytes:
         return b"%d" % second
 
 
-class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+class JsonLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """A line of -json. Paths that are not UTF-8 are in `path_b64`; times are in nanoseconds."""
 
     kind: str
@@ -317,7 +316,7 @@ def json_line() -> Text:
     """Return a function for lines of JSON."""
     encode = msgspec.json.Encoder().encode
 
-    def text(entry: Entry, status: os.stat_result) -> bytes:
+    def text(entry: FindEntry, status: Status) -> bytes:
         path = entry.path
         plain = coded = None
         try:
@@ -325,7 +324,7 @@ def json_line() -> Text:
         except UnicodeDecodeError:
             coded = b64encode(path).decode()
         target = _link_target(entry, status) if stat.S_ISLNK(status.st_mode) else None
-        line = Line(
+        line = JsonLine(
             LETTERS.get(stat.S_IFMT(status.st_mode), "?"),
             status.st_size,
             status.st_blocks,
@@ -351,7 +350,7 @@ def json_line() -> Text:
 def csv_line() -> Text:
     """Return a function for lines of CSV that match `CSV_HEAD`, with escaped paths."""
 
-    def text(entry: Entry, status: os.stat_result) -> bytes:
+    def text(entry: FindEntry, status: Status) -> bytes:
         path = show(entry.path).replace('"', '""').encode()
         times = (status.st_mtime_ns, status.st_ctime_ns, status.st_atime_ns)
         return b'"%b",%b,%d,%d,%b,%04o,%b,%b,%d,%d\r\n' % (

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from pcircle.cli.listing import groups, users
 from pcircle.core.errors import UsageError
-from pcircle.tools.ffind.eval.entry import Entry
-from pcircle.tools.ffind.eval.output import Ordered
+from pcircle.tools.ffind.eval.entry import FindEntry, Status
+from pcircle.tools.ffind.eval.output import SortKeys
 from pcircle.tools.ffind.plan import Order
 
 _WIDTH = 12  # bytes: a time in nanoseconds needs 94 bits
@@ -21,7 +21,7 @@ _OFFSET = 1 << 95
 _INVERTED = bytes(255 - byte for byte in range(256))
 _USERS, _GROUPS = users(), groups()
 
-_OF_STATUS: dict[str, Callable[[os.stat_result], int]] = {
+_OF_STATUS: dict[str, Callable[[Status], int]] = {
     "size": lambda status: status.st_size,
     "blocks": lambda status: status.st_blocks,
     "mtime": lambda status: status.st_mtime_ns,
@@ -32,12 +32,12 @@ _OF_STATUS: dict[str, Callable[[os.stat_result], int]] = {
     "uid": lambda status: status.st_uid,
     "gid": lambda status: status.st_gid,
 }
-_OF_NAME: dict[str, Callable[[Entry], bytes]] = {
+_OF_NAME: dict[str, Callable[[FindEntry], bytes]] = {
     "path": lambda entry: entry.path,
     "name": lambda entry: entry.basename,
     "ext": lambda entry: os.path.splitext(entry.basename)[1],
 }
-_OF_OWNER: dict[str, Callable[[os.stat_result], bytes]] = {
+_OF_OWNER: dict[str, Callable[[Status], bytes]] = {
     "user": lambda status: _USERS[status.st_uid],
     "group": lambda status: _GROUPS[status.st_gid],
 }
@@ -69,13 +69,13 @@ def _fields(option: str, text: str) -> tuple[str, ...]:
     return fields
 
 
-def ordered(order: Order, now_ns: int) -> Ordered:
+def ordered(order: Order, now_ns: int) -> SortKeys:
     """Return the object that computes keys."""
     parts = [_part(field) for field in (*order.fields, "path")]
-    return Ordered(lambda entry: b"".join([part(entry) for part in parts]), order.top)
+    return SortKeys(lambda entry: b"".join([part(entry) for part in parts]), order.top)
 
 
-def _part(field: str) -> Callable[[Entry], bytes]:
+def _part(field: str) -> Callable[[FindEntry], bytes]:
     name = field.removeprefix("-")
     is_down = name != field
     if name in _OF_STATUS or name == "depth":
@@ -91,24 +91,24 @@ def _part(field: str) -> Callable[[Entry], bytes]:
     return lambda entry: text(entry) + b"\0"
 
 
-def _number(name: str) -> Callable[[Entry], int]:
+def _number(name: str) -> Callable[[FindEntry], int]:
     if name == "depth":
         return lambda entry: entry.depth
     of = _OF_STATUS[name]
 
-    def number(entry: Entry) -> int:
+    def number(entry: FindEntry) -> int:
         status = entry.look() if entry.st is None else entry.st
         return 0 if status is False else of(status)
 
     return number
 
 
-def _text(name: str) -> Callable[[Entry], bytes]:
+def _text(name: str) -> Callable[[FindEntry], bytes]:
     if name in _OF_NAME:
         return _OF_NAME[name]
     of = _OF_OWNER[name]
 
-    def text(entry: Entry) -> bytes:
+    def text(entry: FindEntry) -> bytes:
         status = entry.look() if entry.st is None else entry.st
         return b"" if status is False else of(status)
 

@@ -82,6 +82,12 @@ def _read(fd: int, add: Callable[[int, memoryview], None], beat: Beat) -> int:
     return at
 
 
+def open_source(name: bytes, holder: int | None) -> int:
+    """Open a file for reading. Without a `holder`, the name is a path whose link is followed."""
+    flags = OPEN_FILE if holder is not None else OPEN_FILE & ~os.O_NOFOLLOW
+    return os.open(name, flags, dir_fd=holder)
+
+
 def _leaf(
     holder: int | None, name: bytes, status: os.stat_result, beat: Beat
 ) -> tuple[bytes, bytes]:
@@ -91,9 +97,7 @@ def _leaf(
         return b"l", link_digest(algorithm, os.readlink(name, dir_fd=holder))
     if not stat.S_ISREG(status.st_mode):
         return b"", node_digest(algorithm, status.st_mode, status.st_rdev)
-    fd = os.open(
-        name, OPEN_FILE if holder is not None else OPEN_FILE & ~os.O_NOFOLLOW, dir_fd=holder
-    )
+    fd = open_source(name, holder)
     try:
         return b"f", digest_of(fd, os.fstat(fd).st_size, beat)
     finally:
@@ -143,4 +147,12 @@ def _names(fd: int) -> list[bytes]:
         return [os.fsencode(entry.name) for entry in found]
 
 
-__all__ = ["DIGEST_BYTES", "Beat", "digest", "digest_of", "signature_of", "signatures_of"]
+__all__ = [
+    "DIGEST_BYTES",
+    "Beat",
+    "digest",
+    "digest_of",
+    "open_source",
+    "signature_of",
+    "signatures_of",
+]

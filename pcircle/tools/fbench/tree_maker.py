@@ -14,9 +14,9 @@ import socket
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from pcircle import __version__
 from pcircle.core.errors import UsageError
@@ -56,7 +56,7 @@ class Shape(msgspec.Struct, frozen=True):
     names: str = "plain"
 
 
-class Made(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TreeEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A line of the record. `path` is percent-encoded, as in error logs.
 
     A file has a `size`, a `sha256` and the number of its `names`. A further hard link has the first
@@ -73,7 +73,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     holes: bool = False
 
 
-class Header(msgspec.Struct, frozen=True):
+class TreeHeader(msgspec.Struct, frozen=True):
     """The first line of a record."""
 
     format: str
@@ -84,7 +84,7 @@ class Header(msgspec.Struct, frozen=True):
 
 def shape_of(text: str | None) -> Shape:
     """Parse the value of --shape, such as files=1000,size=1M. Raise UsageError if invalid."""
-    given: dict[str, Any] = {}
+    shape = Shape()
     for word in text.split(",") if text else ():
         name, equals, value = word.partition("=")
         if not equals or name not in Shape.__struct_fields__:
@@ -93,7 +93,7 @@ def shape_of(text: str | None) -> Shape:
         if name == "names":
             if value not in _NAMES:
                 raise invalid("--shape", word, f"choose from {', '.join(_NAMES)}")
-            given[name] = value
+            shape = replace(shape, names=value)
             continue
         try:
             number = parse_size(value) if name == "size" else int(value)
@@ -102,8 +102,8 @@ def shape_of(text: str | None) -> Shape:
         if not 0 <= number <= (MAX_NUMBER if name != "size" else 1 << 40):
             most = f"{MAX_NUMBER:,}" if name != "size" else "1T"
             raise invalid("--shape", word, f"must be from 0 to {most}")
-        given[name] = number
-    return Shape(**given)
+        shape = replace(shape, **{name: number})
+    return shape
 
 
 def prepare(folder: bytes) -> int:
@@ -121,7 +121,7 @@ def prepare(folder: bytes) -> int:
 
 def make(root_fd: int, seed: int, shape: Shape, record: Callable[[msgspec.Struct], None]) -> int:
     """Make a tree in an open directory, and return the number of entries. Raise OSError."""
-    record(Header(FORMAT, __version__, seed, shape))
+    record(TreeHeader(FORMAT, __version__, seed, shape))
     tree = _Tree(root_fd, random.Random(seed), shape)
     count = 0
     for line in tree.made():
@@ -140,7 +140,7 @@ class _Tree:
         self._folders = [b""]
         self._number = 0
 
-    def made(self) -> Iterator[Made]:
+    def made(self) -> Iterator[TreeEntry]:
         """Create the entries one by one, and yield their lines of the record."""
         shape, dice = self._shape, self._dice
         for _ in range(shape.directories):
@@ -173,18 +173,18 @@ class _Tree:
                 name = name.ljust(_LONGEST_NAME, b"x")
         return folder + b"/" * bool(folder) + name
 
-    def _folder(self) -> Made:
+    def _folder(self) -> TreeEntry:
         path = self._path("d")
         os.mkdir(path, 0o755, dir_fd=self._root_fd)
         if path.count(b"/") + 1 < self._shape.depth:
             self._folders.append(path)
-        return Made(path=text_of(path), kind="directory")
+        return TreeEntry(path=text_of(path), kind="directory")
 
     def _date(self, path: bytes) -> None:
         when_s = self._dice.randrange(_FIRST_S, _LAST_S)
         os.utime(path or b".", (when_s, when_s), dir_fd=self._root_fd, follow_symlinks=False)
 
-    def _file(self, path: bytes, names: int, *, holes: bool) -> Made:
+    def _file(self, path: bytes, names: int, *, holes: bool) -> TreeEntry:
         dice = self._dice
         size = int((self._shape.size + 1) ** dice.random()) - 1
         digest = hashlib.sha256()
@@ -201,32 +201,32 @@ class _Tree:
             file.flush()
             os.fchmod(file.fileno(), dice.choice(_MODES))
         self._date(path)
-        return Made(
+        return TreeEntry(
             path=text_of(path), kind="file", size=size, sha256=digest.hexdigest(), names=names,
             holes=holes and size > 0,
         )  # fmt: skip
 
-    def _further(self, first: bytes) -> Made:
+    def _further(self, first: bytes) -> TreeEntry:
         path = self._path("h")
         fd = self._root_fd
         os.link(first, path, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
-        return Made(path=text_of(path), kind="name", same_as=text_of(first))
+        return TreeEntry(path=text_of(path), kind="name", same_as=text_of(first))
 
-    def _link(self, files: Sequence[bytes]) -> Made:
+    def _link(self, files: Sequence[bytes]) -> TreeEntry:
         path = self._path("l")
         target = b"../" * path.count(b"/") + self._dice.choice([b"nowhere", *files[:1000]])
         os.symlink(target, path, dir_fd=self._root_fd)
         self._date(path)
-        return Made(path=text_of(path), kind="link", target=text_of(target))
+        return TreeEntry(path=text_of(path), kind="link", target=text_of(target))
 
-    def _special(self, kind: str) -> Made:
+    def _special(self, kind: str) -> TreeEntry:
         path = self._path("s")
         if kind == "fifo":
             os.mkfifo(path, 0o600, dir_fd=self._root_fd)
         else:
             _make_socket(path, self._root_fd)
         self._date(path)
-        return Made(path=text_of(path), kind=kind)
+        return TreeEntry(path=text_of(path), kind=kind)
 
 
 def _make_socket(path: bytes, root_fd: int) -> None:
