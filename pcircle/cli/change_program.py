@@ -24,7 +24,7 @@ from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.errors import Interrupted, StoppedEarly, Terminated, UsageError, worst
 from pcircle.core.names import show
 from pcircle.core.units import plural
-from pcircle.core.values import invalid
+from pcircle.core.values import MAX_DIGITS, invalid
 from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.change_task import MaxDelete
 from pcircle.jobs.failures import LogFile
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
 
 _INTERRUPTED = (Interrupted.exit_code, Terminated.exit_code)
-_MAX_DIGITS = 30
 
 
 class ChangeConsole(TreeConsole):
@@ -203,4 +202,4 @@ def _max_delete(text: str | None) -> MaxDelete | None:
 
 
 def _is_digits(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
+    return text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS

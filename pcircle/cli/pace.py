@@ -16,12 +16,11 @@ from itertools import pairwise
 import msgspec
 
 from pcircle.cli.progress import ProgressView
-from pcircle.jobs.counters import WorkCounts
+from pcircle.jobs.counters import ENTRY_COST_BYTES, WorkCounts
 
 _RATE_WINDOW_S = 10.0
 _SURE_AFTER_S = 1.0
 _POINTS = 64  # of the course of the job, at most
-_AS_ONE_BYTES = 256 << 10  # the assumed cost of an entry, in bytes, at the start
 _DOUBT = 0.05  # the weight of this assumption once there is a course
 _NOT_DONE = 0.9999
 
@@ -94,7 +93,7 @@ class Pace:
         if elapsed_s - course[-1].at_s < self._step_s:
             return
         done = known.done - known.earlier, known.bytes_done - known.earlier_bytes
-        course.append(_Point(elapsed_s, done[0], done[1] / _AS_ONE_BYTES))
+        course.append(_Point(elapsed_s, done[0], done[1] / ENTRY_COST_BYTES))
         if len(course) > _POINTS:
             del course[1::2]
             self._step_s = elapsed_s / _POINTS * 2
@@ -151,4 +150,4 @@ def _costs(course: list[_Point]) -> tuple[float, float]:
         per_entry, per_byte = (
             (per_entry, 0.0) if fitted[1] < 0 else (0.0, per_byte) if fitted[0] < 0 else fitted
         )
-    return per_entry, per_byte / _AS_ONE_BYTES
+    return per_entry, per_byte / ENTRY_COST_BYTES

@@ -8,11 +8,11 @@ import time
 import msgspec
 
 from pcircle.core.errors import UsageError
+from pcircle.core.timestamps import NS_PER_S
 from pcircle.core.units import format_duration
 from pcircle.core.values import interval_s, invalid
 from pcircle.runtime import TimeLimit
 
-_NS = 1_000_000_000
 _CLOCK = r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?"
 _DATE = r"\d{4}-\d\d-\d\d"
 _ZONE = r"(Z|[+-]\d\d:?\d\d)?"
@@ -55,7 +55,7 @@ def limit_of(stop: StopTime) -> TimeLimit | None:
 
 def date_s(option: str, text: str) -> float:
     """Parse a date, in seconds; see `date_ns`."""
-    return date_ns(option, text) / _NS
+    return date_ns(option, text) / NS_PER_S
 
 
 def date_ns(option: str, text: str, expected: str = TIMES) -> int:
@@ -67,7 +67,7 @@ def date_ns(option: str, text: str, expected: str = TIMES) -> int:
         if re.fullmatch(r"@-?\d{1,19}(\.\d{1,9})?", stripped):
             whole, _, part = stripped[1:].partition(".")
             part_ns = int(part.ljust(9, "0")) if part else 0
-            return int(whole) * _NS + (-part_ns if whole.startswith("-") else part_ns)
+            return int(whole) * NS_PER_S + (-part_ns if whole.startswith("-") else part_ns)
         if re.fullmatch(rf"{_DATE}(?:[T ]{_CLOCK}{_ZONE})?", stripped):
             if stripped.endswith("Z"):
                 stripped = f"{stripped[:-1]}+00:00"
@@ -75,7 +75,7 @@ def date_ns(option: str, text: str, expected: str = TIMES) -> int:
             if zone:
                 stripped = f"{zone[1]}:{zone[2]}"
             found = datetime.fromisoformat(re.sub(r"([T ])(\d):", r"\g<1>0\2:", stripped))
-            return int(found.timestamp()) * _NS
+            return int(found.timestamp()) * NS_PER_S
     except (ValueError, OverflowError, OSError):
         pass  # the day does not exist, or is out of range
     raise invalid(option, text, expected)

@@ -35,7 +35,7 @@ _PLAIN_SECONDS = r"[0-9]{1,15}(?:\.[0-9]{1,15})?"
 _SECONDS_OF = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _MINUTE_S = 60
 _HOUR_S = 3600
-_DAY_S = 86400
+DAY_S = 86400
 
 
 def parse_size(text: str) -> int:
@@ -112,7 +112,7 @@ def format_duration(duration_s: float) -> str:
     if whole_s < _HOUR_S:
         return f"{whole_s // _MINUTE_S}m{whole_s % _MINUTE_S:02}s"
     whole_min = int(duration_s / _MINUTE_S + 0.5)
-    if whole_min * _MINUTE_S < _DAY_S:
+    if whole_min * _MINUTE_S < DAY_S:
         return f"{whole_min // 60}h{whole_min % 60:02}m"
     whole_h = int(duration_s / _HOUR_S + 0.5)
     return f"{whole_h // 24}d{whole_h % 24:02}h"

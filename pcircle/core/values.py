@@ -10,10 +10,10 @@ from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.core.units import parse_duration, parse_size
 
-_CHUNK_UNIT_BYTES = 4 << 20  # the block of the signature
+CHUNK_UNIT_BYTES = 4 << 20  # the block of the signature
 
 MAX_THREADS = 1024
-_MAX_DIGITS = 30  # int() has a limit of its own
+MAX_DIGITS = 30  # int() has a limit of its own
 
 
 def number(option: str, text: str, parse: Callable[[str], float]) -> float:
@@ -44,10 +44,10 @@ def number_of_threads(text: str) -> int:
 
 def positive(option: str, text: str, most: int | None = None) -> int:
     """Return a whole number from 1 to *most*."""
-    if not text.isdecimal() or int(text[:_MAX_DIGITS]) < 1:
+    if not text.isdecimal() or int(text[:MAX_DIGITS]) < 1:
         raise invalid(option, text, "must be a positive integer")
-    if len(text) > _MAX_DIGITS or (most is not None and int(text) > most):
-        limit = 10**_MAX_DIGITS - 1 if most is None else most
+    if len(text) > MAX_DIGITS or (most is not None and int(text) > most):
+        limit = 10**MAX_DIGITS - 1 if most is None else most
         raise invalid(option, text, f"must be at most {limit:,}")
     return int(text)
 
@@ -65,7 +65,7 @@ def chunk_bytes(text: str) -> int:
     size = number("--chunksize", text, parse_size)
     if size < 1:
         raise invalid("--chunksize", text, "must be at least 1 byte")
-    return -(-int(size) // _CHUNK_UNIT_BYTES) * _CHUNK_UNIT_BYTES
+    return -(-int(size) // CHUNK_UNIT_BYTES) * CHUNK_UNIT_BYTES
 
 
 def invalid(option: str, text: str, expected: str) -> UsageError:
@@ -74,5 +74,5 @@ def invalid(option: str, text: str, expected: str) -> UsageError:
 
 
 def _quoted(text: str) -> str:
-    shown = text if len(text) <= _MAX_DIGITS else text[:_MAX_DIGITS] + "..."
+    shown = text if len(text) <= MAX_DIGITS else text[:MAX_DIGITS] + "..."
     return f"'{show(os.fsencode(shown))}'"

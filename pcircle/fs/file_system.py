@@ -38,6 +38,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from pcircle.core.timestamps import NS_PER_S
 from pcircle.fs.attributes.mounts import type_of_mount
 from pcircle.fs.status import mount_number, refreshed
 
@@ -164,7 +165,6 @@ _VIEW_FREE = frozenset((*_LOCAL.values(), *_OTHER_DISKS.values()))
 _NOATIME = _REPORTING | _VIEW_FREE
 _PSEUDO_TYPES = frozenset(_PSEUDO.values())
 
-_NS = 1_000_000_000
 _FIRST_MARK_S = 400_000_000  # 1982
 _MARKS = 100_000_000
 _RECORD_BYTES = 256  # struct statfs has 120
@@ -218,9 +218,9 @@ def are_same(source_fd: int, target_fd: int) -> bool:
     source, target = refreshed(source_fd), refreshed(target_fd)
     if (source.st_size, source.st_mtime_ns) != (target.st_size, target.st_mtime_ns):
         return False
-    mark_ns = (_FIRST_MARK_S + 2 * random.randrange(_MARKS)) * _NS  # FAT keeps even seconds
+    mark_ns = (_FIRST_MARK_S + 2 * random.randrange(_MARKS)) * NS_PER_S  # FAT keeps even seconds
     if mark_ns == source.st_mtime_ns:
-        mark_ns += 2 * _NS
+        mark_ns += 2 * NS_PER_S
     try:
         os.utime(target_fd, ns=(target.st_atime_ns, mark_ns))
     except PermissionError:

@@ -52,9 +52,9 @@ __all__ = [
 ]
 
 _O_PATH: int = getattr(os, "O_PATH", 0)
-_MAX_LINKS = 40  # as the kernel
+MAX_LINKS = 40  # as the kernel
 _PSEUDO = frozenset((b"proc", b"sysfs", b"devtmpfs", b"devpts"))
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ALL_USERS = 2**32 - 1
 _NO_FILE = "names in /proc, /sys and /dev are not accepted"
 # /dev/null, /dev/zero and /dev/full of Linux, by which they are known in any directory.
@@ -211,7 +211,7 @@ class _Walk:
     def _follow(self, fd: int, status: os.stat_result, name: bytes, slash: bytes) -> None:
         """Continue through an open link, unless another user could have created it."""
         self._links += 1
-        if self._links > _MAX_LINKS:
+        if self._links > MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         holder = os.fstat(self.fd)
         path = os.path.join(self._at, name)
@@ -260,7 +260,7 @@ def _is_trusted_link(link: os.stat_result, holder: os.stat_result) -> bool:
     owners = _trusted_owners()
     if link.st_uid in owners:
         return True
-    if holder.st_mode & _OTHERS_WRITE:
+    if holder.st_mode & OTHERS_WRITE:
         return False
     return holder.st_uid in owners or (
         # In a container of one user, files of root and of unmapped users look the same.
@@ -323,7 +323,7 @@ def refuse_foreign(place: ResolvedName) -> None:
 
 
 def _refuse_foreign(found: os.stat_result, holder: os.stat_result) -> None:
-    if not (holder.st_mode & stat.S_ISVTX and holder.st_mode & _OTHERS_WRITE):
+    if not (holder.st_mode & stat.S_ISVTX and holder.st_mode & OTHERS_WRITE):
         return
     if found.st_uid not in {*_trusted_owners(), holder.st_uid}:
         raise Untrusted("it belongs to another user, in a directory that others may write")
@@ -375,7 +375,7 @@ def writing(path: bytes, flags: int = 0) -> int:
         try:
             status, holder = os.fstat(fd), os.fstat(place.fd)
             if stat.S_ISREG(status.st_mode) and not place.descriptor:
-                if status.st_nlink > 1 and holder.st_mode & _OTHERS_WRITE:
+                if status.st_nlink > 1 and holder.st_mode & OTHERS_WRITE:
                     raise Untrusted("it has other hard links, in a directory that others may write")
                 if flags & os.O_TRUNC:
                     os.ftruncate(fd, 0)

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from pcircle.core.timestamps import NS_PER_S
 from pcircle.fs import native
 from pcircle.fs.directories import affordable_threads
 from pcircle.fs.native import pure
@@ -31,7 +32,6 @@ from pcircle.threads.threads import OperationTimeout
 CAPACITY: Final = 512
 """The number of names that are looked up at a time: their table fits in the cache."""
 
-_NS = 1_000_000_000
 _WIDTH = 8  # bytes of a number
 PLACE_OF: Final = {name: place for place, name in enumerate(pure.COLUMNS)}
 """The places of columns."""
@@ -105,7 +105,7 @@ class Table:
             self.column(name, start, stop),
             self.column(f"{name}_ns", start, stop),
         )
-        return [_NS * second + ns for second, ns in zip(seconds, nanoseconds, strict=True)]
+        return [NS_PER_S * second + ns for second, ns in zip(seconds, nanoseconds, strict=True)]
 
     def rows(self, count: int) -> Iterator[StatusRow]:
         """Yield the rows of the first entries."""

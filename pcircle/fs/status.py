@@ -11,6 +11,8 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from pcircle.core.timestamps import NS_PER_S
+
 if TYPE_CHECKING:
     from typing import Protocol
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
         def st_blocks(self) -> int: ...
 
 
-_AT_FDCWD = -100
+AT_FDCWD = -100
 _AT_SYMLINK_NOFOLLOW = 0x100
 _AT_EMPTY_PATH = 0x1000
 _AT_STATX_FORCE_SYNC = 0x2000
@@ -36,7 +38,6 @@ _BIRTH = 0x800
 _MOUNT_NUMBER = 0x4000  # one that is not used again (Linux 6.8)
 _RECORD_BYTES = 256
 _MASK_AT, _BIRTH_AT, _MOUNT_NUMBER_AT = 0, 80, 144
-_NS = 1_000_000_000
 
 
 def birth_ns(name: bytes, directory_fd: int | None, *, follow: bool) -> int | None:
@@ -51,12 +52,12 @@ def birth_ns(name: bytes, directory_fd: int | None, *, follow: bool) -> int | No
     flags = (0 if follow else _AT_SYMLINK_NOFOLLOW) | (0 if name else _AT_EMPTY_PATH)
     from pcircle.threads.deadline import call_with_timeout  # rarely needed
 
-    holder = _AT_FDCWD if directory_fd is None else directory_fd
+    holder = AT_FDCWD if directory_fd is None else directory_fd
     if call_with_timeout(call, holder, name, flags, _BIRTH, buffer):
         return None
     (mask,) = struct.unpack_from("I", buffer, _MASK_AT)
     seconds, ns = struct.unpack_from("qI", buffer, _BIRTH_AT)
-    return int(seconds) * _NS + int(ns) if mask & _BIRTH else None
+    return int(seconds) * NS_PER_S + int(ns) if mask & _BIRTH else None
 
 
 def mount_number(fd: int) -> str | None:

@@ -24,9 +24,9 @@ from pcircle.fs.path_list_slice import COMMENT
 from pcircle.jobs.failures import NoticeSink
 
 _VERSION = 1
-_FEW_BYTES = 1 << 15  # of lines in a notice
+NOTICE_BYTES = 1 << 15  # of lines in a notice
 _MANY = 1024  # entries
-_FEW = 256  # entries in a notice
+NOTICE_LINES = 256  # entries in a notice
 
 
 class ActionLines(msgspec.Struct, frozen=True, array_like=True, tag="j"):
@@ -208,8 +208,8 @@ class ActionLog:
             context.note(_packed(outputs))
         if self._planned:
             planned, self._planned = self._planned, []
-            for at in range(0, len(planned), _FEW):
-                context.note([ActionLines(b"", planned=b"".join(planned[at : at + _FEW]))])
+            for at in range(0, len(planned), NOTICE_LINES):
+                context.note([ActionLines(b"", planned=b"".join(planned[at : at + NOTICE_LINES]))])
 
 
 def _as_text(path: bytes) -> tuple[str | UnsetType, str | UnsetType]:
@@ -232,7 +232,7 @@ def _packed(outputs: Sequence[_ActionOutput]) -> list[ActionLines]:
     begin = size = 0
     for at, output in enumerate(outputs, 1):
         size += len(output.line) + len(output.listed) + len(output.said)
-        if size >= _FEW_BYTES or at == len(outputs):
+        if size >= NOTICE_BYTES or at == len(outputs):
             batch = outputs[begin:at]
             lines = b"".join(output.line for output in batch)
             paths = b"".join(output.listed for output in batch)

@@ -11,7 +11,7 @@ from pcircle.circle import ProgressSums
 from pcircle.core.counters import CounterSet
 from pcircle.runtime import Work
 
-_AS_ONE_BYTES = 256 << 10
+ENTRY_COST_BYTES = 256 << 10
 
 
 class WorkCounts(msgspec.Struct, frozen=True):
@@ -104,7 +104,7 @@ class DerivedCounts:
 
     def work(self: SizedWalkCounts) -> Work:
         """Return the work done so far; 256 KiB of data count as one name."""
-        return Work(self.completed + self.scans_done, self.bytes_done / _AS_ONE_BYTES)
+        return Work(self.completed + self.scans_done, self.bytes_done / ENTRY_COST_BYTES)
 
     def done_at_once(self: SizedWalkCounts, directories: int, files: int, weight: float) -> None:
         """Count directories, each of this weight, that were completed with their files.

@@ -27,7 +27,7 @@ import msgspec
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.fs.path_list_slice import PathListSlice
-from pcircle.fs.safe_open import reading
+from pcircle.fs.safe_open import OTHERS_WRITE, reading
 from pcircle.fs.scan import Block
 from pcircle.jobs.failures import decode, encode
 from pcircle.walk.attributes import LETTERS
@@ -43,7 +43,6 @@ _MAX_LINE_BYTES = 64 << 20
 
 Check: TypeAlias = "Callable[[int, bytes], object]"
 """Checks the mark of an entry below the root with this number. ValueError."""
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class PlanHeader(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -216,7 +215,7 @@ def _is_cut(line: bytes) -> bool:
 
 def _refuse_foreign(status: os.stat_result) -> None:
     """Refuse a plan that another user could have written. ValueError."""
-    if status.st_uid not in (0, os.geteuid()) or status.st_mode & _OTHERS_WRITE:
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & OTHERS_WRITE:
         raise ValueError("it belongs to or may be written by another user")
 
 

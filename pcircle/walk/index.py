@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 import xxhash
 
+from pcircle.core.timestamps import NS_PER_S
 from pcircle.fs.safe_open import reading
 from pcircle.fs.stats import Stats, StatusRow
 
@@ -40,7 +41,6 @@ _DIGEST_BYTES = 16
 _RANGE_BYTES = 1 << 20
 _AHEAD_BYTES = 64 << 10
 _MAX_BYTES = 64 << 20  # of a section: a path may be long
-_NS = 1_000_000_000
 FIELDS = (
     ("mode", "I"), ("inode", "Q"), ("device", "Q"), ("links", "Q"), ("uid", "I"), ("gid", "I"),
     ("size", "Q"), ("blocks", "Q"), ("rdev", "Q"), ("atime", "q"), ("atime_ns", "I"),
@@ -97,7 +97,7 @@ def directory(
         status.st_size & _NUMBERS,
         status.st_blocks & _NUMBERS,
         status.st_rdev,
-        *(part for time_ns in times for part in divmod(time_ns, _NS)),
+        *(part for time_ns in times for part in divmod(time_ns, NS_PER_S)),
     )
     return _section(DIRECTORY, root, path, row + bytes([entered]))
 
@@ -185,7 +185,7 @@ class Section(msgspec.Struct, frozen=True):
         """Return the status of a directory itself."""
         numbers = _ROW.unpack_from(self.body)
         mode, inode, device, links, uid, gid, size, blocks, rdev, *times = numbers
-        times_ns = [_NS * times[at] + times[at + 1] for at in (0, 2, 4)]
+        times_ns = [NS_PER_S * times[at] + times[at + 1] for at in (0, 2, 4)]
         return StatusRow(mode, inode, device, links, uid, gid, size, blocks, 0, rdev, *times_ns)
 
     @property
@@ -247,7 +247,7 @@ class Columns:
 
         def times(name: str) -> list[int]:
             pairs = zip(of(name), of(f"{name}_ns"), strict=True)
-            return [_NS * second + ns for second, ns in pairs]
+            return [NS_PER_S * second + ns for second, ns in pairs]
 
         plain = map(of, ("mode", "inode", "device", "links", "uid", "gid", "size", "blocks"))
         found = [*plain, [0] * len(places), of("rdev"), *map(times, ("atime", "mtime", "ctime"))]

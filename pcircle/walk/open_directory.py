@@ -20,8 +20,8 @@ from pcircle.walk.items import DirectoryIdentity, Tree, WalkItem
 
 P = TypeVar("P")
 
-_SHARES = 8
-_BATCH_S = 0.1
+SHARES = 8
+BATCH_S = 0.1
 _HUNGRY_S = 0.01  # where another rank or thread waits for work
 
 
@@ -103,7 +103,7 @@ class ItemContext(Context[Any], Generic[P]):
 
     def is_time_up(self, spent_s: float) -> bool:
         """Return whether work has taken so long that what is left of it should be handed out."""
-        return spent_s > _BATCH_S or (spent_s > _HUNGRY_S and self.has_idle_workers())
+        return spent_s > BATCH_S or (spent_s > _HUNGRY_S and self.has_idle_workers())
 
     def time_limit(self) -> Callable[[], bool]:
         """Return a function that returns whether the time for work that begins now is up."""
@@ -132,7 +132,7 @@ class ItemContext(Context[Any], Generic[P]):
 
 
 def left_of(
-    opened: Open[P], max_names: int | None = None, *, min_names: int = 1, shares: int = _SHARES
+    opened: Open[P], max_names: int | None = None, *, min_names: int = 1, shares: int = SHARES
 ) -> list[Tree]:
     """Return what is left of a directory, or `max_names` names of it, to hand out.
 

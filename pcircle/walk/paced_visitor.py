@@ -15,7 +15,7 @@ from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block
 from pcircle.runtime import Context
 from pcircle.threads.load_limit import TurnTaking
-from pcircle.walk.open_directory import ItemContext, Open
+from pcircle.walk.open_directory import BATCH_S, ItemContext, Open
 from pcircle.walk.visitor import Names, Visitor, WalkCounters, Where
 from pcircle.walk.walker import batches
 
@@ -24,7 +24,6 @@ Due = Callable[[int, Callable[[], bool]], None]
 
 _SOME = 32  # names between two rests
 _REST_AFTER_S = 0.01
-_BATCH_S = 0.1
 _WAITED_FOR_S = 0.02
 
 
@@ -136,7 +135,7 @@ class _Paced(Generic[P]):
             batch, remaining = _parted(remaining)
             self._some(where, batch, fds, context)
             took_s = time.monotonic() - begun_s
-            enough = took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.has_idle_workers())
+            enough = took_s > BATCH_S or (took_s > _WAITED_FOR_S and context.has_idle_workers())
             if enough and where.place is not None and not self._visitor.in_place:
                 context.spawn(list(batches(where, remaining, -(-len(remaining) // 2))))
                 return

@@ -33,7 +33,7 @@ from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.filter import choosing, follow
 from pcircle.walk.globs import Rule
 from pcircle.walk.items import Batch, Portion, Tree, WalkItem, unpack
-from pcircle.walk.open_directory import ItemContext, Open, child_of, left_of
+from pcircle.walk.open_directory import SHARES, ItemContext, Open, child_of, left_of
 from pcircle.walk.visitor import Names, Visitor, WalkCounters
 
 if TYPE_CHECKING:  # few runs have lists
@@ -49,7 +49,6 @@ _LEVELS_PER_ENTERED = 8  # entering a directory takes about as long as passing t
 _GIVEN_AT_ONCE = 64  # directories, to a waiting rank
 _BETWEEN_GIFTS_S = 0.001
 _MIN_NAMES = 32  # of directories that are divided although no rank waits
-_SHARES = 8  # into which the remaining names of a directory are divided
 _MAX_SHARES = 128
 _FADES = 0.7  # weight of a measured duration, after each further directory
 _SEVERAL = 64  # directories that are processed at once, within the time below
@@ -307,7 +306,7 @@ class Walker(Generic[P]):
         """
         slow = self._each_s > _ITEM_S
         min_names = 1 if slow or not at_ease else _MIN_NAMES
-        shares = _MAX_SHARES if slow and not at_ease else _SHARES
+        shares = _MAX_SHARES if slow and not at_ease else SHARES
         for opened in stack:
             context.spawn(left_of(opened, min_names=min_names, shares=shares))
 

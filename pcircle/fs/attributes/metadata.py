@@ -35,7 +35,7 @@ from pcircle.fs.attributes.xattrs import (
 if TYPE_CHECKING:
     from pcircle.fs.status import FileStatus
 
-_ID_BITS = stat.S_ISUID | stat.S_ISGID
+SET_ID_BITS = stat.S_ISUID | stat.S_ISGID
 _MODE_BITS = 0o7777
 _NOT_ALLOWED = (errno.EPERM, errno.EINVAL)
 
@@ -105,7 +105,7 @@ def settle_file(
             os.chown(fd, source.st_uid, source.st_gid)
         except OSError as error:
             if not _chown_group(fd, source, error):
-                mode &= ~_ID_BITS
+                mode &= ~SET_ID_BITS
     if held is not None:
         refused = give_attributes(fd, held)
         if keep.acl:
@@ -174,7 +174,7 @@ def settle_searched(dir_fd: int, source: os.stat_result, keep: Keep) -> None:
     source = keep.status(source)
     mode = stat.S_IMODE(source.st_mode)
     if keep.ownership and not _chown_name(b".", dir_fd, source):
-        mode &= ~_ID_BITS
+        mode &= ~SET_ID_BITS
     if keep.timestamps:
         os.utime(b".", ns=(source.st_atime_ns, source.st_mtime_ns), dir_fd=dir_fd)
     if keep.mode:
@@ -189,7 +189,7 @@ def settle_as_replaced(fd: int, old: os.stat_result, access: bytes | None, keep:
     """
     mode = stat.S_IMODE(old.st_mode)
     if not keep.ownership and not chown_file(fd, old):
-        mode &= ~_ID_BITS
+        mode &= ~SET_ID_BITS
         if os.fstat(fd).st_gid != old.st_gid:
             if access is not None:
                 access = without_group(access)

@@ -13,11 +13,11 @@ from __future__ import annotations
 import msgspec
 
 ALL = 0o7777
-_SET_ID = 0o6000
+SET_ID = 0o6000
 _READ, _WRITE, _EXECUTE = 0o444, 0o222, 0o111
 _WHO = {"u": 0o4700, "g": 0o2070, "o": 0o1007, "a": ALL}
 _COPIED = {"u": 0o700, "g": 0o070, "o": 0o007}
-_BITS = {"r": _READ, "w": _WRITE, "x": _EXECUTE, "X": 0, "s": _SET_ID, "t": 0o1000}
+_BITS = {"r": _READ, "w": _WRITE, "x": _EXECUTE, "X": 0, "s": SET_ID, "t": 0o1000}
 _OPERATORS, _OCTAL = "+-=", "01234567"
 _WHOLE = 5  # digits, with which an octal mode is about the set-id bits, too
 
@@ -56,7 +56,7 @@ class ModeChange(msgspec.Struct, frozen=True):
     def _changed(self, mode: int, is_directory: bool) -> tuple[int, int]:
         new, touched = mode & ALL, 0
         for clause in self.clauses:
-            spared = _SET_ID & ~clause.mentioned if is_directory else 0
+            spared = SET_ID & ~clause.mentioned if is_directory else 0
             value = clause.value
             if clause.copies:
                 value &= new

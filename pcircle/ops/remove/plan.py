@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+
 from pcircle.jobs.change_task import ChangeCounters, ChangePlan
+
+NAMES_PER_CHECK = 256
+"""The number of names between two checks whether the job stops."""
+MAX_TRIES = 3
+"""The number of times that a directory is emptied while entries are created in it."""
+NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 
 WHOLE = "w"
 """Kind of a log entry (`RemovalLog`): directories, each followed by all its files."""

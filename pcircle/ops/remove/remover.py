@@ -37,7 +37,14 @@ from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
 from pcircle.jobs.change_task import ChangeItem, ChangeTask
 from pcircle.jobs.plan_file import entry, mark_in, mark_of, parted, sorted_out
 from pcircle.jobs.tree_task import EntryVisitor, ItemState, TreeCounters, TreeItem
-from pcircle.ops.remove.plan import WHOLE, RemovalCounters, RemovalPlan
+from pcircle.ops.remove.plan import (
+    MAX_TRIES,
+    NAMES_PER_CHECK,
+    NOT_EMPTY,
+    WHOLE,
+    RemovalCounters,
+    RemovalPlan,
+)
 from pcircle.ops.remove.trash import move_to_run
 from pcircle.runtime import Context
 from pcircle.walk.attributes import LETTERS, test_of_directory
@@ -51,12 +58,9 @@ if TYPE_CHECKING:
     from pcircle.jobs.access_times import AccessTimes
     from pcircle.ops.remove.removal_log import RemovalLog, ThreadLog
 
-_NAMES_PER_CHECK = 256  # names between two checks whether the job stops
-_SCAN = DirectoryScan(_NAMES_PER_CHECK, 2 * _NAMES_PER_CHECK, keep_open=True, any_device=True)
+_SCAN = DirectoryScan(NAMES_PER_CHECK, 2 * NAMES_PER_CHECK, keep_open=True, any_device=True)
 _NEVER = 1 << 62  # a time in the far future: these calls are short, or wait without the lock
-_TRIES = 3
 _MAX_LEVELS = 32  # of new directories below one that had been listed
-_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 _FIELDS = {"f": "files", "d": "directories", "l": "links"}
 _GONE = "gone"
 _OTHER = "it is no longer what was planned"
@@ -241,11 +245,11 @@ class Remover(EntryVisitor):
         Entries created since it was listed are removed too, a limited number of times.
         """
         self.task.due(1, context.is_stopping)
-        for _ in range(_TRIES):
+        for _ in range(MAX_TRIES):
             try:
                 self._remove_directory(opened)
             except OSError as error:
-                if error.errno not in _NOT_EMPTY or not self._plan.recursive:
+                if error.errno not in NOT_EMPTY or not self._plan.recursive:
                     raise
             else:
                 return False
@@ -257,7 +261,7 @@ class Remover(EntryVisitor):
         try:
             self._remove_directory(opened)
         except OSError as error:
-            if error.errno in _NOT_EMPTY:
+            if error.errno in NOT_EMPTY:
                 raise EntryError(BUSY, "someone is writing here") from None
             raise
         return False
@@ -467,10 +471,10 @@ class Remover(EntryVisitor):
         self, where: Where, kind: str, names: Sequence[bytes], fd: int, context: Context[TreeItem]
     ) -> None:
         """Remove names of a directory, and count the names that this call removed."""
-        for at in range(0, len(names), _NAMES_PER_CHECK):
+        for at in range(0, len(names), NAMES_PER_CHECK):
             if at and context.is_stopping():
                 break
-            batch = names[at : at + _NAMES_PER_CHECK] if len(names) > _NAMES_PER_CHECK else names
+            batch = names[at : at + NAMES_PER_CHECK] if len(names) > NAMES_PER_CHECK else names
             gone = self._remove_some(where, kind, batch, fd, context)
             field = _FIELDS.get(kind, "special")
             setattr(self.counters, field, getattr(self.counters, field) + gone)

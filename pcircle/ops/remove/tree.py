@@ -21,13 +21,11 @@ from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.fs.openat2 import opener
 from pcircle.fs.scan import StableListing, blocks, encoded, listed_first, rewound
 from pcircle.fs.write_access import Obstacle, WriteAccess, open_admitted
+from pcircle.ops.remove.plan import MAX_TRIES, NAMES_PER_CHECK, NOT_EMPTY
 from pcircle.walk.attributes import LETTERS
 from pcircle.walk.filter import Choose
 
-_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 _MAX_OPEN = 32
-_NAMES_PER_CHECK = 256  # names between two checks whether the job stops
-_TRIES = 3
 
 
 class RemovalListener(Protocol):
@@ -200,8 +198,8 @@ class TreeRemover:
 
     def _unlink(self, level: _Level, kind: str, names: Sequence[bytes]) -> None:
         listener, fd = self._listener, level.fd
-        for at in range(0, len(names), _NAMES_PER_CHECK):
-            batch = names[at : at + _NAMES_PER_CHECK]
+        for at in range(0, len(names), NAMES_PER_CHECK):
+            batch = names[at : at + NAMES_PER_CHECK]
             listener.due(len(batch))
             if listener.is_stopping():
                 return
@@ -244,11 +242,11 @@ class TreeRemover:
         except FileNotFoundError:
             pass  # removed by another process
         except OSError as error:
-            if error.errno in _NOT_EMPTY and level.tries < _TRIES:
+            if error.errno in NOT_EMPTY and level.tries < MAX_TRIES:
                 level.tries += 1
                 self._empty(level)
                 return
-            if error.errno in _NOT_EMPTY:
+            if error.errno in NOT_EMPTY:
                 error = EntryError(BUSY, "someone is writing here")
             level.restore()
             self._fail(parent, level.path, error)

@@ -18,6 +18,7 @@ from pcircle.cli.times import StopTime, limit_of
 from pcircle.core.errors import RankLost, StoppedEarly, UsageError
 from pcircle.core.guards import require
 from pcircle.core.names import show
+from pcircle.core.values import CHUNK_UNIT_BYTES
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.data import When
 from pcircle.fs.directories import working_directory
@@ -26,7 +27,6 @@ from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.failures import LogFile
 from pcircle.ops.checkpoint.resume import CheckpointOptions, CheckpointSession
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
-from pcircle.ops.copy.entry.settings import CHUNK_UNIT_BYTES
 from pcircle.ops.copy.tree.destination import resolve
 from pcircle.ops.copy.tree.journaled_copy import JournaledCopy
 from pcircle.ops.copy.tree.layouts import demand, striping_of

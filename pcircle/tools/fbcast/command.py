@@ -22,7 +22,7 @@ from pcircle.fs.open_flags import CREATE_FILE
 from pcircle.fs.safe_open import make_directory
 from pcircle.runtime.crash_report import write_report
 from pcircle.runtime.signals import Signals
-from pcircle.threads.throttle import TokenBucket
+from pcircle.threads.throttle import BURST_S, TokenBucket
 from pcircle.tools.fbcast.conductor import Conductor
 from pcircle.tools.fbcast.destination import Decisions, Destination
 from pcircle.tools.fbcast.loop import Loop, host_name, nodes_of
@@ -35,7 +35,6 @@ from pcircle.transport.contract import Transport
 from pcircle.transport.launch import TransportOption, choose, launched
 from pcircle.transport.start import start, warn_stale_launcher
 
-_BURST_S = 0.1
 Send: TypeAlias = "Callable[[int, Message], None]"
 
 
@@ -207,7 +206,7 @@ class _RankJob:
         def make(node: BroadcastNode, send: Send, read: BlockingWorker) -> Conductor:
             bucket = None
             if options.rate is not None:
-                bucket = TokenBucket(options.rate, options.rate * _BURST_S, time.monotonic())
+                bucket = TokenBucket(options.rate, options.rate * BURST_S, time.monotonic())
             ranks = self._transport.size
             arguments = (node, plan, nodes, ranks, reader, send, read, digest)
             return Conductor(*arguments, partial=options.partial, bucket=bucket)

@@ -14,6 +14,7 @@ import stat
 from collections.abc import Callable, Iterable, Sequence
 
 from pcircle.core.errors import StoppedEarly
+from pcircle.fs.attributes.modes import SET_ID
 from pcircle.fs.directories import Directories, device_and_inode, inode_alone
 from pcircle.fs.directories import join_path as joined
 from pcircle.fs.entry_errors import Changed
@@ -62,7 +63,6 @@ class UndoRecords:
             raise StoppedEarly("entries that are not recorded were not changed")
 
 
-_SET_ID = stat.S_ISUID | stat.S_ISGID
 _OTHER = "it is no longer what was planned"
 
 
@@ -206,7 +206,7 @@ class EntryChanger(EntryVisitor):
         is_link = stat.S_ISLNK(status.st_mode)
         owns = (new.uid, new.gid) != (old.uid, old.gid) or self._forces_owner
         sets = new.mode != old.mode or self._forces_mode
-        if owns and (sets or old.mode & _SET_ID) and not (is_link or self._plan.dry):
+        if owns and (sets or old.mode & SET_ID) and not (is_link or self._plan.dry):
             with held(name, fd) as (target, now):
                 if stat.S_ISLNK(now.st_mode):
                     raise Changed("it is a symbolic link now")

@@ -8,11 +8,10 @@ import stat
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.fs.open_flags import OPEN_ENTRY_PATH
-from pcircle.fs.safe_open import directory, place_of
+from pcircle.fs.safe_open import MAX_LINKS, directory, place_of
 from pcircle.walk.roots import Root
 
 _DOTS = (b"", b".", b"..")
-_MAX_LINKS = 40  # the limit of the kernel
 
 
 def root_of(path: bytes, *, recursive: bool, follow: bool, keeps_root: bool) -> Root:
@@ -37,7 +36,7 @@ def root_of(path: bytes, *, recursive: bool, follow: bool, keeps_root: bool) -> 
 
 def _found(path: bytes, *, follow: bool) -> tuple[bytes, bytes, os.stat_result]:
     """Return the parent directory of an entry, its name there, and its status."""
-    for _ in range(_MAX_LINKS):
+    for _ in range(MAX_LINKS):
         holder, name = os.path.split(path.rstrip(b"/") or b"/")
         holder = holder or b"."
         above = directory(holder)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from pcircle.core.errors import IntegrityError
 from pcircle.core.names import show
-from pcircle.jobs.action_log import ActionLog
+from pcircle.jobs.action_log import NOTICE_LINES, ActionLog
 from pcircle.jobs.failures import NoticeSink
 from pcircle.ops.compare.fields import (
     ACL,
@@ -30,7 +30,6 @@ from pcircle.ops.compare.itemize import itemize, itemize_one_sided, kind_letter
 from pcircle.tools.fdiff.expressions import BOTH, ONLY_DEST, ONLY_SRC, matches
 from pcircle.tools.fdiff.plan import DIFFERENT, DiffCounters, DiffPlan, MatchedPaths
 
-_FEW = 256  # paths in a notice
 _KINDS = {
     stat.S_IFREG: "f",
     stat.S_IFDIR: "d",
@@ -137,7 +136,7 @@ class DiffReporter:
         self.actions.tell(context)
         lists, self._lists = self._lists, {}
         for number, paths in lists.items():
-            for at in range(0, len(paths), _FEW):
-                context.note([self._matched(number, paths[at : at + _FEW])])
+            for at in range(0, len(paths), NOTICE_LINES):
+                context.note([self._matched(number, paths[at : at + NOTICE_LINES])])
         if self._found and self._plan.first:
             raise FirstDifferenceError("stopped at the first difference, as asked")

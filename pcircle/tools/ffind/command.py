@@ -14,6 +14,7 @@ from pcircle.cli.filters import now_ns
 from pcircle.core.errors import UsageError
 from pcircle.core.guards import require_type
 from pcircle.core.names import show
+from pcircle.core.timestamps import NS_PER_S
 from pcircle.jobs.failures import LogFile, open_log
 from pcircle.jobs.tree_task import TreeTask
 from pcircle.tools.ffind.console import FindConsole, SearchProgram
@@ -28,7 +29,6 @@ from pcircle.tools.ffind.sort_order import order_of
 from pcircle.tools.ffind.task import FindTask, listed_starts, start_of
 from pcircle.walk.roots import Root
 
-_NS = 1_000_000_000
 _RUNNING = ("exec", "execplus")
 _CHANGING = ("delete", *_RUNNING)
 _CUTTING = ("quit", "limit", "exists")
@@ -155,9 +155,9 @@ def _around(path: bytes) -> tuple[tuple[int, int], ...]:
 
 def _midnight_ns(now: int) -> int:
     """Return the start of the current day in local time."""
-    second = now // _NS
+    second = now // NS_PER_S
     today = time.localtime(second)
-    return (second - today.tm_sec - today.tm_min * 60 - today.tm_hour * 3600) * _NS
+    return (second - today.tm_sec - today.tm_min * 60 - today.tm_hour * 3600) * NS_PER_S
 
 
 def _is_wide() -> bool:

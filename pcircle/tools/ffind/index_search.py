@@ -17,6 +17,7 @@ import msgspec
 
 from pcircle.core.errors import StoppedEarly, UsageError
 from pcircle.core.names import show
+from pcircle.core.timestamps import NS_PER_S
 from pcircle.fs.directories import join_path
 from pcircle.fs.stats import StatusRow
 from pcircle.runtime import Context
@@ -162,7 +163,6 @@ def _sections(index: Index, ranges: Sequence[Range], root: int, path: bytes) -> 
 
 _NOTHING = -1  # stands for the descriptor of a directory, which a search of an index does not open
 _HERE = b"."
-_NS = 1_000_000_000
 
 
 class _IndexDirectory(msgspec.Struct, frozen=True):
@@ -197,7 +197,7 @@ class _KnownColumns:
     def times_ns(self, name: str, start: int, stop: int) -> list[int]:
         """Return times of the selected names in nanoseconds."""
         seconds, fractions = self.column(name, start, stop), self.column(f"{name}_ns", start, stop)
-        return [_NS * second + ns for second, ns in zip(seconds, fractions, strict=True)]
+        return [NS_PER_S * second + ns for second, ns in zip(seconds, fractions, strict=True)]
 
     def close(self) -> None:
         """Do nothing: no resources are held."""

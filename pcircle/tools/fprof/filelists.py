@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pcircle.core.errors import UsageError
 from pcircle.core.names import show
 from pcircle.fs.directories import join_path
+from pcircle.jobs.action_log import NOTICE_BYTES
 from pcircle.jobs.failures import NoticeSink
 from pcircle.tools.fprof.plan import FileLines
 from pcircle.walk.roots import Root
@@ -23,8 +24,6 @@ COLUMNS = {
     "special": ("kind",),
 }
 """The kinds of lists, and the columns before the path."""
-
-_FEW_BYTES = 1 << 15  # size of the lines in a notice
 
 
 class FileLists:
@@ -59,7 +58,7 @@ class FileLists:
             for line in lines:
                 batch.append(line)
                 size += len(line)
-                if size >= _FEW_BYTES:
+                if size >= NOTICE_BYTES:
                     batches.append(FileLines(kind, b"".join(batch), 0))
                     batch, size = [], 0
             context.note([*batches, FileLines(kind, b"".join(batch), unlisted)])

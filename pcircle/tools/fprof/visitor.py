@@ -27,7 +27,7 @@ from pcircle.tools.fprof.profile.collect import SPECIALS, Collector, FileBatch
 from pcircle.tools.fprof.profile.groups import Claim, home_of
 from pcircle.tools.fprof.profile.model import DirectoryRow
 from pcircle.walk.items import DirectoryIdentity, handed_back
-from pcircle.walk.open_directory import ItemContext, Open
+from pcircle.walk.open_directory import BATCH_S, ItemContext, Open
 from pcircle.walk.visitor import DirectoryScan, Names, Visitor, Where
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ NOTHING: Sum = (0, 0, 0)
 
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 _SPACE = ("size", "blocks")
-_BATCH_S = 0.1
 _WHOLE = 4 * CAPACITY  # maximum names of a directory that is listed at once
 _SCAN = DirectoryScan(max_entries=256, max_batch_entries=2 * CAPACITY, look_up=True)
 
@@ -250,7 +249,7 @@ class ProfileVisitor(Visitor[Sum]):
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Sum]
     ) -> None:
         """Look up names. Spawn the remaining names as an item if the batch takes too long."""
-        until_s = time.monotonic() + _BATCH_S
+        until_s = time.monotonic() + BATCH_S
         fd = fds[0]
         files = names.files
         total = 0

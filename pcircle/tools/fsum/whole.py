@@ -30,13 +30,12 @@ from pcircle.runtime import Context, PartedTask
 from pcircle.tools.fsum.plan import LARGE_BYTES, Difference, Digest, SumCounters, SumPlan
 from pcircle.tools.fsum.reader import check_same
 from pcircle.walk.items import Batch, Portion, Tree, handed_back
-from pcircle.walk.open_directory import ItemContext, Open
+from pcircle.walk.open_directory import BATCH_S, ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
 _PIECE_BYTES = 512 << 10
 _AHEAD_BYTES = 8 << 20
 _LISTED_NAMES = 256
-_BATCH_S = 0.1
 
 
 class Expected(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
@@ -99,7 +98,7 @@ class WholeTask(TreeTask, PartedTask[Tree | Portion | Batch | Expected, dict[int
         return {}
 
     def _compare(self, item: Expected, context: Context[Expected]) -> None:
-        until_s = time.monotonic() + _BATCH_S
+        until_s = time.monotonic() + BATCH_S
         here_dir = self.plan.roots[0].holder
         done = 0
         for path, digest in zip(item.paths, item.digests, strict=True):
@@ -212,7 +211,7 @@ class WholeFiles(EntryVisitor):
 
         A large file is an item of its own, so that subdirectories need not wait for it.
         """
-        until_s = time.monotonic() + _BATCH_S
+        until_s = time.monotonic() + BATCH_S
         files, weight = names.files, where.weight
         plan, digest_of = self.task.plan, self.task.digester.digest
         max_bytes = LARGE_BYTES if isinstance(where, Open) else None

@@ -19,6 +19,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from pcircle.core.buffers import aligned
+from pcircle.core.values import CHUNK_UNIT_BYTES
 from pcircle.core.writing import write_all
 from pcircle.fs import native
 from pcircle.fs.attributes.exposure import withdraw
@@ -44,7 +45,7 @@ from pcircle.ops.copy.entry.layouts import LayoutCopier
 from pcircle.ops.copy.entry.links import LinkCopier
 from pcircle.ops.copy.entry.observers import CopyObserver, ObserverSet
 from pcircle.ops.copy.entry.overwrite import DestinationExistsError
-from pcircle.ops.copy.entry.settings import CHUNK_UNIT_BYTES, CopySettings, FileRange, Identity
+from pcircle.ops.copy.entry.settings import CopySettings, FileRange, Identity
 from pcircle.ops.copy.entry.target import StartedFile, TargetFile
 
 ONE_READ_BYTES = 128 << 10

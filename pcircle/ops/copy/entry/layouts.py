@@ -23,6 +23,7 @@ import os
 from contextlib import suppress
 from functools import partial
 
+from pcircle.core.values import CHUNK_UNIT_BYTES
 from pcircle.fs.attributes.lustre import (
     ATTRIBUTE,
     DELAY,
@@ -37,7 +38,7 @@ from pcircle.fs.directories import Lease
 from pcircle.fs.entry_errors import LAYOUT, EntryError
 from pcircle.fs.open_flags import CREATE_FILE
 from pcircle.ops.copy.entry.attributes import AttributeCopier, AttributesLostError, path_of
-from pcircle.ops.copy.entry.settings import CHUNK_UNIT_BYTES, CopySettings
+from pcircle.ops.copy.entry.settings import CopySettings
 from pcircle.ops.copy.entry.target import Make, discard, new_file
 
 _MAX_UNIT_BYTES = 64 << 20

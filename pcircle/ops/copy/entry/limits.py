@@ -18,9 +18,8 @@ from collections.abc import Callable
 
 from pcircle.ops.copy.entry.observers import CopyObserver
 from pcircle.ops.copy.entry.settings import CopySettings
-from pcircle.threads.throttle import Throttle
+from pcircle.threads.throttle import BURST_S, Throttle
 
-_BURST_S = 0.1
 _MIN_SLICE_BYTES = 64 << 10
 _MAX_SLICE_BYTES = 4 << 20
 _ATTRIBUTE_CALLS = ("mode", "ownership", "timestamps", "xattr", "acl", "flags")
@@ -44,10 +43,10 @@ class RateLimits(CopyObserver):
         self.slice_bytes = _MAX_SLICE_BYTES
         if bytes_per_s is not None:
             rate = bytes_per_s / size
-            self._bytes = Throttle(rate, _BURST_S)
-            self.slice_bytes = int(max(_MIN_SLICE_BYTES, min(_MAX_SLICE_BYTES, rate * _BURST_S)))
+            self._bytes = Throttle(rate, BURST_S)
+            self.slice_bytes = int(max(_MIN_SLICE_BYTES, min(_MAX_SLICE_BYTES, rate * BURST_S)))
         if operations_per_s is not None:
-            self._operations = Throttle(operations_per_s / size, _BURST_S)
+            self._operations = Throttle(operations_per_s / size, BURST_S)
         keep = settings.keep
         # Look up the source, create the target, set its attributes.
         self.entry = (

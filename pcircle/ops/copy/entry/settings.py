@@ -14,7 +14,6 @@ from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 
 _JOURNAL_BITS = (1 << 63) - 1  # of a time in ns, which may have more bits
 
-CHUNK_UNIT_BYTES = 4 << 20
 """Chunks are multiples of this size, the block of the dataset signature."""
 
 """Flags for opening a source: links are not followed, and devices are not opened."""

@@ -12,15 +12,13 @@ import stat
 import msgspec
 
 from pcircle.core.guards import require
-from pcircle.fs.attributes.metadata import Keep
+from pcircle.fs.attributes.metadata import SET_ID_BITS, Keep
 from pcircle.fs.attributes.xattrs import ACL, ExtendedAttributes, kind_of
 from pcircle.fs.directories import Lease
 from pcircle.fs.write_access import Obstacle
 from pcircle.ops.checkpoint.previous_records import CompletedNames
 from pcircle.ops.copy.entry.attributes import AttributeCopier
 from pcircle.ops.copy.entry.precision import TimestampPrecision
-
-_ID_BITS = stat.S_ISUID | stat.S_ISGID
 
 
 class TargetDirectory(msgspec.Struct, frozen=True):
@@ -72,7 +70,7 @@ class DirectoryComparison:
             if (user and any_user) or (group and this_group):
                 return True
             if user or group:  # it keeps another owner, who must not get these bits
-                mode &= ~_ID_BITS
+                mode &= ~SET_ID_BITS
         if keep.mode and stat.S_IMODE(mode) != stat.S_IMODE(old.st_mode):
             return True
         return keep.timestamps and not self._precision.is_kept(source.st_mtime_ns, old, -1)

@@ -40,7 +40,6 @@ from pcircle.walk.items import Batch, DirectoryIdentity, handed_back
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
-BATCH_S = 0.1
 """The time after which the remaining names of a batch are handed back."""
 
 

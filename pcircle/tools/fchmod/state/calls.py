@@ -18,6 +18,7 @@ from functools import cache
 
 from pcircle.fs import native
 from pcircle.fs.entry_errors import Changed
+from pcircle.fs.status import AT_FDCWD
 
 Target = int | bytes
 """An open file, or the `/proc/self/fd` path of a file that is open with O_PATH."""
@@ -25,7 +26,6 @@ Target = int | bytes
 NEVER = 1 << 62
 """A deadline that never comes, for native functions."""
 
-_AT_FDCWD = -100
 _TOO_LONG = b"x" * 5000  # longer than any valid path
 _FLAGS = os.O_PATH | os.O_CLOEXEC
 ITSELF = _FLAGS | os.O_NOFOLLOW
@@ -83,7 +83,7 @@ def sets_modes_by_name() -> bool:
 
     Containers may refuse calls that they do not know, often with EPERM.
     """
-    found = native.change_names(_AT_FDCWD, [_TOO_LONG], 0, -1, -1, NEVER)
+    found = native.change_names(AT_FDCWD, [_TOO_LONG], 0, -1, -1, NEVER)
     return native.numbers(found) == [-1 - errno.ENAMETOOLONG]
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from pcircle.fs.attributes.acls import NOBODY, OTHER, OWNER, OWNING_GROUP, entries_of
-from pcircle.fs.attributes.modes import ModeChange, parse_mode
+from pcircle.fs.attributes.modes import SET_ID, ModeChange, parse_mode
 from pcircle.fs.attributes.owners import IdMap, IdRule
 from pcircle.fs.entry_errors import EntryError
 from pcircle.tools.fchmod.state.lists import (
@@ -72,7 +72,6 @@ class ChangeRequest(msgspec.Struct, frozen=True, array_like=True):
         return bool(self.edits) or self.no_lists
 
 
-_SET_ID = stat.S_ISUID | stat.S_ISGID
 NameOf = Callable[[int], str]
 
 
@@ -133,7 +132,7 @@ class StateResolver:
             change = self._changes[is_directory]
             known = self._changed(stat.S_IMODE(whole), is_directory, change)
             if self._request.set_id == "none" and stat.S_ISREG(whole):
-                known &= ~_SET_ID
+                known &= ~SET_ID
             self._modes[whole] = known
         return known
 

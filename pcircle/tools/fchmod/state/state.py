@@ -21,10 +21,10 @@ from pcircle.fs.attributes.acls import (
     read_list,
     replace_list,
 )
+from pcircle.fs.attributes.modes import SET_ID
 from pcircle.tools.fchmod.state.calls import Target
 from pcircle.walk.attributes import LETTERS
 
-_SET_ID = stat.S_ISUID | stat.S_ISGID
 _UNTOUCHED, _NONE = b"-", b"0"
 _FIELDS = 7
 _MAX_ID, _MAX_MODE = (1 << 32) - 2, 0o7777
@@ -80,7 +80,7 @@ def apply(
         uid = new.uid if owner or new.uid != old.uid else -1
         gid = new.gid if owner or new.gid != old.gid else -1
         os.chown(target, uid, gid)
-        if mode & _SET_ID:
+        if mode & SET_ID:
             mode = stat.S_IMODE(os.stat(target).st_mode)
     if new.with_lists and new.access != old.access:
         if new.access is None:

@@ -34,7 +34,7 @@ from pcircle.tools.fdiff.plan import ONLY_A, DiffCounters, DiffItem, DiffPlan
 from pcircle.tools.fdiff.reporter import DiffReporter
 from pcircle.walk.globs import Chooser
 from pcircle.walk.items import handed_back
-from pcircle.walk.open_directory import ItemContext, Open
+from pcircle.walk.open_directory import BATCH_S, ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
 if TYPE_CHECKING:
@@ -77,7 +77,6 @@ class ManifestOnlyReporter:
         )
 
 
-_BATCH_S = 0.1
 _TOGETHER = 256
 _KINDS = ("files", "links", "specials", "directories")
 
@@ -214,7 +213,7 @@ class ManifestVisitor(EntryVisitor):
                 at += 1
                 looked = errors.get(place), known(name), rows[place]
                 self._done(where, name, looked, fds[0], context)
-                if time.monotonic() - begun_s > _BATCH_S or context.is_stopping():
+                if time.monotonic() - begun_s > BATCH_S or context.is_stopping():
                     context.spawn(list(handed_back(where, every[at:])))
                     return
 

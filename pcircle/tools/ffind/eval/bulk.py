@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from pcircle.core.timestamps import NS_PER_S
 from pcircle.tools.ffind.eval.columns import StatusColumns
 from pcircle.tools.ffind.eval.line_formats import GROUPS, MODES, USERS, WITH_NS, time_text
 from pcircle.tools.ffind.language.formats import FormatPiece, parse_format
 
-_NS = 1_000_000_000
 _MAX_KNOWN = 1 << 14  # seconds; a full cache is cleared
 _NUMBERS = {
     "b": "blocks",
@@ -208,7 +208,7 @@ def _times_text(kind: str) -> Callable[[int], bytes]:
     known: dict[int, bytes] = {}  # by second
 
     def text(time_ns: int) -> bytes:
-        second = time_ns // _NS
+        second = time_ns // NS_PER_S
         found = known.get(second)
         if found is None:
             if len(known) > _MAX_KNOWN:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from pcircle.core.timestamps import MAX_NS, MIN_NS, Timestamp
+from pcircle.core.timestamps import MAX_NS, MIN_NS, NS_PER_S, Timestamp
+from pcircle.core.units import DAY_S
 from pcircle.fs.status import birth_ns
 from pcircle.tools.ffind.eval.entry import FindEntry, Status, Test
 from pcircle.tools.ffind.eval.inodes import INODE_TESTS, fs_type
@@ -102,13 +103,13 @@ def limits_ns(
     context: EvaluationContext, field: str, compare: str, ago_ns: int, unit_s: int, midnight: int
 ) -> tuple[int | None, int | None]:
     """Return the limits between which a test of times is true: exclusive, then inclusive."""
-    day_ns, unit_ns = _DAY_S * _NS, unit_s * _NS
+    day_ns, unit_ns = DAY_S * NS_PER_S, unit_s * NS_PER_S
     # The start of the day that ends now or, with -daystart, of the day that began at midnight.
     origin_ns = context.midnight_ns if midnight else context.now_ns - day_ns
     if unit_s != _DAY_S:
         origin_ns += day_ns
     elif compare == "-":
-        origin_ns += day_ns - _NS
+        origin_ns += day_ns - NS_PER_S
     at_ns = origin_ns - ago_ns
     if compare == "-":
         return at_ns, None
@@ -138,7 +139,7 @@ def _used(context: EvaluationContext, compare: str, ago_ns: int) -> StatusTest:
     def delta_ns(status: Status) -> int:
         return status.st_ctime_ns - status.st_atime_ns
 
-    inside = _in_window(delta_ns, compare, -ago_ns, _DAY_S * _NS)
+    inside = _in_window(delta_ns, compare, -ago_ns, DAY_S * NS_PER_S)
     return lambda status: status.st_atime_ns >= status.st_ctime_ns and inside(status)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from pcircle.core.timestamps import MIN_NS, Timestamp
+from pcircle.core.timestamps import MIN_NS, NS_PER_S, Timestamp
 from pcircle.tools.ffind.eval.checks import EvaluationContext, compared, limits_ns
 from pcircle.tools.ffind.language.nodes import ExpressionNode
 
@@ -25,7 +25,6 @@ class StatusColumns(Protocol):
 Choose = Callable[[StatusColumns, Sequence[int]], Sequence[int]]
 """A function from the rows of names to the rows that pass a test."""
 
-_NS = 1_000_000_000
 _COLUMNS = {
     "inum": "inode",
     "links": "links",
@@ -93,13 +92,13 @@ def _in_time(name: str, low_ns: int | None, high_ns: int | None) -> Choose:
         end = places[-1] + 1
         seconds = stats.column(name, 0, end)
         # If the times of all files are on one side of a limit, files need no separate comparison.
-        first_ns, after_ns = min(seconds) * _NS, (max(seconds) + 1) * _NS
+        first_ns, after_ns = min(seconds) * NS_PER_S, (max(seconds) + 1) * NS_PER_S
         if low < first_ns and (high_ns is None or after_ns <= high_ns):
             return places
         if after_ns <= low or (high_ns is not None and high_ns < first_ns):
             return []
         parts = stats.column(f"{name}_ns", 0, end)
-        times = ((place, seconds[place] * _NS + parts[place]) for place in places)
+        times = ((place, seconds[place] * NS_PER_S + parts[place]) for place in places)
         if high_ns is None:
             return [place for place, at_ns in times if at_ns > low]
         return [place for place, at_ns in times if low < at_ns <= high_ns]

@@ -11,7 +11,7 @@ import msgspec
 
 from pcircle.cli.listing import Modes, groups, users
 from pcircle.core.names import show
-from pcircle.core.timestamps import format_time
+from pcircle.core.timestamps import NS_PER_S, format_time
 from pcircle.fs.status import birth_ns
 from pcircle.tools.ffind.eval.entry import FindEntry, Status
 from pcircle.tools.ffind.eval.inodes import fs_type
@@ -21,7 +21,6 @@ from pcircle.walk.attributes import LETTERS
 Text = Callable[[FindEntry], bytes]
 Of = Callable[[FindEntry, Status], bytes]
 
-_NS = 1_000_000_000
 _HALF_A_YEAR_S = 180 * 86400
 _SLOP_S = 3600
 MODES, USERS, GROUPS = Modes(), users(), groups()
@@ -206,7 +205,7 @@ _OF_STATUS: dict[str, Of] = {
 
 
 def _ctime_text(time_ns: int) -> bytes:
-    second, ns = divmod(time_ns, _NS)
+    second, ns = divmod(time_ns, NS_PER_S)
     try:
         day, year = format_time("%a %b %e %H:%M:%S|%Y", second, padded=False).split("|")
     except (OverflowError, OSError):
@@ -231,7 +230,7 @@ def _time_text(letter: str, kind: str) -> Text:
 
 def time_text(time_ns: int, kind: str) -> bytes:
     """Format a time with a letter of strftime, with fractional seconds, or as `@` or `+`."""
-    second, ns = divmod(time_ns, _NS)
+    second, ns = divmod(time_ns, NS_PER_S)
     fraction = f".{ns:09d}0" if kind in WITH_NS else ""
     pattern = "%Y-%m-%d+%T" if kind == "+" else f"%{kind}"
     try:
@@ -256,7 +255,7 @@ def escaped(name: bytes) -> bytes:
 
 def long_line(now_ns: int) -> Text:
     """Return a function for lines of -ls; columns have fixed widths."""
-    now_s = now_ns // _NS
+    now_s = now_ns // NS_PER_S
 
     def text(entry: FindEntry, status: Status) -> bytes:
         mode = status.st_mode
@@ -275,7 +274,7 @@ def long_line(now_ns: int) -> Text:
             USERS[status.st_uid],
             GROUPS[status.st_gid],
             size,
-            _listed_time(status.st_mtime_ns // _NS, now_s),
+            _listed_time(status.st_mtime_ns // NS_PER_S, now_s),
             name,
         )
 
@@ -358,7 +357,7 @@ def csv_line() -> Text:
             LETTERS.get(stat.S_IFMT(status.st_mode), "?").encode(),
             status.st_size,
             status.st_blocks,
-            b",".join(b"%d.%09d" % divmod(time_ns, _NS) for time_ns in times),
+            b",".join(b"%d.%09d" % divmod(time_ns, NS_PER_S) for time_ns in times),
             status.st_mode & 0o7777,
             show(USERS[status.st_uid]).encode(),
             show(GROUPS[status.st_gid]).encode(),

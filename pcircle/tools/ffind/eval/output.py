@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from pcircle.jobs.action_log import NOTICE_BYTES
 from pcircle.tools.ffind.eval.entry import FindEntry
 
 QUIT = -1
-_FEW_BYTES = 1 << 15
 
 
 class StreamText(msgspec.Struct, frozen=True, array_like=True, tag="o"):
@@ -69,7 +69,7 @@ class FindOutput:
             self._stream = stream
         self._texts.append(text)
         self._size += len(text)
-        if self._size > _FEW_BYTES:
+        if self._size > NOTICE_BYTES:
             self.flush()
 
     def settle(self) -> None:
@@ -98,7 +98,7 @@ class FindOutput:
         self._here = []
         if ordered.top is None:
             self._size += len(self._records[-1][1]) + len(self._records[-1][0])
-            if self._size > _FEW_BYTES:
+            if self._size > NOTICE_BYTES:
                 self.flush()
         elif len(self._records) >= 2 * ordered.top + 64:
             self.best()

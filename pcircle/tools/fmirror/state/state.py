@@ -41,7 +41,6 @@ file of another version, or one that other users may write, is ignored.
 from __future__ import annotations
 
 import os
-import stat
 import time
 from contextlib import suppress
 from typing import NamedTuple
@@ -55,7 +54,7 @@ from pcircle.fs.attributes.mounts import mounts_below, type_of_mount
 from pcircle.fs.attributes.owners import Given
 from pcircle.fs.file_system import LOCAL, session, volume_id
 from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
-from pcircle.fs.safe_open import create, opened, replace
+from pcircle.fs.safe_open import OTHERS_WRITE, create, opened, replace
 from pcircle.fs.safe_open import place_of as trusted_place
 from pcircle.fs.status import birth_ns
 from pcircle.jobs.failures import encode
@@ -65,7 +64,6 @@ READ = "ctime"
 
 _FIRST = "fmirror 4"
 _LOCAL_NS, _SERVED_NS = 2 * 10**9, 3600 * 10**9
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Identity(NamedTuple):
@@ -206,7 +204,7 @@ def read(path: bytes) -> MirrorState | None:
             fd = opened(place, os.O_RDONLY)
         with open(fd, "rb") as stream:
             status = os.fstat(stream.fileno())
-            if status.st_uid not in (0, os.geteuid()) or status.st_mode & _OTHERS_WRITE:
+            if status.st_uid not in (0, os.geteuid()) or status.st_mode & OTHERS_WRITE:
                 return None
             lines = stream.read(1 << 16).decode().splitlines()
         if not lines or lines[0] != _FIRST:

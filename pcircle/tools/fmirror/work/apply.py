@@ -22,7 +22,7 @@ from pcircle.fs.entry_errors import Changed, error_context, set_operation
 from pcircle.fs.scan import Block
 from pcircle.jobs.plan_file import mark_in, mark_of, parted, sorted_out
 from pcircle.ops.compare import fields
-from pcircle.ops.copy.tree.entries import BATCH_S, EntryCopier
+from pcircle.ops.copy.tree.entries import EntryCopier
 from pcircle.ops.copy.tree.items import PartialResult
 from pcircle.ops.copy.tree.small_directories import made_with
 from pcircle.ops.copy.tree.worker import Worker
@@ -32,7 +32,7 @@ from pcircle.tools.fmirror.work.steps import Step
 from pcircle.tools.fmirror.work.task import JournaledMirror, MirrorTask
 from pcircle.tools.fmirror.work.visitor import MirrorVisitor
 from pcircle.walk.items import handed_back
-from pcircle.walk.open_directory import ItemContext, Open
+from pcircle.walk.open_directory import BATCH_S, ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
 if TYPE_CHECKING:

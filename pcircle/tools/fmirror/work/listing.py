@@ -22,6 +22,7 @@ from itertools import chain
 
 import msgspec
 
+from pcircle.core.timestamps import NS_PER_S
 from pcircle.fs.attributes.btrfs import is_empty_subvolume
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.directories import Lease
@@ -100,13 +101,12 @@ _MAX_NAMES = 1 << 16
 _MAX_TIMES = 1 << 17
 _TIMES_TOGETHER = 1000
 _TICK_S = 0.02  # at least one tick of the change-time clock, which has 100 to 1,000 a second
-_NS = 10**9
 _CLOCK_REALTIME_COARSE = 5  # from linux/time.h; Python has no name for it
 _OWN_CLOCK = frozenset(
     (None, b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"tmpfs", b"f2fs", b"zfs", b"overlay")
 )
 """File systems that use this machine's clock; subvolumes of btrfs are None."""
-_OTHER_CLOCK_NS = 2 * _NS
+_OTHER_CLOCK_NS = 2 * NS_PER_S
 UNSTEADY_NS = -1
 """Replaces the change time of a directory whose listing may be incomplete."""
 
@@ -170,7 +170,7 @@ class ChangeTimes:
 def _latest_ns(status: os.stat_result) -> int:
     """Return the latest time of the last change: some file systems store whole seconds."""
     changed_ns = status.st_ctime_ns
-    return changed_ns if changed_ns % _NS else changed_ns + _NS - 1
+    return changed_ns if changed_ns % NS_PER_S else changed_ns + NS_PER_S - 1
 
 
 class Lister:

@@ -15,6 +15,7 @@ from itertools import accumulate, chain, repeat
 
 import msgspec
 
+from pcircle.core.timestamps import NS_PER_S
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.scan import FOLDER, LINK, ONLY_FILES, DirectoryBatch
 from pcircle.fs.stats import CAPACITY, StatBlockError, Stats, Table
@@ -26,12 +27,11 @@ from pcircle.tools.fmirror.work.overwrite_policy import MirrorOverwritePolicy, r
 OF_FILES = fields.ALL & ~fields.TARGET
 _KINDS = ONLY_FILES | 1 << LINK[0]
 _ANY_KIND = 0xFFFF
-_NS = 10**9
 _FAST_S = 10e-6  # for a system call
 _MAX_ENTRIES = 1 << 15  # of a directory that is compared as a whole
 _ROOM = 2048  # additional entries of a batch
 _DOUBTS = 64  # calls of `enter` without trust
-_CLOCKS_NS = 3 * _NS  # the difference of two clocks, and times rounded to seconds
+_CLOCKS_NS = 3 * NS_PER_S  # the difference of two clocks, and times rounded to seconds
 
 
 class QuickCheck:
@@ -135,7 +135,7 @@ class QuickCheck:
         if recent > total // 2:
             self._doubts = _DOUBTS
 
-    def _recent(self, tables: tuple[Table, Table], count: int, unit_ns: int = _NS) -> set[int]:
+    def _recent(self, tables: tuple[Table, Table], count: int, unit_ns: int = NS_PER_S) -> set[int]:
         """Return the rows of entries that changed on either side since the last complete run.
 
         Change times may be cut to whole seconds.
@@ -143,7 +143,7 @@ class QuickCheck:
         found: set[int] = set()
         for table, quiet_ns in zip(tables, self._quiet_ns or (0, 0), strict=True):
             before_ns = quiet_ns - quiet_ns % unit_ns
-            if max(table.column("ctime", 0, count), default=-1) >= before_ns // _NS:
+            if max(table.column("ctime", 0, count), default=-1) >= before_ns // NS_PER_S:
                 times = enumerate(table.times_ns("ctime", 0, count))
                 found.update(place for place, time_ns in times if time_ns >= before_ns)
         return found

@@ -28,7 +28,7 @@ from pcircle.fs.stats import CAPACITY, divide
 from pcircle.fs.write_access import WriteAccess
 from pcircle.ops.compare import fields
 from pcircle.ops.copy.tree.directory import TargetDirectory
-from pcircle.ops.copy.tree.entries import BATCH_S, EntryCopier
+from pcircle.ops.copy.tree.entries import EntryCopier
 from pcircle.ops.copy.tree.items import Item, PartialResult
 from pcircle.ops.copy.tree.plan import CopyPlan, scope_of
 from pcircle.ops.copy.tree.small_directories import SCAN
@@ -52,7 +52,7 @@ from pcircle.tools.fmirror.work.overwrite_policy import MirrorOverwritePolicy
 from pcircle.tools.fmirror.work.subtrees import Subtrees
 from pcircle.tools.fmirror.work.unchanged import OF_FILES, QuickCheck
 from pcircle.walk.items import DirectoryIdentity, handed_back
-from pcircle.walk.open_directory import ItemContext, Open
+from pcircle.walk.open_directory import BATCH_S, ItemContext, Open
 from pcircle.walk.prune_empty import Emptiness
 from pcircle.walk.visitor import Names, Where
 from pcircle.walk.walker import device

@@ -18,6 +18,7 @@ from operator import attrgetter
 
 import msgspec
 
+from pcircle.core.units import DAY_S
 from pcircle.fs.directories import join_path
 from pcircle.fs.stats import Stats
 from pcircle.tools.fprof.profile.bins import bin_of, octave_of
@@ -47,7 +48,6 @@ SPECIALS = {
     stat.S_IFCHR: "character devices",
     stat.S_IFBLK: "block devices",
 }
-DAY_S = 86_400
 LONGEST_PATH_BYTES = 1024  # for the thousands of directories that form the tree
 _LONGEST_LISTED_BYTES = 4096  # for entries of top lists
 _MAX_DAYS = 16_384

@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from pcircle.core.names import show
+from pcircle.core.units import DAY_S
 from pcircle.fs import registry
 from pcircle.fs.registry import Firsts
 from pcircle.tools.fprof.profile.bins import edge_of
@@ -74,7 +75,6 @@ class Inodes:
         self._firsts.close()
 
 
-DAY_S = 86_400
 AGES_DAYS = (1, 7, 30, 90, 180, 365, 730, 1825, 3650)
 DIRECTORY_SIZES = (0, 1, 4, 16, 64, 256, 1024, 4096, 16_384, 65_536, 1 << 20, 1 << 24, 1 << 28)
 

@@ -15,8 +15,7 @@ import msgspec
 
 from pcircle.cli import json_output as jsonout
 from pcircle.core.names import show
-from pcircle.core.units import format_size
-from pcircle.tools.fprof.profile.groups import DAY_S
+from pcircle.core.units import DAY_S, format_size
 from pcircle.tools.fprof.profile.model import DirectoryRow, Profile
 from pcircle.tools.fprof.reports.report import ProfileReport
 from pcircle.tools.fprof.reports.report_options import DIMENSIONS, ReportOptions
