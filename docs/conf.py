@@ -9,13 +9,13 @@ DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS / "_extensions")]
 
 import pcircle  # noqa: E402
-from pcircle.ops.digest import algorithms  # noqa: E402
+from pcircle.ops.digest import digests  # noqa: E402
 from pcircle.runtime import task  # noqa: E402
 from pcircle.runtime.summary import Summary  # noqa: E402
 
 # Names that these modules import only for type checkers.
 task.Summary = Summary  # type: ignore[attr-defined]
-algorithms.ReadableBuffer = bytes  # type: ignore[attr-defined]
+digests.ReadableBuffer = bytes  # type: ignore[attr-defined]
 
 project = "pcircle"
 author = "The pcircle authors"

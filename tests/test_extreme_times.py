@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.core.timestamps import NS_PER_S, format_time, timestamp
+from pcircle.core.units import NS_PER_S, format_time, timestamp
 from tests.conftest import ROOT, Run
 
 SECONDS = {

@@ -1,7 +1,7 @@
 """The guards that protect data work under ``python -O``, which removes ``assert``.
 
 The product uses ``assert`` only in functions named ``check``, which the simulator calls after every
-step and the tools never call. Invariants are checked by ``pcircle.core.guards``, even where only a
+step and the tools never call. Invariants are checked by ``pcircle.core.errors``, even where only a
 type checker needs them. Likewise no result of a write is ignored, because a write may be short.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.core.guards import Inconsistent, require, require_that, require_type
+from pcircle.core.errors import Inconsistent, require, require_that, require_type
 from tests.conftest import ROOT
 
 PACKAGE = ROOT / "pcircle"
@@ -106,7 +106,7 @@ def test_guards() -> None:
 
 
 _PROGRAM = """
-from pcircle.core.guards import Inconsistent
+from pcircle.core.errors import Inconsistent
 from pcircle.ops.digest import Signer
 from pcircle.ops.digest.digests import BLOCK_BYTES, BlockHasher
 from pcircle.ops.digest.signer import PART

@@ -185,10 +185,10 @@ def test_imports_follow_the_table() -> None:
         ("circle/engine.py", "from ..fs import walk", ["pcircle.fs", "pcircle.fs.walk"]),
         ("circle/engine.py", "from pcircle import walk", ["pcircle.walk"]),
         ("circle/__init__.py", "from ..aio import x", ["pcircle.aio", "pcircle.aio.x"]),
-        ("fs/walk.py", "def f():\n    import pcircle.cli.table", ["pcircle.cli.table"]),
+        ("fs/walk.py", "def f():\n    import pcircle.cli.listing", ["pcircle.cli.listing"]),
         ("tools/fcp/cli.py", "import pcircle.tools.fsum.cli", ["pcircle.tools.fsum.cli"]),
         ("tools/common/x.py", "import pcircle.tools.fsum.cli", ["pcircle.tools.fsum.cli"]),
-        ("ops/x.py", "import pcircle.cli.table", ["pcircle.cli.table"]),
+        ("ops/x.py", "import pcircle.cli.listing", ["pcircle.cli.listing"]),
         (
             "cli/table.py",
             "if TYPE_CHECKING:\n    import pcircle.tools.fcp.x",
@@ -198,7 +198,7 @@ def test_imports_follow_the_table() -> None:
         ("core/units.py", "from .. import walk", ["pcircle.walk"]),
         ("circle/engine.py", "from pcircle import __version__\nfrom . import queue", []),
         ("transport/_local.py", "from pcircle.circle.messages import Work", []),
-        ("tools/fcp/cli.py", "from ...runtime.loop import run\nimport pcircle.cli.table", []),
+        ("tools/fcp/cli.py", "from ...runtime.loop import run\nimport pcircle.cli.listing", []),
         ("tools/fcp/cli.py", "import pcircle.tools.common.x\nimport pcircle.tools.commands", []),
     ],
 )

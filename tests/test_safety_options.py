@@ -18,7 +18,7 @@ from pcircle.core.errors import UsageError
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.directories import HOLDER
 from pcircle.fs.safe_open import Untrusted, named, place_of
-from pcircle.ops.copy.tree.plan import CopyPlan, CopyRoot, open_sides
+from pcircle.ops.copy.tree.items import CopyPlan, CopyRoot, open_sides
 from pcircle.tools.fchmod import change
 from pcircle.tools.ffind import find
 from pcircle.tools.fls import listing

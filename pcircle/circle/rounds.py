@@ -28,8 +28,7 @@ from pcircle.circle.messages import (
     TreeReduction,
 )
 from pcircle.circle.topology import TreePosition
-from pcircle.core.errors import worst
-from pcircle.core.guards import require
+from pcircle.core.errors import require, worst
 
 Outgoing = list[tuple[int, Message]]
 

@@ -39,8 +39,7 @@ from collections.abc import Callable, Container
 from random import Random
 from typing import Generic, Protocol
 
-from pcircle.circle.bundles import Bundles
-from pcircle.circle.joins import Joins
+from pcircle.circle.joins import Bundles, Joins
 from pcircle.circle.messages import (
     I,
     LifelineRequest,

@@ -79,7 +79,7 @@ from typing import Protocol
 
 from pcircle.circle.messages import Message, MessageCounts, SafraToken, TreeBroadcast, TreeReduction
 from pcircle.circle.topology import TreePosition
-from pcircle.core.guards import require
+from pcircle.core.errors import require
 
 Outgoing = list[tuple[int, Message]]
 

@@ -431,7 +431,7 @@ def refuse_remote(paths: Sequence[str]) -> None:
     """
     for path in paths:
         if ":" in path.split("/", 1)[0] and not os.path.lexists(path):
-            from pcircle.core.names import show
+            from pcircle.core.encoding import show
 
             shown = show(os.fsencode(path))
             raise UsageError(
@@ -539,6 +539,6 @@ def _edits(one: str, other: str) -> int:
 
 
 def _complain(name: str, text: str) -> None:
-    from pcircle.cli.output import MessageStream
+    from pcircle.cli.results import MessageStream
 
     MessageStream(sys.stderr).line(f"{name}: {text}")

@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.cli.filters import attributes_of
-from pcircle.cli.options import rate_of
+from pcircle.cli.ids import limit_of, stop_of
+from pcircle.cli.options import attributes_of, rate_of
 from pcircle.cli.results import list_end, open_output
-from pcircle.cli.times import limit_of, stop_of
 from pcircle.cli.tree_program import TreeConsole, TreeProgram
+from pcircle.core.encoding import show
 from pcircle.core.errors import Interrupted, StoppedEarly, Terminated, UsageError, worst
-from pcircle.core.names import show
-from pcircle.core.units import plural
-from pcircle.core.values import MAX_DIGITS, invalid
+from pcircle.core.units import MAX_DIGITS, invalid, plural
 from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.change_task import MaxDelete
 from pcircle.jobs.failures import LogFile

@@ -24,10 +24,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pcircle.circle import ProgressSums
-from pcircle.cli import progress, table
+from pcircle.cli import listing, progress
 from pcircle.cli.options import CommonOptions
-from pcircle.cli.output import MessageStream
-from pcircle.cli.pace import Pace
+from pcircle.cli.progress import Pace
 from pcircle.cli.report import (
     ACCOUNTS,
     FAILURES_KEPT,
@@ -38,15 +37,15 @@ from pcircle.cli.report import (
     failures_by_kind,
     shares,
 )
-from pcircle.cli.results import Results
+from pcircle.cli.results import MessageStream, Results
+from pcircle.core.encoding import show
 from pcircle.core.errors import Defect, StoppedEarly, worst
-from pcircle.core.names import show
 from pcircle.core.units import format_count, format_size, plural
 from pcircle.jobs.action_log import ActionLines
-from pcircle.jobs.counters import WorkCounts, reported
 from pcircle.jobs.failures import FailedEntry, Failure, LogFile, RecallNotice
+from pcircle.jobs.tree_task import WorkCounts, reported
 from pcircle.runtime import Observer, Outcome, RankReport
-from pcircle.runtime.crash_report import write_report
+from pcircle.runtime.signals import write_report
 
 if TYPE_CHECKING:
     from pcircle.jobs.plan_output import PlanFile
@@ -71,7 +70,7 @@ def render(summary: RankSummary, verbose: int) -> str:
         label = _LABELS.get(name, name.removesuffix(_TIME).replace("_", " "))
         rows.append([label, *row, str(figure.max_rank)])
     head = f"{format_count(summary.ranks)} processes\n"
-    return head + table.render(rows, align="l" + "r" * (len(header) - 1), header=header)
+    return head + listing.render(rows, align="l" + "r" * (len(header) - 1), header=header)
 
 
 def _shown(name: str, value: float) -> str:

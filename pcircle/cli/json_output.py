@@ -3,7 +3,7 @@
 Scripts poll for a report and read it as soon as it appears, so it is written under a temporary name
 and renamed. Every document has a field `schema`, the version of its form.
 
-Paths in a document are text from `pcircle.core.names.show`, which preserves every byte of a name.
+Paths in a document are texts from `pcircle.core.encoding.show`, which preserves every byte.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
+from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
-from pcircle.core.names import show
 from pcircle.core.writing import write_all, write_stream
 from pcircle.fs.attributes.acls import give_access, read_list
 from pcircle.fs.open_flags import CREATE_FILE

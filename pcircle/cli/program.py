@@ -11,9 +11,9 @@ from typing import ClassVar, Protocol, TypeVar
 
 import msgspec
 
-from pcircle.cli.output import MessageStream
+from pcircle.cli.results import MessageStream
+from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
-from pcircle.core.names import show
 from pcircle.jobs.failures import LogFile, open_log
 from pcircle.runtime import Program, run_program
 from pcircle.threads.threads import has_live_workers

@@ -163,9 +163,9 @@ def shares(ranks: Sequence[RankShare], entries: int, verbose: int) -> str:
     if verbose > 1:
         header += ["items", "steals", "messages", "sent", "spilled", "cpu", "peak memory"]
     align = "r" * 6 + "l" * climbed + "r" * len(header)
-    from pcircle.cli import table
+    from pcircle.cli import listing
 
-    return table.render(rows, align=align[: len(header)], header=header)
+    return listing.render(rows, align=align[: len(header)], header=header)
 
 
 def _found(rank: RankShare) -> str:

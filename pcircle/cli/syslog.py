@@ -16,10 +16,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from pcircle.cli.output import MessageStream
 from pcircle.cli.report import ACCOUNTS
+from pcircle.cli.results import MessageStream
+from pcircle.core.encoding import show
 from pcircle.core.errors import Defect, EntriesFailed, PcircleError, worst
-from pcircle.core.names import show
 
 SOCKET = "/dev/log"
 _USER = 1 << 3  # the facility, as of syslog(3)

@@ -1,15 +1,23 @@
-"""The coordinator of operations: collects votes, decides, and distributes the decision."""
+"""The coordinator of operations: collects votes, decides, and distributes the decision.
+
+Collect the responses to a message that is passed down a tree of ranks.
+
+Recursive halving: a message reaches all ranks of a list in a logarithmic number of steps.
+
+A rank with a list sends to the rank in its middle, which gets everything behind it as its own list,
+and continues with the part before it. The largest part thus leaves first, a rank sends to at most
+``floor(log2 n) + 1`` ranks, and no path is longer than that (Carns, Settlemyer and Ligon, on
+collective metadata operations, 2008 and 2009).
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
-from pcircle.collective.halving import shares, without_subtrees
 from pcircle.collective.messages import Answer, Decide, Message, Op, Prepare, Request, Said
-from pcircle.collective.responses import ResponseCollector, Shares
 from pcircle.collective.store import Records
 
 VOTING, DECIDING, SPREADING = range(3)
@@ -283,3 +291,70 @@ class Coordinator:
             del self._queues[key]
             return
         self._start(*queue.popleft())
+
+
+Shares: TypeAlias = Callable[[Sequence[int]], Iterator[tuple[int, tuple[int, ...]]]]
+
+LOST = "the rank is lost"
+_UNREACHED = "rank {rank}, which was to reach it, is lost"
+
+
+class ResponseCollector:
+    """The ranks that one rank waits for, each with the subtree that it must reach.
+
+    `said` contains the responses received so far.
+    """
+
+    def __init__(self, shares: Iterable[tuple[int, tuple[int, ...]]], said: Iterable[Said]) -> None:
+        self.waiting = dict(shares)
+        self.said = list(said)
+
+    @property
+    def is_complete(self) -> bool:
+        """True if no response is outstanding."""
+        return not self.waiting
+
+    def hear(self, rank: int, said: Iterable[Said]) -> None:
+        """Record the responses of a rank and its subtree."""
+        if self.waiting.pop(rank, None) is not None:
+            self.said += said
+
+    def give_up(self, rank: int) -> None:
+        """Record a lost rank, and the subtree that it had to reach, as refusals."""
+        subtree = self.waiting.pop(rank, None)
+        if subtree is not None:
+            self.said.append(Said(rank, refusal=LOST))
+            self.said += [
+                Said(unreached, refusal=_UNREACHED.format(rank=rank)) for unreached in subtree
+            ]
+
+    def go_round(self, rank: int, shares: Shares) -> list[tuple[int, tuple[int, ...]]]:
+        """Replace a lost rank by its subtree; return the ranks to send to, with their subtrees."""
+        subtree = self.waiting.pop(rank, None)
+        if subtree is None:
+            return []
+        self.said.append(Said(rank, refusal=LOST))
+        more = list(shares(subtree))
+        self.waiting.update(more)
+        return more
+
+    def late(self) -> list[Said]:
+        """Return a refusal for each rank that has not answered."""
+        found = []
+        for rank, subtree in self.waiting.items():
+            found += [Said(member, refusal="no answer in time") for member in (rank, *subtree)]
+        return found
+
+
+def shares(ranks: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield the ranks to send to, each with the ranks that it must reach."""
+    left = tuple(ranks)
+    while left:
+        middle = len(left) // 2
+        yield left[middle], left[middle + 1 :]
+        left = left[:middle]
+
+
+def without_subtrees(ranks: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield all ranks with empty subtrees, so that one rank sends to each of them itself."""
+    return ((rank, ()) for rank in ranks)

@@ -41,8 +41,7 @@ from math import inf
 
 import msgspec
 
-from pcircle.collective.coordinator import Coordinator
-from pcircle.collective.halving import shares
+from pcircle.collective.coordinator import LOST, Coordinator, ResponseCollector, shares
 from pcircle.collective.messages import (
     Answer,
     Decide,
@@ -56,7 +55,6 @@ from pcircle.collective.messages import (
     Said,
     Votes,
 )
-from pcircle.collective.responses import LOST, ResponseCollector
 from pcircle.collective.store import Records, Refused, Store
 
 _MAX_PATIENCE = 3  # the requester's patience, in multiples of the coordinator's: requests may queue

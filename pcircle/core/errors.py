@@ -8,21 +8,28 @@ The failure of an entry is not an exception. A file that could not be copied is 
 returned by the code that processed it; only errors of the *job* are raised.
 
 This module imports nothing of the package.
+
+Checks of internal invariants that `python -O` does not remove.
+
+`assert` is removed there, and with it the protection that it gave. The functions here raise
+`Inconsistent` if an invariant is violated, which ends the job as a defect, with a report.
 """
 
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
 
 __all__ = [
     "EXIT_OK",
     "REQUIRED_PACKAGES",
     "Defect",
     "EntriesFailed",
+    "Inconsistent",
     "IntegrityError",
     "Interrupted",
     "NoSpace",
@@ -34,6 +41,9 @@ __all__ = [
     "error_of",
     "operand_error",
     "package_problem",
+    "require",
+    "require_that",
+    "require_type",
     "worst",
 ]
 
@@ -248,3 +258,30 @@ def _modules_of(error: ImportError) -> Iterator[str]:
     while trace is not None:
         yield str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
         trace = trace.tb_next
+
+
+T = TypeVar("T")
+
+
+class Inconsistent(Exception):
+    """An internal invariant is violated."""
+
+
+def require_that(holds: bool, what: str) -> None:
+    """Raise Inconsistent with the message `what` unless `holds` is true."""
+    if not holds:
+        raise Inconsistent(what)
+
+
+def require(value: T | None) -> T:
+    """Return the value; raise Inconsistent if it is None."""
+    if value is None:
+        raise Inconsistent("a value is missing")
+    return value
+
+
+def require_type(kind: type[T], value: object) -> T:
+    """Return the value; raise Inconsistent if it is not an instance of `kind`."""
+    if not isinstance(value, kind):
+        raise Inconsistent(f"a {type(value).__name__} is where a {kind.__name__} should be")
+    return value

@@ -7,12 +7,30 @@ and no result reads ``1024.0 KiB``.
 
 This module does not know options or exit codes. Invalid text raises a ``ValueError`` that quotes
 it; the caller adds the name of the option. It imports nothing of the package.
+
+Parse values of options: numbers, sizes, durations. UsageError if invalid.
+
+Times of files: seconds and nanoseconds, and formatting for any year.
+
+A Linux file system stores 64 bits of seconds. The same time in nanoseconds needs 94 bits: Python's
+integers hold it, but messages, packed records and most JSON parsers do not. Times that leave a
+process are therefore sent as a `Timestamp`.
+
+`time.strftime` fails for the last 1,900 years of the C library's calendar, and pads years
+differently from ls. `format_time` covers every year that `time.localtime` can represent.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import re
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pcircle.core.encoding import show
+from pcircle.core.errors import UsageError
 
 __all__ = [
     "format_count",
@@ -133,3 +151,133 @@ def format_count(count: int) -> str:
 def plural(count: int, one: str, many: str) -> str:
     """Format a count with its noun, in the singular or plural."""
     return f"{format_count(count)} {one if count == 1 else many}"
+
+
+CHUNK_UNIT_BYTES = 4 << 20  # the block of the signature
+
+MAX_THREADS = 1024
+MAX_DIGITS = 30  # int() has a limit of its own
+
+
+def number(option: str, text: str, parse: Callable[[str], float]) -> float:
+    """Return the number that `parse` reads from the text. UsageError if it is invalid."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
+def interval_s(option: str, text: str) -> float:
+    """Return a time in seconds greater than 0."""
+    found = number(option, text, parse_duration)
+    if not 0 < found < math.inf:
+        raise invalid(option, text, "must be greater than 0")
+    return found
+
+
+def number_of_jobs(text: str) -> int:
+    """Return the value of --jobs."""
+    return positive("--jobs", text)
+
+
+def number_of_threads(text: str) -> int:
+    """Return the value of --threads."""
+    return positive("--threads", text, MAX_THREADS)
+
+
+def positive(option: str, text: str, most: int | None = None) -> int:
+    """Return a whole number from 1 to *most*."""
+    if not text.isdecimal() or int(text[:MAX_DIGITS]) < 1:
+        raise invalid(option, text, "must be a positive integer")
+    if len(text) > MAX_DIGITS or (most is not None and int(text) > most):
+        limit = 10**MAX_DIGITS - 1 if most is None else most
+        raise invalid(option, text, f"must be at most {limit:,}")
+    return int(text)
+
+
+def parse_number(text: str) -> float:
+    """Parse any number. ValueError quotes text that is not a number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"invalid value {_quoted(text)}: must be a number") from None
+
+
+def chunk_bytes(text: str) -> int:
+    """Return the value of --chunksize, a multiple of 4 MiB."""
+    size = number("--chunksize", text, parse_size)
+    if size < 1:
+        raise invalid("--chunksize", text, "must be at least 1 byte")
+    return -(-int(size) // CHUNK_UNIT_BYTES) * CHUNK_UNIT_BYTES
+
+
+def invalid(option: str, text: str, expected: str) -> UsageError:
+    """Return the error for an invalid value of an option."""
+    return UsageError(f"{option}: invalid value {_quoted(text)}: {expected}")
+
+
+def _quoted(text: str) -> str:
+    shown = text if len(text) <= MAX_DIGITS else text[:MAX_DIGITS] + "..."
+    return f"'{show(os.fsencode(shown))}'"
+
+
+NS_PER_S = 1_000_000_000
+MIN_NS, MAX_NS = -(1 << 63) * NS_PER_S, (1 << 63) * NS_PER_S - 1
+"""The earliest and the latest time that a file can have, in nanoseconds since the epoch."""
+
+_MAX_INT = (1 << 31) - 1
+_CALENDAR_YEARS = 400  # after which the Gregorian calendar repeats, days of the week included
+
+
+class Timestamp(NamedTuple):
+    """A time since the epoch; `nanoseconds` is from 0 to 999,999,999, also before the epoch."""
+
+    seconds: int
+    nanoseconds: int
+
+    @property
+    def ns(self) -> int:
+        """Return the time in nanoseconds."""
+        return self.seconds * NS_PER_S + self.nanoseconds
+
+
+def timestamp(time_ns: int) -> Timestamp:
+    """Convert a time in nanoseconds to a `Timestamp`."""
+    return Timestamp(*divmod(time_ns, NS_PER_S))
+
+
+def format_time(pattern: str, second: int, *, padded: bool) -> str:
+    """Format a time in the local time zone. OverflowError or OSError if the year is out of range.
+
+    Years are `padded` to four digits, as in ls, or formatted as by the C library, as in find.
+    """
+    moment = time.localtime(second)
+    year = moment.tm_year
+    if 1000 <= year <= 9999 or (not padded and year <= _MAX_INT):
+        return time.strftime(pattern, moment)
+    twin_year = 2000 + year % _CALENDAR_YEARS
+    twin = time.struct_time(
+        (twin_year, *moment[1:]), {"tm_zone": moment.tm_zone, "tm_gmtoff": moment.tm_gmtoff}
+    )
+    wrapped = (year + _MAX_INT + 1) % (1 << 32) - _MAX_INT - 1  # as an int of the C library
+    if padded:
+        sign, size = "-" if year < 0 else "", abs(year)
+        century, short = f"{sign}{size // 100}".zfill(2 - len(sign)), f"{size % 100:02d}"
+        date_year = f"{year:+05d}" if year > 9999 else f"{year:04d}"
+    else:
+        year = wrapped
+        century, short, date_year = str(year // 100), f"{twin_year % 100:02d}", str(year)
+    width = 4 if padded else 0
+    week_year = year + int(time.strftime("%G", twin)) - twin_year
+    texts = {
+        "C": century,
+        "D": f"%m/%d/{short}",
+        "F": f"{date_year}-%m-%d",
+        "G": f"{week_year:0{width}d}",
+        "Y": f"{year:0{width}d}",
+        "c": f"%a %b %e %H:%M:%S {wrapped}",
+        "s": str(second),
+        "y": short,
+    }
+    expanded = re.sub("%(.)", lambda found: texts.get(found[1], found[0]), pattern)
+    return time.strftime(expanded, twin)

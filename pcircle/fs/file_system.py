@@ -38,7 +38,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from pcircle.core.timestamps import NS_PER_S
+from pcircle.core.units import NS_PER_S
 from pcircle.fs.attributes.mounts import type_of_mount
 from pcircle.fs.status import mount_number, refreshed
 

@@ -25,8 +25,7 @@ import xxhash
 from msgspec.structs import replace
 
 from pcircle.core.encoding import text_of
-from pcircle.core.errors import StoppedEarly
-from pcircle.core.guards import require
+from pcircle.core.errors import StoppedEarly, require
 from pcircle.core.writing import write_all
 from pcircle.fs.path_list_slice import PathListSlice
 from pcircle.fs.scan import Block

@@ -13,7 +13,7 @@ from typing import IO
 
 import msgspec
 
-from pcircle.core.names import show
+from pcircle.core.encoding import show
 from pcircle.core.writing import discard, write_all
 
 RUN_BYTES = 16 << 20

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pcircle.core.timestamps import NS_PER_S
+from pcircle.core.units import NS_PER_S
 from pcircle.fs import native
 from pcircle.fs.directories import affordable_threads
 from pcircle.fs.native import pure

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pcircle.core.timestamps import NS_PER_S
+from pcircle.core.units import NS_PER_S
 
 if TYPE_CHECKING:
     from typing import Protocol

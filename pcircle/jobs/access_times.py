@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from pcircle.core.errors import StoppedEarly
-from pcircle.core.timestamps import timestamp
+from pcircle.core.units import timestamp
 from pcircle.fs.file_system import obeys_noatime
 from pcircle.walk.items import Accesses
 

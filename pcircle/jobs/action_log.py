@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from pcircle.core.names import show
+from pcircle.core.encoding import show
 from pcircle.fs.path_list_slice import COMMENT
 from pcircle.jobs.failures import NoticeSink
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import msgspec
 
-from pcircle.core.errors import StoppedEarly
-from pcircle.core.guards import require
+from pcircle.core.errors import StoppedEarly, require
 from pcircle.core.units import plural
 from pcircle.fs.directories import device_and_inode, inode_alone
 from pcircle.jobs.action_log import ActionLines, ActionLog, ActionOutput

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
-from pcircle.core.names import show
 from pcircle.core.writing import write_all
 from pcircle.fs.entry_errors import errno_and_reason, error_name, kind_of
 from pcircle.fs.safe_open import writing

@@ -24,8 +24,8 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
-from pcircle.core.names import show
 from pcircle.fs.path_list_slice import PathListSlice
 from pcircle.fs.safe_open import OTHERS_WRITE, reading
 from pcircle.fs.scan import Block

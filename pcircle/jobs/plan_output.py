@@ -17,8 +17,8 @@ from contextlib import suppress
 
 import xxhash
 
+from pcircle.core.encoding import show
 from pcircle.core.errors import StoppedEarly
-from pcircle.core.names import show
 from pcircle.fs.safe_open import writing
 from pcircle.jobs.failures import LogFile, open_log
 

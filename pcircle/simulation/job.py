@@ -12,10 +12,10 @@ from math import log2
 import msgspec
 import numpy as np
 
-from pcircle.simulation.machine import Machine, Policy
 from pcircle.simulation.model import Simulation
-from pcircle.simulation.rank_tree import RankTree, Rounds
 from pcircle.simulation.tree import ItemTree, balanced, drawn, files, flat, geometric
+from pcircle.simulation.waves import RankTree, Rounds
+from pcircle.simulation.work_model import Machine, Policy
 
 _DONE = -1
 

@@ -13,7 +13,10 @@ from math import ceil
 from random import Random
 from typing import Any
 
-from pcircle.simulation.machine import (
+from pcircle.simulation.rank import NONE, Bundle, Run, SimulatedRank, SimulationTotals, Slot, cut
+from pcircle.simulation.tree import ItemTree
+from pcircle.simulation.waves import WORKING, RankTree, Waves
+from pcircle.simulation.work_model import (
     ANSWER,
     ASK,
     LAST_LOOSE,
@@ -25,12 +28,8 @@ from pcircle.simulation.machine import (
     WAIT,
     Machine,
     Policy,
+    WorkModel,
 )
-from pcircle.simulation.rank import NONE, Bundle, Run, SimulatedRank, SimulationTotals, Slot, cut
-from pcircle.simulation.rank_tree import RankTree
-from pcircle.simulation.tree import ItemTree
-from pcircle.simulation.waves import WORKING, Waves
-from pcircle.simulation.work_model import WorkModel
 
 _STEP, RUN, _COMBINE, _PAUSE, _WAKE = range(STOP + 1, STOP + 6)
 _BASIC = (ANSWER, PUSH, RETURNS)

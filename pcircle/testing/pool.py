@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from pcircle.runtime.task import I, R
 from pcircle.runtime.worker_channel import MAX_OUTBOX_BYTES, WorkerChannel
-from pcircle.testing.fibers import Fiber, RankFibers
-from pcircle.testing.stepwise import StopCall
+from pcircle.testing.fibers import Fiber, RankFibers, StopCall
 from pcircle.threads.pool import PoolFuture, WorkerPool
 
 T = TypeVar("T")

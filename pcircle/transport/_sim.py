@@ -22,8 +22,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import msgspec
 
-from pcircle.core.errors import Defect
-from pcircle.core.guards import require
+from pcircle.core.errors import Defect, require
 from pcircle.transport.contract import Delivery, LostRank
 
 __all__ = ["Conditions", "Kill", "Network", "Program", "SimTransport", "Stall"]

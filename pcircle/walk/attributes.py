@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from pcircle.core.timestamps import Timestamp
+from pcircle.core.units import Timestamp
 from pcircle.fs.data import Tiers
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import AGELESS, EntryError

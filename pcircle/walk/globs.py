@@ -13,15 +13,28 @@ alternatives in order, so the one that matched is the first rule that does: one 
 however many rules there are. If no rule concerns paths, no path is built.
 
 Source of the algorithm: rsync's `exclude.c` (rule_matches) and `wildmatch.c`.
+
+The selection of entries of a directory by rules and filters.
+
+Excluded entries are not seen again, and an excluded directory is not entered.
 """
 
-# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
+from __future__ import annotations
+
+import os
 import re
-from collections.abc import Iterator, Sequence
+import stat
+import struct
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from pcircle.core.guards import require
+from pcircle.core.errors import require
+from pcircle.fs.directories import join_path
+from pcircle.fs.entry_errors import LOOP, EntryError
+from pcircle.fs.scan import Block
+from pcircle.walk.attributes import ANY, Attributes, OfflineCounter, chooser_of
+from pcircle.walk.items import Identity
 
 _ANY = b"(?s:.*)"  # `**`
 _WITHIN = b"[^/]*"  # `*`
@@ -242,3 +255,74 @@ def _bracket(text: bytes, at: int) -> tuple[bytes, int] | None:
 
 def _hex(sign: bytes) -> bytes:
     return b"\\x%02x" % sign[0]
+
+
+_ONE_NAME = struct.Struct("<QQ")
+
+
+def descent(above: bytes, identity: Identity) -> bytes:
+    """Return the `ancestors` of entries of a directory below `above`. EntryError for a cycle."""
+    one = _ONE_NAME.pack(*identity)
+    if any(above.startswith(one, at) for at in range(0, len(above), _ONE_NAME.size)):
+        raise EntryError(LOOP, "it leads back to a directory above it")
+    return above + one
+
+
+def follow(block: Block, directory_fd: int) -> None:
+    """Sort links by the kinds of their targets."""
+    links, block.links = block.links, []
+    for name in links:
+        try:
+            mode = os.stat(name, dir_fd=directory_fd).st_mode
+        except OSError:
+            mode = stat.S_IFREG  # opening it will fail, which is reported
+        if stat.S_ISDIR(mode):
+            block.directories.append(name)
+        elif stat.S_ISREG(mode):
+            block.files.append(name)
+        else:
+            block.specials.append(name)
+
+
+Choose = Callable[[Block, bytes, int], None]
+
+
+def choosing(
+    rules: Sequence[Rule],
+    wanted: Attributes = ANY,
+    now_ns: int = 0,
+    *,
+    follow: bool = False,
+    tally: OfflineCounter | None = None,
+) -> Choose:
+    """Return a function that removes excluded entries from a block of a directory.
+
+    Rules need its path, attributes its descriptor. Ages are relative to `now_ns`, and with `follow`
+    links stand for their targets. Files that are excluded as offline are counted in the `tally`.
+    """
+    steps: list[Choose] = []
+    if rules:
+        chooser = Chooser(rules)
+        steps.append(lambda block, path, fd: _choose(block, path, chooser))
+    if wanted != ANY:
+        steps.append(chooser_of(wanted, now_ns, follow=follow, tally=tally))
+
+    def choose(block: Block, path: bytes, fd: int) -> None:
+        for step in steps:
+            step(block, path, fd)
+
+    return choose
+
+
+def _choose(block: Block, path: bytes, chooser: Chooser) -> None:
+    if chooser.by_name:
+        path = b""
+
+    def choose(names: Sequence[str], *, directory: bool) -> list[str]:
+        chooses = chooser.chooses
+        return [n for n in names if chooses(join_path(path, os.fsencode(n)), directory=directory)]
+
+    block.directories = choose(block.directories, directory=True)
+    block.files = choose(block.files, directory=False)
+    block.links = choose(block.links, directory=False)
+    block.specials = choose(block.specials, directory=False)

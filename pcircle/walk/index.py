@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 import xxhash
 
-from pcircle.core.timestamps import NS_PER_S
+from pcircle.core.units import NS_PER_S
 from pcircle.fs.safe_open import reading
 from pcircle.fs.stats import Stats, StatusRow
 

@@ -17,8 +17,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from pcircle.core.guards import require
-from pcircle.core.timestamps import Timestamp
+from pcircle.core.errors import require
+from pcircle.core.units import Timestamp
 from pcircle.fs.path_list_slice import PathListSlice
 
 I = TypeVar("I")  # noqa: E741 - item
@@ -122,7 +122,7 @@ class Merge(msgspec.Struct, frozen=True, array_like=True, tag="merge"):
 
 
 SINK_ITEMS = (Gather, Seal, Merge)
-"""The items of `pcircle.walk.sink`."""
+"""The items of `pcircle.walk.segments`."""
 
 
 def unpack(packed: bytes) -> list[bytes]:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from pcircle.core.guards import require
+from pcircle.core.errors import require
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.path_list_slice import PathListSlice
 from pcircle.runtime import Context

@@ -12,6 +12,13 @@ deepest first, after everything that was handed out.
 
 A directory is opened from the directory in which it was found, on both sides, and repeatedly used
 ones are leased (`pcircle.fs.directories`): never a descriptor for each level.
+
+The base of tasks that walk: the directories of a part, and the items of the walk.
+
+Detection of directories that contain only directories, before they are entered.
+
+Most directories have a file among their first names, so for most this is one more listing.
+Subdirectories of an empty one are not listed again, because it is excluded as a whole.
 """
 
 from __future__ import annotations
@@ -24,20 +31,20 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from pcircle.core.guards import require
-from pcircle.fs.directories import Directories, Lease
+from pcircle.core.errors import require
+from pcircle.fs.directories import Directories, Lease, affordable_threads, join_path, open_below
 from pcircle.fs.path_list_slice import PathListSlice
-from pcircle.fs.scan import Block, DirectoryBatch, encoded
-from pcircle.runtime import Context
+from pcircle.fs.scan import Block, DirectoryBatch, blocks, encoded
+from pcircle.runtime import Context, PartedTask
 from pcircle.walk.attributes import ANY, Attributes
-from pcircle.walk.filter import choosing, follow
-from pcircle.walk.globs import Rule
+from pcircle.walk.globs import Rule, choosing, follow
 from pcircle.walk.items import Batch, Portion, Tree, WalkItem, unpack
 from pcircle.walk.open_directory import SHARES, ItemContext, Open, child_of, left_of
 from pcircle.walk.visitor import Names, Visitor, WalkCounters
 
-if TYPE_CHECKING:  # few runs have lists
+if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
+
 
 P = TypeVar("P")
 
@@ -666,3 +673,103 @@ def batches(where: Any, names: Names, max_names: int) -> Iterator[Batch]:
                 ancestors=where.ancestors,
                 **packed,
             )
+
+
+I = TypeVar("I")  # noqa: E741 - item
+R = TypeVar("R")  # result
+
+
+class WalkTask(PartedTask[I, R]):
+    """The part of one rank, or of one worker thread, in a walk. `lists` are on rank 0.
+
+    A subclass creates `counters`, `directories` and the walker.
+    """
+
+    counters: Any
+    directories: Directories
+    keeps_lists = False
+    _walker: Walker[Any]
+
+    def __init__(self, rank: int, lists: Lists | None, threads: int | None) -> None:
+        super().__init__()
+        self.rank = rank
+        self.lists = lists
+        self.max_threads = affordable_threads()
+        self.threads = None if threads is None else min(threads, self.max_threads)
+
+    @property
+    def counted(self) -> Any:
+        return self.counters
+
+    def keep_for_restart(self) -> None:
+        self.keeps_lists = True
+
+    def close(self) -> None:
+        """Release the directories and the lists."""
+        for part in self.parts:
+            part.directories.close()
+        if self.lists is not None and not self.keeps_lists:
+            self.lists.close()
+
+    def walker_of(self, item: WalkItem | Portion) -> Walker[Any]:
+        """Return the walk of an item, one of several."""
+        return self._walker
+
+    def walked(self, item: WalkItem | Portion, context: Context[WalkItem]) -> Any:
+        """Return the result of an item of the walk, or the list of what is kept for its join.
+
+        None if rank 0, which has the lists, processes it.
+        """
+        walker = self.walker_of(item)
+        if isinstance(item, Batch):
+            return walker.batch(item, context)
+        if isinstance(item, Portion):
+            return walker.portion(item, context)
+        if item.only is not None and item.only.is_range and self.lists is None:
+            context.post(0, [item])
+            return None
+        return walker.tree(item, context)
+
+
+class Emptiness:
+    """Detects directories that are empty within a scope."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._choose = choosing(scope.rules, scope.wanted, scope.now_ns, follow=scope.follow)
+        self._stays = scope.one_file_system
+        self._filled = b""  # the last one below which something was found: so those above it
+
+    def without_empty(self, block: Block, path: bytes, directory_fd: int) -> None:
+        """Remove empty directories from a block of the open directory with this path."""
+        if block.directories:
+            names = zip(block.directories, encoded(block.directories), strict=True)
+            block.directories = [
+                text for text, name in names if not self.is_empty(path, name, directory_fd)
+            ]
+
+    def is_empty(self, path: bytes, name: bytes, directory_fd: int) -> bool:
+        """Return whether a subdirectory is empty; False if unknown."""
+        waiting = [name]
+        if (self._filled + b"/").startswith(join_path(path, name) + b"/"):
+            return False
+        device = os.fstat(directory_fd).st_dev
+        while waiting:
+            below = waiting.pop()
+            try:
+                fd = open_below(directory_fd, below)
+            except OSError:
+                return False
+            try:
+                if self._stays and os.fstat(fd).st_dev != device:
+                    continue
+                for block in blocks(fd):
+                    self._choose(block, join_path(path, below), fd)
+                    if block.files or block.links or block.specials:
+                        self._filled = join_path(path, below)
+                        return False
+                    waiting += [join_path(below, child) for child in encoded(block.directories)]
+            except OSError:
+                return False
+            finally:
+                os.close(fd)
+        return True

@@ -22,7 +22,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from pcircle.cli.table import render
+from pcircle.cli.listing import render
 from pcircle.core.buffers import aligned, anonymous
 
 PLACES = (0, 8, 12, 16, 24, 32, 64, 128, 256, 1024, 2048, 4088)

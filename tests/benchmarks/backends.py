@@ -19,7 +19,7 @@ from statistics import median
 
 from pcircle.aio import Files, when_all
 from pcircle.aio import operations as ops
-from pcircle.cli.table import render
+from pcircle.cli.listing import render
 
 _CACHED = (4096, 65536, 1 << 20)
 _CACHED_BLOCKS = 64

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from pcircle.cli.table import render
+from pcircle.cli.listing import render
 from pcircle.core.units import format_rate, format_size, parse_size
 from tests.benchmarks.links import SlowHosts
 from tests.hosts import NETWORK, environment_of_ranks, hosts_are_possible

@@ -23,7 +23,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
 
-from pcircle.cli.table import render
+from pcircle.cli.listing import render
 
 from . import datasets, measure
 from .tools import environment

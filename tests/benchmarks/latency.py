@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from pcircle.cli.table import render
+from pcircle.cli.listing import render
 
 from . import waiting
 

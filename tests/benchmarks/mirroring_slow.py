@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from pcircle.core.guards import require
+from pcircle.core.errors import require
 from pcircle.tools.fmirror.state import state
 
 from .waiting import Scratch, options, scratch, slow

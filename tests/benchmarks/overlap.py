@@ -10,7 +10,7 @@ import subprocess
 import sys
 from statistics import median
 
-from pcircle.cli.table import render
+from pcircle.cli.listing import render
 
 from . import waiting
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from statistics import median
 from typing import NamedTuple
 
-from pcircle.cli.table import render
+from pcircle.cli.listing import render
 
 from . import measure
 from .tools import dcp_launcher, environment

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from pcircle.cli.table import render
+from pcircle.cli.listing import render
 
 from . import measure
 from .datasets import prepare, recipes

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from pcircle.collective import Member, Op
+from pcircle.collective.coordinator import ResponseCollector, Shares
 from pcircle.collective.messages import DecisionReport, Prepare
-from pcircle.collective.responses import ResponseCollector, Shares
 from tests.collective.playing import play
 from tests.sim.seeds import ONE_IN
 

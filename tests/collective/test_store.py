@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from examples.striped_store.store import Change, check
-from pcircle.core.guards import require
+from pcircle.core.errors import require
 from tests.conftest import ROOT, Run
 
 SHAPES = pytest.mark.parametrize("shape", ["collective", "client"])

@@ -14,7 +14,7 @@ from typing import Any
 
 from pcircle.core.errors import IntegrityError, StoppedEarly
 from pcircle.runtime import Context, Observer, Outcome, Program, Task, run_program
-from pcircle.walk.sink import SINK_ITEMS, Gather, Merge, Seal, Sink, remove, result
+from pcircle.walk.segments import SINK_ITEMS, Gather, Merge, Seal, Sink, remove, result
 
 EACH = 100
 RANGE_BYTES = 4000

@@ -12,7 +12,7 @@ from random import Random
 import msgspec
 
 from pcircle.circle import EngineSettings
-from pcircle.testing.random_cases import draw_nasty, draw_nodes, draw_settings, draw_slow
+from pcircle.testing.simulated_job import draw_nasty, draw_nodes, draw_settings, draw_slow
 from pcircle.transport._sim import Conditions, Kill, Stall
 from tests.sim.grove import Walk
 from tests.sim.work import Forest

@@ -17,8 +17,8 @@ import pytest
 from pcircle.circle import EngineSettings
 from pcircle.circle.instructions import Send
 from pcircle.circle.messages import EPOCH, GATHER, PROGRESS, QUIESCE, TreeReduction
-from pcircle.core.guards import require
-from pcircle.testing.random_cases import POLICIES
+from pcircle.core.errors import require
+from pcircle.testing.simulated_job import POLICIES
 from pcircle.transport._sim import Conditions, Kill, Stall
 from tests.sim.cases import AbortAt, Case, draw
 from tests.sim.driver import Player

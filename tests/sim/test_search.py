@@ -11,7 +11,7 @@ from itertools import product
 
 import pytest
 
-from pcircle.testing.random_cases import POLICIES
+from pcircle.testing.simulated_job import POLICIES
 from tests.sim.__main__ import main
 from tests.sim.cases import FAMILIES, draw
 from tests.sim.judge import play, search

@@ -8,7 +8,7 @@ only a model. The walk itself, its items, slots, opens and joins are the real co
 
 Virtual time passes between any two of these steps, and with it messages, epochs and aborts. As the
 walk is no generator, each item has a thread of its own, which runs while the simulation waits for
-it, and waits while the simulation runs: see `pcircle.testing.stepwise`.
+it, and waits while the simulation runs: see `pcircle.testing.fibers`.
 
 Lists (`Portion`, posts), names of inodes that have several, and large files are not modelled.
 """
@@ -39,7 +39,7 @@ from pcircle.circle.messages import (
     WorkTransfer,
 )
 from pcircle.runtime import Context
-from pcircle.testing.stepwise import Stepwise
+from pcircle.testing.fibers import Stepwise
 from pcircle.walk.items import Batch, DirectoryIdentity, Tree, handed_back
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Visitor, Where

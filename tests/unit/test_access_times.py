@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from pcircle.core.errors import StoppedEarly
-from pcircle.core.timestamps import NS_PER_S
+from pcircle.core.units import NS_PER_S
 from pcircle.fs.directories import device_and_inode
 from pcircle.jobs.access_times import AccessTimes
 from pcircle.tools.ffind.eval import compiler

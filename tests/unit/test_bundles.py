@@ -9,8 +9,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.circle.bundles import Bundles
-from pcircle.circle.joins import Joins
+from pcircle.circle.joins import Bundles, Joins
 from pcircle.circle.messages import BundleResults, JoinRef, MovedSlot, Parcel, WorkTransfer
 
 

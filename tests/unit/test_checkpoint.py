@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from pcircle.core.errors import StoppedEarly
-from pcircle.ops.checkpoint import lock as module
-from pcircle.ops.checkpoint.lock import CheckpointLock
-from pcircle.ops.checkpoint.store import Checkpoint, CheckpointError, RefusalReason
+from pcircle.ops.checkpoint import store as module
+from pcircle.ops.checkpoint.store import Checkpoint, CheckpointError, CheckpointLock, RefusalReason
 
 
 @pytest.fixture

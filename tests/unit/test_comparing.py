@@ -19,8 +19,7 @@ from pcircle.ops.compare import fields as f
 from pcircle.ops.compare.content import BLOCK_BYTES, ContentComparer
 from pcircle.ops.compare.details import DetailComparer
 from pcircle.ops.compare.itemize import itemize, itemize_one_sided
-from pcircle.ops.compare.sides import error_side, open_files
-from pcircle.ops.compare.statuses import StatusComparer, UserNames
+from pcircle.ops.compare.statuses import StatusComparer, UserNames, error_side, open_files
 from tests.programs import required
 
 _S = 10**9

@@ -9,7 +9,7 @@ import pytest
 
 from pcircle.circle import ProgressSums
 from pcircle.core.counters import CounterSet
-from pcircle.jobs.counters import EntryCounters, reported
+from pcircle.jobs.tree_task import EntryCounters, reported
 
 
 class Folded(EntryCounters):

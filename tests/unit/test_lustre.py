@@ -38,7 +38,7 @@ from pcircle.fs.attributes.lustre import (
 )
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.attributes.mounts import type_of
-from pcircle.ops.copy.tree.layouts import DEFAULT, KEEP, demand, read_wish
+from pcircle.ops.copy.tree.destination import DEFAULT, KEEP, demand, read_wish
 
 
 def hexes(*rows: str) -> bytes:

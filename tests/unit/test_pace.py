@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
-from pcircle.cli.pace import Pace
-from pcircle.jobs.counters import WorkCounts
+from pcircle.cli.progress import Pace
+from pcircle.jobs.tree_task import WorkCounts
 
 MIB = 1 << 20
 LARGE_BYTES = 32 * MIB

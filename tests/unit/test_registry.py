@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from pcircle.core.errors import StoppedEarly
-from pcircle.core.timestamps import timestamp
+from pcircle.core.units import timestamp
 from pcircle.fs.registry import Key
 from pcircle.ops.copy.entry.settings import Stamp
 from pcircle.ops.copy.tree.items import ANYWHERE, HardLinkedName

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from pcircle.core.timestamps import timestamp
+from pcircle.core.units import timestamp
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.jobs.action_log import ActionOutput
 from pcircle.ops.checkpoint.plan import JournalPlan
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.ops.copy.entry.settings import Striping
-from pcircle.ops.copy.tree.plan import DIRECTORY, CopyPlan, CopyRoot
+from pcircle.ops.copy.tree.items import DIRECTORY, CopyPlan, CopyRoot
 from pcircle.ops.copy.tree.resume import options_of
 from pcircle.walk.attributes import Attributes, Moment
 from pcircle.walk.globs import Rule

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.core.guards import require
+from pcircle.core.errors import require
 from pcircle.ops.checkpoint.file_system_sync import FileSystemSync, SharedSync
 from pcircle.ops.checkpoint.shared_board import SharedBoard
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.runtime.spill import SpillFile
+from pcircle.runtime.loop import SpillFile
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from pcircle.runtime.summary import (
     merged,
     unpacked,
 )
-from pcircle.tools.fprof.counters import ProfileTotals
+from pcircle.tools.fprof.plan import ProfileTotals
 from tests.conftest import SOAK
 
 NAMES = ("entries", "bytes", "cpu_us")

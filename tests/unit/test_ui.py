@@ -20,8 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcircle.cli import json_output as jsonout
-from pcircle.cli import output, progress, table
-from pcircle.core import names
+from pcircle.cli import listing, progress, results
+from pcircle.core import encoding
 from pcircle.core.errors import UsageError
 from tests.conftest import Run
 
@@ -59,12 +59,12 @@ def _unshow(text: str) -> bytes:
     ],
 )
 def test_names_are_shown(name: bytes, text: str) -> None:
-    assert names.show(name) == text
+    assert encoding.show(name) == text
 
 
 @given(st.binary() | st.text().map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_displayed_names_are_safe_and_reversible(name: bytes) -> None:
-    text = names.show(name)
+    text = encoding.show(name)
     assert text.isprintable()
     text.encode()  # without lone surrogates
     assert not any(
@@ -259,11 +259,11 @@ def test_a_missing_or_closed_stream_is_no_error(
 
 
 def test_a_full_pipe_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(results, "_PATIENCE_S", 0.01)
     read_fd, write_fd = os.pipe()
     os.set_blocking(write_fd, False)
     with open(read_fd, "rb") as reader, open(write_fd, "w", encoding="utf-8") as writer:
-        lines = output.MessageStream(writer)
+        lines = results.MessageStream(writer)
         lines.line("x" * (1 << 20))
         os.read(read_fd, 1 << 20)
         lines.line("and on")
@@ -310,7 +310,7 @@ def test_a_short_run_never_imports_rich(run: Run) -> None:
 def test_names_that_the_terminal_lacks_are_escaped() -> None:
     read_fd, write_fd = os.pipe()
     with open(read_fd, "rb") as reader, open(write_fd, "w", encoding="ascii") as writer:
-        output.MessageStream(writer).line("Größe")
+        results.MessageStream(writer).line("Größe")
         assert reader.read(12) == rb"Gr\xf6\xdfe" + b"\n"
 
 
@@ -318,7 +318,7 @@ def test_names_that_the_terminal_lacks_are_escaped() -> None:
 
 
 def test_columns_line_up() -> None:
-    text = table.render(
+    text = listing.render(
         [["0", "12,345", "file"], ["10", "7", "文件"], ["2", "", ""]],
         align="rrl",
         header=["rank", "entries", "largest"],
@@ -327,19 +327,19 @@ def test_columns_line_up() -> None:
 
 
 def test_wide_and_combining_characters_are_counted_in_cells() -> None:
-    assert table.cell_width("文件") == 4
-    assert table.cell_width("e\u0301") == 1
-    assert table.render([["文件", "1"], ["abcd", "2"]], align="lr") == "文件  1\nabcd  2\n"
+    assert listing.cell_width("文件") == 4
+    assert listing.cell_width("e\u0301") == 1
+    assert listing.render([["文件", "1"], ["abcd", "2"]], align="lr") == "文件  1\nabcd  2\n"
 
 
 def test_an_empty_table_prints_nothing() -> None:
-    assert table.render([], align="lr", header=["a", "b"]) == ""
+    assert listing.render([], align="lr", header=["a", "b"]) == ""
 
 
 @pytest.mark.parametrize("rows", [[["a"], ["b", "c"]], [["a", "b", "c"]]])
 def test_a_ragged_table_is_refused(rows: list[list[str]]) -> None:
     with pytest.raises(ValueError, match="argument"):
-        table.render(rows, align="lr")
+        listing.render(rows, align="lr")
 
 
 # ----------------------------------------------------------------------------------------- JSON

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pcircle.cli.arguments import Parser, add_filters
-from pcircle.cli.filters import attributes_of
+from pcircle.cli.options import attributes_of
 from pcircle.core.errors import UsageError
 from pcircle.fs.scan import blocks
 from pcircle.walk.attributes import KINDS, chooser_of

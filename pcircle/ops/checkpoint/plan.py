@@ -9,7 +9,7 @@ class JournalPlan(msgspec.Struct, frozen=True, array_like=True):
 
     `stale` has the tokens in the temporary names of previous runs, the first of which started at
     `since_ns`. With `resumed` their completed work is skipped. `mark` identifies the target; see
-    `pcircle.ops.checkpoint.target_mark`. `now_ns` is the start time of the run that is resumed, or
+    `pcircle.ops.checkpoint.store`. `now_ns` is the start time of the run that is resumed, or
     of this one.
     """
 

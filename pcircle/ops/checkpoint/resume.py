@@ -18,7 +18,6 @@ import msgspec
 from pcircle.fs.scan import rewound
 from pcircle.ops.checkpoint.index import IndexBuilder
 from pcircle.ops.checkpoint.journal import NamedCounts, RecordKeys
-from pcircle.ops.checkpoint.lock import CheckpointLock
 from pcircle.ops.checkpoint.plan import JournalPlan
 from pcircle.ops.checkpoint.previous_records import History, JournalProblem, read_history
 from pcircle.ops.checkpoint.store import (
@@ -26,13 +25,15 @@ from pcircle.ops.checkpoint.store import (
     Checkpoint,
     CheckpointError,
     CheckpointHeader,
+    CheckpointLock,
     CopyIdentity,
     RefusalReason,
+    TargetMark,
     checkpoint_paths,
     is_place_error,
+    new_mark,
     require_same_job,
 )
-from pcircle.ops.checkpoint.target_mark import TargetMark, new_mark
 
 _NOTHING = History(0, {}, (), {})
 

@@ -15,25 +15,49 @@ when nothing was committed.
 
 The records decide what is not copied again, so a checkpoint must belong to the user who runs the
 job and must not be writable by others.
+
+The mark that identifies the target of a checkpoint.
+
+A resumed run must know that the target is the very one that a previous run wrote to. Inode numbers
+cannot show that, because file systems assign their first inodes deterministically, so a recreated
+target has the same number. File system IDs are no help either: some change at each remount, some
+survive mkfs, and NFS has none. So a run with a checkpoint creates an empty file in the target whose
+name consists of `.fcp-mark-`, the checkpoint's hash and 16 random hexadecimal digits. The
+checkpoint's header records the name. The mark is visible from every node and exists only in that
+target.
+
+A copy of one directory has the mark in the copied directory, any other copy in the directory that
+receives the copies. The mark is removed together with the checkpoint. If it cannot be created, a
+later run starts from the beginning.
+
+The lock of a checkpoint, which makes a second job on the same checkpoint fail.
+
+The lock is an flock where the file system supports it across nodes, and a heartbeat where it does
+not: the owner rewrites a record regularly, and a competitor waits for it to change.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from enum import Enum, auto
+from typing import NamedTuple
 
 import msgspec
 
+from pcircle.core.errors import StoppedEarly
 from pcircle.core.writing import write_all
+from pcircle.fs.attributes.xattrs import FORBIDDING, give_flags, read_flags
 from pcircle.fs.directories import close_open
-from pcircle.fs.open_flags import CREATE_FILE, OPEN_DIRECTORY
+from pcircle.fs.open_flags import CREATE_FILE, OPEN_DIRECTORY, OPEN_DIRECTORY_FOLLOW
 from pcircle.fs.scan import rewound
 from pcircle.ops.checkpoint.hashes import blake2b
 from pcircle.ops.checkpoint.journal import NamedCounts
-from pcircle.ops.checkpoint.target_mark import remove_from
 
 VERSION = 5
 PREFIX = b".fcp-checkpoint-"
@@ -263,3 +287,240 @@ def require_same_job(header: CheckpointHeader, wanted: CheckpointHeader, path: b
     for name in sorted(header.options.keys() | wanted.options.keys()):
         if header.options.get(name) != wanted.options.get(name):
             raise CheckpointError(RefusalReason.OTHER_OPTIONS, path, name)
+
+
+def new_mark(checkpoint: bytes) -> bytes:
+    """Return a unique mark name for the checkpoint at this path."""
+    return _prefix(checkpoint) + os.urandom(8).hex().encode()
+
+
+def _prefix(checkpoint: bytes) -> bytes:
+    return b".fcp-mark-" + checkpoint.rpartition(b"-")[2] + b"-"
+
+
+def create_mark(name: bytes, directory_fd: int) -> None:
+    """Create a mark in a directory unless it exists."""
+    with suppress(OSError):  # without a mark the records are ignored
+        os.close(os.open(name, CREATE_FILE, 0o600, dir_fd=directory_fd))
+
+
+class TargetMark(NamedTuple):
+    """A mark and the absolute path of the directory that should contain it."""
+
+    directory: bytes
+    name: bytes
+
+    def exists(self) -> bool:
+        """Return whether the mark exists."""
+        return bool(self.name) and os.path.lexists(os.path.join(self.directory, self.name))
+
+    def remove(self) -> None:
+        """Remove the mark if it exists. OSError if that fails."""
+        path = os.path.join(self.directory, self.name)
+        # Existence cannot be checked in a directory whose mode denies access to its owner.
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if self.name:
+                remove_from(self.directory, lambda: os.unlink(path), keep_times=True)
+
+    @classmethod
+    def remove_all(cls, directory: bytes, checkpoint: bytes) -> None:
+        """Remove all marks of a checkpoint whose header is unreadable. OSError if that fails."""
+        with suppress(FileNotFoundError):
+            for name in os.listdir(directory):
+                if name.startswith(_prefix(checkpoint)):
+                    cls(directory, name).remove()
+
+
+def remove_from(directory: bytes, remove: Callable[[], None], *, keep_times: bool) -> None:
+    """Remove something from a directory that may already have its final attributes.
+
+    The source's mode and inode flags may forbid the removal; they are restored afterwards, and with
+    `keep_times` so are the times. OSError.
+    """
+    before = os.stat(directory)
+    try:
+        remove()
+    except PermissionError:
+        with _temporarily_writable(directory, before):
+            remove()
+            if keep_times:
+                _set_times(directory, before)
+        return
+    if keep_times:
+        _set_times(directory, before)
+
+
+def _set_times(directory: bytes, before: os.stat_result) -> None:
+    with suppress(PermissionError):  # another user's directory that is writable for us
+        os.utime(directory, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@contextmanager
+def _temporarily_writable(directory: bytes, before: os.stat_result) -> Iterator[None]:
+    """Temporarily grant the owner all permissions and clear inode flags that forbid changes."""
+    fd = -1
+    with suppress(PermissionError):  # an unreadable directory has no flags set by us
+        fd = os.open(directory, OPEN_DIRECTORY_FOLLOW)
+    try:
+        flags = read_flags(fd) if fd >= 0 else 0
+        lifted = flags & FORBIDDING and give_flags(fd, flags & ~FORBIDDING)
+        try:
+            os.chmod(directory, stat.S_IMODE(before.st_mode) | stat.S_IRWXU)
+            try:
+                yield
+            finally:
+                os.chmod(directory, stat.S_IMODE(before.st_mode))
+        finally:
+            if lifted:
+                give_flags(fd, flags)
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+_HEARTBEAT_S = 5.0
+_EXPIRY_S = 3 * _HEARTBEAT_S
+
+
+class LockRecord(msgspec.Struct, frozen=True):
+    """The record of the lock's owner: host, boot ID, process, job token and heartbeat counter."""
+
+    host: str
+    boot: str
+    process: int
+    token: bytes
+    beat: int
+
+
+class CheckpointLock:
+    """A file lock plus a heartbeat for file systems without locks.
+
+    `lost` becomes true when another job has taken over the lock.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, token: bytes) -> None:
+        self._checkpoint = checkpoint
+        self._token = token
+        self._heartbeat = 0
+        self._fd: int | None = None
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.lost = False
+
+    def acquire(self) -> None:
+        """Acquire the lock. CheckpointError if a live job has it."""
+        import fcntl
+
+        checkpoint = self._checkpoint
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._fd = os.open(b"guard", flags, 0o600, dir_fd=checkpoint.fd)
+        locked = False
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked = True
+        except BlockingIOError:
+            self._close()
+            raise CheckpointError(RefusalReason.BUSY, checkpoint.path) from None
+        except OSError:
+            pass  # no file locks: rely on the heartbeat
+        lock = self._read()
+        if lock is not None and not _is_local(lock):
+            if checkpoint.age_s(b"lock") < _EXPIRY_S:
+                self._await_heartbeat(lock)
+        elif lock is not None and not locked and _is_alive(lock):
+            raise CheckpointError(RefusalReason.BUSY, checkpoint.path, f"by process {lock.process}")
+        self._write()
+
+    def _await_heartbeat(self, lock: LockRecord) -> None:
+        """Wait for a heartbeat of a job on another host; CheckpointError if one comes."""
+        until_s = time.monotonic() + _EXPIRY_S
+        while time.monotonic() < until_s:
+            time.sleep(_HEARTBEAT_S / 10)
+            current = self._read()
+            if current is not None and current != lock:
+                raise CheckpointError(
+                    RefusalReason.BUSY, self._checkpoint.path, f"on {current.host}"
+                )
+
+    def start_heartbeat(self) -> None:
+        """Start the heartbeat."""
+        self._thread = threading.Thread(target=self._run_heartbeat, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the heartbeat and close the lock file before the checkpoint is removed."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join(_HEARTBEAT_S)
+        self._close()
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            close_open(fd)
+
+    def release(self) -> None:
+        """Release the lock."""
+        self.stop()
+        if not self.lost:
+            with suppress(OSError):
+                os.unlink(b"lock", dir_fd=self._checkpoint.fd)
+
+    def _run_heartbeat(self) -> None:
+        while not self._ended.wait(_HEARTBEAT_S):
+            current = self._read()
+            if current is not None and current.token != self._token:
+                self.lost = True
+                return
+            with suppress(OSError):  # for example a full disk, which the journals report
+                self._write()
+
+    def _read(self) -> LockRecord | None:
+        data = self._checkpoint.read(b"lock")
+        try:
+            return msgspec.json.decode(data, type=LockRecord)
+        except msgspec.DecodeError:
+            return None
+
+    def _write(self) -> None:
+        self._heartbeat += 1
+        lock = LockRecord(_host(), _boot(), os.getpid(), self._token, self._heartbeat)
+        self._checkpoint.write(b"lock", [msgspec.json.encode(lock)])
+
+    def check(self) -> None:
+        """Raise StoppedEarly if another job has taken over the checkpoint."""
+        if self.lost:
+            raise StoppedEarly("another job has taken over the checkpoint")
+
+
+def _host() -> str:
+    return os.uname().nodename  # socket.gethostname() without the import of socket
+
+
+def _boot() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _is_local(lock: LockRecord) -> bool:
+    """Return whether the owner is a process of this host; containers may share a host name."""
+    return lock.host == _host() and lock.boot == _boot()
+
+
+def _is_alive(lock: LockRecord) -> bool:
+    if lock.process == os.getpid():
+        return False
+    try:
+        os.kill(lock.process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        with open(f"/proc/{lock.process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except (OSError, IndexError):
+        return True

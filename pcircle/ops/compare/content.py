@@ -15,7 +15,7 @@ from typing import Final
 from pcircle.core.buffers import anonymous
 from pcircle.fs.data import data_ranges
 from pcircle.fs.open_flags import OPEN_FILE
-from pcircle.ops.compare.sides import Fds, both, open_files, set_error_side, with_side
+from pcircle.ops.compare.statuses import Fds, both, open_files, set_error_side, with_side
 
 BLOCK_BYTES: Final = 512 << 10
 _memcmp = ctypes.CDLL(None).memcmp

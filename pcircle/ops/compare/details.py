@@ -27,8 +27,7 @@ from pcircle.ops.compare.fields import (
     TARGET,
     XATTR,
 )
-from pcircle.ops.compare.sides import Fds, both, open_files
-from pcircle.ops.compare.statuses import Status, UserNames
+from pcircle.ops.compare.statuses import Fds, Status, UserNames, both, open_files
 
 _UNSUPPORTED_ERRORS = frozenset((errno.EOPNOTSUPP, errno.ENOSYS))
 _OPEN_FIELDS = FLAGS | STRIPE | HOLES

@@ -10,19 +10,20 @@ file contents into blocks, `runs` collects the entries of a directory, and `sign
 for one rank. `manifest` stores the digest of every entry. Nothing in this package walks a tree.
 """
 
-from pcircle.ops.digest.algorithms import Algorithm, algorithm_names, get_algorithm
 from pcircle.ops.digest.digests import (
     BLOCK_BYTES,
+    Algorithm,
     BlockHasher,
+    algorithm_names,
     file_digest,
     format_signature,
+    get_algorithm,
     kind_byte,
     link_digest,
     node_digest,
     parse_signature,
 )
-from pcircle.ops.digest.runs import Runs, RunStore, iter_entries, pack_entry
-from pcircle.ops.digest.signer import PART, Signer
+from pcircle.ops.digest.signer import PART, Runs, RunStore, Signer, iter_entries, pack_entry
 
 __all__ = [
     "BLOCK_BYTES",

@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from pcircle.ops.digest.algorithms import Hasher
+from pcircle.ops.digest.digests import Hasher
 
 NAMES = ("xxh128", "md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b")
 """Algorithms with a command-line tool that reads and writes these lists."""

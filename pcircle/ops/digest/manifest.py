@@ -31,9 +31,8 @@ import xxhash
 
 from pcircle.fs.directories import join_path
 from pcircle.fs.safe_open import reading
-from pcircle.ops.digest.algorithms import Algorithm, get_algorithm
-from pcircle.ops.digest.digests import unpack_trailer
-from pcircle.ops.digest.runs import COUNT, pack_entry
+from pcircle.ops.digest.digests import Algorithm, get_algorithm, unpack_trailer
+from pcircle.ops.digest.signer import COUNT, pack_entry
 
 VERSION = b"1"
 _MAX_LINE_BYTES = 16 << 20

@@ -24,7 +24,7 @@ from pcircle.ops.digest.manifest import (
     sort_key,
     write_manifest,
 )
-from pcircle.ops.digest.runs import COUNT, pack_entry
+from pcircle.ops.digest.signer import COUNT, pack_entry
 
 _END = b"/"  # occurs in no record: names contain no slash, and paths are stored as sort keys
 _SEPARATOR = b"\0\0"

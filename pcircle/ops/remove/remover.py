@@ -18,7 +18,7 @@ from itertools import chain, compress
 from typing import TYPE_CHECKING
 
 from pcircle.core.encoding import text_of
-from pcircle.core.guards import require
+from pcircle.core.errors import require
 from pcircle.fs import native
 from pcircle.fs.directories import HOLDER, Directories, Lease, device_and_inode, inode_alone
 from pcircle.fs.directories import join_path as joined
@@ -37,18 +37,18 @@ from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
 from pcircle.jobs.change_task import ChangeItem, ChangeTask
 from pcircle.jobs.plan_file import entry, mark_in, mark_of, parted, sorted_out
 from pcircle.jobs.tree_task import EntryVisitor, ItemState, TreeCounters, TreeItem
-from pcircle.ops.remove.plan import (
+from pcircle.ops.remove.tree import (
     MAX_TRIES,
     NAMES_PER_CHECK,
     NOT_EMPTY,
     WHOLE,
     RemovalCounters,
     RemovalPlan,
+    move_to_run,
 )
-from pcircle.ops.remove.trash import move_to_run
 from pcircle.runtime import Context
 from pcircle.walk.attributes import LETTERS, test_of_directory
-from pcircle.walk.filter import choosing
+from pcircle.walk.globs import choosing
 from pcircle.walk.items import Batch, Tree
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.roots import open_roots

@@ -14,7 +14,7 @@ import msgspec
 
 from pcircle.cli.arguments import OptionalValue, add_stop
 from pcircle.core.errors import UsageError
-from pcircle.core.values import interval_s, invalid, number
+from pcircle.core.units import interval_s, invalid, number
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.ops.checkpoint.resume import CheckpointOptions
 

@@ -12,15 +12,14 @@ import msgspec
 from pcircle import __version__
 from pcircle.cli import console as base
 from pcircle.cli.options import CommonOptions
-from pcircle.cli.output import MessageStream
 from pcircle.cli.report import RootSignature
+from pcircle.cli.results import MessageStream
+from pcircle.core.encoding import show
 from pcircle.core.errors import Defect, EntriesFailed, IntegrityError, RankLost, StoppedEarly, worst
-from pcircle.core.names import show
 from pcircle.jobs.failures import Failure, LogFile
 from pcircle.ops.checkpoint.resume import CheckpointSession
 from pcircle.ops.copy.tree.counters import CopyCounters, totals
-from pcircle.ops.copy.tree.items import VERIFYING, CopyResult, Remark, SkippedSpecial
-from pcircle.ops.copy.tree.plan import CopyRoot
+from pcircle.ops.copy.tree.items import VERIFYING, CopyResult, CopyRoot, Remark, SkippedSpecial
 from pcircle.ops.copy.tree.resume import remarks_of
 from pcircle.runtime import Outcome
 from pcircle.tools.common.copy_error_log import with_path

@@ -22,14 +22,13 @@ from itertools import groupby
 import msgspec
 
 from pcircle.cli.inputs import open_input
+from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
-from pcircle.core.names import show
 from pcircle.fs.entry_errors import COLLISION
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.sorting import pieces, sorted_records
 from pcircle.jobs.failures import Failure, LogLine, decode, encode, log_line
-from pcircle.ops.copy.tree.items import Notice
-from pcircle.ops.copy.tree.plan import DIRECTORY, CopyRoot
+from pcircle.ops.copy.tree.items import DIRECTORY, CopyRoot, Notice
 
 _OF_COPY = " the copy of"
 # Operations on "the copy of PATH" that have another name for a plain path.

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
-from pcircle.cli.filters import now_ns, refuse_ageless
+from pcircle.cli.ids import StopTime, limit_of
 from pcircle.cli.inputs import read_paths, refuse_elsewhere, refuse_loose, rules_of
-from pcircle.cli.options import CommonOptions
+from pcircle.cli.options import CommonOptions, now_ns, refuse_ageless
 from pcircle.cli.program import ToolProgram, local_ranks, run_tool
 from pcircle.cli.results import open_output
-from pcircle.cli.times import StopTime, limit_of
-from pcircle.core.errors import RankLost, StoppedEarly, UsageError
-from pcircle.core.guards import require
-from pcircle.core.names import show
-from pcircle.core.values import CHUNK_UNIT_BYTES
+from pcircle.core.encoding import show
+from pcircle.core.errors import RankLost, StoppedEarly, UsageError, require
+from pcircle.core.units import CHUNK_UNIT_BYTES
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.data import When
 from pcircle.fs.directories import working_directory
@@ -27,15 +25,8 @@ from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.failures import LogFile
 from pcircle.ops.checkpoint.resume import CheckpointOptions, CheckpointSession
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
-from pcircle.ops.copy.tree.destination import resolve
-from pcircle.ops.copy.tree.journaled_copy import JournaledCopy
-from pcircle.ops.copy.tree.layouts import demand, striping_of
-from pcircle.ops.copy.tree.plan import (
-    DEFAULT_LARGE_BYTES,
-    DIRECTORY,
-    CopyPlan,
-    CopyRoot,
-)
+from pcircle.ops.copy.tree.destination import demand, resolve, striping_of
+from pcircle.ops.copy.tree.items import DEFAULT_LARGE_BYTES, DIRECTORY, CopyPlan, CopyRoot
 from pcircle.ops.copy.tree.resume import (
     has_checkpoint,
     is_worth_it,
@@ -44,7 +35,7 @@ from pcircle.ops.copy.tree.resume import (
     none_found,
     reached,
 )
-from pcircle.ops.copy.tree.task import CopyTask
+from pcircle.ops.copy.tree.task import CopyTask, JournaledCopy
 from pcircle.runtime import Observer, Task
 from pcircle.tools.common.copy_console import CopyConsole
 from pcircle.tools.common.copy_report import described
@@ -365,7 +356,7 @@ class CopyProgram(ToolProgram):
         decided = msgspec.msgpack.decode(plan, type=self.plan_type)
         lists = self._lists if rank == 0 else None
         if decided.sign is not None:
-            from pcircle.ops.digest.algorithms import ensure_usable
+            from pcircle.ops.digest.digests import ensure_usable
 
             ensure_usable(decided.sign, rank)
         if decided.dry:
@@ -505,7 +496,7 @@ def _refuse_unusable(options: CopyOptions) -> None:
     if options.strict_operands:
         refuse_loose((*options.sources, options.target))
     if options.sign is not None:
-        from pcircle.ops.digest.algorithms import get_algorithm  # few copies are signed
+        from pcircle.ops.digest.digests import get_algorithm  # few copies are signed
 
         try:
             get_algorithm(options.sign)
@@ -526,7 +517,7 @@ def _import_ahead(options: CopyOptions) -> None:
     if options.dry:
         import pcircle.ops.copy.tree.dry_run  # noqa: F401
     if options.sign is not None:
-        from pcircle.ops.digest.algorithms import import_early
+        from pcircle.ops.digest.digests import import_early
 
         import_early(options.sign)
 
@@ -570,7 +561,7 @@ def _explained(error: UsageError, unjoined: Sequence[tuple[str, str]]) -> UsageE
 
 def _check_signature(options: CopyOptions) -> None:
     """Raise UsageError if the algorithm is unknown, or if other options prevent a signature."""
-    from pcircle.ops.digest.algorithms import check_name
+    from pcircle.ops.digest.digests import check_name
 
     try:
         check_name(require(options.sign))

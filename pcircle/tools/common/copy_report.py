@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from pcircle.cli.console import miscounted, unsettled
 from pcircle.cli.report import ReadReport, RootSignature
-from pcircle.core.names import show
+from pcircle.core.encoding import show
 from pcircle.core.units import format_count, format_duration, format_rate, format_size, plural
 from pcircle.jobs.failures import FailedEntry, Failure
 from pcircle.ops.copy.entry.counts import HARD_LINKS

@@ -8,12 +8,10 @@ import sys
 import tempfile
 
 from pcircle.cli import json_output as jsonout
-from pcircle.cli.output import MessageStream
-from pcircle.cli.results import Results
+from pcircle.cli.results import MessageStream, Results
+from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError, worst
-from pcircle.core.names import show
-from pcircle.core.units import parse_duration
-from pcircle.core.values import invalid, number
+from pcircle.core.units import invalid, number, parse_duration
 from pcircle.tools.doctor import machine
 from pcircle.tools.doctor.launcher import examined, launching
 from pcircle.tools.doctor.report import SCHEMA, DoctorReport, advice, broken, text

@@ -26,7 +26,7 @@ import msgspec
 from pcircle.core.errors import PcircleError
 from pcircle.core.writing import write_all
 from pcircle.tools.doctor import places
-from pcircle.tools.doctor.facts import Fact, Facts, asked, reason
+from pcircle.tools.doctor.machine import Fact, Facts, asked, reason
 from pcircle.transport._exit import signal_on_parent_exit
 from pcircle.transport.launch import choose, launched
 from pcircle.transport.start import start

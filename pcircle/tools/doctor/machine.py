@@ -1,4 +1,7 @@
-"""Facts about this host and this process: versions, cores, limits and control groups."""
+"""Facts about this host and this process: versions, cores, limits and control groups.
+
+Facts: named values, or the reasons why they are unknown.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,16 @@ import os
 import platform
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
+from typing import TypeAlias
+
+import msgspec
 
 from pcircle import __version__
 from pcircle.core.errors import REQUIRED_PACKAGES
 from pcircle.core.optional_packages import try_out
 from pcircle.fs.directories import affordable, affordable_threads
-from pcircle.tools.doctor.facts import Fact, Facts, Value, asked
 from pcircle.transport.launch import NOT_LAUNCHED, choose
 
 _TRIED_ELSEWHERE = "-"  # imported when the MPI library is loaded
@@ -207,3 +212,47 @@ def _read(path: str) -> str:
             return file.read().strip()
     except OSError:
         return ""
+
+
+Value: TypeAlias = bool | int | float | str | None
+
+
+class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A value, or None with the reason in `why` if it is unknown.
+
+    For a known value `why` may have further details, such as the error that a trial ended with.
+    """
+
+    value: Value
+    why: str = ""
+
+    def __post_init__(self) -> None:
+        if self.value is None and not self.why:
+            raise ValueError("a fact is unknown for a reason")
+
+
+Facts: TypeAlias = dict[str, Fact]
+"""Facts by name. The name ends with the unit, if the value has one."""
+
+
+def asked(ask: Callable[[], Value]) -> Fact:
+    """Return the result of a call as a fact, or the reason if the call raises an exception."""
+    try:
+        return Fact(ask())
+    except Exception as error:  # of any kind: the report continues
+        return Fact(None, reason(error))
+
+
+def tried(trial: Callable[[], object]) -> Fact:
+    """Return whether a trial succeeds, with the reason if it raises OSError."""
+    try:
+        trial()
+    except OSError as error:
+        return Fact(False, reason(error))
+    return Fact(True)
+
+
+def reason(error: Exception) -> str:
+    """Return a short description of an error."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text or type(error).__name__

@@ -41,8 +41,8 @@ from pcircle.fs.open_flags import OPEN_DIRECTORY, OPEN_DIRECTORY_FOLLOW
 from pcircle.fs.scan import StableListing
 from pcircle.fs.status import birth_ns
 from pcircle.ops.copy.entry.collisions import folds_name
-from pcircle.ops.copy.entry.precision import measure_unit_ns
-from pcircle.tools.doctor.facts import Fact, Facts, Value, asked, tried
+from pcircle.ops.copy.entry.overwrite import measure_unit_ns
+from pcircle.tools.doctor.machine import Fact, Facts, Value, asked, tried
 
 _ROUND_S = 1.0
 _BLOCKING_S = 0.3

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import msgspec
 
+from pcircle.core.encoding import show
 from pcircle.core.errors import REQUIRED_PACKAGES
-from pcircle.core.names import show
 from pcircle.core.units import format_size
-from pcircle.tools.doctor.facts import Fact, Facts, Value
 from pcircle.tools.doctor.launcher import mismatch
+from pcircle.tools.doctor.machine import Fact, Facts, Value
 
 _FEW_FILES = 4096
 _FULL = 0.02

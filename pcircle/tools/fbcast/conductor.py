@@ -12,16 +12,16 @@ from math import inf
 from typing import Protocol, TypeVar
 
 from pcircle.collective import Answer, Op, Request
-from pcircle.collective.responses import LOST
+from pcircle.collective.coordinator import LOST
 from pcircle.core.errors import (
     EXIT_OK,
     EntriesFailed,
     IntegrityError,
     StoppedEarly,
     UsageError,
+    require,
     worst,
 )
-from pcircle.core.guards import require
 from pcircle.threads.throttle import TokenBucket
 from pcircle.tools.fbcast.messages import (
     Alive,

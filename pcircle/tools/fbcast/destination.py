@@ -25,8 +25,8 @@ from contextlib import suppress
 import msgspec
 
 from pcircle.collective import Directory, Op, Refused
-from pcircle.core.guards import require
-from pcircle.core.names import show
+from pcircle.core.encoding import show
+from pcircle.core.errors import require
 from pcircle.core.writing import write_all
 from pcircle.fs.naming import NO_SUCH_RENAME, exchange
 from pcircle.fs.open_flags import CREATE_FILE, OPEN_DIRECTORY

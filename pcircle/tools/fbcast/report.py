@@ -9,12 +9,11 @@ from collections.abc import Sequence
 import msgspec
 
 from pcircle import __version__
-from pcircle.cli.output import MessageStream
 from pcircle.cli.report import ToolReport
-from pcircle.cli.results import Results
+from pcircle.cli.results import MessageStream, Results
 from pcircle.cli.shell import command
+from pcircle.core.encoding import show
 from pcircle.core.errors import worst
-from pcircle.core.names import show
 from pcircle.core.units import format_duration, format_rate, format_size, plural
 from pcircle.tools.fbcast.conductor import Conductor
 from pcircle.tools.fbcast.source_reader import BroadcastTotals

@@ -12,11 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from pcircle.core.buffers import aligned
-from pcircle.core.names import show
+from pcircle.core.encoding import show
 from pcircle.fs.open_flags import OPEN_DIRECTORY, OPEN_DIRECTORY_FOLLOW, OPEN_FILE
 from pcircle.ops.digest import BlockHasher, Runs, RunStore, get_algorithm, pack_entry
-from pcircle.ops.digest.algorithms import DEFAULT
-from pcircle.ops.digest.digests import file_digest, link_digest, node_digest
+from pcircle.ops.digest.digests import DEFAULT, file_digest, link_digest, node_digest
 
 _READ_BYTES = 1 << 20
 DIGEST_BYTES = 16

@@ -13,15 +13,15 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pcircle.core.buffers import aligned
-from pcircle.core.names import show
+from pcircle.core.encoding import show
 from pcircle.core.writing import write_all
 from pcircle.fs.attributes.acls import ACCESS, DEFAULT
 from pcircle.fs.attributes.xattrs import read_attributes
 from pcircle.fs.data import data_ranges, may_have_holes
 from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.open_flags import OPEN_DIRECTORY, OPEN_DIRECTORY_FOLLOW
-from pcircle.tools.fbcast import model
-from pcircle.tools.fbcast.frames import (
+from pcircle.tools.fbcast import forwarder
+from pcircle.tools.fbcast.messages import (
     About,
     Close,
     ContentHeader,
@@ -33,10 +33,10 @@ from pcircle.tools.fbcast.frames import (
     Leave,
     Link,
     ListedFile,
+    Way,
     about,
     packed,
 )
-from pcircle.tools.fbcast.messages import Way
 from pcircle.tools.fbcast.signatures import DIGEST_BYTES, digest_of, open_source, signatures_of
 
 _NOMINAL_BYTES = 128 << 10  # files of /proc/sys must be read in one call
@@ -78,19 +78,19 @@ class SourceReader:
         self._frames: Iterator[Frame | _Content] = iter(())
         self._pending = b""
         self._content: _Content | None = None
-        self._chunk_bytes = model.MAX_CHUNK_BYTES
-        self._buffer = aligned(model.MAX_CHUNK_BYTES)
+        self._chunk_bytes = forwarder.MAX_CHUNK_BYTES
+        self._buffer = aligned(forwarder.MAX_CHUNK_BYTES)
         self._needed: bytes | None = None
         self._digests = bytearray()  # of listed files, in the order of their numbers
         self._files_seen = 0
         allow_descriptors()
 
     def begin(self, nodes: int, files: bool, needed: bytes | None) -> Way:
-        enough = model.crossing_bytes(nodes)
+        enough = forwarder.crossing_bytes(nodes)
         size_bytes = self._size_up_to(enough)
-        way, self._chunk_bytes = model.choose(size_bytes, nodes)
+        way, self._chunk_bytes = forwarder.choose(size_bytes, nodes)
         if size_bytes > enough:  # the exact size is unknown
-            way, self._chunk_bytes = "chain", model.MAX_CHUNK_BYTES
+            way, self._chunk_bytes = "chain", forwarder.MAX_CHUNK_BYTES
         self._needed = needed
         self._frames = iter(self._walk() if files else self._list())
         self._pending, self._content = b"", None

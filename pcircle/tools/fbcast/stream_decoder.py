@@ -12,13 +12,13 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import NamedTuple
 
-from pcircle.core.names import show
+from pcircle.core.encoding import show
 from pcircle.core.writing import write_at
 from pcircle.fs.attributes.metadata import Keep, settle_file, settle_link
 from pcircle.fs.attributes.xattrs import ExtendedAttributes
 from pcircle.fs.directories import close_open, open_below
 from pcircle.fs.open_flags import CREATE_FILE_READABLE, OPEN_DIRECTORY, OPEN_ENTRY_PATH, OPEN_FILE
-from pcircle.tools.fbcast.frames import (
+from pcircle.tools.fbcast.messages import (
     LENGTH,
     About,
     Close,

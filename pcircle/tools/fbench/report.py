@@ -12,9 +12,8 @@ import msgspec
 from pcircle import __version__
 from pcircle.circle import ProgressSums
 from pcircle.cli import pictures
-from pcircle.cli.output import MessageStream
-from pcircle.cli.results import Results
-from pcircle.cli.table import render
+from pcircle.cli.listing import render
+from pcircle.cli.results import MessageStream, Results
 from pcircle.core.errors import EntriesFailed, worst
 from pcircle.core.units import format_duration, format_size
 from pcircle.runtime import Observer, Outcome

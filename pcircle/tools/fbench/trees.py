@@ -10,12 +10,10 @@ from functools import partial
 
 import msgspec
 
-from pcircle.cli.output import MessageStream
-from pcircle.cli.results import Results
+from pcircle.cli.results import MessageStream, Results
+from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError
-from pcircle.core.names import show
-from pcircle.core.units import plural
-from pcircle.core.values import invalid, positive
+from pcircle.core.units import invalid, plural, positive
 from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.jobs.failures import LogFile, open_log
 from pcircle.tools.fbench.tree_maker import MAX_NUMBER, make, prepare, shape_of
@@ -41,7 +39,7 @@ def carry_out(word: str, args: argparse.Namespace) -> int:
         root_fd = prepare(folder)
         what, work = "made", partial(make, root_fd, seed, shape)
     else:
-        from pcircle.tools.fbench.corruption import corrupt, read_record
+        from pcircle.tools.fbench.tree_maker import corrupt, read_record
 
         made = read_record(args.made)
         root_fd = _opened(folder)

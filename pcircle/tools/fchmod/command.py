@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pcircle.cli.change_program import ChangeConsole, ChangeProgram
+from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError, operand_error, worst
-from pcircle.core.names import show
 from pcircle.core.units import plural
 from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.failures import Failure, LogFile
@@ -19,9 +19,8 @@ from pcircle.jobs.plan_file import LoadedPlan, head, read_plan
 from pcircle.jobs.tree_task import resolve
 from pcircle.runtime import Outcome
 from pcircle.tools.fchmod import report
-from pcircle.tools.fchmod.operands import root_of
-from pcircle.tools.fchmod.options import request_of
-from pcircle.tools.fchmod.plan import Denied, ModeCounters, ModePlan, Unmapped
+from pcircle.tools.fchmod.options import request_of, root_of
+from pcircle.tools.fchmod.report import Denied, ModeCounters, ModePlan, Unmapped
 from pcircle.tools.fchmod.state.state import check_mark
 from pcircle.tools.fchmod.visitor import ModeTask
 from pcircle.walk.roots import Root

@@ -26,10 +26,18 @@ from pcircle.jobs.plan_file import entry, parted
 from pcircle.jobs.tree_task import EntryVisitor, TreeItem
 from pcircle.runtime import Context
 from pcircle.tools.fchmod import report
-from pcircle.tools.fchmod.plan import Denied, ModeCounters, ModePlan, Unmapped
-from pcircle.tools.fchmod.state.calls import Target, change_mode, held
+from pcircle.tools.fchmod.report import Denied, ModeCounters, ModePlan, Unmapped
 from pcircle.tools.fchmod.state.resolve import StateResolver
-from pcircle.tools.fchmod.state.state import EntryState, apply, mark_of, read_mark, state_of
+from pcircle.tools.fchmod.state.state import (
+    EntryState,
+    Target,
+    apply,
+    change_mode,
+    held,
+    mark_of,
+    read_mark,
+    state_of,
+)
 from pcircle.walk.attributes import LETTERS
 from pcircle.walk.open_directory import Open
 from pcircle.walk.roots import open_roots

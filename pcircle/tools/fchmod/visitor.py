@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pcircle.core.encoding import text_of
-from pcircle.core.guards import require
+from pcircle.core.errors import require
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.directories import join_path as joined
 from pcircle.fs.entry_errors import Changed
@@ -30,20 +30,21 @@ from pcircle.fs.scan import Block, DirectoryBatch, encoded
 from pcircle.fs.stats import Table
 from pcircle.jobs.plan_file import mark_in, parted, sorted_out
 from pcircle.tools.fchmod.entry_changer import ChangingTask, EntryChanger, resolver_of, restored
-from pcircle.tools.fchmod.plan import ModeCounters
-from pcircle.tools.fchmod.state.calls import (
+from pcircle.tools.fchmod.report import ModeCounters
+from pcircle.tools.fchmod.state.quick import CAPACITY, BulkChanger
+from pcircle.tools.fchmod.state.resolve import StateResolver
+from pcircle.tools.fchmod.state.state import (
+    EntryState,
     Target,
     access_of,
     held,
     ignores_modes,
     is_link,
+    state_of,
     target_of,
 )
-from pcircle.tools.fchmod.state.quick import CAPACITY, BulkChanger
-from pcircle.tools.fchmod.state.resolve import StateResolver
-from pcircle.tools.fchmod.state.state import EntryState, state_of
 from pcircle.walk.attributes import LETTERS, test_of_directory
-from pcircle.walk.filter import choosing, descent
+from pcircle.walk.globs import choosing, descent
 from pcircle.walk.items import Batch, DirectoryIdentity
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import DirectoryScan, Names, Where

@@ -8,14 +8,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from pcircle.cli.ids import stop_of
 from pcircle.cli.options import common
-from pcircle.cli.times import stop_of
 from pcircle.core.errors import UsageError
-from pcircle.core.units import parse_size
-from pcircle.core.values import (
-    chunk_bytes,
-    parse_number,
-)
+from pcircle.core.units import chunk_bytes, parse_number, parse_size
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.tools.common.copy_arguments import checkpoint_options_of, keep_of, limit_of
 from pcircle.tools.common.copy_program import CopyOptions, run_copy

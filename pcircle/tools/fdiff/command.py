@@ -9,13 +9,12 @@ from typing import Any
 
 import msgspec
 
+from pcircle.cli.ids import limit_of, stop_of
 from pcircle.cli.inputs import lists_of
 from pcircle.cli.results import open_output
-from pcircle.cli.times import limit_of, stop_of
+from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
-from pcircle.core.names import show
-from pcircle.core.units import parse_duration
-from pcircle.core.values import invalid, number
+from pcircle.core.units import invalid, number, parse_duration
 from pcircle.fs.lists import Lists
 from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.failures import LogFile, open_log
@@ -32,7 +31,7 @@ from pcircle.ops.compare.fields import (
 )
 from pcircle.ops.compare.manifests import KNOWN, is_manifest, open_verified
 from pcircle.runtime import Observer
-from pcircle.tools.fdiff import expressions
+from pcircle.tools.fdiff import reporter
 from pcircle.tools.fdiff.console import ComparisonProgram, DiffConsole
 from pcircle.tools.fdiff.plan import DiffPlan
 from pcircle.tools.fdiff.work.task import DiffTask
@@ -64,7 +63,7 @@ class DiffProgram(ComparisonProgram):
         self.lists = []
         self.outputs = [_output(text) for text in args.output or ()]
         self._expressions = tuple(expression for expression, _ in self.outputs)
-        self._fields = _fields(args) | expressions.fields_in(self._expressions)
+        self._fields = _fields(args) | reporter.fields_in(self._expressions)
         if self.table:
             self._fields |= CONTENT
         self._window_ns = _window_ns(args.modify_window)
@@ -196,11 +195,11 @@ def _window_ns(text: str | None) -> int | None:
     return round(window_s * 1e9)
 
 
-def _output(text: str) -> tuple[expressions.Expression, str]:
+def _output(text: str) -> tuple[reporter.Expression, str]:
     expression, colon, name = text.partition(":")
     if not colon or not name:
         raise UsageError(f"--output: invalid value '{show(os.fsencode(text))}': must be EXPR:FILE")
-    return expressions.parse(expression), name
+    return reporter.parse(expression), name
 
 
 def program_of(args: argparse.Namespace) -> DiffProgram:

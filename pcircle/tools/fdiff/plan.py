@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from pcircle.core.timestamps import Timestamp
+from pcircle.core.units import Timestamp
 from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.tree_task import TreeCounters, TreePlan
 from pcircle.ops.compare.fields import CONTENT, NAMES

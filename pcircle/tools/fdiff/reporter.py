@@ -1,25 +1,35 @@
 """Reports of an entry: its line, its action, its counts, and its lists.
 
 Each thread reports its own results. Rank 0 also reports results that are known only at the end.
+
+Expressions of dcmp, `-o EXPR:FILE`, which select the entries of a list.
+
+Conditions `FIELD=STATE` are joined by `@` (and) and `,` (or); `@` binds closer. An expression is a
+tuple of alternatives, each a tuple of conditions. An entry that only one side has matches only
+conditions on EXIST. If types differ, no other field is compared, and all fields count as different.
 """
 
 from __future__ import annotations
 
 import stat
 from collections.abc import Sequence
+from typing import Final
 
-from pcircle.core.errors import IntegrityError
-from pcircle.core.names import show
+from pcircle.core.encoding import show
+from pcircle.core.errors import IntegrityError, UsageError
 from pcircle.jobs.action_log import NOTICE_LINES, ActionLog
 from pcircle.jobs.failures import NoticeSink
 from pcircle.ops.compare.fields import (
     ACL,
+    ATIME,
     CONTENT,
+    CTIME,
     GROUP,
     KIND,
     LINKS,
     MODE,
     MTIME,
+    NOTHING,
     OWNER,
     RDEV,
     SIZE,
@@ -27,7 +37,6 @@ from pcircle.ops.compare.fields import (
     field_names,
 )
 from pcircle.ops.compare.itemize import itemize, itemize_one_sided, kind_letter
-from pcircle.tools.fdiff.expressions import BOTH, ONLY_DEST, ONLY_SRC, matches
 from pcircle.tools.fdiff.plan import DIFFERENT, DiffCounters, DiffPlan, MatchedPaths
 
 _KINDS = {
@@ -140,3 +149,62 @@ class DiffReporter:
                 context.note([self._matched(number, paths[at : at + NOTICE_LINES])])
         if self._found and self._plan.first:
             raise FirstDifferenceError("stopped at the first difference, as asked")
+
+
+Expression = tuple[tuple[tuple[str, str], ...], ...]
+
+BOTH, ONLY_SRC, ONLY_DEST = "COMMON", "ONLY_SRC", "ONLY_DEST"
+FIELDS: Final = {
+    "TYPE": KIND,
+    "SIZE": SIZE,
+    "UID": OWNER,
+    "GID": GROUP,
+    "ATIME": ATIME,
+    "MTIME": MTIME,
+    "CTIME": CTIME,
+    "PERM": MODE,
+    "ACL": ACL,
+    "CONTENT": CONTENT,
+}
+
+
+def parse(text: str) -> Expression:
+    """Parse an expression. UsageError."""
+    return tuple(tuple(_condition(word) for word in part.split("@")) for part in text.split(","))
+
+
+def _condition(word: str) -> tuple[str, str]:
+    field, _, state = word.partition("=")
+    states = ["COMMON", "DIFFER"] + ["ONLY_SRC", "ONLY_DEST"] * (field == "EXIST")
+    if field != "EXIST" and field not in FIELDS:
+        known = ", ".join(("EXIST", *FIELDS))
+        raise UsageError(f"--output: unknown field '{field}'; choose from {known}")
+    if state not in states:
+        raise UsageError(
+            f"--output: unknown state '{state}' of {field}; choose from {', '.join(states)}"
+        )
+    return field, state
+
+
+def fields_in(expressions: Sequence[Expression]) -> int:
+    """Return the fields that expressions need."""
+    fields = NOTHING
+    for expression in expressions:
+        for part in expression:
+            for field, _ in part:
+                fields |= FIELDS.get(field, NOTHING)
+    return fields
+
+
+def matches(expression: Expression, exist: str, different: int) -> bool:
+    """Return whether an entry with this existence and these differences matches."""
+    return any(
+        all(_holds(*condition, exist, different) for condition in part) for part in expression
+    )
+
+
+def _holds(field: str, state: str, exist: str, different: int) -> bool:
+    if field == "EXIST":
+        return state == exist or (state == "DIFFER" and exist != BOTH)
+    differs = bool(different & (FIELDS[field] | KIND))
+    return exist == BOTH and differs == (state == "DIFFER")

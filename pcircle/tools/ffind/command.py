@@ -1,4 +1,7 @@
-"""The program of ffind: interprets the command line and runs the search."""
+"""The program of ffind: interprets the command line and runs the search.
+
+Execution of a plan of `-delete`: only entries of the plan are removed.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,25 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from pcircle.cli.change_program import refuse_twice
-from pcircle.cli.filters import now_ns
-from pcircle.core.errors import UsageError
-from pcircle.core.guards import require_type
-from pcircle.core.names import show
-from pcircle.core.timestamps import NS_PER_S
+from pcircle.cli.change_program import ChangeConsole, ChangeProgram, refuse_twice
+from pcircle.cli.options import now_ns
+from pcircle.core.encoding import show
+from pcircle.core.errors import UsageError, require_type
+from pcircle.core.units import NS_PER_S, plural
 from pcircle.jobs.failures import LogFile, open_log
 from pcircle.jobs.tree_task import TreeTask
-from pcircle.tools.ffind.console import FindConsole, SearchProgram
+from pcircle.ops.remove.remover import RemoveTask
+from pcircle.ops.remove.tree import RemovalCounters, RemovalPlan
+from pcircle.tools.ffind.console import FindConsole, SearchProgram, order_of
 from pcircle.tools.ffind.eval.compiler import needs_status
 from pcircle.tools.ffind.eval.resolver import Resolver
 from pcircle.tools.ffind.language.formats import ends_of
 from pcircle.tools.ffind.language.grammar import parse
 from pcircle.tools.ffind.language.nodes import ExpressionNode, ParsedExpression, names_of, walk
 from pcircle.tools.ffind.plan import FindPlan, SearchedIndex
-from pcircle.tools.ffind.plan_application import FindApplyProgram
-from pcircle.tools.ffind.sort_order import order_of
 from pcircle.tools.ffind.task import FindTask, listed_starts, start_of
 from pcircle.walk.roots import Root
 
@@ -259,3 +261,47 @@ def program_of(args: argparse.Namespace) -> FindProgram | FindApplyProgram:
 def find_typed(args: argparse.Namespace) -> int:
     """Carry out a parsed command line and return the exit code. UsageError."""
     return program_of(args).run()
+
+
+class FindApplyTask(RemoveTask):
+    """The removal task of one rank or thread."""
+
+    tool = "ffind"
+
+
+class FindApplyConsole(ChangeConsole):
+    """Reports the removal."""
+
+    _program: FindApplyProgram
+
+    def summary(self, total: RemovalCounters) -> str:
+        done = "would be removed" if self._program.args.dry_run else "removed"
+        parts = [f"{plural(total.completed, 'entry', 'entries')} {done}"]
+        remaining = {"kept": total.kept + total.left_out, "vanished": total.vanished}
+        parts += [f"{count:,} {what}" for what, count in remaining.items() if count]
+        return ", ".join(parts)
+
+
+class FindApplyProgram(ChangeProgram):
+    """The program of `ffind --apply`. Like the search, it enters mount points."""
+
+    name, said = "ffind", "deleted"
+    plan_type, task_type, console_type = RemovalPlan, FindApplyTask, FindApplyConsole
+    # set as for a search, but a removal prints nothing
+    sink: Callable[[bytes], object] | None = None
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        if args.tokens:
+            raise UsageError("--apply takes no expression")
+        for option in ("sort", "top", "by", "within"):
+            if getattr(args, option) is not None:
+                shown = "in" if option == "within" else option
+                raise UsageError(f"--apply cannot be combined with --{shown}")
+        if args.stat == "never":
+            raise UsageError("--apply cannot be combined with --stat=never")
+        args.quiet = args.quiet or (not args.verbose and args.progress != "always")
+        paths = list(map(os.fsencode, args.operands))
+        super().__init__(args, paths, listed=True, enter_mounts=True)
+
+    def roots(self) -> tuple[Root, ...]:
+        return self.read_plan().roots

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from pcircle.core.encoding import text_of
-from pcircle.core.guards import require
+from pcircle.core.errors import require
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.entry_errors import EntryError
 from pcircle.fs.open_flags import OPEN_DIRECTORY
@@ -26,7 +26,7 @@ from pcircle.tools.ffind.eval.compiler import Filter
 from pcircle.tools.ffind.eval.entry import FindEntry, Test
 from pcircle.tools.ffind.eval.evaluator import depth_of
 from pcircle.tools.ffind.eval.small import SmallDirectoryEvaluator
-from pcircle.walk.filter import descent
+from pcircle.walk.globs import descent
 from pcircle.walk.items import DirectoryIdentity, handed_back
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where

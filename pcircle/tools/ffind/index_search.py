@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pcircle.core.encoding import show
 from pcircle.core.errors import StoppedEarly, UsageError
-from pcircle.core.names import show
-from pcircle.core.timestamps import NS_PER_S
+from pcircle.core.units import NS_PER_S
 from pcircle.fs.directories import join_path
 from pcircle.fs.stats import StatusRow
 from pcircle.runtime import Context
@@ -43,7 +43,7 @@ from pcircle.walk.roots import Root
 
 if TYPE_CHECKING:
     from pcircle.jobs.tree_task import TreeItem
-    from pcircle.tools.ffind.eval.search_task import SearchTask
+    from pcircle.tools.ffind.eval.evaluator import SearchTask
 
 _LIVE = frozenset(
     (

@@ -17,9 +17,8 @@ from typing import Any
 import msgspec
 
 from pcircle.cli.inputs import open_input
-from pcircle.core.errors import UsageError
-from pcircle.core.guards import require_type
-from pcircle.core.names import show
+from pcircle.core.encoding import show
+from pcircle.core.errors import UsageError, require_type
 from pcircle.fs.directories import (
     Directories,
     bases,
@@ -36,17 +35,17 @@ from pcircle.jobs.plan_file import entry as line_of_entry
 from pcircle.jobs.plan_file import mark_of
 from pcircle.jobs.tree_task import TreeItem, WalkPhase
 from pcircle.runtime import Context, PartedTask
+from pcircle.tools.ffind.console import ordered
 from pcircle.tools.ffind.eval.actions import FindActions
 from pcircle.tools.ffind.eval.checks import EvaluationContext
 from pcircle.tools.ffind.eval.commands import Commands
 from pcircle.tools.ffind.eval.entry import FindEntry
-from pcircle.tools.ffind.eval.output import FindOutput, LinkedFiles, SortRecords, StreamText
-from pcircle.tools.ffind.eval.search_task import SearchHalt, SearchTask
+from pcircle.tools.ffind.eval.evaluator import SearchHalt, SearchTask
+from pcircle.tools.ffind.eval.line_formats import FindOutput, LinkedFiles, SortRecords, StreamText
 from pcircle.tools.ffind.eval.small import StatPrefetch
 from pcircle.tools.ffind.finder import FindVisitor
 from pcircle.tools.ffind.index_search import IndexSearcher
 from pcircle.tools.ffind.plan import FindCounters, FindPlan, Sections
-from pcircle.tools.ffind.sort_order import ordered
 from pcircle.walk.items import Accesses, Batch, Portion, Tree
 from pcircle.walk.roots import Root
 

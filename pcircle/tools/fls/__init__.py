@@ -15,7 +15,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pcircle.tools.fls.export import ListReport
+    from pcircle.tools.fls.rows import ListReport
 
 
 def listing(*paths: str | bytes, **options: object) -> ListReport | None:

@@ -12,21 +12,20 @@ from typing import Any
 import msgspec
 
 from pcircle.cli.arguments import columns
+from pcircle.cli.ids import limit_of, stop_of
 from pcircle.cli.json_output import check
 from pcircle.cli.listing import FULL_ISO, RECENT, Times
 from pcircle.cli.options import rate_of
 from pcircle.cli.results import list_end, open_output
-from pcircle.cli.times import limit_of, stop_of
 from pcircle.cli.tree_program import TreeConsole, TreeProgram, TreeReport
+from pcircle.core.encoding import show
 from pcircle.core.errors import StoppedEarly, UsageError, worst
-from pcircle.core.names import show
 from pcircle.core.units import plural
 from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.failures import LogFile
 from pcircle.runtime import Observer, Outcome
-from pcircle.tools.fls import export
-from pcircle.tools.fls.keys import KEYS, TIMES, Keys
-from pcircle.tools.fls.plan import Form, ListCounters, ListPlan, ListRecords
+from pcircle.tools.fls import rows
+from pcircle.tools.fls.plan import KEYS, TIMES, Form, Keys, ListCounters, ListPlan, ListRecords
 from pcircle.tools.fls.printer import Printer
 from pcircle.tools.fls.rows import ListRow
 from pcircle.tools.fls.visitor import ListTask
@@ -48,19 +47,19 @@ class ListConsole(TreeConsole):
         self._says_end = bool(self.verbose)
         self._printer = Printer(program.plan)
         if program.rows is not None:
-            self.results = export.RowResults(self.note, *program.rows, self._remaining_bytes)
+            self.results = rows.RowResults(self.note, *program.rows, self._remaining_bytes)
 
     def text(self, notice: object) -> bytes:
         return self._printer.add(notice.packed) if isinstance(notice, ListRecords) else b""
 
     def _remaining_bytes(self) -> Iterator[bytes]:
-        return export.together(self._printer.remaining(), _WRITTEN_BYTES)
+        return rows.together(self._printer.remaining(), _WRITTEN_BYTES)
 
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
         code, reasons = super().end(outcome)
         self.quiet = self.quiet or not self._says_end
         if self._program.collects:
-            self._program.entries = export.of_rows(self._printer.remaining())
+            self._program.entries = rows.of_rows(self._printer.remaining())
         elif self._program.rows is None and code in (0, StoppedEarly.exit_code):
             try:
                 for text in self._remaining_bytes():
@@ -94,7 +93,7 @@ class ListProgram(TreeProgram):
         self.plan: ListPlan
         self.collects = False
         self.entries: tuple[ListRow, ...] = ()
-        self.rows: tuple[str, export.Pieces] | None = None
+        self.rows: tuple[str, rows.Pieces] | None = None
         self._keys = _keys_of(args)
         self._known: dict[Root, os.stat_result] = {}
         self.limit = limit_of(stop_of(args.stop_after, args.stop_at))
@@ -103,7 +102,7 @@ class ListProgram(TreeProgram):
         for name in _FILES:
             where = getattr(args, name)
             if where is not None:
-                self.rows = (where, getattr(export, f"as_{name}"))
+                self.rows = (where, getattr(rows, f"as_{name}"))
 
     @property
     def lists_whole(self) -> bool:
@@ -118,7 +117,7 @@ class ListProgram(TreeProgram):
         if self.rows is not None:
             check(self.rows[0])
         if self.args.parquet is not None:
-            export.check_arrow()
+            rows.check_arrow()
         keys = Keys(self._keys, directories_first=False)
         given = tuple(map(self._root, self.paths))  # a PATH given twice is listed twice
         if not self._keys:
@@ -213,12 +212,12 @@ class ListProgram(TreeProgram):
         self.plan = msgspec.msgpack.decode(plan, type=ListPlan)
         return super().observer(plan)
 
-    def collected(self) -> export.ListReport | None:
+    def collected(self) -> rows.ListReport | None:
         """Run the tool and return the report, with the entries unless they are in a file."""
         report: TreeReport | None = self.call()
         if report is None:
             return None
-        return export.ListReport(**msgspec.structs.asdict(report), entries=self.entries)
+        return rows.ListReport(**msgspec.structs.asdict(report), entries=self.entries)
 
 
 def _is_long(args: argparse.Namespace) -> bool:

@@ -9,8 +9,7 @@ from contextlib import suppress
 
 import msgspec
 
-from pcircle.core.encoding import attributes
-from pcircle.core.names import show
+from pcircle.core.encoding import attributes, show
 from pcircle.fs.attributes.acls import ACCESS, DEFAULT, read_list, short_form
 from pcircle.fs.stats import Stats
 from pcircle.tools.fls.plan import Form

@@ -1,8 +1,22 @@
-"""The plan of a listing, decided on rank 0, and the notices of ranks."""
+"""The plan of a listing, decided on rank 0, and the notices of ranks.
 
-# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
+Sort keys of entries: bytes whose order is the order of the listing.
+
+A key contains neither NUL nor slash, which separate the keys of all parent directories. For
+descending text the bytes are complemented. The terminator must then be the largest byte, so the two
+smallest bytes share their first byte.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Mapping, Sequence
+
 import msgspec
 
+from pcircle.cli.listing import Owners, groups, users
+from pcircle.fs.stats import Stats
 from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.tree_task import TreeCounters, TreePlan
 
@@ -109,3 +123,95 @@ class ListRecords(msgspec.Struct, frozen=True, array_like=True, tag="r"):
 
 class ListCounters(TreeCounters):
     """The counters of a listing."""
+
+
+TIMES = ("mtime", "atime", "ctime")
+KEYS = ("name", "size", *TIMES, "owner", "group", "kind")
+
+_LETTERS = bytes(byte for byte in range(1, 256) if byte != ord("/"))
+_TURNED = _LETTERS[1:-1][::-1]
+_TURN = bytes.maketrans(_LETTERS, _TURNED + b"/\0")
+_MIDDLE = 1 << 95  # times may precede the epoch
+_KINDS = {
+    stat.S_IFBLK: b"b",
+    stat.S_IFCHR: b"c",
+    stat.S_IFDIR: b"d",
+    stat.S_IFREG: b"f",
+    stat.S_IFLNK: b"l",
+    stat.S_IFIFO: b"p",
+    stat.S_IFSOCK: b"s",
+}
+
+
+def kind_of(mode: int) -> bytes:
+    """Return a letter of ``find -type``."""
+    return _KINDS.get(stat.S_IFMT(mode), b"?")
+
+
+def turned(text: bytes) -> bytes:
+    """Return a text with the opposite order, which also reverses the order of prefixes."""
+    return text.translate(_TURN).replace(b"\0", b"\1\1").replace(b"/", b"\1\2") + b"\xff"
+
+
+class Keys:
+    """Computes keys from sort fields; keys that include the name are unique."""
+
+    def __init__(self, keys: Sequence[tuple[str, bool]], *, directories_first: bool) -> None:
+        self._first = directories_first
+        names = [number for number, (key, _) in enumerate(keys) if key == "name"]
+        self._fields = list(keys[: names[0]] if names else keys)
+        self.turns = bool(names) and keys[names[0]][1]
+        self._owners: dict[str, Owners] = {"owner": users(), "group": groups()}
+        self.of_names_alone = not self._fields and not directories_first
+
+    def of(
+        self, names: Sequence[bytes], stats: Stats | None, led: Mapping[int, int]
+    ) -> Sequence[bytes]:
+        """Return the keys of names, which must be looked up unless the keys need only names.
+
+        `led` has the modes of link targets: a link to a directory counts as a directory.
+        """
+        last = list(map(turned, names)) if self.turns else names
+        if stats is None or self.of_names_alone:
+            return last
+        count = len(names)
+        parts: list[Sequence[bytes]] = []
+        if self._first:
+            modes = stats.column("mode", 0, count)
+            modes = [led.get(place, mode) for place, mode in enumerate(modes)]
+            parts.append([b"1" if stat.S_ISDIR(mode) else b"2" for mode in modes])
+        for field, descends in self._fields:
+            parts.append(list(map(self._text_of(field, descends), _column(field, stats, count))))
+        return list(map(b"".join, zip(*parts, last, strict=True)))
+
+    def of_directory(self, name: bytes, status: os.stat_result) -> bytes:
+        """Return the key of a directory."""
+        last = turned(name) if self.turns else name
+        if self.of_names_alone:
+            return last
+        parts = [self._text_of(*key)(_value(key[0], status)) for key in self._fields]
+        return b"".join((b"1" * self._first, *parts, last))
+
+    def _text_of(self, field: str, descends: bool) -> Callable[[int], bytes]:
+        sign = -1 if descends else 1
+        if field == "size" or field in TIMES:
+            return lambda value: b"%024x" % (_MIDDLE + sign * value)
+        text = kind_of if field == "kind" else self._owners[field].__getitem__
+        if descends:
+            return lambda value: turned(text(value))
+        return lambda value: text(value) + b"\1"
+
+
+_COLUMNS = {"kind": "mode", "owner": "uid", "group": "gid"}
+_STATUS = {"kind": "st_mode", "owner": "st_uid", "group": "st_gid", "size": "st_size"}
+
+
+def _column(field: str, stats: Stats, count: int) -> list[int]:
+    if field in TIMES:
+        return stats.times_ns(field, 0, count)
+    return stats.column(_COLUMNS.get(field, field), 0, count)
+
+
+def _value(field: str, status: os.stat_result) -> int:
+    value: int = getattr(status, _STATUS.get(field) or f"st_{field}_ns")
+    return value

@@ -16,7 +16,7 @@ import msgspec
 
 from pcircle.cli.listing import Times, human
 from pcircle.core.errors import StoppedEarly
-from pcircle.core.timestamps import MIN_NS
+from pcircle.core.units import MIN_NS
 from pcircle.fs.sorting import Sorter
 from pcircle.tools.fls.fields import ColumnFormatter, Widths
 from pcircle.tools.fls.plan import ListPlan

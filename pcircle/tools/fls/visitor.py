@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from pcircle.core.encoding import exact, to_scan
-from pcircle.core.guards import require, require_type
+from pcircle.core.errors import require, require_type
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.scan import FOLDER, Block, DirectoryBatch, encoded, names_and_kinds, rewound
 from pcircle.fs.stats import CAPACITY, StatBlockError, Stats, divide
@@ -28,8 +28,7 @@ from pcircle.runtime import Context
 from pcircle.threads.throttle import BURST_S, Throttle
 from pcircle.tools.fls.decor import NameBatch, StatBatch
 from pcircle.tools.fls.fields import ColumnFormatter, Widths
-from pcircle.tools.fls.keys import Keys
-from pcircle.tools.fls.plan import ListCounters, ListPlan, ListRecords
+from pcircle.tools.fls.plan import Keys, ListCounters, ListPlan, ListRecords
 from pcircle.tools.fls.printer import OPERANDS, directories, place_in, record, root_place
 from pcircle.tools.fls.rows import RowFormatter
 from pcircle.walk.attributes import LETTERS

@@ -49,7 +49,7 @@ def _called(paths: tuple[str | bytes, ...], options: dict[str, object]) -> Mirro
     from pcircle.cli.shell import words_of
     from pcircle.core.encoding import text_of
     from pcircle.tools.fmirror.cli import bare, parser
-    from pcircle.tools.fmirror.command import called
+    from pcircle.tools.fmirror.phases import called
 
     operands = [path if isinstance(path, str) else text_of(path) for path in paths]
     args = parser().parse([*words_of(options), "--", *operands], bare)

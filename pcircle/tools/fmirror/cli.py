@@ -159,7 +159,7 @@ def _add_deletions(p: argparse.ArgumentParser) -> None:
 
 
 def _carry_out(args: argparse.Namespace) -> int:
-    from pcircle.tools.fmirror.command import run_command
+    from pcircle.tools.fmirror.phases import run_command
 
     return run_command(args)
 

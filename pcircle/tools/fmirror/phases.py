@@ -2,6 +2,10 @@
 
 Most phases are jobs. All ranks execute the same phases; results are on rank 0 only, where
 `MirrorRun.console` is not None.
+
+A run of fmirror, as the command or as a function.
+
+The record of a run in the state: what the next runs may rely on.
 """
 
 from __future__ import annotations
@@ -9,42 +13,41 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from pcircle.cli.program import run_tool
-from pcircle.core.errors import EntriesFailed, StoppedEarly, UsageError, worst
-from pcircle.core.guards import require
-from pcircle.core.names import show
+from pcircle.core.encoding import show
+from pcircle.core.errors import EntriesFailed, StoppedEarly, UsageError, require, worst
 from pcircle.core.units import plural
+from pcircle.fs.safe_open import any_link
 from pcircle.fs.write_access import WriteAccess
+from pcircle.jobs.failures import encode
 from pcircle.jobs.plan_file import tail
 from pcircle.tools.common.copy_program import run_copy
-from pcircle.tools.fmirror import plan_file, snapshots, state_record
-from pcircle.tools.fmirror.options import NO_OUTPUT, QUIET
-from pcircle.tools.fmirror.plan import DeletionPolicy, UpdatePolicy
+from pcircle.tools.fmirror import plan_file, snapshots
+from pcircle.tools.fmirror.options import NO_OUTPUT, QUIET, options_of
+from pcircle.tools.fmirror.plan import DeletionPolicy, UpdatePolicy, kept_words
 from pcircle.tools.fmirror.program import ClearProgram, MirrorApplyProgram, MirrorProgram
 from pcircle.tools.fmirror.removal import DeletionProgram, ExtraneousPaths, moved
 from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole, MirrorReport, RemovalResult
-from pcircle.tools.fmirror.state import state
-from pcircle.tools.fmirror.work.absence import Absence, source_of
-from pcircle.tools.fmirror.work.extraneous import packed
+from pcircle.tools.fmirror.state import changes, state
+from pcircle.tools.fmirror.state.state import Lock
+from pcircle.tools.fmirror.work.extraneous import Absence, packed, source_of
 from pcircle.tools.fmirror.work.listing import KnownTimes
 from pcircle.transport.launch import launched
 
 if TYPE_CHECKING:
-    from contextlib import ExitStack
-
     from pcircle.jobs.failures import FailedEntry
     from pcircle.tools.fmirror.options import MirrorOptions
     from pcircle.tools.fmirror.snapshots import Snapshot
-    from pcircle.tools.fmirror.state.lock import Lock
     from pcircle.tools.fmirror.state.manifests import ManifestSurvey
     from pcircle.tools.fmirror.work.rename_pairs import RenameResult
     from pcircle.walk.globs import Rule
+
 
 P = TypeVar("P", bound=MirrorProgram)
 
@@ -439,7 +442,7 @@ def _expire(snapshot: Snapshot, run: MirrorRun) -> None:
 
 def _clear(run: MirrorRun) -> None:
     """Remove mirrored entries from the source."""
-    state_record.record_moves(run.options, run.copied, run.began_ns)
+    record_moves(run.options, run.copied, run.began_ns)
     # Files of equal size are compared byte by byte, and times if they are kept.
     options = run.options.comparison(clearing=True, upkeep=UpdatePolicy("size"))
     code, program = _copy(options, partial(ClearProgram, lock=run.lock, args=run.args))
@@ -470,7 +473,7 @@ def _report(run: MirrorRun) -> None:
 
 def _record_state(run: MirrorRun) -> None:
     """Update the state of the target."""
-    state_record.record_run(run.options, run.copied, run.began_ns, run.code)
+    record_run(run.options, run.copied, run.began_ns, run.code)
 
 
 def _renew(manifest: str, run: MirrorRun) -> None:
@@ -479,3 +482,121 @@ def _renew(manifest: str, run: MirrorRun) -> None:
 
     survey, complain = require(run.survey), run.copied.complain
     run.code = renew(run.args, run.options, survey, manifest, run.code, complain)
+
+
+def run_command(args: argparse.Namespace) -> int:
+    """Carry out a parsed command line and return the exit code. UsageError."""
+    return _run(args)[0]
+
+
+def called(args: argparse.Namespace) -> MirrorReport | None:
+    """Run a mirror from a program without output, and return the report."""
+    args.quiet, args.progress, args.verbose, args.itemize = True, "never", 0, False
+    return _run(args)[1]
+
+
+def _run(args: argparse.Namespace) -> tuple[int, MirrorReport | None]:
+    options = options_of(args)
+    lock = Lock()
+    with any_link(options.insecure_links), ExitStack() as ending:
+        ending.callback(lock.end)
+        run = MirrorRun(args, options, lock, ending)
+        report = run.execute()
+        return run.code, report
+
+
+def record_moves(options: MirrorOptions, copied: MirrorProgram, began_ns: int) -> None:
+    """Record, before entries leave the source, that --delete would remove their copies later."""
+    if copied.console is None or copied.identity is None:
+        return
+    place, now_ns = state.place_of(options.kept_at, options.state_dir), state.now_ns()
+    try:
+        known = copied.known
+        if known is None:
+            sides = copied.identity, state.identity_of(options.kept_at)
+            source = encode(options.sources[0])
+            known = state.MirrorState(source, *sides, frozenset(), began_ns, 0)
+        copied.known = known._replace(touched_ns=now_ns, moved_ns=now_ns)
+        state.write(place, copied.known)
+    except OSError as error:
+        text = f"cannot write the state '{show(place)}': {error.strerror}"
+        copied.complain(f"{text}; --delete will not be refused")
+
+
+def record_run(options: MirrorOptions, copied: MirrorProgram, began_ns: int, code: int) -> None:
+    """Update the state with everything that a run proves; `code` is its exit code."""
+    if copied.console is not None:
+        is_complete = not code and options.files_from is None
+        if not is_complete or not _record(options, copied, copied.console, began_ns):
+            _keep_mark(options, copied)
+
+
+def _moved_ns(options: MirrorOptions, copied: MirrorProgram) -> int:
+    """Return when files were moved to the target that may be in no source any more."""
+    deleting, known = options.deleting, copied.known
+    all_went = deleting.wanted and not deleting.protected and options.snapshot is None
+    if known is None or (all_went and not copied.is_part):
+        return 0
+    return known.moved_ns
+
+
+def _keep_mark(options: MirrorOptions, copied: MirrorProgram) -> None:
+    """Mark the target again after an incomplete run, if the last run's mark was there."""
+    known = copied.known
+    if known is None or not copied.has_mark or options.snapshot is not None:
+        return
+    with suppress(OSError):  # without a mark the next run compares more
+        if not state.has_mark(options.target, known):
+            mark_ns, now_ns = state.give_mark(options.target), state.now_ns()
+            marked = known._replace(mark_ns=mark_ns, touched_ns=now_ns)
+            state.write(state.place_of(options.target, options.state_dir), marked)
+
+
+def _record(
+    options: MirrorOptions, copied: MirrorProgram, console: MirrorConsole, began_ns: int
+) -> bool:
+    """Write the state of a complete run; return False if that leaves the old state."""
+    place = state.place_of(options.kept_at, options.state_dir)
+    there, known = options.kept_at, copied.known
+    is_whole = changes.is_whole(options) and not copied.goes_on and not copied.is_named
+    if not is_whole and known is not None:
+        return False  # a partial run does not invalidate the last complete one
+    if copied.identity is None:
+        return False  # A was unreadable at the start, so a later run could not recognise it
+    try:
+        sides = copied.identity, state.identity_of(there)
+        compared = frozenset(kept_words(options.keep) if is_whole else ())
+        if is_whole and (options.upkeep.ctime or options.upkeep.look in ("content", "none")):
+            compared |= {state.READ}
+        full_ns = began_ns if is_whole else 0
+        if copied.is_part:
+            full_ns = 0 if known is None else known.full_ns
+        new = state.MirrorState(
+            encode(options.sources[0]),
+            *sides,
+            compared,
+            began_ns,
+            copied.entries,
+            mounts=state.mounts_of(options.sources[0]),
+            given=state.digest_of(options.keep.given),
+            full_ns=full_ns,
+            touched_ns=state.now_ns(),
+            moved_ns=_moved_ns(options, copied),
+            session=copied.session,
+        )
+        if options.snapshot is None:
+            is_marked = known is not None and copied.has_mark and state.has_mark(there, known)
+            if known is not None and is_marked and not console.has_changed_target:
+                new = new._replace(mark_ns=known.mark_ns)
+            else:
+                new = new._replace(mark_ns=state.give_mark(there))
+        if is_whole and copied.snapshot is not None and copied.survey is None:
+            origin, uuid = copied.snapshot
+            alike = options.deleting.wanted and not options.deleting.protected
+            left = changes.left_of(there)
+            new = new._replace(subvolume=origin, snapshot=uuid, left=left, alike=alike)
+        state.write(place, new)
+    except OSError as error:
+        if options.state_dir is not None or options.verbose:
+            copied.complain(f"cannot write the state '{show(place)}': {error.strerror}")
+    return True

@@ -8,7 +8,7 @@ import msgspec
 
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.ops.compare import fields
-from pcircle.ops.copy.tree.plan import CopyPlan
+from pcircle.ops.copy.tree.items import CopyPlan
 
 Look: TypeAlias = Literal["time", "size", "content", "none"]
 """The evidence of equal content: size and time, size alone, all bytes, none."""

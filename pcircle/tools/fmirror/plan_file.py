@@ -16,8 +16,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pcircle.cli.change_program import refuse_with_apply
+from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
-from pcircle.core.names import show
 from pcircle.fs.directories import working_directory
 from pcircle.fs.lists import record_of, sort
 from pcircle.fs.sorting import sorted_records

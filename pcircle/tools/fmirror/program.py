@@ -12,23 +12,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from pcircle.cli.inputs import read_paths
-from pcircle.core.errors import EntriesFailed, UsageError
-from pcircle.core.guards import require, require_type
-from pcircle.core.names import show
+from pcircle.core.encoding import show
+from pcircle.core.errors import EntriesFailed, UsageError, require, require_type
 from pcircle.fs.lists import Lists, sort
 from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.failures import decode
 from pcircle.jobs.plan_file import LoadedPlan
-from pcircle.ops.copy.tree.plan import DIRECTORY, CopyPlan, CopyRoot
+from pcircle.ops.copy.tree.items import DIRECTORY, CopyPlan, CopyRoot
 from pcircle.runtime import Observer, Task
 from pcircle.tools.common.copy_program import CopyProgram
 from pcircle.tools.fmirror import plan_file, snapshots
-from pcircle.tools.fmirror.options import MirrorOptions, made_of
-from pcircle.tools.fmirror.plan import MirrorPlan
-from pcircle.tools.fmirror.refusals import (
+from pcircle.tools.fmirror.options import (
     HeldDirectory,
+    MirrorOptions,
     has_entries,
     held,
+    made_of,
     make_backup,
     refuse_apart,
     refuse_inside,
@@ -37,11 +36,12 @@ from pcircle.tools.fmirror.refusals import (
     refuse_without_clones,
     warn_of_slash,
 )
+from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.removal import ExtraneousPaths
 from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole
-from pcircle.tools.fmirror.state import changes, proof, state
+from pcircle.tools.fmirror.state import changes, state
 from pcircle.tools.fmirror.state.changes import named
-from pcircle.tools.fmirror.state.lock import Lock
+from pcircle.tools.fmirror.state.state import Lock
 from pcircle.tools.fmirror.work.apply import JournaledMirrorApply, MirrorApplyTask
 from pcircle.tools.fmirror.work.extraneous import (
     ExtraneousFinder,
@@ -51,7 +51,7 @@ from pcircle.tools.fmirror.work.extraneous import (
 )
 from pcircle.tools.fmirror.work.listing import clock_ns
 from pcircle.tools.fmirror.work.rename_pairs import PathHashes
-from pcircle.tools.fmirror.work.task import JournaledMirror, MirrorTask
+from pcircle.tools.fmirror.work.visitor import JournaledMirror, MirrorTask
 
 if TYPE_CHECKING:
     from pcircle.ops.copy.tree.dry_run import DryTask
@@ -150,7 +150,7 @@ class MirrorProgram(CopyProgram):
         options, known = self._mirror, self.known
         why = ""
         if options.full_every_s is not None:
-            why = proof.overdue(options, known) if known else "there was no complete run before"
+            why = changes.overdue(options, known) if known else "there was no complete run before"
         if why:
             if not options.quiet:
                 self.complain(f"all of the source is looked at: {why}")
@@ -187,7 +187,7 @@ class MirrorProgram(CopyProgram):
         self.identity = state.identity_if_readable(there)
         with suppress(OSError):  # the walk reports a root that cannot be read
             self.session = state.session_of(there)
-            self.snapshot = proof.snapshot_of(changes.source_of(there))
+            self.snapshot = changes.snapshot_of(changes.source_of(there))
         if self.identity is not None and self.known is not None and os.path.isdir(target):
             self.has_mark = state.has_mark(target, self.known)
             self.devices = os.stat(there).st_dev, os.stat(target).st_dev
@@ -214,12 +214,12 @@ class MirrorProgram(CopyProgram):
         options, known = self._mirror, self.known
         if known is None:
             return changes.unfit(source, None), None
-        why = proof.overdue(options, known) or changes.unfit(source, known.subvolume)
-        why = why or proof.other_target(options, known)
+        why = changes.overdue(options, known) or changes.unfit(source, known.subvolume)
+        why = why or changes.other_target(options, known)
         if why:
             return why, None
-        number = proof.number_of_last(source, known)
-        return proof.unproven(options, known, number) if options.changed == "auto" else "", number
+        number = changes.number_of_last(source, known)
+        return changes.unproven(options, known, number) if options.changed == "auto" else "", number
 
     def _finder(self) -> ExtraneousFinder | None:
         """Return the finder of extraneous entries on rank 0; None if nothing is removed."""
@@ -255,7 +255,7 @@ class MirrorProgram(CopyProgram):
         if options.deleting.backup is not None:
             make_backup(options.deleting.backup, source, target, make=not options.dry)
         warn_of_slash(source, target, self.complain)
-        quiet_ns = None if known is None else proof.quiet_ns(options, known, self.identity)
+        quiet_ns = None if known is None else changes.quiet_ns(options, known, self.identity)
         if options.upkeep.ctime and quiet_ns is None and has_entries(target):
             self.complain("--ctime: no complete run with it is known: all files are read")
         return {

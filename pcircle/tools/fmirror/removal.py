@@ -18,9 +18,8 @@ import msgspec
 
 from pcircle.cli.change_program import ChangeConsole, ChangeProgram
 from pcircle.cli.results import append_output
-from pcircle.core.errors import StoppedEarly
-from pcircle.core.guards import require_type
-from pcircle.core.names import show
+from pcircle.core.encoding import show
+from pcircle.core.errors import StoppedEarly, require_type
 from pcircle.core.units import plural
 from pcircle.core.writing import discard
 from pcircle.fs.directories import Lease, join_path
@@ -35,16 +34,23 @@ from pcircle.jobs.change_task import MaxDelete
 from pcircle.jobs.failures import Failure, LogFile
 from pcircle.jobs.plan_file import LoadedPlan, parted
 from pcircle.jobs.tree_task import TreeItem, resolve
-from pcircle.ops.remove.plan import RemovalCounters, RemovalPlan
 from pcircle.ops.remove.remover import Remover, RemoveTask, restore
+from pcircle.ops.remove.tree import RemovalCounters, RemovalPlan
 from pcircle.runtime import Context, Outcome
 from pcircle.tools.fmirror.plan import MirrorPlan
-from pcircle.tools.fmirror.work.absence import Absence, MirrorSource, PresentNames, source_of
 from pcircle.tools.fmirror.work.backup import Backup, TargetAccess, going
-from pcircle.tools.fmirror.work.extraneous import DELETING, Surplus, deletion_line, packed
+from pcircle.tools.fmirror.work.extraneous import (
+    DELETING,
+    Absence,
+    MirrorSource,
+    PresentNames,
+    Surplus,
+    deletion_line,
+    packed,
+    source_of,
+)
 from pcircle.tools.fmirror.work.rename_pairs import PathHashes
-from pcircle.walk.filter import choosing
-from pcircle.walk.globs import Rule
+from pcircle.walk.globs import Rule, choosing
 from pcircle.walk.open_directory import Open
 from pcircle.walk.roots import Root
 from pcircle.walk.visitor import Names, Where

@@ -19,8 +19,8 @@ from datetime import datetime
 
 import msgspec
 
+from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
-from pcircle.core.names import show
 from pcircle.fs.naming import NO_SUCH_RENAME, rename_to_free
 from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 

@@ -12,19 +12,17 @@ import msgspec
 
 from pcircle.cli.options import common, refuse_idle_null
 from pcircle.cli.program import called
-from pcircle.cli.walk_program import WalkProgram
-from pcircle.core.errors import UsageError
-from pcircle.core.guards import require_type
-from pcircle.core.names import show
-from pcircle.core.units import parse_size
-from pcircle.core.values import invalid, number, positive
+from pcircle.cli.tree_program import WalkProgram
+from pcircle.core.encoding import show
+from pcircle.core.errors import UsageError, require_type
+from pcircle.core.units import invalid, number, parse_size, positive
 from pcircle.fs.safe_open import any_link
 from pcircle.jobs.failures import LogFile, open_log
 from pcircle.runtime import Observer
 from pcircle.tools.fprof.console import ProfileConsole
 from pcircle.tools.fprof.options import ProfileOptions, check_outputs
 from pcircle.tools.fprof.plan import ProfilePlan, resolve
-from pcircle.tools.fprof.reports.report_options import DIMENSIONS, ReportOptions
+from pcircle.tools.fprof.reports.report import DIMENSIONS, ReportOptions
 from pcircle.tools.fprof.task import ProfileTask
 from pcircle.walk.attributes import ANY
 
@@ -98,14 +96,14 @@ class ProfileProgram(WalkProgram[ProfileTask]):
         Parts of an index that the earlier ranks wrote are removed.
         """
         if self._parts is not None:
-            from pcircle.walk.sink import remove  # needed only if ranks were lost
+            from pcircle.walk.segments import remove  # needed only if ranks were lost
 
             remove(self._parts, msgspec.msgpack.decode(plan, type=ProfilePlan).ranks)
         return super().prepare_again(plan, ranks)
 
     def _begin_lists(self, end: bytes) -> None:
         """Open the lists of files. Raise UsageError if that fails."""
-        from pcircle.tools.fprof.filelists import heading
+        from pcircle.tools.fprof.entries import heading
 
         for kind, name in self.options.lists:
             log = self._listed[kind] = LogFile(open_log(name, "--list-out"))
@@ -139,7 +137,7 @@ def profile_typed(args: argparse.Namespace) -> int:
         raise UsageError("--entries requires --save, and cannot be combined with --merge")
     lists: Mapping[str, str] = {}
     if args.list_out is not None:
-        from pcircle.tools.fprof.filelists import lists_of as file_lists
+        from pcircle.tools.fprof.entries import lists_of as file_lists
 
         lists = file_lists(args.list_out)
     options = ProfileOptions(
@@ -223,7 +221,7 @@ def _blocks(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def _in_inode(text: str) -> int:
-    from pcircle.tools.fprof.profile.storage import LARGEST_INODE_BYTES
+    from pcircle.tools.fprof.profile.inspecting import LARGEST_INODE_BYTES
 
     size = int(number("--data-in-inode", text, parse_size))
     if size > LARGEST_INODE_BYTES:
@@ -234,7 +232,7 @@ def _in_inode(text: str) -> int:
 
 def _block(text: str) -> tuple[int, int]:
     """Parse a block size with an optional subblock: 4M, or 4M/8k."""
-    from pcircle.tools.fprof.profile.storage import is_unit, subblock_of
+    from pcircle.tools.fprof.profile.inspecting import is_unit, subblock_of
 
     first, _, second = text.partition("/")
     block = int(number("--blocks", first, parse_size))

@@ -9,11 +9,17 @@ from pcircle.cli import console as base
 from pcircle.core.errors import Defect, EntriesFailed, worst
 from pcircle.jobs.failures import LogFile
 from pcircle.runtime import Outcome
-from pcircle.tools.fprof.counters import ProfileTotals, add_up, totals
 from pcircle.tools.fprof.options import ProfileOptions
-from pcircle.tools.fprof.plan import FileLines, ProfilePlan, ProfileResult, index_of
-from pcircle.tools.fprof.profile.model import Profile
-from pcircle.tools.fprof.profile.packing import unpack
+from pcircle.tools.fprof.plan import (
+    FileLines,
+    ProfilePlan,
+    ProfileResult,
+    ProfileTotals,
+    add_up,
+    index_of,
+    totals,
+)
+from pcircle.tools.fprof.profile.model import Profile, unpack
 from pcircle.tools.fprof.reports import balance
 from pcircle.tools.fprof.reports.report import ProfileRun, make, stopped
 from pcircle.tools.fprof.reports.text import summary

@@ -9,11 +9,11 @@ import os
 
 from pcircle.cli import json_output as jsonout
 from pcircle.cli.options import CommonOptions
+from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
-from pcircle.core.names import show
 from pcircle.tools.fprof.plan import index_of
 from pcircle.tools.fprof.reports.outputs import Outputs
-from pcircle.tools.fprof.reports.report_options import ReportOptions
+from pcircle.tools.fprof.reports.report import ReportOptions
 
 
 class ProfileOptions(CommonOptions, frozen=True, kw_only=True):

@@ -17,18 +17,18 @@ from collections.abc import Iterable, Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from pcircle.core.guards import require, require_type
+from pcircle.core.errors import require, require_type
 from pcircle.fs.directories import HOLDER, device_and_inode, inode_alone
 from pcircle.fs.stats import Stats, divide
 from pcircle.jobs.failures import Failure, RecallNotice
 from pcircle.runtime import Context
-from pcircle.tools.fprof.counters import ProfileCounters
 from pcircle.tools.fprof.plan import (
     Claims,
     FileLines,
     Item,
     Lines,
     Mixed,
+    ProfileCounters,
     ProfilePlan,
     ProfileResult,
     added,
@@ -37,21 +37,18 @@ from pcircle.tools.fprof.plan import (
 )
 from pcircle.tools.fprof.profile.collect import Collector
 from pcircle.tools.fprof.profile.groups import Claim, Inodes, unpack
-from pcircle.tools.fprof.profile.model import Profile, merge
-from pcircle.tools.fprof.profile.packing import pack
-from pcircle.tools.fprof.profile.packing import unpack as unpacked
+from pcircle.tools.fprof.profile.model import Profile, merge, pack
+from pcircle.tools.fprof.profile.model import unpack as unpacked
 from pcircle.tools.fprof.visitor import ProfileContext, ProfileVisitor
 from pcircle.walk.items import SINK_ITEMS, Batch, Gather, Tree
 from pcircle.walk.roots import open_roots
-from pcircle.walk.tasks import WalkTask
-from pcircle.walk.walker import Scope, Walker
+from pcircle.walk.walker import Scope, Walker, WalkTask
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
-    from pcircle.tools.fprof.entries import Entries
-    from pcircle.tools.fprof.filelists import FileLists
+    from pcircle.tools.fprof.entries import Entries, FileLists
     from pcircle.tools.fprof.plan import Sum
-    from pcircle.tools.fprof.profile.looks import Looks
+    from pcircle.tools.fprof.profile.inspecting import Looks
     from pcircle.walk.open_directory import Open
 
 _MAX_NAMES = 1024  # names per item
@@ -127,12 +124,12 @@ class ProfileTask(WalkTask[Item, ProfileResult]):
         self._collector: Collector = Collector(plan.facets, plan.top, plan.edges, inodes)
         self._lists_of_files: FileLists | None = None
         if plan.lists:
-            from pcircle.tools.fprof.filelists import FileLists
+            from pcircle.tools.fprof.entries import FileLists
 
             self._lists_of_files = FileLists(plan.lists, plan.list_end, plan.roots)
         self._looks: Looks | None = None
         if {"sparse", "stripe", "compress"}.intersection(plan.facets):
-            from pcircle.tools.fprof.profile.looks import Looks  # most runs do not need it
+            from pcircle.tools.fprof.profile.inspecting import Looks  # most runs do not need it
 
             tell = None if self._lists_of_files is None else self._lists_of_files.add
             self._looks = Looks(plan.facets, plan.pieces, self.counters, tell)

@@ -21,8 +21,7 @@ from pcircle.fs.scan import Block, DirectoryBatch, names_and_kinds
 from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
 from pcircle.jobs.failures import NoticeSink, failure_of, shown_below, tell_recalls
 from pcircle.runtime import Context
-from pcircle.tools.fprof.counters import ProfileCounters
-from pcircle.tools.fprof.plan import Mixed, ProfilePlan, Sum, added
+from pcircle.tools.fprof.plan import Mixed, ProfileCounters, ProfilePlan, Sum, added
 from pcircle.tools.fprof.profile.collect import SPECIALS, Collector, FileBatch
 from pcircle.tools.fprof.profile.groups import Claim, home_of
 from pcircle.tools.fprof.profile.model import DirectoryRow
@@ -31,9 +30,8 @@ from pcircle.walk.open_directory import BATCH_S, ItemContext, Open
 from pcircle.walk.visitor import DirectoryScan, Names, Visitor, Where
 
 if TYPE_CHECKING:
-    from pcircle.tools.fprof.entries import Entries
-    from pcircle.tools.fprof.filelists import FileLists
-    from pcircle.tools.fprof.profile.looks import Looks
+    from pcircle.tools.fprof.entries import Entries, FileLists
+    from pcircle.tools.fprof.profile.inspecting import Looks
 
 NOTHING: Sum = (0, 0, 0)
 

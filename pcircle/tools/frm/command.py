@@ -1,25 +1,32 @@
-"""The program of frm: interprets the options and runs the removal."""
+"""The program of frm: interprets the options and runs the removal.
+
+The root of each PATH, and the PATHs that are refused.
+"""
 
 from __future__ import annotations
 
 import argparse
 import errno
 import os
+import stat
 from collections.abc import Sequence
 from typing import Any
 
 from pcircle.cli.arguments import refuse_remote
 from pcircle.cli.change_program import ChangeConsole, refuse_twice
+from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError, operand_error, worst
-from pcircle.core.names import show
 from pcircle.core.units import format_size, plural
+from pcircle.fs.directories import device_and_inode
+from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW, OPEN_ENTRY_PATH
+from pcircle.fs.openat2 import is_same_mount
+from pcircle.fs.safe_open import directory
 from pcircle.jobs.tree_task import resolve
-from pcircle.ops.remove import trash
-from pcircle.ops.remove.plan import RemovalCounters
+from pcircle.ops.remove import tree
 from pcircle.ops.remove.remover import RemoveTask
+from pcircle.ops.remove.tree import RemovalCounters
 from pcircle.runtime import Outcome
 from pcircle.tools.common.remove_program import RestartableRemoval
-from pcircle.tools.frm.operands import opened, root_of
 from pcircle.walk.roots import Root
 
 _ALONE = ("files_from", "plan", "apply", "max_delete", "keep_root", "empty_dirs", "keep_times")
@@ -82,7 +89,7 @@ class RemoveProgram(RestartableRemoval):
         if args.files_from is not None:
             return resolve(self.paths)
         if args.empty_trash is not None:
-            return trash.list_runs("--empty-trash", os.fsencode(args.empty_trash))
+            return tree.list_runs("--empty-trash", os.fsencode(args.empty_trash))
         found = [found for found in map(self._root, self.paths) if found is not None]
         self._known = tuple(held for _, held in found)
         roots = tuple(root for root, _ in found)
@@ -111,7 +118,7 @@ class RemoveProgram(RestartableRemoval):
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
         args = self.args
         if args.trash is not None and not args.dry_run:
-            self._run = trash.create_run("--trash", os.fsencode(args.trash))
+            self._run = tree.create_run("--trash", os.fsencode(args.trash))
         moved = b"" if args.trash is None else self._run or b"."
         return super().decided(roots, ranks) | {"trash": moved, "holders": self._known}
 
@@ -134,7 +141,7 @@ class RemoveProgram(RestartableRemoval):
             return super().prepare(nodes)
         except BaseException:
             if self._run:
-                trash.remove_empty_run(self._run)
+                tree.remove_empty_run(self._run)
             raise
 
     def tidy_up(self) -> list[str]:
@@ -147,7 +154,7 @@ class RemoveProgram(RestartableRemoval):
                 failed.append(f"cannot keep the times of '{show(holder)}': {error.strerror}")
             os.close(fd)
         if self._run:
-            trash.remove_empty_run(self._run)
+            tree.remove_empty_run(self._run)
         return failed
 
 
@@ -196,7 +203,7 @@ def _refuse(args: argparse.Namespace) -> None:
                 f"--strict-operands cannot be combined with --{option.replace('_', '-')}"
             )
     if args.trash is not None:
-        from pcircle.cli.filters import attributes_of
+        from pcircle.cli.options import attributes_of
         from pcircle.walk.attributes import ANY
 
         given = [name for name in (*_ALONE, "empty_trash") if getattr(args, name)]
@@ -211,3 +218,51 @@ def _refuse(args: argparse.Namespace) -> None:
 def remove_typed(args: argparse.Namespace) -> int:
     """Carry out a parsed command line and return the exit code. UsageError."""
     return program_of(args).run()
+
+
+def root_of(
+    path: bytes, *, keep_root: bool, recursive: bool
+) -> tuple[Root, tuple[int, int]] | None:
+    """Return the root of a PATH, and the device and inode of its parent directory.
+
+    A link is not followed. Return None if the PATH does not exist. Raise UsageError for `/`, ``.``,
+    ``..``, a mount point unless `keep_root`, or a directory unless `recursive`. Raise OSError if
+    the PATH cannot be opened, or must be a directory but is not.
+    """
+    stripped = path.rstrip(b"/")
+    holder, name = os.path.split(stripped)
+    if not stripped or name in (b".", b".."):
+        raise UsageError(f"refusing to remove '{show(path)}'")
+    holder = holder or b"."
+    above = directory(holder)
+    try:
+        held = device_and_inode(os.fstat(above))
+        fd = os.open(name, OPEN_ENTRY_PATH, dir_fd=above)
+        try:
+            is_directory = stat.S_ISDIR(os.fstat(fd).st_mode)
+            if not (keep_root and is_directory) and not is_same_mount(fd, above):
+                raise UsageError(
+                    f"refusing to remove '{show(path)}': it is a mount point; "
+                    "to empty it, add --keep-root"
+                )
+        finally:
+            os.close(fd)
+    except FileNotFoundError:
+        return None
+    finally:
+        os.close(above)
+    if is_directory and not recursive:
+        raise UsageError(f"'{show(path)}' is a directory: add -r, or -d if it is empty")
+    if not is_directory and (keep_root or path != stripped):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    root = Root(holder, b"", path, name) if is_directory else Root(holder, name, path)
+    return root, held
+
+
+def opened(path: bytes) -> int:
+    """Open the parent directory of PATHs, as `root_of` does. OSError."""
+    fd = directory(path)
+    try:
+        return os.open(b".", OPEN_DIRECTORY_FOLLOW, dir_fd=fd)
+    finally:
+        os.close(fd)

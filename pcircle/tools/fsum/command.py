@@ -11,14 +11,13 @@ import msgspec
 
 from pcircle.cli.options import CommonOptions, common, refuse_idle_null, refuse_others
 from pcircle.cli.program import called
-from pcircle.cli.walk_program import WalkProgram
-from pcircle.core.errors import UsageError
-from pcircle.core.guards import require_type
-from pcircle.core.names import show
-from pcircle.core.values import chunk_bytes
+from pcircle.cli.tree_program import WalkProgram
+from pcircle.core.encoding import show
+from pcircle.core.errors import UsageError, require_type
+from pcircle.core.units import chunk_bytes
 from pcircle.fs.safe_open import any_link, named
 from pcircle.jobs.tree_task import resolve
-from pcircle.ops.digest.algorithms import (
+from pcircle.ops.digest.digests import (
     DEFAULT,
     check_name,
     ensure_usable,
@@ -28,7 +27,7 @@ from pcircle.ops.digest.algorithms import (
 from pcircle.runtime import Observer
 from pcircle.tools.fsum.console import SumConsole, tell_differences
 from pcircle.tools.fsum.plan import LARGE_BYTES, Against, OwnFile, SumPlan
-from pcircle.tools.fsum.task import SumTask
+from pcircle.tools.fsum.visitor import SumTask
 from pcircle.transport.launch import launched
 from pcircle.walk.attributes import ANY
 
@@ -150,7 +149,7 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
     def prepare_again(self, plan: bytes, ranks: int) -> bytes:
         """Return the plan without the parts of a manifest that earlier ranks have written."""
         if self._parts is not None:
-            from pcircle.walk.sink import remove  # needed only after ranks were lost
+            from pcircle.walk.segments import remove  # needed only after ranks were lost
 
             remove(self._parts, msgspec.msgpack.decode(plan, type=SumPlan).ranks)
         return super().prepare_again(plan, ranks)
@@ -269,8 +268,8 @@ def _diff(args: argparse.Namespace) -> int:
     refuse_others(args, "two manifests", format="pcsig")
     if launched().rank:
         return 0
+    from pcircle.tools.fsum.console import differences
     from pcircle.tools.fsum.publishing import read_manifest
-    from pcircle.tools.fsum.report import differences
 
     with any_link(args.insecure_links):
         old, new = (read_manifest(os.fsencode(name)) for name in args.diff)

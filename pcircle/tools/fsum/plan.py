@@ -19,7 +19,7 @@ from pcircle.jobs.tree_task import TreeCounters, TreePlan
 from pcircle.walk.attributes import ANY
 from pcircle.walk.items import Batch, DirectoryIdentity, Identity, Portion, Tree
 from pcircle.walk.roots import open_roots
-from pcircle.walk.sink import Gather, Merge, Seal
+from pcircle.walk.segments import Gather, Merge, Seal
 from pcircle.walk.walker import Scope
 
 

@@ -10,8 +10,8 @@ from stat import S_IMODE, S_ISREG
 
 import msgspec
 
+from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
-from pcircle.core.names import show
 from pcircle.core.writing import WholeFile, close_new
 from pcircle.fs.attributes import acls
 from pcircle.fs.safe_open import (
@@ -36,7 +36,7 @@ from pcircle.ops.digest.manifest import (
 from pcircle.tools.fsum.ledger import has_rotted, unwritable
 from pcircle.tools.fsum.plan import Difference, OwnFile, SumPlan, SumResult
 from pcircle.walk.roots import Root
-from pcircle.walk.sink import remove, result
+from pcircle.walk.segments import remove, result
 
 _BEGIN = b"pcmanifest "
 

@@ -9,14 +9,20 @@ from collections.abc import Sequence
 import msgspec
 
 from pcircle.cli import json_output as jsonout
-from pcircle.cli.output import MessageStream
-from pcircle.cli.results import Results
-from pcircle.cli.table import render
+from pcircle.cli.listing import render
+from pcircle.cli.results import MessageStream, Results
 from pcircle.core.errors import UsageError
-from pcircle.core.units import format_count, format_duration, format_size
-from pcircle.core.values import invalid, number, parse_number, positive
+from pcircle.core.units import (
+    format_count,
+    format_duration,
+    format_size,
+    invalid,
+    number,
+    parse_number,
+    positive,
+)
 from pcircle.simulation.job import Figures, SimulatedTask, play_tree
-from pcircle.simulation.machine import Machine, Policy
+from pcircle.simulation.work_model import Machine, Policy
 
 _HEADER = (
     "ranks",

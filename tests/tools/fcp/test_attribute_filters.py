@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from pcircle.core.errors import UsageError
-from pcircle.core.timestamps import timestamp
+from pcircle.core.units import timestamp
 from pcircle.ops.checkpoint.resume import CheckpointOptions
-from pcircle.ops.copy.tree.plan import CopyPlan
+from pcircle.ops.copy.tree.items import CopyPlan
 from pcircle.tools.common.copy_program import CopyOptions, CopyProgram
 from pcircle.walk.attributes import Attributes, Moment
 

@@ -17,9 +17,8 @@ import pytest
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.directories import HOLDER
 from pcircle.ops.copy.entry.settings import Striping
-from pcircle.ops.copy.tree.items import CopyChunk, Item, LargeFileItem
+from pcircle.ops.copy.tree.items import FILE, CopyChunk, CopyPlan, CopyRoot, Item, LargeFileItem
 from pcircle.ops.copy.tree.large_files import LargeFileCopier
-from pcircle.ops.copy.tree.plan import FILE, CopyPlan, CopyRoot
 from pcircle.ops.copy.tree.worker import worker
 from pcircle.walk.items import DirectoryIdentity
 from tests import strace

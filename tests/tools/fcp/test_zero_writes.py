@@ -22,7 +22,7 @@ import pytest
 
 from pcircle.aio import Files
 from pcircle.cli import json_output as jsonout
-from pcircle.cli.output import MessageStream
+from pcircle.cli.results import MessageStream
 from pcircle.core.writing import WholeFile, write_all, write_at
 from pcircle.fs import lists, sorting
 from pcircle.fs.data import DataCopier
@@ -31,9 +31,9 @@ from pcircle.ops.checkpoint.journal import CreatedDirectoryRecord, Journal, Reco
 from pcircle.ops.checkpoint.store import Checkpoint
 from pcircle.ops.digest import get_algorithm
 from pcircle.ops.digest.manifest import ManifestEntry, write_manifest
-from pcircle.ops.digest.runs import Runs, RunStore, pack_entry
-from pcircle.runtime.crash_report import write_report
-from pcircle.runtime.spill import SpillFile
+from pcircle.ops.digest.signer import Runs, RunStore, pack_entry
+from pcircle.runtime.loop import SpillFile
+from pcircle.runtime.signals import write_report
 from pcircle.walk.segments import SegmentWriter
 from tests.conftest import ROOT
 from tests.fusefs.fixture import Mount

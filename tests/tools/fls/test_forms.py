@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pcircle.tools.fls.fields import in_columns
-from pcircle.tools.fls.keys import Keys, turned
+from pcircle.tools.fls.plan import Keys, turned
 from tests.conftest import SOAK
 from tests.disk_usage import sizes_du_leaves_out
 from tests.fusefs.fixture import Mount

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcircle.tools.fmirror.cli import bare, parser
-from pcircle.tools.fmirror.command import called
+from pcircle.tools.fmirror.phases import called
 from pcircle.tools.fmirror.report import MirrorReport
 from tests.tools.fcp.running import TWO, Launcher
 from tests.tools.fcp.trees import make_directory, write_file

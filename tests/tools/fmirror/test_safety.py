@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pcircle.fs.status import birth_ns
-from pcircle.tools.fmirror.state.lock import place_of
+from pcircle.tools.fmirror.state.state import lock_place_of as place_of
 from tests.fusefs.mounting import Mounted
 from tests.tools.fcp.running import TWO, Launcher, Run
 from tests.tools.fcp.trees import make_directory, write_file

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcircle.tools.fprof.plan import narrow, wide
-from pcircle.tools.fprof.profile.packing import pack, unpack
+from pcircle.tools.fprof.profile.model import pack, unpack
 from tests.tools.fcp.running import ONE, TWO, Launcher
 from tests.tools.fprof.running import profiled, run_fprof, some_launchers
 from tests.tools.fprof.test_saved import empty

@@ -10,7 +10,7 @@ import pytest
 
 from pcircle.runtime import Context
 from pcircle.tools.fprof.plan import ProfilePlan, resolve
-from pcircle.tools.fprof.profile.packing import unpack
+from pcircle.tools.fprof.profile.model import unpack
 from pcircle.tools.fprof.task import ProfileTask
 from pcircle.walk.globs import Rule
 from tests.tools.fcp.running import ONE

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcircle.tools.fprof.profile import model as profiles
-from pcircle.tools.fprof.profile.bins import (
+from pcircle.tools.fprof.profile.collect import FACETS, Collector, FileBatch, extension_of
+from pcircle.tools.fprof.profile.model import DirectoryRow, Profile, merge
+from pcircle.tools.fprof.profile.sizes import (
     RELATIVE_ERROR,
     bin_of,
     edge_of,
@@ -22,8 +24,6 @@ from pcircle.tools.fprof.profile.bins import (
     rebin,
     standard_edges,
 )
-from pcircle.tools.fprof.profile.collect import FACETS, Collector, FileBatch, extension_of
-from pcircle.tools.fprof.profile.model import DirectoryRow, Profile, merge
 from pcircle.tools.fprof.profile.tables import Best, Sums, by_number, by_sense
 
 sizes = st.one_of(

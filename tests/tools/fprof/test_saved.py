@@ -16,8 +16,7 @@ import xxhash
 from pcircle.core.errors import UsageError
 from pcircle.tools.fprof.cli import main
 from pcircle.tools.fprof.profile import saved
-from pcircle.tools.fprof.profile.model import Profile, merge
-from pcircle.tools.fprof.profile.packing import _with_extensions
+from pcircle.tools.fprof.profile.model import Profile, _with_extensions, merge
 from tests.conftest import SOAK
 from tests.tools.fcp.running import ONE, TWO
 from tests.tools.fprof.running import profiled, run_fprof

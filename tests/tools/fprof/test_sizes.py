@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.tools.fprof.profile.bins import bin_of
-from pcircle.tools.fprof.profile.sizes import _EXACT_BYTES, SizeCounts
+from pcircle.tools.fprof.profile.sizes import _EXACT_BYTES, SizeCounts, bin_of
 
 near_powers = st.builds(
     lambda bits, off: max(0, (1 << bits) + off), st.integers(0, 63), st.integers(-2, 2)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from pcircle.cli.table import cell_width
-from pcircle.core.names import show
+from pcircle.cli.listing import cell_width
+from pcircle.core.encoding import show
 from pcircle.tools.fprof.profile.collect import Collector
 from pcircle.tools.fprof.profile.model import MAX_DIRECTORIES, DirectoryRow, by_bytes, merge
 from pcircle.tools.fprof.reports.tree import FEWEST_ROWS, Terminal, lines_of, render, terminal_of

@@ -20,11 +20,11 @@ from pcircle.circle.messages import (
     TreeReduction,
     WorkTransfer,
 )
-from pcircle.simulation import machine
+from pcircle.simulation import work_model
 from pcircle.simulation.job import SimulatedTask
-from pcircle.simulation.machine import Machine, Policy
 from pcircle.simulation.model import Simulation
 from pcircle.simulation.tree import ItemTree
+from pcircle.simulation.work_model import Machine, Policy
 from pcircle.transport._sim import Conditions, Network
 from tests.sim.cases import Case
 from tests.sim.judge import Run
@@ -33,10 +33,10 @@ from tests.sim.work import Forest, Item
 MACHINE = Machine(ranks_per_node=32, near_s=5e-6, far_s=3e-5, jitter=0.5, message_s=2e-5)
 KINDS = ("ask", "refuse", "answer", "push", "wait", "returns", "quiesce", "drain", "gather", "stop")
 _BY_TYPE: dict[Any, int] = {
-    StealRequest: machine.ASK,
-    StealRefusal: machine.REFUSE,
-    LifelineRequest: machine.WAIT,
-    BundleResults: machine.RETURNS,
+    StealRequest: work_model.ASK,
+    StealRefusal: work_model.REFUSE,
+    LifelineRequest: work_model.WAIT,
+    BundleResults: work_model.RETURNS,
 }
 
 
@@ -111,9 +111,9 @@ class _Counting(Network):
 
 def _kind(message: Any) -> int:
     if isinstance(message, WorkTransfer):
-        return machine.ANSWER if message.is_answer else machine.PUSH
+        return work_model.ANSWER if message.is_answer else work_model.PUSH
     if isinstance(message, TreeBroadcast | TreeReduction):
-        return machine.QUIESCE + message.kind - 1
+        return work_model.QUIESCE + message.kind - 1
     return _BY_TYPE[type(message)]
 
 
@@ -143,7 +143,7 @@ def real(ranks: int, tree: ItemTree, settings: EngineSettings, seed: int = 0) ->
         player.duration_s = lambda item: until[item[0] + 1] - until[item[0]]
     run.play()
     assert bytes(run.record.processed) == b"\1" * tree.items
-    by_kind = tuple(float(counted.by_kind[kind]) for kind in range(machine.STOP + 1))
+    by_kind = tuple(float(counted.by_kind[kind]) for kind in range(work_model.STOP + 1))
     assert sum(by_kind) == run.network.messages
     stopped_s = max(outcome.at_s for outcome in run.outcomes if outcome is not None)
     return Outcome(tree.work_s / ranks / stopped_s, by_kind)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from pcircle.simulation.job import Figures, SimulatedTask, play
-from pcircle.simulation.machine import ETHERNET, INFINIBAND, Machine, Policy
+from pcircle.simulation.work_model import ETHERNET, INFINIBAND, Machine, Policy
 from tests.conftest import SOAK
 
 pytestmark = pytest.mark.sim

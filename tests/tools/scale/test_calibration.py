@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 from pcircle.circle import EngineSettings
-from pcircle.simulation.machine import Policy
+from pcircle.simulation.work_model import Policy
 from tests.conftest import SOAK
 from tests.tools.scale.calibrating import grown, model, real, together
 

@@ -12,7 +12,10 @@ from pcircle.circle import EngineSettings, engine, stealing
 from pcircle.circle.topology import NodeMap
 from pcircle.circle.topology import TreePosition as EngineTree
 from pcircle.simulation.job import Figures, SimulatedTask, ideal_s, play
-from pcircle.simulation.machine import (
+from pcircle.simulation.model import RUN, Simulation
+from pcircle.simulation.rank import NONE, SimulatedRank, SimulationTotals
+from pcircle.simulation.waves import WORKING, RankTree, Rounds, Waves
+from pcircle.simulation.work_model import (
     DRAIN,
     ETHERNET,
     GATHER,
@@ -23,10 +26,6 @@ from pcircle.simulation.machine import (
     Machine,
     Policy,
 )
-from pcircle.simulation.model import RUN, Simulation
-from pcircle.simulation.rank import NONE, SimulatedRank, SimulationTotals
-from pcircle.simulation.rank_tree import RankTree, Rounds
-from pcircle.simulation.waves import WORKING, Waves
 
 SHAPES = ("files", "balanced", "geometric", "flat")
 POLICIES = (

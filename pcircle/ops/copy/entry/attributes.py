@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from pcircle.core.names import show
+from pcircle.core.encoding import show
 from pcircle.fs.attributes.acls import ACCESS, DEFAULT, drop_default, hands_down
 from pcircle.fs.attributes.lustre import STRIPE
 from pcircle.fs.attributes.metadata import Keep, settle_link_at

@@ -23,9 +23,8 @@ from typing import TypeAlias
 
 from lru import LRU
 
-from pcircle.core.encoding import to_scan
-from pcircle.core.guards import require
-from pcircle.core.names import show
+from pcircle.core.encoding import show, to_scan
+from pcircle.core.errors import require
 from pcircle.fs.directories import Directories
 from pcircle.fs.entry_errors import COLLISION, EntryError
 from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW

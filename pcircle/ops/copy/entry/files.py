@@ -19,7 +19,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from pcircle.core.buffers import aligned
-from pcircle.core.values import CHUNK_UNIT_BYTES
+from pcircle.core.units import CHUNK_UNIT_BYTES
 from pcircle.core.writing import write_all
 from pcircle.fs import native
 from pcircle.fs.attributes.exposure import withdraw
@@ -39,11 +39,16 @@ from pcircle.fs.native.pure import NOT_PLAIN, UNTRIED
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import AttributeCopier
-from pcircle.ops.copy.entry.copy_context import CopyContext, SourceModifiedError, refuse_change
 from pcircle.ops.copy.entry.counts import CopyCounts
 from pcircle.ops.copy.entry.layouts import LayoutCopier
 from pcircle.ops.copy.entry.links import LinkCopier
-from pcircle.ops.copy.entry.observers import CopyObserver, ObserverSet
+from pcircle.ops.copy.entry.observers import (
+    CopyContext,
+    CopyObserver,
+    ObserverSet,
+    SourceModifiedError,
+    refuse_change,
+)
 from pcircle.ops.copy.entry.overwrite import DestinationExistsError
 from pcircle.ops.copy.entry.settings import CopySettings, FileRange, Identity
 from pcircle.ops.copy.entry.target import StartedFile, TargetFile

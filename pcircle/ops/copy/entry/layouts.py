@@ -23,7 +23,7 @@ import os
 from contextlib import suppress
 from functools import partial
 
-from pcircle.core.values import CHUNK_UNIT_BYTES
+from pcircle.core.units import CHUNK_UNIT_BYTES
 from pcircle.fs.attributes.lustre import (
     ATTRIBUTE,
     DELAY,

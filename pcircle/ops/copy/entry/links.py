@@ -15,7 +15,7 @@ from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.write_access import WriteAccess
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import pinned_path
-from pcircle.ops.copy.entry.copy_context import CopyContext
+from pcircle.ops.copy.entry.observers import CopyContext
 from pcircle.ops.copy.entry.overwrite import (
     DestinationExistsError,
     OverwriteOptions,

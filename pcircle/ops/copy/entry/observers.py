@@ -4,6 +4,21 @@ All of these use one mechanism. For each file or range, observers receive its st
 order without holes, and its end, or for a small file all bytes at once. If an observer needs the
 bytes, they are read by this process, so the kernel neither clones nor moves them. Without observers
 nothing is called.
+
+The context that all copies of one thread share, and skipping of entries that are left.
+
+Limits of bytes and operations per second, to leave capacity of a shared file system to others.
+
+The limits apply to all ranks together. Each rank has a fixed equal share, so no coordination is
+needed and the sum never exceeds the limit, at any moment and under any launcher. The price is that
+an idle rank's share is unused. Work is divided finely and stolen quickly, so this only matters at
+the end of a job and for a single file that is not copied in chunks. Only the rank's worker waits,
+never its main thread, so the protocol continues; for the engine the current item is still running.
+
+A byte counts once, when it is copied. Operations are requests to a metadata server: look-ups,
+creations, removals, renames and attribute changes, but not reads, writes and closes. They are
+estimated per kind of entry instead of counted individually. Limits are observers of the copy
+(`pcircle.ops.copy.entry.observers`) and do not exist unless requested.
 """
 
 from __future__ import annotations
@@ -13,10 +28,18 @@ import stat
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from pcircle.fs.data import Recalls
+from pcircle.fs.entry_errors import Changed, error_context
 from pcircle.fs.open_flags import OPEN_FILE
+from pcircle.ops.copy.entry import target
+from pcircle.ops.copy.entry.attributes import AttributeCopier
+from pcircle.ops.copy.entry.counts import HARD_LINKS, CopyCounts
+from pcircle.ops.copy.entry.settings import CopySettings
+from pcircle.threads.throttle import BURST_S, Throttle
 
 if TYPE_CHECKING:
     from pcircle.ops.digest import Signer
+
 
 SLICE_BYTES = 16 << 20
 """Number of bytes that are moved at once."""
@@ -164,3 +187,124 @@ def _combine(functions: Sequence[Callable[..., None]]) -> Callable[..., None]:
             function(*arguments, **keywords)
 
     return call
+
+
+class SourceModifiedError(Changed):
+    """Only the change time of the source has changed.
+
+    A process may have written to it and reset its modification time, or only changed its mode or
+    added a name. Copying it again decides.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("it changed while it was copied")
+
+
+class CopyContext:
+    """Settings, counters and observers of a thread's copies.
+
+    `is_stopping` belongs to the current item.
+    """
+
+    def __init__(
+        self,
+        settings: CopySettings,
+        counts: CopyCounts,
+        extras: AttributeCopier,
+        observer_list: Sequence[CopyObserver],
+    ) -> None:
+        self.settings = settings
+        self.counts = counts
+        self.extras = extras
+        self.names = extras.names
+        self.observers = ObserverSet(observer_list)
+        self.recalls = Recalls(counts, follow=settings.follow)
+        self.is_stopping: Callable[[], bool] = bool
+
+    def is_one_of_several(self, status: os.stat_result, source_fd: int) -> bool:
+        """Return whether a name is one of several that must be one inode in the copy.
+
+        With followed links a file may have more names than its link count. A file may be on another
+        device than its directory: on overlayfs, through a followed link, or with a mount of its
+        own. Nodes may use different numbers for that device, so the file is copied separately and
+        counted as a lost link.
+        """
+        settings = self.settings
+        followed = settings.follow and stat.S_ISREG(status.st_mode)
+        if not settings.keep.links or not (status.st_nlink > 1 or followed):
+            return False
+        if settings.one_node or status.st_dev == os.fstat(source_fd).st_dev:
+            return True
+        self.counts.lose({HARD_LINKS})
+        return False
+
+    def skip(self, target_fd: int, name: bytes) -> None:
+        """Count an entry that is left. OSError if it must be read and cannot be."""
+        with error_context("read the existing copy of"):
+            self.observers.stays(target_fd, name, self.is_stopping)
+        self.counts.skipped += 1
+        self.counts.sized += 1
+
+    def skip_existing(self, source_fd: int, source: bytes, target_fd: int, name: bytes) -> bool:
+        """Return whether an existing entry is left, and count it if so."""
+        with error_context("create the copy of"):
+            names = source_fd, source, target_fd, name
+            if target.stays(self.settings, *names, self.names) is None:
+                return False
+        self.skip(target_fd, name)
+        return True
+
+
+def refuse_change(before: os.stat_result, now: os.stat_result) -> None:
+    """Raise Changed if the source differs from `before`; SourceModifiedError if it may differ."""
+    same = (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns)
+    if same != (before.st_dev, before.st_ino, before.st_size, before.st_mtime_ns):
+        raise Changed("it changed while it was copied")
+    if now.st_ctime_ns != before.st_ctime_ns:
+        raise SourceModifiedError
+
+
+_MIN_SLICE_BYTES = 64 << 10
+_MAX_SLICE_BYTES = 4 << 20
+_ATTRIBUTE_CALLS = ("mode", "ownership", "timestamps", "xattr", "acl", "flags")
+
+
+class RateLimits(CopyObserver):
+    """One of `size` equal shares of a copy's limits; None means no limit.
+
+    `is_stopping` belongs to the current item.
+    """
+
+    def __init__(
+        self,
+        settings: CopySettings,
+        bytes_per_s: float | None,
+        operations_per_s: float | None,
+        size: int,
+    ) -> None:
+        self.is_stopping: Callable[[], bool] = bool
+        self._bytes = self._operations = None
+        self.slice_bytes = _MAX_SLICE_BYTES
+        if bytes_per_s is not None:
+            rate = bytes_per_s / size
+            self._bytes = Throttle(rate, BURST_S)
+            self.slice_bytes = int(max(_MIN_SLICE_BYTES, min(_MAX_SLICE_BYTES, rate * BURST_S)))
+        if operations_per_s is not None:
+            self._operations = Throttle(operations_per_s / size, BURST_S)
+        keep = settings.keep
+        # Look up the source, create the target, set its attributes.
+        self.entry = (
+            2 + sum(getattr(keep, name) for name in _ATTRIBUTE_CALLS) + settings.striping.gives
+        )
+
+    def operations(self, count: int) -> None:
+        """Wait until `count` operations are allowed."""
+        if self._operations is not None:
+            self._operations.take(count, self.is_stopping)
+
+    def attempt(self, more: int) -> None:
+        self.operations(self.entry + more)
+
+    def due(self, count: int) -> None:
+        if self._bytes is not None and count > 0:
+            self._bytes.take(count, self.is_stopping)

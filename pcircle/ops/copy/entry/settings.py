@@ -6,7 +6,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from pcircle.core.timestamps import Timestamp, timestamp
+from pcircle.core.units import Timestamp, timestamp
 from pcircle.fs.attributes.metadata import Keep
 from pcircle.fs.data import When
 from pcircle.fs.open_flags import OPEN_FILE

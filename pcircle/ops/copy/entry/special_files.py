@@ -14,7 +14,7 @@ from pcircle.fs.attributes.metadata import settle_file
 from pcircle.fs.entry_errors import Changed, error_context
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import pinned_path
-from pcircle.ops.copy.entry.copy_context import CopyContext
+from pcircle.ops.copy.entry.observers import CopyContext
 from pcircle.ops.copy.entry.overwrite import (
     SPECIAL_KINDS,
     DestinationExistsError,

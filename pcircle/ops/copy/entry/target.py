@@ -19,7 +19,7 @@ from typing import TypeAlias
 import xxhash
 
 from pcircle.core.errors import NoSpace
-from pcircle.core.values import CHUNK_UNIT_BYTES
+from pcircle.core.units import CHUNK_UNIT_BYTES
 from pcircle.fs.attributes.acls import read_list
 from pcircle.fs.attributes.metadata import settle_as_replaced, settle_file
 from pcircle.fs.attributes.xattrs import AttributeLoss, ExtendedAttributes
@@ -31,10 +31,10 @@ from pcircle.ops.copy.entry.overwrite import (
     DestinationExistsError,
     OverwriteOptions,
     OverwritePolicy,
+    TimestampPrecision,
     file_stays,
     is_same_special,
 )
-from pcircle.ops.copy.entry.precision import TimestampPrecision
 from pcircle.ops.copy.entry.settings import CopySettings
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)

@@ -1,33 +1,60 @@
-"""`--dry-run`: the same walk and the same counts, without any change."""
+"""`--dry-run`: the same walk and the same counts, without any change.
+
+Prediction of name collisions in a dry run, without creating anything.
+
+For existing directories the result is that of a run. For directories that do not exist yet, the
+nearest existing parent shows whether names are folded.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
-from collections.abc import Iterable
-from itertools import chain
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import chain, islice
 from typing import ClassVar, TypeAlias
 
 from pcircle.circle import ProgressSums
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.entry_errors import errno_and_reason, kind_of, tried
 from pcircle.fs.lists import Lists
+from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.fs.scan import Block, encoded
 from pcircle.jobs.failures import Failure
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import AttributeCopier
-from pcircle.ops.copy.entry.collisions import CollisionError
-from pcircle.ops.copy.entry.overwrite import OverwriteOptions, file_stays, is_same_special
-from pcircle.ops.copy.entry.precision import TimestampPrecision
-from pcircle.ops.copy.tree.action_log import CopyActionLog, letter_of
-from pcircle.ops.copy.tree.counters import CopyCounters
+from pcircle.ops.copy.entry.collisions import (
+    CollisionError,
+    Collisions,
+    differ_only_by,
+    folds_name,
+    group_by_key,
+    list_names,
+)
+from pcircle.ops.copy.entry.overwrite import (
+    OverwriteOptions,
+    TimestampPrecision,
+    file_stays,
+    is_same_special,
+)
+from pcircle.ops.copy.tree.counters import CopyActionLog, CopyCounters, letter_of
 from pcircle.ops.copy.tree.directory import DirectoryComparison
-from pcircle.ops.copy.tree.dry_run_collisions import CollisionPreview
-from pcircle.ops.copy.tree.items import CopyResult, Item, Notice, Remark, SingleRoots
-from pcircle.ops.copy.tree.plan import DIRECTORY, LINK, SPECIAL, CopyPlan, open_sides, scope_of
-from pcircle.ops.copy.tree.seeds import seed_listed
-from pcircle.ops.copy.tree.selection import below, refuse_cycle
+from pcircle.ops.copy.tree.items import (
+    DIRECTORY,
+    LINK,
+    SPECIAL,
+    CopyPlan,
+    CopyResult,
+    Item,
+    Notice,
+    Remark,
+    SingleRoots,
+    open_sides,
+    scope_of,
+)
+from pcircle.ops.copy.tree.selection import below, refuse_cycle, seed_listed, siblings_of
 from pcircle.ops.copy.tree.special_file_skipper import SpecialFileSkipper, not_copied
 from pcircle.ops.copy.tree.waiting_copies import ItemLimits, limits_of
 from pcircle.runtime import Context, Task
@@ -456,3 +483,97 @@ def _readable_status(name: bytes, source_fd: int, *, follow: bool) -> os.stat_re
         if not may_read:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return status
+
+
+_ASKED = 100  # names of a directory, at most
+
+
+class CollisionPreview:
+    """A thread's knowledge of the directories of a dry run."""
+
+    def __init__(self, plan: CopyPlan, sources: Directories, targets: Directories) -> None:
+        self._roots = plan.roots
+        self._sources = sources
+        self._targets = targets
+        self._collisions = Collisions(siblings_of(plan))
+
+    def check(self, root: int, path: bytes, directory_fd: int, name: bytes) -> None:
+        """Check an existing name in the copy of a directory.
+
+        CollisionError if it belongs to another name.
+        """
+        self._collisions.enter(self._sources, root, path, made=False)
+        self._collisions.check(directory_fd, name)
+
+    def check_directory(self, root: int, path: bytes) -> None:
+        """Check a directory whose copy exists. CollisionError."""
+        above, _, name = path.rpartition(b"/") if path else (HOLDER, b"", self._name(root))
+        if name:
+            with self._targets.lease(root, above) as holder:
+                self.check(root, above, holder.fd, name)
+
+    def check_root(self, root: int) -> None:
+        """Raise CollisionError if the copy of a root is the copy of an earlier root."""
+        holder = self._roots[root].target_holder
+        before = [
+            other.target_name for other in self._roots[:root] if other.target_holder == holder
+        ]
+        name = self._name(root)
+        other = self.later(root, HOLDER, [*before, name]).get(name) if name else None
+        if other is not None:
+            raise CollisionError(other)
+
+    def later(self, root: int, path: bytes, names: Iterable[bytes]) -> dict[bytes, bytes]:
+        """Return the names of a directory that will collide, each with the name that it meets."""
+        found: dict[bytes, bytes] = {}
+        for first, *later_names in group_by_key(names).values():
+            for other in later_names:
+                for form, case in ((False, True), (True, False), (True, True)):
+                    if differ_only_by(first, other, form=form, case=case):
+                        if self._folds(root, path, form=form, case=case):
+                            found[other] = first
+                        break
+        return found
+
+    def _name(self, root: int) -> bytes:
+        return self._roots[root].target_name
+
+    def _folds(self, root: int, path: bytes, *, form: bool, case: bool) -> bool:
+        """Return whether the nearest existing directory folds case, Unicode form or both."""
+        while True:
+            with suppress(OSError), self._targets.lease(root, path) as lease:
+                asked = [kind for kind, wanted in ((True, form), (False, case)) if wanted]
+                return all(_shown(lease.fd, form=kind) for kind in asked)
+            if path == HOLDER:
+                return False
+            path = path.rpartition(b"/")[0] if path else HOLDER
+
+
+def _shown(directory_fd: int, *, form: bool) -> bool:
+    """Return whether names in a directory, or in its parents, show that it folds names."""
+    for fd in _at_and_above(directory_fd):
+        with suppress(OSError):
+            for name in islice(list_names(fd), _ASKED):
+                with suppress(OSError):  # removed in the meantime
+                    found = folds_name(fd, name, form=form)
+                    if found is not None:
+                        return found
+    return False
+
+
+def _at_and_above(directory_fd: int) -> Iterator[int]:
+    fd = os.open(b".", OPEN_DIRECTORY_FOLLOW, dir_fd=directory_fd)
+    try:
+        while True:
+            yield fd
+            status = os.fstat(fd)
+            above = os.open(b"..", OPEN_DIRECTORY_FOLLOW, dir_fd=fd)
+            os.close(fd)
+            fd = above
+            now = os.fstat(fd)
+            if now.st_dev != status.st_dev or now.st_ino == status.st_ino:
+                return
+    except OSError:
+        return
+    finally:
+        os.close(fd)

@@ -14,15 +14,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from pcircle.core.guards import require
+from pcircle.core.errors import require
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fs.entry_errors import error_context
 from pcircle.ops.checkpoint.journal import Counts
 from pcircle.ops.copy.entry.files import COPIED, LARGE, LINKED
-from pcircle.ops.copy.tree.action_log import letter_of
-from pcircle.ops.copy.tree.counters import named, of_names
+from pcircle.ops.copy.tree.counters import letter_of, named, of_names
 from pcircle.ops.copy.tree.items import (
     ANYWHERE,
+    FILE,
+    LINK,
+    SPECIAL,
     CopiedFiles,
     Item,
     LargeFileItem,
@@ -31,7 +33,6 @@ from pcircle.ops.copy.tree.items import (
     SingleRoots,
 )
 from pcircle.ops.copy.tree.links import FoundLink, HardLinks
-from pcircle.ops.copy.tree.plan import FILE, LINK, SPECIAL
 from pcircle.ops.copy.tree.small_directories import PartialDirectory
 from pcircle.ops.copy.tree.special_file_skipper import SpecialFileSkipper, not_copied
 from pcircle.ops.copy.tree.worker import Worker

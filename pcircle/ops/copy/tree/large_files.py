@@ -12,17 +12,17 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pcircle.core.values import CHUNK_UNIT_BYTES
+from pcircle.core.units import CHUNK_UNIT_BYTES
 from pcircle.fs.data import data_chunks, may_have_holes
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import error_context
 from pcircle.ops.checkpoint.journal import RangeRecord, StartedFileRecord
 from pcircle.ops.copy.entry import target
-from pcircle.ops.copy.entry.copy_context import SourceModifiedError
+from pcircle.ops.copy.entry.observers import SourceModifiedError
 from pcircle.ops.copy.entry.overwrite import DestinationExistsError
 from pcircle.ops.copy.entry.target import StartedFile, TargetFile
 from pcircle.ops.copy.tree.items import NOTHING, OF_FILE, CopyChunk, CopyResult, Item, LargeFileItem
-from pcircle.ops.copy.tree.resume_partial import take_up, usable
+from pcircle.ops.copy.tree.resume import take_up, usable
 from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
 

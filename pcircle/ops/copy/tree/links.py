@@ -35,7 +35,7 @@ from typing import NamedTuple, TypeAlias, overload
 
 import msgspec
 
-from pcircle.core.guards import require
+from pcircle.core.errors import require
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import Changed, error_context
 from pcircle.fs.registry import Key, Registry, home_of

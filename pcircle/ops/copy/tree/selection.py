@@ -9,6 +9,11 @@ directory carries the identities (device, inode) of the directories on its path,
 a repeated identity is a cycle. A link may also lead into the copy, which grows meanwhile, so no
 link target may be in one of the copies. A directory that is not a link is on the same side as its
 parent, so only links are checked. These checks are made only if links are followed.
+
+The first items of a job that copies only the paths of a list.
+
+The entries form a tree: a directory on the path of an entry is created if it is missing, is
+completed like any other, and counts as an entry.
 """
 
 from __future__ import annotations
@@ -17,17 +22,22 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pcircle.fs.directories import HOLDER, Directories, Lease, at_and_above
 from pcircle.fs.entry_errors import LOOP, EntryError
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.ops.copy.entry.collisions import Siblings, reopened
-from pcircle.ops.copy.tree.plan import CopyPlan
+from pcircle.ops.copy.tree.counters import CopyCounters
+from pcircle.ops.copy.tree.items import DIRECTORY, CopyPlan, Item, SingleRoots
 from pcircle.walk.attributes import ANY
-from pcircle.walk.filter import choosing, follow
-from pcircle.walk.items import DirectoryIdentity
+from pcircle.walk.globs import choosing, follow
+from pcircle.walk.items import DirectoryIdentity, Tree
 from pcircle.walk.open_directory import Open
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
+
 
 P = TypeVar("P")
 
@@ -104,3 +114,15 @@ def siblings_of(plan: CopyPlan) -> Siblings:
         return names
 
     return siblings
+
+
+def seed_listed(plan: CopyPlan, lists: Lists, counters: CopyCounters) -> Iterator[Item]:
+    """Yield the items for listed paths, and count the paths as found."""
+    counters.found += len(lists.parts)
+    for part in lists.parts:
+        weight = 1.0 / len(lists.parts)
+        if plan.roots[part.root].kind == DIRECTORY:
+            counters.scans_due += 1
+            yield Tree(part.root, b"", weight, only=part.listed)
+        else:
+            yield SingleRoots(part.root, part.root + 1, weight)

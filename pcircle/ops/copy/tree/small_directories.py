@@ -19,7 +19,7 @@ from typing import cast
 
 import msgspec
 
-from pcircle.core.guards import require
+from pcircle.core.errors import require
 from pcircle.fs import native
 from pcircle.fs.attributes.xattrs import IGNORED, USER_FLAGS
 from pcircle.fs.directories import Lease, close_open, join_path
@@ -30,8 +30,7 @@ from pcircle.fs.stats import Table
 from pcircle.ops.checkpoint.journal import SubtreeRecord
 from pcircle.ops.copy.entry.files import MAX_NAMES
 from pcircle.ops.copy.tree.counters import of_new_directory
-from pcircle.ops.copy.tree.items import PartialResult
-from pcircle.ops.copy.tree.plan import CopyPlan
+from pcircle.ops.copy.tree.items import CopyPlan, PartialResult
 from pcircle.ops.copy.tree.worker import Worker
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import DirectoryScan

@@ -11,8 +11,7 @@ import os
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import SPECIAL, Changed, EntryError, special_kind
 from pcircle.ops.copy.tree.counters import CopyCounters
-from pcircle.ops.copy.tree.items import Item, SkippedSpecial
-from pcircle.ops.copy.tree.plan import CopyPlan
+from pcircle.ops.copy.tree.items import CopyPlan, Item, SkippedSpecial
 from pcircle.runtime import Context
 
 

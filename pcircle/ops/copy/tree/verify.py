@@ -20,8 +20,7 @@ from functools import partial
 
 import msgspec
 
-from pcircle.core.errors import NoSpace
-from pcircle.core.guards import require
+from pcircle.core.errors import NoSpace, require
 from pcircle.fs.attributes.xattrs import lift_flags
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import MISMATCH, Changed, EntryError, kind_of

@@ -19,7 +19,7 @@ from typing import ClassVar
 import msgspec
 from msgspec.structs import replace
 
-from pcircle.core.guards import require
+from pcircle.core.errors import require
 from pcircle.fs.attributes.exposure import withdraw
 from pcircle.fs.attributes.metadata import settle_file, settle_searched
 from pcircle.fs.attributes.xattrs import FORBIDDING, read_flags
@@ -43,13 +43,13 @@ from pcircle.ops.copy.tree.directory import DirectoryComparison, TargetDirectory
 from pcircle.ops.copy.tree.entries import EntryCopier
 from pcircle.ops.copy.tree.items import (
     NOTHING,
+    CopyPlan,
     Item,
     PartialResult,
     SkippedSpecial,
     floor_of,
 )
-from pcircle.ops.copy.tree.plan import CopyPlan
-from pcircle.ops.copy.tree.resume_partial import open_again, sweep, sweep_all
+from pcircle.ops.copy.tree.resume import open_again, sweep, sweep_all
 from pcircle.ops.copy.tree.selection import ancestors_of, below, refuse_cycle
 from pcircle.ops.copy.tree.small_directories import (
     SCAN,

@@ -5,7 +5,7 @@ committed, the item is resumed with an item that reads the copies, on any rank. 
 waiting copies. Epochs are short, so the waiting copies are the work of some seconds.
 
 `ItemLimits` has the costs of items for `--bwlimit` and `--ops-limit`, see
-`pcircle.ops.copy.entry.limits`.
+`pcircle.ops.copy.entry.observers`.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pcircle.core.guards import require
+from pcircle.core.errors import require
 from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
 from pcircle.ops.checkpoint.journal import Counts
-from pcircle.ops.copy.entry.limits import RateLimits
+from pcircle.ops.copy.entry.observers import RateLimits
 from pcircle.ops.copy.tree.items import (
     ChunkVerification,
     CopiedFiles,
     CopyChunk,
+    CopyPlan,
     CopyResult,
     FileVerification,
     HardLinkItem,
     Item,
     LargeFileItem,
 )
-from pcircle.ops.copy.tree.plan import CopyPlan
 from pcircle.runtime import Context
 from pcircle.walk.visitor import Where
 

@@ -13,24 +13,23 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from pcircle.core.guards import require
+from pcircle.core.errors import require
 from pcircle.fs.directories import HOLDER, Directories
 from pcircle.fs.entry_errors import errno_and_reason, error_context, kind_of, tried
 from pcircle.jobs.failures import Failure, FailureReporter, NoticeSink
 from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
+from pcircle.ops.checkpoint.journal import Recorder
 from pcircle.ops.checkpoint.previous_records import PreviousRecords
-from pcircle.ops.checkpoint.recorder import Recorder
 from pcircle.ops.copy.entry.attributes import AttributeCopier
 from pcircle.ops.copy.entry.files import Copier
 from pcircle.ops.copy.entry.observers import CopyObserver, SigningObserver
 from pcircle.ops.copy.entry.overwrite import DestinationExistsError, OverwritePolicy
 from pcircle.ops.copy.entry.target import TemporaryNames
-from pcircle.ops.copy.tree.action_log import CopyActionLog
-from pcircle.ops.copy.tree.counters import CopyCounters, CounterDelta
-from pcircle.ops.copy.tree.plan import DIRECTORY, CopyPlan
-from pcircle.ops.copy.tree.previous_run import PreviousRun
+from pcircle.ops.copy.tree.counters import CopyActionLog, CopyCounters, CounterDelta
+from pcircle.ops.copy.tree.directory import Sides
+from pcircle.ops.copy.tree.items import DIRECTORY, CopyPlan
+from pcircle.ops.copy.tree.resume import PreviousRun
 from pcircle.ops.copy.tree.selection import siblings_of
-from pcircle.ops.copy.tree.source_target import Sides
 from pcircle.ops.copy.tree.waiting_copies import ItemLimits, WaitingCopies, limits_of
 from pcircle.walk.items import DirectoryIdentity
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from pcircle.core.names import show
+from pcircle.core.encoding import show
 from pcircle.fs.attributes.acls import (
     GROUP,
     MASK,

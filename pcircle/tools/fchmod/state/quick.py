@@ -14,7 +14,7 @@ from pcircle.fs import native
 from pcircle.fs.entry_errors import Changed
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
-from pcircle.tools.fchmod.state.calls import ITSELF, NEVER, sets_modes_by_name, target_of
+from pcircle.tools.fchmod.state.state import ITSELF, NEVER, sets_modes_by_name, target_of
 
 Directory = int | list[int]
 """The descriptor of the directory of all names, or of each name."""

@@ -19,7 +19,7 @@ from pcircle.fs.directories import HOLDER, join_path
 from pcircle.jobs.failures import NoticeSink
 from pcircle.ops.compare.content import ContentComparer
 from pcircle.ops.compare.fields import CONTENT, NOTHING, SIZE
-from pcircle.ops.compare.sides import Fds, error_side, open_files, set_error_side, with_side
+from pcircle.ops.compare.statuses import Fds, error_side, open_files, set_error_side, with_side
 from pcircle.runtime import Context
 from pcircle.tools.fdiff.plan import DiffItem, LargeFilePair, PairChunk
 from pcircle.tools.fdiff.work.pairs import EntryPair, PairComparer

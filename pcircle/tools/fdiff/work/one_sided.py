@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 import xxhash
 
 from pcircle.core.buffers import aligned
-from pcircle.core.guards import require
-from pcircle.core.timestamps import timestamp
+from pcircle.core.errors import require
+from pcircle.core.units import timestamp
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.entry_errors import Changed
 from pcircle.fs.open_flags import OPEN_FILE

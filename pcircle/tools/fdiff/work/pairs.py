@@ -23,8 +23,7 @@ from pcircle.jobs.failures import NoticeSink, shown_below, tell_recalls
 from pcircle.ops.compare.content import ContentComparer
 from pcircle.ops.compare.details import DetailComparer
 from pcircle.ops.compare.fields import CONTENT, KIND, LINKS, NOTHING, TARGET
-from pcircle.ops.compare.sides import Fds, set_error_side
-from pcircle.ops.compare.statuses import Status, StatusComparer
+from pcircle.ops.compare.statuses import Fds, Status, StatusComparer, set_error_side
 from pcircle.tools.fdiff.plan import (
     ONLY_A,
     ONLY_B,

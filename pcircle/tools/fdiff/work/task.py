@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pcircle.core.guards import require_type
+from pcircle.core.errors import require_type
 from pcircle.fs.directories import device_and_inode, inode_alone
 from pcircle.fs.stats import Stats, divide
 from pcircle.jobs.action_log import ActionLines

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from pcircle.core.guards import require
+from pcircle.core.errors import require
 from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.fs.stats import CAPACITY
@@ -22,8 +22,13 @@ from pcircle.jobs.failures import NoticeSink, failure_of
 from pcircle.jobs.tree_task import EntryVisitor, TreeItem
 from pcircle.ops.compare.details import DetailComparer
 from pcircle.ops.compare.fields import KIND
-from pcircle.ops.compare.sides import error_side, set_error_side, with_side
-from pcircle.ops.compare.statuses import StatusComparer, UserNames
+from pcircle.ops.compare.statuses import (
+    StatusComparer,
+    UserNames,
+    error_side,
+    set_error_side,
+    with_side,
+)
 from pcircle.runtime import Context
 from pcircle.tools.fdiff.plan import (
     ONLY_A,
@@ -36,7 +41,7 @@ from pcircle.tools.fdiff.plan import (
 from pcircle.tools.fdiff.work.one_sided import KINDS, OneSidedReporter
 from pcircle.tools.fdiff.work.pairs import PairComparer
 from pcircle.walk.attributes import ANY
-from pcircle.walk.filter import choosing
+from pcircle.walk.globs import choosing
 from pcircle.walk.items import DirectoryIdentity, unpack
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where

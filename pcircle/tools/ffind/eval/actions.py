@@ -8,13 +8,19 @@ import stat
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from pcircle.core.names import show
+from pcircle.core.encoding import show
 from pcircle.tools.ffind.eval.bulk import BulkFormat, bulk_of
 from pcircle.tools.ffind.eval.commands import Commands
 from pcircle.tools.ffind.eval.compiler import needs_status
 from pcircle.tools.ffind.eval.entry import FindEntry, StopSearch, Test
-from pcircle.tools.ffind.eval.line_formats import csv_line, json_line, long_line, printf
-from pcircle.tools.ffind.eval.output import QUIT, FindOutput
+from pcircle.tools.ffind.eval.line_formats import (
+    QUIT,
+    FindOutput,
+    csv_line,
+    json_line,
+    long_line,
+    printf,
+)
 from pcircle.tools.ffind.language.nodes import ExpressionNode
 
 

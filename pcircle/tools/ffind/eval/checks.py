@@ -9,12 +9,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from pcircle.core.timestamps import MAX_NS, MIN_NS, NS_PER_S, Timestamp
-from pcircle.core.units import DAY_S
+from pcircle.core.units import DAY_S, MAX_NS, MIN_NS, NS_PER_S, Timestamp
 from pcircle.fs.status import birth_ns
 from pcircle.tools.ffind.eval.entry import FindEntry, Status, Test
-from pcircle.tools.ffind.eval.inodes import INODE_TESTS, fs_type
-from pcircle.tools.ffind.eval.layouts import LAYOUT_TESTS
+from pcircle.tools.ffind.eval.inodes import INODE_TESTS, LAYOUT_TESTS, fs_type
 from pcircle.tools.ffind.language import regexes
 from pcircle.tools.ffind.language.nodes import ExpressionNode
 from pcircle.tools.ffind.language.patterns import matcher, text_of

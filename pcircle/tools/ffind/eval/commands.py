@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 
-from pcircle.core.names import show
+from pcircle.core.encoding import show
 from pcircle.fs.safe_open import directory
 from pcircle.tools.ffind.eval.entry import FindEntry
 from pcircle.tools.ffind.eval.line_formats import base_of

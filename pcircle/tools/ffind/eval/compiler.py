@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from msgspec.structs import replace
 
+from pcircle.tools.ffind.eval.bulk import Choose, chosen_by_column
 from pcircle.tools.ffind.eval.checks import (
     COSTS,
     EvaluationContext,
@@ -22,7 +23,6 @@ from pcircle.tools.ffind.eval.checks import (
     checked,
     name_test,
 )
-from pcircle.tools.ffind.eval.columns import Choose, chosen_by_column
 from pcircle.tools.ffind.eval.entry import Test
 from pcircle.tools.ffind.language.nodes import FALSE, TRUE, ExpressionNode, all_of, walk
 

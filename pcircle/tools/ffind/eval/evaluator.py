@@ -1,21 +1,36 @@
-"""The evaluation of the expression for entries of a directory, and its counters."""
+"""The evaluation of the expression for entries of a directory, and its counters.
+
+The part of a search task that evaluates entries.
+"""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
+from typing import Any, Protocol
 
-from pcircle.fs.stats import CAPACITY, StatBlockError
+import msgspec
+
+from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
+from pcircle.jobs.change_task import ChangeTask
 from pcircle.jobs.failures import failure_of
 from pcircle.jobs.tree_task import EntryVisitor, TreeItem
 from pcircle.runtime import Context
-from pcircle.tools.ffind.eval.bulk import BulkFormat, DirectoryContext
-from pcircle.tools.ffind.eval.columns import StatusColumns
-from pcircle.tools.ffind.eval.compiler import CompiledExpression, compiled, function
-from pcircle.tools.ffind.eval.entry import CountedEntry, FindEntry, StopSearch, Test
-from pcircle.tools.ffind.eval.search_task import Prefetch, SearchTask
+from pcircle.tools.ffind.eval.actions import FindActions
+from pcircle.tools.ffind.eval.bulk import BulkFormat, DirectoryContext, StatusColumns
+from pcircle.tools.ffind.eval.checks import EvaluationContext
+from pcircle.tools.ffind.eval.commands import Commands
+from pcircle.tools.ffind.eval.compiler import (
+    CompiledExpression,
+    compiled,
+    function,
+    reads_links,
+    tests_access_time,
+)
+from pcircle.tools.ffind.eval.entry import CountedEntry, FindEntry, Status, StopSearch, Test
+from pcircle.tools.ffind.eval.line_formats import FindOutput
 from pcircle.tools.ffind.language.nodes import ExpressionNode, walk
-from pcircle.tools.ffind.plan import FindCounters
+from pcircle.tools.ffind.plan import FindCounters, FindPlan
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Where
 
@@ -339,3 +354,75 @@ def chosen(plan: CompiledExpression, stats: StatusColumns, places: Sequence[int]
 def depth_of(path: bytes) -> int:
     """Return the number of levels of a directory below its PATH."""
     return path.count(b"/") + 1 if path else 0
+
+
+class SearchHalt(msgspec.Struct, frozen=True, array_like=True, tag="h"):
+    """Skip the remaining work, because the search has ended early."""
+
+
+class Prefetch(Protocol):
+    """Looks up names before they are evaluated, as `StatPrefetch` does."""
+
+    @property
+    def is_known(self) -> bool: ...
+    def look(self, directory_fd: int, names: Sequence[bytes], /) -> Sequence[Status | None]: ...
+    def done(self, count: int, /) -> None: ...
+    def close(self) -> None: ...
+
+
+class SearchTask(ChangeTask):
+    """The state of one rank or thread in a search, without the walk.
+
+    `context` is that of the current item. `halted` and `sent_halt` are valid for the first thread
+    of a rank: the search has ended on this rank, and the other ranks are notified.
+    """
+
+    plan: FindPlan
+    first: SearchTask | None
+    output: FindOutput
+    commands: Commands
+    actions: FindActions
+    evaluation: EvaluationContext
+    stats: Stats
+    prefetch: Prefetch
+    context: Context[TreeItem] | None
+    halted: bool
+    sent_halt: bool
+
+    @property
+    def rank_part(self) -> SearchTask:
+        """Return the task of the rank's first thread."""
+        return self if self.first is None else self.first
+
+    @property
+    def updates_directories(self) -> bool:
+        """Return whether tests use access times of directories, which the walk updates."""
+        return any(tests_access_time(node, "d") for node in self._expressions)
+
+    @property
+    def updates_links(self) -> bool:
+        """Return whether tests use access times of links, which other tests may update."""
+        expressions = self._expressions
+        return any(tests_access_time(node, "l") for node in expressions) and any(
+            map(reads_links, expressions)
+        )
+
+    @property
+    def _expressions(self) -> list[ExpressionNode]:
+        plan = self.plan
+        return [plan.expression] if plan.exclude is None else [plan.expression, plan.exclude]
+
+    def flush(self, *, all_: bool = False) -> None:
+        """Send the pending output."""
+        if self.context is not None:
+            for notice in self.output.take(all_=all_):
+                self.context.note([notice])
+
+    def halt(self, context: Context[Any]) -> None:
+        """Notify all other ranks if the search has ended on this rank."""
+        first = self.rank_part
+        if first.halted and not first.sent_halt:
+            first.sent_halt = True
+            for rank in range(self.plan.ranks):
+                if rank != self.rank:
+                    context.post(rank, [SearchHalt()])

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from pcircle.cli.filters import moment_of
-from pcircle.cli.times import date_ns
+from pcircle.cli.ids import date_ns
+from pcircle.cli.options import moment_of
+from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
-from pcircle.core.names import show
-from pcircle.core.timestamps import timestamp
+from pcircle.core.units import timestamp
 from pcircle.fs.status import birth_ns
 from pcircle.tools.ffind.language.nodes import ExpressionNode
 from pcircle.tools.ffind.language.words import refused

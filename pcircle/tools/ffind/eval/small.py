@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
-from pcircle.core.guards import require
+from pcircle.core.errors import require
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.fs.stats import CAPACITY, StatBlockError, StatusRow
@@ -25,7 +25,7 @@ from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import DirectoryScan
 
 if TYPE_CHECKING:
-    from pcircle.tools.ffind.eval.search_task import SearchTask
+    from pcircle.tools.ffind.eval.evaluator import SearchTask
     from pcircle.tools.ffind.plan import FindCounters
 
 _SLOW_S = 200e-6

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from pcircle.core.names import show
+from pcircle.core.encoding import show
 from pcircle.core.units import parse_size
 from pcircle.fs.attributes.modes import parse_mode
 from pcircle.tools.ffind.language import regexes

@@ -14,8 +14,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
-from pcircle.core.names import show
 
 _WITH_VALUE = (
     "amin", "cmin", "mmin", "atime", "ctime", "mtime", "anewer", "cnewer", "newer", "used", "since",

@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from pcircle.cli.times import limit_of
+from pcircle.cli.ids import limit_of
 from pcircle.cli.tree_program import TreeConsole, TreeProgram
+from pcircle.core.encoding import show
 from pcircle.core.errors import StoppedEarly, UsageError
-from pcircle.core.names import show
 from pcircle.core.writing import discard
 from pcircle.fs.lists import Lists, sort
 from pcircle.fs.sorting import pieces
@@ -26,12 +26,11 @@ from pcircle.ops.compare import fields
 from pcircle.ops.compare.manifests import KNOWN, open_verified
 from pcircle.ops.digest.manifest import Manifest
 from pcircle.runtime import Outcome
-from pcircle.tools.fmirror.options import NO_OUTPUT, QUIET, MirrorOptions
+from pcircle.tools.fmirror.options import NO_OUTPUT, QUIET, MirrorOptions, refuse_inside
 from pcircle.tools.fmirror.plan import compared
-from pcircle.tools.fmirror.refusals import refuse_inside
 from pcircle.tools.fmirror.removal import ExtraneousPaths
-from pcircle.tools.fmirror.state import proof, state
-from pcircle.tools.fmirror.state.lock import Lock
+from pcircle.tools.fmirror.state import changes, state
+from pcircle.tools.fmirror.state.state import Lock
 from pcircle.tools.fmirror.state.survey import SurveyPlan, SurveyRecords, SurveyTask
 from pcircle.tools.fmirror.work.extraneous import Surplus
 from pcircle.walk.attributes import ANY
@@ -164,9 +163,9 @@ class ManifestSurvey(TreeProgram):
         options = self._mirror
         if known is None:
             return "there was no complete run before", 0
-        why = proof.overdue(options, known) or proof.other_target(options, known)
+        why = changes.overdue(options, known) or changes.other_target(options, known)
         identity = state.identity_if_readable(options.sources[0])
-        quiet_ns = proof.source_quiet_ns(options, known, identity)
+        quiet_ns = changes.source_quiet_ns(options, known, identity)
         if not why and quiet_ns is None:
             why = "the source is not known from the last complete run, or that was without --ctime"
         if not why and os.stat(path).st_mtime_ns <= known.touched_ns:

@@ -18,9 +18,8 @@ import msgspec
 
 from pcircle.cli.program import run_tool
 from pcircle.cli.tree_program import TreeConsole, TreeProgram
-from pcircle.core.errors import EntriesFailed, StoppedEarly, worst
-from pcircle.core.guards import require, require_type
-from pcircle.core.names import show
+from pcircle.core.encoding import show
+from pcircle.core.errors import EntriesFailed, StoppedEarly, require, require_type, worst
 from pcircle.core.writing import WholeFile
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.lists import Lists, record_of, sort
@@ -29,7 +28,7 @@ from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
 from pcircle.jobs.failures import Failure
 from pcircle.jobs.tree_task import EntryVisitor, TreePlan, TreeTask, resolve
 from pcircle.ops.compare.manifests import DigestComparer
-from pcircle.ops.digest.algorithms import get_algorithm
+from pcircle.ops.digest.digests import get_algorithm
 from pcircle.ops.digest.manifest import Manifest, ManifestEntry
 from pcircle.ops.digest.manifest_update import ManifestUpdate
 from pcircle.runtime import Context

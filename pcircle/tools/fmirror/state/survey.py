@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 
 from pcircle.core.encoding import text_of
-from pcircle.core.guards import require, require_type
+from pcircle.core.errors import require, require_type
 from pcircle.fs.directories import Directories, Lease, bases, capacity_of, join_path
 from pcircle.fs.lists import record_of
 from pcircle.fs.scan import Block

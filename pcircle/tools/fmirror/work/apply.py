@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from pcircle.core.encoding import to_scan
-from pcircle.core.guards import require, require_type
+from pcircle.core.errors import require, require_type
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.entry_errors import Changed, error_context, set_operation
 from pcircle.fs.scan import Block
@@ -29,8 +29,7 @@ from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.work import steps
 from pcircle.tools.fmirror.work.steps import Step
-from pcircle.tools.fmirror.work.task import JournaledMirror, MirrorTask
-from pcircle.tools.fmirror.work.visitor import MirrorVisitor
+from pcircle.tools.fmirror.work.visitor import JournaledMirror, MirrorTask, MirrorVisitor
 from pcircle.walk.items import handed_back
 from pcircle.walk.open_directory import BATCH_S, ItemContext, Open
 from pcircle.walk.visitor import Names, Where
@@ -38,8 +37,7 @@ from pcircle.walk.visitor import Names, Where
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
     from pcircle.ops.checkpoint.resume import CheckpointSession
-    from pcircle.ops.copy.tree.items import Item
-    from pcircle.ops.copy.tree.plan import CopyPlan
+    from pcircle.ops.copy.tree.items import CopyPlan, Item
     from pcircle.ops.copy.tree.task import CopyTask
 
 _TEMPORARY = b".fcp-"

@@ -31,7 +31,7 @@ from pcircle.fs.open_flags import CREATE_FILE, OPEN_DIRECTORY, OPEN_FILE
 from pcircle.fs.safe_open import directory
 from pcircle.fs.scan import blocks, encoded
 from pcircle.fs.write_access import Admissions
-from pcircle.walk.filter import Choose
+from pcircle.walk.globs import Choose
 
 # Directories, some file systems and some users' rights do not allow hard links.
 _NO_LINKS = (errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOENT)

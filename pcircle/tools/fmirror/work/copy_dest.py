@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from pcircle.fs.data import DataCopier
 from pcircle.fs.open_flags import OPEN_FILE
-from pcircle.ops.copy.entry.copy_context import refuse_change
+from pcircle.ops.copy.entry.observers import refuse_change
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work.reference_tree import ReferenceTrees
 

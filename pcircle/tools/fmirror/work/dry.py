@@ -9,18 +9,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pcircle.core.guards import require, require_type
+from pcircle.core.errors import require, require_type
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.entry_errors import Changed, error_context, set_operation
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.scan import Block
 from pcircle.jobs.plan_file import entry, mark_in, mark_of, parted, sorted_out
 from pcircle.ops.compare import fields
-from pcircle.ops.copy.tree.action_log import CopyActionLog, letter_of
-from pcircle.ops.copy.tree.counters import CopyCounters
+from pcircle.ops.copy.tree.counters import CopyActionLog, CopyCounters, letter_of
 from pcircle.ops.copy.tree.dry_run import DryTask, DryVisitor
-from pcircle.ops.copy.tree.items import Notice
-from pcircle.ops.copy.tree.plan import CopyPlan, scope_of
+from pcircle.ops.copy.tree.items import CopyPlan, Notice, scope_of
 from pcircle.ops.copy.tree.waiting_copies import ItemLimits
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import MirrorPlan
@@ -38,8 +36,8 @@ from pcircle.tools.fmirror.work.listing import Lister, ListingTimes
 from pcircle.tools.fmirror.work.overwrite_policy import MirrorOverwritePolicy
 from pcircle.tools.fmirror.work.rename_pairs import PathHashes
 from pcircle.walk.open_directory import Open
-from pcircle.walk.prune_empty import Emptiness
 from pcircle.walk.visitor import Where
+from pcircle.walk.walker import Emptiness
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pcircle.core.names import show
+from pcircle.core.encoding import show
 from pcircle.fs.sorting import Sorter
 from pcircle.jobs.action_log import ActionLines
 from pcircle.jobs.plan_file import entry

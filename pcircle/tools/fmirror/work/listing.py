@@ -22,7 +22,7 @@ from itertools import chain
 
 import msgspec
 
-from pcircle.core.timestamps import NS_PER_S
+from pcircle.core.units import NS_PER_S
 from pcircle.fs.attributes.btrfs import is_empty_subvolume
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.directories import Lease

@@ -29,8 +29,7 @@ from pcircle.fs.write_access import Admissions, WriteAccess
 from pcircle.ops.compare import fields
 from pcircle.ops.compare.content import ContentComparer
 from pcircle.ops.compare.details import DetailComparer
-from pcircle.ops.compare.sides import open_files
-from pcircle.ops.compare.statuses import Status, StatusComparer
+from pcircle.ops.compare.statuses import Status, StatusComparer, open_files
 from pcircle.ops.copy.entry.attributes import AttributeCopier, pinned_path
 from pcircle.ops.copy.tree.counters import CopyCounters
 from pcircle.tools.fmirror.plan import MirrorPlan, compared

@@ -23,7 +23,7 @@ from pcircle.fs.naming import give_free_name
 from pcircle.fs.scan import Block, blocks, rewound
 from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
 from pcircle.ops.compare.content import ContentComparer
-from pcircle.ops.compare.sides import open_files
+from pcircle.ops.compare.statuses import open_files
 from pcircle.ops.copy.tree.dry_run import DryVisitor
 from pcircle.ops.copy.tree.items import Item
 from pcircle.runtime import Context

@@ -14,10 +14,10 @@ import msgspec
 import xxhash
 
 from pcircle.cli.results import append_output
-from pcircle.core.guards import require_type
-from pcircle.core.timestamps import Timestamp, timestamp
+from pcircle.core.errors import require_type
+from pcircle.core.units import Timestamp, timestamp
 from pcircle.jobs.failures import LogFile
-from pcircle.ops.compare.moves import MoveCandidate, MoveMatcher
+from pcircle.ops.compare.manifests import MoveCandidate, MoveMatcher
 
 _BYTES = 8
 _PARTS = 1 << 8

@@ -17,15 +17,15 @@ from zlib import compress, decompress
 
 import msgspec
 
-from pcircle.core.names import show
-from pcircle.core.timestamps import Timestamp, timestamp
+from pcircle.core.encoding import show
+from pcircle.core.units import Timestamp, timestamp
 from pcircle.fs.directories import Directories, Lease, bases, capacity_of, join_path
 from pcircle.fs.naming import rename_to_free
 from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
 from pcircle.fs.write_access import Admissions, WriteAccess
 from pcircle.jobs.action_log import ActionLines, ActionLog, ActionOutput
 from pcircle.ops.compare.content import ContentComparer
-from pcircle.ops.compare.sides import Fds, open_files
+from pcircle.ops.compare.statuses import Fds, open_files
 from pcircle.ops.copy.tree.dry_run import DryVisitor
 from pcircle.ops.copy.tree.items import Notice
 from pcircle.runtime import Context, Task

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import xxhash
 
 from pcircle.core.encoding import to_scan
-from pcircle.core.guards import require
+from pcircle.core.errors import require
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import Changed, error_context
 from pcircle.fs.open_flags import OPEN_DIRECTORY

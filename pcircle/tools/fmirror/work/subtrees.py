@@ -13,8 +13,7 @@ from functools import reduce
 from typing import NamedTuple
 
 from pcircle.fs.directories import affordable, close_open, join_path
-from pcircle.tools.fmirror.work.batches import Holders
-from pcircle.tools.fmirror.work.unchanged import QuickCheck
+from pcircle.tools.fmirror.work.unchanged import Holders, QuickCheck
 
 _SOON_S, _LATE_S = 0.002, 0.02  # time limits for the walk's directory, and for directories below it
 _AT_ONCE = 64  # directories

@@ -3,6 +3,8 @@
 Files of an existing directory are looked up on both sides, many at a time. Files that are up to
 date, usually almost all, never become entries. The remaining files are copied as usual, under the
 policy of `MirrorOverwritePolicy`.
+
+The copy of a mirror: fcp's task with its own visitor and overwrite policy.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from pcircle.core.guards import require, require_type
+from pcircle.core.errors import require, require_type
 from pcircle.fs.attributes.xattrs import drop_attributes
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.entry_errors import tried
@@ -29,10 +31,9 @@ from pcircle.fs.write_access import WriteAccess
 from pcircle.ops.compare import fields
 from pcircle.ops.copy.tree.directory import TargetDirectory
 from pcircle.ops.copy.tree.entries import EntryCopier
-from pcircle.ops.copy.tree.items import Item, PartialResult
-from pcircle.ops.copy.tree.plan import CopyPlan, scope_of
+from pcircle.ops.copy.tree.items import CopyPlan, Item, Notice, PartialResult, scope_of
 from pcircle.ops.copy.tree.small_directories import SCAN
-from pcircle.ops.copy.tree.task import threads_of
+from pcircle.ops.copy.tree.task import CopyTask, JournaledCopy, threads_of
 from pcircle.ops.copy.tree.visitor import CopyVisitor
 from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
@@ -45,20 +46,20 @@ from pcircle.tools.fmirror.work.extraneous import (
     filled,
     packed,
 )
-from pcircle.tools.fmirror.work.itemize import Itemizer
+from pcircle.tools.fmirror.work.itemize import Itemizer, LinkedRecords
 from pcircle.tools.fmirror.work.link_dest import LinkDest
-from pcircle.tools.fmirror.work.listing import Lister
+from pcircle.tools.fmirror.work.listing import Lister, ListingTimes
 from pcircle.tools.fmirror.work.overwrite_policy import MirrorOverwritePolicy
 from pcircle.tools.fmirror.work.subtrees import Subtrees
 from pcircle.tools.fmirror.work.unchanged import OF_FILES, QuickCheck
 from pcircle.walk.items import DirectoryIdentity, handed_back
 from pcircle.walk.open_directory import BATCH_S, ItemContext, Open
-from pcircle.walk.prune_empty import Emptiness
 from pcircle.walk.visitor import Names, Where
-from pcircle.walk.walker import device
+from pcircle.walk.walker import Emptiness, device
 
 if TYPE_CHECKING:
     from pcircle.ops.checkpoint.journal import Counts
+
 
 _PATHS_TOGETHER = 1000
 _SAME, _CHANGED, _MOVED = range(
@@ -471,3 +472,19 @@ class MirrorVisitor(CopyVisitor):
             self._counters.weight += where.weight * done
             left += changed
         return left
+
+
+class MirrorTask(CopyTask):
+    """The work of one rank."""
+
+    notice_type = Notice | Surplus | LinkedRecords | ListingTimes
+    visitor_type = MirrorVisitor
+    keeping = MirrorOverwritePolicy
+
+
+class JournaledMirror(JournaledCopy):
+    """The work of one rank in a mirror with a checkpoint."""
+
+    notice_type = Notice | Surplus | LinkedRecords | ListingTimes
+    visitor_type = MirrorVisitor
+    keeping = MirrorOverwritePolicy

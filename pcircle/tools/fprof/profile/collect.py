@@ -21,7 +21,6 @@ import msgspec
 from pcircle.core.units import DAY_S
 from pcircle.fs.directories import join_path
 from pcircle.fs.stats import Stats
-from pcircle.tools.fprof.profile.bins import bin_of, octave_of
 from pcircle.tools.fprof.profile.groups import Claim, Inodes
 from pcircle.tools.fprof.profile.model import (
     DEEPEST,
@@ -35,7 +34,7 @@ from pcircle.tools.fprof.profile.model import (
     FileRow,
     Profile,
 )
-from pcircle.tools.fprof.profile.sizes import SizeCounts
+from pcircle.tools.fprof.profile.sizes import SizeCounts, bin_of, octave_of
 from pcircle.tools.fprof.profile.tables import Best, Sums, add_to, by_number, by_sense
 
 FACETS = ("age", "blocks", "dirsize", "depth", "ext", "group", "owner", "top", "tree")

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
-from pcircle.cli import table
+from pcircle.cli import listing
 from pcircle.cli.report import ToolReport
-from pcircle.core.guards import require
-from pcircle.core.names import show
+from pcircle.core.encoding import show
+from pcircle.core.errors import require
 from pcircle.core.units import format_count, format_size
-from pcircle.tools.fprof.profile.bins import rebin, standard_edges
 from pcircle.tools.fprof.profile.groups import groups, moment, shown_path
 from pcircle.tools.fprof.profile.model import KINDS, DirectoryRow, Profile
+from pcircle.tools.fprof.profile.sizes import rebin, standard_edges
 
 SCHEMA = 1
 _ROWS = 20
@@ -168,7 +168,7 @@ def render(comparison: ProfileComparison) -> Iterable[str]:
         ]
         header = ("number", "bytes", "now", "bytes now", title)
         if rows:
-            yield table.render(rows, align="rrrrl", header=header) + _more(len(changes))
+            yield listing.render(rows, align="rrrrl", header=header) + _more(len(changes))
     rows = [
         [
             _signed(change.entries, format_count),
@@ -182,7 +182,7 @@ def render(comparison: ProfileComparison) -> Iterable[str]:
     header = ("entries", "bytes", "including subdirectories", "", "directory")
     if rows:
         more = _more(len(comparison.directories))
-        yield table.render(rows, align="rrrll", header=header) + more
+        yield listing.render(rows, align="rrrll", header=header) + more
 
 
 def _more(count: int) -> str:

@@ -18,12 +18,12 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from pcircle.core.names import show
+from pcircle.core.encoding import show
 from pcircle.core.units import DAY_S
 from pcircle.fs import registry
 from pcircle.fs.registry import Firsts
-from pcircle.tools.fprof.profile.bins import edge_of
 from pcircle.tools.fprof.profile.model import DEEPEST, DirectoryRow, FileRow, Profile
+from pcircle.tools.fprof.profile.sizes import edge_of
 
 MAX_AT_HAND = 100_000  # about 20 MB
 

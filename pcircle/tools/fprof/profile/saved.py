@@ -17,10 +17,9 @@ import msgspec
 import xxhash
 
 from pcircle.cli import json_output as jsonout
+from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
-from pcircle.core.names import show
 from pcircle.fs.safe_open import reading
-from pcircle.tools.fprof.profile.bins import BINS, edge_of
 from pcircle.tools.fprof.profile.collect import SPECIALS
 from pcircle.tools.fprof.profile.model import (
     DEEPEST,
@@ -30,8 +29,10 @@ from pcircle.tools.fprof.profile.model import (
     LONGEST_EXTENSION,
     UNITS,
     Profile,
+    pack,
+    unpack,
 )
-from pcircle.tools.fprof.profile.packing import pack, unpack
+from pcircle.tools.fprof.profile.sizes import BINS, edge_of
 from pcircle.tools.fprof.profile.tables import OTHER_WIDTH
 
 VERSION = 1

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeAlias, TypeVar
 
-from pcircle.core.guards import require_type
+from pcircle.core.errors import require_type
 
 K = TypeVar("K")
 Row = TypeVar("Row")

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pcircle.cli import table
+from pcircle.cli import listing
 from pcircle.cli.console import rank_share
 from pcircle.cli.report import RankShare
 from pcircle.core.units import format_count, format_size
 from pcircle.runtime import RankReport
-from pcircle.tools.fprof.counters import totals
+from pcircle.tools.fprof.plan import totals
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -86,4 +86,4 @@ def render(ranks: Sequence[RankWork], entries: int, verbose: int) -> str:
         rows.append(row)
     if verbose > 1:
         header += ["items", "spilled", "cpu", "peak memory"]
-    return table.render(rows, align="r" * len(header), header=header)
+    return listing.render(rows, align="r" * len(header), header=header)

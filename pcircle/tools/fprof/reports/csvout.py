@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from pcircle.cli import json_output as jsonout
+from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
-from pcircle.core.names import show
 from pcircle.fs.safe_open import make_directory
 from pcircle.tools.fprof.reports.report import ProfileReport
 

@@ -14,11 +14,10 @@ from importlib.resources import files
 import msgspec
 
 from pcircle.cli import json_output as jsonout
-from pcircle.core.names import show
+from pcircle.core.encoding import show
 from pcircle.core.units import DAY_S, format_size
 from pcircle.tools.fprof.profile.model import DirectoryRow, Profile
-from pcircle.tools.fprof.reports.report import ProfileReport
-from pcircle.tools.fprof.reports.report_options import DIMENSIONS, ReportOptions
+from pcircle.tools.fprof.reports.report import DIMENSIONS, ProfileReport, ReportOptions
 
 _MARK = "{{data}}"
 _AGES_WEEKS = (1, 4, 13, 26, 52, 104, 260, 520)

@@ -1,4 +1,7 @@
-"""Reports of a profile: the model that all outputs present."""
+"""Reports of a profile: the model that all outputs present.
+
+The optional contents of a report.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,9 @@ from msgspec import UNSET, UnsetType
 
 from pcircle import __version__
 from pcircle.cli.report import RankSummary, ToolReport
-from pcircle.core.names import show
+from pcircle.core.encoding import show
 from pcircle.jobs.failures import FailedEntry
 from pcircle.runtime import RankReport
-from pcircle.tools.fprof.profile.bins import (
-    RELATIVE_ERROR,
-    is_edge,
-    quantile,
-    rebin,
-    standard_edges,
-)
 from pcircle.tools.fprof.profile.groups import (
     DirectorySize,
     Group,
@@ -31,14 +27,20 @@ from pcircle.tools.fprof.profile.groups import (
     top_of,
 )
 from pcircle.tools.fprof.profile.model import Profile
+from pcircle.tools.fprof.profile.sizes import (
+    RELATIVE_ERROR,
+    is_edge,
+    quantile,
+    rebin,
+    standard_edges,
+)
 from pcircle.tools.fprof.reports.balance import RankWork, rank_work
-from pcircle.tools.fprof.reports.report_options import ReportOptions
 
-if TYPE_CHECKING:  # modules that only some reports need are imported late
-    from pcircle.tools.fprof.profile.inspecting import Sparse
+if TYPE_CHECKING:
+    from pcircle.tools.fprof.profile.inspecting import Blocks, InInode, Sparse
     from pcircle.tools.fprof.profile.sampling import Compression
-    from pcircle.tools.fprof.profile.storage import Blocks, InInode
     from pcircle.tools.fprof.profile.tree import DirectoryTree
+
 
 SCHEMA = 1
 
@@ -244,7 +246,7 @@ def _with_storage(report: ProfileReport, profile: Profile, options: ReportOption
     """Add to the report the space that the files would take elsewhere."""
     if not options.blocks and options.in_inode is None:
         return report
-    from pcircle.tools.fprof.profile.storage import blocks_of, in_inode
+    from pcircle.tools.fprof.profile.inspecting import blocks_of, in_inode
 
     inode = None if options.in_inode is None else in_inode(profile, options.in_inode)
     blocks = blocks_of(profile, options.blocks, inode) or None
@@ -269,3 +271,48 @@ def _with_insides(report: ProfileReport, profile: Profile, options: ReportOption
 
         report = change(report, compression=compression_of(profile))
     return report
+
+
+DIMENSIONS = ("age", "owner", "group", "ext", "depth", "dirsize")
+
+
+class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The requested contents of a report.
+
+    `bins` is the name of a histogram of sizes, unless `edges` has its edges. `by` are dimensions,
+    and `top` is the length of top lists, 0 for none. `blocks` are pairs of block and subblock, and
+    `in_inode` is the largest data within inodes, in bytes. `sparse` requests files with holes, and
+    `stripe` layouts. `pieces` is the size of the sample to compress. `depth` is the depth of listed
+    directories, and `tree` requests the largest directories. `everything` requests all sums for
+    which no file must be examined.
+    """
+
+    bins: str = ""
+    edges: tuple[int, ...] = ()
+    by: tuple[str, ...] = ()
+    top: int = 0
+    blocks: tuple[tuple[int, int], ...] = ()
+    in_inode: int | None = None
+    sparse: bool = False
+    stripe: bool = False
+    pieces: int = 0
+    depth: int | None = None
+    tree: bool = False
+    everything: bool = False
+
+    def facets(self) -> set[str]:
+        """Return the names of the `FACETS` that the walk must compute."""
+        optional = {
+            "top": bool(self.top),
+            "tree": self.tree or self.depth is not None,
+            "blocks": bool(self.blocks),
+            "sparse": self.sparse,
+            "stripe": self.stripe,
+            "compress": bool(self.pieces),
+        }
+        found = {*self.by, *(name for name, wanted in optional.items() if wanted)}
+        if self.everything:
+            from pcircle.tools.fprof.profile.collect import FACETS
+
+            found |= set(FACETS)
+        return found

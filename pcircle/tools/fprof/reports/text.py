@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pcircle.cli import table
+from pcircle.cli import listing
 from pcircle.core.units import format_count, format_duration, format_size, plural
 
 if TYPE_CHECKING:
     from pcircle.tools.fprof.profile.groups import Group, Top
-    from pcircle.tools.fprof.profile.inspecting import Sparse
+    from pcircle.tools.fprof.profile.inspecting import Blocks, InInode, Sparse
     from pcircle.tools.fprof.profile.sampling import Compression
-    from pcircle.tools.fprof.profile.storage import Blocks, InInode
     from pcircle.tools.fprof.profile.tree import DirectoryTree
     from pcircle.tools.fprof.reports.report import Amount, ProfileReport, SizeDistribution
 
@@ -71,7 +70,7 @@ def _tree(tree: DirectoryTree) -> str:
         for directory in tree.directories
     ]
     header = ("size", "share", "entries", "directory, including subdirectories")
-    text = table.render(rows, align="rrrl", header=header)
+    text = listing.render(rows, align="rrrl", header=header)
     if tree.complete:
         return text
     return text + f"Directories of at most {format_size(tree.omitted_bytes)} may be missing.\n"
@@ -96,7 +95,7 @@ def _counts(report: ProfileReport) -> str:
         *([f"  {kind}", format_count(number), "", ""] for kind, number in counts.specials.items()),
         _amount("all", counts.total),
     ]
-    return table.render(rows, align="lrrr", header=("", "number", "size", "on disk"))
+    return listing.render(rows, align="lrrr", header=("", "number", "size", "on disk"))
 
 
 def _sizes(sizes: SizeDistribution, *, unicode: bool) -> str:
@@ -123,7 +122,7 @@ def _sizes(sizes: SizeDistribution, *, unicode: bool) -> str:
     for row in rows:
         row[3] = row[3].ljust(_BAR_CELLS)
     header = ("size up to", "files", "", "", "bytes", "", "")
-    text = table.render(rows, align="rrrlrrl", header=header)
+    text = listing.render(rows, align="rrrlrrl", header=header)
     return text if sizes.exact else text + "Approximate edges: within 1/64 of a size.\n"
 
 
@@ -147,7 +146,7 @@ def _epilogue(report: ProfileReport) -> str:
         rows.append(["unreadable", plural(counts.unreadable, "directory", "directories")])
     if counts.failed:
         rows.append(["failed", plural(counts.failed, "entry", "entries")])
-    return table.render(rows, align="ll")
+    return listing.render(rows, align="ll")
 
 
 def _groups(dimension: str, groups: Sequence[Group], *, unicode: bool) -> str:
@@ -166,7 +165,7 @@ def _groups(dimension: str, groups: Sequence[Group], *, unicode: bool) -> str:
     ]
     first = _TITLES.get(dimension, dimension)
     counted = ("directories", "", "", "entries") if of_directories else ("files", "", "", "bytes")
-    text = table.render(rows, align="lrrlrrl", header=(first, *counted, "", ""))
+    text = listing.render(rows, align="lrrlrrl", header=(first, *counted, "", ""))
     more = len(groups) - _ROWS
     return text + (f"and {format_count(more)} more\n" if more > 0 else "")
 
@@ -178,7 +177,7 @@ def _top(top: Top) -> Iterator[str]:
         ("oldest files", top.oldest),
     ):
         values = [[item.modified or format_size(item.bytes or 0), item.path] for item in files]
-        yield table.render(values, align="rl", header=(title, ""))
+        yield listing.render(values, align="rl", header=(title, ""))
     for title, listed in (
         ("directories by bytes", top.directories_by_bytes),
         ("directories by entries", top.directories_by_entries),
@@ -194,7 +193,7 @@ def _top(top: Top) -> Iterator[str]:
             for item in listed
         ]
         header = ("in it", "entries", "including subdirectories", "entries", title)
-        yield table.render(rows, align="rrrrl", header=header)
+        yield listing.render(rows, align="rrrrl", header=header)
 
 
 def _in_inode(found: InInode) -> str:
@@ -223,7 +222,7 @@ def _blocks(blocks: Sequence[Blocks]) -> str:
         for estimate in blocks
     ]
     header = ("block", "whole blocks", "used", "subblock", "subblocks", "space", "used")
-    return table.render(rows, align="rrrrrrr", header=header)
+    return listing.render(rows, align="rrrrrrr", header=header)
 
 
 def _sparse(sparse: Sparse) -> str:
@@ -236,7 +235,7 @@ def _sparse(sparse: Sparse) -> str:
     ]
     if sparse.unknown:
         rows.append(["not examined", plural(sparse.unknown, "file", "files")])
-    return table.render(rows, align="lr")
+    return listing.render(rows, align="lr")
 
 
 def _compression(found: Compression) -> str:

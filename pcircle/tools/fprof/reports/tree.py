@@ -17,8 +17,8 @@ from typing import TextIO
 
 import msgspec
 
-from pcircle.cli import table
-from pcircle.core.names import show
+from pcircle.cli import listing
+from pcircle.core.encoding import show
 from pcircle.core.units import format_count, format_size, plural
 from pcircle.tools.fprof.profile.groups import share
 from pcircle.tools.fprof.profile.model import MAX_DIRECTORIES, DirectoryRow, Profile
@@ -152,7 +152,7 @@ def lines_of(parts: Sequence[str], terminal: Terminal) -> int:
     This includes empty lines between parts, the head and the foot of the tree, and the prompt.
     """
     lines = [line for part in parts for line in (*part.splitlines(), "")]
-    return 3 + sum(max(1, -(-table.cell_width(line) // terminal.columns)) for line in lines)
+    return 3 + sum(max(1, -(-listing.cell_width(line) // terminal.columns)) for line in lines)
 
 
 def render(profile: Profile, terminal: Terminal, taken: int, *, unicode: bool) -> str:
@@ -165,7 +165,7 @@ def render(profile: Profile, terminal: Terminal, taken: int, *, unicode: bool) -
     cells = _cells(lines, total, terminal.columns, unicode=unicode)
     omitted = profile.kinds["directory"][0] - fitted.shown
     align = "r" * (len(cells[0]) - 1) + "l"
-    text = table.render(cells, align=align, header=_HEADERS[len(cells[0])])
+    text = listing.render(cells, align=align, header=_HEADERS[len(cells[0])])
     if omitted > 0:
         count = plural(omitted, "smaller directory", "smaller directories")
         foot = f"and {count} of at most {format_size(fitted.omitted_bytes)}"
@@ -227,8 +227,8 @@ def _name(name: str, branch: str, cells: int, cut: str) -> str:
     if len(branch) > cells - _FEWEST_NAME_CELLS:
         branch = cut + branch[len(branch) - max(0, cells - _FEWEST_NAME_CELLS - len(cut)) :]
     room = cells - len(branch)
-    if table.cell_width(name) <= room:
+    if listing.cell_width(name) <= room:
         return branch + name
-    while name and table.cell_width(name) > room - len(cut):
+    while name and listing.cell_width(name) > room - len(cut):
         name = name[:-1] if branch else name[1:]
     return branch + name + cut if branch else cut + name
