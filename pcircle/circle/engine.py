@@ -1,4 +1,4 @@
-"""The engine: one rank's part of a job, as a pure state machine.
+"""The engine: one rank's part of a job and its shutdown, as a pure state machine.
 
 Events go in (a message arrived, an item finished, time passed) and instructions come out (send this
 message, start that item). The engine has no I/O, thread, clock or random generator of its own, so
@@ -17,13 +17,12 @@ that all ranks are quiescent. An abort is broadcast along the tree. A rank that 
 its queue, abandons its open joins and waits only for running items, and rank 0 sets a deadline for
 the final rounds.
 
-The shutdown of a rank: draining messages, giving the final account, and the deadlines.
-
-A job that ends well has no deadline. Its accounts are collected in one round of the tree, which
-also sums the message counters. While these do not balance, waves follow until no message is in
-flight (`pcircle.circle.termination` has the argument), and rank 0 withholds its own account: an
-abort counts until rank 0 concludes. After an abort the waves come first, and everything has a
-deadline: half of `EngineSettings.final_deadline_s` for the waves, a quarter for the accounts.
+`Shutdown` drains messages, gives the rank's final account and keeps the deadlines. A job that ends
+well has no deadline. Its accounts are collected in one round of the tree, which also sums the
+message counters. While these do not balance, waves follow until no message is in flight
+(`pcircle.circle.termination` has the argument), and rank 0 withholds its own account: an abort
+counts until rank 0 concludes. After an abort the waves come first, and everything has a deadline:
+half of `EngineSettings.final_deadline_s` for the waves, a quarter for the accounts.
 """
 
 from __future__ import annotations

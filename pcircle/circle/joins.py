@@ -1,27 +1,26 @@
-"""Fork-join bookkeeping: an item is complete when everything that it spawned is complete.
+"""Fork-join bookkeeping: joins count an item's children, bundles return results of stolen items.
 
-A join stands for an item that has spawned children. It stays on the rank that processed the item,
-counts the children and their results, wherever they run, and merges results as they arrive, so that
-its size does not grow with the number of children. The rank then runs the item's completion, whose
-return value is the result for the item's own parent. Joins belong to the engine and not to the
-runtime, because matching results to children is part of the protocol: the simulator searches it for
-lost and duplicated results.
+An item is complete when everything that it spawned is complete. A join stands for an item that has
+spawned children. It stays on the rank that processed the item, counts the children and their
+results, wherever they run, and merges results as they arrive, so that its size does not grow with
+the number of children. The rank then runs the item's completion, whose return value is the result
+for the item's own parent. Joins belong to the engine and not to the runtime, because matching
+results to children is part of the protocol: the simulator searches it for lost and duplicated
+results.
 
-Bundles: the results of stolen items return in one message per bundle.
-
-A rank that receives a share of another rank's queue answers for it with one message. The items of
-the share are grouped by the joins that wait for them; each group is a *slot*. At the thief a slot
-is represented by a join without an item, a *proxy*: it is the parent of the items of the slot, and
-their results merge in it, wherever the items are processed in the end. A rank that spawns ten
-thousand items therefore receives one message from each rank that it gave items to, and not one from
-each rank that processed an item. The load on a rank's inbox does not grow with the width of a
-directory.
+Bundles return the results of stolen items, one message per bundle. A rank that receives a share of
+another rank's queue answers for it with one message. The items of the share are grouped by the
+joins that wait for them; each group is a *slot*. At the thief a slot is represented by a join
+without an item, a *proxy*: it is the parent of the items of the slot, and their results merge in
+it, wherever the items are processed in the end. A rank that spawns ten thousand items therefore
+receives one message from each rank that it gave items to, and not one from each rank that processed
+an item. The load on a rank's inbox does not grow with the width of a directory.
 
 A complete slot waits for the other slots of its bundle, so that one message carries all results,
 but only for a limited time. A rank may be waiting for this result before it can produce the rest: a
 hard link, for example, waits for the file that another rank copies. A bundle that waited for all of
-its slots could wait forever. Within a slot this cannot happen: its items belong to one join,
-which needs all of them anyway.
+its slots could wait forever. Within a slot this cannot happen: its items belong to one join, which
+needs all of them anyway.
 
 Near the end of a job single items travel from rank to rank. If a result had to return through all
 of these ranks, one after the other, that would dominate the time to finish. So a rank that gives

@@ -1,6 +1,7 @@
-"""Users and groups on the command line: OWNER:GROUP as in chown, and maps as in rsync.
+"""Users, groups and times on the command line.
 
-Times in options: dates, and how long a job may run.
+Users and groups are OWNER:GROUP as in chown, and maps as in rsync. Times are dates, and how long a
+job may run.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Fields of a listing in the form of ls: modes, owners, sizes and times as text.
+"""Fields of a listing in the form of ls (modes, owners, sizes, times), and plain text tables.
 
-Each is a table that caches its results, because a tree has few modes and owners, and many files.
-Text is bytes, as names are.
+Fields cache their results, because a tree has few modes and owners, and many files. Their text is
+bytes, as names are.
 
-Plain text tables: words are left-aligned, numbers right-aligned.
-
-Tables have no frames, two spaces between columns and no trailing spaces, so they can be pasted into
-a mail or split by ``awk``. Widths are measured in terminal cells, so wide and combining characters
-line up. Cells are finished text; tables do not wrap.
+Tables align words left and numbers right. They have no frames, two spaces between columns and no
+trailing spaces, so they can be pasted into a mail or split by ``awk``. Widths are measured in
+terminal cells, so wide and combining characters line up. Cells are finished text; tables do not
+wrap.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Progress: a live bar on a terminal, occasional lines elsewhere, or nothing.
+"""Progress of a job (a live bar, occasional lines or nothing), its rate and its remaining time.
 
 The caller passes a `ProgressView` as often as it likes; a renderer decides by the times in the view
 whether to show it. So there is no clock, thread or signal here, and tests need not wait.
@@ -6,11 +6,10 @@ whether to show it. So there is no clock, thread or signal here, and tests need 
 Importing rich takes 40 ms and more, so the live bar imports it after half a second of run time. A
 broken stream silences the progress and does not affect the job.
 
-The rate of a job, and the estimate of its remaining time.
-
-The estimate assumes that remaining work takes as long as similar work has taken so far. Known work
-is measured in bytes, unknown work in entries of average size. The time of an entry and of a byte is
-fitted to the course of the job, because entries may dominate its beginning and bytes its end.
+`Pace` measures the rate and estimates the remaining time. The estimate assumes that remaining work
+takes as long as similar work has taken so far. Known work is measured in bytes, unknown work in
+entries of average size. The time of an entry and of a byte is fitted to the course of the job,
+because entries may dominate its beginning and bytes its end.
 
 One large file among thousands of files does not make more large files likely. So the moment in
 which most bytes were found is excluded from the average.

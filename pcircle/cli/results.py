@@ -1,12 +1,12 @@
-"""Results on standard output and in files; a result that cannot be written is a failure.
+"""Output of the tools: results on standard output and in files, and messages to the user.
 
-Messages to the user, on a stream that may be full, slow or closed.
+A result that cannot be written is an error and is raised.
 
-A job of hours must not die, nor change its exit code, because the terminal that watched it was
-closed. So messages are written to the descriptor directly: Python's buffer would keep what it could
-not write, fail again at exit and turn the exit code into 120.
-
-Results do not go through here: a result that cannot be written is an error and must be raised.
+A message goes to a stream that may be full, slow or closed. A job of hours must not die, nor change
+its exit code, because the terminal that watched it was closed. So messages are written to the
+descriptor directly: Python's buffer would keep what it could not write, fail again at exit and turn
+the exit code into 120. Results do not go through `MessageStream`, because their errors must be
+raised.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Programs of tools that walk, from their options to their exit codes.
+"""Programs of tools that walk: from the options to the plan, the tasks and the exit code.
 
 `pcircle.jobs.tree_task` has the task. `docs/new-tool.rst` builds a tool from both, step by step.
-
-Programs of tools that walk: from the options to the plan, and from the plan to the tasks.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""The coordinator of operations: collects votes, decides, and distributes the decision.
+"""The coordinator of operations: it collects votes, decides, and distributes the decision.
 
-Collect the responses to a message that is passed down a tree of ranks.
+Messages are passed down a tree of ranks, and `ResponseCollector` collects the responses.
 
-Recursive halving: a message reaches all ranks of a list in a logarithmic number of steps.
-
-A rank with a list sends to the rank in its middle, which gets everything behind it as its own list,
-and continues with the part before it. The largest part thus leaves first, a rank sends to at most
-``floor(log2 n) + 1`` ranks, and no path is longer than that (Carns, Settlemyer and Ligon, on
-collective metadata operations, 2008 and 2009).
+`shares` divides a list of ranks by recursive halving, so that a message reaches all of them in a
+logarithmic number of steps. A rank with a list sends to the rank in its middle, which gets
+everything behind it as its own list, and continues with the part before it. The largest part thus
+leaves first, a rank sends to at most ``floor(log2 n) + 1`` ranks, and no path is longer than that
+(Carns, Settlemyer and Ligon, on collective metadata operations, 2008 and 2009).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""Decode file names to text that encodes to the same bytes in every locale.
+r"""File names: decode them losslessly in every locale, and show them safely and unambiguously.
 
 A name is bytes. Python decodes it with the encoding of the locale. Big5, Big5-HKSCS, cp932 and
 Johab decode different names to the same text, so that two files could be confused. UTF-8 restores
@@ -7,13 +7,10 @@ other locale every byte that is not ASCII becomes a lone surrogate: then `os.fse
 call that takes a path, restores the original bytes in any encoding.
 
 In such a locale, text that Python itself has decoded (`sys.argv`, entries of a scan by descriptor)
-is replaced by a decoding of the original bytes. This module does not display names;
-`pcircle.core.names` does.
+is replaced by a decoding of the original bytes.
 
-Show names of arbitrary bytes as text that is safe to print and unambiguous.
-
-A file name consists of bytes that the creator of the file chose. Printed raw, it can move the
-cursor, overwrite the line above, or (by bidirectional overrides) look like a different name.
+`show` displays a name. Its bytes were chosen by the creator of the file. Printed raw, it can move
+the cursor, overwrite the line above, or (by bidirectional overrides) look like a different name.
 Everything that Unicode does not consider printable is therefore escaped: ``\xNN`` is always one
 byte, ``\uNNNN`` and ``\UNNNNNNNN`` are always one character, ``\\`` is a backslash. Two different
 names are never shown alike.

@@ -1,4 +1,4 @@
-"""Errors that end a job, one class for each cause.
+"""Errors that end a job, one class for each cause, and checks of internal invariants.
 
 An exit code is a promise to the script that reads it, so each is defined in one place. A class's
 ``exit_code`` is the exit code of the process, and its docstring explains that code to users:
@@ -7,12 +7,10 @@ An exit code is a promise to the script that reads it, so each is defined in one
 The failure of an entry is not an exception. A file that could not be copied is data, counted and
 returned by the code that processed it; only errors of the *job* are raised.
 
+The checks raise `Inconsistent` if an invariant is violated, which ends the job as a defect, with a
+report. `python -O` removes `assert`, but not these checks.
+
 This module imports nothing of the package.
-
-Checks of internal invariants that `python -O` does not remove.
-
-`assert` is removed there, and with it the protection that it gave. The functions here raise
-`Inconsistent` if an invariant is violated, which ends the job as a defect, with a report.
 """
 
 from __future__ import annotations

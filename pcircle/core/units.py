@@ -1,20 +1,16 @@
-"""Parse sizes, durations, rates and counts of a command line, and format them for a report.
+"""Sizes, durations, rates, counts and times: parse them from options, format them for reports.
 
 Every option of every tool reads ``64k`` the same way, and every report shows it the same way. Sizes
 follow GNU coreutils (``k`` and ``KiB`` are 1024, ``kB`` is 1000), except that case never matters.
 The arithmetic uses integers where possible, so no byte count is rounded by a conversion to float,
 and no result reads ``1024.0 KiB``.
 
-This module does not know options or exit codes. Invalid text raises a ``ValueError`` that quotes
-it; the caller adds the name of the option. It imports nothing of the package.
+The parsers raise a ``ValueError`` that quotes invalid text; the caller adds the name of the option.
+The functions for values of options raise `UsageError` instead.
 
-Parse values of options: numbers, sizes, durations. UsageError if invalid.
-
-Times of files: seconds and nanoseconds, and formatting for any year.
-
-A Linux file system stores 64 bits of seconds. The same time in nanoseconds needs 94 bits: Python's
-integers hold it, but messages, packed records and most JSON parsers do not. Times that leave a
-process are therefore sent as a `Timestamp`.
+Times of files have seconds and nanoseconds. A Linux file system stores 64 bits of seconds. The same
+time in nanoseconds needs 94 bits: Python's integers hold it, but messages, packed records and most
+JSON parsers do not. Times that leave a process are therefore sent as a `Timestamp`.
 
 `time.strftime` fails for the last 1,900 years of the C library's calendar, and pads years
 differently from ls. `format_time` covers every year that `time.localtime` can represent.

@@ -1,11 +1,11 @@
-"""Tasks that process the entries of trees one by one.
+"""Tasks that process the entries of trees one by one, and their counters.
 
 A tool subclasses `TreeTask` and overrides a method for each kind of entry that it processes. The
 base class opens directories, applies filters, divides the work among ranks and threads, and counts
 results and failures, on `pcircle.walk`. A tool that combines results directory by directory
 (digests, sums) has a `Visitor` of its own; see `docs/new-tool.rst`.
 
-Counters of jobs over trees: for progress, the number of threads, and the final accounts.
+The counters serve progress, the number of threads, and the final accounts.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""The main loop of a rank: it connects the engine, the transport and the workers.
+"""The main loop of a rank, which connects engine, transport and workers, and its spill file.
 
 Arrivals and finished file work become engine events; engine instructions become sends and
 submissions. Everything here runs on the rank's main thread and returns soon; operations that may
 take long run in the pool.
 
-Storage for the middle of a long queue: one unnamed temporary file per rank.
-
-A segment is written at the end of the file. The segment fetched next is usually the last one
-written (the own end is last-in first-out), so the file is then truncated; it is empty again when
-all segments are gone. It has no name, so a killed job leaves nothing behind.
+`SpillFile` stores the middle of a long queue in one unnamed temporary file per rank. A segment is
+written at the end of the file. The segment fetched next is usually the last one written (the own
+end is last-in first-out), so the file is then truncated; it is empty again when all segments are
+gone. The file has no name, so a killed job leaves nothing behind.
 """
 
 from __future__ import annotations

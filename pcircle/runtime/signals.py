@@ -1,8 +1,8 @@
-"""SIGINT, SIGTERM and SIGHUP as events of the loop; SIGUSR1 and SIGTSTP as well.
+"""Signals as events of the loop, and reports of exceptions that no code expects.
 
-The first signal requests that the job stop: the handler only records it and wakes the loop, which
-informs all ranks. A second SIGINT ends the process at once, unless it arrives within half a second,
-because some launchers deliver a single Ctrl-C twice.
+The first SIGINT, SIGTERM or SIGHUP requests that the job stop: the handler only records it and
+wakes the loop, which informs all ranks. A second SIGINT ends the process at once, unless it arrives
+within half a second, because some launchers deliver a single Ctrl-C twice.
 
 SIGUSR1 requests a line about the job's progress, as with dd. Ctrl-Z (SIGTSTP) suspends the process
 after the terminal has been restored.
@@ -10,8 +10,6 @@ after the terminal has been restored.
 A forked rank starts with these signals blocked, so that a signal that arrives before it has
 handlers is not lost; it also ends with them blocked, because the job's exit code is settled by
 then.
-
-Reports of exceptions that no code expects.
 
 For a defect of a tool, a report is written to a file that the user can send in. For a bug in a
 user's own task, the traceback is printed on standard error, once, even if every rank has met it.

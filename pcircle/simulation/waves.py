@@ -1,14 +1,13 @@
-"""The end of a simulated job: waves on the tree of ranks, as in `pcircle.circle.termination`.
+"""The end of a simulated job: waves on the tree of ranks, and the duration of their rounds.
 
-While there is work, waves of counters look for the end of unstructured work. A wave waits at a rank
-that works. When rank 0 has the result of the whole job, one round gathers the accounts of all ranks
-and detects messages in flight. If there are any, waves drain the network. Finally half a round
-sends the stop.
+Waves are as in `pcircle.circle.termination`. While there is work, waves of counters look for the
+end of unstructured work. A wave waits at a rank that works. When rank 0 has the result of the whole
+job, one round gathers the accounts of all ranks and detects messages in flight. If there are any,
+waves drain the network. Finally half a round sends the stop.
 
-The tree of ranks, and the duration of one of its rounds when all ranks are idle.
-
-A round is the unit in which the end of a job is measured. Only messages take time, and the duration
-is computed level by level for all ranks at once.
+`Rounds` computes the duration of a round of the tree when all ranks are idle. A round is the unit
+in which the end of a job is measured. Only messages take time, and the duration is computed level
+by level for all ranks at once.
 """
 
 from __future__ import annotations

@@ -7,10 +7,9 @@ threads resume depends only on the drawn times.
 During a simulation, `time.sleep`, `time.monotonic` and `time.perf_counter` use the virtual clock on
 these threads, and the real clock on all other threads.
 
-A call that can be suspended at any depth of its stack and resumed later.
-
-It runs on a thread of its own, but never at the same time as its owner: one of the two always waits
-for the other. The order of events is therefore deterministic, and a seed defines one run.
+A `Stepwise` is a call that can be suspended at any depth of its stack and resumed later. It runs on
+a thread of its own, but never at the same time as its owner: one of the two always waits for the
+other. The order of events is therefore deterministic, and a seed defines one run.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""One rank of a simulated job: the runtime's own loop, on fibers in virtual time.
+"""One rank of a simulated job, and detection of state that only simulated ranks share.
 
-Find changes of state that simulated ranks share, but ranks of a real job do not.
+A simulated rank runs the runtime's own loop, on fibers in virtual time.
 
-A rank of a real job is a process: state that a task keeps in a class, a global or an object passed
-to all tasks exists once per rank. In the simulator it exists once. A task that changes it works
-here but fails in a real job, so these changes are detected.
+`SharedState` finds changes of state that ranks of a real job do not share. A rank of a real job is
+a process: state that a task keeps in a class, a global or an object passed to all tasks exists once
+per rank. In the simulator it exists once. A task that changes it works here but fails in a real
+job, so these changes are detected.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Simulate one job of a task from a seed.
+"""Simulate one job of a task, on a random machine, from a seed.
 
-Draw a random machine: engine settings, the placement of ranks, and network conditions.
-
-The simulator draws these from a seed, for tasks (`pcircle.testing.check`) and for the engine's own
-tests. The order of the draws defines the meaning of a seed and must not change.
+A machine consists of engine settings, the placement of ranks, and network conditions. The simulator
+draws these from the seed, for tasks (`pcircle.testing.check`) and for the engine's own tests. The
+order of the draws defines the meaning of a seed and must not change.
 """
 
 from __future__ import annotations

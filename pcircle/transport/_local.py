@@ -1,8 +1,8 @@
-"""Ranks on one machine: forked processes, with a stream socket between each pair.
+"""Transports on one machine: sockets between forked ranks, or a list for a single rank.
 
-All sockets are created before the first fork, so there is nothing to find, to name or to clean up,
-and the kernel reports the death of a rank: its sockets end. A rank waits for all its peers in one
-epoll; an idle rank costs nothing.
+Forked ranks have a stream socket between each pair. All sockets are created before the first fork,
+so there is nothing to find, to name or to clean up, and the kernel reports the death of a rank: its
+sockets end. A rank waits for all its peers in one epoll; an idle rank costs nothing.
 
 A frame is its length (8 bytes) and that many bytes. A length that no frame can have is the goodbye
 of a rank that closes: an end of file after it is an orderly end, without it a loss.
@@ -14,12 +14,11 @@ each other more than the sockets hold cannot block each other.
 The cost: size * (size - 1) descriptors while starting, size - 1 in each rank afterwards. This is
 not a network: it reaches no other machine.
 
-This module contains what a rank does with its sockets; `_fork` starts the processes.
+`_fork` starts the processes.
 
-The transport of a job of one process: it delivers what the rank sends to itself.
-
-`-j 1` runs the same engine on the same interface, so that there is no second path through the code;
-the transport is then a list. A poll that need not wait makes no system call.
+`SingleTransport` serves a job of one process and delivers what the rank sends to itself. `-j 1`
+runs the same engine on the same interface, so that there is no second path through the code; the
+transport is then a list. A poll that need not wait makes no system call.
 
 This is not a transport for tests: it is what a user runs with one process.
 """

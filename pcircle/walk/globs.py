@@ -1,12 +1,12 @@
-"""rsync's patterns, compiled to regular expressions.
+"""rsync's patterns, compiled to regular expressions, and the selection of entries by them.
 
 Users know rsync's rules, so these are the same, including special cases; the tests compare with
-rsync itself. In short: the first rule that matches decides, and a name without a match is
-selected. `*` and `?` stop at a slash, `**` does not. A pattern without a slash and without `**` is
-matched against the name alone; one with a slash inside against the end of the path; one that begins
-with a slash against the whole path below the root. One that ends in a slash is for directories
-only, and one that ends in `/***` is for a directory and everything in it (`/***/`: all
-directories). A backslash escapes the next character, but only in a pattern that has a wildcard.
+rsync itself. In short: the first rule that matches decides, and a name without a match is selected.
+`*` and `?` stop at a slash, `**` does not. A pattern without a slash and without `**` is matched
+against the name alone; one with a slash inside against the end of the path; one that begins with a
+slash against the whole path below the root. One that ends in a slash is for directories only, and
+one that ends in `/***` is for a directory and everything in it (`/***/`: all directories). A
+backslash escapes the next character, but only in a pattern that has a wildcard.
 
 All rules become one alternation for directories and one for other entries. Python tries
 alternatives in order, so the one that matched is the first rule that does: one match for a name,
@@ -14,9 +14,8 @@ however many rules there are. If no rule concerns paths, no path is built.
 
 Source of the algorithm: rsync's `exclude.c` (rule_matches) and `wildmatch.c`.
 
-The selection of entries of a directory by rules and filters.
-
-Excluded entries are not seen again, and an excluded directory is not entered.
+Rules and filters select the entries of a directory. Excluded entries are not seen again, and an
+excluded directory is not entered.
 """
 
 from __future__ import annotations

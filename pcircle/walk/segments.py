@@ -1,4 +1,4 @@
-"""Files with records of the ranks, and their merge, a range at a time.
+"""Long results: files with records of the ranks, their merge by ranges, and the sink of a task.
 
 A rank appends its records to one file, and keeps a sorted index of them in another: a
 `SegmentWriter`. A record has a path, by which it is sorted in the order of a walk, and text, from
@@ -10,26 +10,23 @@ one part after another. So it opens two files at a time, however many parts ther
 memory for a batch; a merge of sorted runs would need passes, or a descriptor and a buffer for each
 run. The cost is an open of each part for each range and batch, so ranges are large, see `cut`.
 
-A sink for results too long for messages and memory: names, digests, differences.
-
-Each rank puts its records into a `SegmentWriter`, files of its own in a directory that all
-ranks reach. When all work is done they are sorted, without passing through a
-single process if they are long:
+A `Sink` takes results too long for messages and memory: names, digests, differences. Each rank puts
+its records into a `SegmentWriter` in a directory that all ranks reach. When all work is done they
+are sorted, without passing through a single process if they are long:
 
 1. `Seal`, posted to every rank: it ends its part and sorts its index.
 2. Samples of the parts' keys cut the whole into ranges of some 64 MiB
-   (`segments.cut`). If that is one range, nothing more happens here.
+   (`cut`). If that is one range, nothing more happens here.
 3. A `Merge` for each range, an item that any rank may take: it reads that range
-   of all parts and writes it, in order, to a file (`segments.merged`).
+   of all parts and writes it, in order, to a file (`merged`).
 
-So merging is work like any other: it is stolen, it ends early when the job is
-stopped, and the engine knows nothing of it. `result` then gives the whole as a
-stream on rank 0, which can write to standard output or compute a checksum of all
-records: it only copies bytes and compares no names.
+So merging is work like any other: it is stolen, it ends early when the job is stopped, and the
+engine knows nothing of it. `result` then gives the whole as a stream on rank 0, which can write to
+standard output or compute a checksum of all records: it only copies bytes and compares no names.
 
-Failures do not use the sink. They must be reported at once, on rank 0's standard
-error, and their log must be usable after a kill at any moment; so they are sent as
-notices, packed and acknowledged (`pcircle.circle.notices`).
+Failures do not use the sink. They must be reported at once, on rank 0's standard error, and their
+log must be usable after a kill at any moment; so they are sent as notices, packed and acknowledged
+(`pcircle.circle.notices`).
 
 Use in a task:
 

@@ -1,4 +1,4 @@
-"""The walk of one rank, on one worker thread.
+"""The walk of one rank, on one worker thread, and the base of tasks that walk.
 
 A directory is read once. A few names are processed at once; more of them become batches that other
 ranks can steal. The thread then continues with the subdirectories, depth first, for some
@@ -13,11 +13,10 @@ deepest first, after everything that was handed out.
 A directory is opened from the directory in which it was found, on both sides, and repeatedly used
 ones are leased (`pcircle.fs.directories`): never a descriptor for each level.
 
-The base of tasks that walk: the directories of a part, and the items of the walk.
+`WalkTask`, the base of tasks that walk, has the directories of a part and the items of the walk.
 
-Detection of directories that contain only directories, before they are entered.
-
-Most directories have a file among their first names, so for most this is one more listing.
+`Emptiness` detects directories that contain only directories, before they are entered. Most
+directories have a file among their first names, so for most this is one more listing.
 Subdirectories of an empty one are not listed again, because it is excluded as a whole.
 """
 

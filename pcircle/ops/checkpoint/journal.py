@@ -1,4 +1,4 @@
-"""The journal of a checkpoint: its records, their framing, writing and reading.
+"""The journal of a checkpoint: its records, their collection, framing, writing and reading.
 
 The ranks of a node append to a common file. A record states that something is done: a directory
 with its subtree, names of one directory, a range of a large file. It does not matter which rank did
@@ -28,10 +28,8 @@ ranks. Each frame gets its range before it is written, and no rank waits for the
 rank. If a rank dies, the unwritten part of its range contains zeros, and no frame begins with a
 zero.
 
-Collection of the checkpoint records of the current item, and their transfer to the journal.
-
-Records are collected while an item is processed. At its end they get the rank's current epoch and
-go to the journal.
+A `Recorder` collects records while an item is processed. At the item's end they get the rank's
+current epoch and go to the journal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A checkpoint as a directory: its place, its owner and its files.
+"""A checkpoint as a directory: its place, owner and files, its target's mark, and its lock.
 
 The directory lies next to the target. Its name contains a hash of sources and destination, so the
 same command finds it again:
@@ -16,24 +16,21 @@ when nothing was committed.
 The records decide what is not copied again, so a checkpoint must belong to the user who runs the
 job and must not be writable by others.
 
-The mark that identifies the target of a checkpoint.
-
-A resumed run must know that the target is the very one that a previous run wrote to. Inode numbers
-cannot show that, because file systems assign their first inodes deterministically, so a recreated
-target has the same number. File system IDs are no help either: some change at each remount, some
-survive mkfs, and NFS has none. So a run with a checkpoint creates an empty file in the target whose
-name consists of `.fcp-mark-`, the checkpoint's hash and 16 random hexadecimal digits. The
-checkpoint's header records the name. The mark is visible from every node and exists only in that
-target.
+The mark identifies the target. A resumed run must know that the target is the very one that a
+previous run wrote to. Inode numbers cannot show that, because file systems assign their first
+inodes deterministically, so a recreated target has the same number. File system IDs are no help
+either: some change at each remount, some survive mkfs, and NFS has none. So a run with a checkpoint
+creates an empty file in the target whose name consists of `.fcp-mark-`, the checkpoint's hash and
+16 random hexadecimal digits. The checkpoint's header records the name. The mark is visible from
+every node and exists only in that target.
 
 A copy of one directory has the mark in the copied directory, any other copy in the directory that
 receives the copies. The mark is removed together with the checkpoint. If it cannot be created, a
 later run starts from the beginning.
 
-The lock of a checkpoint, which makes a second job on the same checkpoint fail.
-
-The lock is an flock where the file system supports it across nodes, and a heartbeat where it does
-not: the owner rewrites a record regularly, and a competitor waits for it to change.
+The lock makes a second job on the same checkpoint fail. It is an flock where the file system
+supports it across nodes, and a heartbeat where it does not: the owner rewrites a record regularly,
+and a competitor waits for it to change.
 """
 
 from __future__ import annotations

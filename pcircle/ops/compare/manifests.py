@@ -1,13 +1,12 @@
-"""A manifest as one side of a comparison.
+"""A manifest as one side of a comparison, and matching of files that may have moved.
 
 A manifest has kinds, sizes, times and digests. Its entries are compared in the form of statuses;
 digests show whether link targets, device numbers and file contents are equal.
 
-Matching of files that may be the same on two sides under different paths.
-
-The entries of each side without a counterpart become records that are sorted on disk
-(`pcircle.fs.sorting`), so memory use does not depend on their number. Slashes are replaced by NUL,
-so that an entry sorts directly after its parent.
+`MoveMatcher` matches files that may be the same on two sides under different paths. The entries of
+each side without a counterpart become records that are sorted on disk (`pcircle.fs.sorting`), so
+memory use does not depend on their number. Slashes are replaced by NUL, so that an entry sorts
+directly after its parent.
 """
 
 from __future__ import annotations

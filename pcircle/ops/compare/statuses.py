@@ -1,13 +1,12 @@
-"""Comparison of statuses, one pair at a time or two blocks of look-ups at once.
+"""The two sides of a comparison, the side of an error, and comparison of statuses.
 
-Most pairs are equal. Blocks are therefore compared column by column in C, and single pairs only if
-a column differs: 500,000 equal pairs take a tenth of a second.
+Statuses are compared one pair at a time, or two blocks of look-ups at once. Most pairs are equal.
+Blocks are therefore compared column by column in C, and single pairs only if a column differs:
+500,000 equal pairs take a tenth of a second.
 
 Times are equal if they differ by at most a window. Without a window they are equal if the side with
 the coarser timestamps could have stored the other side's time, which is only checked for times that
 differ. The granularity of a file system is inferred from the timestamps seen on it.
-
-The two sides of a comparison, and the side that an error comes from.
 """
 
 from __future__ import annotations

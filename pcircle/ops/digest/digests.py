@@ -1,17 +1,15 @@
-"""Digests of each type of entry, and the text form of a signature.
+"""Digests of each type of entry, the text form of a signature, and hash functions.
 
-`docs/signature.rst` defines these formats.
+`docs/signature.rst` defines the formats.
 
 `BlockHasher` computes the digests of the blocks of a file. The reader passes pieces of any length
 in ascending order, so each piece is hashed while it is still in the CPU cache. Gaps between pieces
 are holes and count as zeros. A block that is entirely a hole costs nothing because the digest of a
 zero block is computed only once.
 
-Hash functions for signatures.
-
-`xxh128` runs at memory speed and detects accidental corruption; the cryptographic algorithms also
-detect tampering. All of them release the interpreter lock while they hash large buffers. The
-modules are imported on first use because most runs need none of them.
+Of the hash functions, `xxh128` runs at memory speed and detects accidental corruption; the
+cryptographic algorithms also detect tampering. All of them release the interpreter lock while they
+hash large buffers. The modules are imported on first use because most runs need none of them.
 """
 
 from __future__ import annotations

@@ -6,13 +6,12 @@ item's result and travel up the joins: entries to their directory, which turns t
 of its own, and block digests to their large file. The entries of the roots arrive at rank 0, where
 their names are the numbers of the roots. `signed` counts entries so that a lost entry is detected.
 
-Collection of a directory's entries and computation of its digest.
-
-An entry is packed in the form in which it is part of the directory's digest: u16 length of the
-name, name, kind, digest. A *run* is a sequence of packed entries. Batches of one directory complete
-in any order and on any rank, so their runs are merged as they arrive. Merging only concatenates
-bytes, and only runs of similar size, so each byte is copied O(log n) times. When the directory is
-complete, its entries are sorted by name once and digested.
+A directory's entries are collected in runs, from which its digest is computed. An entry is packed
+in the form in which it is part of the directory's digest: u16 length of the name, name, kind,
+digest. A *run* is a sequence of packed entries. Batches of one directory complete in any order and
+on any rank, so their runs are merged as they arrive. Merging only concatenates bytes, and only runs
+of similar size, so each byte is copied O(log n) times. When the directory is complete, its entries
+are sorted by name once and digested.
 
 A directory with millions of entries would not fit in memory. Runs beyond `MAX_MEMORY_BYTES` go to a
 `RunStore`, an unnamed temporary file. At the end each run is sorted on its own and all runs are
@@ -83,7 +82,7 @@ class Signer:
 
     A signer is used by one thread, except `merge_results`, which the main thread calls.
     `root_holder` is the path of the directory that contains the roots. Entries have a trailer of
-    `trailer_bytes` after their digest; see `pcircle.ops.digest.runs.RunStore`. All signers of a
+    `trailer_bytes` after their digest; see `RunStore`. All signers of a
     rank share the store of `first`.
     """
 

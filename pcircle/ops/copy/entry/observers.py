@@ -1,24 +1,24 @@
-"""Observers of content while it is copied, for hashing, signing and rate limits.
+"""Observers of copied content, the context of a thread's copies, and rate limits.
 
-All of these use one mechanism. For each file or range, observers receive its start, its bytes in
-order without holes, and its end, or for a small file all bytes at once. If an observer needs the
-bytes, they are read by this process, so the kernel neither clones nor moves them. Without observers
-nothing is called.
+Hashing, signing and rate limits use one mechanism. For each file or range, observers receive its
+start, its bytes in order without holes, and its end, or for a small file all bytes at once. If an
+observer needs the bytes, they are read by this process, so the kernel neither clones nor moves
+them. Without observers nothing is called.
 
-The context that all copies of one thread share, and skipping of entries that are left.
+All copies of one thread share a `CopyContext`, which also skips entries that are left.
 
-Limits of bytes and operations per second, to leave capacity of a shared file system to others.
-
-The limits apply to all ranks together. Each rank has a fixed equal share, so no coordination is
-needed and the sum never exceeds the limit, at any moment and under any launcher. The price is that
-an idle rank's share is unused. Work is divided finely and stolen quickly, so this only matters at
-the end of a job and for a single file that is not copied in chunks. Only the rank's worker waits,
-never its main thread, so the protocol continues; for the engine the current item is still running.
+`RateLimits` limits bytes and operations per second, to leave capacity of a shared file system to
+other users. The limits apply to all ranks together. Each rank has a fixed equal share, so no
+coordination is needed and the sum never exceeds the limit, at any moment and under any launcher.
+The price is that an idle rank's share is unused. Work is divided finely and stolen quickly, so this
+only matters at the end of a job and for a single file that is not copied in chunks. Only the rank's
+worker waits, never its main thread, so the protocol continues; for the engine the current item is
+still running.
 
 A byte counts once, when it is copied. Operations are requests to a metadata server: look-ups,
 creations, removals, renames and attribute changes, but not reads, writes and closes. They are
-estimated per kind of entry instead of counted individually. Limits are observers of the copy
-(`pcircle.ops.copy.entry.observers`) and do not exist unless requested.
+estimated per kind of entry instead of counted individually. Limits are observers of the copy and do
+not exist unless requested.
 """
 
 from __future__ import annotations

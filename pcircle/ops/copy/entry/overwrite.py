@@ -1,4 +1,4 @@
-"""Decision about existing target entries, and how files get their names.
+"""Decision about existing target entries, how files get their names, and precision of times.
 
 Without options an existing entry is replaced at the moment its copy is complete. `-n` leaves
 everything, `-u` entries that are not older than their source, `--skip-same` files of equal size and
@@ -10,14 +10,12 @@ source's time at the target's precision is the same for `--skip-same`, and not o
 
 Instead of the options an `OverwritePolicy` may decide, for tools that update an existing tree.
 
-The precision of modification times on a target, measured once per file system.
-
-A copy on ext3 or HFS has whole seconds, one on FAT even seconds. On most file systems a whole
-second is an ordinary time that differs from a source that is 0.9 s newer. Change times do not show
-the precision, because they may be stored differently or set by a tool that creates images. So a
-temporary file is given a time and the stored time is read: four calls, made only when a target's
-time equals a source's time rounded down. If nothing may be written, the times of the existing file
-must suffice.
+The precision of modification times on a target is measured once per file system. A copy on ext3 or
+HFS has whole seconds, one on FAT even seconds. On most file systems a whole second is an ordinary
+time that differs from a source that is 0.9 s newer. Change times do not show the precision, because
+they may be stored differently or set by a tool that creates images. So a temporary file is given a
+time and the stored time is read: four calls, made only when a target's time equals a source's time
+rounded down. If nothing may be written, the times of the existing file must suffice.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""The counters of a copy: of a rank, and of all ranks.
+"""The counters of a copy, of a rank and of all ranks, and its action log.
 
 `CounterDelta` computes the work of a thread since the last call, for the result of an item or of a
 directory. Counters run for the whole job, but a directory's checkpoint record needs its own share,
 and its signature the entries that were added. Without checkpoint and signature nothing is computed.
 
-The action log of a copy, for `--json-lines`: an observer of copied entries.
-
-The observer sees every entry that is copied in its directory; code that copies in other ways
-reports its actions.
+The action log, for `--json-lines`, is an observer. It sees every entry that is copied in its
+directory; code that copies in other ways reports its actions.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""The destination of each SRC: the rules of cp, and refusals before any change.
+"""The destination of each SRC, refusals before any change, and the layout for `--stripe`.
 
-An existing directory DST receives `DST/basename(SRC)`; otherwise DST becomes the copy; several
-sources need an existing directory. `SRC/.` and `SRC/..` have no name: their contents go into DST.
-With `-T` DST is the copy even if it exists.
+The rules are those of cp. An existing directory DST receives `DST/basename(SRC)`; otherwise DST
+becomes the copy; several sources need an existing directory. `SRC/.` and `SRC/..` have no name:
+their contents go into DST. With `-T` DST is the copy even if it exists.
 
-`--stripe`: the requested layout, and whether both sides support it.
-
-Rank 0 determines once whether a side is on Lustre, by one system call for each file system of a
-source and one for the destination. `pcircle.ops.copy.entry.layouts` sets layouts.
+For `--stripe`, rank 0 determines once whether each side is on Lustre, by one system call for each
+file system of a source and one for the destination.
+`pcircle.ops.copy.entry.layouts` sets layouts.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Directories of the target while they are filled, and whether existing ones change.
+"""Directories of a copy: open ones, targets that are filled, and changes to existing ones.
 
 A copy sets the attributes of each directory when it is complete. Only the counts depend on whether
 that changes an existing directory; `DirectoryComparison` determines it for a run and for a dry run.
 
-The open directories of both sides of a copy, by root and path, for one worker thread.
+`Sides` has the open directories of both sides, by root and path, for one worker thread.
 """
 
 from __future__ import annotations

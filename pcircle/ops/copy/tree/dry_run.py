@@ -1,9 +1,8 @@
-"""`--dry-run`: the same walk and the same counts, without any change.
+"""`--dry-run`: the same walk and counts without any change, and predicted name collisions.
 
-Prediction of name collisions in a dry run, without creating anything.
-
-For existing directories the result is that of a run. For directories that do not exist yet, the
-nearest existing parent shows whether names are folded.
+`CollisionPreview` predicts name collisions without creating anything. For existing directories the
+result is that of a run. For directories that do not exist yet, the nearest existing parent shows
+whether names are folded.
 """
 
 from __future__ import annotations

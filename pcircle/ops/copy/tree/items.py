@@ -1,13 +1,13 @@
-"""The items of a copy that travel between ranks, in addition to the items of the walk.
+"""The plan of a copy, and its items that travel between ranks.
 
-Such an item starts a large file, copies a range of one, copies or links names of hard-linked
-inodes, or verifies copies. Every item names its directory by (root, path), see
-`pcircle.fs.directories`, and carries its share of the job's `weight` of 1. As in
-`pcircle.walk.items`, it also carries the `slot` of its directory. Items that return to a directory
-or a file carry its identity (device, inode) on both sides. If the name then belongs to another
-entry, the item fails.
+The plan is decided on rank 0 and is then the same on every rank.
 
-The plan of a copy, decided on rank 0 and then the same on every rank.
+The items are additional to those of the walk. Such an item starts a large file, copies a range of
+one, copies or links names of hard-linked inodes, or verifies copies. Every item names its directory
+by (root, path), see `pcircle.fs.directories`, and carries its share of the job's `weight` of 1. As
+in `pcircle.walk.items`, it also carries the `slot` of its directory. Items that return to a
+directory or a file carry its identity (device, inode) on both sides. If the name then belongs to
+another entry, the item fails.
 """
 
 import os

@@ -1,15 +1,15 @@
-"""The checkpoint of a copy: its identities and options, and the messages about it.
+"""The checkpoint of a copy, the valid work of an earlier run, and the cleanup of its target.
 
+The checkpoint holds the copy's identities and options; this module has the messages about it.
 `pcircle.ops.checkpoint.resume` decides whether a copy starts, resumes or is refused. Temporary
 files of earlier runs are removed in all cases.
 
-The completed work of an earlier run of this copy, as far as it is still valid.
+`PreviousRun` has the completed work of an earlier run of this copy, as far as it is still valid.
 
-Resuming in a target that an earlier run of the same copy has left incomplete.
-
-Work of that run since its last checkpoint is done again and replaces existing entries. Completed
-directories may deny access to their owner, and completed entries may have inode flags. Temporary
-files of small files, and of large ones that were never committed, are removed.
+An earlier run may have left the target incomplete. Its work since its last checkpoint is done again
+and replaces existing entries. Completed directories may deny access to their owner, and completed
+entries may have inode flags. Temporary files of small files, and of large ones that were never
+committed, are removed.
 """
 
 from __future__ import annotations

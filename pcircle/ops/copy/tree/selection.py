@@ -1,4 +1,4 @@
-"""The selection of entries of a source directory, and their kinds.
+"""The selection of entries of a source directory, their kinds, and the first items of a list.
 
 Entries are selected directly after the scan: excluded entries are dropped, an excluded directory is
 not entered, and with followed links a link has the kind of its target. A copy without filters and
@@ -10,10 +10,9 @@ a repeated identity is a cycle. A link may also lead into the copy, which grows 
 link target may be in one of the copies. A directory that is not a link is on the same side as its
 parent, so only links are checked. These checks are made only if links are followed.
 
-The first items of a job that copies only the paths of a list.
-
-The entries form a tree: a directory on the path of an entry is created if it is missing, is
-completed like any other, and counts as an entry.
+`seed_listed` makes the first items of a job that copies only the paths of a list. The entries form
+a tree: a directory on the path of an entry is created if it is missing, is completed like any
+other, and counts as an entry.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
-"""The copy as a task: the work of each kind of item, and the merging of results.
+"""The copy as a task, with or without a checkpoint: the work of its items, merged results.
 
 The walk finds entries (`pcircle.ops.copy.tree.visitor`). This module processes the items that it
 spawns: large files and their chunks, names of hard-linked inodes, copies to verify. The result of
 such an item is a part of the result of the directory that has its slot.
 
-A copy that keeps a checkpoint, a record of completed work.
-
-Every result has an epoch (`pcircle.circle.epochs`) and its share of the job's counts. A directory
-that is complete without a failure is one record, with the change time of its copy. A resumed run
-skips the directory at the cost of one `stat` if its change time is the same. The run still visits
-its subdirectories, so that changes deep in the tree are found. Completed parts of a directory have
-records of their own: the names of each batch, the ranges of large files, and the names of
-hard-linked inodes.
+`JournaledCopy` keeps a checkpoint, a record of completed work. Every result has an epoch
+(`pcircle.circle.epochs`) and its share of the job's counts. A directory that is complete without a
+failure is one record, with the change time of its copy. A resumed run skips the directory at the
+cost of one `stat` if its change time is the same. The run still visits its subdirectories, so that
+changes deep in the tree are found. Completed parts of a directory have records of their own: the
+names of each batch, the ranges of large files, and the names of hard-linked inodes.
 
 Work in a directory counts no sooner than the directory itself, and a link no sooner than its
 target, whichever ranks made them. An item's epoch is the latest of the epochs of its own end, its
