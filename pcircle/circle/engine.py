@@ -614,6 +614,9 @@ class Engine(Generic[I, R]):
             self._send(dest, message)
 
 
+# ---- shutdown ------------------------------------------------------------------------------------
+
+
 class Shutdown(Generic[R]):
     """One rank's part of the shutdown; for `account` and `merge` see `GatherRound`."""
 

@@ -135,6 +135,9 @@ class Joins(Generic[I, R]):
             assert join.pending >= 0, f"join {number} has {join.pending} children"
 
 
+# ---- bundles -------------------------------------------------------------------------------------
+
+
 class _TakenBundle(msgspec.Struct, Generic[R]):
     """A bundle of another rank, at the thief."""
 

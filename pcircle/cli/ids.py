@@ -132,6 +132,8 @@ def _rule(option: str, kind: str, text: str) -> IdRule:
     return IdRule(0, 0, to, origin)
 
 
+# ---- times ---------------------------------------------------------------------------------------
+
 _CLOCK = r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?"
 _DATE = r"\d{4}-\d\d-\d\d"
 _ZONE = r"(Z|[+-]\d\d:?\d\d)?"

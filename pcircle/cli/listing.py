@@ -187,6 +187,8 @@ def _pieces(pattern: str) -> Sequence[str]:
     return pieces
 
 
+# ---- tables --------------------------------------------------------------------------------------
+
 __all__ = ["cell_width", "render"]
 
 

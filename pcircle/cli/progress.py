@@ -319,6 +319,8 @@ def make(mode: Mode, stream: TextIO | None, *, quiet: bool, interval_s: float) -
     return plain(stream, interval_s)
 
 
+# ---- rate and remaining time ---------------------------------------------------------------------
+
 _RATE_WINDOW_S = 10.0
 _SURE_AFTER_S = 1.0
 _POINTS = 64  # of the course of the job, at most

@@ -133,6 +133,8 @@ def append_output(name: str) -> int:
     return os.dup(1) if name == "-" else writing(os.fsencode(name), os.O_APPEND)
 
 
+# ---- messages ------------------------------------------------------------------------------------
+
 __all__ = ["MessageStream"]
 
 # The longest wait for a terminal that was stopped with Ctrl-S, or for a full pipe, in

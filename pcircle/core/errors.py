@@ -258,6 +258,8 @@ def _modules_of(error: ImportError) -> Iterator[str]:
         trace = trace.tb_next
 
 
+# ---- checks of invariants ------------------------------------------------------------------------
+
 T = TypeVar("T")
 
 

@@ -149,6 +149,8 @@ def plural(count: int, one: str, many: str) -> str:
     return f"{format_count(count)} {one if count == 1 else many}"
 
 
+# ---- values of options ---------------------------------------------------------------------------
+
 CHUNK_UNIT_BYTES = 4 << 20  # the block of the signature
 
 MAX_THREADS = 1024
@@ -216,6 +218,8 @@ def _quoted(text: str) -> str:
     shown = text if len(text) <= MAX_DIGITS else text[:MAX_DIGITS] + "..."
     return f"'{show(os.fsencode(shown))}'"
 
+
+# ---- times of files ------------------------------------------------------------------------------
 
 NS_PER_S = 1_000_000_000
 MIN_NS, MAX_NS = -(1 << 63) * NS_PER_S, (1 << 63) * NS_PER_S - 1

@@ -632,6 +632,9 @@ def _by_rank(report: RankReport) -> int:
     return report.rank
 
 
+# ---- spill file ----------------------------------------------------------------------------------
+
+
 class SpillFile:
     """Numbered byte strings on disk; OSError if the temporary directory cannot hold them."""
 

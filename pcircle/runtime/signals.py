@@ -130,6 +130,9 @@ class Signals:
         return None if self.pending is None else CODES[self.pending]
 
 
+# ---- reports of exceptions -----------------------------------------------------------------------
+
+
 def write_report(error: BaseException, doing: str) -> str:
     """Write the error with its traceback to a new file; return a sentence that names the file."""
     import platform

@@ -347,6 +347,9 @@ class LocalTransport:
         return "closed its connection"
 
 
+# ---- one process ---------------------------------------------------------------------------------
+
+
 class SingleTransport:
     """Rank 0 of 1; implements `contract.Transport`."""
 

@@ -336,6 +336,8 @@ def remove(place: bytes, ranks: int) -> None:
             os.unlink(name)
 
 
+# ---- sink ----------------------------------------------------------------------------------------
+
 __all__ = [
     "SINK_ITEMS",
     "Gather",

@@ -286,6 +286,9 @@ def require_same_job(header: CheckpointHeader, wanted: CheckpointHeader, path: b
             raise CheckpointError(RefusalReason.OTHER_OPTIONS, path, name)
 
 
+# ---- mark of the target --------------------------------------------------------------------------
+
+
 def new_mark(checkpoint: bytes) -> bytes:
     """Return a unique mark name for the checkpoint at this path."""
     return _prefix(checkpoint) + os.urandom(8).hex().encode()
@@ -374,6 +377,8 @@ def _temporarily_writable(directory: bytes, before: os.stat_result) -> Iterator[
         if fd >= 0:
             os.close(fd)
 
+
+# ---- lock ----------------------------------------------------------------------------------------
 
 _HEARTBEAT_S = 5.0
 _EXPIRY_S = 3 * _HEARTBEAT_S

@@ -225,6 +225,8 @@ def compare_entries(
     return found | wanted * (old.digest != new.digest)
 
 
+# ---- moves ---------------------------------------------------------------------------------------
+
 _RUN_BYTES = RUN_BYTES // 8  # two sorters at once, next to the other data of rank 0
 _SLASH, _STAND_IN = b"/", b"\0"
 

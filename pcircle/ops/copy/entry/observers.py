@@ -264,6 +264,8 @@ def refuse_change(before: os.stat_result, now: os.stat_result) -> None:
         raise SourceModifiedError
 
 
+# ---- rate limits ---------------------------------------------------------------------------------
+
 _MIN_SLICE_BYTES = 64 << 10
 _MAX_SLICE_BYTES = 4 << 20
 _ATTRIBUTE_CALLS = ("mode", "ownership", "timestamps", "xattr", "acl", "flags")
