@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["UNKNOWN", "Connection", "find_pmi", "find_pmix"]
 
 _TIMEOUT_S = 1.0
-_TCP = re.compile(r"tcp[46]?://(?P<hosts>[^;/]+):(?P<port>\d+)/?")
-_SOCKET_PATH = re.compile(r"(?:.*?[:;])?(?P<path>/.*)")
+_TCP = r"tcp[46]?://(?P<hosts>[^;/]+):(?P<port>\d+)/?"
+_SOCKET_PATH = r"(?:.*?[:;])?(?P<path>/.*)"
 _PMI_VARIABLES = ("PMI_FD", "PMI_PORT", "PMI_ID", "PMI_RANK", "PMI_SIZE")
 _PMIX_VARIABLES = ("PMIX_NAMESPACE", "PMIX_RANK")
 _PMIX_SERVER = "PMIX_SERVER_URI"  # followed by the version of the protocol
@@ -120,11 +120,11 @@ def _problem_of_server(uri: str) -> str | None:
     None if that cannot be determined.
     """
     address = uri.rpartition(";")[2]
-    if match := _TCP.fullmatch(address):
+    if match := re.fullmatch(_TCP, address):
         return _problem_of_listener(match["hosts"].split(","), match["port"])
     if "://" in address:
         return None
-    if match := _SOCKET_PATH.fullmatch(address):
+    if match := re.fullmatch(_SOCKET_PATH, address):
         return _problem_of_socket(match["path"])
     return "is not the address of a server"
 

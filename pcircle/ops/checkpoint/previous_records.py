@@ -50,8 +50,9 @@ from pcircle.ops.checkpoint.journal import (
 from pcircle.ops.checkpoint.plan import JournalPlan
 from pcircle.ops.checkpoint.store import Checkpoint
 
-_NAME = re.compile(rb"journal-([0-9]{4,9})-([0-9]{1,9})")
-_TEMPORARY = re.compile(rb"\.fcp-([0-9a-f]{8})-[0-9a-f]+-[0-9a-f]+")
+# Compiled when a copy resumes: to compile them takes as long as to import this module.
+_NAME = rb"journal-([0-9]{4,9})-([0-9]{1,9})"
+_TEMPORARY = rb"\.fcp-([0-9a-f]{8})-[0-9a-f]+-[0-9a-f]+"
 _MAX_OPEN = 32
 _TOTAL_BITS = 62
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -61,9 +62,10 @@ T = TypeVar("T")
 
 def temporary_name_matcher(tokens: Sequence[bytes]) -> Callable[[bytes], bool]:
     """Return a predicate for temporary names that contain one of these tokens."""
+    fullmatch = re.compile(_TEMPORARY).fullmatch
 
     def is_temporary(name: bytes) -> bool:
-        match = _TEMPORARY.fullmatch(name)
+        match = fullmatch(name)
         return match is not None and match[1] in tokens
 
     return is_temporary
@@ -104,7 +106,8 @@ def read_history(
     problems: list[JournalProblem] = []
     reader = _JournalReader(builder)
     names = sorted(map(os.fsencode, os.listdir(rewound(checkpoint.fd))))
-    for name, run, rank in [(m[0], int(m[1]), int(m[2])) for m in map(_NAME.fullmatch, names) if m]:
+    matches = map(re.compile(_NAME).fullmatch, names)
+    for name, run, rank in [(m[0], int(m[1]), int(m[2])) for m in matches if m]:
         reader.begin(run, rank)
         try:
             fd = os.open(name, _READ, dir_fd=checkpoint.fd)
@@ -312,7 +315,7 @@ class PreviousRecords:
 
     def is_stale(self, name: bytes) -> bool:
         """Return whether a name in the target is a temporary name of a previous run."""
-        match = _TEMPORARY.fullmatch(name)
+        match = re.fullmatch(_TEMPORARY, name)
         return match is not None and match[1] in self._stale
 
     def is_started(self, root: int, path: bytes, name: bytes) -> bool:
