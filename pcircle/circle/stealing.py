@@ -137,6 +137,7 @@ class VictimPolicy(Protocol):
 
     def refused(self) -> bool:
         """Record a refusal; return whether it completes an attempt."""
+        ...
 
     def served(self) -> None:
         """Record that a request brought work."""

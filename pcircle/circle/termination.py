@@ -103,9 +103,11 @@ class Detector(Protocol):
 
     def handle(self, source: int, message: Message) -> Outgoing:
         """Process a message of a wave of this detector, or the token."""
+        ...
 
     def advance(self, passive: bool, now_s: float) -> Outgoing:
         """Make all possible progress. `passive` is this rank's state now."""
+        ...
 
     def wakeup_s(self) -> float | None:
         """Return when to call `advance` again if nothing else happens."""

@@ -129,6 +129,7 @@ class JobCounters(Protocol):
     def troubles(self) -> int: ...
     def known(self, weight: float) -> WorkCounts:
         """Return the known work, from which the remaining time is estimated."""
+        ...
 
 
 class RankedReport(Protocol):

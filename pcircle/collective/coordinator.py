@@ -27,9 +27,11 @@ class LocalMember(Protocol):
 
     def prepare(self, op: Op, coordinator: int, request: Request) -> Said:
         """Prepare the operation, or refuse it."""
+        ...
 
     def finish(self, op: Op, commit: bool) -> list[Said]:
         """Commit or undo the operation; return the failures."""
+        ...
 
 
 class PendingOperation:

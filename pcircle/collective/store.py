@@ -29,9 +29,11 @@ class Store(Protocol):
 
     def prepare(self, op: Op, coordinator: int, what: bytes) -> bytes:
         """Prepare a change durably, even if this process dies; return a value for the requester."""
+        ...
 
     def look(self, what: bytes) -> bytes:
         """Answer a query, which changes nothing."""
+        ...
 
     def commit(self, op: Op) -> None:
         """Make a prepared change visible, unless it is visible already."""
@@ -41,6 +43,7 @@ class Store(Protocol):
 
     def in_doubt(self) -> Iterable[Op]:
         """Return the operations that are prepared, but neither committed nor undone."""
+        ...
 
 
 class Refused(Exception):

@@ -47,14 +47,14 @@ __all__ = [
 
 EXIT_OK = 0
 
-_REQUIRED = """\
-lru-dict lru
-mpi4py mpi4py
-msgspec msgspec
-numpy numpy
-rich rich
-xxhash xxhash"""
-REQUIRED_PACKAGES = dict(line.split() for line in _REQUIRED.splitlines())
+REQUIRED_PACKAGES = {
+    "lru-dict": "lru",
+    "mpi4py": "mpi4py",
+    "msgspec": "msgspec",
+    "numpy": "numpy",
+    "rich": "rich",
+    "xxhash": "xxhash",
+}
 """The packages that pip installs with this one, and their modules."""
 
 

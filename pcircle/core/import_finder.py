@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ImportFinder", "install"]
 
-_OWN = f"{__package__.partition('.')[0]}."
+_OWN = f"{__name__.partition('.')[0]}."
 _READ_BYTES = 256 << 10
 # The attributes that importers use at once: uuid queries the operating system.
 _DEFERRED: dict[str, dict[str, object]] = {

@@ -371,7 +371,7 @@ class Recalls:
     """
 
     def __init__(self, counts: Recalling, *, follow: bool = False) -> None:
-        self.place = (0, b"")
+        self.place: tuple[int, bytes] = (0, b"")
         self.tell: Callable[[int, bytes], None] | None = None
         self._told = False
         self._counts = counts

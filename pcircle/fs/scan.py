@@ -248,9 +248,10 @@ class DirectoryBatch:
     @property
     def inside(self) -> list[bytes]:
         """Return the names in all directories."""
-        if self._inside is None:
-            self._inside = self.text.split(b"\0")[:-1]
-        return self._inside
+        names = self._inside
+        if names is None:
+            names = self._inside = self.text.split(b"\0")[:-1]
+        return names
 
     def entry_fds(self) -> list[int]:
         """Return for each entry the descriptor of its directory."""

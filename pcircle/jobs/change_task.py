@@ -83,7 +83,7 @@ class ChangeCounters(TreeCounters):
 ChangeItem: TypeAlias = TreeItem | WalkPhase | Accesses
 
 
-class ChangeTask(TreeTask, PartedTask[ChangeItem, dict[int, int]]):
+class ChangeTask(TreeTask, PartedTask[ChangeItem, dict[int, int]]):  # pyright: ignore[reportGeneralTypeIssues]
     """The part of one rank, or of one thread. `acts` records actions, if requested.
 
     With `max_delete` the job walks twice: the first walk has a visitor that only counts, and
@@ -91,7 +91,7 @@ class ChangeTask(TreeTask, PartedTask[ChangeItem, dict[int, int]]):
     """
 
     notice_type = Failure | ActionLines
-    counters_type = ChangeCounters
+    counters_type: ClassVar[type[ChangeCounters]] = ChangeCounters
     plan: ChangePlan
     first: ChangeTask | None
     actions_type: ClassVar[type[ActionLog]] = ActionLog

@@ -395,7 +395,9 @@ class Rank(Generic[I, R]):
     def _complete(self, complete: CompleteItem[I]) -> None:
         item = complete.item
         context: Context[I] = Context(complete.ticket, self._line)
-        future = self._pool.submit(self._join, item, complete.own, complete.merged, context)
+        future: PoolFuture[object] = self._pool.submit(
+            self._join, item, complete.own, complete.merged, context
+        )
         future.then(partial(self._ended, complete.ticket, item, "joining"))
 
     def _join(self, item: I, own: object, merged: R, context: Context[I]) -> R:

@@ -79,12 +79,15 @@ class EngineChannel(Protocol[I_contra]):
 
     def note_synced(self, notices: Sequence[object]) -> bool:
         """Send notices and wait until rank 0 has recorded them; False if it never will."""
+        ...
 
     def is_stopping(self) -> bool:
         """Return whether the job stops early."""
+        ...
 
     def has_idle_workers(self) -> bool:
         """Return whether another worker waits for work that this rank could give."""
+        ...
 
 
 class Context(Generic[I_contra]):

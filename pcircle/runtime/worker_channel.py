@@ -38,12 +38,15 @@ class PartCounters(Protocol):
 
     def sums(self) -> ProgressSums:
         """Return the counts for a progress round, as the counts of one rank."""
+        ...
 
     def work(self) -> Work:
         """Return the amount of work done so far."""
+        ...
 
     def figures(self, counts: tuple[int, ...]) -> Mapping[str, int]:
         """Return a rank's figures for a summary from its counts; see `Task.figures`."""
+        ...
 
 
 class PartedTask(Task[I, R]):

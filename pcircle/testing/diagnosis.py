@@ -26,7 +26,7 @@ class _Closer(Watch):
         self._returned: dict[int, object] = {}
         self._last: dict[int, tuple[Any, Any]] = {}  # by task: the last merge
 
-    def made(self, data: bytes, item: I) -> None:
+    def made(self, data: bytes, item: object) -> None:
         if data in self._spawned:
             self.findings.setdefault("twice", f"two equal items were made: {short(item)}")
         self._spawned.add(data)

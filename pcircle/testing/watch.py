@@ -163,7 +163,7 @@ class Inspector:
                 self._made[id(item)] = item, data
                 self._watch.made(data, item)
 
-    def begun(self, item: I) -> None:
+    def begun(self, item: object) -> None:
         """Check that an item has not changed since it was spawned."""
         known = self._made.pop(id(item), None)
         if known is None or known[0] is not item:
@@ -185,7 +185,7 @@ class Inspector:
 
     # ---- as messages have it ----------------------------------------------------
 
-    def _pack(self, item: I) -> bytes:
+    def _pack(self, item: object) -> bytes:
         return self._codec.pack([Parcel(item, None)])
 
     def _unpack(self, data: bytes) -> object:

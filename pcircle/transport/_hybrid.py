@@ -75,6 +75,7 @@ class Channel(Protocol):
 
     def nap_s(self) -> float:
         """Return how long to sleep before the next turn."""
+        ...
 
     def agree(self, code: int, turn: Callable[[float], object], ends_at: float) -> list[int] | None:
         """Return the codes of all ranks once all have called this; *turn* is called meanwhile."""

@@ -65,6 +65,7 @@ class Transport(Protocol):
         it must be called while messages wait to be sent. Arrivals from one rank are in the order of
         sending; a lost rank is reported once, after all that it sent.
         """
+        ...
 
     def wake(self) -> None:
         """Make the current or the next `poll` return at once.

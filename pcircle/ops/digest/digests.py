@@ -209,6 +209,7 @@ class Hasher(Protocol):
 
     def digest(self) -> bytes:
         """Return the digest of the input so far."""
+        ...
 
 
 class Algorithm(msgspec.Struct, frozen=True):

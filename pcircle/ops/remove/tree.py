@@ -49,6 +49,7 @@ class RemovalListener(Protocol):
 
     def is_stopping(self) -> bool:
         """Return whether the job stops before it is complete."""
+        ...
 
     def gone(self, path: bytes, kind: str) -> None:
         """Record a removed entry; `kind` is a letter as in `find -type`."""

@@ -337,9 +337,10 @@ class CopyProgram(ToolProgram):
         """Return the roots, or the roots of an interrupted copy that has created DST."""
         options = self._options
         checkpoint = self._checkpoint_options
-        if len(roots) > 1 or options.into or options.exact or checkpoint.never:
+        root, *more = roots
+        if more or options.into or options.exact or checkpoint.never:
             return roots
-        if roots[0].target_shown == options.target:  # both interpretations agree
+        if root.target_shown == options.target:  # both interpretations agree
             return roots
         if has_checkpoint(roots, here, checkpoint):
             return roots

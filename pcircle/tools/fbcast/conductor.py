@@ -56,12 +56,15 @@ class StreamSource(Protocol):
         The stream has the `files`, or otherwise a list of them. If `needed` is given, only the
         files in this bit map have content.
         """
+        ...
 
     def read(self) -> tuple[bytes, bool]:
         """Return the next chunk, and whether it is the last."""
+        ...
 
     def sign(self) -> bytes:
         """Return the concatenated signatures of all names."""
+        ...
 
 
 class Conductor:

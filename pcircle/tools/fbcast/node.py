@@ -67,12 +67,15 @@ class Disk(Store, Protocol):
 
     def join(self, plan: BroadcastPlan, recover: Callable[[], Iterable[object]]) -> Ready:
         """Check whether a job can run here, after `recover` has settled earlier jobs."""
+        ...
 
     def pulse(self) -> int:
         """Return a number that grows while a call makes progress, however long it takes."""
+        ...
 
     def sign(self, names: Sequence[bytes]) -> bytes:
         """Return the concatenated signatures of names."""
+        ...
 
     def begin(self, files: bool) -> None:
         """Start a stream of files, or of the list of them. Discard an earlier stream."""
@@ -82,6 +85,7 @@ class Disk(Store, Protocol):
 
     def complete(self) -> bytes:
         """Finish the stream, and return the answer to it."""
+        ...
 
     def drop(self) -> None:
         """Remove entries that are not shown, and entries that were replaced."""

@@ -340,7 +340,8 @@ class ModeVisitor(EntryChanger):
                 self.fail(opened.root, opened.path, "read directory", error, context)
             else:
                 self.counters.directories += 1
-            self._report(opened.root, opened.path, due.status, due.old, due.new, context)
+            new = require(due.new)  # only a change that is due is done
+            self._report(opened.root, opened.path, due.status, due.old, new, context)
         elif due is not None and due.error is not None:
             self._refused(opened.root, opened.path, due.error, due.status, context)
         else:

@@ -119,7 +119,7 @@ class _Ending(msgspec.Struct):
     result: dict[int, int]
 
 
-class FindTask(
+class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
     SearchTask,
     PartedTask[
         Tree

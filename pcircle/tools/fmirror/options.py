@@ -39,7 +39,12 @@ from pcircle.walk.globs import Rule, leave_out
 
 # Options of a job before the mirror. It prints nothing; the mirror writes the output files.
 QUIET: dict[str, object] = {"silent": True, "quiet": True, "verbose": 0, "progress": "never"}
-NO_OUTPUT: dict[str, object] = dict.fromkeys(("json", "error_log", "json_lines", "list_out"))
+NO_OUTPUT: dict[str, object] = {
+    "json": None,
+    "error_log": None,
+    "json_lines": None,
+    "list_out": None,
+}
 
 
 class MirrorOptions(CopyOptions, frozen=True, kw_only=True):

@@ -251,7 +251,7 @@ def sum_typed(args: argparse.Namespace) -> int:
 def _against(args: argparse.Namespace) -> tuple[str | None, Against]:
     """Return the manifest to compare with, and the mode."""
     modes: tuple[Against, ...] = ("check", "update", "rot")
-    given = [mode for mode in modes if getattr(args, mode) is not None]
+    given: list[Against] = [mode for mode in modes if getattr(args, mode) is not None]
     if len(given) > 1:
         raise UsageError(f"--{given[0]} cannot be combined with --{given[1]}")
     if args.quick and given != ["check"]:

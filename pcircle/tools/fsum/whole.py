@@ -49,7 +49,9 @@ class Expected(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
 Notice: TypeAlias = Failure | RecallNotice | Digest | Difference
 
 
-class WholeTask(TreeTask, PartedTask[Tree | Portion | Batch | Expected, dict[int, int]]):
+class WholeTask(  # pyright: ignore[reportGeneralTypeIssues]
+    TreeTask, PartedTask[Tree | Portion | Batch | Expected, dict[int, int]]
+):
     """The digest task of one rank or thread. Rank 0 has `expected`, a list to check."""
 
     notice_type = Notice

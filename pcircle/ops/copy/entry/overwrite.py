@@ -89,12 +89,15 @@ class OverwritePolicy(Protocol):
 
         `names` are the source's and the target's directory and name. OSError.
         """
+        ...
 
     def leaves(self, source: os.stat_result, old: os.stat_result) -> bool:
         """Return whether an option leaves `old`, which need not be a copy of the source."""
+        ...
 
     def may_replace(self, old: os.stat_result) -> bool:
         """Return whether an entry other than a regular file or link may be replaced."""
+        ...
 
     def replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
         """Rename a complete file to its final name, even if the name exists. OSError."""
@@ -104,6 +107,7 @@ class OverwritePolicy(Protocol):
 
     def has_content(self, name: bytes, fd: int, source: os.stat_result) -> bool:
         """Return whether the content of an open source file is available elsewhere."""
+        ...
 
     def gives_content(
         self,
@@ -113,6 +117,7 @@ class OverwritePolicy(Protocol):
         copy: Callable[[int, int, os.stat_result], None],
     ) -> bool:
         """Fill an empty copy with content from elsewhere; return whether that was possible."""
+        ...
 
     def close(self) -> None:
         """End the job and close everything."""

@@ -125,9 +125,10 @@ class LargeFileCopier:
         begun = self._earlier.resumed.started_files(*where, source, name)
         if self._signer is not None:
             begun = [(record, usable(self._signer, parts)) for record, parts in begun]
-        found = begun and take_up(
-            self._copier, begun, (source_fd, source, target_fd, name), self._grid, self._plan.stamp
-        )
+        if not begun:
+            return None, ()
+        names = source_fd, source, target_fd, name
+        found = take_up(self._copier, begun, names, self._grid, self._plan.stamp)
         if not found:
             return None, ()
         status, creation, _, ranges = found

@@ -38,7 +38,7 @@ from pcircle.walk.walker import Scope, Walker
 _OWN = LargeFilePair | PairChunk | ExtraneousScan | ExtraneousLookup
 
 
-class DiffTask(
+class DiffTask(  # pyright: ignore[reportGeneralTypeIssues]
     ComparisonTask,
     PartedTask[DiffItem, dict[int, int]],
 ):

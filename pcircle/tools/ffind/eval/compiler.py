@@ -301,10 +301,9 @@ def _split(node: ExpressionNode, context: EvaluationContext) -> tuple[list[Filte
     filters = []
     for place, child in enumerate(node.children):
         if not _is_of_names(child):
-            left = node.children[place:]
-            if len(left) > 1:
-                return filters, ExpressionNode("and", (), left)
-            more, last = _split(left[0], context)
+            if place + 1 < len(node.children):
+                return filters, ExpressionNode("and", (), node.children[place:])
+            more, last = _split(child, context)
             return [*filters, *more], last
         filters.append(_filter(child, context, wanted=True))
     return [], TRUE

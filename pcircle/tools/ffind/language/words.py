@@ -32,7 +32,7 @@ _BARE = (
     "xattr",
     "acl", "capable", "true", "false",
 )  # fmt: skip
-TESTS = dict.fromkeys(_WITH_VALUE, 1) | dict.fromkeys(_BARE, 0)
+TESTS: dict[str, int] = {**dict.fromkeys(_WITH_VALUE, 1), **dict.fromkeys(_BARE, 0)}
 """Tests, and their numbers of arguments."""
 
 _WRITING = (
@@ -48,7 +48,7 @@ _WRITING = (
     "du",
     "exists",
 )
-ACTIONS = {
+ACTIONS: dict[str, int] = {
     **dict.fromkeys(_WRITING, 0),
     **dict.fromkeys(("printf", "fprint", "fprint0", "fls", "limit"), 1),
     "fprintf": 2,
@@ -59,7 +59,7 @@ _FLAGS = (
     "follow",
     "warn", "nowarn", "P", "H", "L",
 )  # fmt: skip
-OPTIONS = {
+OPTIONS: dict[str, int] = {
     **dict.fromkeys(_FLAGS, 0),
     **dict.fromkeys(("maxdepth", "mindepth", "regextype", "files0-from", "D"), 1),
 }

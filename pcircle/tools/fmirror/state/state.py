@@ -222,7 +222,7 @@ def read(path: bytes) -> MirrorState | None:
             lines = stream.read(1 << 16).decode().splitlines()
         if not lines or lines[0] != _FIRST:
             return None
-        words = dict(line.partition(" ")[::2] for line in lines[1:])
+        words = {word: value for word, _, value in (line.partition(" ") for line in lines[1:])}
         times = [_read_time(words[name]) for name in ("began", "full", "touched")]
         identity = Identity(words["filesystem"], int(words["root"]))
         filesystem, _, inode = words["target"].rpartition(" ")
