@@ -7,7 +7,7 @@ stealing: each node writes everything, so there is no work to balance.
 `BroadcastNode` and `Conductor` are pure. The simulator searches them for errors
 (`python -m tests.tools.fbcast FIRST SEEDS`), and `loop.py` runs them on a transport.
 
-`model.py` chooses how the stream travels: along a chain of nodes, each of which forwards every
+`forwarder.py` chooses how the stream travels: along a chain of nodes, each of which forwards every
 chunk, or by scatter and exchange, which is faster for very many nodes. A node acknowledges a chunk
 after it has written and forwarded it, so a slow disk slows the sender down instead of filling
 memory.

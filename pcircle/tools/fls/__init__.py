@@ -4,11 +4,12 @@ A directory of up to 4,096 names is listed by the item that reads it. Its text, 
 to rank 0 as one record. The names of larger directories are looked up in batches by any rank, and
 each name is a record of columns. Rank 0 pads the columns to the widths of all batches.
 
-A record begins with a key (`keys.py`) of all directories above the entry. Sorting the bytes of keys
-sorts the listing: descending keys are complemented, and times and sizes have a fixed width. Rank 0
-sorts records in bounded memory, and in files if there are many. So a listing needs no directory
-that all ranks can access, and its memory does not depend on the width of directories. Totals of
-directories (`--total`) follow from the order alone, because the contents of a directory follow it.
+A record begins with a key (`Keys` in `plan.py`) of all directories above the entry. Sorting the
+bytes of keys sorts the listing: descending keys are complemented, and times and sizes have a fixed
+width. Rank 0 sorts records in bounded memory, and in files if there are many. So a listing needs no
+directory that all ranks can access, and its memory does not depend on the width of directories.
+Totals of directories (`--total`) follow from the order alone, because the contents of a directory
+follow it.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ Notice: TypeAlias = Failure | RecallNotice | Difference
 
 
 class SignedPart(msgspec.Struct, frozen=True, array_like=True):
-    """The entries of a part of a directory; see `pcircle.ops.digest.signer.Result`."""
+    """The entries of a part of a directory; see `pcircle.ops.digest.signer.SignedResult`."""
 
     runs: tuple[bytes, ...] = ()
     spilled: tuple[tuple[int, int], ...] = ()

@@ -1,4 +1,4 @@
-"""Fixtures of the fcp tests: places and file systems on demand."""
+"""Fixtures that the tests of doctor share with the tests of fcp: places and file systems."""
 
 from __future__ import annotations
 

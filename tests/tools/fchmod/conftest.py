@@ -1,4 +1,4 @@
-"""Fixtures of the fcp tests, which build and remove trees, and file systems on demand."""
+"""Fixtures that the tests of fchmod share with the tests of fcp: trees and file systems."""
 
 from __future__ import annotations
 

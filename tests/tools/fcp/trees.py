@@ -88,8 +88,10 @@ def write_file(path: bytes, data: bytes, mode: int = 0o644) -> bytes:
     return path
 
 
-def make_directory(*parts: bytes) -> bytes:
-    path = os.path.join(*parts)
+def make_directory(root: bytes, *parts: bytes) -> bytes:
+    """Create a directory below `root`, and the directories above it; return its path."""
+    assert not any(part.startswith(b"/") for part in parts), "this would lead out of the root"
+    path = os.path.join(root, *parts)
     os.makedirs(path)
     return path
 
