@@ -189,8 +189,6 @@ def _pieces(pattern: str) -> Sequence[str]:
 
 # ---- tables --------------------------------------------------------------------------------------
 
-__all__ = ["cell_width", "render"]
-
 
 def cell_width(text: str) -> int:
     """Return the number of terminal cells of a text."""

@@ -35,19 +35,6 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 
-__all__ = [
-    "Mode",
-    "Progress",
-    "ProgressView",
-    "describe",
-    "line",
-    "live",
-    "make",
-    "note_all",
-    "plain",
-    "silent",
-]
-
 Mode = Literal["auto", "always", "never"]
 
 _LIVE_AFTER_S = 0.5

@@ -135,7 +135,6 @@ def append_output(name: str) -> int:
 
 # ---- messages ------------------------------------------------------------------------------------
 
-__all__ = ["MessageStream"]
 
 # The longest wait for a terminal that was stopped with Ctrl-S, or for a full pipe, in
 # non-blocking mode.

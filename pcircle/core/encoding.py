@@ -95,9 +95,6 @@ def attributes(source: int | str | bytes, *, follow: bool = True) -> list[str]:
     return [text_of(name) for name in room.raw[:size].split(b"\0")[:-1]]
 
 
-__all__ = ["show"]
-
-
 def show(name: bytes) -> str:
     r"""Return a name or a path as printable, unambiguous text: ``b"a\n"`` is shown as ``a\x0a``."""
     if name.isascii():

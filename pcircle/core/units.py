@@ -28,15 +28,6 @@ from typing import NamedTuple
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
 
-__all__ = [
-    "format_count",
-    "format_duration",
-    "format_rate",
-    "format_size",
-    "parse_duration",
-    "parse_size",
-]
-
 # Compiled by `re` when they are first used: most runs need none.
 _SIZE = r"([0-9]{1,30})(?:\.([0-9]{1,30}))? ?(?:(b)|([kmgtpe])(b|ib)?)?"
 _PREFIXES = "kmgtpe"

@@ -56,7 +56,7 @@ from pcircle.core.writing import WholeFile
 from pcircle.fs.safe_open import create, reading
 from pcircle.fs.sorting import END, TOGETHER, Sorter, sorted_records
 from pcircle.runtime import Context
-from pcircle.walk.items import SINK_ITEMS, Gather, Merge, Seal
+from pcircle.walk.items import Gather, Merge, Seal
 
 RANGE_BYTES = 64 << 20
 """The size of the text in a range, if the paths are spread like their samples."""
@@ -338,17 +338,6 @@ def remove(place: bytes, ranks: int) -> None:
 
 # ---- sink ----------------------------------------------------------------------------------------
 
-__all__ = [
-    "SINK_ITEMS",
-    "Gather",
-    "Merge",
-    "Seal",
-    "SegmentWriter",
-    "Sink",
-    "SinkItem",
-    "remove",
-    "result",
-]
 
 I = TypeVar("I")  # noqa: E741 - item
 R = TypeVar("R")  # result
