@@ -14,7 +14,8 @@ from typing import Any
 
 from pcircle.core.errors import IntegrityError, StoppedEarly
 from pcircle.runtime import Context, Observer, Outcome, Program, Task, run_program
-from pcircle.walk.segments import SINK_ITEMS, Gather, Merge, Seal, Sink, remove, result
+from pcircle.walk.items import SINK_ITEMS, Gather, Merge, Seal
+from pcircle.walk.segments import Sink, remove, result
 
 EACH = 100
 RANGE_BYTES = 4000

@@ -29,8 +29,8 @@ from pcircle.ops.digest.manifest import (
 )
 from pcircle.tools.fsum.plan import Difference, Item, SumCounters, SumPlan, SumResult
 from pcircle.walk.globs import Chooser
-from pcircle.walk.items import Batch, Tree
-from pcircle.walk.segments import Gather, Sink
+from pcircle.walk.items import Batch, Gather, Tree
+from pcircle.walk.segments import Sink
 
 Known = Callable[[bytes], ManifestEntry | None]
 _TOGETHER = 4096  # the largest number of entries that are indexed in a dictionary

@@ -17,9 +17,17 @@ from pcircle.fs.directories import Directories
 from pcircle.jobs.failures import Failure, RecallNotice
 from pcircle.jobs.tree_task import TreeCounters, TreePlan
 from pcircle.walk.attributes import ANY
-from pcircle.walk.items import Batch, DirectoryIdentity, Identity, Portion, Tree
+from pcircle.walk.items import (
+    Batch,
+    DirectoryIdentity,
+    Gather,
+    Identity,
+    Merge,
+    Portion,
+    Seal,
+    Tree,
+)
 from pcircle.walk.roots import open_roots
-from pcircle.walk.segments import Gather, Merge, Seal
 from pcircle.walk.walker import Scope
 
 

@@ -32,10 +32,9 @@ from pcircle.tools.fsum.plan import (
     SumResult,
 )
 from pcircle.tools.fsum.reader import EntryReader, LargeFile, LargeFileSigner
-from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree, handed_back
+from pcircle.walk.items import SINK_ITEMS, Batch, DirectoryIdentity, Portion, Tree, handed_back
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.roots import seeds
-from pcircle.walk.segments import SINK_ITEMS
 from pcircle.walk.visitor import DirectoryScan, Names, Visitor, Where
 from pcircle.walk.walker import Walker, WalkTask
 
