@@ -61,7 +61,7 @@ def _answer(arguments: list[str]) -> int:
 
 
 def _refused(text: str, code: int) -> int:
-    from pcircle.cli.results import MessageStream
+    from pcircle.cli.output import MessageStream
 
     if text:
         MessageStream(sys.stderr).line(f"pcircle: {text}")

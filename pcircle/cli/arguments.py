@@ -539,6 +539,6 @@ def _edits(one: str, other: str) -> int:
 
 
 def _complain(name: str, text: str) -> None:
-    from pcircle.cli.results import MessageStream
+    from pcircle.cli.output import MessageStream
 
     MessageStream(sys.stderr).line(f"{name}: {text}")

@@ -26,6 +26,7 @@ from msgspec import UNSET, UnsetType
 from pcircle.circle import ProgressSums
 from pcircle.cli import listing, progress
 from pcircle.cli.options import CommonOptions
+from pcircle.cli.output import MessageStream
 from pcircle.cli.progress import Pace
 from pcircle.cli.report import (
     ACCOUNTS,
@@ -37,7 +38,7 @@ from pcircle.cli.report import (
     failures_by_kind,
     shares,
 )
-from pcircle.cli.results import MessageStream, Results
+from pcircle.cli.results import Results
 from pcircle.core.encoding import show
 from pcircle.core.errors import Defect, StoppedEarly, worst
 from pcircle.core.units import format_count, format_size, plural

@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol, TypeVar
 
 import msgspec
 
-from pcircle.cli.results import MessageStream
+from pcircle.cli.output import MessageStream
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
 from pcircle.jobs.failures import LogFile, open_log

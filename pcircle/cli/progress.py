@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TextIO, cast
 
 import msgspec
 
-from pcircle.cli.results import MessageStream
+from pcircle.cli.output import MessageStream
 from pcircle.core.units import format_count, format_duration, format_rate, format_size
 from pcircle.jobs.tree_task import ENTRY_COST_BYTES, WorkCounts
 

@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from pcircle.cli.output import MessageStream
 from pcircle.cli.report import ACCOUNTS
-from pcircle.cli.results import MessageStream
 from pcircle.core.encoding import show
 from pcircle.core.errors import Defect, EntriesFailed, PcircleError, worst
 

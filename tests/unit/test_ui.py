@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcircle.cli import json_output as jsonout
-from pcircle.cli import listing, progress, results
+from pcircle.cli import listing, output, progress
 from pcircle.core import encoding
 from pcircle.core.errors import UsageError
 from tests.conftest import Run
@@ -263,7 +263,7 @@ def test_a_full_pipe_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
     read_fd, write_fd = os.pipe()
     os.set_blocking(write_fd, False)
     with open(read_fd, "rb") as reader, open(write_fd, "w", encoding="utf-8") as writer:
-        lines = results.MessageStream(writer)
+        lines = output.MessageStream(writer)
         lines.line("x" * (1 << 20))
         os.read(read_fd, 1 << 20)
         lines.line("and on")
@@ -310,7 +310,7 @@ def test_a_short_run_never_imports_rich(run: Run) -> None:
 def test_names_that_the_terminal_lacks_are_escaped() -> None:
     read_fd, write_fd = os.pipe()
     with open(read_fd, "rb") as reader, open(write_fd, "w", encoding="ascii") as writer:
-        results.MessageStream(writer).line("Größe")
+        output.MessageStream(writer).line("Größe")
         assert reader.read(12) == rb"Gr\xf6\xdfe" + b"\n"
 
 

@@ -12,8 +12,8 @@ import msgspec
 from pcircle import __version__
 from pcircle.cli import console as base
 from pcircle.cli.options import CommonOptions
+from pcircle.cli.output import MessageStream
 from pcircle.cli.report import RootSignature
-from pcircle.cli.results import MessageStream
 from pcircle.core.encoding import show
 from pcircle.core.errors import Defect, EntriesFailed, IntegrityError, RankLost, StoppedEarly, worst
 from pcircle.jobs.failures import Failure, LogFile

@@ -8,7 +8,8 @@ import sys
 import tempfile
 
 from pcircle.cli import json_output as jsonout
-from pcircle.cli.results import MessageStream, Results
+from pcircle.cli.output import MessageStream
+from pcircle.cli.results import Results
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError, worst
 from pcircle.core.units import invalid, number, parse_duration

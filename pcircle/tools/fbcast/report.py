@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import msgspec
 
 from pcircle import __version__
+from pcircle.cli.output import MessageStream
 from pcircle.cli.report import ToolReport
-from pcircle.cli.results import MessageStream, Results
+from pcircle.cli.results import Results
 from pcircle.cli.shell import command
 from pcircle.core.encoding import show
 from pcircle.core.errors import worst

@@ -13,7 +13,8 @@ from pcircle import __version__
 from pcircle.circle import ProgressSums
 from pcircle.cli import pictures
 from pcircle.cli.listing import render
-from pcircle.cli.results import MessageStream, Results
+from pcircle.cli.output import MessageStream
+from pcircle.cli.results import Results
 from pcircle.core.errors import EntriesFailed, worst
 from pcircle.core.units import format_duration, format_size
 from pcircle.runtime import Observer, Outcome

@@ -10,7 +10,8 @@ from functools import partial
 
 import msgspec
 
-from pcircle.cli.results import MessageStream, Results
+from pcircle.cli.output import MessageStream
+from pcircle.cli.results import Results
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.core.units import invalid, plural, positive

@@ -9,7 +9,8 @@ from itertools import accumulate
 from pcircle import __version__
 from pcircle.cli import json_output as jsonout
 from pcircle.cli.options import refuse_others
-from pcircle.cli.results import MessageStream, Results
+from pcircle.cli.output import MessageStream
+from pcircle.cli.results import Results
 from pcircle.core.errors import EntriesFailed, UsageError, worst
 from pcircle.tools.fprof.options import ProfileOptions, check_outputs
 from pcircle.tools.fprof.profile import diffing, saved

@@ -18,8 +18,9 @@ from pcircle import __version__
 from pcircle.cli import console as base
 from pcircle.cli import json_output as jsonout
 from pcircle.cli.options import CommonOptions
+from pcircle.cli.output import MessageStream
 from pcircle.cli.report import ReadReport, RootSignature, ToolReport
-from pcircle.cli.results import MessageStream, Results
+from pcircle.cli.results import Results
 from pcircle.core.encoding import show
 from pcircle.core.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, require, worst
 from pcircle.core.units import format_count, format_duration, format_rate, format_size, plural

@@ -10,7 +10,8 @@ import msgspec
 
 from pcircle.cli import json_output as jsonout
 from pcircle.cli.listing import render
-from pcircle.cli.results import MessageStream, Results
+from pcircle.cli.output import MessageStream
+from pcircle.cli.results import Results
 from pcircle.core.errors import UsageError
 from pcircle.core.units import (
     format_count,

@@ -13,8 +13,7 @@ from .trees import build_flat_tree
 # The first commit of a rank waits until its work is finished, and then some time longer.
 LATE = """
 import sys, threading, time
-from pcircle.ops.copy.tree import journaled_copy
-task = journaled_copy.JournaledCopy
+from pcircle.ops.copy.tree.task import JournaledCopy as task
 commit, finish = task.commit, task.finish
 finished = threading.Event()
 def late(self, epoch):

@@ -22,7 +22,7 @@ import pytest
 
 from pcircle.aio import Files
 from pcircle.cli import json_output as jsonout
-from pcircle.cli.results import MessageStream
+from pcircle.cli.output import MessageStream
 from pcircle.core.writing import WholeFile, write_all, write_at
 from pcircle.fs import lists, sorting
 from pcircle.fs.data import DataCopier

@@ -305,11 +305,11 @@ def test_a_file_that_vanishes_before_the_job(tmp_path: Path) -> None:
     """It existed when the arguments were checked: a failure like any other."""
     (tmp_path / "file").write_text("text")
     program = (
-        "import os, sys; from pcircle.tools.fsum import task, cli\n"
-        "seed = task.SumTask.seed\n"
+        "import os, sys; from pcircle.tools.fsum import cli; from pcircle.tools.fsum.visitor import SumTask\n"
+        "seed = SumTask.seed\n"
         "def vanished(self):\n"
         "    os.unlink(sys.argv[-1]); return seed(self)\n"
-        "task.SumTask.seed = vanished\n"
+        "SumTask.seed = vanished\n"
         "sys.exit(cli.main())\n"
     )
     line = [sys.executable, "-c", program, "-j", "1", str(tmp_path / "file")]

@@ -1,0 +1,98 @@
+"""Messages to the user, on a stream that may be full, slow or closed.
+
+A job of hours must not die, nor change its exit code, because the terminal that watched it was
+closed. So messages are written to the descriptor directly: Python's buffer would keep what it could
+not write, fail again at exit and turn the exit code into 120.
+
+Results do not go through here: a result that cannot be written is an error and must be raised.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import stat
+from typing import TextIO
+
+from pcircle.core.writing import left
+
+# The longest wait for a terminal that was stopped with Ctrl-S, or for a full pipe, in
+# non-blocking mode.
+_PATIENCE_S = 1.0
+# The stream may accept the next message although it refused this one.
+_PASSING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EAGAIN})
+
+
+class MessageStream:
+    """A text stream that never raises, with the methods that rich's Console needs.
+
+    The stream is usually ``sys.stderr``, which is None if the process was started with the
+    descriptor closed. A stream without a descriptor (StringIO) is written through its own methods.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+        self._fd = _descriptor_of(stream)
+        self.encoding: str = getattr(stream, "encoding", None) or "utf-8"
+
+    def write(self, text: str) -> int:
+        """Write a text; after an error drop the remainder. Always return the length of the text."""
+        if self._stream is None:
+            return len(text)
+        try:
+            if self._fd is None:
+                self._stream.write(text)
+            else:
+                # Earlier output of Python's stream comes first.
+                self._stream.flush()
+                _write_fully(self._fd, text.encode(self.encoding, "backslashreplace"))
+        except ValueError:  # the stream was closed
+            self._stream = None
+        except OSError as error:
+            if error.errno not in _PASSING_ERRORS:
+                self._stream = None
+        return len(text)
+
+    def line(self, text: str) -> None:
+        """Write a text as one line."""
+        self.write(text + "\n")
+
+    def flush(self) -> None:
+        """Do nothing: no output is buffered."""
+
+    def isatty(self) -> bool:
+        """Return whether the stream is a terminal."""
+        try:
+            return self._stream is not None and self._stream.isatty()
+        except ValueError:  # the stream was closed
+            return False
+
+    def is_file(self) -> bool:
+        """Return whether the stream is a regular file."""
+        try:
+            return self._fd is not None and stat.S_ISREG(os.fstat(self._fd).st_mode)
+        except OSError:  # the descriptor was closed
+            return False
+
+
+def _descriptor_of(stream: TextIO | None) -> int | None:
+    if stream is None:
+        return None
+    try:
+        return stream.fileno()
+    except (OSError, ValueError):  # not a file, or closed: writing will fail
+        return None
+
+
+def _write_fully(fd: int, data: bytes) -> None:
+    """Write data, waiting up to `_PATIENCE_S` whenever a non-blocking descriptor is full."""
+    remaining = memoryview(data)
+    while remaining:
+        try:
+            remaining = left(remaining, os.write(fd, remaining))
+        except BlockingIOError:
+            poller = select.poll()
+            poller.register(fd, select.POLLOUT)
+            if not poller.poll(_PATIENCE_S * 1000):
+                raise
