@@ -259,7 +259,7 @@ def test_a_missing_or_closed_stream_is_no_error(
 
 
 def test_a_full_pipe_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(output, "_PATIENCE_S", 0.01)
     read_fd, write_fd = os.pipe()
     os.set_blocking(write_fd, False)
     with open(read_fd, "rb") as reader, open(write_fd, "w", encoding="utf-8") as writer:

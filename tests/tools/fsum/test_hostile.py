@@ -305,7 +305,8 @@ def test_a_file_that_vanishes_before_the_job(tmp_path: Path) -> None:
     """It existed when the arguments were checked: a failure like any other."""
     (tmp_path / "file").write_text("text")
     program = (
-        "import os, sys; from pcircle.tools.fsum import cli; from pcircle.tools.fsum.visitor import SumTask\n"
+        "import os, sys; from pcircle.tools.fsum import cli\n"
+        "from pcircle.tools.fsum.visitor import SumTask\n"
         "seed = SumTask.seed\n"
         "def vanished(self):\n"
         "    os.unlink(sys.argv[-1]); return seed(self)\n"
