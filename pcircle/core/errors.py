@@ -47,13 +47,16 @@ __all__ = [
 
 EXIT_OK = 0
 
+_REQUIRED = """\
+lru-dict lru
+mpi4py mpi4py
+msgspec msgspec
+numpy numpy
+rich rich
+xxhash xxhash"""
 REQUIRED_PACKAGES = {
-    "lru-dict": "lru",
-    "mpi4py": "mpi4py",
-    "msgspec": "msgspec",
-    "numpy": "numpy",
-    "rich": "rich",
-    "xxhash": "xxhash",
+    package: module
+    for package, _, module in (line.partition(" ") for line in _REQUIRED.splitlines())
 }
 """The packages that pip installs with this one, and their modules."""
 
