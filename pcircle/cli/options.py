@@ -1,6 +1,6 @@
-"""The options that all tools that walk have in common, with their meaning.
+"""The options that all tools that walk have in common, including filters by attributes of entries.
 
-Filters by attributes of entries, from options. Errors name the option.
+Errors name the option.
 """
 
 from __future__ import annotations
@@ -147,6 +147,8 @@ def refuse_idle_null(args: argparse.Namespace) -> None:
     if idle and not named and args.files_from is None and listed is None:
         raise UsageError("--null requires --files-from, --exclude-from or --include-from")
 
+
+# ---- filters by attributes -----------------------------------------------------------------------
 
 _FILE = "file:"
 _LARGEST = (1 << 63) - 1  # the largest integer that plans can carry

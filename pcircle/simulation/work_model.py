@@ -1,13 +1,13 @@
-"""Simulates how a rank processes its items, without an event for each item.
+"""A model of how a rank processes its items, and the machine and protocol of a simulated job.
 
-The progress of a rank is computed on demand from prefix sums of durations by place, which requires
-the order in which it takes its items. Without items ahead that order is depth first. With them, a
-rank takes the next item when the current one starts. At that time the children of the current item
-do not exist, since an item makes its children in the middle of its duration. The order is then
-depth first only for siblings without children, which are the majority. All other items are started
-one by one.
+`WorkModel` needs no event for each item. The progress of a rank is computed on demand from prefix
+sums of durations by place, which requires the order in which it takes its items. Without items
+ahead that order is depth first. With them, a rank takes the next item when the current one starts.
+At that time the children of the current item do not exist, since an item makes its children in the
+middle of its duration. The order is then depth first only for siblings without children, which are
+the majority. All other items are started one by one.
 
-The machine of a simulated job, and the parameters of its protocol.
+`Machine` has the latencies and message sizes, and `Policy` the parameters of the protocol.
 """
 
 from __future__ import annotations
@@ -236,6 +236,8 @@ class WorkModel:
             seen[slot] = count
         return inf
 
+
+# ---- machine and protocol ------------------------------------------------------------------------
 
 ASK, REFUSE, ANSWER, PUSH, WAIT, RETURNS, QUIESCE, DRAIN, GATHER, STOP = range(10)
 LAST_LOOSE = RETURNS

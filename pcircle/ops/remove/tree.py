@@ -1,15 +1,15 @@
-"""Removal of one entry and everything below it, in one thread and within another job.
+"""Removal of a tree in one thread, the plan and counters of a removal, and trash directories.
 
-This is for jobs that find the entry while they do something else and cannot wait for a removal job.
-Each name is removed relative to its open directory, links are never followed, and other mounts are
-not entered. Only the last few directories of a nested chain are open.
+`TreeRemover` removes an entry and everything below it, in one thread and within another job. It
+serves jobs that find the entry while they do something else and cannot wait for a removal job. Each
+name is removed relative to its open directory, links are never followed, and other mounts are not
+entered. Only the last few directories of a nested chain are open.
 
-The plan of a removal, which rank 0 decides once, and its counters.
+Rank 0 decides the plan of a removal job once.
 
-A trash directory, to which entries are moved at once and removed later.
-
-Each run creates a directory in the trash that only its user can enter, and in it a directory for
-each PATH, so nothing is ever replaced. Emptying the trash ignores directories of any other form.
+Entries are moved to a trash directory at once and removed later. Each run creates a directory in
+the trash that only its user can enter, and in it a directory for each PATH, so nothing is ever
+replaced. Emptying the trash ignores directories of any other form.
 """
 
 from __future__ import annotations
@@ -282,6 +282,8 @@ class TreeRemover:
         self._listener.failed(path, "remove directory", error)
 
 
+# ---- limits, plan and counters -------------------------------------------------------------------
+
 NAMES_PER_CHECK = 256
 """The number of names between two checks whether the job stops."""
 MAX_TRIES = 3
@@ -333,6 +335,8 @@ class RemovalCounters(ChangeCounters):
     def settled(self) -> int:
         return self.completed + self.failed + self.kept + self.vanished
 
+
+# ---- trash ---------------------------------------------------------------------------------------
 
 _NAME = re.compile(rb"frm-\d{8}T\d{6}-\d+")
 

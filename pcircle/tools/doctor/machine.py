@@ -1,6 +1,6 @@
-"""Facts about this host and this process: versions, cores, limits and control groups.
+"""Facts about this host and this process: versions, cores, memory, limits and control groups.
 
-Facts: named values, or the reasons why they are unknown.
+A `Fact` is a value, or the reason why the value is unknown.
 """
 
 from __future__ import annotations
@@ -213,6 +213,8 @@ def _read(path: str) -> str:
     except OSError:
         return ""
 
+
+# ---- facts ---------------------------------------------------------------------------------------
 
 Value: TypeAlias = bool | int | float | str | None
 

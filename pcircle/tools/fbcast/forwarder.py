@@ -1,13 +1,13 @@
-"""Spreads a stream over all nodes: the forwarding of chunks on one node, without network or files.
+"""Distribution of a stream to all nodes: the forwarding on one node, and a cost model.
 
-A node forwards each chunk and delivers it to be written. After `chunk_written`, and once the chunk
-has been forwarded, the node sends an acknowledgement back, which allows the sender to send the next
-chunk. So a node holds a bounded number of chunks, no matter which node is slow.
+A `Forwarder` uses neither the network nor files itself. A node forwards each chunk and delivers it
+to be written. After `chunk_written`, and once the chunk has been forwarded, the node sends an
+acknowledgement back, which allows the sender to send the next chunk. So a node holds a bounded
+number of chunks, no matter which node is slow.
 
-A cost model that chooses how a stream travels to all nodes, and the size of its chunks.
-
-Sending n bytes over a link takes alpha + n beta seconds, and a link carries both directions at
-once. For N bytes and P nodes:
+The cost model chooses how a stream travels to all nodes, and the size of its chunks. Sending n
+bytes over a link takes alpha + n beta seconds, and a link carries both directions at once. For N
+bytes and P nodes:
 
 - *chain*, in chunks of c bytes from each node to the next: (N / c + P - 2) (alpha + c beta). The
   best c is sqrt(N alpha / ((P - 2) beta)), and each link carries the data once. (A tree with a
@@ -230,6 +230,8 @@ def spread_of(start: StreamStart, rank: int, send: Send, deliver: Deliver) -> Fo
     kind = Chain if start.way == "chain" else Exchange
     return kind(start, rank, send, deliver)
 
+
+# ---- cost model ----------------------------------------------------------------------------------
 
 ALPHA_S = 5e-4
 """The cost of a message: two turns of an interpreter, and the latency of the network."""

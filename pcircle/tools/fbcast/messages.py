@@ -1,12 +1,11 @@
-"""The messages of a broadcast, including the messages of `pcircle.collective.messages`.
+"""The messages of a broadcast, and the frames of the stream that they carry.
 
-The first rank is the reader and the conductor. One rank of each host, including the first, is a
-*node*. All nodes receive the same stream of bytes, cut into chunks. If a stream has to be sent
-again because a node was lost, it has a new `attempt` number, by which late messages of the earlier
-attempt are recognized.
+`Message` includes the messages of `pcircle.collective.messages`. The first rank is the reader and
+the conductor. One rank of each host, including the first, is a *node*. All nodes receive the same
+stream of bytes, cut into chunks. If a stream has to be sent again because a node was lost, it has a
+new `attempt` number, by which late messages of the earlier attempt are recognized.
 
-The format of the stream: frames with a type and, for file content, the bytes that follow.
-
+A stream is a sequence of frames, each with a type and, for file content, the bytes that follow.
 Small files share a chunk, up to some thousand of them, and a large file spans many chunks. Frames
 enter and leave directories, so every name is a single component.
 """
@@ -142,6 +141,8 @@ Message: TypeAlias = (
     | Finish
 )
 
+
+# ---- frames of the stream ------------------------------------------------------------------------
 
 LENGTH = struct.Struct(">I")
 

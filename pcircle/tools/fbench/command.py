@@ -1,9 +1,7 @@
-"""Run fbench: parsed options to exit code.
+"""The program of fbench, from parsed options to the exit code, and the task of a benchmark.
 
-The task of a benchmark: every rank is a client, and all clients begin a case together.
-
-The runtime shares out work by stealing, which a benchmark must not use: the items are posted to
-fixed ranks.
+Every rank is a client, and all clients begin a case together. The runtime shares out work by
+stealing, which a benchmark must not use: the task posts its items to fixed ranks.
 """
 
 from __future__ import annotations
@@ -188,6 +186,8 @@ def _jobs(args: argparse.Namespace) -> int | None:
 
     return 1 if launched().kind == "none" else None
 
+
+# ---- task ----------------------------------------------------------------------------------------
 
 _AHEAD_S = 0.1
 

@@ -1,14 +1,13 @@
-"""Creates test trees by seed: the same seed and shape make the same tree, with all data and times.
+"""Test trees: created by seed, and damaged by seed to simulate silent data corruption.
 
-A record lists the entries, one line of JSON each, so that the output of a copy, manifest or
-comparison can be checked against it. Trees are created only in new or empty directories, and no
-existing entry is ever replaced.
+The same seed and shape make the same tree, with all data and times. A record lists the entries, one
+line of JSON each, so that the output of a copy, manifest or comparison can be checked against it.
+Trees are created only in new or empty directories, and no existing entry is ever replaced.
 
-Simulates silent data corruption, by seed, in copies of trees that `fbench make` has created.
-
-Sizes and modification times are preserved. A file is modified only if the record of `fbench make`
-lists it, its content matches the record, and all of its hard links are in this tree. So neither
-unrelated files nor the original of a hard-linked copy can be damaged.
+`corrupt` damages copies of trees that `fbench make` has created. Sizes and modification times are
+preserved. A file is modified only if the record of `fbench make` lists it, its content matches the
+record, and all of its hard links are in this tree. So neither unrelated files nor the original of a
+hard-linked copy can be damaged.
 """
 
 from __future__ import annotations
@@ -259,6 +258,8 @@ def text_of(path: bytes) -> str:
 
     return encode(path)
 
+
+# ---- corruption ----------------------------------------------------------------------------------
 
 CORRUPT_FORMAT = "fbench corrupt 1"
 _READ_BYTES = 1 << 20

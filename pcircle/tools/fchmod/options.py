@@ -1,6 +1,6 @@
-"""The request of the three command lines, in one form.
+"""The request of fchmod, fchown and fchgrp, in one form, and the root of each PATH.
 
-The root of each PATH: the entry itself, or the target of a followed link.
+The root is the entry itself, or the target of a followed link.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _umask() -> int:
     return mask
 
 
-# ---- modes -------------------------------------------------------------------------------------
+# ---- modes ---------------------------------------------------------------------------------------
 
 
 def _of_fchmod(args: argparse.Namespace, operands: list[str]) -> ChangeRequest:
@@ -134,7 +134,7 @@ def _check(text: str, args: argparse.Namespace) -> None:
         raise UsageError(f"invalid mode '{show(os.fsencode(text))}'{more}") from None
 
 
-# ---- owners ------------------------------------------------------------------------------------
+# ---- owners --------------------------------------------------------------------------------------
 
 
 def _of_fchown(args: argparse.Namespace, operands: list[str]) -> ChangeRequest:
@@ -177,7 +177,7 @@ def _status(name: str) -> os.stat_result:
         raise UsageError(f"--reference: cannot look up '{shown}': {reason}") from None
 
 
-# ---- lists -------------------------------------------------------------------------------------
+# ---- lists ---------------------------------------------------------------------------------------
 
 
 def _edits(args: argparse.Namespace) -> tuple[Edit, ...]:
@@ -199,6 +199,8 @@ def _read(
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from None
 
+
+# ---- roots ---------------------------------------------------------------------------------------
 
 _DOTS = (b"", b".", b"..")
 

@@ -1,6 +1,6 @@
-"""Lines about an entry, worded as in `chmod` and `chown`, with names of users and groups.
+"""The lines about changed entries, and the plan of a change with its counters and notices.
 
-The plan of a change, decided on rank 0; its counters and notices.
+Lines are worded as in `chmod` and `chown`, with names of users and groups. Rank 0 decides the plan.
 """
 
 from __future__ import annotations
@@ -74,6 +74,9 @@ def _owner(state: EntryState, with_user: bool, with_group: bool) -> str:
     if not with_user:
         return group(state.gid)
     return f"{user(state.uid)}:{group(state.gid)}" if with_group else user(state.uid)
+
+
+# ---- plan, counters and notices ------------------------------------------------------------------
 
 
 class ModePlan(ChangePlan, frozen=True, kw_only=True):

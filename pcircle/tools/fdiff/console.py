@@ -1,9 +1,8 @@
 """The console of a comparison: prints differences, including those known only at the end.
 
-Results that are known only at the end, on rank 0: groups of hard links, and moved files.
-
-Both are computed from records that are sorted in temporary files (`pcircle.fs.sorting`), so memory
-is constant. The fields of a record contain no NUL.
+Groups of hard links and moved files are known only at the end, on rank 0. Both are computed from
+records that are sorted in temporary files (`pcircle.fs.sorting`), so memory is constant. The fields
+of a record contain no NUL.
 """
 
 from __future__ import annotations
@@ -204,6 +203,8 @@ class _ConsoleSink:
     def note(self, notices: Sequence[object]) -> None:
         self._console.notice(0, notices)
 
+
+# ---- hard links and moved files ------------------------------------------------------------------
 
 _REPORTED_AT_ONCE = 256
 

@@ -1,12 +1,12 @@
-"""Reports of an entry: its line, its action, its counts, and its lists.
+"""Reports of compared entries, and the expressions of dcmp that select the entries of a list.
 
-Each thread reports its own results. Rank 0 also reports results that are known only at the end.
+The report of an entry is its line, its action, its counts, and its lists. Each thread reports its
+own results. Rank 0 also reports results that are known only at the end.
 
-Expressions of dcmp, `-o EXPR:FILE`, which select the entries of a list.
-
-Conditions `FIELD=STATE` are joined by `@` (and) and `,` (or); `@` binds closer. An expression is a
-tuple of alternatives, each a tuple of conditions. An entry that only one side has matches only
-conditions on EXIST. If types differ, no other field is compared, and all fields count as different.
+An expression is the EXPR of `-o EXPR:FILE`. Conditions `FIELD=STATE` are joined by `@` (and) and
+`,` (or); `@` binds closer. An expression is parsed to a tuple of alternatives, each a tuple of
+conditions. An entry that only one side has matches only conditions on EXIST. If types differ, no
+other field is compared, and all fields count as different.
 """
 
 from __future__ import annotations
@@ -141,7 +141,10 @@ class DiffReporter:
         return MatchedPaths(number, b"".join(listed), len(paths) - len(listed))
 
     def tell(self, context: NoticeSink) -> None:
-        """Send all reports to rank 0 at the end of an item. Raise FirstFound if one is enough."""
+        """Send all reports to rank 0 at the end of an item.
+
+        Raise FirstDifferenceError if one difference is enough.
+        """
         self.actions.tell(context)
         lists, self._lists = self._lists, {}
         for number, paths in lists.items():
@@ -150,6 +153,8 @@ class DiffReporter:
         if self._found and self._plan.first:
             raise FirstDifferenceError("stopped at the first difference, as asked")
 
+
+# ---- expressions ---------------------------------------------------------------------------------
 
 Expression = tuple[tuple[tuple[str, str], ...], ...]
 

@@ -1,6 +1,7 @@
-"""The program of ffind: interprets the command line and runs the search.
+"""The programs of ffind: the search, and the execution of a plan of `-delete`.
 
-Execution of a plan of `-delete`: only entries of the plan are removed.
+`FindProgram` interprets the command line and runs the search. `FindApplyProgram` removes only
+entries of the plan.
 """
 
 from __future__ import annotations
@@ -261,6 +262,9 @@ def program_of(args: argparse.Namespace) -> FindProgram | FindApplyProgram:
 def find_typed(args: argparse.Namespace) -> int:
     """Carry out a parsed command line and return the exit code. UsageError."""
     return program_of(args).run()
+
+
+# ---- execution of a plan -------------------------------------------------------------------------
 
 
 class FindApplyTask(RemoveTask):

@@ -1,9 +1,8 @@
-"""The console of a search: writes the results of all ranks, sorted on request.
+"""The console of a search, which writes the results of all ranks, and the sort keys of entries.
 
-Sort keys of entries: bytes whose order is the requested order.
-
-Paths are compared byte by byte, like ``sort -z`` in the C locale. All keys end with the path, so
-keys are unique.
+Results are sorted on request. Sort keys are bytes that sort in the requested order. Paths are
+compared byte by byte, like ``sort -z`` in the C locale. All keys end with the path, so keys are
+unique.
 """
 
 from __future__ import annotations
@@ -217,6 +216,8 @@ class FindConsole(ChangeConsole):
                 yield int(blocks)
             last = name
 
+
+# ---- sort keys -----------------------------------------------------------------------------------
 
 _WIDTH = 12  # bytes: a time in nanoseconds needs 94 bits
 _DIGITS = 10

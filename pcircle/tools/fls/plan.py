@@ -1,10 +1,8 @@
-"""The plan of a listing, decided on rank 0, and the notices of ranks.
+"""The plan of a listing, decided on rank 0, the notices of ranks, and the sort keys of entries.
 
-Sort keys of entries: bytes whose order is the order of the listing.
-
-A key contains neither NUL nor slash, which separate the keys of all parent directories. For
-descending text the bytes are complemented. The terminator must then be the largest byte, so the two
-smallest bytes share their first byte.
+Sort keys are bytes that sort in the order of the listing. A key contains neither NUL nor slash,
+which separate the keys of all parent directories. For descending text the bytes are complemented.
+The terminator must then be the largest byte, so the two smallest bytes share their first byte.
 """
 
 from __future__ import annotations
@@ -124,6 +122,8 @@ class ListRecords(msgspec.Struct, frozen=True, array_like=True, tag="r"):
 class ListCounters(TreeCounters):
     """The counters of a listing."""
 
+
+# ---- sort keys -----------------------------------------------------------------------------------
 
 TIMES = ("mtime", "atime", "ctime")
 KEYS = ("name", "size", *TIMES, "owner", "group", "kind")

@@ -1,6 +1,7 @@
-"""Entries for programs: each is one row, as a line of JSON or CSV.
+"""Entries for programs: one row for each entry, as JSON, CSV or Parquet.
 
-Rows in a file, as JSON, CSV or Parquet; the file is written completely or not at all.
+`RowFormatter` formats the row of an entry as a line of JSON or CSV. A file of rows is JSON, CSV or
+Parquet, and is written completely or not at all.
 """
 
 from __future__ import annotations
@@ -266,6 +267,8 @@ def _quoted(text: str) -> str:
         return '"' + text.replace('"', '""') + '"'
     return text
 
+
+# ---- files ---------------------------------------------------------------------------------------
 
 _TRIAL = """
 import io, pyarrow, pyarrow.json, pyarrow.parquet

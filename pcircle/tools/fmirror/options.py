@@ -1,8 +1,8 @@
-"""The meaning of the options of fmirror.
+"""The meaning of the options of fmirror, and refusals before any change.
 
-`--chown`, `--chmod`, `--usermap` and `--groupmap`: owners and modes of copies.
-
-Refusals before any change: trees within each other, empty trees, and other trees.
+`owning` interprets `--chown`, `--chmod`, `--usermap` and `--groupmap`: owners and modes of copies.
+The refusals concern trees within each other, empty trees, and trees given by further options, such
+as `--link-dest` and `--backup-dir`.
 """
 
 from __future__ import annotations
@@ -395,6 +395,9 @@ def _refuse_with_moved(args: argparse.Namespace) -> None:
             raise UsageError(f"--moved cannot be combined with {option}")
 
 
+# ---- owners and modes ----------------------------------------------------------------------------
+
+
 def owning(args: argparse.Namespace, keep: Keep) -> Keep:
     """Return the attributes to keep, with the given owners and modes. UsageError."""
     owner = Owner(None, None)
@@ -442,6 +445,9 @@ def _modes(texts: tuple[str, ...] | list[str]) -> tuple[Bits, ...]:
         except ValueError as error:
             raise UsageError(f"--chmod: {show(os.fsencode(str(error)))}") from None
     return tuple(found)
+
+
+# ---- refusals ------------------------------------------------------------------------------------
 
 
 class HeldDirectory(msgspec.Struct, frozen=True):

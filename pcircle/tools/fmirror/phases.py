@@ -1,11 +1,9 @@
-"""The phases of a mirror in their order, and the state that they share.
+"""A run of fmirror, as the command or as a function: its phases in order, and their common state.
 
 Most phases are jobs. All ranks execute the same phases; results are on rank 0 only, where
 `MirrorRun.console` is not None.
 
-A run of fmirror, as the command or as a function.
-
-The record of a run in the state: what the next runs may rely on.
+The record of a run in the state of the target contains what the next runs may rely on.
 """
 
 from __future__ import annotations
@@ -484,6 +482,9 @@ def _renew(manifest: str, run: MirrorRun) -> None:
     run.code = renew(run.args, run.options, survey, manifest, run.code, complain)
 
 
+# ---- command and function ------------------------------------------------------------------------
+
+
 def run_command(args: argparse.Namespace) -> int:
     """Carry out a parsed command line and return the exit code. UsageError."""
     return _run(args)[0]
@@ -503,6 +504,9 @@ def _run(args: argparse.Namespace) -> tuple[int, MirrorReport | None]:
         run = MirrorRun(args, options, lock, ending)
         report = run.execute()
         return run.code, report
+
+
+# ---- record of the run ---------------------------------------------------------------------------
 
 
 def record_moves(options: MirrorOptions, copied: MirrorProgram, began_ns: int) -> None:

@@ -1,12 +1,11 @@
-"""The index of all entries next to a saved profile: written by all ranks, joined into one file.
+"""Files of entries: the index next to a saved profile, and the lists of `--list-out`.
 
-Each rank writes its entries to its own part (`pcircle.walk.segments`). Rank 0 sorts and joins the
-parts.
+The index has all entries. Each rank writes its entries to its own part (`pcircle.walk.segments`).
+Rank 0 sorts the parts and joins them into one file.
 
-`--list-out KIND:FILE`: a line for each file in which a search has found something.
-
-The rank that examines the file formats the line and keeps it until its item ends. Lines are sent to
-rank 0 as notices, so memory is bounded. The path is the last column, as `find` prints it.
+`--list-out KIND:FILE` writes a line for each file in which a search has found something. The rank
+that examines the file formats the line and keeps it until its item ends. Lines are sent to rank 0
+as notices, so memory is bounded. The path is the last column, as `find` prints it.
 """
 
 from __future__ import annotations
@@ -147,6 +146,8 @@ def clear(plan: ProfilePlan) -> None:
             remove(plan.index, plan.ranks)
             os.unlink(plan.index)
 
+
+# ---- lists ---------------------------------------------------------------------------------------
 
 COLUMNS = {
     "sparse": ("size", "on disk", "in holes", "compressed"),

@@ -1,9 +1,9 @@
-"""The plan of a profile, which rank 0 decides for all ranks.
+"""The plan of a profile, which rank 0 decides for all ranks, its items, and its counters.
 
 In addition to the items of the walk, a profile has items for names of any kind, for ranges of a
 list, and for claims to hard-linked files.
 
-The counters of a walk, for a worker, a rank, or all ranks.
+`ProfileCounters` are the counters of a worker, and `ProfileTotals` of a rank or of all ranks.
 """
 
 from __future__ import annotations
@@ -157,6 +157,8 @@ def resolve(paths: Sequence[bytes]) -> tuple[tuple[Root, ...], tuple[int, ...]]:
     return tuple(root for root, _ in found), tuple(map(devices.index, devices))
 
 
+# ---- counters ------------------------------------------------------------------------------------
+
 _COUNTER_HIGH_BITS = 48
 
 
@@ -259,7 +261,7 @@ class ProfileCounters(ProfileTotals):
 
 
 def totals(counts: tuple[int, ...]) -> ProfileTotals:
-    """Return the counts of `Counters.sums` by name."""
+    """Return the counts of `ProfileCounters.sums` by name."""
     found = ProfileTotals.of(counts)
     found.bytes += found.bytes_high << _COUNTER_HIGH_BITS
     found.bytes_high = 0

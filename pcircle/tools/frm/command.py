@@ -1,6 +1,6 @@
-"""The program of frm: interprets the options and runs the removal.
+"""The program of frm: interprets the options, decides the root of each PATH, and runs the removal.
 
-The root of each PATH, and the PATHs that are refused.
+`root_of` refuses PATHs that must not be removed.
 """
 
 from __future__ import annotations
@@ -218,6 +218,9 @@ def _refuse(args: argparse.Namespace) -> None:
 def remove_typed(args: argparse.Namespace) -> int:
     """Carry out a parsed command line and return the exit code. UsageError."""
     return program_of(args).run()
+
+
+# ---- roots ---------------------------------------------------------------------------------------
 
 
 def root_of(

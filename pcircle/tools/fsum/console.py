@@ -1,8 +1,7 @@
-"""The console of fsum: failures as they happen, progress, and signatures.
+"""The console of fsum, the comparison of two manifests, and the result with its text.
 
-The result of fsum: its model and its text.
-
-Two manifests are compared top down; subtrees with equal digests are skipped.
+The console reports failures as they happen, progress, and signatures. Two manifests are compared
+top down; subtrees with equal digests are skipped.
 """
 
 from __future__ import annotations
@@ -246,6 +245,9 @@ def _account(total: SumCounters, outcome: Outcome[SumResult]) -> str | None:
     return base.miscounted(text, total) if text else None
 
 
+# ---- comparison of manifests ---------------------------------------------------------------------
+
+
 def differences(old: Manifest, new: Manifest) -> Iterator[Difference]:
     """Yield the differences of entries of `old` and `new`, directory by directory."""
     a, b = old.root, new.root
@@ -274,6 +276,8 @@ def differences(old: Manifest, new: Manifest) -> Iterator[Difference]:
                     yield Difference("changed", shown)
         paths += reversed(deeper)
 
+
+# ---- result --------------------------------------------------------------------------------------
 
 SCHEMA = 1
 _BETWEEN = b"\0\0"  # occurs in no path, because names are not empty, and sorts first

@@ -4,7 +4,7 @@ Native functions read small files, many at a time. Larger files are read in piec
 processor's cache until they are hashed; meanwhile, outside the interpreter lock, the kernel reads
 ahead. Holes are not read. A file that changes while it is read has no digest.
 
-Large files, signed in chunks that several ranks can read at once.
+`LargeFileSigner` signs large files in chunks that several ranks can read at once.
 """
 
 from __future__ import annotations
@@ -305,6 +305,8 @@ class EntryReader(FailureReporter):
         doing = doing or tried(error, "read")
         return failure_of(self._plan.roots[root], root, path, doing, error)
 
+
+# ---- large files ---------------------------------------------------------------------------------
 
 _SMALLEST_CHUNK_BYTES = 16 << 20
 _LARGEST_CHUNK_BYTES = 256 << 20

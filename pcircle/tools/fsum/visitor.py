@@ -1,6 +1,4 @@
-"""The visitor of fsum: reads entries, and computes digests of directories.
-
-Signing as a task: the work of each kind of item, and the merging of digests.
+"""Signing as a task: the visitor that reads entries, the work of each item, and merging digests.
 
 The walk (`pcircle.walk`) reads small files, and large files become chunks. The digest of a
 directory is computed after all of its contents, on the rank that has read it.
@@ -258,6 +256,9 @@ class SumVisitor(Visitor[SignedPart]):
             return False
         self._signer.add_entry_or_root(where.root, where.path, name)
         return True
+
+
+# ---- task ----------------------------------------------------------------------------------------
 
 
 class SumTask(WalkTask[Item, SumResult]):

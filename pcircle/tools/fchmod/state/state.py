@@ -1,16 +1,14 @@
-"""The state of an entry that these tools change: owner, group, mode and access control lists.
+"""The state of an entry (owner, group, mode, access control lists), and the calls that change it.
 
 A *state* is all of these at one moment. To change an entry is to bring it from one state to another
 (`apply`), with the fewest calls, and in an order that grants no additional rights in between. The
 old state is kept as text for `--undo`: the *mark* of `pcircle.jobs.plan_file`.
 
-The calls that change an entry: never through a link, by name or by descriptor.
-
-`chmod` follows links. Linux 6.6 has `fchmodat2`, which can avoid that; see `native.change_names`.
-On older kernels, and if the change depends on the present state, the entry is opened with O_PATH.
-The entry that was examined is then the entry that is changed, even if its name is exchanged. The
-descriptor is changed through `/proc/self/fd`, which leads to the entry itself, even if it is a
-link.
+The calls change an entry by name or by descriptor, and never through a link. `chmod` follows links.
+Linux 6.6 has `fchmodat2`, which can avoid that; see `native.change_names`. On older kernels, and if
+the change depends on the present state, the entry is opened with O_PATH. The entry that was
+examined is then the entry that is changed, even if its name is exchanged. The descriptor is changed
+through `/proc/self/fd`, which leads to the entry itself, even if it is a link.
 """
 
 from __future__ import annotations
@@ -112,7 +110,7 @@ def apply(
             os.setxattr(target, DEFAULT, new.default)
 
 
-# ---- marks -------------------------------------------------------------------------------------
+# ---- marks ---------------------------------------------------------------------------------------
 
 
 def mark_of(status: os.stat_result, old: EntryState) -> bytes:
@@ -161,6 +159,8 @@ def check_mark(root: int, mark: bytes) -> None:
     """Raise ValueError if a mark in a record is invalid."""
     read_mark(mark)
 
+
+# ---- calls ---------------------------------------------------------------------------------------
 
 Target = int | bytes
 """An open file, or the `/proc/self/fd` path of a file that is open with O_PATH."""

@@ -1,13 +1,11 @@
-"""-printf for all names of a directory at once, for formats that need only columns.
+"""Tests of status, and -printf, for all names of a directory at once.
 
-With single entries, each directive is a call and each status an object, which triples the total
-time of a search. Here each directive is a column of the table that the kernel filled
-(`pcircle.fs.stats`), and one operation formats all rows.
+Both use the columns of the status table that the kernel filled (`pcircle.fs.stats`). Tests compare
+columns as numbers, and no object is made for an entry that fails a test.
 
-Tests of status for all names of a directory at once.
-
-The columns of the status table (`pcircle.fs.stats`) are compared as numbers, and no object is made
-for an entry that fails a test.
+-printf works on columns for formats that need nothing else. With single entries, each directive is
+a call and each status an object, which triples the total time of a search. Here each directive is a
+column of the table, and one operation formats all rows.
 """
 
 from __future__ import annotations
@@ -33,6 +31,8 @@ class StatusColumns(Protocol):
     def column(self, name: str, start: int, stop: int, /) -> list[int]: ...
     def times_ns(self, name: str, start: int, stop: int, /) -> list[int]: ...
 
+
+# ---- tests ---------------------------------------------------------------------------------------
 
 Choose = Callable[[StatusColumns, Sequence[int]], Sequence[int]]
 """A function from the rows of names to the rows that pass a test."""
@@ -118,6 +118,8 @@ def _in_time(name: str, low_ns: int | None, high_ns: int | None) -> Choose:
     low = MIN_NS - 1 if low_ns is None else low_ns
     return choose
 
+
+# ---- formats -------------------------------------------------------------------------------------
 
 _MAX_KNOWN = 1 << 14  # seconds; a full cache is cleared
 _NUMBERS = {

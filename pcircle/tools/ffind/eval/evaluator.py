@@ -1,6 +1,7 @@
-"""The evaluation of the expression for entries of a directory, and its counters.
+"""Evaluation of the expression for the entries of a directory, within a search task.
 
-The part of a search task that evaluates entries.
+`Evaluator` evaluates names and entries of a walk or an index, and counts them. `SearchTask` is the
+part of a search task that the evaluation uses, without the walk.
 """
 
 from __future__ import annotations
@@ -354,6 +355,9 @@ def chosen(plan: CompiledExpression, stats: StatusColumns, places: Sequence[int]
 def depth_of(path: bytes) -> int:
     """Return the number of levels of a directory below its PATH."""
     return path.count(b"/") + 1 if path else 0
+
+
+# ---- search task ---------------------------------------------------------------------------------
 
 
 class SearchHalt(msgspec.Struct, frozen=True, array_like=True, tag="h"):

@@ -1,6 +1,6 @@
-"""Tests of inode data: flags, extended attributes, access control lists, file systems.
+"""Tests of inode data (flags, attributes, access control lists, file systems) and Lustre layouts.
 
-Tests of Lustre layouts, which are false on other file systems.
+Tests of Lustre layouts are false on other file systems.
 """
 
 from __future__ import annotations
@@ -97,6 +97,8 @@ INODE_TESTS: dict[str, Callable[..., Test]] = {
     "flags": _flags,
 }
 
+
+# ---- Lustre layouts ------------------------------------------------------------------------------
 
 _METADATA = "lustre.lmv"
 

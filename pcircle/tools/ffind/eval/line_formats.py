@@ -1,11 +1,10 @@
-"""The formats of -printf, -ls, -json and -csv.
+"""The formats of -printf, -ls, -json and -csv, and the output of one thread of a rank.
 
-The output of one thread of a rank, gathered in order and sent to rank 0.
-
-Rank 0 writes text to standard output, standard error, or a file of -fprint. With a sort order
-(`SortKeys`) the text of each entry is a record, and -top retains only the best records. Events
-(-quit and -limit) are placed in the text where they happened. Rank 0 uses them to decide which text
-is written, so a limit is exact even if ranks have found more entries.
+`FindOutput` gathers the output in order and sends it to rank 0. Rank 0 writes text to standard
+output, standard error, or a file of -fprint. With a sort order (`SortKeys`) the text of each entry
+is a record, and -top retains only the best records. Events (-quit and -limit) are placed in the
+text where they happened. Rank 0 uses them to decide which text is written, so a limit is exact even
+if ranks have found more entries.
 """
 
 from __future__ import annotations
@@ -210,7 +209,7 @@ _OF_STATUS: dict[str, Of] = {
     "Z": _context,
 }
 
-# ---- times -------------------------------------------------------------------------
+# ---- times ---------------------------------------------------------------------------------------
 
 
 def _ctime_text(time_ns: int) -> bytes:
@@ -250,7 +249,7 @@ def time_text(time_ns: int, kind: str) -> bytes:
     return os.fsencode(text + fraction)
 
 
-# ---- lists -------------------------------------------------------------------------
+# ---- lists ---------------------------------------------------------------------------------------
 
 
 def escaped(name: bytes) -> bytes:
@@ -376,6 +375,8 @@ def csv_line() -> Text:
 
     return _looked_up(text)
 
+
+# ---- output --------------------------------------------------------------------------------------
 
 QUIT = -1
 

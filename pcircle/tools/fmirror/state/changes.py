@@ -1,22 +1,22 @@
-"""Changes in a source since the last complete run, as btrfs reports them.
+"""Changes in a source since the last complete run, and the proof that no change is missed.
 
-The source is a read-only snapshot of the same subvolume as the last source, so everything is on
-disk and unchanging. Each inode that is newer than the last run gives its paths. The names of each
-newer directory are compared with the target's, so new, removed and renamed entries are found by the
-directories that they entered and left. A subvolume within the source is an empty directory of the
-snapshot, without an inode: it is compared as a whole if its name is new. Nothing else is compared,
-on either side: the option asserts that only fmirror has changed the target.
+btrfs reports changes if the source is a read-only snapshot of the same subvolume as the last
+source, so everything is on disk and unchanging. Each inode that is newer than the last run gives
+its paths. The names of each newer directory are compared with the target's, so new, removed and
+renamed entries are found by the directories that they entered and left. A subvolume within the
+source is an empty directory of the snapshot, without an inode: it is compared as a whole if its
+name is new. Nothing else is compared, on either side: `--changed=fs` asserts that only fmirror has
+changed the target, and `--changed=auto` requires the proof.
 
 With `--changed-from` the entries of a list are compared; listed entries that the source lacks are
 extraneous.
 
-Proof, by the last state, that the file system reports all later changes.
-
-Source: the snapshot of the last complete run still exists unchanged. Identities of snapshots are
-random, so a file system that has this snapshot shares its history, and was neither recreated nor
-restored from an earlier image. Later changes have newer generations. Target: no inode has changed
-since. btrfs records the last change by generation and by nanosecond, which a restored file system
-does not reproduce; a snapshot of the target changes neither. No clocks are compared.
+The proof is by the last state. Source: the snapshot of the last complete run still exists
+unchanged. Identities of snapshots are random, so a file system that has this snapshot shares its
+history, and was neither recreated nor restored from an earlier image. Later changes have newer
+generations. Target: no inode has changed since. btrfs records the last change by generation and by
+nanosecond, which a restored file system does not reproduce; a snapshot of the target changes
+neither. No clocks are compared.
 """
 
 from __future__ import annotations
@@ -56,6 +56,9 @@ from pcircle.walk.attributes import ANY
 _NO_SUCH = (FileNotFoundError, NotADirectoryError)
 
 
+# ---- changes in a list ---------------------------------------------------------------------------
+
+
 def named(
     records: Iterable[bytes],
     sides: tuple[bytes, bytes],
@@ -65,8 +68,8 @@ def named(
 ) -> Iterator[bytes]:
     """Yield the records of listed entries that the source has; `gone` receives the others.
 
-    The `sides` are `known` as in `Base`. Parent directories are included, because their times have
-    changed. Without a `finder` nothing is removed. StoppedEarly without space.
+    The `sides` are `known` as in `RootPath`. Parent directories are included, because their times
+    have changed. Without a `finder` nothing is removed. StoppedEarly without space.
     """
     base = bases([(side, b"") for side in sides], working_directory(), known)
     directories = Directories(base, capacity_of(is_first=True))
@@ -148,6 +151,9 @@ def _surplus(above: bytes, directories: Directories, finder: ExtraneousFinder) -
         names = {text_of(name) for name in os.listdir(b"/proc/self/fd/%d" % source.fd)}
         found = finder.surplus(names, (source.fd, target.fd), above)
         return {path for paths in found for path in paths}
+
+
+# ---- changes that btrfs reports ------------------------------------------------------------------
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -234,8 +240,7 @@ def found(
 def _may_have_moved(fd: int, inode: int, changed: set[int], number: int | None) -> bool:
     """Return whether entries below a directory may have had another path.
 
-    The earlier snapshot shows the former path. Without it a changed parent indicates a
-    rename.
+    The earlier snapshot shows the former path. Without it a changed parent indicates a rename.
     """
     if inode == ROOT_INODE:
         return False
@@ -288,6 +293,9 @@ def _directory(
     finally:
         for fd in fds:
             os.close(fd)
+
+
+# ---- proof ---------------------------------------------------------------------------------------
 
 
 def is_whole(options: MirrorOptions) -> bool:

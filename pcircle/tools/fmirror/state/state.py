@@ -1,8 +1,8 @@
-"""The state of the last complete run: a small file next to the target, never in it.
+"""The state of the last complete run, and the locks that keep simultaneous runs apart.
 
-It identifies the source: a disk that is not mounted leaves an empty directory, or another file
-system, in its place, and then nothing may be removed. The file is text. Each line begins with a
-keyword and a space:
+The state is a small file next to the target, never in it. It identifies the source: a disk that is
+not mounted leaves an empty directory, or another file system, in its place, and then nothing may be
+removed. The file is text. Each line begins with a keyword and a space:
 
     fmirror 4              the file type, and the version of the format
     source PATH            the source, percent-encoded as in the error log
@@ -34,16 +34,14 @@ Each line ends with a newline; the order of lines is not significant. A run that
 whole source (filters, a list, `--existing` and the like) leaves an existing state unchanged;
 without one it writes a state with empty `kept`.
 
-Its name is `.fmirror-`, sixteen hex digits of the target's path (XXH3, 64 bits), and `.state`. A
-file of another version, or one that other users may write, is ignored.
+The name of the file is `.fmirror-`, sixteen hex digits of the target's path (XXH3, 64 bits), and
+`.state`. A file of another version, or one that other users may write, is ignored.
 
-One run at a time: locks on the target and on a file next to it, where its state lies.
-
-Two simultaneous runs would undo each other's work, and both would call it complete. The kernel
-holds the locks, so a killed run leaves none. The lock on the directory works for every path to it,
-such as a bind mount. The lock on the file separates runs that both create the directory; a run
-removes the file at its end. Without write access, or where locking is not supported, there is no
-lock.
+A run locks the target directory, and a file next to the state. Two simultaneous runs would undo
+each other's work, and both would call it complete. The kernel holds the locks, so a killed run
+leaves none. The lock on the directory works for every path to it, such as a bind mount. The lock on
+the file separates runs that both create the directory; a run removes the file at its end. Without
+write access, or where locking is not supported, there is no lock.
 """
 
 from __future__ import annotations
@@ -336,6 +334,8 @@ def now_ns() -> int:
     """Return the time to record."""
     return time.time_ns()
 
+
+# ---- lock ----------------------------------------------------------------------------------------
 
 _TAKEN = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)  # NFS returns EACCES
 

@@ -1,18 +1,18 @@
-"""Extraneous entries of a target directory, found while the source directory is listed.
+"""Extraneous entries of a target directory, and a second look at the source before their removal.
 
-The names of a small source directory are cached, and compared with the names of its copy. For a
-large directory the target's names are looked up in the source block by block, so memory stays
-bounded. An entry is extraneous only if the source's listing was complete.
+Extraneous entries are found while the source directory is listed. The names of a small source
+directory are cached, and compared with the names of its copy. For a large directory the target's
+names are looked up in the source block by block, so memory stays bounded. An entry is extraneous
+only if the source's listing was complete.
 
 Excluded entries are not extraneous, and neither are files of this run: temporary files, the mark
 and the checkpoint. Users' entries may have similar names.
 
-A second look at the source right before an entry is removed from the target.
-
-The source is live: a name that was missing when its directory was listed may exist again, like the
-name of a rotated log. So each name is looked up by its path from the root, not in a directory that
-was opened before and may have moved. Names of a directory that changes meanwhile are looked up
-again. If the directory keeps changing, its names count as existing.
+`Absence` looks at the source again right before an entry is removed. The source is live: a name
+that was missing when its directory was listed may exist again, like the name of a rotated log. So
+each name is looked up by its path from the root, not in a directory that was opened before and may
+have moved. Names of a directory that changes meanwhile are looked up again. If the directory keeps
+changing, its names count as existing.
 """
 
 from __future__ import annotations
@@ -287,7 +287,7 @@ def folds(directory_fd: int, block: Block) -> bool:
 class InlineDeletion:
     """`--delete=during` for one thread: remove extraneous entries in the directory at hand.
 
-    This object is the `Listener` of the remover. `begin` sets the item of the job.
+    This object is the `RemovalListener` of the remover. `begin` sets the item of the job.
     """
 
     _context: Context[Item]
@@ -406,6 +406,8 @@ def moved_away(count: int) -> Changed:
     stay = "1 entry stays" if count == 1 else f"{count:,} entries stay"
     return Changed(f"it changed while the run was under way, {stay} until the next run")
 
+
+# ---- second look at the source -------------------------------------------------------------------
 
 _LOOKS = 3
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)

@@ -4,10 +4,9 @@ Names are looked up on both sides, many at a time, and compared column by column
 compared only where something has changed since the last complete run. Small directories are
 compared several at a time, so that the fixed cost of a batch is paid once for all of them.
 
-Compare attributes, access control lists and link targets of many entries.
-
-Hardly any entry has extended attributes. One native call per side finds the entries that have some,
-and `DetailComparer` compares only these.
+`BatchedDetails` compares attributes, access control lists and link targets of many entries. Hardly
+any entry has extended attributes. One native call per side finds the entries that have some, and
+`DetailComparer` compares only these.
 """
 
 from __future__ import annotations
@@ -368,6 +367,8 @@ def _look(look: Stats, fd: int, names: list[bytes]) -> tuple[list[bytes], list[b
     there = [name for name in names if name not in set(gone)]
     return _look(look, fd, there)[0], gone
 
+
+# ---- details -------------------------------------------------------------------------------------
 
 _AT_ONCE_NS = 200_000_000  # time limit of a call, so that a slow file system can be interrupted
 

@@ -1,10 +1,9 @@
-"""The visitor of a mirror: a copy's visitor, preceded by a comparison with the target.
+"""The copy of a mirror: fcp's task with its own overwrite policy and visitor.
 
-Files of an existing directory are looked up on both sides, many at a time. Files that are up to
-date, usually almost all, never become entries. The remaining files are copied as usual, under the
-policy of `MirrorOverwritePolicy`.
-
-The copy of a mirror: fcp's task with its own visitor and overwrite policy.
+`MirrorVisitor` is a copy's visitor, preceded by a comparison with the target. Files of an existing
+directory are looked up on both sides, many at a time. Files that are up to date, usually almost
+all, never become entries. The remaining files are copied as usual, under the policy of
+`MirrorOverwritePolicy`.
 """
 
 from __future__ import annotations
@@ -472,6 +471,9 @@ class MirrorVisitor(CopyVisitor):
             self._counters.weight += where.weight * done
             left += changed
         return left
+
+
+# ---- tasks ---------------------------------------------------------------------------------------
 
 
 class MirrorTask(CopyTask):

@@ -1,19 +1,18 @@
-"""Properties for which files must be opened or examined: holes, and Lustre layouts.
+"""Examinations of files that some runs need, and the space that the files would take elsewhere.
 
-No data is read. A file that takes less space than its size has holes, or its file system has
-compressed it or stores it within the inode. SEEK_DATA distinguishes these cases (lseek(2)): data
-without space was compressed. A layout is an attribute of the file, read through the descriptor of
-its directory. File systems other than Lustre are queried once.
+`Looks` examines holes, Lustre layouts, and pieces to compress. Examining holes and layouts reads no
+data. A file that takes less space than its size has holes, or its file system has compressed it or
+stores it within the inode. SEEK_DATA distinguishes these cases (lseek(2)): data without space was
+compressed. A layout is an attribute of the file, read through the descriptor of its directory. File
+systems other than Lustre are queried once.
 
-Examinations of files that some runs need: holes, layouts, and pieces to compress.
-
-The space that the files would take elsewhere: in blocks of a given size, and within inodes.
-
-A file system that allocates in units takes a whole number of units for each file. GPFS (Spectrum
-Scale) has large blocks, and stores the end of a file in subblocks, so its unit is a subblock. The
-profile has the number of units of all files for each power of two, so the result is exact. Small
-files may be stored within their inodes and take no unit. They are subtracted by the fine bins of
-sizes, in which all files take the same number of units unless units are far smaller.
+The space elsewhere is in blocks of a given size, and within inodes. A file system that allocates in
+units takes a whole number of units for each file. GPFS (Spectrum Scale) has large blocks, and
+stores the end of a file in subblocks, so its unit is a subblock. The profile has the number of
+units of all files for each power of two, so the result is exact. Small files may be stored within
+their inodes and take no unit. They are subtracted by the fine bins of sizes
+(`pcircle.tools.fprof.profile.sizes`), in which all files take the same number of units unless units
+are far smaller.
 """
 
 from __future__ import annotations
@@ -163,6 +162,9 @@ def _stripes(stripes: Stripes) -> str:
     return f"{number} x {size}{pool}"
 
 
+# ---- all examinations ----------------------------------------------------------------------------
+
+
 def _nobody(*found: object) -> None:
     """Ignore a file, because no list was requested."""
 
@@ -196,6 +198,8 @@ class Looks:
         profile.stripes, profile.other_stripes = layouts.tallies, layouts.other
         profile.sampled, profile.sample = pieces, self._sampler.sample()
 
+
+# ---- space elsewhere -----------------------------------------------------------------------------
 
 KiB, MiB = 1 << 10, 1 << 20
 # Subblocks by block size in GPFS since version 5. Other blocks have 32 subblocks, as before.

@@ -1,8 +1,9 @@
-"""The profile of a tree: of a fixed size, mergeable, and sufficient for every report.
+"""The profile of a tree, mergeable and sufficient for every report, and its encoding as bytes.
 
-A profile holds sums, histograms at a fine resolution (`bins`), bounded tables (`tables`) and a
-sample. No part of it grows with the number of entries. Merging is associative and commutative to
-the last digit, so the result depends neither on which rank saw an entry nor on the order of merges.
+A profile holds sums, histograms at a fine resolution (`pcircle.tools.fprof.profile.sizes`), bounded
+tables (`pcircle.tools.fprof.profile.tables`) and a sample. Its size is fixed: no part of it grows
+with the number of entries. Merging is associative and commutative to the last digit, so the result
+depends neither on which rank saw an entry nor on the order of merges.
 
 Hard-linked files count with each name in numbers and once in bytes. By size, age and owner, which
 belong to the inode, the bytes count with the first name that arrived. By extension, depth and
@@ -10,11 +11,10 @@ directory, which belong to the name, an n-th of the bytes counts under each of n
 result does not depend on the order. A hard link between trees with separate profiles cannot be
 detected.
 
-Profiles as bytes, for messages and files: MessagePack with integers of any size.
-
-Sparse files may have nearly 8 EiB each, so the sum of three does not fit into the 64 bits of a
-MessagePack integer. Larger integers are extension type 1: the number, big endian. They are so rare
-that they are searched for only if plain encoding fails.
+Profiles in messages and files are MessagePack with integers of any size. Sparse files may have
+nearly 8 EiB each, so the sum of three does not fit into the 64 bits of a MessagePack integer.
+Larger integers are extension type 1: the number, big endian. They are so rare that they are
+searched for only if plain encoding fails.
 """
 
 from __future__ import annotations
@@ -276,6 +276,8 @@ def _renumbered(profile: Profile, roots: tuple[bytes, ...]) -> Profile:
         changed[name] = [change(row, root=places[profile.roots[row.root]]) for row in rows]
     return change(profile, roots=roots, **changed)
 
+
+# ---- encoding ------------------------------------------------------------------------------------
 
 _LARGE = 1  # the extension type
 _LARGEST_PLAIN = (1 << 64) - 1

@@ -1,17 +1,4 @@
-"""Counts files by size, at a low cost per file for any distribution of sizes.
-
-Most files of a tree have the same size as other files. So sizes are counted in a dictionary, a
-block at a time, which is folded into the histogram when it has some thousand keys. If hardly any
-two sizes are equal, that is twice the work, and a block is added to its bins directly. As floating
-point numbers of 32 bits with a fraction of 23 bits, sizes have their bins in their upper half
-(`bins` divides each power of two into 64), and the machine converts a whole block in one step. A
-bin includes its upper edge, which as a number begins the next bin. So 1 is subtracted from the bits
-of each number, over the block as one long integer.
-
-Sizes with more bits than the fraction would be rounded. A block that has one is counted in the
-dictionary, as are all blocks if exact sizes are needed.
-
-Sizes in bins that are fine enough for any histogram, and quantiles from them.
+"""Sizes in bins that are fine enough for any histogram: counting files, and quantiles.
 
 The idea is that of log-linear histograms (HdrHistogram; with the error bound for quantiles, the
 DDSketch of Masson, Rim and Lee, VLDB 2019): each power of two is divided into 64 bins of equal
@@ -21,6 +8,17 @@ gives every quantile to 1/128 of its value. It is a sketch and a histogram at on
 Bins are closed above: a bin holds the sizes above the previous edge up to and including its own
 edge, so files of exactly 4 KiB are "up to 4 KiB". Bin 0 holds empty files; sizes up to 128 bytes
 have a bin each. All powers of two, and 64 to 128 times a power of two, are edges.
+
+`SizeCounts` counts files at a low cost per file for any distribution of sizes. Most files of a tree
+have the same size as other files. So sizes are counted in a dictionary, a block at a time, which is
+folded into the histogram when it has some thousand keys. If hardly any two sizes are equal, that is
+twice the work, and a block is added to its bins directly. As floating point numbers of 32 bits with
+a fraction of 23 bits, sizes have their bins in their upper half, and the machine converts a whole
+block in one step. A bin includes its upper edge, which as a number begins the next bin. So 1 is
+subtracted from the bits of each number, over the block as one long integer.
+
+Sizes with more bits than the fraction would be rounded. A block that has one is counted in the
+dictionary, as are all blocks if exact sizes are needed.
 """
 
 from __future__ import annotations
@@ -169,6 +167,8 @@ def _bin_of_half(half: int) -> int:
     (least,) = struct.unpack("=f", struct.pack("=I", half << 16))
     return bin_of(int(least) + 1)
 
+
+# ---- bins ----------------------------------------------------------------------------------------
 
 PER_OCTAVE = 64
 BINS = 3777

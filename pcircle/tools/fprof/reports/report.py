@@ -1,7 +1,4 @@
-"""Reports of a profile: the model that all outputs present.
-
-The optional contents of a report.
-"""
+"""Reports of a profile: the model that all outputs present, and the options for its contents."""
 
 from __future__ import annotations
 
@@ -272,6 +269,8 @@ def _with_insides(report: ProfileReport, profile: Profile, options: ReportOption
         report = change(report, compression=compression_of(profile))
     return report
 
+
+# ---- options -------------------------------------------------------------------------------------
 
 DIMENSIONS = ("age", "owner", "group", "ext", "depth", "dirsize")
 
