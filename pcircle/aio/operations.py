@@ -99,7 +99,7 @@ class Operation(Generic[T]):
 
 
 def tidying(operation: Operation[T]) -> Operation[T]:
-    """Return the operation marked for execution even in a cancelled composite."""
+    """Mark an operation to run even if its composite is cancelled, and return it."""
     operation.tidying = True
     return operation
 
@@ -181,7 +181,7 @@ def seek_hole(fd: int, offset: int) -> Operation[int]:
 
 
 def seek_data(fd: int, offset: int) -> Operation[int]:
-    """Find the next data. OSError ENXIO if no data follows."""
+    """Find the next region with data. OSError ENXIO if no data follows."""
     return Operation("seek_data", os.lseek, fd, offset, os.SEEK_DATA, fd=fd, moves=True)
 
 
@@ -228,7 +228,7 @@ def stat(path: Path, *, dir_fd: int | None = None) -> Operation[os.stat_result]:
 
 
 def lstat(path: Path, *, dir_fd: int | None = None) -> Operation[os.stat_result]:
-    """Return the status of an entry itself."""
+    """Return the status of a path, without following links."""
     return Operation("lstat", os.stat, path, path=path, dir_fd=dir_fd, follow_symlinks=False)
 
 

@@ -151,7 +151,7 @@ class Scheduler:
 
 
 class _LaneJob(Protocol):
-    """The work of one turn of a thread."""
+    """A unit of work that a lane's thread takes from its queue."""
 
     def run(self) -> None: ...
     def cancel(self) -> None: ...

@@ -1,4 +1,4 @@
-"""The instructions of the engine to its driver.
+"""The instructions that the engine gives its driver.
 
 The engine performs no I/O: it receives events and returns instructions. The driver (the runtime's
 loop, or the simulator) executes them in order and reports the events that follow from them.

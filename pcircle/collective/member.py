@@ -9,8 +9,8 @@ The protocol performs an operation on all members or on none (two-phase commit, 
    votes are collected on the way back. An owner that coordinates prepares first, so that its
    refusal costs nothing. (A coordinator that is not the owner contacts each member itself, and the
    owner last, as was done before there were collective operations.)
-3. If all are ready, the coordinator records the decision. From then on the operation is done: a
-   rank that finds no record, and has lost the coordinator, may record an undo
+3. If all are ready, the coordinator records the decision. From then on the operation is committed.
+   A rank that has lost the coordinator, and finds no record, may record an undo
    (`pcircle.collective.store`).
 4. The decision is passed down the same tree, bypassing lost ranks, which are reported. When all
    members have answered, the key is free. The record is removed once the requester has its answer

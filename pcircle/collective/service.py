@@ -48,9 +48,10 @@ def fresh_number() -> int:
 
 
 class Service:
-    """One rank of collective operations. `patience_s` is how long a coordinator waits for members.
+    """One rank's part in collective operations.
 
-    `lost` maps each lost rank to the reason.
+    `patience_s` is how long a coordinator waits for members. `lost` maps each lost rank to the
+    reason.
     """
 
     def __init__(

@@ -98,7 +98,7 @@ class Children:
         self._running[rank] = child
 
     def explain(self, rank: int) -> str:
-        """Return why the socket of *rank* ended, as far as that shows within a second."""
+        """Return why the socket of *rank* was closed, if that becomes known within a second."""
         self.reap(_EXPLAIN_DEADLINE_S, [rank])
         if rank not in self._ended:
             return f"closed its connection (pid {self._running[rank].pid})"
@@ -123,7 +123,7 @@ class Children:
             sleep_s = min(_SLEEP_GROWTH * sleep_s, _LONGEST_SLEEP_S)
 
     def kill(self) -> None:
-        """End all children that run, with SIGTERM and then with SIGKILL."""
+        """End all running children, first with SIGTERM, then with SIGKILL."""
         for number, grace_s in ((signal.SIGTERM, _TERM_GRACE_S), (signal.SIGKILL, _KILL_GRACE_S)):
             for child in self._running.values():
                 os.kill(child.pid, number)  # not reaped yet, so the pid is still its own

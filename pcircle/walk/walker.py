@@ -260,7 +260,7 @@ class Walker(Generic[P]):
     def _descend(
         self, stack: list[Open[P]], until_s: float, at_ease_until_s: float, context: ItemContext[P]
     ) -> None:
-        """Walk depth first until the deadline: at least one directory is entered.
+        """Walk depth first until the deadline, but enter at least one directory.
 
         Deeper levels take longer, because the next item, and this one's join, must reach them by
         their path.
@@ -317,7 +317,7 @@ class Walker(Generic[P]):
             context.spawn(left_of(opened, min_names=min_names, shares=shares))
 
     def _feed(self, stack: Sequence[Open[P]], context: ItemContext[P]) -> None:
-        """Hand out some of the shallowest level to waiting ranks, except the last directory."""
+        """Hand out directories of the shallowest level to waiting ranks, but keep the last one."""
         for opened in stack:
             if len(opened.pending) > (opened is stack[-1]):
                 max_names = min(_GIVEN_AT_ONCE, -(-len(opened.pending) // 2))
@@ -603,7 +603,7 @@ class Walker(Generic[P]):
             context.post(self._rank, [Tree(*where, share, part.name, place, slot, listed, line)])
 
     def portion(self, item: Portion, line: Context[WalkItem]) -> P:
-        """Process the part of a list in one directory."""
+        """Process the listed names of one directory."""
         from pcircle.fs.lists import groups
 
         context: ItemContext[P] = ItemContext(line)
@@ -639,14 +639,14 @@ class Walker(Generic[P]):
 
 
 def device(lease: Lease) -> int:
-    """Return the number of the file system of a directory on this node."""
+    """Return the device number of a directory's file system, which is valid on this node only."""
     return lease.opened.status.st_dev
 
 
 def batches(where: Any, names: Names, max_names: int) -> Iterator[Batch]:
     """Yield names of an `Open` or `Batch` directory in batches of bounded number and size.
 
-    A rank may hold some hundred batches.
+    A rank may hold a few hundred batches.
     """
     place = require(where.place)
     for kind in ("files", "links", "specials"):

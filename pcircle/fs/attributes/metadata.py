@@ -77,7 +77,7 @@ class Keep(msgspec.Struct, frozen=True, array_like=True):
     def held(
         self, source: "FileStatus", held: ExtendedAttributes | None
     ) -> ExtendedAttributes | None:
-        """Return the attributes of a source in the form for its copy."""
+        """Return the attributes of a source as its copy should have them."""
         if held is None or self.given is None:
             return held
         given, mode = giver_of(self.given), source.st_mode
@@ -119,7 +119,7 @@ def settle_file(
 
 
 def can_give_group(old: os.stat_result, gid: int) -> bool:
-    """Return whether this ordinary user can give an entry of this status to a group."""
+    """Return whether an unprivileged user can change the group of an entry with this status."""
     return old.st_uid == os.geteuid() and gid in (os.getegid(), *os.getgroups())
 
 

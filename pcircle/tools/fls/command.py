@@ -109,7 +109,7 @@ class ListProgram(TreeProgram):
         return bool(self.args.recursive)
 
     def outlives(self) -> bool:
-        """Return whether all output follows the end of the walk."""
+        """Return whether nothing is printed before the walk has ended."""
         return bool(self._keys) or self.is_rows
 
     def roots(self) -> tuple[Root, ...]:
@@ -257,7 +257,7 @@ def _keys_of(args: argparse.Namespace) -> tuple[tuple[str, bool], ...]:
 
 
 def program_of(args: argparse.Namespace, *, collects: bool = False) -> ListProgram:
-    """Return the program of a command line, or of a call that `collects` rows. UsageError."""
+    """Return the program for a command line, or for a call that `collects` rows. UsageError."""
     given = [f"--{name}" for name in _FILES if getattr(args, name) is not None]
     given += ["--total"] * args.total
     if len(given) > 1:

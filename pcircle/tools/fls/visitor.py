@@ -89,7 +89,7 @@ class ListVisitor(EntryVisitor):
         self._context = context
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
-        """Enter a directory, and record the place that sorts its contents."""
+        """Enter a directory, and record the sort key of its contents."""
         super().enter(opened, source, holder)
         status = source.opened.status
         if holder is None:
@@ -111,7 +111,7 @@ class ListVisitor(EntryVisitor):
     def process_directories(
         self, above: Open[int], batch: DirectoryBatch, context: ItemContext[int]
     ) -> list[bytes]:
-        """List small directories of files; return the names of the remaining directories."""
+        """List small directories that contain only files; return the names of the others."""
         shown = self._shown(above).rstrip(b"/") + b"/"
         listed, undone = batch.names, list[bytes]()
         bodies = self._bodies(batch, require(above.leases)[0].fd, shown)
@@ -159,7 +159,7 @@ class ListVisitor(EntryVisitor):
     def read_directory(
         self, opened: Open[int], weight: float, source: Lease, context: Context[TreeItem]
     ) -> list[bytes] | None:
-        """List a directory of few names as one record; return its subdirectories."""
+        """List a directory with few names as one record; return its subdirectories."""
         found = self._few(source)
         if found is None:
             return None
@@ -198,7 +198,7 @@ class ListVisitor(EntryVisitor):
         return names if self._form.hidden else [name for name in names if name[:1] != b"."]
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
-        """Look up subdirectories of a large or filtered directory that are not entered."""
+        """Look up the subdirectories of a large or filtered directory."""
         itself = _ITSELF if self._form.hidden > 1 and opened.only is None else ()
         if opened.only is None:
             self._keep_widths(opened.ancestors, Widths([], heading=self._heading(opened)))
@@ -283,7 +283,7 @@ class ListVisitor(EntryVisitor):
         return looked
 
     def _count(self, looked: NameBatch) -> list[bytes]:
-        """Count looked up names; return the directories among them."""
+        """Count looked-up names, and return the directories among them."""
         counters, count = self.counters, len(looked.names) - looked.itself
         counters.sized += count
         if not isinstance(looked, StatBatch):
@@ -480,7 +480,7 @@ def _kinds(fd: int) -> dict[bytes, bytes]:
 
 
 class ListTask(TreeTask):
-    """The listing task of one rank or thread. A thread overlaps slow look-ups."""
+    """The listing task of one rank or thread. Each thread overlaps its slow look-ups."""
 
     notice_type = Failure | ActionLines | ListRecords
     counters_type, visitor_type = ListCounters, ListVisitor

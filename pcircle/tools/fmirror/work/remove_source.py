@@ -4,10 +4,10 @@ This job runs after the copy, and is a dry run of a mirror except for its remova
 first flushed to disk. Each entry is then compared as if it were mirrored again, files by all bytes.
 Entries that differ in any kept attribute stay, and so do entries that change meanwhile.
 
-Before an entry of a directory is removed, a test proves that its copy is another directory: a union
-file system, for example, may show the source itself there. An entry is first renamed, because
-another process may replace it at any moment; a file that has taken its name since is put back. So
-only content that is in the target is removed.
+Before anything in a directory is removed, a test proves that the directory and its copy are
+distinct: a union file system, for example, may show the source itself as the copy. An entry is
+first renamed, because another process may replace it at any moment. If the renamed file turns out
+to be another file, it is put back. So only content that is in the target is removed.
 """
 
 from __future__ import annotations

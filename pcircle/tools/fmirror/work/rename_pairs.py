@@ -1,4 +1,4 @@
-"""Files that may have moved: notices, pairs on rank 0, and results."""
+"""Detection of renamed files: ranks report unmatched files, and rank 0 pairs them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def packed(path: bytes) -> bytes:
 
 
 def ordered(hashes: bytearray) -> bytes:
-    """Return packed paths in order, and empty `some`.
+    """Return the packed paths in sorted order, and clear `hashes`.
 
     Arrays by the first byte save the memory of a list of millions of numbers.
     """
@@ -107,7 +107,7 @@ class RenameResult(msgspec.Struct, frozen=True):
                 log.close()
 
     def close(self) -> None:
-        """Release the space of the files."""
+        """Close the temporary files, which frees their space."""
         for stream in (self.lines, self.paths):
             if stream is not None:
                 stream.close()

@@ -122,7 +122,7 @@ def _digest(name: bytes, directory_fd: int) -> bytes:
 
 
 def _opened(path: bytes, directory_fd: int) -> int:
-    """Open a directory component by component, through no link. OSError."""
+    """Open a directory component by component, without following links. OSError."""
     fd = os.dup(directory_fd)
     for part in path.split(b"/"):
         try:

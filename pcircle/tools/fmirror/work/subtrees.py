@@ -1,4 +1,4 @@
-"""Comparison of whole subtrees, which in most runs are mostly equal.
+"""Compares whole subtrees, most of which are equal in a typical run.
 
 `Subtrees` compares directories of both sides in batches, and then their subdirectories, depth
 first. The walk skips a directory if everything below it is equal. Otherwise the walk enters the
