@@ -5,9 +5,10 @@ depends neither on which rank read an entry nor on the order of reading, so rank
 directories wherever they read them and exchange only packed bytes. `docs/signature.rst` defines
 the format.
 
-`algorithms` has the hash functions, `digests` the digest of each type of entry, `blocks` splits
-file contents into blocks, `runs` collects the entries of a directory, and `signer` combines them
-for one rank. `manifest` stores the digest of every entry. Nothing in this package walks a tree.
+`digests` has the hash functions, the blocks of file contents and the digest of each type of entry.
+`signer` collects the entries of a directory and combines their digests, for one rank. `manifest`
+stores the digest of every entry, `manifest_update` brings an older manifest up to date, and
+`checksums` has the checksum lists of sha256sum. Nothing in this package walks a tree.
 """
 
 from pcircle.ops.digest.digests import (
