@@ -24,6 +24,8 @@ HEAVY = {
     *("asyncio", "cloudpickle", "email", "hashlib", "http", "logging", "matplotlib", "mpi4py"),
     *("multiprocessing", "numpy", "pyarrow", "rich", "sqlite3", "urllib"),
 }
+# Needed to connect processes; a job of one process has none to connect.
+CONNECTING = {"_socket", "selectors", "socket"}
 tools = pytest.mark.parametrize("tool", TOOLS)
 
 
@@ -124,6 +126,7 @@ def test_imports(run: Run, place: Path, environment: dict[str, str], tool: str) 
         assert "inspect" not in imported  # typing_extensions imports it, and msgspec imports that
     wanted = imported - brought
     assert {name for name in wanted if name.partition(".")[0] in HEAVY} == set()
+    assert wanted & CONNECTING == set()
     counts.check(f"{tool} (start, imports)", lambda: {"modules": len(wanted)})
 
 

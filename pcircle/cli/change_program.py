@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.cli.ids import limit_of, stop_of
 from pcircle.cli.options import attributes_of, rate_of
 from pcircle.cli.results import list_end, open_output
+from pcircle.cli.times import limit_of, stop_of
 from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.encoding import show
 from pcircle.core.errors import Interrupted, StoppedEarly, Terminated, UsageError, worst

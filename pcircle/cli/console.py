@@ -46,7 +46,7 @@ from pcircle.jobs.action_log import ActionLines
 from pcircle.jobs.failures import FailedEntry, Failure, LogFile, RecallNotice
 from pcircle.jobs.tree_task import WorkCounts, reported
 from pcircle.runtime import Observer, Outcome, RankReport
-from pcircle.runtime.signals import write_report
+from pcircle.runtime.crash_report import write_report
 
 if TYPE_CHECKING:
     from pcircle.jobs.plan_output import PlanFile

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from pcircle.cli.ids import date_ns
 from pcircle.cli.progress import Mode
+from pcircle.cli.times import date_ns
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
 from pcircle.core.units import (

@@ -26,13 +26,13 @@ from pcircle.core.errors import (
     UsageError,
     error_of,
 )
-from pcircle.runtime.loop import Rank
-from pcircle.runtime.signals import (
+from pcircle.runtime.crash_report import (
     CrashReporter,
-    Signals,
     TracebackReporter,
     without_repeated_tracebacks,
 )
+from pcircle.runtime.loop import Rank
+from pcircle.runtime.signals import Signals
 from pcircle.runtime.task import I, Observer, Outcome, R, Task, TimeLimit
 from pcircle.runtime.wire import by_value
 from pcircle.transport._exit import print_error

@@ -53,7 +53,8 @@ from pcircle.circle.messages import (
 from pcircle.circle.settings import EngineSettings
 from pcircle.core.errors import Defect, PcircleError, RankLost, StoppedEarly, worst
 from pcircle.core.writing import discard, write_at
-from pcircle.runtime.signals import CODES, CrashReporter, Signals
+from pcircle.runtime.crash_report import CrashReporter
+from pcircle.runtime.signals import CODES, Signals
 from pcircle.runtime.task import (
     Context,
     I,

@@ -1,4 +1,4 @@
-"""Signals as events of the loop, and reports of exceptions that no code expects.
+"""SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGTSTP as events of the loop.
 
 The first SIGINT, SIGTERM or SIGHUP requests that the job stop: the handler only records it and
 wakes the loop, which informs all ranks. A second SIGINT ends the process at once, unless it arrives
@@ -10,26 +10,20 @@ after the terminal has been restored.
 A forked rank starts with these signals blocked, so that a signal that arrives before it has
 handlers is not lost; it also ends with them blocked, because the job's exit code is settled by
 then.
-
-For a defect of a tool, a report is written to a file that the user can send in. For a bug in a
-user's own task, the traceback is printed on standard error, once, even if every rank has met it.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from pcircle.core.errors import Defect, Interrupted, Terminated, package_problem
-from pcircle.core.writing import write_all
-from pcircle.transport._exit import print_error
+from pcircle.core.errors import Interrupted, Terminated
 
 _SAME_S = 0.5
 
@@ -128,94 +122,3 @@ class Signals:
     def code(self) -> int | None:
         """The exit code that the pending signal stands for."""
         return None if self.pending is None else CODES[self.pending]
-
-
-# ---- reports of exceptions -----------------------------------------------------------------------
-
-
-def write_report(error: BaseException, doing: str) -> str:
-    """Write the error with its traceback to a new file; return a sentence that names the file."""
-    import platform
-    import tempfile
-    import traceback
-
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    facts = f"python {platform.python_version()} on {platform.platform()}\n{sys.argv!r}\n"
-    summary = f"{type(error).__name__}: {error}"
-    try:
-        directory = report_directory()
-        os.makedirs(directory, 0o700, exist_ok=True)
-        descriptor, path = tempfile.mkstemp(".txt", "pcircle-defect-", directory)
-        try:
-            whole = f"{facts}while {doing}\n\n{text}"
-            write_all(descriptor, whole.encode(errors="backslashreplace"))
-        finally:
-            os.close(descriptor)
-    except OSError as trouble:
-        return f"{summary} (no report could be written: {trouble})\n{text}"
-    return f"{summary}; a report is in {path}"
-
-
-def report_directory() -> str:
-    """Return the directory of reports, which does not depend on the working directory."""
-    state = os.environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(state):
-        state = os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(state, "pcircle")
-
-
-class CrashReporter:
-    """Reports unexpected exceptions of a tool in a file, which the message names."""
-
-    def package_problem(self, error: BaseException) -> str:
-        """Return what is wrong with a required package, if that is the cause."""
-        return package_problem(error)
-
-    def explain(self, error: BaseException, doing: str) -> str:
-        """Return the reason why the job ends, for rank 0 to print."""
-        return write_report(error, doing)
-
-    def late(self, rank: int, reason: str, code: int) -> None:
-        """Print a reason that came too late for rank 0; `code` is the job's exit code so far."""
-        print_error(f"rank {rank}: {reason}")
-
-
-_MAX_DOING = 300  # characters: an item may be long
-_BEGIN = "Traceback (most recent call last):\n"
-
-
-class TracebackReporter(CrashReporter):
-    """Reports unexpected exceptions of a user's own task: the user sees the traceback."""
-
-    def package_problem(self, error: BaseException) -> str:
-        """Return nothing: the task may import the same packages."""
-        return ""
-
-    def explain(self, error: BaseException, doing: str) -> str:
-        """Return the traceback, below a description of what was being done."""
-        import traceback
-
-        lines = traceback.format_exception(type(error), error, error.__traceback__)
-        return f"exception while {_short(doing)}:\n{''.join(lines).rstrip()}"
-
-    def late(self, rank: int, reason: str, code: int) -> None:
-        """Print the reason, but not what several ranks have met at the same time."""
-        if code != Defect.exit_code:
-            super().late(rank, reason, code)
-
-
-def without_repeated_tracebacks(reasons: Sequence[str]) -> list[str]:
-    """Return the reasons to print for the author of a task: of the tracebacks only the first."""
-    tracebacks = [reason for reason in reasons if _BEGIN in reason]
-    shown = [reason for reason in reasons if reason not in tracebacks]
-    if tracebacks:
-        shown.append(tracebacks[0])
-    if len(tracebacks) > 1:
-        ends = {reason.rpartition("\n")[2] for reason in tracebacks}
-        description = "the same" if len(ends) == 1 else "another exception"
-        shown.append(f"(and {description} on {len(tracebacks) - 1} other ranks or items)")
-    return shown
-
-
-def _short(doing: str) -> str:
-    return doing if len(doing) <= _MAX_DOING else doing[:_MAX_DOING] + "..."

@@ -21,8 +21,9 @@ from types import CellType, CodeType, FunctionType, ModuleType
 from pcircle.circle import EngineSettings
 from pcircle.circle.instructions import Send
 from pcircle.core.errors import Defect
+from pcircle.runtime.crash_report import TracebackReporter
 from pcircle.runtime.loop import Rank
-from pcircle.runtime.signals import Signals, TracebackReporter
+from pcircle.runtime.signals import Signals
 from pcircle.runtime.task import Context, I, Observer, Outcome, R, Task
 from pcircle.runtime.worker_channel import WorkerChannel
 from pcircle.testing.fibers import RankFibers

@@ -1,6 +1,6 @@
-"""Transports on one machine: sockets between forked ranks, or a list for a single rank.
+"""Ranks on one machine: forked processes, with a stream socket between each pair.
 
-Forked ranks have a stream socket between each pair. All sockets are created before the first fork,
+All sockets are created before the first fork,
 so there is nothing to find, to name or to clean up, and the kernel reports the death of a rank: its
 sockets end. A rank waits for all its peers in one epoll; an idle rank costs nothing.
 
@@ -15,12 +15,6 @@ The cost: size * (size - 1) descriptors while starting, size - 1 in each rank af
 not a network: it reaches no other machine.
 
 `_fork` starts the processes.
-
-`SingleTransport` serves a job of one process and delivers what the rank sends to itself. `-j 1`
-runs the same engine on the same interface, so that there is no second path through the code; the
-transport is then a list. A poll that need not wait makes no system call.
-
-This is not a transport for tests: it is what a user runs with one process.
 """
 
 from __future__ import annotations
@@ -42,10 +36,8 @@ from pcircle.transport.contract import Delivery, LostRank
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pcircle.transport.contract import Body
 
-
-__all__ = ["LocalTransport", "SingleTransport", "launch_single"]
+__all__ = ["LocalTransport"]
 
 _HEADER = struct.Struct("<Q")
 _GOODBYE_LENGTH = 2**64 - 1
@@ -345,51 +337,3 @@ class LocalTransport:
         if self._explain_loss is not None:
             return self._explain_loss(rank)
         return "closed its connection"
-
-
-# ---- one process ---------------------------------------------------------------------------------
-
-
-class SingleTransport:
-    """Rank 0 of 1; implements `contract.Transport`."""
-
-    __slots__ = ("_own", "_wakeup", "nodes", "rank", "size")
-
-    def __init__(self) -> None:
-        self.rank = 0
-        self.size = 1
-        self.nodes: tuple[int, ...] = (0,)
-        self._own: list[Delivery | LostRank] = []
-        self._wakeup = Wakeup()
-
-    def send(self, dest: int, payload: bytes) -> None:
-        if dest != 0:
-            raise ValueError(f"no rank {dest} in a job of one")
-        self._own.append(Delivery(0, payload))
-
-    def poll(self, timeout_s: float | None) -> list[Delivery | LostRank]:
-        wakeup = self._wakeup
-        waits = not self._own and (timeout_s is None or timeout_s > 0)
-        if wakeup.is_set() or (waits and wakeup.wait(timeout_s)):
-            wakeup.clear()
-        arrivals, self._own = self._own, []
-        return arrivals
-
-    def wake(self) -> None:
-        self._wakeup.set()
-
-    def close(self) -> None:
-        self._wakeup.close()
-
-    def abort(self, exit_code: int) -> NoReturn:
-        flush_standard_streams()
-        os._exit(exit_code & 0xFF)
-
-
-def launch_single(body: Body) -> int:
-    """Run *body* in this process as the only rank; return its exit code or raise its exception."""
-    transport = SingleTransport()
-    try:
-        return body(transport)
-    finally:
-        transport.close()

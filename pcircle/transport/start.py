@@ -59,7 +59,7 @@ def start(
     if spawning is not None and spawning.importing_main.is_set():
         raise UsageError(spawning.UNGUARDED)
     if choice.kind == "single":
-        from pcircle.transport._local import launch_single
+        from pcircle.transport._single import launch_single
 
         return launch_single(body)
     if choice.kind == "local" and pickled is not None and len(sys._current_frames()) > 1:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from pcircle.ops.remove.plan import WHOLE, RemovalCounters
 from pcircle.ops.remove.removal_log import RemovalLog
-from pcircle.ops.remove.tree import WHOLE, RemovalCounters
 from pcircle.walk.roots import Root
 
 

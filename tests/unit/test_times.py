@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pcircle.cli.ids import StopTime, date_s, limit_of, next_clock_s, stop_of
 from pcircle.cli.shell import command
+from pcircle.cli.times import StopTime, date_s, limit_of, next_clock_s, stop_of
 from pcircle.core.errors import UsageError
 
 NOON_S = 1_796_040_000  # 2026-11-30, in UTC

@@ -21,7 +21,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from pcircle.fs.directories import HOLDER
-from pcircle.ops.remove.tree import WHOLE
+from pcircle.ops.remove.plan import WHOLE
 from pcircle.walk.roots import Root
 
 if TYPE_CHECKING:

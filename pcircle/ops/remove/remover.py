@@ -37,15 +37,15 @@ from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
 from pcircle.jobs.change_task import ChangeItem, ChangeTask
 from pcircle.jobs.plan_file import entry, mark_in, mark_of, parted, sorted_out
 from pcircle.jobs.tree_task import EntryVisitor, ItemState, TreeCounters, TreeItem
-from pcircle.ops.remove.tree import (
+from pcircle.ops.remove.plan import (
     MAX_TRIES,
     NAMES_PER_CHECK,
     NOT_EMPTY,
     WHOLE,
     RemovalCounters,
     RemovalPlan,
-    move_to_run,
 )
+from pcircle.ops.remove.trash import move_to_run
 from pcircle.runtime import Context
 from pcircle.walk.attributes import LETTERS, test_of_directory
 from pcircle.walk.globs import choosing

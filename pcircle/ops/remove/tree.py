@@ -1,42 +1,30 @@
-"""Removal of a tree in one thread, the plan and counters of a removal, and trash directories.
+"""Removal of a tree in one thread, within another job.
 
-`TreeRemover` removes an entry and everything below it, in one thread and within another job. It
-serves jobs that find the entry while they do something else and cannot wait for a removal job. Each
-name is removed relative to its open directory, links are never followed, and other mounts are not
-entered. Only the last few directories of a nested chain are open.
-
-Rank 0 decides the plan of a removal job once.
-
-Entries are moved to a trash directory at once and removed later. Each run creates a directory in
-the trash that only its user can enter, and in it a directory for each PATH, so nothing is ever
-replaced. Emptying the trash ignores directories of any other form.
+`TreeRemover` removes an entry and everything below it. It serves jobs that find the entry while
+they do something else and cannot wait for a removal job. Each name is removed relative to its open
+directory, links are never followed, and other mounts are not entered. Only the last few directories
+of a nested chain are open.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
-from pcircle.core.encoding import show
-from pcircle.core.errors import UsageError
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import BUSY, Changed, EntryError
-from pcircle.fs.open_flags import OPEN_DIRECTORY, OPEN_DIRECTORY_FOLLOW, OPEN_ENTRY_PATH
-from pcircle.fs.openat2 import is_same_mount, opener
-from pcircle.fs.safe_open import directory
+from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
+from pcircle.fs.openat2 import opener
 from pcircle.fs.scan import StableListing, blocks, encoded, listed_first, rewound
 from pcircle.fs.write_access import Obstacle, WriteAccess, open_admitted
-from pcircle.jobs.change_task import ChangeCounters, ChangePlan
+from pcircle.ops.remove.plan import MAX_TRIES, NAMES_PER_CHECK, NOT_EMPTY
 from pcircle.walk.attributes import LETTERS
 from pcircle.walk.globs import Choose
-from pcircle.walk.roots import Root
 
 _MAX_OPEN = 32
 
@@ -282,148 +270,4 @@ class TreeRemover:
         self._listener.failed(path, "remove directory", error)
 
 
-# ---- limits, plan and counters -------------------------------------------------------------------
-
-NAMES_PER_CHECK = 256
-"""The number of names between two checks whether the job stops."""
-MAX_TRIES = 3
-"""The number of times that a directory is emptied while entries are created in it."""
-NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
-
-WHOLE = "w"
-"""Kind of a log entry (`RemovalLog`): directories, each followed by all its files."""
-
-
-class RemovalPlan(ChangePlan, frozen=True, kw_only=True):
-    """The options of a removal.
-
-    With `recursive` the contents of directories are removed too, with `enter_mounts` also on other
-    mounts. `listed` removes only what a list names. `keep_root` keeps each PATH itself.
-    `keep_times` preserves the times of remaining directories. `force_modes` gives the owner access
-    to directories, with `restores` only until they are complete. `lifts_flags` clears inode flags
-    that forbid removal. With `trash` each PATH is moved to this directory of the run. `sized` looks
-    up the sizes of files. `holders` has device and inode of the parent of each PATH, where known.
-    `gone` has the numbers of the PATHs that previous runs of this job have removed.
-    """
-
-    recursive: bool = False
-    keep_root: bool = False
-    keep_times: bool = False
-    force_modes: bool = False
-    restores: bool = False
-    lifts_flags: bool = False
-    listed: bool = False
-    sized: bool = False
-    holders: tuple[tuple[int, int], ...] = ()
-    trash: bytes = b""
-    enter_mounts: bool = False
-    gone: tuple[int, ...] = ()
-
-
-class RemovalCounters(ChangeCounters):
-    """Counters of a removal; `vanished` entries disappeared before they could be removed.
-
-    `named_bytes` is the disk usage of files, counted for each name, and `freed_bytes` that of files
-    whose last name was removed.
-    """
-
-    vanished: int
-    named_bytes: int
-    freed_bytes: int
-
-    @property
-    def settled(self) -> int:
-        return self.completed + self.failed + self.kept + self.vanished
-
-
 # ---- trash ---------------------------------------------------------------------------------------
-
-_NAME = re.compile(rb"frm-\d{8}T\d{6}-\d+")
-
-
-def create_run(option: str, path: bytes) -> bytes:
-    """Create the directory of a run in a trash and return its path. UsageError."""
-    name = time.strftime("frm-%Y%m%dT%H%M%S-").encode() + b"%d" % os.getpid()
-    fd = _open(option, path)
-    try:
-        os.mkdir(name, 0o700, dir_fd=fd)
-    except OSError as error:
-        text = f"{option}: cannot write to '{show(path)}': {error.strerror}"
-        raise UsageError(text) from None
-    finally:
-        os.close(fd)
-    return os.path.join(os.getcwdb(), path, name)  # the kernel resolves '..'
-
-
-def move_to_run(name: bytes, directory_fd: int, run: bytes, number: int) -> None:
-    """Move an entry to the directory of a run, for PATH `number`. OSError."""
-    above, own = os.path.split(run)
-    trash = directory(above)
-    try:
-        fd = os.open(own, OPEN_DIRECTORY, dir_fd=trash)
-    finally:
-        os.close(trash)
-    try:
-        if os.fstat(fd).st_uid != os.geteuid():
-            raise PermissionError(1, os.strerror(1))
-        os.mkdir(b"%d" % number, 0o700, dir_fd=fd)
-        target = os.open(b"%d" % number, OPEN_DIRECTORY, dir_fd=fd)
-        try:
-            os.rename(name, name, src_dir_fd=directory_fd, dst_dir_fd=target)
-        except OSError:
-            os.rmdir(b"%d" % number, dir_fd=fd)
-            raise
-        finally:
-            os.close(target)
-    finally:
-        os.close(fd)
-
-
-def remove_empty_run(run: bytes) -> None:
-    """Remove the directory of a run if it is empty."""
-    above, own = os.path.split(run)
-    try:
-        fd = directory(above)
-        try:
-            os.rmdir(own, dir_fd=fd)
-        finally:
-            os.close(fd)
-    except OSError:  # not empty, or inaccessible: leave it
-        pass
-
-
-def list_runs(option: str, path: bytes) -> tuple[Root, ...]:
-    """Return the directories of this user's runs in a trash. UsageError."""
-    fd = _open(option, path)
-    try:
-        found = sorted(os.fsencode(name) for name in os.listdir(fd))
-        return tuple(
-            Root(path, b"", os.path.join(path, name), name)
-            for name in found
-            if _NAME.fullmatch(name) and _is_own(name, fd)
-        )
-    finally:
-        os.close(fd)
-
-
-def _open(option: str, path: bytes) -> int:
-    try:
-        fd = directory(path)
-        try:
-            return os.open(b".", OPEN_DIRECTORY, dir_fd=fd)
-        finally:
-            os.close(fd)
-    except OSError as error:
-        text = f"{option}: cannot open '{show(path)}': {error.strerror or error}"
-        raise UsageError(text) from None
-
-
-def _is_own(name: bytes, directory_fd: int) -> bool:
-    """Return whether it is a directory of this user and not a mount point."""
-    fd = os.open(name, OPEN_ENTRY_PATH, dir_fd=directory_fd)
-    try:
-        status = os.fstat(fd)
-        is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-        return is_own and is_same_mount(fd, directory_fd)
-    finally:
-        os.close(fd)

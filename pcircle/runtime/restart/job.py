@@ -19,8 +19,8 @@ from pcircle.circle.messages import ProgressSums
 from pcircle.circle.settings import EngineSettings
 from pcircle.core.errors import RankLost, StoppedEarly
 from pcircle.runtime import Observer, Outcome, Program, Task, run_program
+from pcircle.runtime.crash_report import CrashReporter
 from pcircle.runtime.restart.output_log import OutputLog
-from pcircle.runtime.signals import CrashReporter
 from pcircle.runtime.task import I, R, TimeLimit
 from pcircle.threads.threads import has_live_workers
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
-from pcircle.cli.ids import StopTime, limit_of
 from pcircle.cli.inputs import read_paths, refuse_elsewhere, refuse_loose, rules_of
 from pcircle.cli.options import CommonOptions, now_ns, refuse_ageless
 from pcircle.cli.program import ToolProgram, local_ranks, run_tool
 from pcircle.cli.results import open_output
+from pcircle.cli.times import StopTime, limit_of
 from pcircle.core.encoding import show
 from pcircle.core.errors import RankLost, StoppedEarly, UsageError, require
 from pcircle.core.units import CHUNK_UNIT_BYTES

@@ -17,8 +17,8 @@ import msgspec
 from pcircle.cli.change_program import ChangeProgram
 from pcircle.core.errors import StoppedEarly, require, require_type
 from pcircle.jobs.tree_task import TreeTask
+from pcircle.ops.remove.plan import RemovalCounters, RemovalPlan
 from pcircle.ops.remove.remover import RemoveTask
-from pcircle.ops.remove.tree import RemovalCounters, RemovalPlan
 from pcircle.walk.attributes import ANY
 
 if TYPE_CHECKING:

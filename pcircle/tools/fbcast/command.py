@@ -19,7 +19,8 @@ from pcircle.core.errors import Defect, PcircleError, UsageError
 from pcircle.core.units import interval_s, invalid, number, number_of_jobs, parse_size
 from pcircle.fs.open_flags import CREATE_FILE
 from pcircle.fs.safe_open import make_directory
-from pcircle.runtime.signals import Signals, write_report
+from pcircle.runtime.crash_report import write_report
+from pcircle.runtime.signals import Signals
 from pcircle.threads.throttle import BURST_S, TokenBucket
 from pcircle.tools.fbcast.conductor import Conductor
 from pcircle.tools.fbcast.destination import Decisions, Destination

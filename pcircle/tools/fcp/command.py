@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from pcircle.cli.ids import stop_of
 from pcircle.cli.options import common
+from pcircle.cli.times import stop_of
 from pcircle.core.errors import UsageError
 from pcircle.core.units import chunk_bytes, parse_number, parse_size
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions

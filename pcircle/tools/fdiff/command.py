@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from pcircle.cli.ids import limit_of, stop_of
 from pcircle.cli.inputs import lists_of
 from pcircle.cli.results import open_output
+from pcircle.cli.times import limit_of, stop_of
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
 from pcircle.core.units import invalid, number, parse_duration

@@ -20,8 +20,8 @@ from pcircle.core.errors import UsageError, require_type
 from pcircle.core.units import NS_PER_S, plural
 from pcircle.jobs.failures import LogFile, open_log
 from pcircle.jobs.tree_task import TreeTask
+from pcircle.ops.remove.plan import RemovalCounters, RemovalPlan
 from pcircle.ops.remove.remover import RemoveTask
-from pcircle.ops.remove.tree import RemovalCounters, RemovalPlan
 from pcircle.tools.ffind.console import FindConsole, SearchProgram, order_of
 from pcircle.tools.ffind.eval.compiler import needs_status
 from pcircle.tools.ffind.eval.resolver import Resolver

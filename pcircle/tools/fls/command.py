@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from pcircle.cli.arguments import columns
-from pcircle.cli.ids import limit_of, stop_of
 from pcircle.cli.json_output import check
 from pcircle.cli.listing import FULL_ISO, RECENT, Times
 from pcircle.cli.options import rate_of
 from pcircle.cli.results import list_end, open_output
+from pcircle.cli.times import limit_of, stop_of
 from pcircle.cli.tree_program import TreeConsole, TreeProgram, TreeReport
 from pcircle.core.encoding import show
 from pcircle.core.errors import StoppedEarly, UsageError, worst

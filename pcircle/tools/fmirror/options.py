@@ -15,8 +15,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from pcircle.cli.ids import Owner, read_map, read_owner, stop_of
+from pcircle.cli.ids import Owner, read_map, read_owner
 from pcircle.cli.options import attributes_of, common
+from pcircle.cli.times import stop_of
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.core.units import chunk_bytes, interval_s, parse_number, parse_size

@@ -34,8 +34,8 @@ from pcircle.jobs.change_task import MaxDelete
 from pcircle.jobs.failures import Failure, LogFile
 from pcircle.jobs.plan_file import LoadedPlan, parted
 from pcircle.jobs.tree_task import TreeItem, resolve
+from pcircle.ops.remove.plan import RemovalCounters, RemovalPlan
 from pcircle.ops.remove.remover import Remover, RemoveTask, restore
-from pcircle.ops.remove.tree import RemovalCounters, RemovalPlan
 from pcircle.runtime import Context, Outcome
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work.backup import Backup, TargetAccess, going

@@ -22,9 +22,9 @@ from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW, OPEN_ENTRY_PATH
 from pcircle.fs.openat2 import is_same_mount
 from pcircle.fs.safe_open import directory
 from pcircle.jobs.tree_task import resolve
-from pcircle.ops.remove import tree
+from pcircle.ops.remove import trash
+from pcircle.ops.remove.plan import RemovalCounters
 from pcircle.ops.remove.remover import RemoveTask
-from pcircle.ops.remove.tree import RemovalCounters
 from pcircle.runtime import Outcome
 from pcircle.tools.common.remove_program import RestartableRemoval
 from pcircle.walk.roots import Root
@@ -89,7 +89,7 @@ class RemoveProgram(RestartableRemoval):
         if args.files_from is not None:
             return resolve(self.paths)
         if args.empty_trash is not None:
-            return tree.list_runs("--empty-trash", os.fsencode(args.empty_trash))
+            return trash.list_runs("--empty-trash", os.fsencode(args.empty_trash))
         found = [found for found in map(self._root, self.paths) if found is not None]
         self._known = tuple(held for _, held in found)
         roots = tuple(root for root, _ in found)
@@ -118,7 +118,7 @@ class RemoveProgram(RestartableRemoval):
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
         args = self.args
         if args.trash is not None and not args.dry_run:
-            self._run = tree.create_run("--trash", os.fsencode(args.trash))
+            self._run = trash.create_run("--trash", os.fsencode(args.trash))
         moved = b"" if args.trash is None else self._run or b"."
         return super().decided(roots, ranks) | {"trash": moved, "holders": self._known}
 
@@ -141,7 +141,7 @@ class RemoveProgram(RestartableRemoval):
             return super().prepare(nodes)
         except BaseException:
             if self._run:
-                tree.remove_empty_run(self._run)
+                trash.remove_empty_run(self._run)
             raise
 
     def tidy_up(self) -> list[str]:
@@ -154,7 +154,7 @@ class RemoveProgram(RestartableRemoval):
                 failed.append(f"cannot keep the times of '{show(holder)}': {error.strerror}")
             os.close(fd)
         if self._run:
-            tree.remove_empty_run(self._run)
+            trash.remove_empty_run(self._run)
         return failed
 
 

@@ -32,8 +32,8 @@ from pcircle.ops.checkpoint.store import Checkpoint
 from pcircle.ops.digest import get_algorithm
 from pcircle.ops.digest.manifest import ManifestEntry, write_manifest
 from pcircle.ops.digest.signer import Runs, RunStore, pack_entry
+from pcircle.runtime.crash_report import write_report
 from pcircle.runtime.loop import SpillFile
-from pcircle.runtime.signals import write_report
 from pcircle.walk.segments import SegmentWriter
 from tests.conftest import ROOT
 from tests.fusefs.fixture import Mount

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from pcircle.cli.ids import limit_of
+from pcircle.cli.times import limit_of
 from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.encoding import show
 from pcircle.core.errors import StoppedEarly, UsageError
