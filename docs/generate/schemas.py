@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from pcircle.ops.digest import algorithm_names
 from pcircle.tools.commands import COMMANDS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -23,7 +24,7 @@ ACTIONS = [
     "copy", "link", "skip", "touch", "update", "replace", "delete", "move", "chmod", "chown",
     "find", "list",
 ]  # fmt: skip
-ALGORITHMS = "xxh128|sha256|sha512|blake2b|blake3"
+ALGORITHMS = "|".join(algorithm_names())
 
 # The documents of --json: file, title, tools, type, and type of the counters.
 _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
@@ -38,7 +39,7 @@ _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
     ("fprof-diff", "fprof --diff --json", ["fprof"],
      "pcircle.tools.fprof.profile.diffing:ProfileComparison", ""),
     ("frm", "frm --json", ["frm"], "pcircle.cli.tree_program:TreeReport",
-     "pcircle.ops.remove.tree:RemovalCounters"),
+     "pcircle.ops.remove.plan:RemovalCounters"),
     ("ffind", "ffind --json", ["ffind"], "pcircle.cli.tree_program:TreeReport",
      "pcircle.tools.ffind.task:FindCounters"),
     ("fls", "fls --json", ["fls"], "pcircle.tools.fls.rows:ListReport",

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pcircle.ops.digest import algorithm_names, checksums
+
 
 class Values(NamedTuple):
     """The words of an option; if `is_list`, it accepts several, separated by commas."""
@@ -29,7 +31,8 @@ _FIELDS = _list(
     "stripe rdev default all"
 )
 _KEYS = _list("path name ext size blocks mtime ctime atime inode links uid gid user group depth")
-_ALGORITHMS = _one("xxh128 sha256 sha512 blake2b blake3")
+_ALGORITHMS = Values(algorithm_names(), is_list=False)
+_ALL_ALGORITHMS = dict.fromkeys((*checksums.NAMES, *algorithm_names()))  # each name once
 _EVERYWHERE = {
     "--kind": _list("f d l p s b c"),
     "--preserve": _list("mode ownership timestamps xattr acl links stripe all"),
@@ -46,7 +49,7 @@ _OF_COMMAND = {
     ("fls", "--time-style"): _one("full-iso long-iso iso locale"),
     ("fprof", "--bins"): _one("log2 pow4"),
     ("fprof", "--by"): _list("age owner group ext depth dirsize"),
-    ("fsum", "--algorithm"): _one("xxh128 md5 sha1 sha224 sha256 sha384 sha512 blake2b blake3"),
+    ("fsum", "--algorithm"): Values(tuple(_ALL_ALGORITHMS), is_list=False),
 }
 NONE = Values((), is_list=False)
 

@@ -23,7 +23,10 @@ from typing import NamedTuple
 from pcircle.ops.digest.digests import Hasher
 
 NAMES = ("xxh128", "md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b")
-"""Algorithms with a command-line tool that reads and writes these lists."""
+"""Algorithms with a command-line tool that reads and writes these lists.
+
+Signatures have algorithms of their own: `pcircle.ops.digest.algorithm_names`.
+"""
 
 _LINE = re.compile(rb"[ \t]*(\\?)([0-9a-fA-F]{32,128})[ \t](.+)", re.DOTALL)
 _TAG = re.compile(

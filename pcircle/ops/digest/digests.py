@@ -191,6 +191,8 @@ def parse_signature(text: str) -> Signature:
 
 
 DEFAULT = "xxh128"
+# Algorithms of signatures (not of checksum lists, see `checksums.NAMES`): functions of hashlib. A
+# name has lower-case letters and digits alone, at most 20, because manifests store no other names.
 _HASHLIB = ("sha256", "sha512", "blake2b")
 # The input is long enough to run every code path for large buffers.
 _BLAKE3_TRIAL = """
