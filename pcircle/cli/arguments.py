@@ -186,6 +186,24 @@ class Parser(argparse.ArgumentParser):
         return last if all(flag is not None and flag.nargs == 0 for flag in flags) else None
 
 
+NO_FILTERS: dict[str, object] = {
+    "filters": None,
+    "files_from": None,
+    "null": False,
+    "newer_than": None,
+    "older_than": None,
+    "by_time": None,
+    "min_size": None,
+    "max_size": None,
+    "owner": None,
+    "group": None,
+    "kind": None,
+    "match": None,
+    "skip_offline": False,
+}
+"""The values of the options of `add_filters` where none is given, or where a tool has none."""
+
+
 def add_filters(
     p: argparse.ArgumentParser, root: str, owners: str = "--owner", groups: str = "--group"
 ) -> argparse._ArgumentGroup:

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 
 from pcircle.cli.arguments import (
+    NO_FILTERS,
     POLITE,
     OptionalValue,
     Parser,
@@ -108,19 +109,8 @@ def parser() -> FindParser:
     add = add_output(p).add_argument
     add("--list-out", metavar="FILE", help="list what is found, for the other tools")
     add("--json-lines", metavar="FILE", help="write a line of JSON for each removal")
-    p.set_defaults(
-        files_from=None,
-        one_file_system=False,
-        newer_than=None,
-        older_than=None,
-        by_time=None,
-        min_size=None,
-        max_size=None,
-        owner=None,
-        group=None,
-        kind=None,
-        match=None,
-    )
+    # The expression selects entries, in place of the filters of the tools that share this code.
+    p.set_defaults(**NO_FILTERS, one_file_system=False)
     return p
 
 

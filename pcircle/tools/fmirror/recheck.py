@@ -26,7 +26,7 @@ from pcircle.jobs.failures import Failure, failure_of, line_of
 from pcircle.jobs.tree_task import EntryVisitor, TreePlan, TreeTask, resolve
 from pcircle.runtime import Context, Outcome
 from pcircle.tools.fmirror.plan import MirrorPlan
-from pcircle.tools.fmirror.removal import PLAIN, ExtraneousPaths, append_log
+from pcircle.tools.fmirror.removal import WITHOUT_SELECTION, ExtraneousPaths, append_log
 from pcircle.tools.fmirror.work.extraneous import MOVING, moved_away
 from pcircle.tools.fmirror.work.listing import (
     UNSTEADY_NS,
@@ -144,7 +144,7 @@ class RecheckProgram(TreeProgram):
     ) -> None:
         more: dict[str, object] = {"quiet": True, "verbose": 0, "progress": "never"}
         more |= {"json_lines": None, "max_delete": None}
-        super().__init__(argparse.Namespace(**vars(args) | PLAIN | more), [source])
+        super().__init__(argparse.Namespace(**vars(args) | WITHOUT_SELECTION | more), [source])
         self._error_log = args.error_log
         self._doubtful, self._times = doubtful, times
         self._decision, self._known = decision, known

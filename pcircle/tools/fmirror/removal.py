@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
+from pcircle.cli.arguments import NO_FILTERS
 from pcircle.cli.change_program import ChangeConsole, ChangeProgram
 from pcircle.cli.results import append_output
 from pcircle.core.encoding import show
@@ -329,7 +330,7 @@ class DeletionProgram(ChangeProgram):
         more |= {"json_lines": None} if keeps else {}
         if rules:
             more["filters"] = [*_replaced(found.replaced), *map(_as_typed, rules)]
-        args = argparse.Namespace(**vars(args) | PLAIN | more)
+        args = argparse.Namespace(**vars(args) | WITHOUT_SELECTION | more)
         super().__init__(
             args,
             [target],
@@ -395,28 +396,16 @@ class DeletionProgram(ChangeProgram):
         self.actions = append_log(self.args.json_lines)
 
 
-PLAIN: dict[str, object] = {
+WITHOUT_SELECTION: dict[str, object] = {
+    **NO_FILTERS,
     "apply": None,
     "plan": None,
-    "files_from": None,
     "list_out": None,
     "json": None,
-    "null": False,
     "recursive": True,
-    "filters": None,
-    "newer_than": None,
-    "older_than": None,
-    "min_size": None,
-    "max_size": None,
-    "owner": None,
-    "group": None,
-    "kind": None,
-    "match": None,
-    "skip_offline": False,
-    "by_time": None,
     "one_file_system": False,
 }
-"""The copy's options that do not apply to its deletions."""
+"""Options of the copy that do not apply to its deletions, with the values that turn them off."""
 
 
 _TOKEN_BYTES = len(".fcp-01234567-")

@@ -85,6 +85,6 @@ def test_memory_when_all_paths_change(vast_place: bytes, words: list[str]) -> No
     os.rename(source + b"/old", source + b"/new")
     said = reported(vast_place, "--delete", "--moved", *words)
     assert (said["moved"], said["files"]) == (FILES, 0)
-    assert (
-        peak(said) < (80 << 20) + 40 * FILES
-    )  # a dry run has each path as eight bytes, five times
+    # A dry run holds five numbers of eight bytes for each path. The rest varies by 8 MiB, with the
+    # jobs that the larger process takes.
+    assert peak(said) < (88 << 20) + 40 * FILES
