@@ -1,12 +1,12 @@
-"""Copying trees: the plan of a copy, its items, and its visitor of the walk.
+"""Copying of trees: the plan, the items, and the visitor of the walk.
 
-`items` has the plan, which rank 0 decides, and the items, which travel between ranks. `task` is the
-part of a rank, with a checkpoint if requested, and `worker` the part of a thread. `visitor` makes
-the target's directories; `entries` copies the names in them, `small_directories` many small
-directories at once, `large_files` chunks of large files and `links` hard links; `verify` reads
-copies back. `resume` continues a copy from its checkpoint. `dry_run` changes nothing and reports
-the same.
+`items` defines the plan, which rank 0 decides, and the items, which travel between ranks. `task`
+does the work of one rank, with a checkpoint if requested; `worker` builds the objects of one
+thread. `visitor` creates the directories of the target. `entries` copies the names in a directory,
+`small_directories` many small directories at once, `large_files` large files in chunks, and `links`
+hard-linked files. `verify` reads copies back. `resume` continues a copy from its checkpoint.
+`dry_run` predicts and reports the same work without changing anything.
 
-Nothing here knows an option or a terminal; `pcircle.tools.common` has the program and the reports
-of the commands that copy.
+Nothing here depends on command-line options or a terminal; the program and the reports of the
+commands that copy are in `pcircle.tools.common`.
 """

@@ -1,11 +1,12 @@
-"""The counters of a copy, of a rank and of all ranks, and its action log.
+"""The counters of a copy, for a thread, a rank or all ranks, and its action log.
 
-`CounterDelta` computes the work of a thread since the last call, for the result of an item or of a
-directory. Counters run for the whole job, but a directory's checkpoint record needs its own share,
-and its signature the entries that were added. Without checkpoint and signature nothing is computed.
+`CounterDelta` computes the work of a thread since the last call, for the result of an item or a
+directory. Counters accumulate over the whole job, but the checkpoint record of a directory needs
+the directory's own share, and the signature needs the entries that were added. Nothing is computed
+for a copy that has neither a checkpoint nor a signature.
 
-The action log, for `--json-lines`, is an observer. It sees every entry that is copied in its
-directory; code that copies in other ways reports its actions.
+The action log, for `--json-lines`, is an observer. The copier notifies it of every entry that is
+copied directly; code that copies entries in other ways reports its own actions.
 """
 
 from __future__ import annotations
@@ -32,28 +33,28 @@ if TYPE_CHECKING:
 
 
 class CounterDelta:
-    """The counter differences of one worker; `counted` means that counts are needed."""
+    """Computes counter differences for one worker; `counted` means that counts are needed."""
 
     def __init__(self, counters: CopyCounters, signer: Signer | None, *, counted: bool) -> None:
         self._signer = signer
         self._before: Counts = ()
         self._counted = counted
         self.now: Callable[[], Counts] = counters.counts if counted else tuple
-        """Return the counts so far; empty if they are not needed."""
+        """Return the counts so far, which are empty if they are not needed."""
 
     def begin(self) -> Counts:
-        """Start an item, discarding leftovers of the last one; return the counts so far."""
+        """Start an item, discard leftovers of the previous one, and return the counts so far."""
         self._before = self.now()
         if self._signer is not None:
             self._signer.clear()
         return self._before
 
     def signed(self) -> PartialResult:
-        """Return the signed entries since the last call; `NOTHING` if there are none."""
+        """Return the entries signed since the last call, or `NOTHING` if there are none."""
         return NOTHING if self._signer is None else self._signer.attach_to(NOTHING)
 
     def take(self) -> PartialResult:
-        """Return the work since the last call; `NOTHING` if there is none."""
+        """Return the work since the last call, or `NOTHING` if there is none."""
         part = NOTHING
         if self._counted:
             now = self.now()
@@ -63,11 +64,11 @@ class CounterDelta:
         return part if self._signer is None else self._signer.attach_to(part)
 
     def portable(self, part: PartialResult) -> PartialResult:
-        """Return a part in a form that another rank can use."""
+        """Return a result in a form that another rank can use."""
         return part if self._signer is None else self._signer.make_portable(part)
 
     def merge(self, a: PartialResult, b: PartialResult) -> PartialResult:
-        """Merge two parts."""
+        """Return the sum of two results."""
         if a is NOTHING or b is NOTHING:
             return b if a is NOTHING else a
         done = PartialResult(
@@ -77,26 +78,27 @@ class CounterDelta:
 
 
 def between(before: Counts, after: Counts) -> Counts:
-    """Return the difference of two counts."""
+    """Return the differences between two rows of counts."""
     return tuple(map(sub, after, before))
 
 
 def has_failed(part: PartialResult) -> bool:
-    """Return whether a part has failures, as far as counted."""
+    """Return whether a result contains failures; results without counts never do."""
     return bool(part.counts) and part.counts[FAILED] > 0
 
 
 class RecordedCounts(CopyCounts):
-    """The counters of entries, which the checkpoint records with the entries.
+    """The counters that the checkpoint records together with the entries.
 
-    `found` counts entries of the source, each of which is later counted exactly once as files,
-    directories, links, special, skipped, special_skipped or failed. `scans_due` counts directories
-    found, `scans_done` directories read. `special_skipped` counts special files left out without
-    -a; `touched` counts skipped entries whose attributes were updated; `linked` counts links to
-    entries of another tree, and `nearby` files whose content came from another tree. `removed`
-    counts extraneous entries that were removed from the target. `surplus` counts only the topmost
-    of these, not the entries below them. `directories_created` counts new directories,
-    `directories_touched` existing ones whose attributes were updated.
+    `found` counts entries of the source, each of which is later counted exactly once by `files`,
+    `directories`, `links`, `special`, `skipped`, `special_skipped` or `failed`. `scans_due` counts
+    directories that were found, `scans_done` directories that were read. `special_skipped` counts
+    special files that were skipped because -a was not given. `touched` counts skipped entries whose
+    attributes were updated, `linked` hard links to entries of another tree, and `nearby` files
+    whose content came from another tree. `removed` counts extraneous entries that were removed from
+    the target; `surplus` counts only the topmost of these, not the entries below them.
+    `directories_created` counts new directories, `directories_touched` existing ones whose
+    attributes were updated.
     """
 
     found: int
@@ -118,8 +120,8 @@ class CopyCounters(DerivedCounts, RecordedCounts):
     """The counters of a thread, a rank or a job; written by the worker, read by the main thread.
 
     `offline` counts files that were excluded because their data is on tape. `resumed` and
-    `resumed_bytes` count the work of an earlier run. `ahead` counts large files that have not
-    started, whose bytes are known.
+    `resumed_bytes` count the work of an earlier run. `ahead` and `ahead_bytes` count large files
+    that have not been started, whose sizes are known.
     """
 
     offline: int
@@ -129,16 +131,16 @@ class CopyCounters(DerivedCounts, RecordedCounts):
     ahead_bytes: int
 
     def counts(self) -> tuple[int, ...]:
-        """Return the recorded counts as a row; `totals` reads it."""
+        """Return the recorded counts as a row, which `totals` converts back."""
         return RecordedCounts.row_of(self)
 
     @property
     def settled(self) -> int:
-        """Return the number of entries that were copied, left or failed."""
+        """Return the number of entries that were copied or skipped, or that failed."""
         return self.completed + self.skipped + self.special_skipped + self.failed
 
     def known(self, weight: float) -> WorkCounts:
-        """Return the known work, with the share of an earlier run, which took this run no time."""
+        """Return the known work, and the share of it that took no time in this run."""
         known = super().known(weight)
         return replace(
             known,
@@ -149,7 +151,7 @@ class CopyCounters(DerivedCounts, RecordedCounts):
         )
 
     def resume(self, counts: Mapping[str, int]) -> None:
-        """Add counts of an earlier run, for entries that this run has not found yet."""
+        """Add the counts of an earlier run for entries that this run does not count otherwise."""
         done = totals(counts)
         for name in RecordedCounts.names:
             setattr(self, name, getattr(self, name) + getattr(done, name))
@@ -160,11 +162,11 @@ class CopyCounters(DerivedCounts, RecordedCounts):
 FOUND, SIZED, FAILED, DIRECTORIES = map(
     RecordedCounts.names.index, ("found", "sized", "failed", "directories")
 )
-"""The indices of these counters in a row."""
+"""The indices of these counters in a row of counts."""
 
 
 def totals(counts: tuple[int, ...] | Mapping[str, int]) -> CopyCounters:
-    """Return counters from a row, or from named counts of any version."""
+    """Return counters from a row, or from named counts that any version recorded."""
     if isinstance(counts, Mapping):
         return CopyCounters(**{name: counts[name] for name in CopyCounters.names if name in counts})
     return CopyCounters.of(counts)
@@ -176,9 +178,10 @@ def named(counts: tuple[int, ...]) -> NamedCounts:
 
 
 def of_names(names: int, before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the counts of completed names, between two readings of all counts.
+    """Return the counts of completed names from two readings of all counts.
 
-    The names were found earlier, and failures are not included.
+    The names were found before the first reading, so they are counted as found here. Failures are
+    not included.
     """
     counts = [b - a for a, b in zip(before, after, strict=True)]
     counts[FOUND] = counts[SIZED] = names
@@ -187,7 +190,7 @@ def of_names(names: int, before: tuple[int, ...], after: tuple[int, ...]) -> tup
 
 
 def of_new_directory(files: int, size: int) -> NamedCounts:
-    """Return the counts of a new directory with these files and bytes."""
+    """Return the counts of a new directory with this many files and bytes."""
     counts = {"sized": files + 1, "scans_done": 1, "directories": 1, "directories_created": 1}
     if files:
         counts |= {"files": files, "found": files}
@@ -208,12 +211,12 @@ _LETTERS = {
 
 
 def letter_of(mode: int) -> str:
-    """Return the letter of a kind of entry."""
+    """Return the letter for the file type in `mode`."""
     return _LETTERS.get(stat.S_IFMT(mode), "?")
 
 
 class CopyActionLog(CopyObserver):
-    """The action log of one thread; `at` sets the directory of the following entries."""
+    """The action log of one thread."""
 
     def __init__(
         self,
@@ -224,7 +227,7 @@ class CopyActionLog(CopyObserver):
         *,
         planned: bool = False,
     ) -> None:
-        """`first` belongs to the rank's first thread."""
+        """Create the log; `first` is the log of the rank's first thread."""
         with_first = None if first is None else first.actions
         self.actions: ActionLog = ActionLog(tool, wanted, rank, with_first, planned=planned)
         self._root = 0
@@ -235,7 +238,7 @@ class CopyActionLog(CopyObserver):
         self._root, self._path = root, path
 
     def path_of(self, name: bytes) -> bytes:
-        """Return the path of a name in the directory; empty for a root."""
+        """Return the path of a name in the current directory, which is empty for a root."""
         return b"" if self._path == HOLDER else join_path(self._path, name)
 
     def copied(self, name: bytes, size: int) -> None:
@@ -253,11 +256,11 @@ class CopyActionLog(CopyObserver):
         self.done("copy", os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode, name)
 
     def done(self, action: str, mode: int, name: bytes, size: int = 0) -> None:
-        """Record any other action on an entry of this mode."""
+        """Record an action on an entry with this mode."""
         self.actions.done(action, self._root, self.path_of(name), letter_of(mode), size)
 
     def directory(self, root: int, path: bytes, action: str = "copy") -> None:
-        """Record a completed directory; without an `action` it was up to date."""
+        """Record a completed directory; an empty `action` means that it was up to date."""
         if action:
             self.actions.done(action, root, path, "d")
         else:

@@ -1,12 +1,12 @@
-"""The destination of each SRC, refusals before any change, and the layout for `--stripe`.
+"""The destination of each SRC, checks before any change, and the layout for `--stripe`.
 
-The rules are those of cp. An existing directory DST receives `DST/basename(SRC)`; otherwise DST
-becomes the copy; several sources need an existing directory. `SRC/.` and `SRC/..` have no name:
-their contents go into DST. With `-T` DST is the copy even if it exists.
+The rules are those of cp. If DST is an existing directory, the copy is `DST/basename(SRC)`;
+otherwise it is DST. Several sources require an existing directory. `SRC/.` and `SRC/..` have no
+base name, so their contents are copied into DST. With `-T`, DST is the copy even if it exists.
 
-For `--stripe`, rank 0 determines once whether each side is on Lustre, by one system call for each
-file system of a source and one for the destination.
-`pcircle.ops.copy.entry.layouts` sets layouts.
+For `--stripe`, rank 0 determines once whether each side is on Lustre, with one system call per file
+system of the sources and one per target directory. `pcircle.ops.copy.entry.layouts` sets the
+layouts.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def resolve(
 ) -> tuple[CopyRoot, ...]:
     """Return the roots of a copy.
 
-    With `into` the target must be a directory (`-t`); with `exact` the target is the copy itself
-    (`-T`). With `follow` a source that is a symbolic link stands for its target; with `force` a
-    link that leads to itself is replaced by a file (`-f`). UsageError for anything that cp would
-    refuse, or that would destroy data.
+    With `into` (`-t`), the target must be a directory; with `exact` (`-T`), the target is the copy
+    itself. With `follow`, a source that is a symbolic link represents its target; with `force`
+    (`-f`), a link that leads to itself is replaced by a file. Raises UsageError for anything that
+    cp would refuse or that would destroy data.
     """
     statuses = [_source_status(source, follow=follow) for source in sources]
     existing = _target_status(target)
@@ -68,7 +68,7 @@ def resolve(
         _refuse_same_names(roots)
     else:
         if not (force or existing) and stat.S_ISREG(statuses[0].st_mode):
-            _status(target, follow=True)  # UsageError for a link that leads to itself
+            _status(target, follow=True)  # raises UsageError for a link that leads to itself
         roots = [_becoming(sources[0], statuses[0], target, existing)]
     for root, status in zip(roots, statuses, strict=True):
         _refuse_self(root, status)
@@ -77,7 +77,7 @@ def resolve(
 
 
 def _through_link(root: CopyRoot) -> CopyRoot:
-    """Return the root with a source link resolved."""
+    """Return the root, with the source resolved if it is a symbolic link."""
     source = root.source_shown
     if not os.path.islink(source):
         return root
@@ -97,7 +97,7 @@ def _status(path: bytes, *, follow: bool) -> os.stat_result | None:
 
 
 def _target_status(path: bytes) -> os.stat_result | None:
-    """Return the status of a path through links; None for a link that leads to itself."""
+    """Return the status of a path, following links; None if it is missing or loops."""
     try:
         return os.stat(path)
     except OSError as error:
@@ -126,7 +126,7 @@ def _kind(mode: int) -> str:
 
 
 def _split(path: bytes) -> tuple[bytes, bytes]:
-    """Return directory and name of a path; the name is empty after `/`, `.` or `..`."""
+    """Return the directory and the name of a path; the name is empty for `/`, `.` and `..`."""
     stripped = path.rstrip(b"/")
     holder, name = os.path.split(stripped)
     if name in (b"", b".", b".."):
@@ -176,7 +176,7 @@ def _becoming(
                 f"with directory '{show(source)}'"
             )
     else:
-        # A link replaces a link, wherever the old one leads.
+        # A symbolic link replaces another one, wherever that leads.
         at_name = _status(target, follow=False)
         links = stat.S_ISLNK(status.st_mode) and at_name and stat.S_ISLNK(at_name.st_mode)
         _refuse_kind(source, target, at_name if links else existing)
@@ -226,14 +226,14 @@ def _refuse_same_names(roots: Sequence[CopyRoot]) -> None:
 
 
 def _refuse_self(root: CopyRoot, status: os.stat_result) -> None:
-    """Refuse to copy a file onto itself, or a directory into itself."""
+    """Raise UsageError if a file would be copied onto itself, or a directory into itself."""
     source, target = show(root.source_shown), show(root.target_shown)
     holder, name = root.target_holder, root.target_name
     at_target = os.path.join(holder, name) if name else holder
     if root.kind != DIRECTORY:
         mine = {_identity(status), _identity(_status_or_none(root.source_shown))}
         theirs = {_identity(_status(at_target, follow=False))}
-        if root.kind != LINK:  # two links may lead to one file, which the copy does not touch
+        if root.kind != LINK:  # two links may lead to the same file, which is not touched
             theirs.add(_identity(_status_or_none(at_target)))
         if (mine & theirs) - {None}:
             raise UsageError(f"'{source}' and '{target}' are the same file")
@@ -244,7 +244,7 @@ def _refuse_self(root: CopyRoot, status: os.stat_result) -> None:
 
 
 def _refuse_untrusted(roots: Sequence[CopyRoot]) -> None:
-    """Refuse a destination that another user could redirect, or a name that is not a file."""
+    """Raise UsageError for a destination that another user could redirect, or a pseudo file."""
     for holder in dict.fromkeys(root.target_holder for root in roots):
         siblings = [root for root in roots if root.target_holder == holder]
         shown = show(siblings[0].target_shown)
@@ -260,7 +260,7 @@ def _refuse_untrusted(roots: Sequence[CopyRoot]) -> None:
         except Untrusted as error:
             raise UsageError(f"refusing to write '{shown}': {error.strerror}") from None
         except OSError:
-            pass  # using it later reports the error
+            pass  # using the path later reports the error
 
 
 def _is_link(directory_fd: int, name: bytes) -> bool:
@@ -271,7 +271,7 @@ def _is_link(directory_fd: int, name: bytes) -> bool:
 
 
 def _refuse_link(path: bytes) -> None:
-    """Raise Untrusted if a link, which a copy would replace, is not safe to replace."""
+    """Raise Untrusted if a link that the copy would replace is not safe to replace."""
     try:
         with place_of(path) as place:
             refuse_pseudo(place)
@@ -282,20 +282,20 @@ def _refuse_link(path: bytes) -> None:
 
 
 def _at_and_above(path: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the identities of a path and its parents, as far as they are accessible."""
+    """Yield the identities of a path and of its parents, up to the first inaccessible one."""
     try:
         fd = os.open(path, os.O_PATH | os.O_DIRECTORY)
     except OSError:
-        return  # using it later reports the error
+        return  # using the path later reports the error
     try:
-        with suppress(OSError):  # parents may be unreadable; the walk recognises its copy as well
+        with suppress(OSError):  # a parent may be unreadable; the walk also detects its own copy
             yield from at_and_above(fd)
     finally:
         os.close(fd)
 
 
 def _status_or_none(path: bytes) -> os.stat_result | None:
-    # A dangling or looping link is nothing to compare with.
+    # A dangling or looping link leads to nothing that could be compared.
     try:
         return os.stat(path)
     except OSError:
@@ -310,7 +310,10 @@ KEEP, DEFAULT = "keep", "default"
 
 
 def read_wish(text: str) -> str | Stripes:
-    """Parse the value of `--stripe`: `KEEP`, `DEFAULT` or a layout. UsageError."""
+    """Parse the value of `--stripe`: `KEEP`, `DEFAULT` or a layout.
+
+    Raises UsageError if invalid.
+    """
     if text in (KEEP, DEFAULT):
         return text
     many, colon, size = text.partition(":")
@@ -335,7 +338,10 @@ def read_wish(text: str) -> str | Stripes:
 
 
 def demand(text: str | None, keep: Keep) -> Keep:
-    """Return the attributes to keep, with `--stripe` included. UsageError."""
+    """Return the attributes to preserve, including those that `--stripe` requests.
+
+    Raises UsageError if the value is invalid or conflicts with `--preserve=stripe`.
+    """
     if text is None:
         return keep
     wish = read_wish(text)
@@ -345,9 +351,9 @@ def demand(text: str | None, keep: Keep) -> Keep:
 
 
 def striping_of(text: str | None, keep: Keep, roots: Sequence[CopyRoot]) -> Striping:
-    """Return the treatment of layouts, from `--stripe` and the result of `demand`.
+    """Return how layouts are treated, given `--stripe` and the result of `demand`.
 
-    UsageError if a file system is not Lustre but must be.
+    Raises UsageError if a file system is not Lustre but must be.
     """
     wish = DEFAULT if text is None else read_wish(text)
     targets = {root.target_holder: root.target_shown for root in roots}
@@ -371,7 +377,7 @@ def striping_of(text: str | None, keep: Keep, roots: Sequence[CopyRoot]) -> Stri
 
 
 def _sources(roots: Sequence[CopyRoot]) -> dict[bytes, bytes]:
-    """Return a directory on each file system of a source, with the path to print."""
+    """Return one directory per file system of the sources, with the path for messages."""
     first: dict[int, CopyRoot] = {}
     for root in roots:
         first.setdefault(root.file_system, root)
@@ -386,7 +392,7 @@ def _sources(roots: Sequence[CopyRoot]) -> dict[bytes, bytes]:
 def _defaults(places: dict[bytes, bool]) -> tuple[bytes, ...]:
     found = set()
     for place in (place for place, lustre in places.items() if lustre):
-        # If the default is unreadable or cannot be preserved, no directory returns it either.
+        # If the default is unreadable or cannot be preserved, directories do not report it either.
         with suppress(OSError, ValueError):
             value = default_of_file_system(place)
             if value is not None:

@@ -1,9 +1,10 @@
-"""Directories of a copy: open ones, targets that are filled, and changes to existing ones.
+"""The directories of a copy: open directories, targets in progress, and comparisons.
 
-A copy sets the attributes of each directory when it is complete. Only the counts depend on whether
-that changes an existing directory; `DirectoryComparison` determines it for a run and for a dry run.
+The attributes of each directory are set when it is complete. `DirectoryComparison` determines, for
+a run and for a dry run, whether that changes an existing directory. Only counts and reports depend
+on the answer.
 
-`Sides` has the open directories of both sides, by root and path, for one worker thread.
+`Sides` holds the open directories of both sides, by root and path, for one worker thread.
 """
 
 from __future__ import annotations
@@ -32,25 +33,25 @@ from pcircle.ops.copy.tree.items import CopyPlan, is_in_copy, open_sides
 
 
 class TargetDirectory(msgspec.Struct, frozen=True):
-    """A directory between its creation and its completion."""
+    """The state of a target directory between its creation and its completion."""
 
     source: os.stat_result
     identity: tuple[int, int]
     created: bool
     held: ExtendedAttributes | None = None
-    begun: bool = False  # has unfinished files of an earlier run
-    finished_ns: int = 0  # change time after an earlier run completed it
-    layout: bytes | None = None  # for its new entries
+    begun: bool = False  # contains unfinished files of an earlier run
+    finished_ns: int = 0  # change time when an earlier run completed it
+    layout: bytes | None = None  # layout that its new entries inherit
     partial: CompletedNames | None = None  # names that an earlier run completed
-    bare: bool = False  # new, and passes on no access control list
-    due: bool = False  # has further work after its entries are complete
-    differs: bool = False  # existed with other attributes
-    obstacle: Obstacle | None = None  # protections of an existing directory, for restoration
-    quiet: bool = False  # existed, and is unchanged since the last complete run
+    bare: bool = False  # is new, and passes on no access control list
+    due: bool = False  # needs more work after its entries are complete
+    differs: bool = False  # existed, and its attributes change
+    obstacle: Obstacle | None = None  # protections that must be restored
+    quiet: bool = False  # existed, unchanged since the last complete run
 
 
 class DirectoryComparison:
-    """Compares directories for one thread, ignoring attributes that this user cannot set."""
+    """Compares directories for one thread, ignoring attributes that the user cannot set."""
 
     def __init__(self, keep: Keep, extras: AttributeCopier) -> None:
         self._keep = keep
@@ -59,7 +60,7 @@ class DirectoryComparison:
         self._groups = None if not os.geteuid() else {os.getegid(), *os.getgroups()}
 
     def of(self, source: os.stat_result, held: ExtendedAttributes | None, lease: Lease) -> bool:
-        """Return whether the attributes of an open, unchanged copy would change."""
+        """Return whether completing a directory would change the attributes of its open copy."""
         if self._of_status(source, lease.opened.status):
             return True
         if held is None or lease.searched:  # attributes cannot be read with O_PATH
@@ -67,10 +68,10 @@ class DirectoryComparison:
         try:
             return self._of_extras(source, held, lease.fd)
         except OSError:
-            return True  # a run sets them, which may succeed
+            return True  # a run would set them
 
     def _of_status(self, source: os.stat_result, old: os.stat_result) -> bool:
-        """Return whether owner, mode or time would change."""
+        """Return whether the owner, mode or modification time would change."""
         keep, source = self._keep, self._keep.status(source)
         mode = source.st_mode
         if keep.ownership:
@@ -79,18 +80,22 @@ class DirectoryComparison:
             user, group = source.st_uid != old.st_uid, source.st_gid != old.st_gid
             if (user and any_user) or (group and this_group):
                 return True
-            if user or group:  # it keeps another owner, who must not get these bits
+            if user or group:  # another owner remains, who must not get these bits
                 mode &= ~SET_ID_BITS
         if keep.mode and stat.S_IMODE(mode) != stat.S_IMODE(old.st_mode):
             return True
         return keep.timestamps and not self._precision.is_kept(source.st_mtime_ns, old, -1)
 
     def _of_extras(self, source: os.stat_result, held: ExtendedAttributes, target_fd: int) -> bool:
-        """Return whether attributes, lists or flags would change. OSError."""
+        """Return whether extended attributes, access control lists or inode flags would change.
+
+        Raises OSError.
+        """
         wanted = require(self._keep.held(source, held))
         there = self._extras.read_directory(target_fd, alone=False) or ExtendedAttributes([])
         values, given = dict(there.values), dict(wanted.values)
-        # Attributes that the source lacks are left unchanged; lists are removed with `alone`.
+        # Attributes that the source lacks are left unchanged; if `alone` is true, lists are
+        # removed.
         gone = [name for name in values if name not in given and kind_of(name) == ACL]
         if (wanted.alone and gone) or any(
             values.get(name) != value for name, value in given.items()
@@ -100,7 +105,7 @@ class DirectoryComparison:
 
 
 class Sides:
-    """The directories of the sources and targets of all roots."""
+    """The open directories of the sources and targets of all roots."""
 
     def __init__(
         self,
@@ -114,12 +119,12 @@ class Sides:
         self.sources, self.targets = open_sides(plan, opened, is_first)
 
     def close(self) -> None:
-        """Release all directories."""
+        """Close all directories."""
         self.sources.close()
         self.targets.close()
 
     def copy_mark(self, root: int, path: bytes) -> int:
-        """Return the identity of a directory's copy, 63 bits of its inode; 0 without a copy."""
+        """Return a 63-bit hash that identifies the copy of a directory, or 0 if there is none."""
         try:
             with self.targets.lease(root, path) as lease:
                 inode = struct.pack("<QQ", lease.identity[1], generation(lease.fd))
@@ -130,7 +135,7 @@ class Sides:
     def copy_status(
         self, root: int, path: bytes, identity: tuple[int, int] | None = None
     ) -> os.stat_result | None:
-        """Return the status of a directory's copy, with this identity if given; or None."""
+        """Return the status of a directory's copy, or None if it is missing or replaced."""
         try:
             with self.targets.lease(root, path, identity) as lease:
                 return os.fstat(lease.fd)
@@ -138,7 +143,7 @@ class Sides:
             return None
 
     def target_is(self, root: int, path: bytes, kind: int) -> bool:
-        """Return whether the copy of a path exists with this kind of `st_mode`."""
+        """Return whether the copy of a path exists and has this file type."""
         base = self._plan.roots[root]
         above, _, name = path.rpartition(b"/") if path else (HOLDER, b"", base.target_name)
         try:
@@ -149,7 +154,7 @@ class Sides:
         return stat.S_IFMT(status.st_mode) == kind
 
     def target_name(self, root: int, path: bytes, name: bytes) -> bytes:
-        """Return the name of an entry's copy, which may differ for a root that is a file."""
+        """Return the name of an entry's copy, which may differ if the entry is a root."""
         return self._plan.roots[root].target_name if path == HOLDER else name
 
     def leave_mark(self, root: int) -> None:
@@ -161,7 +166,7 @@ class Sides:
                 create_mark(journal.mark, lease.fd)
 
     def sync_holder(self, path: bytes, lease: Lease) -> None:
-        """With --fsync, sync the name of a root; directories sync their entries."""
+        """Sync the name of a root if --fsync is given; other names are synced by directory."""
         if path == HOLDER and self._plan.existing.sync:
             with error_context("flush the name of the copy of"):
                 sync_directory(lease.fd, searched=lease.searched)

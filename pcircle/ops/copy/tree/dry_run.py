@@ -1,8 +1,8 @@
-"""`--dry-run`: the same walk and counts without any change, and predicted name collisions.
+"""`--dry-run`: the walk and the counts of a copy without any change, and predicted collisions.
 
-`CollisionPreview` predicts name collisions without creating anything. For existing directories the
-result is that of a run. For directories that do not exist yet, the nearest existing parent shows
-whether names are folded.
+`CollisionPreview` predicts name collisions without creating anything. In existing directories the
+prediction is exact. For a directory that does not exist yet, the nearest existing parent indicates
+whether its names would be folded.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _IN_THE_WAY = "its place is taken by something that is neither a file nor a link
 
 
 class DryTask(Task[Item, CopyResult]):
-    """The part of one rank in a dry run."""
+    """One rank's share of a dry run."""
 
     notice_type: ClassVar[object] = Notice
 
@@ -91,11 +91,11 @@ class DryTask(Task[Item, CopyResult]):
 
     @classmethod
     def visitor_type(cls) -> type[DryVisitor]:
-        """Return the visitor; tools that copy have their own."""
+        """Return the type of the visitor, which other tools override."""
         return DryVisitor
 
     def close(self) -> None:
-        """Release the directories."""
+        """Close the directories."""
         self._sources.close()
         self._targets.close()
 
@@ -159,10 +159,10 @@ class DryTask(Task[Item, CopyResult]):
 
 
 class DryVisitor(Visitor[None]):
-    """Determines what would be done at each step of the walk."""
+    """Determines and reports what a run would do at each step of the walk."""
 
     nothing: ClassVar[None] = None
-    _here: Context[Item]  # of the current item, set by `begin`
+    _here: Context[Item]  # the context of the current item, set by `begin`
 
     def __init__(
         self,
@@ -184,12 +184,12 @@ class DryVisitor(Visitor[None]):
         self._foretold = CollisionPreview(plan, sources, targets)
         self._limits = limits
         self._acting = acting
-        self._entered = False  # the current directory could be opened
+        self._entered = False  # whether the current directory could be opened
 
     # ---- directories -----------------------------------------------------------
 
     def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
-        """Determine what would be created for a directory."""
+        """Determine whether a directory would be created or only get new attributes."""
         self._begin_directory()
         self._entered = True
         where = opened.root, opened.path
@@ -217,12 +217,12 @@ class DryVisitor(Visitor[None]):
         return lease
 
     def _differs(self, source: Lease, lease: Lease) -> bool:
-        """Return whether the attributes of an existing directory would change. OSError."""
+        """Return whether the attributes of an existing directory would change. Raises OSError."""
         held = self._extras.read_directory(source.fd, alone=True) if self._extras.any else None
         return self._differing.of(source.opened.status, held, lease)
 
     def _target_of(self, root: int, path: bytes) -> Lease | None:
-        """Return the copy of a directory, or None. OSError."""
+        """Return the existing copy of a directory, or None if there is none. Raises OSError."""
         try:
             return self._targets.lease(root, path)
         except FileNotFoundError:
@@ -238,7 +238,7 @@ class DryVisitor(Visitor[None]):
             self._limits.operations(self._limits.entry)
 
     def meant(self, opened: Open[None], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
-        """Report names that would collide in the target."""
+        """Report names that would collide in the target, and remove them from the blocks."""
         for block in blocks:
             self._leave_later(opened, block)
             yield block
@@ -281,13 +281,13 @@ class DryVisitor(Visitor[None]):
         self._tell_failure(opened.root, opened.path, error, context, doing)
 
     def lost(self, opened: Open[None]) -> None:
-        """Do nothing, because nothing was changed."""
+        """Restore nothing, because a dry run changes nothing."""
 
     def merge(self, a: None, b: None) -> None:
-        """Return no result."""
+        """Return None, because a dry run has no partial results."""
 
     def taken(self) -> None:
-        """Return no result."""
+        """Return None, because a dry run has no partial results."""
 
     # ---- names -----------------------------------------------------------------
 
@@ -297,7 +297,7 @@ class DryVisitor(Visitor[None]):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[None]
     ) -> None:
-        """Determine what would be done with names."""
+        """Determine and report what a run would do with names."""
         source_fd = fds[0]
         lease = self._target_of(where.root, where.path)
         if lease is None:
@@ -449,7 +449,7 @@ class DryVisitor(Visitor[None]):
 
 
 def _cannot_be_replaced(mode: int, existing: OverwriteOptions) -> bool:
-    """Return whether an existing entry can neither be replaced nor left."""
+    """Return whether an existing entry can be neither replaced nor left in place."""
     if existing.stays:
         return stat.S_ISDIR(mode)
     return not (stat.S_ISREG(mode) or stat.S_ISLNK(mode))
@@ -465,7 +465,7 @@ def _same_link(source_fd: int, source: bytes, target_fd: int, name: bytes) -> bo
 
 
 def _in_place(name: bytes, target_fd: int) -> os.stat_result | None:
-    """Return the status of a name in the target; None if it is free, or without a target."""
+    """Return the status of a name in the target, or None if it is free or there is no target."""
     if target_fd < 0:
         return None
     try:
@@ -475,7 +475,7 @@ def _in_place(name: bytes, target_fd: int) -> os.stat_result | None:
 
 
 def _readable_status(name: bytes, source_fd: int, *, follow: bool) -> os.stat_result:
-    """Return the status of a readable source. OSError."""
+    """Return the status of a source. Raises OSError if it is not readable."""
     status = os.stat(name, dir_fd=source_fd, follow_symlinks=follow)
     if stat.S_ISREG(status.st_mode):
         may_read = os.access(name, os.R_OK, dir_fd=source_fd, effective_ids=True)
@@ -484,11 +484,11 @@ def _readable_status(name: bytes, source_fd: int, *, follow: bool) -> os.stat_re
     return status
 
 
-_ASKED = 100  # names of a directory, at most
+_ASKED = 100  # maximum number of names to check in a directory
 
 
 class CollisionPreview:
-    """A thread's knowledge of the directories of a dry run."""
+    """Predicts the name collisions of a copy, for one thread."""
 
     def __init__(self, plan: CopyPlan, sources: Directories, targets: Directories) -> None:
         self._roots = plan.roots
@@ -497,15 +497,15 @@ class CollisionPreview:
         self._collisions = Collisions(siblings_of(plan))
 
     def check(self, root: int, path: bytes, directory_fd: int, name: bytes) -> None:
-        """Check an existing name in the copy of a directory.
+        """Check a name that exists in the copy of a directory.
 
-        CollisionError if it belongs to another name.
+        Raises CollisionError if the entry is the copy of another name.
         """
         self._collisions.enter(self._sources, root, path, made=False)
         self._collisions.check(directory_fd, name)
 
     def check_directory(self, root: int, path: bytes) -> None:
-        """Check a directory whose copy exists. CollisionError."""
+        """Check the name of a directory whose copy exists. Raises CollisionError."""
         above, _, name = path.rpartition(b"/") if path else (HOLDER, b"", self._name(root))
         if name:
             with self._targets.lease(root, above) as holder:
@@ -523,7 +523,7 @@ class CollisionPreview:
             raise CollisionError(other)
 
     def later(self, root: int, path: bytes, names: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Return the names of a directory that will collide, each with the name that it meets."""
+        """Map each name that would collide to the name with which it would collide."""
         found: dict[bytes, bytes] = {}
         for first, *later_names in group_by_key(names).values():
             for other in later_names:
@@ -538,7 +538,7 @@ class CollisionPreview:
         return self._roots[root].target_name
 
     def _folds(self, root: int, path: bytes, *, form: bool, case: bool) -> bool:
-        """Return whether the nearest existing directory folds case, Unicode form or both."""
+        """Return whether the nearest existing directory ignores the given differences in names."""
         while True:
             with suppress(OSError), self._targets.lease(root, path) as lease:
                 asked = [kind for kind, wanted in ((True, form), (False, case)) if wanted]
@@ -549,7 +549,7 @@ class CollisionPreview:
 
 
 def _shown(directory_fd: int, *, form: bool) -> bool:
-    """Return whether names in a directory, or in its parents, show that it folds names."""
+    """Return whether names in a directory or its parents show that the file system folds names."""
     for fd in _at_and_above(directory_fd):
         with suppress(OSError):
             for name in islice(list_names(fd), _ASKED):

@@ -1,7 +1,8 @@
-"""Copying of names from one directory to another, and of roots that are not directories.
+"""Copying of the names in a directory, and of roots that are not directories.
 
-Work that takes longer than a tenth of a second is handed back to the queue, so batches are sized by
-time. Records, claims of hard links and copies to verify are sent once, at the end of the item.
+After a tenth of a second the remaining work of an item is returned to the queue, so the time limits
+the size of batches. Records, claims of hard-linked names and copies to verify are sent together at
+the end of the item.
 """
 
 from __future__ import annotations
@@ -41,8 +42,6 @@ from pcircle.walk.items import Batch, DirectoryIdentity, handed_back
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
-"""The time after which the remaining names of a batch are handed back."""
-
 
 class _Names(NamedTuple):
     """Completed names of a directory: counts before and after, and packed entries."""
@@ -72,14 +71,14 @@ class EntryCopier:
         self._acting = worker.acting
         self._skipper = SpecialFileSkipper(worker.plan, worker.counters)
         self._links = links
-        # For the current item: completed names by directory, and copies to verify.
+        # The completed names by directory, and the copies to verify, of the current item.
         self._done: dict[tuple[int, bytes], list[_Names]] = {}
         self._copied: list[CopiedFiles] = []
 
     def copy(
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[PartialResult]
     ) -> None:
-        """Copy names between two open directories; hand the rest back when time is up."""
+        """Copy names between two open directories; spawn the remaining ones when time is up."""
         enough = context.time_limit()
         root, path, place = where.root, where.path, require(where.place)
         source_fd, target_fd = fds
@@ -122,7 +121,7 @@ class EntryCopier:
             context.spawn(list(handed_back(where, files[tried:])))
 
     def _are_there(self, linked: Sequence[FoundLink], target_fd: int) -> list[FoundLink]:
-        """Return names that are up to date in the target; further names are linked to them."""
+        """Return the names whose copies are up to date; they are claimed first, as link targets."""
         there: list[FoundLink] = []
         if self._copier.names.keeper is None:
             return there
@@ -142,7 +141,7 @@ class EntryCopier:
         begun: PartialDirectory,
         context: ItemContext[PartialResult],
     ) -> None:
-        """Count the first names of a directory, which are already copied."""
+        """Count the names of a small directory that are already copied."""
         done, before = begun.names[: begun.done], self._delta.now()
         self._counters.add_files(begun.done, begun.done_bytes)
         self._counters.weight += where.weight * begun.done
@@ -155,7 +154,7 @@ class EntryCopier:
         begun: PartialDirectory,
         context: ItemContext[PartialResult],
     ) -> None:
-        """Copy the remaining names of that directory."""
+        """Copy the remaining names of a small directory."""
         remaining = begun.names[begun.done :]
         if remaining:
             leases = require(where.leases)
@@ -227,17 +226,17 @@ class EntryCopier:
             if copied is not None:
                 self._copied.append(copied)
                 context.wait(where.slot)
-                return  # recorded after verification
+                return  # the names are recorded after verification
         if self._recorder is not None and names:
             done = _Names(names, before, after, entries)
             self._done.setdefault((where.root, where.path), []).append(done)
 
     def forget(self, root: int, path: bytes) -> None:
-        """Drop pending records, because a record of the whole directory replaces them."""
+        """Drop the pending records of a directory, which a record of the directory replaces."""
         self._done.pop((root, path), None)
 
     def end(self, context: Context[Item]) -> None:
-        """Send the claims, copies to verify and records of the item."""
+        """Send the claims, the copies to verify and the records of the item."""
         self._links.send_claims(context)
         if self._copied:
             copied, self._copied = self._copied, []
@@ -254,7 +253,7 @@ class EntryCopier:
     # ---- roots -----------------------------------------------------------------
 
     def singles(self, item: SingleRoots, context: ItemContext[PartialResult]) -> None:
-        """Copy roots that are not directories; hand the rest back when time is up."""
+        """Copy roots that are not directories; spawn the remaining ones when time is up."""
         enough = context.time_limit()
         self._sides.leave_mark(item.first)
         for number in range(item.first, item.end):
@@ -280,7 +279,7 @@ class EntryCopier:
                 break
 
     def _is_done(self, number: int) -> bool:
-        """Return whether an earlier run has copied a root that is not a directory, and count it."""
+        """Return whether an earlier run copied a root that is not a directory; if so, count it."""
         root = self._plan.roots[number]
         earlier = self._earlier
         partial = None if earlier is None else earlier.resumed.partial(number, HOLDER)
@@ -295,7 +294,7 @@ class EntryCopier:
         partial = earlier.partial(number, HOLDER)
         if partial is None or not all(partial.are_done(hashes)):
             return False  # the records are of another target, or lack the signature
-        self._counters.found -= 1  # already counted by `seed`
+        self._counters.found -= 1  # `seed` has already counted it
         self._counters.resume(partial.counts)
         return True
 
@@ -308,7 +307,7 @@ class EntryCopier:
             self._are_done(where, [name], before, context)
 
     def _single(self, number: int, weight: float, context: ItemContext[PartialResult]) -> bool:
-        """Copy a root that is not a directory; return False if chunks follow."""
+        """Copy a root that is not a directory; return False if other items complete the copy."""
         root = self._plan.roots[number]
         with (
             error_context("reach"),

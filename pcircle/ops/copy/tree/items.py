@@ -1,13 +1,13 @@
-"""The plan of a copy, and its items that travel between ranks.
+"""The plan of a copy, and the items that travel between ranks.
 
-The plan is decided on rank 0 and is then the same on every rank.
+Rank 0 decides the plan, which is then the same on every rank.
 
-The items are additional to those of the walk. Such an item starts a large file, copies a range of
-one, copies or links names of hard-linked inodes, or verifies copies. Every item names its directory
-by (root, path), see `pcircle.fs.directories`, and carries its share of the job's `weight` of 1. As
+These items supplement those of the walk. They start a large file, copy a range of one, copy or link
+names of hard-linked inodes, or verify copies. Every item identifies its directory by (root, path)
+as in `pcircle.fs.directories`, and carries its share of the job's `weight`, which is 1 in total. As
 in `pcircle.walk.items`, it also carries the `slot` of its directory. Items that return to a
-directory or a file carry its identity (device, inode) on both sides. If the name then belongs to
-another entry, the item fails.
+directory or file carry its identity (device, inode) on both sides. If the name belongs to another
+entry by then, the item fails.
 """
 
 import os
@@ -27,31 +27,32 @@ from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree
 from pcircle.walk.walker import Scope
 
 ANYWHERE = DirectoryIdentity((0, 0), (0, 0), (0, 0))
-"""The identity of a directory that may be any directory."""
+"""A placeholder that matches any directory."""
 
 
 def target_of(place: DirectoryIdentity) -> tuple[int, int] | None:
-    """Return the identity of a place's target, or None."""
+    """Return the identity of a place's target, or None if any directory is accepted."""
     return None if place is ANYWHERE or place == ANYWHERE else place.target
 
 
 class SingleRoots(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
     """Copy roots that are not directories, from number `first` up to `end`.
 
-    Their names may differ in the target.
+    Their names in the target may differ.
     """
 
     first: int
     end: int
-    weight: float  # of each root
+    weight: float  # share of each root
     slot: int = 0
 
 
 class LargeFileItem(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     """Copy one file in chunks. `linked` means that its inode has other names.
 
-    `again` means a second start, because its change time has changed. `ahead_bytes` is its size in
-    the counters while it waits, or None. `expected` is as in `HardLinkedName`.
+    `again` means that the file is started a second time, because its change time changed during the
+    copy. `ahead_bytes` is the size that the counters include while the item is queued, or None.
+    `expected` is as in `HardLinkedName`.
     """
 
     root: int
@@ -70,8 +71,8 @@ class LargeFileItem(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=Fa
 class CopyChunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
     """Copy a range of a file into its temporary file.
 
-    `sparse` means that the file has holes to look for. Parts of the range begin at multiples of
-    `unit_bytes`.
+    `sparse` means that the file may have holes, which must be detected. If the range is split, the
+    parts begin at multiples of `unit_bytes`.
     """
 
     root: int
@@ -90,9 +91,9 @@ class CopyChunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False)
 class HardLinkedName(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
     """Copy one name of a hard-linked inode, which had this `stamp` when it was claimed.
 
-    `place` has the file system of the inode. `again` means that the name was claimed before, and
-    has since become another file or version. `expected` is the required state of the name in the
-    target when it is replaced, see `OverwritePolicy`; empty if any state will do.
+    `place` contains the number of the inode's file system. `again` means that the name was claimed
+    before, but belongs to another file or version since then. `expected` is the state that the name
+    must have in the target when it is replaced (see `OverwritePolicy`), or empty for any state.
     """
 
     root: int
@@ -107,9 +108,9 @@ class HardLinkedName(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=F
 
 
 class ClaimedNames(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Names of one directory; `counts` has the `st_nlink` and `stamps` the inode of each.
+    """The claimed names of one directory, with the `st_nlink` (`counts`) and stamp of each.
 
-    `again` and `expected` are as in `HardLinkedName`, and the same for all names.
+    `again` and `expected` are as in `HardLinkedName`, with the same value for all names.
     """
 
     root: int
@@ -118,31 +119,31 @@ class ClaimedNames(msgspec.Struct, frozen=True, array_like=True, gc=False):
     names: bytes
     stamps: tuple[Stamp, ...]
     counts: tuple[int, ...]
-    weight: float  # of each name
+    weight: float  # share of each name
     again: bool = False
     slot: int = 0
     expected: bytes = b""
 
 
 class LinkClaim(msgspec.Struct, frozen=True, array_like=True, tag="k", gc=False):
-    """Claim names at the home of their inodes; has all claims of an item in any directories."""
+    """Claim names at the home of their inodes; one claim covers several directories."""
 
     groups: tuple[ClaimedNames, ...]
 
 
 class FirstName(msgspec.Struct, frozen=True, array_like=True, tag="i", gc=False):
-    """Copy an inode under its first name; its home links the other `names`."""
+    """Copy an inode under its first name; its home links the others, out of `names` in total."""
 
     names: int
     one: HardLinkedName
 
 
 class HardLinkItem(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
-    """Create the copy of `one` as a link to the copy of `first`, which has the mark `made`.
+    """Create the copy of `one` as a hard link to the copy of `first`, whose mark is `made`.
 
-    The copy was made in `epoch`, or by an earlier run; then only the name of `first` is known.
-    `copied` is the source of the copy: names of any other file are not linked to it. `seal` belongs
-    to the copy, see `pcircle.tools.common.copy_report`.
+    The copy was made in `epoch`, or by an earlier run, in which case only the name of `first` is
+    known. `copied` is the source of the copy; names of any other file are not linked to the copy.
+    `seal` belongs to the copy; see `pcircle.tools.common.copy_report`.
     """
 
     one: HardLinkedName
@@ -154,11 +155,12 @@ class HardLinkItem(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=Fal
 
 
 class CopiedFiles(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Files of one directory whose copies will be verified: `digests` has 16 bytes for each.
+    """Files of one directory whose copies will be verified.
 
-    `other_names` were completed with the files and need no verification. `counts` covers the files
-    and `other_names`; it is empty if other records include them. If the copy is signed, `entries`
-    has the packed entries of all these names.
+    `digests` is the concatenation of their digests, 16 bytes each. `other_names` were completed
+    together with the files and need no verification. `counts` covers the files and `other_names`,
+    and is empty if other records include them. If the copy is signed, `entries` contains the packed
+    entries of all these names.
     """
 
     root: int
@@ -174,13 +176,13 @@ class CopiedFiles(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class FileVerification(msgspec.Struct, frozen=True, array_like=True, tag="v", gc=False):
-    """Verify all copies that an item has made."""
+    """Verify all copies that one item has made."""
 
     groups: tuple[CopiedFiles, ...]
 
 
 class ChunkVerification(msgspec.Struct, frozen=True, array_like=True, tag="w", gc=False):
-    """Verify the copy of a chunk. `blocks` are its digests for the signature."""
+    """Verify the copy of a chunk; `blocks` contains its digests for the signature."""
 
     chunk: CopyChunk
     digest: bytes
@@ -204,9 +206,9 @@ Item: TypeAlias = (
 
 
 class Remark(msgspec.Struct, frozen=True, array_like=True, tag="r"):
-    """A message that is not a failure; the path replaces {} in `text`.
+    """A message other than a failure; the path replaces {} in `text`.
 
-    A text without {} follows the path.
+    If `text` does not contain {}, the path precedes it.
     """
 
     path: bytes
@@ -214,9 +216,9 @@ class Remark(msgspec.Struct, frozen=True, array_like=True, tag="r"):
 
 
 class SkippedSpecial(msgspec.Struct, frozen=True, array_like=True, tag="k"):
-    """A special file that was left out of root number `root`, the first of its kind.
+    """The first special file of its kind that was skipped in root number `root`.
 
-    `kind` is empty if an earlier run left it out.
+    `kind` is empty if an earlier run skipped the file.
     """
 
     path: bytes
@@ -225,19 +227,20 @@ class SkippedSpecial(msgspec.Struct, frozen=True, array_like=True, tag="k"):
 
 
 VERIFYING = "verify"
-"""The operation in failures of copies that differ from what was copied."""
+"""The operation that is reported if verification of a copy fails."""
 
 Notice: TypeAlias = Failure | RecallNotice | Remark | SkippedSpecial | ActionLines
 
 
 class PartialResult(msgspec.Struct, frozen=True, array_like=True):
-    """The result of a part of a directory, or of a file that is copied in chunks.
+    """The result of a part of a directory, or of a part of a large file.
 
-    Counters count copied entries; a result means that they are complete. With a checkpoint, a part
-    belongs to an `epoch` and has its share of the job's `counts`. The other fields are for the
-    signature, see `pcircle.tools.common.copy_report`. `runs` are packed entries of the directory,
-    `spilled` are runs on this rank's disk, and `signed` is the number of entries including
-    subdirectories. `blocks` are digests of a large file.
+    Counters count entries when they are copied; a result means that they are complete. If there is
+    a checkpoint, a result belongs to an `epoch` and contains its share of the job's `counts`. The
+    other fields are for the signature; see `pcircle.tools.common.copy_report`. `runs` contains
+    packed entries of the directory, `spilled` the positions of runs on the disk of this rank, and
+    `signed` the number of entries, including those in subdirectories. `blocks` contains digests of
+    a large file.
     """
 
     counts: tuple[int, ...] = ()
@@ -250,14 +253,14 @@ class PartialResult(msgspec.Struct, frozen=True, array_like=True):
 
 NOTHING = PartialResult()
 OF_FILE = -1
-"""The slot of a large file's own result, before it is added to that of its directory."""
+"""The slot for the result of a large file until it is added to the result of its directory."""
 
 
 class CopyResult(msgspec.Struct, frozen=True, array_like=True):
-    """The result of an item: parts by the slot of their directory.
+    """The result of an item: partial results by the slot of their directory.
 
-    `cause` is the error of chunks of a file, or of a name to which others will be linked; `made` is
-    the mark of the copy (`target.mark_of`) and `copied` its source.
+    `cause` is the failure of a chunk, or of a name to which other names will be linked. `made` is
+    the mark of the copy (`target.mark_of`), and `copied` is its source.
     """
 
     slots: dict[int, PartialResult] = {}
@@ -267,12 +270,12 @@ class CopyResult(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def roots(self) -> PartialResult:
-        """Return the result of all roots, at the end of a job."""
+        """The result of all roots, at the end of a job."""
         return self.slots.get(0, NOTHING)
 
 
 def source_of(place: DirectoryIdentity) -> tuple[int, int] | None:
-    """Return the identity of a place's source, or None."""
+    """Return the identity of a place's source, or None if any directory is accepted."""
     return None if place is ANYWHERE or place == ANYWHERE else place.source
 
 
@@ -296,10 +299,11 @@ DIRECTORY, FILE, LINK, SPECIAL = "directory", "file", "link", "special"
 class CopyRoot(msgspec.Struct, frozen=True, array_like=True):
     """One SRC and its destination.
 
-    Each side is a directory, opened as the user named it, and a name in it; an empty target name
-    means that the directory itself is the copy. `source_shown` and `target_shown` are the paths for
-    messages, and `file_system` is the number of the source's file system. If `source_known` or
-    `target_known` is set, the directory must have this device and inode when it is opened.
+    Each side consists of a directory, which is opened as the user specified it, and a name in it.
+    An empty target name means that the directory itself is the copy. `source_shown` and
+    `target_shown` are the paths for messages, and `file_system` is the number of the source's file
+    system. If `source_known` or `target_known` is set, the directory must have this device and
+    inode when it is opened.
     """
 
     source_holder: bytes
@@ -317,15 +321,16 @@ class CopyRoot(msgspec.Struct, frozen=True, array_like=True):
 class CopyPlan(CopySettings, frozen=True, kw_only=True):
     """The roots and the resolved options of a copy, and the settings for single entries.
 
-    `tool` is the command. `chunk_bytes` is the size of chunks of large files, None for an adaptive
-    size. `directory` is the working directory. `dry` means to change nothing, `say_each` to print
-    every entry. With `listed` only the paths of the list with that digest are copied. `rules` and
-    `wanted` select entries below the roots, with ages relative to `now_ns`; with `one_file_system`
-    mount points are not entered. `bytes_per_s` and `operations_per_s` are limits over all ranks, or
-    None. `journal` None means that there is no checkpoint. `verify` means to read every copy again.
-    `sign` is the algorithm of the signature. `threads` is the number of worker threads of a rank,
-    None for an adaptive number. `acts` is the requested output of actions. With `strict` roots must
-    not be reached through links. `retries` means that failures of an earlier copy are retried.
+    `tool` is the name of the command, and `directory` the working directory. `chunk_bytes` is the
+    size of the chunks of large files, or None if it is adaptive. `dry` requests a dry run, and
+    `say_each` a message for every entry. `listed` is the digest of the list of paths to copy, or
+    None. `rules` and `wanted` select entries below the roots, with ages relative to `now_ns`; if
+    `one_file_system` is true, mount points are not entered. `bytes_per_s` and `operations_per_s`
+    are limits for all ranks together, or None. `journal` is None if there is no checkpoint.
+    `verify` means that every copy is read back. `sign` is the algorithm of the signature. `threads`
+    is the number of worker threads per rank, or None if it is adaptive. `acts` specifies the output
+    of actions. If `strict` is true, roots must not be reached through links. `retries` means that
+    failures of an earlier copy are retried.
     """
 
     roots: tuple[CopyRoot, ...]
@@ -350,29 +355,29 @@ class CopyPlan(CopySettings, frozen=True, kw_only=True):
     retries: bool = False
 
     def shown(self, root: int, path: bytes) -> bytes:
-        """Return the path of an entry of the source, beginning as the user typed it."""
+        """Return the path of a source entry, beginning with the path that the user typed."""
         base = self.roots[root]
         if base.kind != DIRECTORY or not path:
             return base.source_shown
         return os.path.join(base.source_shown, path)
 
     def more_options(self) -> dict[str, bytes]:
-        """Return further options that a resumed run must share, encoded."""
+        """Return additional encoded options that a resumed run must share."""
         return {}
 
 
 def scope_of(plan: CopyPlan) -> Scope:
-    """Return the part of the sources that the walk covers."""
+    """Return the part of the sources that the walk must cover."""
     return Scope(plan.rules, plan.one_file_system, plan.follow, plan.wanted, plan.now_ns)
 
 
 def is_in_copy(roots: Sequence[CopyRoot]) -> bool:
-    """Return whether the mark of the target is in the copy of the only root, not in its parent."""
+    """Return whether the mark of the target is stored in the copy instead of its parent."""
     return len(roots) == 1 and roots[0].kind == DIRECTORY
 
 
 DEFAULT_LARGE_BYTES = 32 << 20
-"""Larger files are copied in chunks, unless a chunk size is given."""
+"""Larger files are copied in chunks; a smaller chunk size lowers this limit."""
 
 
 def open_sides(
@@ -380,7 +385,7 @@ def open_sides(
     opened: Callable[[int, os.stat_result], None] | None = None,
     is_first: bool = True,
 ) -> tuple[Directories, Directories]:
-    """Return the directories of the sources and of the targets; `opened` is called for the latter.
+    """Return the directories of the sources and targets; `opened` is called for each target.
 
     `is_first` is passed to `capacity_of`.
     """

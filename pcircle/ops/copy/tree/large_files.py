@@ -1,8 +1,9 @@
-"""Large files, which many ranks copy at once in chunks.
+"""Large files, which many ranks copy in chunks at the same time.
 
 A `LargeFileItem` creates the temporary file and spawns the chunks. A `CopyChunk` copies a range;
-when its time is up it hands back the remaining range. After the last chunk the file gets its
-attributes and its name, or is removed.
+when its time is up, the remaining range is spawned as new chunks. After the last chunk, the
+attributes of the file are set and it is renamed to its final name; if a chunk failed, the file is
+removed.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ _CHUNKS_PER_RANK = 4
 
 
 class LargeFileState(msgspec.Struct, frozen=True):
-    """A large file between its first and its last chunk."""
+    """The state of a large file while its chunks are being copied."""
 
     source: os.stat_result
     creation: TargetFile
     identity: tuple[int, int]
-    blocks: int = 0  # blocks of the signature that have data
+    blocks: int = 0  # number of signature blocks that contain data
     known: bytes = b""  # digests of the blocks that an earlier run has copied
-    resumed_bytes: int = 0  # bytes that an earlier run has copied
+    resumed_bytes: int = 0  # number of bytes that an earlier run copied
 
 
 class LargeFileCopier:
-    """The work on large files of one rank."""
+    """Copies large files for one worker thread."""
 
     def __init__(self, worker: Worker) -> None:
         self._plan = worker.plan
@@ -60,7 +61,7 @@ class LargeFileCopier:
         self._acting = worker.acting
 
     def begin(self, item: LargeFileItem, context: Context[Item]) -> LargeFileState | CopyResult:
-        """Start a file whose content is copied in chunks."""
+        """Start a file that is copied in chunks."""
         self._copier.names.expected = item.expected
         if item.ahead_bytes is not None:
             self._counters.ahead -= 1
@@ -95,11 +96,11 @@ class LargeFileCopier:
             return CopyResult()
         if context.spawned:
             return own
-        # It has no data, or was cloned.
+        # The file contains no data, or was cloned.
         return self.complete(item, own, CopyResult(), context)
 
     def _skip(self, item: LargeFileItem, context: Context[Item]) -> CopyResult:
-        """Leave an existing entry with the file's name."""
+        """Skip a file because its name exists in the target."""
         try:
             with self._sides.targets.lease(item.root, item.path, item.place.target) as lease:
                 self._copier.skip(lease.fd, item.target_name)
@@ -118,7 +119,7 @@ class LargeFileCopier:
     def _take_up(
         self, item: LargeFileItem, source_fd: int, source: bytes, target_fd: int, name: bytes
     ) -> tuple[StartedFile | None, Sequence[RangeRecord]]:
-        """Resume a file of an earlier run; return it with its completed ranges, or None."""
+        """Resume a file of an earlier run if possible; return it with its completed ranges."""
         where = (item.root, item.path)
         if self._earlier is None:
             return None, ()
@@ -182,26 +183,26 @@ class LargeFileCopier:
         context.spawn(chunks)
 
     def _grid(self, fd: int, status: os.stat_result, unit_bytes: int) -> list[tuple[int, int]]:
-        """Return the (offset, length) of a file's chunks."""
+        """Return the offset and length of each chunk of a file."""
         whole = self._chunk_bytes(status.st_size, unit_bytes)
         return list(data_chunks(fd, status.st_size, whole, sparse=self._has_holes(status)))
 
     def _has_holes(self, status: os.stat_result) -> bool:
-        """Return whether there are holes to keep."""
+        """Return whether a file may have holes that the copy must preserve."""
         return self._plan.sparse != "never" and may_have_holes(status)
 
     def _chunk_bytes(self, size: int, unit_bytes: int) -> int:
         if self._plan.chunk_bytes is not None:
             return self._plan.chunk_bytes
         wanted = size // (_CHUNKS_PER_RANK * self._size)
-        # Each rank has a share of a limited rate, so all ranks should start early.
+        # Each rank owns a fixed share of a rate limit, so all ranks should start early.
         limited = self._plan.bytes_per_s is not None
         smallest = CHUNK_UNIT_BYTES if limited else _SMALLEST_CHUNK_BYTES
         bounded = max(smallest, min(_LARGEST_CHUNK_BYTES, wanted))
         return -(-bounded // unit_bytes) * unit_bytes
 
     def chunk(self, item: CopyChunk, context: Context[Item]) -> CopyResult:
-        """Copy a range of a file; the result has the error, if any."""
+        """Copy a range of a file; the result contains the error, if there is one."""
         reached = item.offset
         error: OSError | None = None
         try:
@@ -226,7 +227,7 @@ class LargeFileCopier:
         return CopyResult()
 
     def _reached(self, item: CopyChunk, reached: int, context: Context[Item]) -> None:
-        """Verify or record the copied part of a chunk."""
+        """Record the copied part of a chunk, or hold it for verification."""
         blocks = b"" if self._signer is None else self._signer.blocks
         if reached == item.offset or (self._signer is not None and not blocks):
             return
@@ -238,7 +239,7 @@ class LargeFileCopier:
             self._recorder.add_range(file, item.temporary, item.offset, length, blocks)
 
     def _share_rest(self, item: CopyChunk, offset: int, end: int, context: Context[Item]) -> None:
-        """Spawn the remaining range of a slow chunk in two parts."""
+        """Spawn the remaining range of a slow chunk as two chunks."""
         middle = min(end, -(-(offset + end) // 2 // item.unit_bytes) * item.unit_bytes)
         context.spawn(
             [
@@ -263,9 +264,9 @@ class LargeFileCopier:
     def complete(
         self, item: LargeFileItem, own: LargeFileState, merged: CopyResult, context: Context[Item]
     ) -> CopyResult:
-        """Complete the file after all chunks: set its attributes and its name, or remove it.
+        """Complete the file after all chunks: set its attributes and rename it, or remove it.
 
-        If it must be copied again, that is spawned.
+        If the file must be copied again, spawn an item for that.
         """
         cause, mark = merged.cause, None
         self._copier.names.expected = item.expected
@@ -311,7 +312,7 @@ class LargeFileCopier:
     def _once_more(
         self, item: LargeFileItem, own: LargeFileState, context: Context[Item]
     ) -> CopyResult:
-        """Discard the copy and start again, with no weight, because that is already counted."""
+        """Start the copy again; the new item carries no weight, because that is already counted."""
         counters = self._counters
         counters.sized -= 1
         counters.bytes_found -= own.source.st_size
@@ -321,9 +322,9 @@ class LargeFileCopier:
         return CopyResult()
 
     def abandon(self, item: LargeFileItem, own: LargeFileState) -> None:
-        """Remove the copy, because the job stops."""
+        """Remove the incomplete copy, because the job is stopping."""
         try:
             with self._sides.targets.lease(item.root, item.path) as lease:
                 target.discard(own.creation.written, lease.fd, own.creation.identity)
         except OSError:
-            return  # the directory is gone, and the file with it
+            return  # the directory was removed, and the file with it

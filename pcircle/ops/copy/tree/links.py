@@ -1,24 +1,25 @@
-"""Hard links: one copy of each inode, and a link for every further name.
+"""Hard links: one copy of each inode, and a link for every additional name.
 
-The names of an inode may be anywhere in the tree and may be found by any rank at any time. So the
-inode's *home*, a rank found by hashing, decides which name is copied. Hard-linked names are
-claimed: their batch posts a `LinkClaim` to the home. The first name to arrive is copied by any
-rank. Names that arrive before the copy is complete are held; their directories stay incomplete, but
-no thread waits. Then all held names are linked to the copy; if it failed, the next name is copied.
-The claim itself performs work of a few milliseconds, because an item for each name took ten times
-as long as its link. The home forgets an inode when all `st_nlink` names have arrived, if there is
-only one source.
+The names of an inode may be anywhere in the tree and may be found by any rank at any time.
+Therefore the *home* of the inode, a rank determined by hashing, decides which name is copied.
+Hard-linked names are claimed: their batch posts a `LinkClaim` to the home. Any rank may copy the
+first name that arrives. Names that arrive before the copy is complete are held; their directories
+stay incomplete, but no thread waits. When the copy is complete, all held names are linked to it; if
+it failed, the next name is copied. The item that processes a claim copies and links for a few
+milliseconds, because a separate item for each name took ten times as long as its link. If there is
+only one source, the home forgets an inode when all `st_nlink` names have arrived.
 
-A live source changes: by the time of the link, a name may belong to another file, or the file may
-have been modified. So the copy is identified by the file that was opened, not by the claim. A name
-becomes a link only if it had the identity and version of that file when it was claimed, or has them
-when it is linked. Otherwise it is claimed a second time by its present identity. If that has
-changed again, the name is copied as a separate file. A name that is copied waits for no claim, so
-no cycle can form.
+A live source changes: when the link is created, the name may belong to another file, or the file
+may have been modified. Therefore the copy is identified by the file that was opened, not by the
+claim. A name becomes a link only if it had the identity and version of that file when it was
+claimed, or has them when it is linked. Otherwise the name is claimed a second time under its
+present identity. If that has changed again, the name is copied as a separate file. A name that is
+being copied never waits for a claim, so no deadlock is possible.
 
-An inode is identified by the walk's number of its file system, because device numbers differ
-between nodes. On one node, a file on another file system than its directory, as on overlayfs, is
-identified by its device. Links to names outside the copy are not preserved.
+An inode is identified by its number and by the number that the walk assigns to its file system,
+because device numbers differ between nodes. On a single node, a file that is not on the device of
+its directory, as on overlayfs, is identified by its own device number. Hard links to names outside
+the copy are not preserved.
 """
 
 from __future__ import annotations
@@ -72,9 +73,9 @@ MAX_AT_HAND = 50_000  # some 25 MB
 class Inode(msgspec.Struct):
     """The state of an inode at its home.
 
-    `made` is the mark of the copy, and `copied` its source; `first` is the name under which it was
-    copied; `epoch` and `seal` belong to the copy. `waiting` has the held names with their tickets.
-    `seen` of at most `names` names have arrived.
+    `made` is the mark of the copy and `copied` its source; `first` is the name under which the
+    inode was copied; `epoch` and `seal` belong to the copy. `waiting` contains the held names with
+    their tickets. `seen` is the number of names that have arrived, out of at most `names`.
     """
 
     seen: int = 0
@@ -97,13 +98,13 @@ def registry(most: int = MAX_AT_HAND) -> Registry[Inode]:
     return Registry(Inode, most, lambda inode: inode.is_at_rest)
 
 
-_CLAIM_S = 0.01  # limit of the work of one claim, which no rank can steal
+_CLAIM_S = 0.01  # maximum duration of a claim, no part of which can be stolen
 _BY_DEVICE = 1 << 48
 """File system numbers from here on are device numbers."""
 
 
 class FoundLink(msgspec.Struct, frozen=True):
-    """A name of a hard-linked inode in the source, one of `names`."""
+    """A name of a hard-linked inode in the source; `names` is the link count."""
 
     name: bytes
     stamp: Stamp
@@ -112,7 +113,7 @@ class FoundLink(msgspec.Struct, frozen=True):
 
 
 class _CopiedName(NamedTuple):
-    """A first name that the current claim has copied, and its result."""
+    """A first name that was copied by the current claim, and the result of the copy."""
 
     first: FirstName
     done: CopyResult
@@ -123,10 +124,10 @@ Record: TypeAlias = "Callable[[Item, CopyResult, CopyResult | None], None]"
 
 
 class HardLinks:
-    """A rank's part of the registry, and the work on its names."""
+    """Keeps a rank's part of the registry of inodes, and copies and links their names."""
 
     def __init__(self, worker: Worker, beside: HardLinks | None = None) -> None:
-        """Share the registry of `beside`, the object of another thread of the rank, if given."""
+        """Share the registry of `beside`, which belongs to another thread of the rank, if given."""
         self._plan = worker.plan
         self._rank, self._size = worker.rank, worker.size
         self._sides = worker.sides
@@ -140,8 +141,8 @@ class HardLinks:
         self._waiting = worker.waiting
         self._earlier = worker.earlier
         self._acting = worker.acting
-        self._claims: dict[int, list[ClaimedNames]] = {}  # of the current item, by home
-        self._made: dict[Key, _CopiedName] = {}  # of the current claim, not yet published
+        self._claims: dict[int, list[ClaimedNames]] = {}  # claims of the current item, by home
+        self._made: dict[Key, _CopiedName] = {}  # copies of the current claim, not yet published
         self._inodes: Registry[Inode] = registry() if beside is None else beside._inodes
         self._lock: Lock = Lock() if beside is None else beside._lock
 
@@ -150,7 +151,7 @@ class HardLinks:
         self._inodes.close()
 
     def linked(self, name: bytes, status: os.stat_result, place: DirectoryIdentity) -> FoundLink:
-        """Return a hard-linked name in a directory."""
+        """Return the description of a hard-linked name in a directory."""
         plan = self._plan
         number = place.file_system
         if plan.one_node and (plan.follow or status.st_dev != place.source[0]):
@@ -160,7 +161,7 @@ class HardLinks:
     def claim_later(
         self, where: Where, linked: Sequence[FoundLink], *, again: bool = False, ahead: bool = False
     ) -> None:
-        """Claim names of one directory at the end of the item, before other names if `ahead`."""
+        """Queue names of a directory to be claimed when the item ends, before others if `ahead`."""
         by_home: dict[tuple[int, int], list[FoundLink]] = {}
         for linked_name in linked:
             number = linked_name.file_system
@@ -190,10 +191,10 @@ class HardLinks:
                 context.post(home, [LinkClaim(tuple(groups))])
 
     def claim(self, item: LinkClaim, context: Context[Item], record: Record) -> CopyResult:
-        """Decide, at the home, whether each name is copied, linked, or waits.
+        """Decide, at the home, whether each name is copied, is linked or waits.
 
-        `publish` later notifies other ranks of the copies, when the epoch is known in which the
-        copies count.
+        The copies become available to other ranks by `publish`, after the epoch in which they count
+        is known.
         """
         slots: dict[int, PartialResult] = {}
         until_s = time.monotonic() + _CLAIM_S
@@ -215,7 +216,7 @@ class HardLinks:
         context: Context[Item],
         record: Record,
     ) -> ClaimedNames | None:
-        """Decide for the names of one directory; return the remaining names when time is up."""
+        """Process the claimed names of one directory; return those that remain when time is up."""
         where = group.root, group.path
         weight_and_place = group.weight, group.place
         all_names = group.names.split(b"\0")
@@ -250,7 +251,7 @@ class HardLinks:
     def _do_now(
         self, due: FirstName | HardLinkItem, context: Context[Item], record: Record
     ) -> PartialResult:
-        """Copy or link a name; return the result, except of spawned items."""
+        """Copy or link a name; return the result, which excludes spawned items."""
         spawned, delta = context.spawned, self._delta
         if self._limits is not None:
             self._limits.begin(due, context.is_stopping)
@@ -259,11 +260,11 @@ class HardLinks:
             part = delta.take()
             if part is not NOTHING:
                 part = msgspec.structs.replace(part, epoch=due.epoch)
-            # When the job stops, the link may be incomplete.
+            # If the job is stopping, the link may be incomplete.
             if linked is not None and context.spawned == spawned and not context.is_stopping():
                 record(due, CopyResult({due.one.slot: part}), None)
             return part
-        # With --verify, a name is known to be a copy only after verification.
+        # With --verify, a copy cannot be linked to before it is verified.
         done = None if self._waiting is not None else self.one(due.one, context, large=False)
         if done is None:
             context.post(self._rank, [due])
@@ -280,7 +281,7 @@ class HardLinks:
         return part
 
     def publish(self, epoch: int, context: Context[Item]) -> None:
-        """Link all waiting names to the copies of the claim, which count in `epoch`."""
+        """Link all waiting names to the copies that this claim has made, which count in `epoch`."""
         made, self._made = self._made, {}
         for first, done in made.values():
             part = msgspec.structs.replace(done.slots[first.one.slot], epoch=epoch)
@@ -292,19 +293,20 @@ class HardLinks:
     def _claim(
         self, one: HardLinkedName, names: int, context: Context[Item]
     ) -> FirstName | HardLinkItem | None:
-        """Return what to do with a name; None if it waits."""
+        """Return the item that copies or links a name, or None if the name waits."""
         key, due = _key(one), None
         known = self._inodes.get(key)
         inode = self._inode(one, names) if known is None else known
         inode.seen += not one.again
-        # A name replaced by rename was counted in `seen`, but not in later link counts.
+        # A name that was replaced by a rename is counted in `seen`, but not in later link counts.
         inode.names = max(inode.names, names)
         if one.again and inode.made is not None and inode.copied != one.stamp:
-            # Another version, or another file with a reused number, which may have more names.
+            # This is another version, or another file with a reused inode number. Both may have
+            # more names.
             inode.made = inode.first = None
             self._counters.lose({HARD_LINKS})
         elif one.again and known is None and inode.made is None and names > 1:
-            self._counters.lose({HARD_LINKS})  # to the names of an inode that was forgotten
+            self._counters.lose({HARD_LINKS})  # links to names of a forgotten inode are lost
         if inode.first is None:
             inode.first = one
             return FirstName(names, one)
@@ -320,7 +322,7 @@ class HardLinks:
         return due
 
     def first(self, item: FirstName, context: Context[Item]) -> bool:
-        """Copy the name to which others will be linked; return False if not at the home."""
+        """Spawn the copy of a first name; away from its home, forward the item and return False."""
         home = home_of(_key(item.one), self._size)
         if home != self._rank:
             context.post(home, [item])
@@ -329,7 +331,7 @@ class HardLinks:
         return True
 
     def first_ended(self, item: FirstName, merged: CopyResult, context: Context[Item]) -> None:
-        """Continue with waiting names after the copy is complete or has failed."""
+        """Continue with the waiting names after the copy was completed or failed."""
         with self._lock:
             self._go_on(item, merged, context)
 
@@ -353,12 +355,13 @@ class HardLinks:
         self._perhaps_forget(key, inode)
 
     def _inode(self, one: HardLinkedName, names: int) -> Inode:
-        """Return a new inode with this number of names, or one that an earlier run has copied."""
+        """Register an inode with this number of names, which an earlier run may have copied."""
         key, inode = _key(one), Inode()
         earlier = self._earlier
         records = [] if earlier is None else list(earlier.resumed.inodes(*key))
         for known in records:
-            # The identities of its directories may have changed since, so only the mark counts.
+            # The identities of its directories may have changed since then, so only the mark
+            # counts.
             if known.source == one.stamp.version and self._stands(known):
                 inode.first = HardLinkedName(
                     known.root, known.path, known.name, 0.0, ANYWHERE, one.stamp
@@ -367,12 +370,12 @@ class HardLinks:
                 inode.copied = one.stamp
                 break
         if records and inode.made is None and names > 1:
-            self._counters.lose({HARD_LINKS})  # to names that the earlier run has copied
+            self._counters.lose({HARD_LINKS})  # links to names of the earlier run are lost
         self._inodes.add(key, inode)
         return inode
 
     def _stands(self, known: Journaled) -> bool:
-        """Return whether the copy of an earlier run exists, and is signed if necessary."""
+        """Return whether the copy of an earlier run still exists, and is signed if required."""
         signer = self._signer
         if not 0 <= known.root < len(self._plan.roots):
             return False
@@ -387,8 +390,7 @@ class HardLinks:
         return target.mark_of(status) == known.made
 
     def _perhaps_forget(self, key: Key, inode: Inode) -> None:
-        # A name may arrive twice if one of several sources contains another, or if links are
-        # followed.
+        # A name may arrive twice if one source contains another, or if symbolic links are followed.
         alone = len(self._plan.roots) == 1 and not self._plan.follow
         if alone and inode.seen >= inode.names and inode.made is not None and not inode.waiting:
             self._inodes.forget(key)
@@ -398,7 +400,7 @@ class HardLinks:
         return HardLinkItem(one, first, made, copied, inode.epoch, inode.seal)
 
     def _link_to(self, made: _CopiedName, one: HardLinkedName) -> HardLinkItem:
-        """Return the link to a copy of the current claim; both count at the end of the claim."""
+        """Return the item that links to a copy made by the current claim, in the same epoch."""
         done, signer = made.done, self._signer
         seal = b"" if signer is None else signer.seal_of(done.slots[made.first.one.slot])
         return HardLinkItem(one, made.first.one, require(done.made), require(done.copied), 0, seal)
@@ -416,9 +418,9 @@ class HardLinks:
     def one(
         self, item: HardLinkedName, context: Context[Item], *, large: bool = True
     ) -> CopyResult | None:
-        """Copy a name of an inode; the result identifies the copy and its source.
+        """Copy one name of an inode; the result identifies the copy and its source.
 
-        Return None, without any action, if the file is large but must not be.
+        Return None, before any change, if the file is large although `large` is false.
         """
         before, skipped = self._counters.copied(), self._counters.skipped
         self._copier.names.expected = item.expected
@@ -459,7 +461,7 @@ class HardLinks:
             return CopyResult(cause=self._accounts.failure(item.root, path, None, error))
         self._counters.weight += item.weight
         if is_other_file:
-            return CopyResult()  # another file, to which nothing can be linked
+            return CopyResult()  # other names cannot be linked to a different file
         if self._waiting is not None:
             copied_again = self._waiting.copied(item, [item.name])
             if copied_again is not None:
@@ -467,7 +469,10 @@ class HardLinks:
         return CopyResult(made=target.mark_of(made), copied=copied)
 
     def _copy_name(self, names: tuple[int, bytes, int, bytes], found: os.stat_result) -> int:
-        """Copy the entry found under a name, of any type; see `Copier.file`. OSError."""
+        """Copy an entry of any type except a directory; return the outcome as `Copier.file` does.
+
+        Raises OSError.
+        """
         if stat.S_ISREG(found.st_mode):
             return self._copier.file(*names, claimed=True)
         if stat.S_ISLNK(found.st_mode):
@@ -479,12 +484,12 @@ class HardLinks:
         return COPIED
 
     def _copied(self, one: HardLinkedName, source_fd: int, found: os.stat_result) -> Stamp | None:
-        """Return the source of a copy under a name; None if unknown."""
+        """Return the stamp of the file that was copied under a name, or None if it is unknown."""
         copied: Stamp | None = self._plan.stamp(found)
         opened = self._copier.status if stat.S_ISREG(found.st_mode) else None
         if opened is not None:
             copied = self._plan.stamp(opened)
-        elif not stat.S_ISREG(found.st_mode):  # it was not opened
+        elif not stat.S_ISREG(found.st_mode):  # such an entry was not opened
             now = os.stat(one.name, dir_fd=source_fd, follow_symlinks=self._plan.follow)
             copied = copied if self._plan.stamp(now) == copied else None
         if found.st_nlink > 1 and (copied is None or copied.identity != one.stamp.identity):
@@ -503,10 +508,10 @@ class HardLinks:
         return target.is_alike(plan, source, old, target_fd, self._copier.names)
 
     def link(self, item: HardLinkItem, context: Context[Item]) -> CopyResult | None:
-        """Link a further name to a copy; copy again if it cannot have more links.
+        """Link an additional name to a copy; copy again if the maximum link count is reached.
 
-        None if the name was claimed again, because it is no longer the copied file. The second time
-        it is copied as a separate file.
+        Return None if the name was claimed again because it is no longer the copied file. If this
+        happens a second time, the name is copied as a separate file.
         """
         one = item.one
         self._copier.names.expected = one.expected
@@ -560,7 +565,10 @@ class HardLinks:
         return CopyResult()
 
     def _has_content(self, one: HardLinkedName, directory_fd: int, name: bytes) -> bool:
-        """Return whether a file of the target has the content of a name of the source. OSError."""
+        """Return whether a target file has the same content as a name in the source.
+
+        Raises OSError.
+        """
         with self._sides.sources.lease(one.root, one.path, source_of(one.place)) as source:
             files = (source.fd, one.name), (directory_fd, name)
             return same_content(*files, follow=self._plan.follow)
@@ -568,7 +576,7 @@ class HardLinks:
     def _still(
         self, item: HardLinkItem, context: Context[Item]
     ) -> HardLinkItem | CopyResult | None:
-        """Return the item if its name is the copied file, otherwise the result of `link`."""
+        """Return the item if its name is still the copied file, otherwise the result of `link`."""
         one = item.one
         if one.stamp == item.copied:
             return item
@@ -586,7 +594,7 @@ class HardLinks:
         return None
 
     def _skip(self, one: HardLinkedName, context: Context[Item]) -> None:
-        """Leave an existing entry with the name of a link."""
+        """Skip a link because its name exists in the target."""
         try:
             with self._sides.targets.lease(one.root, one.path, one.place.target) as lease:
                 self._copier.skip(lease.fd, self._sides.target_name(one.root, one.path, one.name))
@@ -597,14 +605,14 @@ class HardLinks:
             self._signer.add_entry_or_root(one.root, one.path, one.name)
 
     def _stays(self, one: HardLinkedName, target_fd: int, name: bytes) -> bool:
-        """Return whether an entry with a link's name stays, and is a copy of the source.
+        """Return whether an existing entry may stay in place of a link because it is a copy.
 
-        Even then it is replaced by the link to the first copy. DestinationExistsError for any other
-        entry that stays.
+        Even such an entry is replaced by the link to the first copy. Raises DestinationExistsError
+        for any other entry that must stay.
         """
         plan, keeper = self._plan, self._copier.names.keeper
         if keeper is None and not plan.existing.newer:
-            return False  # -n is decided when the link is made
+            return False  # -n is checked when the link is created
         with self._sides.sources.lease(one.root, one.path, one.place.source) as source:
             names = (source.fd, one.name, target_fd, name)
             found = os.stat(one.name, dir_fd=source.fd, follow_symlinks=plan.follow)
@@ -620,7 +628,7 @@ class HardLinks:
 
 
 def _status(name: bytes, directory_fd: int) -> os.stat_result | None:
-    """Return the status of a name, None if it is free. OSError."""
+    """Return the status of a name, or None if it is free. Raises OSError."""
     with suppress(FileNotFoundError):
         return os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     return None
@@ -631,9 +639,9 @@ def _key(one: HardLinkedName) -> Key:
 
 
 def is_copy_of(one: HardLinkedName, done: CopyResult) -> bool:
-    """Return whether a result is a copy of the claimed inode, to which others may be linked.
+    """Return whether a result is a copy of the claimed inode, so that names may be linked to it.
 
-    A new version qualifies, another file does not.
+    A new version of the file qualifies; another file does not.
     """
     if done.made is None or done.copied is None:
         return False

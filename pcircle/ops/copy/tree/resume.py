@@ -1,15 +1,16 @@
-"""The checkpoint of a copy, the valid work of an earlier run, and the cleanup of its target.
+"""The checkpoint of a copy, the valid work of an earlier run, and cleanup of the target.
 
-The checkpoint holds the copy's identities and options; this module has the messages about it.
-`pcircle.ops.checkpoint.resume` decides whether a copy starts, resumes or is refused. Temporary
-files of earlier runs are removed in all cases.
+The checkpoint stores the identities and the options of the copy. `pcircle.ops.checkpoint.resume`
+decides whether a copy starts, resumes or is refused; this module turns the decision into messages.
+Temporary files of earlier runs are removed in every case.
 
-`PreviousRun` has the completed work of an earlier run of this copy, as far as it is still valid.
+`PreviousRun` provides the completed work of an earlier run of this copy, as far as it is still
+valid.
 
-An earlier run may have left the target incomplete. Its work since its last checkpoint is done again
-and replaces existing entries. Completed directories may deny access to their owner, and completed
-entries may have inode flags. Temporary files of small files, and of large ones that were never
-committed, are removed.
+An earlier run may have left the target incomplete. Entries that it copied after its last commit are
+copied again and replaced. Completed directories may deny access to their owner and completed
+entries may have inode flags, so access to both is restored. Temporary files of small files, and of
+large files that were never committed, are removed.
 """
 
 from __future__ import annotations
@@ -73,11 +74,11 @@ if TYPE_CHECKING:
     from pcircle.ops.digest import Signer
 
 
-_LOOKED_AT_MOST = 10_000  # names in the directory of a checkpoint
+_LOOKED_AT_MOST = 10_000  # maximum number of names to check in the directory of a checkpoint
 
 
 def is_worth_it(plan: CopyPlan) -> bool:
-    """Return whether a copy may take long enough to be interrupted."""
+    """Return whether a copy may take long enough to need a checkpoint."""
     return not plan.dry and any(_is_large(root, plan) for root in plan.roots)
 
 
@@ -91,7 +92,10 @@ def _is_large(root: CopyRoot, plan: CopyPlan) -> bool:
 
 
 def reached(wish: CheckpointOptions) -> CheckpointOptions:
-    """Return the options with the directory resolved. UsageError if a link is not trusted."""
+    """Return the options with the path of the checkpoint directory resolved.
+
+    Raises UsageError if a link is not trusted.
+    """
     if wish.directory is None:
         return wish
     try:
@@ -106,13 +110,13 @@ def reached(wish: CheckpointOptions) -> CheckpointOptions:
 
 
 def copies(roots: Sequence[CopyRoot], here: bytes) -> tuple[CopyIdentity, ...]:
-    """Return the identities of copies of these roots. OSError if a source is gone."""
+    """Return the identities of the copies of these roots. Raises OSError if a source is missing."""
     found = []
     for root in roots:
         source = os.path.join(here, root.source_holder, root.source_name)
         target = os.path.join(os.path.realpath(os.path.join(here, root.target_holder)), b"")
         inode = os.stat(source, follow_symlinks=root.kind == DIRECTORY).st_ino
-        # An existing root may be its own holder, without a name.
+        # An existing target directory may itself be the holder, with an empty name.
         path = (target + root.target_name).rstrip(b"/") or b"/"
         found.append(CopyIdentity(_lexical(source), inode, path))
     return tuple(found)
@@ -124,7 +128,7 @@ def _lexical(path: bytes) -> bytes:
 
 
 def options_of(plan: CopyPlan) -> dict[str, bytes]:
-    """Return the options that a resumed run must share, encoded by name."""
+    """Return the encoded options that a resumed run must share, by the name in messages."""
     encode = msgspec.msgpack.encode
     return {
         "what is preserved": encode(msgspec.structs.replace(plan.keep, given=None)),
@@ -144,7 +148,7 @@ def options_of(plan: CopyPlan) -> dict[str, bytes]:
 
 
 def has_checkpoint(roots: Sequence[CopyRoot], here: bytes, wish: CheckpointOptions) -> bool:
-    """Return whether these roots have a checkpoint."""
+    """Return whether a checkpoint exists for a copy of these roots."""
     try:
         paths = checkpoint_paths(copies(roots, here), wish.directory)
     except OSError:
@@ -153,14 +157,14 @@ def has_checkpoint(roots: Sequence[CopyRoot], here: bytes, wish: CheckpointOptio
 
 
 def keep(plan: CopyPlan, wish: CheckpointOptions) -> CheckpointSession | None:
-    """Find or create the checkpoint of a copy. UsageError if the copy must not start.
+    """Find or create the checkpoint of a copy. Raises UsageError if the copy must not start.
 
-    None if a checkpoint is impossible and was not requested.
+    Return None if a checkpoint is impossible and was not requested.
     """
     try:
         identities = copies(plan.roots, plan.directory)
     except OSError:
-        return None  # a source was removed, which the copy reports
+        return None  # a source was removed; the copy reports that
     target = identities[0].target
     marked = target if is_in_copy(plan.roots) else os.path.dirname(target)
     job = CheckpointJob(
@@ -170,13 +174,14 @@ def keep(plan: CopyPlan, wish: CheckpointOptions) -> CheckpointSession | None:
         session = resume.open_session(job, wish)
     except CheckpointError as why:
         raise UsageError(words_of(why)) from why
-    if session is not None and not session.plan.resumed:  # otherwise some of them may be resumed
+    # A resumed copy may need some of the temporary files.
+    if session is not None and not session.plan.resumed:
         _sweep_holders(plan, session.plan.stale)
     return session
 
 
 def none_found(roots: Sequence[CopyRoot], target: bytes) -> str:
-    """Return the message that nothing is resumed, with the destination of the copy."""
+    """Return the message that no checkpoint was found, with the destination if it is unexpected."""
     root, *more_roots = roots
     goes = root.target_shown
     if more_roots or root.kind != DIRECTORY or goes.rstrip(b"/") == target.rstrip(b"/"):
@@ -190,7 +195,8 @@ def none_found(roots: Sequence[CopyRoot], target: bytes) -> str:
 def left_behind(session: CheckpointSession) -> Iterator[Remark]:
     """Yield remarks about checkpoints of other copies to the same place.
 
-    Checkpoints are named by source and destination, so a copy does not find them otherwise.
+    The name of a checkpoint is derived from source and destination, so the copy does not find
+    checkpoints of another source in any other way.
     """
     mine = session.checkpoint
     targets = {copy.target for copy in require(mine.header).copies}
@@ -221,7 +227,7 @@ def _names_in(directory: bytes) -> Iterator[bytes]:
 
 
 def words_of(error: CheckpointError) -> str:
-    """Return the reason why a checkpoint cannot be used, and what to do."""
+    """Return why a checkpoint cannot be used, and what the user can do."""
     path, detail = show(error.path), error.detail
     what, busy = f"the checkpoint '{path}'", "another run of this copy is going on"
     left, cure = f"an interrupted copy has left {what}", "to discard it, add --restart"
@@ -245,7 +251,7 @@ def words_of(error: CheckpointError) -> str:
 
 
 def remarks_of(session: CheckpointSession) -> list[Remark]:
-    """Return remarks about the records that earlier runs have left."""
+    """Return remarks about the records of earlier runs."""
     found = session.state
     lines = [_damage(trouble) for trouble in found.problems]
     if found.discarded is not None:
@@ -275,7 +281,7 @@ def _distrust(distrust: DiscardReason, target: bytes) -> str:
 def how_far(counts: NamedCounts) -> str:
     """Return the progress at the time when these counts were committed.
 
-    The counts include items in progress, which are not in the records and are done again.
+    The counts include items in progress, which have no records and are processed again.
     """
     if not counts:
         return "nothing is committed yet"
@@ -284,7 +290,7 @@ def how_far(counts: NamedCounts) -> str:
 
 
 def _sweep_holders(plan: CopyPlan, stale: Sequence[bytes]) -> None:
-    """Remove temporary files of roots that are not directories from their parents."""
+    """Remove stale temporary files from the target directories of roots that are files."""
     if not stale:
         return
     holders = {
@@ -300,7 +306,7 @@ def _sweep_holders(plan: CopyPlan, stale: Sequence[bytes]) -> None:
 
 
 class PreviousRun:
-    """The records of the earlier run, `resumed`, compared with what exists now."""
+    """The records of an earlier run, `resumed`, validated against the present target."""
 
     def __init__(
         self,
@@ -319,15 +325,15 @@ class PreviousRun:
     def partial(
         self, root: int, path: bytes, listing: TargetNames | None = None
     ) -> CompletedNames | None:
-        """Return the completed names of a directory; with a signature, the item takes its entries.
+        """Return the completed names of a directory; restore their entries for the signature.
 
-        With a `listing` of the copy, missing names are not completed. NoSpace if entries cannot be
-        stored.
+        If a `listing` of the copy is given, names that it lacks do not count as completed. Raises
+        NoSpace if entries cannot be stored.
         """
         made = self._sides.copy_mark(root, path)
 
         def trust(record: NamesRecord) -> bool:
-            # A directory that was created again has none of the old one's entries.
+            # A directory that was created again contains none of the recorded entries.
             same = bool(made) and record.made == made
             same = same and (listing is None or listing.has(record.hashes))
             return same and self._keep_entries(record)
@@ -335,7 +341,7 @@ class PreviousRun:
         return self.resumed.partial(root, path, trust)
 
     def _keep_entries(self, record: NamesRecord) -> bool:
-        """Take the entries of a record; return False if they do not match it."""
+        """Restore the signature entries of a record; return False if its names differ."""
         keys, signer = self._keys, self._signer
         if signer is None:
             return True
@@ -346,11 +352,11 @@ class PreviousRun:
         return True
 
     def standing(self, root: int, path: bytes) -> RecordedDirectory:
-        """Return the record of a directory and its subtree that is still valid."""
+        """Return the record of a directory if it is still valid."""
         records = self.resumed.subtrees(root, path)
         if not records:
             return RecordedDirectory()
-        now = self._sides.copy_status(root, path)  # by opening it: NFS may cache a plain `stat`
+        now = self._sides.copy_status(root, path)  # opened, because NFS may cache `stat`
         if now is not None:
             for record in records:
                 if (record.made, record.changed) == (now.st_ino, now.st_ctime_ns):
@@ -358,11 +364,11 @@ class PreviousRun:
         return RecordedDirectory(modified=True)
 
     def lift(self, target_fd: int, names: Sequence[bytes]) -> None:
-        """Lift the inode flags of files that the earlier run may have completed."""
+        """Clear the inode flags of files that the earlier run may have completed."""
         if self._plan.keep.flags:
             for name in names:
-                with suppress(OSError):  # the file does not exist
-                    # Files that are not of this copy keep their flags.
+                with suppress(OSError):  # the file may not exist
+                    # Files that this copy has not changed keep their flags.
                     if self._plan.is_ours(os.stat(name, dir_fd=target_fd, follow_symlinks=False)):
                         lift_flags(target_fd, name)
 
@@ -373,9 +379,9 @@ _LISTED_AT_ONCE = 4096
 def sweep(
     resumed: PreviousRecords, root: int, path: bytes, directory_fd: int
 ) -> tuple[bool, TargetNames]:
-    """Remove temporary files that will not be resumed from a directory of the target.
+    """Remove temporary files from a target directory, except those that may be resumed.
 
-    Return whether temporary files remain that may be resumed, and the other names.
+    Return whether any temporary files remain, and a listing of the other names.
     """
     left = False
     stale, listing = _list(resumed, directory_fd)
@@ -388,7 +394,7 @@ def sweep(
 
 
 def sweep_all(resumed: PreviousRecords, directory_fd: int) -> None:
-    """Remove all temporary files, because the source has changed."""
+    """Remove all temporary files that remain in a complete directory of the target."""
     for name in _list(resumed, directory_fd)[0]:
         _remove(name, directory_fd)
 
@@ -397,14 +403,14 @@ def _list(resumed: PreviousRecords, directory_fd: int) -> tuple[list[bytes], Tar
     """Return the temporary names in a directory of the target, and its other names."""
     stale: list[bytes] = []
     listing = TargetNames()
-    # mypy has no type for a scan of either a path or a descriptor.
+    # mypy has no common type for scans of paths and of descriptors.
     scan: Any = os.scandir(to_scan(directory_fd))
     with scan as entries:
         while batch := list(islice(entries, _LISTED_AT_ONCE)):
             files = [entry for entry in batch if not entry.is_dir(follow_symlinks=False)]
             names = [os.fsencode(entry.name) for entry in files]
             stale += filter(resumed.is_stale, names)
-            # Recorded names of a directory are never directories.
+            # Directories are never among the recorded names.
             listing.add(resumed.names(names))
     return stale, listing
 
@@ -415,9 +421,9 @@ def _remove(name: bytes, directory_fd: int) -> None:
 
 
 def open_again(holder_fd: int, name: bytes, *, flags: bool) -> None:
-    """Make a directory that an earlier run may have completed writable again.
+    """Restore access to a directory that an earlier run may have completed.
 
-    `flags` means that inode flags are kept. OSError.
+    If `flags` is true, inode flags are cleared too. Raises OSError.
     """
     fd = os.open(name, OPEN_ENTRY_PATH, dir_fd=holder_fd)
     try:
@@ -438,7 +444,7 @@ def temporary_of(
     directory_fd: int,
     name: bytes,
 ) -> tuple[bytes, os.stat_result, list[RangeRecord]] | None:
-    """Return the temporary file to resume, its status, and its completed ranges; or None.
+    """Find the temporary file to resume; return its name, status and completed ranges.
 
     The source must be unchanged, and the file must be the recorded one. Files that cannot be
     resumed are removed.
@@ -451,7 +457,7 @@ def temporary_of(
             continue
         same = record.source == source.version
         ours = stat.S_ISREG(status.st_mode) and status.st_ino == record.made
-        # Inode numbers are reused, so a file that another user could have made is not resumed.
+        # Inode numbers are reused, so a file that another user could have created is not resumed.
         private = status.st_uid == os.geteuid() and status.st_nlink == 1
         private = private and not status.st_mode & 0o022
         ours = ours and (private or record.temporary == name)
@@ -465,7 +471,7 @@ def temporary_of(
 def without(
     ranges: Sequence[tuple[int, int]], parts: Sequence[RangeRecord]
 ) -> list[tuple[int, int]]:
-    """Return what remains of ranges, given as (offset, length), without completed parts."""
+    """Return ranges, given as (offset, length), without the parts that are complete."""
     left = list(ranges)
     for part in parts:
         begin, end = part.offset, part.offset + part.length
@@ -485,10 +491,10 @@ def take_up(
     divide: Callable[[int, os.stat_result, int], list[tuple[int, int]]],
     stamp: Callable[[os.stat_result], Stamp],
 ) -> StartedFile | None:
-    """Resume a large file; None if it must start again.
+    """Resume a large file; return None if the file must be started again.
 
     `names` are the directories and names of source and target; `divide` returns the ranges to copy;
-    `stamp` is as in `CopyPlan`. OSError as in `Copier.begin`.
+    `stamp` is `CopyPlan.stamp`. Raises OSError as in `Copier.begin`.
     """
     source_fd, source, target_fd, name = names
     with copier.opened(source_fd, source) as (fd, status):
@@ -504,8 +510,8 @@ def take_up(
 
 
 def usable(signer: Signer, parts: Sequence[RangeRecord]) -> list[RangeRecord]:
-    """Return the parts of a large file with complete digests, each block at most once."""
-    from pcircle.ops.digest import BLOCK_BYTES, PART  # few copies are signed
+    """Return the parts of a large file whose digests are complete, without overlapping blocks."""
+    from pcircle.ops.digest import BLOCK_BYTES, PART  # imported late: few copies are signed
 
     chosen: list[RangeRecord] = []
     reached = 0

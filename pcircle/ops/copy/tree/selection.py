@@ -1,18 +1,18 @@
-"""The selection of entries of a source directory, their kinds, and the first items of a list.
+"""Selection of the entries of a source directory, and the first items for a list of paths.
 
-Entries are selected directly after the scan: excluded entries are dropped, an excluded directory is
-not entered, and with followed links a link has the kind of its target. A copy without filters and
-followed links reads the blocks of `pcircle.fs.scan` unchanged.
+Entries are selected directly after the scan: excluded entries are dropped, and excluded directories
+are not entered. If links are followed, a link counts as an entry of its target's type. A copy that
+neither filters entries nor follows links uses the blocks of `pcircle.fs.scan` unchanged.
 
-With followed links, cycles must be detected. A link may lead to one of its own parents, so each
+If links are followed, cycles must be detected. A link may lead to one of its own parents, so each
 directory carries the identities (device, inode) of the directories on its path, sixteen bytes each;
-a repeated identity is a cycle. A link may also lead into the copy, which grows meanwhile, so no
-link target may be in one of the copies. A directory that is not a link is on the same side as its
-parent, so only links are checked. These checks are made only if links are followed.
+a repeated identity is a cycle. A link may also lead into the copy, which grows while it is read, so
+the target of a link must not be in any of the copies. A directory that is not a link is on the same
+side as its parent, so only links are checked.
 
-`seed_listed` makes the first items of a job that copies only the paths of a list. The entries form
-a tree: a directory on the path of an entry is created if it is missing, is completed like any
-other, and counts as an entry.
+`seed_listed` returns the first items of a job that copies only the paths in a list. The listed
+entries form a tree: each directory on the path of an entry is created if it is missing, is
+completed like any other directory, and counts as an entry.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ _ONE = struct.Struct("<QQ")
 
 
 def below(ancestors: bytes, place: DirectoryIdentity) -> bytes:
-    """Return the ancestors of the entries of a directory that has these ancestors itself."""
+    """Return the ancestors of the entries in a directory, given those of the directory."""
     return ancestors + _ONE.pack(*place.source)
 
 
 def ancestors_of(holder: Open[P] | None) -> bytes:
-    """Return the identities of the directories above an entry of `holder`."""
+    """Return the packed identities of the ancestors of `holder`, which is None for a root."""
     return b"" if holder is None else holder.ancestors
 
 
 def refuse_cycle(
     where: tuple[int, bytes, bytes], found: Lease, sources: Directories, copies: Directories
 ) -> None:
-    """Raise EntryError if the directory `found` must not be entered."""
+    """Raise EntryError if entering the directory `found` would close a cycle."""
     root, path, ancestors = where
     one = _ONE.pack(*found.identity)
     status = os.fstat(found.fd)
     names = path.split(b"/")
     for depth in range(len(ancestors) // _ONE.size):
         if ancestors.startswith(one, depth * _ONE.size):
-            # With several nodes identities are only inodes, so the file systems may differ.
+            # On several nodes, identities contain only inodes, so the file systems may differ.
             with sources.lease(root, b"/".join(names[:depth])) as ancestor:
                 if os.path.samestat(status, os.fstat(ancestor.fd)):
                     raise EntryError(LOOP, "it leads back to a directory above it")
@@ -79,7 +79,7 @@ Blocks = Callable[[bytes, int], Iterator[Block]]
 
 
 def chosen_blocks(plan: CopyPlan) -> Blocks:
-    """Return a function of a directory, by path and descriptor, that yields selected blocks."""
+    """Return a function that yields the selected blocks of a directory (path, descriptor)."""
     if not plan.rules and not plan.follow and plan.wanted == ANY:
         return lambda path, directory_fd: blocks(directory_fd)
     choose = choosing(plan.rules, plan.wanted, plan.now_ns, follow=plan.follow)
@@ -95,11 +95,11 @@ def chosen_blocks(plan: CopyPlan) -> Blocks:
 
 
 def siblings_of(plan: CopyPlan) -> Siblings:
-    """Return a function that yields the copied names in a source's directory."""
+    """Return a function that returns the names to be copied from a source directory."""
     roots, read = plan.roots, chosen_blocks(plan)
 
     def siblings(sources: Directories, root: int, path: bytes) -> Iterable[bytes]:
-        """Return the copied names in a directory; in the parent of roots, the roots' names."""
+        """Return the names to be copied from a directory, or the names of roots in one parent."""
         if path == HOLDER:
             holder = roots[root].target_holder
             return [other.target_name for other in roots if other.target_holder == holder]
@@ -116,7 +116,7 @@ def siblings_of(plan: CopyPlan) -> Siblings:
 
 
 def seed_listed(plan: CopyPlan, lists: Lists, counters: CopyCounters) -> Iterator[Item]:
-    """Yield the items for listed paths, and count the paths as found."""
+    """Yield the first items for the listed paths, and count them as found."""
     counters.found += len(lists.parts)
     for part in lists.parts:
         weight = 1.0 / len(lists.parts)

@@ -1,11 +1,12 @@
-"""Copying of small directories of plain files, several at a time.
+"""Copying of small directories of plain files in batches.
 
-Most directories have a few regular files. If they are new in the target, in a directory that passes
-on no access control lists, a few native calls copy all of them: list the sources, create the
-copies, copy the files, set attributes. This requires a copy without observers (no limits,
-signature, verification, action log, or earlier run). A directory that is not plain when it is
-listed is left to the walk. A directory that proves not to be plain after its copy was created is
-*begun*, and the walk continues from there. So this module handles no errors.
+Most directories contain only a few regular files. If the directories are new in the target and
+their parent passes on no access control lists, a few native calls copy a whole batch: they list the
+sources, create the copies, copy the files and set the attributes. This requires a copy without
+observers (rate limits, signature, verification, action log) and without an earlier run. A directory
+that is not plain when it is listed is left to the walk. If a directory proves not to be plain after
+its copy was created, the walk continues with the partial copy. Therefore this module need not
+handle errors.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ from pcircle.walk.visitor import DirectoryScan
 
 _MAX_FILES = 64
 SCAN = DirectoryScan(_MAX_FILES, MAX_NAMES, keep_open=True)
-_MAX_NS = 20_000_000  # for the files of a batch; the walk, which can stop, copies the remaining
+_MAX_NS = 20_000_000  # for the files of a batch; the walk, which can be stopped, copies the rest
 _NEVER_NS = 1 << 62
 _STATUS = KEEP_MODE | KEEP_OWNER | KEEP_TIMES
 
 
 class PartialDirectory(msgspec.Struct, frozen=True):
-    """A directory whose copy has started but is not complete; its entries are not counted yet.
+    """A directory whose copy has started but is not complete, and whose entries are not counted.
 
-    `leases` has the open directories of both sides, or is None after `error`. The first `done` of
-    its `names` are copied, with `done_bytes` bytes.
+    `leases` contains the open directories of both sides, or is None if `error` occurred. The first
+    `done` of its `names` are already copied, with a total of `done_bytes` bytes.
     """
 
     leases: tuple[Lease, Lease] | None
@@ -57,7 +58,7 @@ class PartialDirectory(msgspec.Struct, frozen=True):
 
 
 class _NewDirectories(msgspec.Struct, frozen=True):
-    """New directories: names, descriptors on both sides, status of the sources, and files."""
+    """The directories of a batch that were created; `own` contains the statuses of the sources."""
 
     names: list[bytes]
     sources: list[int]
@@ -69,7 +70,8 @@ class _NewDirectories(msgspec.Struct, frozen=True):
 class SmallDirectoryCopier:
     """Copies small directories for one worker thread.
 
-    `leaves(fd, status)` returns true for a source directory that must be left to the walk.
+    If `leaves` is set, it is called with the descriptor and the status of each source directory,
+    and returns whether the directory must be left to the walk.
     """
 
     leaves: Callable[[int, os.stat_result], bool] | None = None
@@ -88,7 +90,7 @@ class SmallDirectoryCopier:
     def select(
         self, above: Open[PartialResult], names: list[bytes]
     ) -> tuple[list[bytes], list[bytes]]:
-        """Divide directories into possibly new ones in the target, and existing ones."""
+        """Divide directories into those that may be new in the target, and existing ones."""
         place, target = above.place, require(above.leases)[1]
         if place is None or target is None or (self._extras.any and not place.bare):
             return [], names
@@ -100,9 +102,9 @@ class SmallDirectoryCopier:
         batch: DirectoryBatch,
         go_on: Callable[[bytes, PartialDirectory], None],
     ) -> list[bytes]:
-        """Copy directories that were listed. Return the names of untouched directories.
+        """Copy directories that were listed; return the names of those that were not touched.
 
-        `go_on` is called for each directory that was begun, with its name.
+        `go_on` is called with the name and the state of each directory that is not complete.
         """
         source, lease = require(above.leases)
         target, device = require(lease), source.opened.status.st_dev
@@ -143,9 +145,10 @@ class SmallDirectoryCopier:
         return [name for name in batch.names if name in undone]
 
     def _chosen(self, batch: DirectoryBatch, modes: Sequence[int], copy: int) -> Sequence[int]:
-        """Return the indices of directories that are plain, by their status.
+        """Return the indices of the directories whose status allows copying them here.
 
-        `copy` is the inode of the copy of the root, which may be inside its own source.
+        `copy` is the inode of the copy of the root, which may be inside its own source and is
+        excluded.
         """
         count = len(batch.names)
         inodes = batch.own.column("inode", 0, count)
@@ -172,7 +175,7 @@ class SmallDirectoryCopier:
         keep: int,
         go_on: Callable[[bytes, PartialDirectory], None],
     ) -> None:
-        """Copy the files of new directories, complete the directories, and close them."""
+        """Copy the files of new directories, and complete and close the directories."""
         begun: set[int] = set()
         try:
             self._extras.enter(made.targets[0], bare=True)
@@ -191,7 +194,7 @@ class SmallDirectoryCopier:
                     close_open(fd)
 
     def _copy_files(self, made: _NewDirectories, device: int) -> list[list[int]]:
-        """Copy files. Return for each directory the sizes of its first files, which are copied."""
+        """Copy files; return the sizes of the leading files copied in each directory."""
         files = list(chain.from_iterable(made.files))
         counts = list(map(len, made.files))
         ends = list(accumulate(counts))
@@ -209,7 +212,7 @@ class SmallDirectoryCopier:
             sizes[begin : begin + len(found)] = found
             if found and found[-1] >= 0:
                 begin += len(found)
-            else:  # the remaining files of this directory are left to the walk
+            else:  # the walk copies the remaining files of this directory
                 begin = ends[bisect_right(ends, begin + max(0, len(found) - 1))]
         return [
             list(takewhile((0).__le__, sizes[end - count : end]))
@@ -217,7 +220,7 @@ class SmallDirectoryCopier:
         ]
 
     def _settle(self, made: _NewDirectories, places: Sequence[int], keep: int) -> set[int]:
-        """Set the attributes of complete directories. Return the indices where that failed."""
+        """Set the attributes of complete directories; return the indices of those that failed."""
         keep &= _STATUS
         if not keep or not places:
             return set()
@@ -235,7 +238,7 @@ class SmallDirectoryCopier:
         places: Sequence[int],
         sizes: Sequence[list[int]],
     ) -> None:
-        """Count complete directories, and record each in the checkpoint."""
+        """Count complete directories, and record each of them in the checkpoint."""
         counters, recorder = self._counters, self._recorder
         count = len(places)
         totals = [(len(sizes[at]), sum(sizes[at])) for at in places]
@@ -247,14 +250,14 @@ class SmallDirectoryCopier:
         rows = zip(places, totals, native.numbers(outcomes), Table(table).rows(count), strict=True)
         for at, done, error, copy in rows:
             if error:
-                continue  # a resumed run walks the directory again
+                continue  # without a record, a resumed run walks the directory again
             key = recorder.keys.directory(above.root, join_path(above.path, made.names[at]))
             recorder.add(SubtreeRecord(key, of_new_directory(*done), copy.st_ino, copy.st_ctime_ns))
 
     # ---- directories left to the walk ------------------------------------------
 
     def _begun(self, made: _NewDirectories, at: int, sizes: Sequence[int]) -> PartialDirectory:
-        """Return a directory whose first files are copied, which owns the target's descriptor."""
+        """Return the state of a directory whose first files are copied."""
         target_fd, files = made.targets[at], made.files[at]
         try:
             status = os.fstat(target_fd)
@@ -269,7 +272,7 @@ class SmallDirectoryCopier:
         return PartialDirectory(leases, files, len(sizes), sum(sizes))
 
     def _not_opened(self, batch: DirectoryBatch, at: int, above: Lease) -> PartialDirectory:
-        """Return a directory that was created but not opened, after a second attempt to open it."""
+        """Return the state of a directory that was created but not opened, after trying again."""
         files = batch.inside[slice(*batch.ranges()[at])]
         try:
             target = self._sides.targets.lease_below(above, batch.names[at])
@@ -280,7 +283,10 @@ class SmallDirectoryCopier:
     def _with_source(
         self, source_fd: int, own: Table, at: int, target: Lease
     ) -> tuple[Lease, Lease]:
-        """Lease a source directory of a batch, with its status from before it was read. OSError."""
+        """Return leases of both sides; the source has its status from before it was read.
+
+        Raises OSError.
+        """
         status = cast(os.stat_result, next(own.picked([at]).rows(1)))
         try:
             return self._sides.sources.lease_open(os.dup(source_fd), status), target
@@ -290,14 +296,14 @@ class SmallDirectoryCopier:
 
 
 def _missing(names: list[bytes], target_fd: int) -> tuple[list[bytes], list[bytes]]:
-    """Divide names into missing and existing ones of a directory."""
+    """Divide names into those that are missing in a directory, and existing ones."""
     outcomes = native.numbers(native.stat_names(target_fd, names, _NEVER_NS)[0])
     there = [name for name, outcome in zip(names, outcomes, strict=True) if outcome == 0]
     return [name for name, outcome in zip(names, outcomes, strict=True) if outcome], there
 
 
 def small_directories(worker: Worker) -> SmallDirectoryCopier | None:
-    """Return the copier of small directories; None if each entry is observed."""
+    """Return the copier of small directories, or None if the options do not permit batches."""
     plan = worker.plan
     observers: Sequence[object] = (
         worker.limits,
@@ -321,12 +327,12 @@ def _is_simple(plan: CopyPlan) -> bool:
 def made_with(mode: int, umask: int, *, closed: bool) -> int:
     """Return the mode with which the copy of a directory of this mode is created.
 
-    With `closed` it gets its final mode later. As with cp, the umask applies to write access even
-    if a default access control list is inherited.
+    If `closed` is true, the final mode is set later. As with cp, the umask applies to write access
+    even if a default access control list is inherited.
     """
     return 0o700 if closed else mode & 0o1777 & ~(umask & 0o022) | 0o700
 
 
 def is_to_be_opened(mode: int, umask: int) -> int:
-    """Return the owner bits that a directory needs while it is filled, but not at the end."""
+    """Return the owner's permissions that a directory needs only while it is being filled."""
     return 0o700 & (~mode | umask)

@@ -1,7 +1,7 @@
 """Special files that are not copied (`pcircle.ops.copy.entry.special_files` copies them).
 
-Without -a FIFOs, sockets and devices in trees are left out, as in other tools, and reported once
-for each kind. A SRC that is a special file is a failure.
+Unless -a is given, FIFOs, sockets and devices in trees are skipped, as in other tools, and reported
+once per kind. A SRC that is a special file is a failure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pcircle.runtime import Context
 
 
 class SpecialFileSkipper:
-    """Skips special files: counts them, and reports the first of each kind."""
+    """Counts skipped special files and reports the first one of each kind."""
 
     def __init__(self, plan: CopyPlan, counters: CopyCounters) -> None:
         self._plan = plan
@@ -26,14 +26,14 @@ class SpecialFileSkipper:
     def skip(
         self, root: int, above: bytes, name: bytes, source_fd: int, context: Context[Item]
     ) -> int:
-        """Skip a special file; return its mode. OSError if its type has changed."""
+        """Skip a special file and return its mode. Raises OSError if its type has changed."""
         status = os.stat(name, dir_fd=source_fd, follow_symlinks=self._plan.follow)
         kind = special_kind(status.st_mode)
         if not kind:
             raise Changed("it is no longer a special file")
         self._counters.special_skipped += 1
         self._counters.sized += 1
-        # Reported for each root, because a signature must know which root is incomplete.
+        # Each root is reported separately, because a signature must know which one is incomplete.
         if (root, kind) not in self._reported:
             self._reported.add((root, kind))
             path = os.path.join(self._plan.roots[root].source_shown, join_path(above, name))
@@ -42,7 +42,10 @@ class SpecialFileSkipper:
 
 
 def not_copied(source_fd: int, name: bytes) -> OSError:
-    """Return the error for a SRC that is a special file. OSError if it does not exist."""
+    """Return the error for a SRC that is a special file.
+
+    Raises OSError if there is no such file.
+    """
     status = os.stat(name, dir_fd=source_fd, follow_symlinks=False)
     what = special_kind(status.st_mode)
     if not what:

@@ -1,19 +1,20 @@
-"""The copy as a task, with or without a checkpoint: the work of its items, merged results.
+"""The copy as a task of the runtime, with or without a checkpoint.
 
-The walk finds entries (`pcircle.ops.copy.tree.visitor`). This module processes the items that it
-spawns: large files and their chunks, names of hard-linked inodes, copies to verify. The result of
-such an item is a part of the result of the directory that has its slot.
+The walk finds entries (`pcircle.ops.copy.tree.visitor`). This module processes the items that the
+walk spawns: large files and their chunks, names of hard-linked inodes, and copies to verify. The
+result of such an item is added to that of the directory that owns its slot.
 
-`JournaledCopy` keeps a checkpoint, a record of completed work. Every result has an epoch
-(`pcircle.circle.epochs`) and its share of the job's counts. A directory that is complete without a
-failure is one record, with the change time of its copy. A resumed run skips the directory at the
-cost of one `stat` if its change time is the same. The run still visits its subdirectories, so that
-changes deep in the tree are found. Completed parts of a directory have records of their own: the
-names of each batch, the ranges of large files, and the names of hard-linked inodes.
+`JournaledCopy` keeps a checkpoint, a record of completed work. Every result carries an epoch
+(`pcircle.circle.epochs`) and its share of the job's counts. A directory that is completed without a
+failure becomes one record, which contains the change time of the copy. If the change time is still
+the same, a resumed run skips the directory at the cost of one `stat`. The run still visits its
+subdirectories, so that changes deep in the tree are found. Completed parts of a directory are
+recorded separately: the names of each batch, the ranges of large files, and the names of
+hard-linked inodes.
 
-Work in a directory counts no sooner than the directory itself, and a link no sooner than its
-target, whichever ranks made them. An item's epoch is the latest of the epochs of its own end, its
-directory and its children.
+Work in a directory counts no earlier than the directory itself, and a hard link no earlier than the
+copy that it links to, whichever ranks created them. Therefore the epoch of an item is the latest of
+three: that of its own end, that of its directory, and those of its children.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
     from pcircle.ops.copy.tree.verify import Verifier
 
 
-_BATCH_NAMES = 512  # of files that were given as SRC
+_BATCH_NAMES = 512  # maximum number of SRC files in one item
 
 
 class ForwardedResult(msgspec.Struct, frozen=True):
@@ -77,7 +78,7 @@ class ForwardedResult(msgspec.Struct, frozen=True):
 
 
 class PendingResult(msgspec.Struct, frozen=True):
-    """The state of an item for its join, and its result so far."""
+    """The state of an item that its join needs, and its result so far."""
 
     value: CopyResult | LargeFileState | ForwardedResult | bool
     part: PartialResult
@@ -88,7 +89,7 @@ ItemState: TypeAlias = "CopyResult | PendingResult | ForwardedResult | list[Open
 
 
 class CopyTask(PartedTask[Item, CopyResult]):
-    """The part of one rank in a copy.
+    """One rank's share of a copy.
 
     Other tools subclass it with their own visitor and overwrite policy.
     """
@@ -106,7 +107,7 @@ class CopyTask(PartedTask[Item, CopyResult]):
         beside: CopyTask | None = None,
         number: int = 0,
     ) -> None:
-        """Create the task of a rank, or of its thread `number` next to that of its first thread."""
+        """Create the task of a rank's first thread, or of thread `number` if `beside` is given."""
         super().__init__()
         self._lists = lists
         first: Worker | None = None if beside is None else beside._worker
@@ -127,7 +128,7 @@ class CopyTask(PartedTask[Item, CopyResult]):
         self._large = LargeFileCopier(own)
         self._verifier: Verifier | None = None
         if self._worker.waiting is not None:
-            from pcircle.ops.copy.tree.verify import Verifier  # few copies are verified
+            from pcircle.ops.copy.tree.verify import Verifier  # few copies need it
 
             self._verifier = Verifier(own)
             self.epoch_period_s = LONGEST_WAIT_S
@@ -178,7 +179,7 @@ class CopyTask(PartedTask[Item, CopyResult]):
         return CopyResult({item.slot: self._visitor.since(part)})
 
     def _other(self, item: Item, line: Context[Item]) -> CopyResult | PendingResult:
-        """Process an item that is not part of the walk; its result belongs to its slot."""
+        """Process an item other than those of the walk; its result belongs to its slot."""
         context: ItemContext[PartialResult] = ItemContext(line)
         self._visitor.begin(item, context)
         if self._worker.limits is not None:
@@ -237,7 +238,7 @@ class CopyTask(PartedTask[Item, CopyResult]):
         if isinstance(own, CopyResult):
             done = self.merge(own, merged)
             if isinstance(item, HardLinkedName) and done.cause is not None:
-                done = msgspec.structs.replace(done, made=None)  # no copy to link to
+                done = msgspec.structs.replace(done, made=None)  # there is no copy to link to
             value: object = own
         else:
             value = require_type(PendingResult, own).value
@@ -271,7 +272,7 @@ class CopyTask(PartedTask[Item, CopyResult]):
         return self._with_part(slots, slot, own.part)
 
     def _with_part(self, done: CopyResult, slot: int, part: PartialResult) -> CopyResult:
-        """Return a result with another part added for its directory."""
+        """Return a result with `part` added to that of its directory."""
         if part is NOTHING:
             return done
         known = done.slots.get(slot, NOTHING)
@@ -279,12 +280,12 @@ class CopyTask(PartedTask[Item, CopyResult]):
         return msgspec.structs.replace(done, slots=slots)
 
     def _since(self, done: CopyResult) -> CopyResult:
-        """Return a result with the epoch in which it counts."""
+        """Return a result with the epoch from which it counts."""
         slots = {slot: self._visitor.since(part) for slot, part in done.slots.items()}
         return msgspec.structs.replace(done, slots=slots)
 
     def _record(self, item: Item, done: CopyResult, merged: CopyResult | None) -> None:
-        """Record a complete item in the journal, if any."""
+        """Record a complete item in the journal, if there is one."""
 
     def merge(self, a: CopyResult, b: CopyResult) -> CopyResult:
         copy = a if b.made is None else b
@@ -322,7 +323,7 @@ class CopyTask(PartedTask[Item, CopyResult]):
     # ---- the rank --------------------------------------------------------------
 
     def close(self) -> None:
-        """Release the directories."""
+        """Close the directories and files of all threads."""
         self._links.close()
         for part in self.parts:
             part._worker.sides.close()
@@ -344,9 +345,9 @@ class CopyTask(PartedTask[Item, CopyResult]):
 
 
 def threads_of(plan: CopyPlan) -> int | None:
-    """Return the number of worker threads of a rank; None if adaptive.
+    """Return the number of worker threads of a rank, or None if the number is adaptive.
 
-    Waiting for a limit does not justify more than one.
+    A rate limit alone does not justify more than one thread.
     """
     limited = plan.bytes_per_s is not None or plan.operations_per_s is not None
     if limited and plan.threads is None:
@@ -361,15 +362,15 @@ def slot_of(item: Item) -> int:
     if isinstance(item, FirstName | HardLinkItem):
         return item.one.slot
     if isinstance(item, LinkClaim | FileVerification):
-        return item.groups[0].slot  # these items set the results of all groups themselves
+        return item.groups[0].slot  # the result of such an item already contains all its slots
     return item.slot
 
 
 def _is_own_work(item: Item, own: object) -> bool:
-    """Return whether the join of an item knows its work, and must record it.
+    """Return whether the join of an item has done the work itself and must record it.
 
-    Only its home knows which name of an inode is copied. If a name was claimed again, or a large
-    file was started again, the new item records it.
+    Only the home of an inode knows which name is copied. If a name is claimed again or a large file
+    is started again, the new item records the result.
     """
     if isinstance(item, FirstName):
         return bool(own)
@@ -379,7 +380,7 @@ def _is_own_work(item: Item, own: object) -> bool:
 
 
 def _root(item: Item) -> int:
-    """Return the number of a root to which an item belongs."""
+    """Return the number of the root to which an item belongs."""
     if isinstance(item, SingleRoots):
         return item.first
     if isinstance(item, FirstName | HardLinkItem):
@@ -390,7 +391,7 @@ def _root(item: Item) -> int:
 
 
 class JournaledCopy(CopyTask):
-    """The part of one rank in a copy that keeps a checkpoint."""
+    """One rank's share of a copy that keeps a checkpoint."""
 
     def __init__(
         self,
@@ -407,7 +408,7 @@ class JournaledCopy(CopyTask):
         self._recorder: Recorder = require(self._worker.recorder)
         self._committing = threading.Lock()
         self._sealed = 0
-        self._late = 0  # commits up to this epoch come too late
+        self._late = 0  # commits up to this epoch are ignored
         self.epoch_period_s = min(require(plan.journal).interval_s, self.epoch_period_s or math.inf)
 
     def beside(self, number: int) -> JournaledCopy:
@@ -424,7 +425,8 @@ class JournaledCopy(CopyTask):
                 self._name(item, part)
         elif isinstance(item, HardLinkItem):
             self._name(item.one, part)
-            # The first name's own record may be lost with its rank, so this one must suffice.
+            # The record of the first name may be lost with its rank, so this record must be
+            # sufficient on its own.
             self._inode(item.first, item.made, item.copied, item.seal, item.one.place)
         elif isinstance(item, FirstName):
             self._name(item.one, part)
@@ -450,12 +452,12 @@ class JournaledCopy(CopyTask):
         return b"" if signer is None else signer.seal_of(part)
 
     def abandon(self, item: Item, own: ItemState) -> None:
-        """Keep an incomplete large file, which is resumed later."""
+        """Keep an incomplete large file, so that a later run can resume it."""
         if isinstance(own, list):
             super().abandon(item, own)
 
     def finish(self) -> None:
-        """Close the checkpoint's files, because NFS keeps removed files while they are open."""
+        """Close the checkpoint's files, because NFS keeps removed files that are still open."""
         super().finish()
         with self._committing:
             self._late = self._sealed
@@ -473,7 +475,7 @@ class JournaledCopy(CopyTask):
     def commit(self, epoch: int) -> None:
         with self._committing:
             if epoch <= self._late:
-                return  # the work has ended, and the checkpoint may be removed
+                return  # the job has ended, and its checkpoint may already be removed
             if self._session is not None:
                 self._session.lock.check()
             self._recorder.journal.commit(epoch, named(self.measure().counts))
@@ -481,5 +483,5 @@ class JournaledCopy(CopyTask):
 
 
 def _of_one(counts: Counts) -> Counts:
-    """Return the counts of one name for a record, in which it also counts as found."""
+    """Return the counts of one name for its record, which counts it as found."""
     return (*counts[:FOUND], 1, *counts[FOUND + 1 :])

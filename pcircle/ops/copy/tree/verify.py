@@ -1,13 +1,13 @@
-"""`--verify`: reading copies back from the disk, not from memory, and repairing them.
+"""`--verify`: reading copies back from disk instead of memory, and repairing them.
 
 Digests of the copy are compared with digests of the data that was read from the source. The copy
-was synced before (`pcircle.ops.copy.tree.waiting_copies`), so its pages are clean and are dropped
-from the cache. The data then comes from the disk or the server. On a memory file system, and while
-another process has mapped the file, pages cannot be dropped.
+has been synced (`pcircle.ops.copy.tree.waiting_copies`), so its pages are clean and can be dropped
+from the page cache. The data is then read from the disk or the server. Pages cannot be dropped on a
+memory file system, or while another process maps the file.
 
-A part that differs is read a second time, because the first read may have failed instead of the
-copy. If it differs again, it is copied again, synced and read again. If it still differs, the copy
-is removed and the entry fails. A part that cannot be read counts as different.
+A file or chunk that differs is read a second time, because the read may be wrong rather than the
+copy. If it differs again, it is copied again, synced and read back. If it still differs, the copy
+is removed and the entry fails. An unreadable file or chunk counts as different.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ _NEVER_LARGE_BYTES = 1 << 62
 
 
 class VerificationError(EntryError):
-    """The data read back differs from the copied data."""
+    """The data that was read back differs from the data that was copied."""
 
     def __init__(self) -> None:
         super().__init__(MISMATCH, "verification mismatch")
 
 
 class Verifier:
-    """The verification of copies by one worker thread."""
+    """Verifies copies for one worker thread."""
 
     def __init__(self, worker: Worker) -> None:
         self._plan = worker.plan
@@ -77,12 +77,12 @@ class Verifier:
         self._signer = worker.signer
         self._recorder = worker.recorder
         plan = self._plan
-        # A copy that differs is replaced, whatever the options for existing files.
+        # A copy that differs is replaced regardless of the options for existing files.
         existing = OverwriteOptions(force=True, in_place=plan.existing.in_place, sync=True)
         again = msgspec.structs.replace(
             plan, existing=existing, large_bytes=_NEVER_LARGE_BYTES, since_ns=None
         )
-        counters = CopyCounters()  # unused, because files that are copied again are already counted
+        counters = CopyCounters()  # discarded: the files are already counted
         self._extras = AttributeCopier(plan.keep, counters, worker.copier.copier.names)
         self._hasher = HashObserver()
         observers = [self._hasher] if worker.limits is None else [self._hasher, worker.limits]
@@ -92,7 +92,7 @@ class Verifier:
     def verify(
         self, item: FileVerification | ChunkVerification, context: Context[Item]
     ) -> CopyResult:
-        """Read copies again; the result has the error of the last failure."""
+        """Read copies back; the result contains the error of the last failure."""
         try:
             if isinstance(item, ChunkVerification):
                 return self._part(item, context)
@@ -136,7 +136,7 @@ class Verifier:
     def _file(
         self, item: CopiedFiles, name: bytes, seen: ExpectedContent, context: Context[Item]
     ) -> CopyResult:
-        """Verify a file; return the result of copying it again, if that was necessary."""
+        """Verify a file; return the result of copying it again if that was necessary."""
         own = self._sides.target_name(item.root, item.path, name)
         with self._sides.targets.lease(item.root, item.path, target_of(item.place)) as lease:
             if self._is_there(partial(self._rereader.reads, lease.fd, own, seen)):
@@ -160,7 +160,7 @@ class Verifier:
             if stat.S_ISREG(old.st_mode):
                 identity = old.st_dev, old.st_ino
         except FileNotFoundError:
-            pass  # a new file is created
+            pass  # then a new file is created
         try:
             with self._sides.sources.lease(item.root, item.path, source_of(item.place)) as source:
                 self._extras.enter(target_fd)
@@ -179,13 +179,13 @@ class Verifier:
             if identity is not None:
                 target.discard(own, target_fd, identity)
             raise
-        opened = require(self._again.status)  # no option keeps the old copy
+        opened = require(self._again.status)  # no option can keep the old copy
         return CopyResult(made=target.mark_of(made), copied=self._plan.stamp(opened))
 
     def _fail(
         self, item: CopiedFiles, name: bytes, error: OSError | NoSpace, context: Context[Item]
     ) -> Failure:
-        """Report a copied file whose copy differs."""
+        """Report a file whose copy differs and cannot be repaired."""
         path = join_path(item.path, name)
         trouble = _as_failure(error)
         self._counters.files -= 1
@@ -234,7 +234,7 @@ class Verifier:
     def _reader_of(
         self, chunk: CopyChunk, directory_fd: int, stop: Callable[[], bool]
     ) -> Callable[[bytes], bool]:
-        """Return a function that compares a part of a large file with its digest."""
+        """Return a function that reads a chunk and returns whether it has a given digest."""
         identify = self._plan.identify
 
         def reads(digest: bytes) -> bool:
@@ -247,14 +247,14 @@ class Verifier:
     # ---- files and parts -------------------------------------------------------
 
     def _is_there(self, read: Callable[[], bool]) -> bool:
-        """Return whether a part has the expected content; an unreadable part has not."""
+        """Return the result of `read`, or False if the content is unreadable."""
         try:
             return read()
         except OSError:
             return False
 
     def _check_signed(self, digest: bytes, signed: bytes) -> None:
-        """Raise Changed unless a repeated copy has the signed content."""
+        """Raise Changed if a repeated copy differs from the content that was signed."""
         if self._signer is not None and digest != signed:
             raise Changed("content differs from the first read")
 

@@ -1,10 +1,10 @@
 """The visitor of a copy, which creates, fills and completes directories.
 
 A directory of the target is created when its source is opened. `pcircle.ops.copy.tree.entries` then
-copies the names in it. The directory gets its attributes after all of its entries are complete.
-With a checkpoint, a directory that is complete without a failure is one record; for other
+copies the names in the directory, whose attributes are set after all its entries are complete. If
+there is a checkpoint, a directory that is completed without a failure becomes one record; in other
 directories the completed names are recorded. Records are written at the end of the item, with the
-latest epoch of everything that it has touched.
+latest epoch among everything that the item has touched.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from pcircle.walk.walker import device, release
 
 
 class CopyVisitor(Visitor[PartialResult]):
-    """The visitor of one worker thread."""
+    """Creates, fills and completes directories for one worker thread."""
 
     nothing: ClassVar[PartialResult] = NOTHING
 
@@ -89,11 +89,11 @@ class CopyVisitor(Visitor[PartialResult]):
         self._earlier = worker.earlier
         self._acting = worker.acting
         self._entries = entries
-        self._counted = False  # the current directory is counted as read
-        self._in_place = False  # directories complete in the item that has read them
-        self._began: Counts = ()  # at the start of the item
-        self._standing = RecordedDirectory()  # of the current directory
-        self._floor = 0  # the latest epoch of everything that the item has touched
+        self._counted = False  # whether the current directory is already counted as read
+        self._in_place = False  # whether directories are completed by the item that read them
+        self._began: Counts = ()  # counts at the start of the item
+        self._standing = RecordedDirectory()  # earlier record of the current directory
+        self._floor = 0  # latest epoch among everything that the item has touched
         self._small = small_directories(worker)
         self.scan = None if self._small is None else SCAN
         self._access = self.access_of(worker.plan)
@@ -102,8 +102,8 @@ class CopyVisitor(Visitor[PartialResult]):
     def access_of(plan: CopyPlan) -> WriteAccess:
         """Return which protections of existing directories the run may remove temporarily.
 
-        As with cp, their modes apply unless the source's modes replace them, or an earlier copy has
-        created the directories.
+        As with cp, existing modes are respected, unless the modes of the source replace them or an
+        earlier copy created the directories.
         """
         return WriteAccess(owner=plan.keep.mode or plan.retries)
 
@@ -120,7 +120,7 @@ class CopyVisitor(Visitor[PartialResult]):
         self._begin(context)
 
     def _begin(self, context: Context[Item]) -> Counts:
-        """Start an item, discarding leftovers of the last one; return the counts so far."""
+        """Start an item, discard leftovers of the previous one, and return the counts so far."""
         self._copier.is_stopping = context.is_stopping
         tell_recalls(self._copier.context.recalls, self._plan.shown, context)
         if self._limits is not None:
@@ -132,7 +132,7 @@ class CopyVisitor(Visitor[PartialResult]):
         return self._delta.begin()
 
     def end(self, context: Context[Item], opens: Sequence[Open[PartialResult]]) -> None:
-        """Record completed work, claim hard links, and hold copies for verification."""
+        """Record completed work, claim hard-linked names, and hold copies to be verified."""
         self._entries.end(context)
         if self._acting is not None:
             self._acting.actions.tell(context)
@@ -145,16 +145,16 @@ class CopyVisitor(Visitor[PartialResult]):
             opens[0].own = self._floor
 
     def reached(self, epoch: int) -> None:
-        """Raise the epoch of the item to at least this one."""
+        """Raise the epoch of the item to at least `epoch`."""
         self._floor = max(self._floor, epoch)
 
     def stays(self, opened: Open[PartialResult]) -> None:
         opened.ended = self._delta.now()
 
     def _share(self, opens: Sequence[Open[PartialResult]]) -> None:
-        """Assign to each waiting directory the counts of its own entries.
+        """Assign the counts of its own entries to each directory that awaits completion.
 
-        Directories that were completed in place count for their parents.
+        Directories that were completed in the same item count for their parents.
         """
         opens[0].began, opens[0].ended = self._began, self._delta.now()
         counts = [between(opened.began, opened.ended) for opened in opens]
@@ -166,7 +166,7 @@ class CopyVisitor(Visitor[PartialResult]):
             opened.part = self.merge(opened.part, PartialResult(share))
 
     def since(self, part: PartialResult) -> PartialResult:
-        """Return the result of an item that has just ended, with its epoch."""
+        """Return the result of an item that has just ended, with the epoch of the item."""
         if self._recorder is None or part.epoch >= self._floor:
             return part
         return msgspec.structs.replace(part, epoch=self._floor)
@@ -181,7 +181,7 @@ class CopyVisitor(Visitor[PartialResult]):
     # ---- entering --------------------------------------------------------------
 
     def known(self, opened: Open[PartialResult], context: Context[Item]) -> PartialResult | None:
-        """Return the result of an earlier run for a directory without subdirectories.
+        """Return the result of an earlier run for a complete directory without subdirectories.
 
         Other directories are entered, because their subdirectories may have changed.
         """
@@ -208,13 +208,13 @@ class CopyVisitor(Visitor[PartialResult]):
     def select_directories(
         self, above: Open[PartialResult], names: list[bytes], context: ItemContext[PartialResult]
     ) -> tuple[list[bytes], list[bytes]]:
-        """Select directories that may be new, if small directories are copied together."""
+        """Select directories that may be new, if small directories are copied in batches."""
         return ([], names) if self._small is None else self._small.select(above, names)
 
     def process_directories(
         self, above: Open[PartialResult], batch: DirectoryBatch, context: ItemContext[PartialResult]
     ) -> list[bytes]:
-        """Copy small directories together; return the names that are left to the walk."""
+        """Copy small directories in a batch; return the names that are left to the walk."""
         return require(self._small).copy(above, batch, partial(self._go_on, above, context))
 
     def _go_on(
@@ -224,14 +224,14 @@ class CopyVisitor(Visitor[PartialResult]):
         name: bytes,
         begun: PartialDirectory,
     ) -> None:
-        """Continue with a small directory that is not plain, like the walk."""
+        """Continue with a small directory that proved not to be plain, as the walk would."""
         opened = child_of(above, name, len(context.opens), NOTHING)
         context.opens.append(opened)
         opened.began = self._delta.now()
         opened.leases = begun.leases
         try:
             self._copy_rest(above, opened, begun, context)
-        except BaseException:  # the job ends
+        except BaseException:  # which ends the job
             release(opened)
             raise
         context.complete(opened)
@@ -324,15 +324,15 @@ class CopyVisitor(Visitor[PartialResult]):
         return target_side
 
     def _is_admitted(self, target_fd: int, error: OSError) -> bool:
-        """Return whether a protection that prevented a change was just removed."""
+        """Remove the protection that prevented a change; return whether that succeeded."""
         return self._access.helps(error) and self._access.admit(target_fd) is not None
 
     def _readable(
         self, opened: Open[PartialResult], holder: Open[PartialResult] | None, lease: Lease
     ) -> Lease:
-        """Lease a directory again after its mode was changed to allow reading. OSError.
+        """Lease a directory again after its mode was changed to allow reading. Raises OSError.
 
-        The lease has the status from before the change.
+        The status of the lease is that from before the change.
         """
         if self._access.admit(lease.fd) is None:
             return lease
@@ -351,12 +351,12 @@ class CopyVisitor(Visitor[PartialResult]):
         return again
 
     def _admit(self, where: Where, target_fd: int) -> None:
-        """Remove protections of a directory until all of its entries are complete."""
+        """Remove the protections of a directory until all its entries are complete."""
         if self._access.any and not require(where.place).made:
             self._access.admit(target_fd)
 
     def _mark(self, root: int) -> None:
-        """Mark the target of a root, to which the following records refer."""
+        """Mark the target of a root before the first records that refer to it."""
         self._sides.leave_mark(root)
 
     def _begin_directory(self) -> None:
@@ -369,7 +369,7 @@ class CopyVisitor(Visitor[PartialResult]):
     def _refuse(
         self, opened: Open[PartialResult], source: Lease, holder: Open[PartialResult]
     ) -> None:
-        """Raise EntryError if the directory is the copy itself, or was visited before."""
+        """Raise EntryError if the directory is the copy itself, or closes a cycle of links."""
         if source.identity == require(holder.place).copy:
             raise EntryError(LOOP, "it is the copy that is being made")
         if self._plan.follow:
@@ -400,17 +400,17 @@ class CopyVisitor(Visitor[PartialResult]):
         return TargetDirectory(status, lease.identity, created, held, layout=layout, bare=bare)
 
     def _differs(self, own: TargetDirectory, lease: Lease) -> bool:
-        """Return whether the attributes of an existing directory change."""
+        """Return whether the attributes of an existing directory will change."""
         return self._differing.of(own.source, own.held, lease)
 
     def _itemize(self, opened: Open[PartialResult], source: Lease, lease: Lease | None) -> None:
-        """Report the differences of a directory, whose copy is None if it was just created.
+        """Report how a directory differs from its copy; `lease` is None if that was just created.
 
-        An existing copy is unchanged so far: its rights are withdrawn afterwards. OSError.
+        This is called before permissions of an existing copy are withdrawn. Raises OSError.
         """
 
     def _withdraw(self, own: TargetDirectory, lease: Lease) -> bool:
-        """Withdraw rights that the source does not grant, before a directory is filled.
+        """Withdraw permissions that the source does not grant, before a directory is filled.
 
         Return whether anything was changed.
         """
@@ -421,12 +421,12 @@ class CopyVisitor(Visitor[PartialResult]):
             return withdraw(target, own.source, self._plan.keep, own.held)
         except PermissionError as error:
             is_admitted = self._is_admitted(lease.fd, error)
-        with suppress(PermissionError):  # another user owns it; setting attributes reports that
+        with suppress(PermissionError):  # another user owns it; setting attributes will report that
             return is_admitted and withdraw(target, own.source, self._plan.keep, own.held)
         return False
 
     def _make_root(self, opened: Open[PartialResult], status: os.stat_result) -> bool:
-        """Create the copy of a root; return False if its name existed."""
+        """Create the copy of a root; return False if the name already exists."""
         root = self._plan.roots[opened.root]
         if not root.target_name:
             return False
@@ -441,7 +441,7 @@ class CopyVisitor(Visitor[PartialResult]):
         holder_fd: int,
         holder: Open[PartialResult] | None,
     ) -> bool:
-        """Create the target directory; return False if its name existed."""
+        """Create the target directory; return False if the name already exists."""
         mode = made_with(status.st_mode, self._plan.umask, closed=self._plan.keep.mode)
         if self._recorder is not None and is_to_be_opened(
             self._plan.keep.status(status).st_mode, self._plan.umask
@@ -464,13 +464,13 @@ class CopyVisitor(Visitor[PartialResult]):
         holder_fd: int,
         holder: Open[PartialResult] | None,
     ) -> None:
-        """Accept an existing directory. CollisionError if it belongs to another name."""
+        """Accept an existing directory. Raises CollisionError if it is the copy of another name."""
         made = holder is not None and require(holder.place).made
         where = opened.root, HOLDER if holder is None else holder.path
         self._directory.enter_names(*where, made=made)
         self._copier.names.collisions.check(holder_fd, name)
         if self._earlier is not None and self._is_ours(holder_fd, name):
-            # Flags that the source lacks were set by other programs, and stay.
+            # Other programs set the flags that the source lacks, so these flags are kept.
             source, _ = require(opened.leases)
             flags = self._plan.keep.flags and bool(read_flags(source.fd) & FORBIDDING)
             open_again(holder_fd, name, flags=flags)
@@ -495,15 +495,15 @@ class CopyVisitor(Visitor[PartialResult]):
     def _file_system(
         self, opened: Open[PartialResult], source: Lease, holder: Open[PartialResult] | None
     ) -> int:
-        """Return the walk's number of a directory's file system."""
+        """Return the number that the walk assigns to the file system of a directory."""
         if holder is None:
             return self._plan.roots[opened.root].file_system
         if not self._plan.keep.links:
-            return 0  # only hard links need the number
+            return 0  # the number is only needed for hard links
         above, _ = require(holder.leases)
         if device(above) == device(source):
             return require(holder.place).file_system
-        # A mount point has the same path on every node, but not always the same device number.
+        # The path of a mount point is the same on every node; its device number may differ.
         from zlib import crc32
 
         return crc32(b"%d %s" % (opened.root, opened.path))
@@ -514,7 +514,7 @@ class CopyVisitor(Visitor[PartialResult]):
         return self._plan.is_ours(status)
 
     def _announce(self, opened: Open[PartialResult], name: bytes, holder_fd: int) -> None:
-        """Record for a later run that this job creates a directory, unless it exists."""
+        """Record that this job creates a directory, unless it exists; a later run needs to know."""
         try:
             os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -523,18 +523,18 @@ class CopyVisitor(Visitor[PartialResult]):
     def _take_up(
         self, opened: Open[PartialResult], lease: Lease, own: TargetDirectory
     ) -> TargetDirectory:
-        """Resume a directory of an earlier run, and remove its temporary files."""
+        """Resume a directory of an earlier run after removing its stale temporary files."""
         earlier = self._earlier
         if earlier is None:
             return own
         where, standing = (opened.root, opened.path), self._standing
         partial = None
-        if standing.record is not None:  # its entries at the time of the record are complete
-            # Attributes that could not be preserved must be counted again.
+        if standing.record is not None:  # the entries that existed then are complete
+            # A directory that lost attributes is completed again, so that they are counted again.
             if not totals(standing.record.counts).not_kept:
                 own = replace(own, finished_ns=standing.record.changed)
             partial = earlier.partial(*where)
-        elif not lease.searched:  # otherwise the directory cannot be listed
+        elif not lease.searched:  # with search permission only, it cannot be listed
             begun, listing = sweep(earlier.resumed, *where, lease.fd)
             own = replace(own, begun=begun)
             partial = None if standing.modified else earlier.partial(*where, listing)
@@ -548,7 +548,7 @@ class CopyVisitor(Visitor[PartialResult]):
     def meant(
         self, opened: Open[PartialResult], blocks: Iterable[Block], source: Lease
     ) -> Iterable[Block]:
-        """Return the blocks without the checkpoint, and without completed names."""
+        """Return the blocks without the checkpoint and completed names."""
         if self._plan.journal is not None:
             blocks = exclude_checkpoint(blocks, source.fd, self._plan.journal.path)
         partial = None if opened.own is None else opened.own.partial
@@ -572,7 +572,7 @@ class CopyVisitor(Visitor[PartialResult]):
         self._accounts.fail(where.root, join_path(where.path, name), "reach", error, context)
 
     def failed(self, opened: Open[PartialResult], error: OSError, context: Context[Item]) -> None:
-        if not self._counted:  # its parent cannot be reached
+        if not self._counted:  # because its parent cannot be reached
             self._begin_directory()
         doing = tried(error, "open directory" if opened.own is None else "read directory")
         self._accounts.fail(opened.root, opened.path, doing, error, context, sized=True)
@@ -580,12 +580,12 @@ class CopyVisitor(Visitor[PartialResult]):
     # ---- leaving ---------------------------------------------------------------
 
     def stopped(self, opens: Sequence[Open[PartialResult]]) -> None:
-        """Restore the protections of incomplete directories."""
+        """Restore the protections of directories that stay incomplete."""
         for opened in reversed(opens[1:]):
             self._restore(opened)
 
     def _restore(self, opened: Open[PartialResult]) -> None:
-        """Restore the protections of a directory, unless they were changed again."""
+        """Restore the protections of a directory, unless they have been changed since."""
         obstacle = getattr(opened.own, "obstacle", None)
         if obstacle is not None:
             where = opened.root, opened.path, opened.own.identity
@@ -593,7 +593,7 @@ class CopyVisitor(Visitor[PartialResult]):
                 obstacle.restore(lease.fd)
 
     def lost(self, opened: Open[PartialResult]) -> PartialResult:
-        """Complete a failed directory, whose entries are unknown."""
+        """Return the result of a failed directory; its signature entries are dropped."""
         self._restore(opened)
         if self._in_place:
             return NOTHING
@@ -602,7 +602,7 @@ class CopyVisitor(Visitor[PartialResult]):
         return msgspec.structs.replace(part, runs=(), spilled=(), signed=0)
 
     def leave(self, opened: Open[PartialResult], context: Context[Item]) -> PartialResult:
-        """Set the attributes of a directory after everything below it."""
+        """Set the attributes of a directory after everything below it is complete."""
         where = opened.root, opened.path
         try:
             self._finish(opened)
@@ -628,7 +628,7 @@ class CopyVisitor(Visitor[PartialResult]):
             counts = between(opened.began, self._delta.now())
             if not counts[FAILED]:
                 self._record(opened, part, counts)
-            return part  # its holder's counts include these
+            return part  # the counts of its parent include these
         part = self.merge(part, self.taken())
         self._floor = max(self._floor, part.epoch, require(opened.place).epoch)
         if not has_failed(part):
@@ -648,10 +648,10 @@ class CopyVisitor(Visitor[PartialResult]):
         return "copy"
 
     def _record(self, opened: Open[PartialResult], part: PartialResult, counts: Counts) -> None:
-        """Write one record for a directory without subdirectories; see `known`."""
+        """Write the record of a complete directory, which `known` reads in a later run."""
         copy: os.stat_result | None = None
         if opened.leases is not None and opened.leases[1] is not None:
-            with suppress(OSError):  # then it is complete without a record
+            with suppress(OSError):  # then the directory has no record
                 copy = os.fstat(opened.leases[1].fd)
         else:
             copy = self._sides.copy_status(opened.root, opened.path, opened.own.identity)
@@ -667,7 +667,7 @@ class CopyVisitor(Visitor[PartialResult]):
         )
 
     def _finish(self, opened: Open[PartialResult]) -> None:
-        """Set the attributes of a directory, and sync it if requested. OSError."""
+        """Set the attributes of a directory, and sync it if requested. Raises OSError."""
         own = opened.own
         keep = self._plan.keep
         missing = is_to_be_opened(own.source.st_mode, self._plan.umask) if own.created else 0
@@ -685,7 +685,7 @@ class CopyVisitor(Visitor[PartialResult]):
             self._restore(opened)
 
     def _is_settled(self, opened: Open[PartialResult]) -> bool:
-        """Return whether a complete directory has its mode and flags."""
+        """Return whether completion has set the directory's final mode and flags."""
         return self._plan.keep.mode
 
     def _finish_open(self, opened: Open[PartialResult], lease: Lease, missing: int) -> None:
@@ -718,12 +718,12 @@ class CopyVisitor(Visitor[PartialResult]):
             try:
                 self._extras.account(refused, lease.fd)
             finally:
-                if keep.timestamps:  # a probe for free space has changed them
+                if keep.timestamps:  # a probe for free space may have changed them
                     times = own.source.st_atime_ns, own.source.st_mtime_ns
                     os.utime(target_fd, ns=times)
 
     def _sync_root(self, opened: Open[PartialResult]) -> None:
-        """Sync the name of a root that was created."""
+        """Sync the name of a newly created root."""
         if not opened.path and opened.own.created:
             with self._sides.targets.lease(opened.root, HOLDER) as holder:
                 self._sides.sync_holder(HOLDER, holder)

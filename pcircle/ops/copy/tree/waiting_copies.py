@@ -1,10 +1,11 @@
-"""Copies that wait until they are on disk before they are verified.
+"""Copies that are held until they are on disk and can be verified.
 
 An item whose copies will be verified is held (`Context.hold`) with its epoch. When the epoch is
-committed, the item is resumed with an item that reads the copies, on any rank. One sync serves all
-waiting copies. Epochs are short, so the waiting copies are the work of some seconds.
+committed, the item is resumed with a new item, which reads the copies back on any rank. One sync
+serves all waiting copies. Epochs are short, so only the work of a few seconds is waiting at any
+time.
 
-`ItemLimits` has the costs of items for `--bwlimit` and `--ops-limit`, see
+`ItemLimits` defines the costs of items for `--bwlimit` and `--ops-limit`; see
 `pcircle.ops.copy.entry.observers`.
 """
 
@@ -42,25 +43,25 @@ class ItemLimits(RateLimits):
     """One rank's share of the limits of a copy, with the costs of its items."""
 
     def begin(self, item: Item, stop: Callable[[], bool]) -> None:
-        """Wait until an item may start. Names in a batch wait one by one."""
+        """Wait until the limits allow an item to start; the names in a batch wait one by one."""
         self.is_stopping = stop
         if isinstance(item, CopyChunk):
             self.operations(2)
         elif isinstance(item, HardLinkItem):
             self.operations(self.entry)
         elif isinstance(item, LargeFileItem):
-            self.operations(self.entry + 2)  # for another lookup and a rename
+            self.operations(self.entry + 2)  # one more lookup, and a rename
 
 
 def limits_of(plan: CopyPlan, size: int) -> ItemLimits | None:
-    """Return a rank's share of the limits, or None."""
+    """Return a rank's share of the limits, or None if there are none."""
     if plan.bytes_per_s is None and plan.operations_per_s is None:
         return None
     return ItemLimits(plan, plan.bytes_per_s, plan.operations_per_s, size)
 
 
 LONGEST_WAIT_S = 2.0
-"""The time between epochs, which are committed sooner if ranks are idle."""
+"""The maximum time between epochs, which end sooner if ranks are idle."""
 
 
 class _Held:
@@ -72,7 +73,7 @@ class _Held:
         self._held: list[tuple[int, Item, Context[Item]]] = []
 
     def add(self, epoch: int, item: Item, context: Context[Item]) -> None:
-        """Add an item that waits for the commit of this epoch."""
+        """Hold an item until this epoch is committed."""
         context.hold(epoch)
         with self._lock:
             if epoch > self._committed:
@@ -81,7 +82,7 @@ class _Held:
         context.resume(context.ticket, [item], CopyResult(), epoch)
 
     def commit(self, epoch: int) -> None:
-        """Resume the items of this epoch and earlier ones."""
+        """Resume the items of this epoch and of earlier epochs."""
         with self._lock:
             self._committed = epoch
             ready = [held for held in self._held if held[0] <= epoch]
@@ -91,9 +92,9 @@ class _Held:
 
 
 class WaitingCopies:
-    """The waiting copies of one rank, for one worker thread, whose `hasher` has seen them.
+    """Holds copies for one worker thread, whose `hasher` has computed their digests.
 
-    The items are shared with `beside`, the object of another thread of the rank, if given.
+    The held items are shared with `beside`, which belongs to another thread of the rank, if given.
     """
 
     def __init__(
@@ -104,13 +105,13 @@ class WaitingCopies:
         self._held: _Held = _Held() if beside is None else beside._held
 
     def begin(self) -> None:
-        """Start an item, discarding leftovers of the last one."""
+        """Start an item, and discard the digests of the previous one."""
         self._hasher.take()
 
     def copied(
         self, where: Where, names: Sequence[bytes], counts: Counts = (), entries: bytes = b""
     ) -> CopiedFiles | None:
-        """Return the files to verify among completed names of a directory, or None.
+        """Return the files to verify among completed names, or None if there are none.
 
         `counts`, if given, and `entries` are recorded with the names after verification.
         """
@@ -137,7 +138,7 @@ class WaitingCopies:
         self._held.add(self._disk.epoch, FileVerification(tuple(copied)), context)
 
     def part(self, chunk: CopyChunk, reached: int, blocks: bytes, context: Context[Item]) -> None:
-        """Hold a chunk that was copied up to `reached`."""
+        """Hold the part of a chunk that was copied, which ends at `reached`."""
         length = reached - chunk.offset
         part = msgspec.structs.replace(chunk, length=length, weight=0.0)
         self._held.add(
@@ -145,5 +146,5 @@ class WaitingCopies:
         )
 
     def commit(self, epoch: int) -> None:
-        """Resume all items up to this epoch; called on another thread."""
+        """Resume all items up to this epoch; this is called on another thread."""
         self._held.commit(epoch)

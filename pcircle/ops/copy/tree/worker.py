@@ -1,8 +1,8 @@
-"""The parts of one worker thread of a copy, built from the plan.
+"""The objects of one worker thread of a copy, built from the plan.
 
-A part knows only the parts that it is given here. Code that works on entries takes the parts that
-it needs from a `Worker` in its constructor, which thereby lists its dependencies. Threads of a rank
-share the journal, the epochs, the limits, and waiting copies.
+Each object knows only the objects that are passed to it here. Classes that process entries take the
+objects that they need from a `Worker` in their constructors, which thus list their dependencies.
+The threads of a rank share the journal, the epochs, the limits and the waiting copies.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class DirectoryCopier:
         self._acting = acting
 
     def enter(self, root: int, path: bytes, place: DirectoryIdentity, target_fd: int) -> None:
-        """Set the target directory, which is open."""
+        """Set the directory of the following entries, whose copy is open as `target_fd`."""
         self._extras.enter(target_fd, bare=place.bare)
         self.enter_names(root, path, made=place.made)
 
     def enter_names(self, root: int, path: bytes, *, made: bool) -> None:
-        """Set the target directory of names; `made` means that this run created it."""
+        """Set the directory of the following names; `made` means that this run created its copy."""
         self.copier.names.collisions.enter(self._sources, root, path, made=made)
         self.copier.context.recalls.place = root, path
         if self.copier.names.keeper is not None:
@@ -74,8 +74,8 @@ class DirectoryCopier:
     def special(
         self, source_fd: int, source: bytes, target_fd: int, name: bytes, *, claimed: bool = True
     ) -> os.stat_result | None:
-        """Copy a special file, and count it; see `copy_special`."""
-        from pcircle.ops.copy.entry.special_files import copy_special  # few trees have any
+        """Copy and count a special file; see `copy_special`."""
+        from pcircle.ops.copy.entry.special_files import copy_special  # rarely needed
 
         names = (source_fd, source, target_fd, name)
         self.copier.context.observers.attempt(0)
@@ -119,11 +119,11 @@ class CopyAccounts(FailureReporter):
 
 
 class Worker(msgspec.Struct, frozen=True):
-    """The parts of worker thread `number` of rank `rank` of `size`.
+    """The objects of worker thread `number` on rank `rank` of `size` ranks.
 
-    `recorder` is None without a checkpoint, `disk` also without --verify, `waiting` without
-    --verify, `earlier` without --resume, `signer` without -s, `limits` without limits, `acting`
-    without --json-lines.
+    Objects that the options do not require are None: `recorder` is for a checkpoint, `disk` for a
+    checkpoint or --verify, `waiting` for --verify, `earlier` for --resume, `signer` for -s,
+    `limits` for rate limits, and `acting` for --json-lines.
     """
 
     plan: CopyPlan
@@ -157,7 +157,7 @@ def worker(
     number: int = 0,
     keeping: Keeping | None = None,
 ) -> Worker:
-    """Return the worker of a rank, or of its thread `number`, which shares parts with `first`."""
+    """Return the worker of a rank's first thread, or of thread `number` if `first` is given."""
     counters = CopyCounters()
     recorder, disk = _journal(plan, rank, size, first)
     sides = Sides(plan, None if disk is None else disk.add_directory, is_first=first is None)
@@ -211,7 +211,7 @@ def worker(
 def _journal(
     plan: CopyPlan, rank: int, size: int, first: Worker | None
 ) -> tuple[Recorder | None, FileSystemSync | None]:
-    """Return the recorder, if there is a checkpoint, and the object that syncs to disk."""
+    """Return the recorder, if there is a checkpoint, and the object that syncs files to disk."""
     if plan.journal is not None:
         beside = None if first is None else first.recorder
         recorder = Recorder(plan.journal, rank, size, beside, plan.token)
