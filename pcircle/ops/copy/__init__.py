@@ -1,1 +1,1 @@
-"""Copying: `entry` copies one file, link or directory; `tree` copies trees."""
+"""Copying: `entry` copies single entries, and `tree` copies trees."""

@@ -1,8 +1,8 @@
-"""Copying of one entry from an open directory to another, with its attributes.
+"""Copying of single entries, with their attributes, from one open directory to another.
 
-`files` copies contents, with a fast path for small files, `links` and `special_files` the other
-kinds. `target` creates, replaces and publishes files, and `overwrite` decides which existing
-entries are left alone. `attributes` and `layouts` have what a copy preserves. This package knows
-`CopySettings` but no tool's options, and nothing of items, ranks or journals, so any tool that
-walks a tree can use it.
+`files` copies regular files, with a fast path for small ones; `links` and `special_files` copy the
+other file types. `target` creates, replaces and publishes files, and `overwrite` decides which
+existing entries are left alone. `attributes` and `layouts` preserve attributes and Lustre layouts.
+This package depends on `CopySettings`, but not on the options of a tool or on items, ranks or
+journals, so any tool that walks a tree can use it.
 """

@@ -1,11 +1,11 @@
-"""Attributes beyond mode, owner and times: extended attributes, access control lists, inode flags.
+"""Extended attributes, access control lists and inode flags.
 
-Attributes that the destination does not support are counted by kind and reported once at the end. A
-kind that the user requested by name must be preserved, or the entry fails.
+Attributes that the destination does not support are counted by kind and reported once at the end.
+If the user requested a kind by name, an entry fails if attributes of that kind cannot be preserved.
 
-Links, FIFOs, sockets and devices cannot be opened for reading, and there are no system calls for
-attributes relative to a directory. They are opened with O_PATH and accessed through /proc, which
-leads to the same file whatever happens to its name.
+Symbolic links, FIFOs, sockets and devices cannot be opened for reading, and no system call accesses
+attributes relative to a directory. Such entries are opened with O_PATH and accessed through /proc,
+which refers to the same file even if it is renamed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class AttributesLostError(OSError):
 
 
 def _describe_refused(refused: Sequence[AttributeLoss]) -> str:
-    """List the attributes of a kind by name with the system's error."""
+    """List the attributes of a kind by name, each with the system's error."""
     reasons = [
         f"{show(os.fsencode(attribute.name))}: {attribute.error.strerror}"
         for attribute in refused
@@ -82,10 +82,10 @@ class AttributeCopier:
         self._inherited = False
         self._closes = keep.mode and keep.ownership and keep.given is None
         self.closed = False
-        """True while new entries are inaccessible to other users: their directory is incomplete."""
+        """True if the directory is incomplete, so other users have no access to its new entries."""
         self._owner: tuple[int, int] | None = None  # owner of the directory and of new files in it
         self._target_fd = -1
-        self._listing: dict[int, bool] = {}  # by device: listxattr includes access control lists
+        self._listing: dict[int, bool] = {}  # by device: whether listxattr reports ACLs
         self._too_large: dict[
             int, int
         ] = {}  # by device: size of a file's attributes that did not fit
@@ -102,10 +102,10 @@ class AttributeCopier:
     def enter(
         self, target_fd: int, *, bare: bool = False, made: os.stat_result | None = None
     ) -> None:
-        """Start a target directory, which may pass on a default access control list.
+        """Set the target directory, which may pass on a default access control list.
 
-        `bare` means that it has none, and that this job created it, inaccessible to others if modes
-        are preserved; `made` is its status at creation.
+        `bare` means that this job created the directory, inaccessible to other users if modes are
+        preserved, and that it has no default list. `made` is its status at creation.
         """
         self._inherited = self._keep.acl and not bare and hands_down(target_fd)
         self.closed = bare and self._closes
@@ -113,23 +113,24 @@ class AttributeCopier:
         self._owner = None if made is None else (made.st_uid, made.st_gid)
 
     def made_directory(self, target_fd: int, *, bare: bool) -> bool:
-        """Prevent a new directory from passing on access control lists to its entries.
+        """Prevent a new directory from passing on an inherited access control list to its entries.
 
-        The source's default list is set when the directory is complete. Return whether the
-        directory inherited lists. `bare` means that its parent has none, and that no other user can
+        The default list of the source is set when the directory is complete. Return whether the
+        directory inherited lists. `bare` means that its parent has none and that no other user can
         change the parent yet.
         """
         if bare or not (self._keep.acl and hands_down(target_fd)):
             return False
-        # If it cannot be removed, each entry that inherits it loses it individually.
+        # If the list cannot be removed, it is removed from each entry that inherits it.
         with suppress(OSError):
             drop_default(_reach(target_fd))
         return True
 
     def read_file(self, fd: int, *, alone: bool = False) -> ExtendedAttributes | None:
-        """Return the attributes of an open file, or None if there is nothing to do.
+        """Return the attributes of an open file, or None if none must be set on its copy.
 
-        `alone` means that its copy may have a list although the directory passes on none.
+        `alone` means that the copy may have an access control list even if its directory passes on
+        none.
         """
         return self._held(*self._read(fd, follow=True), fd, alone=alone or self._inherited)
 
@@ -152,7 +153,7 @@ class AttributeCopier:
         return self._held(*self._read(path, follow=False), None, alone=alone or self._inherited)
 
     def read_link(self, directory_fd: int, name: bytes) -> ExtendedAttributes | None:
-        """Return the attributes of a symbolic link, which has no access control list."""
+        """Return the attributes of a symbolic link, which cannot have an access control list."""
         if not self._keep.xattr:
             return None
         path = b"/proc/self/fd/%d/%s" % (directory_fd, name)
@@ -186,10 +187,10 @@ class AttributeCopier:
         return ExtendedAttributes(values, flags, alone, tuple(unread))
 
     def plain_bits(self, device: int) -> int | None:
-        """Return the `KEEP_` bits for plain files of a device, see `pcircle.fs.native.pure`.
+        """Return the `KEEP_` bits (`pcircle.fs.native.pure`) for the plain files on a device.
 
-        None if no file is plain because its copy inherits lists or gets attributes that it does not
-        have.
+        Return None if no file is plain, because copies inherit lists or receive attributes that
+        their sources do not have.
         """
         keep = self._keep
         if self._inherited or keep.given is not None:
@@ -204,10 +205,10 @@ class AttributeCopier:
         return bits
 
     def owner_of_made(self) -> tuple[int, int]:
-        """Return the owner and group of new entries in a `closed` directory, otherwise -1 twice.
+        """Return the owner and group of new entries in a `closed` directory, otherwise (-1, -1).
 
-        The group of the process and of the parent directory are the same there, or the directory
-        passes on its own.
+        Entries get the same group as their directory, because either the directory passes on its
+        group, or this process created both.
         """
         if not self.closed:
             return -1, -1
@@ -220,9 +221,9 @@ class AttributeCopier:
         return self._owner
 
     def settle_made_link(self, target_fd: int, name: bytes, status: os.stat_result) -> None:
-        """Set the missing attributes of a link created in a `closed` directory. OSError.
+        """Set the remaining attributes of a link created in a `closed` directory. Raises OSError.
 
-        The link is accessed by name, which no other user can change there.
+        The link is accessed by name, which is safe because no other user can change the name.
         """
         settle_link_at(
             name,
@@ -233,13 +234,13 @@ class AttributeCopier:
         )
 
     def account(self, refused: Sequence[AttributeLoss], target_fd: int) -> None:
-        """Like `lose`, but raise NoSpace if the target file system of the directory is full."""
+        """Count lost attributes like `lose`, but raise NoSpace if the file system is full."""
         for attribute in refused:
             self._stop_if_full(attribute, target_fd)
         self.lose(refused)
 
     def lose(self, refused: Iterable[AttributeLoss]) -> None:
-        """Count attributes that could not be preserved, and then `demand` them."""
+        """Count an entry with attributes that could not be preserved, and then call `demand`."""
         self._counters.lose({attribute.kind for attribute in refused})
         self.demand(refused)
 
@@ -248,7 +249,7 @@ class AttributeCopier:
             return
         device = os.fstat(target_fd).st_dev
         known = self._too_large.get(device)
-        # A size that did not fit once does not fit later, whatever space is free.
+        # A size that did not fit although space was free will not fit later.
         if known is None or refused.size_bytes < known:
             stop_if_full(refused.error, target_fd, self.names, refused.size_bytes)
             self._too_large[device] = refused.size_bytes
@@ -256,7 +257,7 @@ class AttributeCopier:
     def demand(self, refused: Iterable[AttributeLoss]) -> None:
         """Raise AttributesLostError if attributes requested by name could not be preserved.
 
-        Attributes that no copy can have are only counted.
+        Attributes that no copy could have are only counted.
         """
         requested = [attribute for attribute in refused if kind_of(attribute.name) is not None]
         if any(attribute.kind in self._demanded for attribute in requested):
@@ -269,7 +270,7 @@ class AttributeCopier:
 
 
 def _reach(directory_fd: int) -> int | bytes:
-    """Return a directory in the form that attribute calls accept: O_PATH descriptors need /proc."""
+    """Return a form of a directory that attribute calls accept, a path for O_PATH descriptors."""
     try:
         os.listxattr(directory_fd)
     except OSError as error:
@@ -279,7 +280,7 @@ def _reach(directory_fd: int) -> int | bytes:
 
 
 def path_of(fd: int) -> bytes:
-    """Return a path that leads to an open file itself, even if it is a symbolic link."""
+    """Return a path that leads to an open file, even if the file is a symbolic link."""
     return b"/proc/self/fd/%d" % fd
 
 
@@ -287,8 +288,8 @@ def path_of(fd: int) -> bytes:
 def pinned_path(directory_fd: int, name: bytes, kind: int) -> Iterator[bytes]:
     """Yield a path to an entry that this job has just created.
 
-    OSError if it has another type or a second name: then another user has replaced it with a hard
-    link to a different file, which must not be given the source's owner.
+    Raises OSError if the entry has another type or several names, because another user may have
+    replaced it with a hard link to a different file, whose owner must not be changed.
     """
     fd = os.open(name, OPEN_ENTRY_PATH, dir_fd=directory_fd)
     try:

@@ -1,15 +1,14 @@
 """Collisions: names that differ in the source but are the same in the target.
 
 Some file systems ignore case or Unicode normalization. The names of a source directory are
-distinct. So in a directory that this run created, an entry that is copied for the first time never
-finds its name taken, unless the target folds names: then it is a collision, whatever the folding
-rule. This check costs nothing until a name is taken.
+distinct. Therefore, in a directory that this run created, the name of an entry that is copied for
+the first time is free, unless the target folds names. If the name is taken, that is a collision,
+regardless of the folding rule. The check costs nothing until a name is taken.
 
-In a directory that existed before, taken names are normal. The first one triggers a test whether
-the directory also finds the entry under another spelling. Ordinary directories do not. In a folding
-directory the source is searched for another name that leads to the same entry, which is a
-collision. It is unknown which of the two was copied first, so neither replaces the other and both
-are reported.
+In a directory that existed before, names may already be taken. For the first such name, a test
+determines whether the directory also finds the entry under another spelling. If it does, the source
+is searched for another name that leads to the same entry, which is a collision. It is unknown which
+of the two names was copied first, so neither replaces the other, and both are reported.
 """
 
 from __future__ import annotations
@@ -31,10 +30,13 @@ from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 
 _MAX_CACHED_DIRECTORIES = 64  # number of directories in each cache
 _DirectoryKey: TypeAlias = "tuple[int, bytes]"
-"""A directory, as root and path."""
+"""A directory, identified by root and path."""
 
 Siblings: TypeAlias = "Callable[[Directories, int, bytes], Iterable[bytes]]"
-"""Returns the selected names in a directory, given the sources, a root and a path. OSError."""
+"""Returns the selected names in a directory, given the sources, a root and a path.
+
+Raises OSError.
+"""
 
 
 def no_siblings(sources: Directories, root: int, path: bytes) -> Iterable[bytes]:
@@ -51,7 +53,7 @@ class CollisionError(EntryError):
 
 
 class Collisions:
-    """A thread's knowledge about its current target directory and some others."""
+    """Detects collisions in the current target directory of one thread."""
 
     def __init__(self, siblings: Siblings = no_siblings) -> None:
         self._siblings = siblings
@@ -62,17 +64,17 @@ class Collisions:
         self._groups: LRU[_DirectoryKey, dict[str, list[bytes]]] = LRU(_MAX_CACHED_DIRECTORIES)
 
     def enter(self, sources: Directories, root: int, path: bytes, *, made: bool) -> None:
-        """Start a directory; `made` means that this run created it in the target."""
+        """Set the current directory; `made` means that this run created its copy."""
         self._sources = sources
         self._where = root, path
         self._made = made
 
     def leave(self) -> None:
-        """Disable the checks, because the next entries are copied again and their names exist."""
+        """Disable the checks for entries that are copied again, whose names already exist."""
         self._sources = None
 
     def check(self, directory_fd: int, name: bytes) -> None:
-        """Check a taken name; CollisionError if it belongs to another source name."""
+        """Raise CollisionError if a taken name belongs to another source name."""
         if self._sources is None:
             return
         if self._made:
@@ -101,7 +103,7 @@ class Collisions:
         return False
 
     def _other(self, directory_fd: int, name: bytes) -> bytes | None:
-        """Return another source name that leads to the same target entry, or None."""
+        """Return another source name that leads to the same target entry, if there is one."""
         if self._where not in self._groups:
             self._groups[self._where] = group_by_key(
                 self._siblings(require(self._sources), *self._where)
@@ -132,7 +134,7 @@ def folding_key(name: bytes) -> str:
 
 
 def group_by_key(names: Iterable[bytes]) -> dict[str, list[bytes]]:
-    """Group the names with equal keys, by key; unique names are omitted."""
+    """Group names by key, omitting groups with a single name."""
     first: dict[str, bytes] = {}
     found: defaultdict[str, list[bytes]] = defaultdict(list)
     for name in names:
@@ -147,7 +149,7 @@ def group_by_key(names: Iterable[bytes]) -> dict[str, list[bytes]]:
 
 
 def differ_only_by(a: bytes, b: bytes, *, form: bool, case: bool) -> bool:
-    """Return whether names differ only in Unicode form, or case, or both."""
+    """Return whether names differ only in Unicode form (`form`), in case (`case`), or in both."""
     with suppress(UnicodeError):
         pair = [name.decode() for name in (a, b)]
         if case:
@@ -161,9 +163,10 @@ def differ_only_by(a: bytes, b: bytes, *, form: bool, case: bool) -> bool:
 
 
 def folds_name(directory_fd: int, name: bytes, *, form: bool) -> bool | None:
-    """Return whether an entry is found under another case, or with `form` another Unicode form.
+    """Return whether an entry is found by its name in another case or Unicode form.
 
-    None if the name has no other case or form. OSError if the entry does not exist.
+    `form` selects the Unicode form instead of the case. Return None if the name has no other case
+    or form. Raises OSError if the entry does not exist.
     """
     other = _other_form(name) if form else _other_case(name)
     if other is None:
@@ -173,7 +176,7 @@ def folds_name(directory_fd: int, name: bytes, *, form: bool) -> bool | None:
 
 
 def _other_case(name: bytes) -> bytes | None:
-    other = name.swapcase()  # ASCII letters only, which every case-folding system folds
+    other = name.swapcase()  # changes only ASCII letters, which all folding systems fold
     if other == name:
         with suppress(UnicodeError):
             other = name.decode().swapcase().encode()
@@ -193,7 +196,7 @@ def _other_form(name: bytes) -> bytes | None:
 
 
 def _is_same(old: os.stat_result, directory_fd: int, name: bytes, other: bytes) -> bool:
-    """Return whether both names lead to the entry `old`, not to two hard links."""
+    """Return whether two names lead to the entry `old` without being separate hard links."""
     try:
         other_status = os.stat(other, dir_fd=directory_fd, follow_symlinks=False)
     except OSError:
@@ -204,12 +207,12 @@ def _is_same(old: os.stat_result, directory_fd: int, name: bytes, other: bytes) 
         return True
     try:
         return not {name, other} <= set(list_names(directory_fd))
-    except OSError:  # an unreadable directory gives no better answer
+    except OSError:  # the names in an unreadable directory are unknown
         return True
 
 
 def list_names(directory_fd: int) -> list[bytes]:
-    """Return the names in a directory. OSError if it is unreadable."""
+    """Return the names in a directory. Raises OSError if it is unreadable."""
     with reopened(directory_fd) as fd:
         return list(map(os.fsencode, os.listdir(to_scan(fd))))
 

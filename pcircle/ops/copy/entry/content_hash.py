@@ -1,8 +1,8 @@
-"""Digests of content as it is copied, and verification by reading copies back.
+"""Digests of content while it is being copied, and verification by reading copies back.
 
-Hashing needs no second read of the source. It requires copying with read and write, because data
-that the kernel moves is not visible. A digest covers what a reader of the copy will get, so holes
-count as zeros.
+Hashing does not require a second read of the source, but the data must be copied with read and
+write, because data that the kernel moves is not visible. A digest covers the bytes that a reader of
+the copy will receive, so holes count as zeros.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pcircle.ops.copy.entry.files import ONE_READ_BYTES
 from pcircle.ops.copy.entry.observers import CopyObserver, Data
 
 DIGEST_BYTES = 16
-_PAGE_BYTES = 64 << 10  # largest page size
+_PAGE_BYTES = 64 << 10  # the largest page size
 _ZEROS = bytes(256 << 10)
 
 digest_of = xxhash.xxh3_128_digest
-"""Return the XXH3-128 digest of bytes, which has 16 bytes."""
+"""Return the XXH3-128 digest of `data`, which is 16 bytes long."""
 
 _EMPTY = digest_of(b"")
 
@@ -41,7 +41,7 @@ class ExpectedContent(NamedTuple):
 
 
 class RangeHasher:
-    """The digest of a range of a file, whose parts come in order with gaps for holes."""
+    """Computes the digest of a range of a file from parts in order, with gaps for holes."""
 
     def __init__(self) -> None:
         self.begin(0)
@@ -63,7 +63,7 @@ class RangeHasher:
         self.see(self._reached, part)
 
     def end(self, offset: int) -> bytes:
-        """End the range at `offset` and return its digest."""
+        """End the range at `offset`, and return its digest."""
         self._skip(offset)
         return self._hash.digest()
 
@@ -75,7 +75,7 @@ class RangeHasher:
 
 
 class HashObserver(CopyObserver):
-    """Hashes content during the copy; `digest` is that of the last range."""
+    """Hashes content during the copy; `digest` is the digest of the last range."""
 
     reads = True
 
@@ -86,7 +86,7 @@ class HashObserver(CopyObserver):
         self._stream = RangeHasher()
 
     def take(self) -> dict[bytes, ExpectedContent]:
-        """Return the files copied since the last call, by their names in the source."""
+        """Return the content of the files copied since the last call, by source name."""
         seen, self._seen = self._seen, {}
         return seen
 
@@ -110,11 +110,11 @@ class HashObserver(CopyObserver):
 
 
 class StopRereading(Exception):
-    """The job stops early, so the item has no result."""
+    """The job is stopping, so verification is incomplete."""
 
 
 class Rereader:
-    """Reads copies back from disk instead of the page cache; one per thread."""
+    """Reads copies back from disk instead of the page cache, for one thread."""
 
     def __init__(self) -> None:
         self._stream = RangeHasher()
@@ -126,7 +126,7 @@ class Rereader:
         try:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             if seen.size <= ONE_READ_BYTES:
-                # One byte more than expected is requested, so that growth is noticed.
+                # Request one byte more than expected, to detect growth.
                 count = os.readv(fd, [self._buffer[: seen.size + 1]])
                 return digest_of(self._buffer[:count]) == seen.digest
             whole = self._digest(fd, 0, seen.size, bool) == seen.digest
@@ -143,9 +143,9 @@ class Rereader:
         digest: bytes,
         stop: Callable[[], bool],
     ) -> bool:
-        """Return whether a range, given as (offset, length), has the expected digest.
+        """Return whether the range `where`, given as (offset, length), has the expected digest.
 
-        Changed if the file was replaced. StopRereading if `stop` returns true.
+        Raises Changed if the file was replaced, and StopRereading if `stop` returns true.
         """
         fd = _open(directory_fd, name)
         try:
@@ -160,7 +160,7 @@ class Rereader:
             os.close(fd)
 
     def _digest(self, fd: int, offset: int, end: int, stop: Callable[[], bool]) -> bytes:
-        """Return the digest of a range, or of the part of it that exists."""
+        """Return the digest of a range, with zeros for the part beyond the end of the file."""
         stream = self._stream
         stream.begin(offset)
         while offset < end:
@@ -180,7 +180,7 @@ def _open(directory_fd: int, name: bytes) -> int:
     try:
         return os.open(name, OPEN_FILE | os.O_NOATIME, dir_fd=directory_fd)
     except PermissionError:
-        pass  # owned by another user, or unreadable
+        pass  # another user owns it, or its mode denies reading
     try:
         return os.open(name, OPEN_FILE, dir_fd=directory_fd)
     except PermissionError:
@@ -188,7 +188,7 @@ def _open(directory_fd: int, name: bytes) -> int:
 
 
 def _open_closed(directory_fd: int, name: bytes) -> int:
-    """Open a copy whose mode denies its owner to read it."""
+    """Open a copy whose mode denies read access to its owner."""
     fd = os.open(name, OPEN_ENTRY_PATH, dir_fd=directory_fd)
     try:
         status = os.fstat(fd)

@@ -1,4 +1,4 @@
-"""Counters for copied entries."""
+"""Counters of copied entries."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _ENTRY_COUNTERS = ("files", "links", "special", "skipped", "sized", "bytes_found
 class CopyCounts(CounterSet):
     """The counters of one thread, which any thread may read.
 
-    `sized` counts entries with known sizes, `skipped` entries that were left unchanged, `recalled`
-    files that were read although they are offline. `lost_*` count entries by what could not be
-    preserved.
+    `sized` counts entries with known sizes, `skipped` existing entries that were left in place, and
+    `recalled` files that were read although their data is offline. `lost_*` count the entries for
+    which attributes of a kind could not be preserved.
     """
 
     sized: int
@@ -48,21 +48,21 @@ class CopyCounts(CounterSet):
 
     @property
     def not_kept(self) -> dict[str, int]:
-        """Number of entries by the user-visible name of what could not be preserved."""
+        """The number of entries with lost attributes, by the name of the kind in messages."""
         found = {kind: getattr(self, name) for kind, name in _LOST.items()}
         return {kind: count for kind, count in found.items() if count}
 
     def copied(self) -> tuple[int, ...]:
-        """Return the state that `take_back` restores."""
+        """Return the counts that `take_back` restores."""
         return tuple(getattr(self, name) for name in _ENTRY_COUNTERS)
 
     def take_back(self, before: tuple[int, ...]) -> None:
-        """Remove an entry that was counted since `before` but failed afterwards."""
+        """Restore the counts of `before`, because an entry failed after it was counted."""
         for name, count in zip(_ENTRY_COUNTERS, before, strict=True):
             setattr(self, name, count)
 
     def add_files(self, files: int, size: int) -> None:
-        """Count a number of copied files with a total of `size` bytes."""
+        """Count `files` copied files with a total size of `size` bytes."""
         self.files += files
         self.sized += files
         self.bytes_found += size

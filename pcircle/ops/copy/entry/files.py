@@ -1,9 +1,9 @@
-"""Copying of files, links and ranges of large files.
+"""Copying of regular files, and of ranges of large files.
 
-Most files are small, dense and regular, do not change while they are read, and have a free name.
-`PlainCopier` copies many of these at once, with `pcircle.fs.native`. `Copier` copies all other
-files one at a time and reports errors. It handles holes, existing names, files that change, lack of
-space, and files that many ranks copy at once.
+Most files are small, dense and regular, do not change while they are being read, and have a name
+that is free in the target. `PlainCopier` copies many of these per call, with `pcircle.fs.native`.
+`Copier` copies all other files one at a time and reports errors. It handles holes, existing names,
+files that change, lack of space, and files that several ranks copy together.
 """
 
 from __future__ import annotations
@@ -58,18 +58,17 @@ MAX_NAMES = 256
 """The maximum number of files per call."""
 _CONTENTS_BYTES = 2 * ONE_READ_BYTES
 _MAX_RANGE_BYTES = 4 << 20
-# Errors of copy_file_range between file systems that do not support it, or in a container that
-# does not permit it.
+# Errors of copy_file_range if the file systems do not support it or a container forbids it.
 _NO_RANGES = frozenset(
     -1 - code for code in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 )
 
 
 class PlainCopier:
-    """Copies plain files for one thread; `is_active` means that the options permit it.
+    """Copies plain files for one thread; `is_active` is false if the options do not permit that.
 
-    `offer` is the number of files to pass to the next call. It is small where many files are not
-    plain, because each of these ends a call.
+    `offer` is the number of files to pass to the next call. It is small if many files are not
+    plain, because each such file ends a call.
     """
 
     def __init__(
@@ -89,11 +88,11 @@ class PlainCopier:
         self._inode_flags = USER_FLAGS if settings.keep.flags else 0
         # A file reached through a symbolic link may have any number of names.
         self._max_links = sys.maxsize if not settings.keep.links else 0 if settings.follow else 1
-        # Data that the kernel copies is invisible to observers, and may become a clone.
+        # Observers do not see data that the kernel copies, and the result may be a clone.
         ways = ways_of(settings.reflink, settings.sparse)
         is_range = copy_range in ways and not observers.reads
         self._range_bytes = min(settings.large_bytes, _MAX_RANGE_BYTES) if is_range else 0
-        # Memory for the contents of one or several files.
+        # The size of the buffer for the contents of one file or several.
         self._contents_bytes = 0
         if observers.reads:
             self._contents_bytes = ONE_READ_BYTES + 1 if observers.is_limited else _CONTENTS_BYTES
@@ -106,19 +105,20 @@ class PlainCopier:
         device: int,
         until_ns: int,
     ) -> list[int]:
-        """Copy the plain ones of at most `MAX_NAMES` files of source directories on `device`.
+        """Copy the plain files among at most `MAX_NAMES` names in source directories on `device`.
 
-        All names are in one directory, or each name has its own descriptors on both sides.
+        All names are in the same directory, unless the descriptors are given as lists with one
+        element per name.
 
-        Return the sizes of the files that were tried until `until_ns` of `time.monotonic_ns`. The
-        first file that is not plain, or fails, ends the call: its size is negative, and no copy of
-        it remains. The list may be empty after a signal.
+        Return the sizes of the files that were tried until `time.monotonic_ns` reached `until_ns`.
+        The first file that fails or is not plain ends the call: its size is negative, and no copy
+        of it remains. The list may be empty after a signal.
         """
         observers = self._observers
         if observers.is_limited:
             observers.attempt(0)
             names = names[:1]
-        is_known = device >= 0  # false if the directory is no longer readable
+        is_known = device >= 0  # false if the directory has become unreadable
         keep = self._extras.plain_bits(device) if self.is_active and is_known else None
         if keep is None:
             return [NOT_PLAIN]
@@ -165,8 +165,8 @@ class PlainCopier:
                 observers.settled(name)
 
 
-_MAX_TRIES = 3  # attempts for a file, each of which a signal interrupted
-_CHECK_INTERVAL_S = 0.02  # interval of checks whether the job stops
+_MAX_TRIES = 3  # maximum number of attempts if signals interrupt them
+_CHECK_INTERVAL_S = 0.02  # seconds between checks whether the job is stopping
 _CHUNK_SPLIT_S = 0.25
 _REACH = (
     os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -177,7 +177,7 @@ COPIED, LARGE, LINKED = range(3)
 
 
 class RemainingFiles(NamedTuple):
-    """Files that were not copied: large ones, hard-linked ones, and failures."""
+    """Files that were not copied: large files, hard-linked files and failures."""
 
     large: list[tuple[bytes, int]]  # with their sizes
     linked: list[tuple[bytes, os.stat_result]]
@@ -198,27 +198,27 @@ class Copier:
         self.names = context.names
         self.link = LinkCopier(context).link
         self.skip = context.skip
-        self.status: os.stat_result | None = None  # of the last opened file
-        self._size = 0  # of its content, which may differ from `st_size`
+        self.status: os.stat_result | None = None  # status of the last opened file
+        self._size = 0  # size of its content, which may differ from `st_size`
         self._settings = settings
         self._counts = counts
         self._extras = extras
         self._next_check_s = 0.0  # time of the next check
         self._observers = observers = context.observers
-        # Observers need the bytes, so the kernel must not move them.
+        # If observers need the bytes, the kernel must not move them.
         ways = (settings.reflink, settings.sparse, () if observers.reads else None)
         self._mover = DataCopier(*ways, observers.see if observers.reads else None)
         self._small = aligned(ONE_READ_BYTES + 1)
         self.layouts = LayoutCopier(settings, extras)
-        # Files that are cloned, searched for zeros, written under a temporary name or given a
-        # layout are never plain.
+        # No file is plain if files must be cloned, searched for zeros, written under a temporary
+        # name or created with a layout.
         plain = not (self._mover.must_clone or settings.sparse == "always" or self.layouts.active)
         plain = plain and settings.existing.plain
         self.plain = PlainCopier(settings, extras, observers, is_active=plain)
 
     @property
     def is_stopping(self) -> Callable[[], bool]:
-        """The current item's function that returns whether the job stops."""
+        """The function of the current item that returns whether the job is stopping."""
         return self.context.is_stopping
 
     @is_stopping.setter
@@ -233,18 +233,18 @@ class Copier:
         stop: Callable[[], bool],
         time_is_up: Callable[[], bool],
     ) -> tuple[int, RemainingFiles]:
-        """Copy regular files of one directory until `stop` or `time_is_up`.
+        """Copy regular files of one directory until `stop` or `time_is_up` returns true.
 
-        Return the number of files that were tried, and the files among them that were not copied.
-        Files that are not plain, including all errors, are handled by `file`, which reports what
-        went wrong. NoSpace as in `file`.
+        Return the number of files that were tried, and those among them that were not copied. Files
+        that fail or are not plain are passed to `file`, which reports the errors. Raises NoSpace
+        like `file`.
         """
         self.context.is_stopping = stop
         remaining = RemainingFiles([], [], [])
         try:
             device = os.fstat(source_fd).st_dev
         except OSError:
-            device = -1  # none is plain, and each file reports the reason
+            device = -1  # no file is plain, and each one reports the reason
         count = tries = 0
         while count < len(names):
             batch = list(names[count : count + self.plain.offer])
@@ -280,22 +280,24 @@ class Copier:
             elif outcome == LINKED and self.status is not None:
                 remaining.linked.append((name, self.status))
         except OSError as error:
-            self._counts.take_back(before)  # closing the source may fail after counting
+            self._counts.take_back(before)  # closing the source may fail after the file was counted
             remaining.failed.append((name, tried(error, "copy"), error))
 
     def file(
         self, source_fd: int, source: bytes, target_fd: int, name: bytes, *, claimed: bool = False
     ) -> int:
-        """Copy a regular file and return `COPIED`, or `LARGE` or `LINKED` if nothing was done.
+        """Copy a regular file and return `COPIED`; return `LARGE` or `LINKED` if nothing was done.
 
-        `COPIED` includes files that are left. `LINKED` files have several names that must be one in
-        the copy and were not `claimed`. `status` keeps the status of the opened file. OSError with
-        the operation that failed; NoSpace if no file could be copied.
+        `COPIED` includes existing files that stay. `LINKED` means that the file has several names,
+        which must be hard links in the copy, and that the name was not `claimed`. The attribute
+        `status` is set to the status of the opened file. Raises OSError with the operation that
+        failed, and NoSpace if no file could be copied.
         """
         self.status = None
-        self._observers.attempt(1)  # one more operation: the file may be renamed
+        self._observers.attempt(1)  # one more operation, because the file may be renamed
         existing, linked = self._settings.existing, self._settings.keep.links
-        # Hard-linked names are compared with existing entries only when claimed, except with -n.
+        # Unless -n is given, hard-linked names are compared with existing entries only when
+        # claimed.
         early = existing.stays or claimed or not linked
         if (
             existing.decides
@@ -328,7 +330,7 @@ class Copier:
         claimed: bool,
         early: bool,
     ) -> os.stat_result | int:
-        """Return the status of the file that was copied, or the outcome if it was not."""
+        """Return the status of the file if it was copied, and the outcome otherwise."""
         fd = os.open(source, self._settings.source_flags, dir_fd=source_fd)
         try:
             status = os.fstat(fd)
@@ -349,8 +351,8 @@ class Copier:
             except OSError as error:
                 if error.errno != errno.ENOSPC and not isinstance(error, SourceModifiedError):
                     raise
-                # There was space for the probe, so other jobs may have freed some. A file that was
-                # modified may be unchanged in content, or be a complete new version.
+                # The probe found space, so other jobs may have freed some. A modified file may have
+                # unchanged content, or be a complete new version.
                 os.lseek(fd, 0, os.SEEK_SET)
                 self.status = status = os.fstat(fd)
                 self._size = status.st_size
@@ -396,9 +398,10 @@ class Copier:
         return created
 
     def _empty(self, fd: int, status: os.stat_result, creation: TargetFile) -> None:
-        """Truncate a file that will be rewritten.
+        """Truncate a file before it is rewritten.
 
-        Users who may not read the source must not be able to read the new content.
+        Permissions are withdrawn first, so that users who may not read the source cannot read the
+        new content.
         """
         if are_same(fd, creation.fd):
             raise EntryError(SAME_FILE, "it and its copy are the same file")
@@ -417,7 +420,7 @@ class Copier:
                         creation.identify()
             self._sync(creation.fd)
         except BaseException:
-            with suppress(OSError):  # report the first error
+            with suppress(OSError):  # the first error is reported
                 creation.identify()
             os.close(creation.fd)
             raise
@@ -425,7 +428,7 @@ class Copier:
             os.close(creation.fd)
 
     def _held(self, fd: int, creation: TargetFile) -> ExtendedAttributes | None:
-        """Return the attributes of an open source beyond mode, owner and times."""
+        """Return the attributes of an open source other than mode, owner and times."""
         extras = self._extras
         with error_context("read the attributes of"):
             return extras.read_file(fd, alone=creation.rewritten) if extras.any else None
@@ -448,7 +451,7 @@ class Copier:
             return self._copy_content(fd, out, status)
         observers.begin_at(0)
         self._copy_content(fd, out, status)
-        # The copy's size: files in /proc and /sys have more or fewer bytes than their size.
+        # Use the size of the copy, because st_size is wrong for files in /proc and /sys.
         observers.end_file(os.fstat(out).st_size)
 
     def _copy_content(self, fd: int, out: int, status: os.stat_result) -> None:
@@ -463,7 +466,7 @@ class Copier:
         elif self._settings.sparse == "always" or may_have_holes(status):
             self._sparse(fd, out, status, pair or pair_of(fd, out))
         elif size <= ONE_READ_BYTES:
-            # One byte more than expected is requested, so that growth is noticed.
+            # Request one byte more than expected, to detect growth.
             data = self._small[: os.readv(fd, [self._small[: size + 1]])]
             self._observers.due(len(data))
             if len(data) != size:
@@ -476,9 +479,9 @@ class Copier:
             self._check_unchanged(fd, status)
 
     def _unsized(self, fd: int, out: int) -> None:
-        """Copy up to the end regardless of the size, for files in /proc and /sys.
+        """Copy up to the end of a file in /proc or /sys, regardless of its nominal size.
 
-        Some of these return all their data to one read and nothing to the next.
+        Some of these files return all data in the first read and nothing in the next.
         """
         done = 0
         while count := os.readv(fd, [self._small]):
@@ -495,7 +498,7 @@ class Copier:
         os.ftruncate(out, status.st_size)
         whole = (0, status.st_size)
         never = self._settings.sparse == "never"
-        digs = not (never or reports_holes(fd))  # holes are then found as zeros
+        digs = not (never or reports_holes(fd))  # then holes are detected as zeros
         for offset, length in [whole] if never else data_ranges(fd, *whole):
             if self._move(fd, out, offset, length, pair, digs=digs) != length:
                 raise Changed("it shrank while it was copied")
@@ -504,7 +507,7 @@ class Copier:
     def _move(
         self, fd: int, out: int, offset: int, length: int, pair: Pair | None, *, digs: bool = False
     ) -> int:
-        """Like `DataCopier.move`, in slices if an observer limits the rate."""
+        """Move data like `DataCopier.move`, but in slices if an observer limits the rate."""
         observers, move = self._observers, self._mover.move
         if not observers.is_paced and length <= self._settings.large_bytes:
             return move(fd, out, offset, length, pair, digs=digs)
@@ -525,7 +528,7 @@ class Copier:
 
     @contextmanager
     def opened(self, source_fd: int, source: bytes) -> Iterator[tuple[int, os.stat_result]]:
-        """Open a large source file; yield descriptor and status."""
+        """Open a large source file, and yield its descriptor and status."""
         with error_context("open"):
             fd = os.open(source, self._settings.source_flags, dir_fd=source_fd)
             try:
@@ -534,7 +537,7 @@ class Copier:
                     raise Changed("it is no longer a regular file")
                 yield fd, status
             finally:
-                with suppress(OSError):  # only read
+                with suppress(OSError):  # the file was only read
                     os.close(fd)
 
     def resume_file(
@@ -545,7 +548,10 @@ class Copier:
         names: tuple[bytes, bytes],
         target_fd: int,
     ) -> StartedFile:
-        """Like `begin` for a file of a previous run; `names` are its temporary and final name."""
+        """Resume a file that `begin` created in a previous run, under its temporary name.
+
+        `names` are the temporary and the final name.
+        """
         fd, status = source
         written, name = names
         creation = target.resume_creation(
@@ -562,7 +568,7 @@ class Copier:
     def _repeat_withdrawal(
         self, creation: TargetFile, status: os.stat_result, target_fd: int
     ) -> None:
-        """Withdraw access again: the source may grant less than when the previous run started."""
+        """Withdraw permissions again, because the source may grant less than before."""
         with error_context("reach the copy of"):
             out = os.open(creation.written, _REACH, dir_fd=target_fd)
             try:
@@ -583,8 +589,9 @@ class Copier:
     ) -> StartedFile:
         """Create the temporary file for a large file's chunks, with its full size, and close it.
 
-        Return the source's status, the copy, its identity, and the ranges that `divide` returns for
-        the open source, its status and the alignment of chunks; no ranges if the file was cloned.
+        Return the status of the source, the copy, its identity, and the ranges to copy. `divide`
+        computes the ranges from the open source, its status and the alignment of chunks. There are
+        no ranges if the file was cloned.
         """
         with self.opened(source_fd, source) as (fd, status):
             creation, identity, cloned = self._make(fd, status, target_fd, name)
@@ -617,7 +624,7 @@ class Copier:
         return creation, self._settings.identify(made), cloned
 
     def _give_up(self, creation: TargetFile, target_fd: int, error: OSError) -> None:
-        """Remove the unfinished copy; NoSpace if the target is full."""
+        """Remove the incomplete copy. Raises NoSpace if the target is full."""
         try:
             target.stop_if_full(error, target_fd, self.names)
         finally:
@@ -628,8 +635,9 @@ class Copier:
     ) -> tuple[int, OSError | None]:
         """Copy a chunk; return the offset reached, and the error that stopped it, if any.
 
-        With `split` the copy stops at the end of a slice after a quarter of a second, so that the
-        remaining range can be shared. NoSpace if nothing could be written.
+        If `split` is true, the copy stops at the end of the slice in progress after a quarter of a
+        second, so that the remaining range can be divided. Raises NoSpace if nothing could be
+        written.
         """
         with error_context("open"):
             fd = os.open(item.name, self._settings.source_flags, dir_fd=source_fd)
@@ -672,11 +680,11 @@ class Copier:
     def _slices(
         self, item: FileRange, fd: int, out: int, split: bool, stop: Callable[[], bool]
     ) -> Iterator[int]:
-        """Copy slice by slice, yielding the end of each; a hole belongs to the slice after it."""
+        """Copy slice by slice, and yield the end of each slice, which includes a preceding hole."""
         until_s = time.monotonic() + _CHUNK_SPLIT_S
         offset, end = item.offset, item.offset + item.length
         pair = pair_of(fd, out)
-        # Searching for holes in a dense file may cost as much as copying it.
+        # In a dense file the search for holes may take as long as the copy.
         whole = [(item.offset, item.length)]
         digs = item.sparse and not reports_holes(fd)
         for start, length in data_ranges(fd, *whole[0]) if item.sparse else whole:
@@ -686,7 +694,7 @@ class Copier:
                 self._advance(item, offset, at + size)
                 offset = at + size
                 yield offset
-                # A signed file is divided only at block boundaries.
+                # A signed file is only divided at block boundaries.
                 shared = split and (not self._observers.by_blocks or offset % CHUNK_UNIT_BYTES == 0)
                 if stop() or (shared and time.monotonic() > until_s):
                     return
@@ -694,7 +702,7 @@ class Copier:
         yield end
 
     def _split_range(self, start: int, length: int) -> Iterator[tuple[int, int]]:
-        """Divide a range into slices; in a signed file no slice crosses a block boundary."""
+        """Divide a range into slices, which do not cross a block boundary in a signed file."""
         end = start + length
         while start < end:
             size = min(self._observers.slice_bytes, end - start)
@@ -720,10 +728,10 @@ class Copier:
         *,
         failed: bool,
     ) -> None:
-        """Finish a file whose chunks are complete, or remove it if one `failed`.
+        """Complete a file after all chunks were processed, or remove it if one of them `failed`.
 
-        `names` are the source's directory and name and the target's directory. OSError if the
-        source has changed, or from the operations.
+        `names` are the directory and name of the source, and the directory of the target. Raises
+        OSError if the source has changed or an operation fails.
         """
         source_fd, name, target_fd = names
         try:
@@ -759,12 +767,12 @@ class Copier:
             os.close(creation.fd)
 
     def _protect(self, creation: TargetFile, target_fd: int) -> None:
-        """Set the inode flags, which may forbid renaming, after the file has its name."""
+        """Set the inode flags, which may forbid renaming, after the file was renamed."""
         if creation.held is None or not creation.held.flags:
             return
         try:
             fd = os.open(creation.name, OPEN_FILE, dir_fd=target_fd)
-        except PermissionError:  # the mode may deny reading to the owner
+        except PermissionError:  # the mode may deny the owner read access
             self._counts.lose({FLAGS})
             return
         try:
@@ -777,5 +785,5 @@ class Copier:
 
 
 def _has_nominal_size(fd: int, status: os.stat_result) -> bool:
-    """Return whether a file's size is nominal, as in sysfs, where files have fewer bytes."""
+    """Return whether the size of a file is only nominal, as in sysfs."""
     return not status.st_blocks and is_pseudo(fd)

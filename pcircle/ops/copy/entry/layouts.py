@@ -1,18 +1,19 @@
-"""Lustre layouts of copies: the layouts of new files and directories, and chunk boundaries to fit.
+"""Lustre layouts of new files and directories, and chunk boundaries that match them.
 
 Rank 0 determines once whether each side is on Lustre, with one system call per source file system
-and one for the destination. If neither is, no file or directory costs another call, and small files
-take the fast path.
+and one per target directory. If neither side is, no further calls are made, and small files take
+the fast path.
 
-A layout must be set before a file's first byte, which requires a different way of creating it
-(`pcircle.fs.attributes.lustre`), so with layouts no file takes the fast path. A directory gets the
-layout for its new entries when it is complete, like its default access control list, so that
-nothing below it inherits that layout instead of its own. A source directory without its own layout
-returns the default of the file system, which is not copied.
+A layout must be set before the first byte of a file is written, and the file must be created in a
+special way (`pcircle.fs.attributes.lustre`). Therefore no file takes the fast path if layouts are
+set. The layout that a directory passes on to new entries is set when the directory is complete,
+like its default access control list, so that entries of the copy do not inherit it instead of their
+own layouts. A source directory without its own layout reports the default of the file system, which
+is not copied.
 
 A layout that the server rejects or the destination does not support is reported and counted like
 other lost attributes (`pcircle.ops.copy.entry.attributes`). The file is then created again, because
-a file that was created for a layout cannot be written without one.
+a file that was created for a layout cannot be written before its layout is set.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from pcircle.ops.copy.entry.target import Make, discard, new_file
 
 _MAX_UNIT_BYTES = 64 << 20
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# EINVAL: a pool, a pattern or a number of targets that this server does not support.
+# EINVAL means a pool, pattern or number of targets that the server does not support.
 _REFUSED = frozenset(
     (
         errno.EOPNOTSUPP,
@@ -60,14 +61,14 @@ _REFUSED = frozenset(
 
 
 class UnsupportedLayoutError(EntryError):
-    """The source has a layout that cannot be given to a new file."""
+    """The source has a layout that cannot be set on a new file."""
 
     def __init__(self, why: ValueError) -> None:
         super().__init__(LAYOUT, f"its Lustre layout can't be kept: {why}")
 
 
 class LayoutCopier:
-    """Sets layouts for one thread; `active` means that new files get layouts."""
+    """Sets layouts for one thread; `active` means that layouts are set on new files."""
 
     def __init__(self, settings: CopySettings, extras: AttributeCopier) -> None:
         self._striping = settings.striping
@@ -75,14 +76,14 @@ class LayoutCopier:
         self.active = self._striping.gives
 
     def file_maker(self, source_fd: int) -> Make:
-        """Return the function that creates the copy of an open source file. OSError."""
+        """Return the function that creates the copy of an open source file. Raises OSError."""
         if not self.active:
             return new_file
         layout = self._striping.layout or self._source_layout(source_fd)
         return new_file if layout is None else partial(self._new_file, layout)
 
     def directory_layout(self, source_fd: int) -> bytes | None:
-        """Return the layout that the copy of an open directory must pass on, or None."""
+        """Return the layout that the copy of an open directory must pass on, if there is one."""
         if not self._striping.keep:
             return None
         layout = self._source_layout(source_fd)
@@ -120,7 +121,7 @@ class LayoutCopier:
         return new_file(name, mode, directory_fd)
 
     def set_directory_layout(self, lease: Lease, layout: bytes) -> None:
-        """Set the layout that a directory passes on, unless it already does. OSError."""
+        """Set the layout that a directory passes on, unless it is already set. Raises OSError."""
         directory = path_of(lease.fd) if lease.searched else lease.fd
         try:
             if self._has(directory, layout):
@@ -133,7 +134,7 @@ class LayoutCopier:
 
     def _has(self, directory: int | bytes, layout: bytes) -> bool:
         value = read_layout(directory)
-        # An unknown format counts as different.
+        # A layout in an unknown format counts as different.
         with suppress(ValueError):
             return value is not None and wanted(value) == layout
         return False
@@ -141,14 +142,15 @@ class LayoutCopier:
     def unit_bytes(self, source_fd: int, target_fd: int) -> int:
         """Return the alignment of the chunks of a file that is open on both sides.
 
-        Chunks consist of whole stripes of the target, or else the source, so that no two ranks
-        write to one stripe, unless that would leave too few chunks.
+        Chunks consist of complete stripes of the target, or of the source if only that is on
+        Lustre, so that no two ranks use the same stripe. Stripes are ignored if the alignment would
+        exceed 64 MiB, because there would be too few chunks.
         """
         striping = self._striping
         if not (striping.target or striping.source):
             return CHUNK_UNIT_BYTES
         stripe_bytes = 0
-        # Unaligned chunks are not worth an error.
+        # Chunks need not be aligned, so errors are ignored.
         with suppress(OSError, ValueError):
             value = read_layout(target_fd if striping.target else source_fd)
             stripe_bytes = 0 if value is None else common_stripe_bytes(parse(value))
@@ -156,10 +158,10 @@ class LayoutCopier:
         return unit if unit <= _MAX_UNIT_BYTES else CHUNK_UNIT_BYTES
 
     def unit_bytes_by_name(self, source_fd: int, directory_fd: int, name: bytes) -> int:
-        """Like `unit_bytes` for a copy that is not open."""
+        """Return the alignment of chunks like `unit_bytes`, for a copy that is not open."""
         if not (self._striping.target or self._striping.source):
             return CHUNK_UNIT_BYTES
-        with suppress(OSError):  # like unit_bytes, unaligned chunks are acceptable
+        with suppress(OSError):  # chunks need not be aligned
             target_fd = os.open(name, _LOOK, dir_fd=directory_fd)
             try:
                 return self.unit_bytes(source_fd, target_fd)

@@ -1,4 +1,4 @@
-"""Copying of symbolic links as links, and additional hard links of copies."""
+"""Copying of symbolic links as links, and additional hard links to copies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BLOCK_BYTES = 512 << 10
 
 
 class LinkCopier:
-    """Copies symbolic links in a given context."""
+    """Copies symbolic links for one thread."""
 
     def __init__(self, context: CopyContext) -> None:
         self._context = context
@@ -34,15 +34,16 @@ class LinkCopier:
     def link(
         self, source_fd: int, source: bytes, target_fd: int, name: bytes, *, claimed: bool = True
     ) -> os.stat_result | None:
-        """Copy a symbolic link itself. OSError with the operation that failed.
+        """Copy a symbolic link as a link. Raises OSError with the operation that failed.
 
-        A link with several names that must be one in the copy is not copied unless `claimed`; its
-        status is returned instead.
+        If the link has several names, which must be hard links in the copy, and the name is not
+        `claimed`, it is not copied, and its status is returned.
         """
         context, names = self._context, (source_fd, source, target_fd, name)
         keep, existing = context.settings.keep, context.settings.existing
         context.observers.attempt(0)
-        # Hard-linked names are compared with existing entries only when claimed, except with -n.
+        # Unless -n is given, hard-linked names are compared with existing entries only when
+        # claimed.
         early = existing.stays or claimed or not keep.links
         if existing.decides and early and context.skip_existing(*names):
             return None
@@ -66,7 +67,7 @@ class LinkCopier:
     def _copy(
         self, text: bytes, source_fd: int, source: bytes, target_fd: int, name: bytes
     ) -> bool:
-        """Create a link with this text; return False if the existing entry is left."""
+        """Create a link with this text; return False if the existing entry stays."""
         context, written, made = self._context, name, False
         try:
             try:
@@ -107,7 +108,7 @@ class LinkCopier:
             settle_link(path, status, self._context.settings.keep)
 
     def _stays(self, text: bytes, target_fd: int, name: bytes) -> bool:
-        """Return whether an entry that appeared under the link's name is left."""
+        """Return whether an entry that appeared under the name of the link stays."""
         settings = self._context.settings
         existing = settings.existing
         if settings.is_ours(os.stat(name, dir_fd=target_fd, follow_symlinks=False)):
@@ -122,12 +123,12 @@ def add_hard_link(
     made: int,
     is_copy: Callable[[], bool],
 ) -> int:
-    """Give a copy another name; both are (directory, name). Return the mode of the copy.
+    """Add the name `new` to the copy `first`, given as (directory, name); return its mode.
 
     The copy must have the mark `made` (`target.mark_of`). Inode flags that forbid linking are
-    lifted temporarily. `is_copy` compares its content with the source's, which is needed if a file
-    of equal size and time is replaced. DestinationExistsError if an existing entry must be left;
-    OSError.
+    lifted temporarily. `is_copy` returns whether the copy has the content of the source; it is
+    called if a file of the same size and time would be replaced. Raises OSError, or
+    DestinationExistsError if an existing entry must stay.
     """
     act = partial(_make_link, context, first, new, made, is_copy)
     access = WriteAccess(flags=context.settings.keep.flags)
@@ -135,7 +136,7 @@ def add_hard_link(
 
 
 def _check_made(made: int, status: os.stat_result) -> None:
-    """Raise Changed unless a file is the finished copy with the mark `made`."""
+    """Raise Changed unless a file is the complete copy with the mark `made`."""
     if target.mark_of(status) != made:
         raise Changed("its copy was replaced while it was made")
 
@@ -164,7 +165,7 @@ def _make_link(
         if target.mark_of(old) == made:
             if existing.decides:
                 raise DestinationExistsError from None
-            return old.st_mode  # linked by a previous run
+            return old.st_mode  # a previous run created the link
         first_status = os.stat(first_name, dir_fd=first_fd, follow_symlinks=False)
         if not is_same_special(first_status, old):
             target.replaceable(fd, name, context.names)
@@ -189,11 +190,11 @@ def _make_link(
 
 
 def _looks_like(copy: os.stat_result, old: os.stat_result) -> bool:
-    """Return whether two regular files have equal times and equal sizes greater than zero.
+    """Return whether two non-empty regular files have the same size and modification time.
 
-    If size and time decide which files are up to date, the file that a link replaces may be the
-    only correct one: two inodes of the source can have equal size and time while their names are
-    one inode in the target.
+    If size and time decide which files are up to date, the link might replace the only correct
+    file: two inodes of the source can have the same size and time while their names belong to one
+    inode in the target.
     """
     regular = stat.S_ISREG(copy.st_mode) and stat.S_ISREG(old.st_mode)
     same = (copy.st_size, copy.st_mtime_ns) == (old.st_size, old.st_mtime_ns)
@@ -201,7 +202,7 @@ def _looks_like(copy: os.stat_result, old: os.stat_result) -> bool:
 
 
 def same_content(*names: tuple[int, bytes], follow: bool = False) -> bool:
-    """Return whether files, given as (directory, name), have the same bytes up to their ends."""
+    """Return whether files, given as (directory, name), have the same content."""
     flags = OPEN_FILE & ~(os.O_NOFOLLOW * follow)
     with ExitStack() as stack:
         fds = []

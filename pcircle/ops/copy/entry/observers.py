@@ -1,24 +1,23 @@
 """Observers of copied content, the context of a thread's copies, and rate limits.
 
-Hashing, signing and rate limits use one mechanism. For each file or range, observers receive its
-start, its bytes in order without holes, and its end, or for a small file all bytes at once. If an
-observer needs the bytes, they are read by this process, so the kernel neither clones nor moves
-them. Without observers nothing is called.
+Hashing, signing and rate limits use the same mechanism. For each file or range, observers are
+notified of its start, of its bytes in order (without holes), and of its end; for a small file, they
+receive all bytes in one call. If an observer needs the bytes, they are read by this process, so the
+kernel neither clones nor moves them. If there are no observers, nothing is called.
 
-All copies of one thread share a `CopyContext`, which also skips entries that are left.
+All copies of one thread share a `CopyContext`, which also counts the existing entries that stay.
 
-`RateLimits` limits bytes and operations per second, to leave capacity of a shared file system to
-other users. The limits apply to all ranks together. Each rank has a fixed equal share, so no
-coordination is needed and the sum never exceeds the limit, at any moment and under any launcher.
-The price is that an idle rank's share is unused. Work is divided finely and stolen quickly, so this
-only matters at the end of a job and for a single file that is not copied in chunks. Only the rank's
-worker waits, never its main thread, so the protocol continues; for the engine the current item is
-still running.
+`RateLimits` limits bytes and operations per second, to leave capacity of a shared file system for
+other users. The limits apply to all ranks together. Each rank owns a fixed, equal share, so no
+coordination is needed, and the sum never exceeds the limit. The disadvantage is that the share of
+an idle rank is not used. Because work is divided finely and stolen quickly, this matters only at
+the end of a job, and for a single file that is not copied in chunks. Only worker threads wait,
+never the main thread, so the communication between ranks continues.
 
 A byte counts once, when it is copied. Operations are requests to a metadata server: look-ups,
 creations, removals, renames and attribute changes, but not reads, writes and closes. They are
-estimated per kind of entry instead of counted individually. Limits are observers of the copy and do
-not exist unless requested.
+estimated per kind of entry instead of counted individually. Limits are implemented as observers,
+which are created only if they are requested.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ if TYPE_CHECKING:
 
 
 SLICE_BYTES = 16 << 20
-"""Number of bytes that are moved at once."""
+"""The maximum number of bytes that are moved at once."""
 
 Data: TypeAlias = "bytes | memoryview"
 
 
 class CopyObserver:
-    """Base class whose methods do nothing.
+    """The base class of observers, whose methods do nothing.
 
     `reads` means that the observer needs the bytes, `by_blocks` that a piece must not cross the end
     of a signature block; `slice_bytes` is the largest piece that may be moved at once.
@@ -62,7 +61,7 @@ class CopyObserver:
         """Prepare for the copy of an entry, with `more` operations than usual."""
 
     def due(self, count: int) -> None:
-        """`count` bytes are about to be moved, or have just been moved."""
+        """Account for `count` bytes that will be moved or were just moved."""
 
     def small(self, data: Data) -> None:
         """Process the complete content of a small file."""
@@ -77,19 +76,22 @@ class CopyObserver:
         """Finish a file of this size."""
 
     def end_range(self, begin: int, end: int, *, stopped: bool) -> None:
-        """Finish a range, at its planned end or earlier if `stopped`."""
+        """Finish a range, which is incomplete if `stopped` is true."""
 
     def copied(self, name: bytes, size: int) -> None:
         """Record the source name and size of the last file, whose copy is in place."""
 
     def settled(self, name: bytes) -> None:
-        """Record that a name of a directory is done: copied or left."""
+        """Record that a name in a directory was copied or skipped."""
 
     def link(self, name: bytes, text: bytes) -> None:
         """Record a symbolic link that was copied under this name."""
 
     def stays(self, directory_fd: int, name: bytes, stop: Callable[[], bool]) -> None:
-        """Process an entry that is left. OSError if it is needed but unreadable, or on `stop`."""
+        """Process an existing entry that stays.
+
+        Raises OSError if the entry must be read and cannot be, or if `stop` returns true.
+        """
 
 
 class SigningObserver(CopyObserver):
@@ -139,7 +141,7 @@ class SigningObserver(CopyObserver):
 
 
 class ObserverSet:
-    """The observers of a thread's copies as one; hooks without an observer cost nothing."""
+    """Combines the observers of a thread; hooks that no observer overrides cost nothing."""
 
     def __init__(self, observers: Sequence[CopyObserver] = ()) -> None:
         self.any = bool(observers)
@@ -147,7 +149,7 @@ class ObserverSet:
         self.by_blocks = any(observer.by_blocks for observer in observers)
         self.slice_bytes = min([SLICE_BYTES, *(observer.slice_bytes for observer in observers)])
         self.is_paced = bool(_overrides(observers, "due"))
-        # A wait before or after each file is possible.
+        # True if an observer may wait before or after each file.
         self.is_limited = self.is_paced or bool(_overrides(observers, "attempt"))
         for name in _HOOKS:
             setattr(self, name, _combine(_overrides(observers, name)))
@@ -193,7 +195,7 @@ class SourceModifiedError(Changed):
     """Only the change time of the source has changed.
 
     A process may have written to it and reset its modification time, or only changed its mode or
-    added a name. Copying it again decides.
+    added a name. Therefore the file is copied again.
     """
 
     def __init__(self) -> None:
@@ -201,9 +203,9 @@ class SourceModifiedError(Changed):
 
 
 class CopyContext:
-    """Settings, counters and observers of a thread's copies.
+    """The settings, counters and observers that all copies of a thread share.
 
-    `is_stopping` belongs to the current item.
+    `is_stopping` is the function of the current item that returns whether the job is stopping.
     """
 
     def __init__(
@@ -224,10 +226,10 @@ class CopyContext:
     def is_one_of_several(self, status: os.stat_result, source_fd: int) -> bool:
         """Return whether a name is one of several that must be one inode in the copy.
 
-        With followed links a file may have more names than its link count. A file may be on another
-        device than its directory: on overlayfs, through a followed link, or with a mount of its
-        own. Nodes may use different numbers for that device, so the file is copied separately and
-        counted as a lost link.
+        If links are followed, a file may have more names than its link count. The device of a file
+        may differ from that of its directory: on overlayfs, through a followed link, or if the file
+        is a mount point. Several nodes may use different numbers for such a device, so the file is
+        copied separately and counted as a lost link.
         """
         settings = self.settings
         followed = settings.follow and stat.S_ISREG(status.st_mode)
@@ -239,14 +241,14 @@ class CopyContext:
         return False
 
     def skip(self, target_fd: int, name: bytes) -> None:
-        """Count an entry that is left. OSError if it must be read and cannot be."""
+        """Count an existing entry that stays. Raises OSError if it must be read and cannot be."""
         with error_context("read the existing copy of"):
             self.observers.stays(target_fd, name, self.is_stopping)
         self.counts.skipped += 1
         self.counts.sized += 1
 
     def skip_existing(self, source_fd: int, source: bytes, target_fd: int, name: bytes) -> bool:
-        """Return whether an existing entry is left, and count it if so."""
+        """Return whether an existing entry stays; if so, count it."""
         with error_context("create the copy of"):
             names = source_fd, source, target_fd, name
             if target.stays(self.settings, *names, self.names) is None:
@@ -256,7 +258,7 @@ class CopyContext:
 
 
 def refuse_change(before: os.stat_result, now: os.stat_result) -> None:
-    """Raise Changed if the source differs from `before`; SourceModifiedError if it may differ."""
+    """Raise Changed if the source has changed, or SourceModifiedError if it may have changed."""
     same = (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns)
     if same != (before.st_dev, before.st_ino, before.st_size, before.st_mtime_ns):
         raise Changed("it changed while it was copied")
@@ -274,7 +276,7 @@ _ATTRIBUTE_CALLS = ("mode", "ownership", "timestamps", "xattr", "acl", "flags")
 class RateLimits(CopyObserver):
     """One of `size` equal shares of a copy's limits; None means no limit.
 
-    `is_stopping` belongs to the current item.
+    `is_stopping` is the function of the current item that returns whether the job is stopping.
     """
 
     def __init__(
@@ -294,7 +296,7 @@ class RateLimits(CopyObserver):
         if operations_per_s is not None:
             self._operations = Throttle(operations_per_s / size, BURST_S)
         keep = settings.keep
-        # Look up the source, create the target, set its attributes.
+        # These look up the source, create the target and set its attributes.
         self.entry = (
             2 + sum(getattr(keep, name) for name in _ATTRIBUTE_CALLS) + settings.striping.gives
         )

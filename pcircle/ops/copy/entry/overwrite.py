@@ -1,21 +1,24 @@
-"""Decision about existing target entries, how files get their names, and precision of times.
+"""Treatment of existing target entries, and the precision of timestamps.
 
-Without options an existing entry is replaced at the moment its copy is complete. `-n` leaves
-everything, `-u` entries that are not older than their source, `--skip-same` files of equal size and
-modification time and links with equal targets. An entry that is left is *skipped*: it is counted
-and never modified.
+By default, an existing entry is replaced as soon as its copy is complete. `-n` leaves all existing
+entries, `-u` those that are not older than their source, and `--skip-same` files with the same size
+and modification time and links with the same text. An entry that is left in place is *skipped*,
+that is, counted and not modified.
 
 A target may store times with less precision than the source. As in cp, a time that equals the
-source's time at the target's precision is the same for `--skip-same`, and not older for `-u`.
+source's time, rounded to the precision of the target, counts as the same for `--skip-same` and as
+not older for `-u`.
 
-Instead of the options an `OverwritePolicy` may decide, for tools that update an existing tree.
+Tools that update an existing tree supply an `OverwritePolicy`, which decides instead of the
+options.
 
-The precision of modification times on a target is measured once per file system. A copy on ext3 or
-HFS has whole seconds, one on FAT even seconds. On most file systems a whole second is an ordinary
-time that differs from a source that is 0.9 s newer. Change times do not show the precision, because
-they may be stored differently or set by a tool that creates images. So a temporary file is given a
-time and the stored time is read: four calls, made only when a target's time equals a source's time
-rounded down. If nothing may be written, the times of the existing file must suffice.
+The precision of modification times on a target is measured once per file system. Copies on ext3 or
+HFS have times in whole seconds, and on FAT in even seconds. On most other file systems a whole
+second is an ordinary time, which differs from that of a source that is 0.9 s newer. Change times do
+not reveal the precision, because they may be stored differently or set by a tool that creates
+images. Therefore the modification time of a temporary file is set and read back. This takes four
+calls, which are made only if a target's time equals a source's time rounded down. If nothing may be
+written, the precision is inferred from the times of the existing file.
 """
 
 from __future__ import annotations
@@ -32,16 +35,16 @@ import msgspec
 from pcircle.fs.open_flags import CREATE_FILE
 
 SPECIAL_KINDS = frozenset((stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK))
-"""File types of FIFOs, sockets and devices."""
+"""The file types of FIFOs, sockets and devices."""
 
 
 class OverwriteOptions(msgspec.Struct, frozen=True, array_like=True):
-    """How existing entries are treated and how files are written.
+    """How existing entries are treated, and how files are written.
 
     `stays` is -n, `newer` -u, `same` --skip-same, `force` -f, `in_place` --inplace and `sync`
-    --fsync. With `stays`, the options `newer`, `same` and `force` have no effect. With `by_policy`
-    an `OverwritePolicy` decides, which may also supply content (`near`). With `whole` no file has
-    its name before it is complete.
+    --fsync. If `stays` is set, `newer`, `same` and `force` have no effect. `by_policy` means that
+    an `OverwritePolicy` decides, and `near` that the policy may also supply content. If `whole` is
+    set, a file receives its name only when it is complete.
     """
 
     stays: bool = False
@@ -56,57 +59,57 @@ class OverwriteOptions(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def decides(self) -> bool:
-        """True if an existing entry may be left."""
+        """True if an existing entry may be left in place."""
         return self.stays or self.newer or self.same or self.by_policy
 
     @property
     def beside(self) -> bool:
         """True if new files are also written under a temporary name first.
 
-        A file truncated by an interruption would otherwise never be replaced.
+        Otherwise a file that is truncated by an interruption might never be replaced.
         """
         return (self.stays or self.newer or self.whole) and not self.in_place
 
     @property
     def plain(self) -> bool:
-        """True if a file whose name is free is written directly under its name."""
+        """True if a file with a free name is written directly under that name."""
         return not (self.beside or self.sync or self.near)
 
 
 class OverwritePolicy(Protocol):
-    """Decides about existing entries, one directory at a time, for one thread.
+    """Decides how existing entries are treated, one directory at a time, for one thread.
 
     A policy may update the entries that it keeps; all other entries are replaced.
     """
 
     def enter(self, root: int, path: bytes) -> None:
-        """Start a directory of the target."""
+        """Set the target directory of the following entries."""
 
     def keeps(
         self, source: os.stat_result, old: os.stat_result, names: tuple[int, bytes, int, bytes]
     ) -> bool:
-        """Return whether `old` is left.
+        """Return whether `old` is left in place.
 
-        `names` are the source's and the target's directory and name. OSError.
+        `names` are the directory and name of the source, then those of the target. Raises OSError.
         """
         ...
 
     def leaves(self, source: os.stat_result, old: os.stat_result) -> bool:
-        """Return whether an option leaves `old`, which need not be a copy of the source."""
+        """Return whether an option leaves `old` in place, even if it is not a copy."""
         ...
 
     def may_replace(self, old: os.stat_result) -> bool:
-        """Return whether an entry other than a regular file or link may be replaced."""
+        """Return whether an entry that is neither a regular file nor a link may be replaced."""
         ...
 
     def replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
-        """Rename a complete file to its final name, even if the name exists. OSError."""
+        """Rename a complete file to its final name, even if the name exists. Raises OSError."""
 
     def check(self, name: bytes, directory_fd: int, expected: bytes) -> None:
-        """Raise OSError if a name is not as `expected`, in a format that only the policy knows."""
+        """Raise OSError if a name is not in the state `expected`, in the format of the policy."""
 
     def has_content(self, name: bytes, fd: int, source: os.stat_result) -> bool:
-        """Return whether the content of an open source file is available elsewhere."""
+        """Return whether the policy can supply the content of an open source file."""
         ...
 
     def gives_content(
@@ -116,15 +119,15 @@ class OverwritePolicy(Protocol):
         out: int,
         copy: Callable[[int, int, os.stat_result], None],
     ) -> bool:
-        """Fill an empty copy with content from elsewhere; return whether that was possible."""
+        """Fill an empty copy with content from another file; return whether that was possible."""
         ...
 
     def close(self) -> None:
-        """End the job and close everything."""
+        """Release all resources at the end of the job."""
 
 
 class DestinationExistsError(FileExistsError):
-    """The name was created by another process during the copy and must not be replaced."""
+    """The entry exists and must stay, perhaps because another process just created it."""
 
     def __init__(self) -> None:
         super().__init__(errno.EEXIST, os.strerror(errno.EEXIST))
@@ -136,10 +139,10 @@ def file_stays(
     old: os.stat_result,
     is_kept: Callable[[int, os.stat_result], bool] | None,
 ) -> bool:
-    """Return whether the file or link `old` is left in place of a copy of `source`.
+    """Return whether the file or link `old` stays instead of being replaced by a copy of `source`.
 
-    `is_kept` returns whether a time equals a source's time at the target's precision, see
-    `TimestampPrecision`; it is None if copies do not preserve times.
+    `is_kept` returns whether a time equals a source's time at the precision of the target (see
+    `TimestampPrecision`); it is None if copies do not preserve times.
     """
     if existing.stays:
         return True
@@ -159,15 +162,15 @@ def file_stays(
 
 
 def is_same_special(a: os.stat_result, b: os.stat_result) -> bool:
-    """Return whether two files are the same FIFO, socket or device, apart from their names."""
+    """Return whether two special files have the same type and device number."""
     kind = stat.S_IFMT(a.st_mode)
     return kind in SPECIAL_KINDS and (kind, a.st_rdev) == (stat.S_IFMT(b.st_mode), b.st_rdev)
 
 
 def is_copied_special(source: os.stat_result, old: os.stat_result) -> bool:
-    """Return whether one file looks like a copy of the other.
+    """Return whether a special file looks like a copy of another one.
 
-    All pipes are equal as objects but serve different processes, so attributes are compared.
+    All FIFOs have the same device number but serve different processes, so attributes are compared.
     """
 
     def attributes(status: os.stat_result) -> tuple[int, ...]:
@@ -178,20 +181,20 @@ def is_copied_special(source: os.stat_result, old: os.stat_result) -> bool:
 
 _SECOND = 10**9
 UNITS_NS = (2 * _SECOND, _SECOND, 10**7, 10**6, 10**3, 100)
-"""Timestamp units of file systems without nanoseconds, coarsest first."""
+"""The timestamp units of file systems without nanoseconds, coarsest first."""
 
 _TRIAL_NS = 1_000_000_001 * _SECOND + 999_999_999
 
 
 class TimestampPrecision:
-    """A thread's measurements; `next_name` returns temporary names, None forbids writing."""
+    """Measures precision for one thread; `next_name` generates names, or None forbids writing."""
 
     def __init__(self, next_name: Callable[[], bytes] | None) -> None:
         self._next_name = next_name
         self._known: dict[int, int] = {}  # by device
 
     def is_kept(self, source_ns: int, old: os.stat_result, directory_fd: int) -> bool:
-        """Return whether the time of `old` is `source_ns` at the precision of this directory."""
+        """Return whether the time of `old` equals `source_ns` at the precision of a directory."""
         if old.st_mtime_ns == source_ns:
             return True
         if not any(source_ns // unit * unit == old.st_mtime_ns for unit in UNITS_NS):
@@ -213,7 +216,7 @@ class TimestampPrecision:
 def measure_unit_ns(name: bytes, device: int, directory_fd: int) -> int:
     """Measure the unit of modification times with a new file.
 
-    Return 0 if the file cannot be created, or is on another device.
+    Return 0 if the file cannot be created or is on another device.
     """
     try:
         fd = os.open(name, CREATE_FILE, 0o600, dir_fd=directory_fd)
@@ -226,7 +229,7 @@ def measure_unit_ns(name: bytes, device: int, directory_fd: int) -> int:
         return 0
     finally:
         os.close(fd)
-        with suppress(OSError):  # creation succeeded, so removal will
+        with suppress(OSError):  # creation succeeded, so removal should too
             os.unlink(name, dir_fd=directory_fd)
     if status.st_dev != device:
         return 0
@@ -235,7 +238,7 @@ def measure_unit_ns(name: bytes, device: int, directory_fd: int) -> int:
 
 
 class StatusTimes(Protocol):
-    """The times of a file under the names of `os.stat`."""
+    """The timestamps of a file, with the names of `os.stat_result`."""
 
     @property
     def st_atime_ns(self) -> int: ...

@@ -1,6 +1,7 @@
-"""Settings of a copy, which all copiers share."""
+"""The settings of a copy that all copiers share."""
 
-# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
+# This module evaluates annotations when it is imported, because msgspec would otherwise compile
+# each of them on every rank.
 import os
 from typing import Protocol, TypeAlias
 
@@ -12,21 +13,17 @@ from pcircle.fs.data import When
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 
-_JOURNAL_BITS = (1 << 63) - 1  # of a time in ns, which may have more bits
-
-"""Chunks are multiples of this size, the block of the dataset signature."""
-
-"""Flags for opening a source: links are not followed, and devices are not opened."""
+_JOURNAL_BITS = (1 << 63) - 1  # mask for times in ns, which may exceed 63 bits
 
 Identity: TypeAlias = "tuple[int, int]"
 """Device and inode."""
 
 
 class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The identity and the version of a file at one moment.
+    """The identity and version of a file at a moment.
 
-    `device` is that of `CopySettings.identify`. Inode numbers are reused and modification times can
-    be set, but change times cannot.
+    `device` is as in `CopySettings.identify`. Change times are included because inode numbers are
+    reused and modification times can be set.
     """
 
     device: int
@@ -37,21 +34,21 @@ class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def identity(self) -> tuple[int, int]:
-        """Device and inode, unique while the file exists."""
+        """The device and inode, which are unique while the file exists."""
         return self.device, self.inode
 
     @property
     def version(self) -> tuple[int, int, int, int]:
-        """The part that is equal on all nodes and after a remount, for journals."""
+        """The part that journals store, which is the same on all nodes and after a remount."""
         times = self.modified.ns & _JOURNAL_BITS, self.changed.ns & _JOURNAL_BITS
         return self.inode, self.size, *times
 
 
 class FileRange(Protocol):
-    """A range of a file to be copied into a temporary file.
+    """A range of a file that is copied into a temporary file.
 
-    `source` and `target` are identities of the two files (`CopySettings.identify`). `sparse` means
-    that looking for holes is worthwhile; `weight` is the share of the total work.
+    `source` and `target` are the identities of the two files (`CopySettings.identify`). `sparse`
+    means that the file may have holes, and `weight` is the share of the total work.
     """
 
     @property
@@ -73,11 +70,11 @@ class FileRange(Protocol):
 
 
 class Striping(msgspec.Struct, frozen=True, array_like=True):
-    """Treatment of Lustre layouts; see `pcircle.ops.copy.entry.layouts`.
+    """How Lustre layouts are treated; see `pcircle.ops.copy.entry.layouts`.
 
-    `source` and `target` are true for sides on Lustre. New files get `layout`, or with `keep` that
-    of their source. So do directories, unless it is in `defaults`, the layouts of whole file
-    systems.
+    `source` and `target` mean that the side is on Lustre. New files are created with `layout`, or,
+    if `keep` is true, with the layout of their source. In that case directories also receive the
+    layout of their source, unless it is in `defaults`, the default layouts of the file systems.
     """
 
     source: bool = False
@@ -88,18 +85,19 @@ class Striping(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def gives(self) -> bool:
-        """True if files are given layouts."""
+        """True if layouts are set on new files."""
         return self.keep or bool(self.layout)
 
 
 class CopySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How entries are copied; equal on all ranks.
+    """How entries are copied; all ranks use the same settings.
 
-    Files larger than `large_bytes` are copied in chunks. `umask` is the user's, `token` is part of
-    this job's temporary names, and `one_node` means that all ranks share a node. `pcircle.fs.data`
-    describes `reflink` and `sparse`. `existing` decides about existing entries, except those
-    changed after `since_ns`, which are the work of a previous run of the same copy. `follow` copies
-    the targets of symbolic links. `striping` is for Lustre.
+    Files larger than `large_bytes` are copied in chunks. `umask` is that of the user, `token` is
+    part of the temporary names of this job, and `one_node` means that all ranks share a node.
+    `reflink` and `sparse` are described in `pcircle.fs.data`. `existing` determines how existing
+    entries are treated, except those that changed after `since_ns`, which a previous run of the
+    same copy has created. `follow` means that the targets of symbolic links are copied. `striping`
+    applies to Lustre.
     """
 
     keep: Keep
@@ -116,22 +114,22 @@ class CopySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def source_flags(self) -> int:
-        """Flags for opening a source file, which follow a link only if requested."""
+        """The flags for opening a source file, which follow a symbolic link only if requested."""
         return OPEN_FILE & ~os.O_NOFOLLOW if self.follow else OPEN_FILE
 
     def is_ours(self, old: os.stat_result) -> bool:
-        """Return whether a target entry is the work of a previous run of this copy.
+        """Return whether a target entry was created by a previous run of this copy.
 
-        It was changed since that run started. It may be incomplete or not on disk, so no option
-        keeps it.
+        Such an entry changed after that run started. It may be incomplete or not on disk, so no
+        option preserves it.
         """
         return self.since_ns is not None and old.st_ctime_ns >= self.since_ns
 
     def identify(self, status: os.stat_result) -> tuple[int, int]:
-        """Return what identifies a file on all ranks: device and inode.
+        """Return the device and inode that identify a file on all ranks.
 
-        Nodes number the devices of network file systems differently, so with several nodes only the
-        inode is used.
+        Device numbers of network file systems differ between nodes, so on several nodes the device
+        is always 0.
         """
         return (status.st_dev if self.one_node else 0), status.st_ino
 

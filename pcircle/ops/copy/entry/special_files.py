@@ -1,7 +1,7 @@
-"""FIFOs, sockets and devices: created with the same number, never opened.
+"""Copying of FIFOs, sockets and devices, which are created anew and never opened.
 
-They have no content to copy, and opening one may block or have side effects. Without the privilege
-to create a device the entry fails.
+They contain no data to copy, and opening one may block or have side effects. The entry fails if the
+user may not create a device.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from pcircle.ops.copy.entry.target import TemporaryNames
 def copy_special(
     context: CopyContext, names: tuple[int, bytes, int, bytes], *, claimed: bool
 ) -> os.stat_result | None:
-    """Create a copy of a special file; `names` are both directories and the names in them.
+    """Create a copy of a special file; `names` are the directory and name on both sides.
 
-    A file with several names that must be one in the copy is not copied unless `claimed`; its
-    status is returned instead. OSError with the operation that failed; NoSpace if no file could be
-    created.
+    If the file has several names, which must be hard links in the copy, and the name is not
+    `claimed`, it is not copied, and its status is returned. Raises OSError with the operation that
+    failed, and NoSpace if no file could be created.
     """
     source_fd, source, _, _ = names
     settings = context.settings
@@ -64,9 +64,7 @@ def _make(
             duplicate = _existing_duplicate(settings, status, names, context.names)
             if duplicate is None:
                 target.replaceable(target_fd, name, context.names)
-            if (
-                duplicate is None or duplicate.st_nlink > 1
-            ):  # its other names must not get this owner's attributes
+            if duplicate is None or duplicate.st_nlink > 1:  # its other names must not change
                 written = context.names.next()
                 os.mknod(written, mode, status.st_rdev, dir_fd=target_fd)
                 made = True
@@ -97,9 +95,9 @@ def _existing_duplicate(
     sides: tuple[int, bytes, int, bytes],
     names: TemporaryNames,
 ) -> os.stat_result | None:
-    """Return the status of an existing identical file, or None.
+    """Return the status of an existing identical file, or None if there is none.
 
-    DestinationExistsError if the existing entry must be left.
+    Raises DestinationExistsError if the existing entry must stay.
     """
     target_fd, name = sides[2:]
     old = os.stat(name, dir_fd=target_fd, follow_symlinks=False)

@@ -1,9 +1,9 @@
 """Creation and replacement of entries in a target directory, and detection of a full target.
 
 A new small file is created under its own name with O_EXCL, so an existing entry is never opened or
-followed. To replace an existing entry, the copy is made under a short temporary name next to it and
-renamed over it, so an interruption never costs the only good copy. Only regular files and symbolic
-links are replaced.
+followed. To replace an existing entry, the copy is written under a short temporary name in the same
+directory and then renamed over the entry, so an interruption never destroys the only good copy.
+Only regular files and symbolic links are replaced.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _PROBE_BYTES = 1 << 16
 
 
 class TemporaryNames:
-    """Temporary names: unique in a job, and short enough for any directory.
+    """Generates temporary names, which are unique in a job, and renames files to final names.
 
-    `precision` measures timestamps with temporary files, `collisions` has the known collisions, and
-    `keeper` is the overwrite policy, if any. `expected` is the state that the current name must
-    have, in the policy's format, before it is replaced.
+    `precision` measures the precision of timestamps with temporary files, `collisions` detects name
+    collisions, and `keeper` is the overwrite policy, if there is one. `expected` is the state, in
+    the format of the policy, that the current name must have before it is replaced.
     """
 
     def __init__(self, settings: CopySettings, rank: int, siblings: Siblings = no_siblings) -> None:
@@ -60,18 +60,18 @@ class TemporaryNames:
         self.expected = b""
 
     def next(self) -> bytes:
-        """Return a new name."""
+        """Return a new temporary name."""
         self._count += 1
         return self._prefix + b"%x" % self._count
 
     def give_free(self, written: bytes, name: bytes, directory_fd: int) -> None:
-        """Rename to a free name, in one call where the system has one. FileExistsError."""
+        """Rename to a free name, atomically if the system can. Raises FileExistsError."""
         self.check(name, directory_fd)
         if self._renames:
             try:
                 return rename_to_free(written, name, directory_fd)
             except OSError as error:
-                # EPERM: the reply of some containers to unknown system calls.
+                # Some containers return EPERM for unknown system calls.
                 if error.errno not in (*NO_SUCH_RENAME, errno.EPERM):
                     raise
                 self._renames = False
@@ -83,7 +83,7 @@ class TemporaryNames:
             self.keeper.check(name, directory_fd, self.expected)
 
     def replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
-        """Rename to a name that may exist, following the overwrite policy. OSError."""
+        """Rename to a name that may exist, according to the overwrite policy. Raises OSError."""
         if self.keeper is not None:
             self.check(name, directory_fd)
             self.keeper.replace(written, name, directory_fd)
@@ -92,12 +92,13 @@ class TemporaryNames:
 
 
 class TargetFile:
-    """A target file in progress: where it is written and what it will replace.
+    """A target file in progress: the name under which it is written, and what it will replace.
 
-    `written` is its current name, temporary or final, and `old` the status of the file that it will
-    replace. `identify` sets `identity` while the file is open. `held` are the attributes to copy
-    from the source, `access` the access control list of `old` if needed. `rewritten` means that the
-    file existed before and must lose its own attributes. Chunks begin at multiples of `unit_bytes`.
+    `written` is its current name, either temporary or final, and `old` is the status of the file
+    that it will replace. `identify` sets `identity` while the file is open. `held` contains the
+    attributes to copy from the source, and `access` the access control list of `old` if it is
+    needed. `rewritten` means that the file existed before, so its own attributes must be removed.
+    Chunks begin at multiples of `unit_bytes`.
     """
 
     __slots__ = (
@@ -134,35 +135,38 @@ class TargetFile:
         self.unit_bytes = CHUNK_UNIT_BYTES
 
     def identify(self) -> tuple[int, int]:
-        """Store and return device and inode of the open file."""
+        """Store and return the device and inode of the open file."""
         status = os.fstat(self.fd)
         self.identity = (status.st_dev, status.st_ino)
         return self.identity
 
 
 StartedFile: TypeAlias = "tuple[os.stat_result, TargetFile, tuple[int, int], list[tuple[int, int]]]"
-"""A started large file: source status, copy, identity of the copy, remaining ranges."""
+"""A started large file: status of the source, copy, identity of the copy, and remaining ranges."""
 
 
 def creation_mode(source: os.stat_result, settings: CopySettings) -> int:
-    """Return the mode for creation: private if the mode is set later, otherwise that of cp.
+    """Return the creation mode: private if the mode is set later, otherwise the same as with cp.
 
-    The owner bits of the umask are not active while fcp runs, so they are applied here.
+    The owner bits of the umask are disabled while a copy is running, so they are applied here.
     """
     return 0o600 if settings.keep.mode else source.st_mode & creation_bits(settings)
 
 
 def creation_bits(settings: CopySettings) -> int:
-    """Return the bits of a source's mode that apply at creation."""
+    """Return the bits of a source's mode that are used at creation."""
     return 0 if settings.keep.mode else 0o777 & ~(settings.umask & 0o700)
 
 
 Make: TypeAlias = Callable[[bytes, int, int], int]
-"""Creates a file from name, mode and directory, open for writing; FileExistsError."""
+"""Creates a file, given name, mode and directory, and returns a descriptor for writing.
+
+Raises FileExistsError if the name exists.
+"""
 
 
 def new_file(name: bytes, mode: int, directory_fd: int) -> int:
-    """Create a file in the usual way."""
+    """Create an ordinary file, open for writing."""
     return os.open(name, CREATE_FILE, mode, dir_fd=directory_fd)
 
 
@@ -174,7 +178,10 @@ def create(
     names: TemporaryNames,
     make: Make = new_file,
 ) -> TargetFile:
-    """Create a file under its own name, or a temporary one if the name exists. OSError."""
+    """Create a file under its own name, or under a temporary one if the name exists.
+
+    Raises OSError.
+    """
     mode = creation_mode(source, settings)
     if settings.existing.in_place:
         return _create_in_place(directory_fd, name, source, settings, names, make, mode)
@@ -195,7 +202,7 @@ def create_beside(
     names: TemporaryNames,
     make: Make = new_file,
 ) -> TargetFile:
-    """Create a file under a temporary name next to `name`, to be renamed when complete."""
+    """Create a file under a temporary name, to be renamed to `name` when it is complete."""
     if settings.existing.in_place:
         mode = creation_mode(source, settings) | 0o600
         return _create_in_place(directory_fd, name, source, settings, names, make, mode)
@@ -222,20 +229,20 @@ def _create_temporary(
 def _temporary_mode(
     old: os.stat_result | None, source: os.stat_result, settings: CopySettings
 ) -> int:
-    """Return the mode of a temporary file, which is private if it replaces a file."""
+    """Return the mode of a temporary file, which is private if the file replaces another one."""
     if old is not None and stat.S_ISREG(old.st_mode):
         return 0o600
-    # Other ranks open it for writing, so its owner needs permission.
+    # Other ranks must be able to open the file for writing.
     return creation_mode(source, settings) | 0o600
 
 
 def _access_of(
     old: os.stat_result | None, directory_fd: int, name: bytes, settings: CopySettings
 ) -> bytes | None:
-    """Return the access control list that a file takes over from the one that it replaces."""
+    """Return the access control list that a file inherits from the file that it replaces."""
     if settings.keep.mode or old is None or not stat.S_ISREG(old.st_mode):
         return None
-    with suppress(FileNotFoundError):  # removed in the meantime
+    with suppress(FileNotFoundError):  # the old file was just removed
         return read_list(b"/proc/self/fd/%d/%s" % (directory_fd, name), follow=False)
     return None
 
@@ -248,9 +255,9 @@ def resume_creation(
     settings: CopySettings,
     names: TemporaryNames,
 ) -> TargetFile:
-    """Describe a file that a previous run created, without opening it.
+    """Return a `TargetFile` for a file that a previous run created, without opening it.
 
-    OSError if the file cannot be renamed to its final name.
+    Raises OSError if the file cannot be renamed to its final name.
     """
     if written == name:
         creation = TargetFile(-1, name, name, None, creation_mode(source, settings))
@@ -272,8 +279,8 @@ def _create_in_place(
 ) -> TargetFile:
     """Create a file under its own name, or open the existing one to rewrite it.
 
-    A symbolic link is replaced, not followed. A file with several names is replaced as well,
-    because the other names may belong to other copies or lie outside the destination.
+    A symbolic link is replaced, not followed. A file with several names is also replaced, because
+    the other names may belong to other copies or be outside the destination.
     """
     try:
         return TargetFile(make(name, mode, directory_fd), name, name, None, mode)
@@ -305,7 +312,7 @@ def _create_in_place(
 
 
 def _check_open(fd: int, source: os.stat_result) -> None:
-    """Raise OSError unless an open existing file may be rewritten."""
+    """Raise OSError if an open existing file must not be rewritten."""
     old = os.fstat(fd)
     if not stat.S_ISREG(old.st_mode):
         raise FileExistsError(errno.EEXIST, "a special file is in its place")
@@ -327,9 +334,9 @@ def stays(
     name: bytes,
     names: TemporaryNames,
 ) -> os.stat_result | None:
-    """Return the status of an existing entry that is left, or None if a copy must be made.
+    """Return the status of an existing entry that must stay, or None if a copy must be made.
 
-    OSError if the entry can be neither left nor replaced.
+    Raises OSError if the entry can neither stay nor be replaced.
     """
     try:
         old = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
@@ -363,7 +370,7 @@ def is_alike(
     directory_fd: int,
     names: TemporaryNames,
 ) -> bool:
-    """Return whether two files have equal size and time in the sense of `--skip-same`."""
+    """Return whether two files have the same size and time in the sense of `--skip-same`."""
     return file_stays(
         OverwriteOptions(same=True), source, old, kept_times(settings, directory_fd, names)
     )
@@ -372,7 +379,7 @@ def is_alike(
 def kept_times(
     settings: CopySettings, directory_fd: int, names: TemporaryNames
 ) -> Callable[[int, os.stat_result], bool] | None:
-    """Return the function for `file_stays` that compares times in a directory, or None."""
+    """Return the function that compares times for `file_stays`, if times are preserved."""
     if not settings.keep.timestamps:
         return None
     return lambda source_ns, old: names.precision.is_kept(source_ns, old, directory_fd)
@@ -385,12 +392,12 @@ def still_replaceable(
     fd: int,
     names: TemporaryNames,
 ) -> None:
-    """Check again before a slow copy gets its name.
+    """Check again whether an existing entry may be replaced, before a slow copy is renamed.
 
-    OSError if the existing entry cannot be replaced; DestinationExistsError if it must be left.
+    Raises OSError if the entry cannot be replaced, and DestinationExistsError if it must stay.
     """
     if settings.existing.stays:
-        return  # `publish` checks that
+        return  # `publish` checks the name
     current = replaceable(fd, creation.name, names)
     if current is None or creation.written == creation.name:
         return
@@ -404,7 +411,10 @@ def still_replaceable(
 
 
 def replaceable(directory_fd: int, name: bytes, names: TemporaryNames) -> os.stat_result | None:
-    """Return the status of an existing entry, or None. OSError if it must not be replaced."""
+    """Return the status of an existing entry, or None if there is none.
+
+    Raises OSError if it must not be replaced.
+    """
     try:
         old = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     except FileNotFoundError:
@@ -425,15 +435,15 @@ def _refuse(old: os.stat_result, names: TemporaryNames, *, special_too: bool) ->
 def settle(
     creation: TargetFile, source: os.stat_result, settings: CopySettings
 ) -> list[AttributeLoss]:
-    """Set the file's attributes from the source where preserved, otherwise from `old`.
+    """Set the attributes of the file: preserved ones from the source, other ones from `old`.
 
-    Return what could not be preserved. `Copier` sets inode flags later.
+    Return the attributes that could not be preserved. `Copier` sets inode flags later.
     """
     keep, old, fd = settings.keep, creation.old, creation.fd
     if old is not None and stat.S_ISREG(old.st_mode):
         settle_as_replaced(fd, old, creation.access, keep)
     elif not keep.mode and creation.created_mode != creation_mode(source, settings):
-        # Created with more permissions for the owner than the source has.
+        # The file was created with more owner permissions than the source grants.
         more = 0o600 & ~creation_mode(source, settings)
         os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode) & ~more)
     return settle_file(fd, source, keep, creation.held) if keep.any else []
@@ -444,7 +454,7 @@ def publish(
 ) -> None:
     """Rename a complete, closed file to its final name.
 
-    DestinationExistsError if an existing entry must be left.
+    Raises DestinationExistsError if an existing entry must stay.
     """
     if creation.written == creation.name:
         return
@@ -468,20 +478,21 @@ def _is_ours(settings: CopySettings, directory_fd: int, name: bytes) -> bool:
 
 
 def mark_of(status: os.stat_result) -> int:
-    """Return a 63-bit mark that identifies a finished copy by inode and owner.
+    """Return a 63-bit mark that identifies a complete copy by its inode and owner.
 
-    An inode number alone can be obtained by any user who may remove the copy.
+    An inode number alone is not enough: any user who may remove the copy can obtain the number for
+    a file of their own.
     """
     return xxhash.xxh3_64_intdigest(struct.pack("<QQ", status.st_ino, status.st_uid)) >> 1
 
 
 def discard(name: bytes, directory_fd: int, identity: tuple[int, int] | None = None) -> None:
-    """Remove an unfinished file of this job.
+    """Remove an incomplete file of this job.
 
-    With `identity` only if the name still belongs to that file: another job may have put a finished
-    copy there.
+    If `identity` is given, remove the file only if the name still belongs to it, because another
+    job may have replaced it with a complete copy.
     """
-    # It may be gone, or the directory may not permit it; the entry has failed in any case.
+    # The file may already be removed, or removal may be denied; the entry has failed anyway.
     with suppress(OSError):
         if identity is not None:
             current = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
@@ -493,10 +504,10 @@ def discard(name: bytes, directory_fd: int, identity: tuple[int, int] | None = N
 def stop_if_full(
     error: OSError, directory_fd: int, names: TemporaryNames, wanted_bytes: int = _PROBE_BYTES
 ) -> None:
-    """Raise NoSpace if the target's file system is full, over quota or read-only.
+    """Raise NoSpace if the file system of the target is full, over quota or read-only.
 
-    A single full storage target or attribute causes the same errors. So a probe file of the wanted
-    size, or a small minimum, is written first.
+    A single full storage target or an attribute that does not fit causes the same errors. Therefore
+    a probe file of the wanted size (or a small minimum) is written to tell them apart.
     """
     if error.errno not in _FULL:
         return
@@ -519,7 +530,7 @@ def stop_if_full(
 
 
 def is_link(text: bytes, directory_fd: int, name: bytes) -> bool:
-    """Return whether the entry is a symbolic link with this text."""
+    """Return whether an entry is a symbolic link with this text."""
     try:
         return os.readlink(name, dir_fd=directory_fd) == text
     except OSError as error:
