@@ -1,16 +1,16 @@
 """Flushing of the file systems that a rank writes to.
 
-The file systems of the target are flushed as a whole once per epoch, which takes one call for many
-files and for many ranks of a node.
+The complete file systems of the target are flushed once per epoch, because one call then serves
+many files and all ranks of a node.
 
-The kernel flushes a file system or a file as a whole, whichever process requests it. A rank can
-therefore skip its flush if another rank of the job began one after this rank's request and
-completed it. The ranks of a node count their flushes on a `pcircle.ops.checkpoint.shared_board`. A
-rank that waits for the lock usually finds that the flush before it began late enough. All ranks are
-sealed at about the same time, so the first one waits briefly for the others and flushes for all.
+A flush of a file system or file covers the writes of all processes. Therefore a rank can skip its
+flush if another rank of the job has started and completed a flush after this rank requested one.
+The ranks of a node count their flushes on a `pcircle.ops.checkpoint.shared_board`. A rank that has
+waited for the lock usually finds that the previous flush started late enough. All ranks are sealed
+at about the same time, so the first one waits briefly for the others and flushes for all of them.
 
-A flush that a dead rank had begun never counts as completed. Neither does a flush that failed; the
-rank that sees the failure stops the job.
+A flush never counts as completed if its rank died or the flush failed. A rank whose flush fails
+stops the job.
 """
 
 from __future__ import annotations
@@ -30,38 +30,43 @@ from pcircle.ops.checkpoint.shared_board import SharedBoard
 if TYPE_CHECKING:
     import ctypes
 
-# Delay within which an idle rank learns that it is sealed.
+# The time within which an idle rank learns that it is sealed.
 GATHER_S = 0.025
 
 
 class SyncCounts(NamedTuple):
-    """Number of flushes begun, number of the last flush that ended, and number of ranks."""
+    """Counts of flushes, which are numbered in the order in which they start.
+
+    `begun` is the number of the last flush that started, `ended` that of the last flush that was
+    completed, and `ranks` the number of ranks.
+    """
 
     begun: int = 0
     ended: int = 0
     ranks: int = 0
 
     def covers(self, seen: int) -> bool:
-        """Return whether a flush has ended that began after `seen` flushes had begun."""
+        """Return whether a flush that started after the first `seen` flushes was completed."""
         return self.ended > seen
 
     def started(self) -> SyncCounts:
-        """Return the counts after the start of a flush."""
+        """Return the counts after a flush has started."""
         return self._replace(begun=self.begun + 1)
 
     def finished(self) -> SyncCounts:
-        """Return the counts after the end of the flush."""
+        """Return the counts after the flush that started last is completed."""
         return self._replace(ended=self.begun)
 
 
 class SharedSync:
-    """Shared flushes of the object `name` in the job with this `token`.
+    """Shares flushes of one file or file system among the ranks of a node.
 
-    The first of several ranks waits `gather_s` for the others.
+    The job is identified by its `token`, and the object to flush by `name`. The first of several
+    ranks waits `gather_s` seconds for the others.
     """
 
     def __init__(self, token: bytes, name: str, gather_s: float = GATHER_S) -> None:
-        """OSError if sharing is impossible."""
+        """Join the ranks that share `name`. Raises OSError if sharing is impossible."""
         self._gather_s = gather_s
         self._board = SharedBoard(token, name, len(SyncCounts()))
         with self._board.locked() as numbers:
@@ -70,7 +75,7 @@ class SharedSync:
 
     @property
     def counts(self) -> SyncCounts:
-        """The counts of all ranks so far."""
+        """The current counts of all ranks together."""
         return SyncCounts(*self._board.read())
 
     def sync(self, flush: Callable[[], None]) -> None:
@@ -85,7 +90,7 @@ class SharedSync:
             counts = counts.started()
             numbers.write(
                 counts
-            )  # first, so that data written during the flush is not covered by it
+            )  # written first, because the flush does not cover data written later
             flush()
             numbers.write(counts.finished())
 
@@ -95,20 +100,20 @@ class SharedSync:
 
 
 class FileSystemSync:
-    """The file systems that one rank writes to, and its current epoch."""
+    """Flushes the file systems that one rank writes to, and holds its current epoch."""
 
     def __init__(self, first: FileSystemSync | None = None, token: bytes = b"") -> None:
-        """Create the state of a rank, or with `first` that of another thread of the same rank.
+        """Create the state of a rank's first thread, or of another thread if `first` is given.
 
-        Threads of a rank share file systems and epoch. With the job's `token` the ranks of a node
-        flush on behalf of each other.
+        The threads of a rank share file systems and epoch. If the `token` of the job is given, the
+        ranks of a node share their flushes.
         """
         self._rank_state = first or self
         self._token = token
-        self._shared: dict[int, SharedSync | None] = {}  # by device; None if sharing is impossible
+        self._shared: dict[int, SharedSync | None] = {}  # by device, None if impossible
         if first is None:
             self._epoch = 1
-            # A descriptor of one directory per device.
+            # Maps each device to the descriptor of a directory on it.
             self._file_systems: dict[int, int] = {}
             self._lock = threading.Lock()
         else:
@@ -121,21 +126,21 @@ class FileSystemSync:
         return self._rank_state._epoch
 
     def enter(self, epoch: int) -> None:
-        """Assign everything from now on to this epoch."""
+        """Assign all subsequent work to this epoch."""
         self._epoch = epoch
 
     def add_directory(self, fd: int, status: os.stat_result) -> None:
         """Register the file system of a directory of the copy."""
         if status.st_dev in self._file_systems:
             return
-        # An unreadable directory cannot be used for syncfs; another directory on the device will
-        # do.
+        # An unreadable directory cannot be used for syncfs, but any other directory on the device
+        # can.
         with suppress(OSError), self._lock:
             if status.st_dev not in self._file_systems:  # another thread may have added it
                 self._file_systems[status.st_dev] = os.open(b".", OPEN_DIRECTORY_FOLLOW, dir_fd=fd)
 
     def sync(self) -> None:
-        """Flush everything that this node has written. StoppedEarly if that fails."""
+        """Flush everything that this node has written. Raises StoppedEarly if that fails."""
         with self._lock:
             file_systems = list(self._file_systems.items())
         for device, fd in file_systems:
@@ -148,12 +153,12 @@ class FileSystemSync:
     def _shared_sync(self, device: int) -> SharedSync | None:
         if self._token and device not in self._shared:
             self._shared[device] = None
-            with suppress(OSError):  # another process uses the name
+            with suppress(OSError):  # for example, another process uses the name
                 self._shared[device] = SharedSync(self._token, f"{device:x}")
         return self._shared.get(device)
 
     def _sync_file_system(self, fd: int) -> None:
-        import ctypes  # slow, and most copies end before their first epoch
+        import ctypes  # slow, and rarely needed
 
         if self._libc is None:
             self._libc = ctypes.CDLL(None, use_errno=True)

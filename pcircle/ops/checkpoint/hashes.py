@@ -1,12 +1,12 @@
-"""Sets of name hashes of any size in bounded memory.
+"""Sets of name hashes of any size, in bounded memory.
 
-Most directories fit in memory. The hashes of larger ones are sorted in parts, merged into an
-unnamed temporary file, and looked up there by block; only the first hash of each block is in
-memory, an eighth of a byte per name. Comparing every block of names with all completed names, as
-`numpy.isin` does, would take time quadratic in the size of a directory.
+The hashes of most directories fit in memory. Those of larger directories are sorted in parts,
+merged into an unnamed temporary file, and looked up there by block. Then only the first hash of
+each block is in memory, which is an eighth of a bit per name. Comparing every block of names with
+all completed names, as `numpy.isin` does, would take time quadratic in the size of the directory.
 
-BLAKE2b is imported without `hashlib`. `hashlib` re-exports Python's own implementation but also
-loads OpenSSL, whose two libraries and configuration every rank of a job would open without need.
+BLAKE2b is imported without `hashlib`, which re-exports the same implementation but also loads
+OpenSSL. Every rank would then open two unneeded libraries and their configuration.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 try:
     from _blake2 import blake2b
-except ImportError:  # a Python with another module name
+except ImportError:  # a Python without this private module
     from hashlib import blake2b
 
 __all__ = ["blake2b"]
@@ -39,10 +39,10 @@ _BLOCK = 512
 
 
 class HashSet:
-    """A set of 64-bit hashes, which callers pass concatenated.
+    """A set of 64-bit hashes, which are passed as concatenated bytes.
 
-    All hashes must be added before the first lookup. At most `max_in_memory` of them are in memory.
-    StoppedEarly if the temporary directory cannot store them.
+    All hashes must be added before the first lookup. At most `max_in_memory` of them are in memory
+    at a time. Raises StoppedEarly if the temporary directory cannot store them.
     """
 
     def __init__(self, max_in_memory: int = _MAX_IN_MEMORY) -> None:
@@ -54,7 +54,7 @@ class HashSet:
         self._count = 0  # number of hashes in the merged file
 
     def add(self, hashes: bytes) -> None:
-        """Add hashes."""
+        """Add concatenated hashes."""
         self._unsorted += hashes
         if len(self._unsorted) >= self._max_in_memory * _BYTES:
             try:
@@ -69,7 +69,7 @@ class HashSet:
         )
 
     def contains(self, hashes: bytes) -> Array:
-        """Return a boolean array: for each hash, whether it is in the set."""
+        """Return a boolean array that indicates, for each hash, whether it is in the set."""
         import numpy as np
 
         wanted = np.frombuffer(hashes, dtype="<u8")
@@ -93,8 +93,8 @@ class HashSet:
         self._unsorted.clear()
 
     def _file(self) -> int:
-        """Create an unnamed file that is closed together with this set."""
-        import tempfile  # slow to import, and few directories need it
+        """Create an unnamed temporary file that is closed when this set is deleted."""
+        import tempfile  # imported late: few directories need it
 
         with tempfile.TemporaryFile(prefix="pcircle-names-", buffering=0) as file:
             fd = os.dup(file.fileno())
@@ -114,7 +114,7 @@ class HashSet:
             for part in self._merge(self._fd):
                 firsts.append(
                     part[-self._count % _BLOCK :: _BLOCK].copy()
-                )  # a view would retain the part
+                )  # copied, because a view would retain the part
                 write_all(merged, part.tobytes())
                 self._count += len(part)
             os.ftruncate(self._fd, 0)
@@ -123,7 +123,7 @@ class HashSet:
         return self._sorted
 
     def _merge(self, fd: int) -> Iterator[Array]:
-        """Merge all parts: read a piece of each and yield hashes below all unread ones."""
+        """Merge all parts: read a piece of each, and yield the hashes below all unread ones."""
         import numpy as np
 
         piece_bytes = max(1, self._max_in_memory // (len(self._ends) - 1)) * _BYTES
@@ -148,7 +148,7 @@ class HashSet:
 
 
 class _SortedPart:
-    """A sorted part of the file, of which one piece is in memory."""
+    """A sorted part of the file, one piece of which is in memory."""
 
     def __init__(self, fd: int, begin: int, end: int, piece_bytes: int) -> None:
         self.piece = _unique(b"")
@@ -159,11 +159,11 @@ class _SortedPart:
 
     @property
     def has_more(self) -> bool:
-        """Return whether the file has hashes after the piece."""
+        """True if the part contains hashes after the piece."""
         return self._at < self._end
 
     def fill(self) -> bool:
-        """Read the next piece if this one is used up; return whether any hashes remain."""
+        """Read the next piece if the current one is used up; return whether any hashes remain."""
         import numpy as np
 
         if not len(self.piece) and self.has_more:

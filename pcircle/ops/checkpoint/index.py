@@ -1,12 +1,13 @@
 """The index of a checkpoint: the locations of the records of previous runs, sorted by key.
 
 Rank 0 writes the index when a job resumes, and all ranks read it. Memory use does not depend on the
-number of records: `IndexBuilder` sorts as many as fit, keeps sorted runs in an unnamed file of the
-checkpoint, and merges them at the end, when it is known which epochs were committed. `RecordIndex`
-reads one block at a time.
+number of records. `IndexBuilder` sorts as many records as fit in memory, stores the sorted runs in
+an unlinked file, and merges the runs at the end, when it is known which epochs were committed.
+`RecordIndex` reads one block at a time.
 
 Keys are hashes and therefore uniformly distributed. The position of a key can be predicted with an
-error of about the square root of the number of records, so a lookup reads a few adjacent blocks.
+error of about the square root of the number of records, so a lookup reads only a few adjacent
+blocks.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ if TYPE_CHECKING:
 
     Table: TypeAlias = NDArray[Any]
 
-_ROW = struct.Struct("<16sIIQIQ")  # key, run, rank, offset, length and epoch of a record
-_ENTRY = struct.Struct("<16sIIQI")  # the same, without the epoch
+_ROW = struct.Struct("<16sIIQIQ")  # key, run, rank, offset, length, epoch
+_ENTRY = struct.Struct("<16sIIQI")  # the same fields without the epoch
 _FIELDS = [("high", ">u8"), ("low", ">u8"), ("run", "<u4"), ("rest", "V16"), ("epoch", "<u8")]
 _KEY_BYTES = 16
 _SORTED_ROWS = 1 << 18
 _RUNS = b"index.runs"
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_BLOCK_ENTRIES = 256  # per read
+_BLOCK_ENTRIES = 256  # number of entries per read
 
 
 class RecordLocation(NamedTuple):
-    """The location of a record: run and rank of its journal, offset and length in the journal."""
+    """The location of a record: the run and rank of a journal, and offset and length in it."""
 
     run: int
     rank: int
@@ -48,16 +49,17 @@ class RecordLocation(NamedTuple):
 
 
 class IndexBuilder:
-    """Collects record locations; at most `sorted_rows` are in memory.
+    """Collects record locations, of which at most `sorted_rows` are in memory.
 
-    Locations are only included after `accept`. OSError if there is no space.
+    Locations are included only if `accept` is called after them. Raises OSError if there is no
+    space.
     """
 
     def __init__(self, directory_fd: int, sorted_rows: int = _SORTED_ROWS) -> None:
         self._directory_fd = directory_fd
         self._sorted_rows = sorted_rows
         self._rows = bytearray()
-        self._accepted = 0  # bytes
+        self._accepted = 0  # number of accepted bytes
         self._fd: int | None = None
         self._ends = [0]  # end offsets of the sorted runs in the file
 
@@ -80,13 +82,13 @@ class IndexBuilder:
         self._rows.clear()
         fd, self._fd = self._fd, None
         if fd is not None:
-            close_open(fd)  # no longer read
+            close_open(fd)  # errors do not matter, because the file is no longer needed
 
     def _spill(self) -> None:
         if self._fd is None:
             with suppress(
                 FileNotFoundError
-            ):  # left by a run that was killed between the next two calls
+            ):  # it exists if a run was killed between the next two calls
                 os.unlink(_RUNS, dir_fd=self._directory_fd)
             self._fd = os.open(_RUNS, CREATE_FILE_READABLE, 0o600, dir_fd=self._directory_fd)
             os.unlink(_RUNS, dir_fd=self._directory_fd)
@@ -98,9 +100,10 @@ class IndexBuilder:
     def committed_entries(self, commits: Mapping[int, int]) -> Iterator[bytes]:
         """Yield index entries of committed epochs in key order, several at a time.
 
-        `commits` has the last committed epoch of each run. Records with the same key have no order.
+        `commits` maps each run to its last committed epoch. The order of records with the same key
+        is undefined.
         """
-        import numpy as np  # slow to import, and few runs resume
+        import numpy as np  # imported late: few runs resume
 
         for table in self._merge():
             trusted = np.zeros(len(table), dtype=bool)
@@ -110,13 +113,13 @@ class IndexBuilder:
             yield rows[:, : _ENTRY.size].tobytes()
 
     def _merge(self) -> Iterator[Table]:
-        """Merge all runs: read a piece of each and yield the rows below all unread ones."""
+        """Merge all runs: read a piece of each, and yield the rows that precede all unread ones."""
         if self._fd is None:
             yield _sort(_table(self._rows))
             return
         if self._rows:
             self._spill()
-        # Fewer rows than `_spill` sorts, because concatenation creates several copies.
+        # There are fewer rows in memory than in `_spill`, because concatenation creates copies.
         rows = max(1, self._sorted_rows // 4 // (len(self._ends) - 1))
         spans = zip(self._ends, self._ends[1:], strict=False)
         runs = [_SortedRun(self._fd, *span, rows * _ROW.size) for span in spans]
@@ -128,7 +131,7 @@ class IndexBuilder:
 
 
 class _SortedRun:
-    """A sorted run in the file, of which one piece is in memory."""
+    """A sorted run in the file, one piece of which is in memory."""
 
     def __init__(self, fd: int, begin: int, end: int, piece_bytes: int) -> None:
         self._fd = fd
@@ -138,7 +141,7 @@ class _SortedRun:
         self._piece = _table(b"")
 
     def fill(self) -> bool:
-        """Read the next piece if this one is used up; return whether any rows remain."""
+        """Read the next piece if the current one is used up; return whether any rows remain."""
         if not len(self._piece) and self.has_more:
             wanted = min(self._piece_bytes, self._end - self._at)
             data = os.pread(self._fd, wanted, self._at)
@@ -150,7 +153,7 @@ class _SortedRun:
 
     @property
     def has_more(self) -> bool:
-        """Return whether the file has rows after the piece."""
+        """True if the run contains rows after the piece."""
         return self._at < self._end
 
     @property
@@ -159,7 +162,7 @@ class _SortedRun:
         return int(self._piece["high"][-1]), int(self._piece["low"][-1])
 
     def take(self, last: tuple[int, int] | None) -> Table:
-        """Remove and return the rows up to the key `last`, or the whole piece if it is None."""
+        """Remove and return the rows up to the key `last`, or the whole piece if `last` is None."""
         piece = self._piece
         end = len(piece)
         if last is not None:
@@ -186,10 +189,10 @@ def _sort(table: Table) -> Table:
 
 
 class RecordIndex:
-    """A checkpoint's index, open for reading. OSError if it does not exist.
+    """The index of a checkpoint, open for reading. Raises OSError if it does not exist.
 
-    Unreadable parts are treated as missing. The file is read instead of mapped because the kernel
-    maps up to megabytes around each access, which count as memory of the rank.
+    Unreadable parts are treated as missing. The file is read instead of mapped, because around each
+    access the kernel may map megabytes, which count as memory of the rank.
     """
 
     def __init__(self, directory_fd: int) -> None:
@@ -207,7 +210,7 @@ class RecordIndex:
                 at += 1
 
     def _first(self, key: bytes) -> int:
-        """Return the first entry not below the key: bisect around its predicted position."""
+        """Return the first entry not below the key by bisection around the predicted position."""
         count = self._count
         if not count:
             return 0
@@ -225,7 +228,7 @@ class RecordIndex:
         return data[begin : begin + _KEY_BYTES]
 
     def _entry(self, number: int) -> tuple[bytes, int]:
-        """Return the block that contains an entry, and the entry's offset in it. OSError."""
+        """Return the block that contains an entry, and the entry's offset in it. Raises OSError."""
         block, within = divmod(number, _BLOCK_ENTRIES)
         if block != self._number:
             wanted = min(_BLOCK_ENTRIES, self._count - block * _BLOCK_ENTRIES) * _ENTRY.size
@@ -236,7 +239,7 @@ class RecordIndex:
         return self._block, within * _ENTRY.size
 
     def close(self) -> None:
-        """Close the file; all later lookups find nothing."""
+        """Close the file, after which lookups find nothing."""
         fd, self._fd, self._count = self._fd, -1, 0
         if fd >= 0:
             close_open(fd)

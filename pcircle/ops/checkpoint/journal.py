@@ -1,16 +1,17 @@
-"""The journal of a checkpoint: its records, their collection, framing, writing and reading.
+"""The journal of a checkpoint: its records, and how they are collected, framed, written and read.
 
-The ranks of a node append to a common file. A record states that something is done: a directory
-with its subtree, names of one directory, a range of a large file. It does not matter which rank did
-it, so stolen work needs no special case: the completed work is the union of all journals.
+The ranks of a node append to a common file. A record states that a unit of work is complete: a
+directory with its subtree, names of one directory, or a range of a large file. The completed work
+is the union of all journals. It does not matter which rank did the work, so stolen items need no
+special treatment.
 
-A journal may only claim what is on disk. Every frame of records has an epoch
+A journal may only describe work that is on disk. Every frame of records carries an epoch
 (`pcircle.circle.epochs`), which applies to all its records, and every commit writes a mark. A frame
-counts only if any journal of the same run has a commit mark for the frame's epoch or a later one.
-So records are written as they come, in bounded memory, and become valid all at once. Nothing is
-ever rewritten: a crash costs only the work after the last mark.
+counts only if any journal of the same run contains a commit mark for the epoch of the frame or a
+later one. Therefore records can be written as soon as they exist, in bounded memory, and become
+valid together. Nothing is ever rewritten, so a crash loses only the work after the last mark.
 
-The bytes, all integers little-endian:
+The format, in which all integers are little-endian:
 
     frame   := magic (4)  length (u32)  epoch (u64)  check (u64)  payload (length)
     magic   := "fcpR" for records, "fcpC" for a commit of the epoch
@@ -19,17 +20,16 @@ The bytes, all integers little-endian:
     record, rank and counts := MessagePack
 
 A directory is identified by 16 bytes of keyed BLAKE2b of root and path, a name in it by 8 bytes of
-seeded XXH3-64. A user who chooses the file names can predict neither, and records of deep
-directories are no longer than others. `docs/journal-format.rst` has an example.
+seeded XXH3-64. A user who chooses file names can predict neither of them, and the records of deep
+directories are as short as any others. `docs/journal-format.rst` has an example.
 
-All ranks of a node append to the tail of one file. On a parallel file system every file must be
-created, given reserved space and synced at each commit, so a node has one journal for all its
-ranks. Each frame gets its range before it is written, and no rank waits for the write of another
-rank. If a rank dies, the unwritten part of its range contains zeros, and no frame begins with a
-zero.
+All ranks of a node append to the tail of one file, because on a parallel file system each file
+costs a creation, a reservation of space and a sync at each commit. The range of a frame is
+allocated before the frame is written, so no rank waits for the write of another rank. If a rank
+dies, the unwritten part of its range contains zeros, which are no valid start of a frame.
 
-A `Recorder` collects records while an item is processed. At the item's end they get the rank's
-current epoch and go to the journal.
+A `Recorder` collects records while an item is being processed. At the end of the item, the records
+are appended to the journal with the current epoch of the rank.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ if TYPE_CHECKING:
 
 
 class TailState(msgspec.Struct):
-    """The state of a journal's tail; `creator` is the rank that created the file plus 1, or 0.
+    """The state of a journal's tail.
 
-    `bytes` is the end of the allocated frames, and `ranks` is the number of ranks that write to it.
+    `creator` is 1 plus the rank that created the file, or 0 if there is no file yet. `bytes` is the
+    end of the allocated frames, and `ranks` the number of ranks that write to the file.
     """
 
     creator: int = 0
@@ -71,15 +72,16 @@ class TailState(msgspec.Struct):
 
 
 class JournalTail:
-    """The tail of the journal that a node's ranks share in a run of the job with this `token`.
+    """The tail of a journal, which the ranks of a node share in one run of a job.
 
-    The tail belongs to this rank alone if there is no token or if sharing fails.
+    The job is identified by its `token`. If the token is empty or sharing fails, the tail belongs
+    to this rank alone.
     """
 
     def __init__(self, token: bytes, run: int) -> None:
         self._token = token
         self._name = f"journal-{run}"
-        self._state = TailState()  # if not shared
+        self._state = TailState()  # used if the tail is not shared
         self._creator = 0
         self._board: SharedBoard | None = None
         self._syncs: SharedSync | None = None
@@ -88,10 +90,10 @@ class JournalTail:
 
     @contextmanager
     def locked(self) -> Iterator[TailState]:
-        """Lock the tail and yield its state; changes to the state are stored. OSError."""
+        """Lock the tail and yield its state; changes of the state are stored. Raises OSError."""
         if not self._was_joined:
             from pcircle.ops.checkpoint.shared_board import (
-                SharedBoard,  # not needed for a single rank
+                SharedBoard,  # not needed by a single rank
             )
 
             self._was_joined = True
@@ -113,10 +115,10 @@ class JournalTail:
     def sync(self, flush: Callable[[], None]) -> None:
         """Ensure that data written before this call is on disk; `flush` writes it if necessary."""
         if self._board is not None and self._syncs is None:
-            from pcircle.ops.checkpoint.file_system_sync import SharedSync  # most copies end before
+            from pcircle.ops.checkpoint.file_system_sync import SharedSync  # rarely needed
 
-            # The creator is part of the name: a rank that arrives after the creator has left may
-            # use another file.
+            # The name contains the creator, because a rank that arrives after the creator has left
+            # may use another file.
             name = f"{self._name}-{self._creator}-syncs"
             with suppress(OSError):
                 self._syncs = SharedSync(self._token, name, gather_s=0)
@@ -126,7 +128,7 @@ class JournalTail:
             self._syncs.sync(flush)
 
     def close(self) -> None:
-        """Release the shared memory for good."""
+        """Release the shared memory; the tail can no longer be used."""
         self._is_closed = True
         for shared in (self._board, self._syncs):
             if shared is not None:
@@ -137,30 +139,31 @@ class JournalTail:
 RECORDS, COMMIT = b"fcpR", b"fcpC"
 _HEAD = struct.Struct("<4sIQQ")
 _LENGTH = struct.Struct("<I")
-_MAX_BYTES = 16 << 20  # of a frame's payload; a greater length is damage or malice
-_RESERVED_BYTES = 256 << 10  # per rank of a small job
-_MIN_RESERVED_BYTES = 16 << 10  # per rank of any job
-_TOTAL_RESERVED_BYTES = 256 << 20  # in total, unless ranks would fall below the minimum
-_FRAMES_PER_RESERVATION = 4  # per reservation
-_MARK_BYTES = 4 << 10  # for the mark of a commit and the overhead of a frame
+_MAX_BYTES = 16 << 20  # maximum payload of a frame; a larger length means damage
+_RESERVED_BYTES = 256 << 10  # reserved per rank in a small job
+_MIN_RESERVED_BYTES = 16 << 10  # reserved per rank in any job
+_TOTAL_RESERVED_BYTES = 256 << 20  # limit for all ranks, unless the minimum requires more
+_FRAMES_PER_RESERVATION = 4  # number of frames per reservation
+_MARK_BYTES = 4 << 10  # space for a commit mark and the overhead of a frame
 HASH_BYTES = 8
-# Errors of file systems without space reservation if the C library does not emulate it.
+# Errors of file systems that cannot reserve space, unless the C library emulates that.
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 Counts: TypeAlias = "tuple[int, ...]"
-"""A tool's counters by position, in memory, where all ranks run the same version."""
+"""The counters of a tool by position, used in memory, where all ranks run the same version."""
 NamedCounts: TypeAlias = "dict[str, int]"
-"""A tool's counters by name, as stored on disk; missing counters are 0.
+"""The counters of a tool by name, as stored on disk; missing counters are 0.
 
-Readers ignore unknown names, which a version with more counters may have written.
+Readers ignore unknown names, because a version with more counters may have written them.
 """
 
 
 class SubtreeRecord(msgspec.Struct, frozen=True, array_like=True, tag="d"):
-    """A directory and everything below it is complete; `counts` are its share of the job's counts.
+    """A directory and everything below it are complete; `counts` is its share of the counts.
 
-    `made` is the copy's inode and `changed` its change time in ns. While both are unchanged, no
-    entry has been added or removed. A signed copy has a `digest`, and `signed` entries below it.
+    `made` is the inode of the copy, and `changed` its change time in ns. While neither has changed,
+    no entry has been added or removed. If the copy is signed, `digest` is that of the directory,
+    and `signed` is the number of entries below it.
     """
 
     key: bytes
@@ -172,10 +175,10 @@ class SubtreeRecord(msgspec.Struct, frozen=True, array_like=True, tag="d"):
 
 
 class NamesRecord(msgspec.Struct, frozen=True, array_like=True, tag="n"):
-    """Names of one directory are complete, given as concatenated hashes.
+    """Names of one directory, given as concatenated hashes, are complete.
 
-    `entries` are their packed signature entries in a signed copy. `made` identifies the directory's
-    copy; the record does not apply to any other directory.
+    `entries` contains their packed signature entries if the copy is signed. `made` identifies the
+    copy of the directory; the record does not apply to any other directory.
     """
 
     key: bytes
@@ -186,10 +189,10 @@ class NamesRecord(msgspec.Struct, frozen=True, array_like=True, tag="n"):
 
 
 class StartedFileRecord(msgspec.Struct, frozen=True, array_like=True, tag="l"):
-    """A large file was started under a temporary name, whose inode is `made`.
+    """A large file was started as the file `temporary`, whose inode is `made`.
 
-    `key` identifies the file, `where` its temporary file. `source` is the version of the source,
-    see `Stamp.version`.
+    `key` identifies the file, and `where` its temporary file. `source` is the version of the
+    source; see `Stamp.version`.
     """
 
     key: bytes
@@ -200,7 +203,7 @@ class StartedFileRecord(msgspec.Struct, frozen=True, array_like=True, tag="l"):
 
 
 class RangeRecord(msgspec.Struct, frozen=True, array_like=True, tag="c"):
-    """A range of a large file was copied; `blocks` are the block digests if it is signed."""
+    """A range of a large file was copied; `blocks` contains its block digests for a signature."""
 
     key: bytes
     temporary: bytes
@@ -210,9 +213,9 @@ class RangeRecord(msgspec.Struct, frozen=True, array_like=True, tag="c"):
 
 
 class InodeRecord(msgspec.Struct, frozen=True, array_like=True, tag="i"):
-    """The copy of an inode with several names was created under this name; `made` is its identity.
+    """The copy of an inode with several names was created under this name; `made` is its mark.
 
-    `source` is the version of the original, see `Stamp.version`.
+    `source` is the version of the source; see `Stamp.version`.
     """
 
     key: bytes
@@ -221,11 +224,11 @@ class InodeRecord(msgspec.Struct, frozen=True, array_like=True, tag="i"):
     name: bytes
     made: int
     source: tuple[int, int, int, int]
-    seal: bytes = b""  # kind and digest, if the copy is signed
+    seal: bytes = b""  # type and digest, if the copy is signed
 
 
 class CreatedDirectoryRecord(msgspec.Struct, frozen=True, array_like=True, tag="m"):
-    """The job created this directory. The record is valid even if its epoch was not committed."""
+    """The job created this directory. The record is valid even if its epoch is never committed."""
 
     key: bytes
 
@@ -251,9 +254,9 @@ def add_counts(a: Counts, b: Counts) -> Counts:
 
 
 def reserved_bytes(ranks: int) -> int:
-    """Return the space that each of `ranks` ranks reserves.
+    """Return the space in bytes that each of `ranks` ranks reserves.
 
-    All ranks together reserve 256 MiB, but each at least enough for a commit.
+    All ranks together reserve at most 256 MiB, unless each needs more for a commit.
     """
     return max(_MIN_RESERVED_BYTES, min(_RESERVED_BYTES, _TOTAL_RESERVED_BYTES // ranks))
 
@@ -264,7 +267,7 @@ def journal_name(run: int, rank: int) -> bytes:
 
 
 class RecordKeys:
-    """Computes the keys of records from a checkpoint's secret of 8 bytes."""
+    """Computes the keys of records from the secret of a checkpoint, which has 8 bytes."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
@@ -275,7 +278,7 @@ class RecordKeys:
         return self._key(b"d", b"%d/%b" % (root, path))
 
     def file(self, root: int, path: bytes, name: bytes) -> bytes:
-        """Return the key of a file that has its own records."""
+        """Return the key of a file that is recorded individually."""
         return self._key(b"f", b"%d/%b/%b" % (root, path, name))
 
     def inode(self, file_system: int, inode: int) -> bytes:
@@ -310,14 +313,16 @@ def encode_frame(keys: RecordKeys, magic: bytes, epoch: int, payload: bytes) -> 
 
 
 class Journal:
-    """Writes a rank's records; thread-safe. NoSpace if the journal cannot be written.
+    """Writes the records of a rank, from any thread.
 
-    The ranks of a node share one file if their job has a `token`; it is named after the first rank
-    that writes. `directory_fd` is the checkpoint's directory.
+    Raises NoSpace if the journal cannot be written.
 
-    Space is reserved in advance, `reserved_bytes` per rank, and again before less remains than one
-    commit of all ranks needs: if a full disk interrupts the copy, the journal must still be
-    written. Frames are as large as the reserved space allows.
+    If the job has a `token`, the ranks of a node share one file, which is named after the first
+    rank that writes. `directory_fd` is the directory of the checkpoint.
+
+    If a full disk interrupts the copy, the journal must still be written. Therefore
+    `reserved_bytes` of space per rank are reserved in advance, and again before less space remains
+    than one commit of all ranks needs. Frames are as large as the reserved space allows.
     """
 
     def __init__(
@@ -330,7 +335,7 @@ class Journal:
         token: bytes = b"",
     ) -> None:
         self.committed = 0
-        self.bytes = 0  # end of what this rank has written
+        self.bytes = 0  # end of the last frame that this rank has written
         self._directory_fd = directory_fd
         self._run = run
         self._rank = rank
@@ -340,7 +345,7 @@ class Journal:
         self._tail = JournalTail(token, run)
         self._fd: int | None = None
         self._is_used = self._tried_to_reserve = False
-        self._used_of_share = 0  # use of this rank's share since reservation failed
+        self._used_of_share = 0  # bytes of this rank's share used since reservation failed
         self._reservation_bytes = reserved_bytes
         self._frame_bytes = reserved_bytes // _FRAMES_PER_RESERVATION
         self._pending: list[bytes] = []
@@ -357,22 +362,23 @@ class Journal:
 
     def enter(self, epoch: int) -> None:
         """Assign records added from now on to this epoch or a later one."""
-        # Without the lock, which another thread may hold for long; its records are included in
-        # `flush`.
+        # The lock is not taken, because another thread may hold it for a long time. Records that
+        # the other thread is adding are included in `flush`.
         self._epoch = epoch
 
     def add(self, records: Sequence[Record], floor: int = 0, *, now: bool = False) -> int:
-        """Append records that count together, with epoch `floor` or later, and return their epoch.
+        """Append records that become valid together, with epoch `floor` or later; return the epoch.
 
-        With `now` they are written at once, so that they survive the death of this process.
+        If `now` is true, they are written immediately, so that they survive the death of this
+        process.
         """
         encoded = [self._encode(record) for record in records]
         with self._lock:
-            # Under the lock, so that the flush on which this epoch's commit relies is still to
-            # come.
+            # The epoch is read under the lock, so the flush before the commit of this epoch will
+            # follow.
             epoch = max(self._epoch, floor)
             if epoch != self._pending_epoch:
-                self._flush()  # a frame has one epoch
+                self._flush()  # a frame belongs to one epoch
                 self._pending_epoch = epoch
             for data in encoded:
                 self._pending.append(_LENGTH.pack(len(data)))
@@ -388,10 +394,10 @@ class Journal:
             self._flush()
 
     def commit(self, epoch: int, counts: NamedCounts) -> None:
-        """Mark an epoch as committed, and sync the mark; `counts` are this rank's.
+        """Mark an epoch as committed and sync the mark; `counts` are the counts of this rank.
 
-        A rank that has neither done nor counted anything needs no journal: the marks of others
-        suffice.
+        A rank that has recorded and counted nothing needs no journal, because the marks of the
+        other ranks are sufficient.
         """
         with self._lock:
             if not (self._is_used or self._pending or counts):
@@ -400,7 +406,7 @@ class Journal:
             mark = self._encode((self._rank, counts))
             self._write(encode_frame(self._keys, COMMIT, epoch, mark))
             self.committed = epoch
-            fd = os.dup(require(self._fd))  # the original may be closed during a shared sync
+            fd = os.dup(require(self._fd))  # the original may be closed during the sync
         try:
             try:
                 self._tail.sync(lambda: os.fdatasync(fd))
@@ -412,12 +418,12 @@ class Journal:
     def close(self) -> None:
         """Write the pending records if possible, and close the file.
 
-        The file is reopened on demand: an abort as late as the final report of the ranks causes a
-        commit. NoSpace if closing fails, as on NFS over quota: a file system that loses writes to a
-        journal is not reliable.
+        The file is reopened on demand, because even an abort during the final report of the ranks
+        causes a commit. Raises NoSpace if closing fails (as on NFS over quota), because records may
+        be lost then.
         """
         with self._lock:
-            with suppress(NoSpace):  # uncommitted anyway
+            with suppress(NoSpace):  # these records are not committed anyway
                 self._flush()
             fd, self._fd = self._fd, None
             if fd is not None:
@@ -427,7 +433,7 @@ class Journal:
                     raise _write_error(error) from error
 
     def leave(self) -> None:
-        """Close the journal for good; committed records are on disk in any case."""
+        """Close the journal permanently; committed records are already on disk."""
         with suppress(NoSpace):
             self.close()
         self._tail.close()
@@ -446,7 +452,8 @@ class Journal:
                 begin = tail.bytes
                 until = begin + len(data)
                 self._make_room(fd, tail, until)
-                # Before the write: if this rank dies, no other rank writes into the range.
+                # The range is allocated before the write, so that no other rank uses it if this
+                # rank dies.
                 tail.bytes = until
             try:
                 self.bytes = begin + write_at(fd, data, begin)
@@ -457,7 +464,7 @@ class Journal:
             raise _write_error(error) from error
 
     def _undo_write(self, fd: int, begin: int, until: int) -> None:
-        """Remove a partially written frame, which would be reported as damage."""
+        """Remove a partially written frame, which a reader would report as damage."""
         with suppress(OSError), self._tail.locked() as tail:
             if tail.bytes == until:
                 tail.bytes = begin
@@ -466,7 +473,8 @@ class Journal:
 
     def _open(self, tail: TailState) -> int:
         if self._fd is None:
-            # Readable, because the C library emulates reservation by reading and writing.
+            # The file is readable, because the C library may emulate reservation by reading and
+            # writing.
             flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
             if not tail.creator:
                 flags |= os.O_CREAT | os.O_EXCL
@@ -477,10 +485,10 @@ class Journal:
         return self._fd
 
     def _make_room(self, fd: int, tail: TailState, until: int) -> None:
-        """Reserve space unless every rank's share remains free behind `until`. OSError.
+        """Reserve space, unless the shares of all ranks remain free after `until`. Raises OSError.
 
-        If the disk is full, existing reservations must suffice: this rank may use its own share,
-        and a new rank has none.
+        If the disk is full, existing reservations must be sufficient. This rank may then use its
+        own share, but a new rank does not have one.
         """
         ranks = tail.ranks + (not self._is_used)
         share = self._frame_bytes + _MARK_BYTES
@@ -508,7 +516,7 @@ def _write_error(error: OSError) -> NoSpace:
 
 
 class JournalFrame(NamedTuple):
-    """A frame that was read: magic, epoch, offset of the payload, and payload."""
+    """A frame that was read; `offset` is that of the payload."""
 
     magic: bytes
     epoch: int
@@ -524,9 +532,9 @@ class DamagedRange(NamedTuple):
 
 
 def read_frames(fd: int, keys: RecordKeys) -> Iterator[JournalFrame | DamagedRange]:
-    """Yield the frames of a journal in order, and the damaged ranges between them. OSError.
+    """Yield the frames of a journal in order, and the damaged ranges between them. Raises OSError.
 
-    Zeros are not damage: they are reserved space, or the range of a rank that died.
+    Zeros do not count as damage: they are reserved space, or the range of a rank that died.
     """
     size = os.fstat(fd).st_size
     offset = 0
@@ -585,9 +593,9 @@ _decode_mark = msgspec.msgpack.Decoder(tuple[int, dict[str, int]]).decode
 
 
 def read_records(payload: bytes) -> Iterator[tuple[int, int, Record]]:
-    """Yield offset and length in the payload, and the record, for each record of a frame.
+    """Yield the offset and length of each record in the payload of a frame, and the record.
 
-    ValueError if the payload is malformed.
+    Raises ValueError if the payload is malformed.
     """
     at = 0
     while at < len(payload):
@@ -600,13 +608,13 @@ def read_records(payload: bytes) -> Iterator[tuple[int, int, Record]]:
 
 
 def read_record(data: bytes) -> Record:
-    """Decode a record. ValueError if it is malformed or has an impossible value."""
+    """Decode a record. Raises ValueError if it is malformed or has an impossible value."""
     record: Record = _decode_record(data)
     if len(record.key) != 16:
         raise ValueError("a key is not of 16 bytes")
     numbers: tuple[int, ...] = ()
     if isinstance(record, SubtreeRecord | NamesRecord):
-        numbers = (*record.counts.values(), record.made >> 1)  # inode numbers may use all 64 bits
+        numbers = (*record.counts.values(), record.made >> 1)  # inode numbers may use 64 bits
         if isinstance(record, SubtreeRecord):
             numbers += (record.signed,)
         if isinstance(record, NamesRecord) and len(record.hashes) % HASH_BYTES:
@@ -623,23 +631,26 @@ def read_record(data: bytes) -> Record:
 
 
 def is_below(path: bytes, name: bytes) -> bool:
-    """Return whether a path below a root (or a root's holder) and a name in it are valid."""
+    """Return whether a path below a root (or `HOLDER`) and a name in it are valid."""
     parts = [] if path in (b"", HOLDER) else path.split(b"/")
     odd = any(part in (b"", b".", b"..") or b"\0" in part for part in (*parts, name))
     return not odd and b"/" not in name
 
 
 def read_mark(payload: bytes) -> tuple[int, NamedCounts]:
-    """Decode the rank that marks a commit, and its counts. ValueError if they are malformed."""
+    """Decode a commit mark: the rank, and its counts.
+
+    Raises ValueError if they are malformed.
+    """
     rank, counts = _decode_mark(payload)
-    # Counts may be negative: a rank subtracts what other ranks have counted.
+    # Counts may be negative, because a rank may subtract entries that another rank has counted.
     if rank < 0 or any(abs(number) >> 62 for number in counts.values()):
         raise ValueError("these are no counts")
     return rank, counts
 
 
 class Recorder(FileSystemSync):
-    """Writes the records of one of `size` ranks."""
+    """Collects and writes the records of one of `size` ranks."""
 
     def __init__(
         self,
@@ -667,7 +678,7 @@ class Recorder(FileSystemSync):
     # ---- the item at hand ------------------------------------------------------
 
     def begin_item(self) -> None:
-        """Start an item. The first call reserves space for what will be recorded."""
+        """Start an item. The first call reserves space for records."""
         self.journal.reserve()
         self._records.clear()
 
@@ -684,10 +695,10 @@ class Recorder(FileSystemSync):
         made: int,
         entries: bytes = b"",
     ) -> None:
-        """Record that the item has completed these names of a directory, with these counts.
+        """Record that the item has completed these names of a directory; `counts` covers them.
 
-        `made` is the inode of the directory's copy. `entries` are the packed signature entries of
-        the names if the copy is signed.
+        `made` identifies the copy of the directory. `entries` contains the packed signature entries
+        of the names if the copy is signed.
         """
 
         def record() -> NamesRecord:
@@ -695,8 +706,8 @@ class Recorder(FileSystemSync):
             return NamesRecord(key, self.keys.names(names), counts, made, entries)
 
         if names:
-            # Names are hashed at the end of the item, and not at all if the whole directory was
-            # completed.
+            # Names are hashed at the end of the item, because the record is not needed if the
+            # directory is completed by then.
             self._records.append(record)
 
     def add_range(
@@ -709,7 +720,7 @@ class Recorder(FileSystemSync):
     ) -> None:
         """Record that the item has copied a range of a file, given as root, path and name.
 
-        `blocks` has the digests of the range if the copy is signed.
+        `blocks` contains the digests of the range if the copy is signed.
         """
         self.add(RangeRecord(self.keys.file(*file), temporary, offset, length, blocks))
 
@@ -725,7 +736,7 @@ class Recorder(FileSystemSync):
         return epoch
 
     def add_created_directory(self, root: int, path: bytes) -> None:
-        """Record that a directory is about to be created whose mode needs special care."""
+        """Record that a directory will be created whose mode is corrected at the end."""
         self.journal.add([CreatedDirectoryRecord(self.keys.directory(root, path))], now=True)
 
     # ---- epochs ----------------------------------------------------------------
@@ -735,7 +746,7 @@ class Recorder(FileSystemSync):
         self.journal.enter(epoch)
 
     def sync(self) -> None:
-        """Flush the journal's records and then the file systems."""
+        """Write the pending records, and then flush the file systems."""
         self.journal.flush()
         super().sync()
 

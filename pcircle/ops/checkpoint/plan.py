@@ -1,16 +1,17 @@
-"""The description of a job's checkpoint that every rank receives."""
+"""The description of a checkpoint that every rank receives."""
 
-# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
+# This module evaluates annotations when it is imported, because msgspec would otherwise compile
+# each of them on every rank.
 import msgspec
 
 
 class JournalPlan(msgspec.Struct, frozen=True, array_like=True):
-    """The checkpoint that a copy writes: path, secret, number of this run and commit interval.
+    """The checkpoint of a copy: its path and secret, the number of this run, the commit interval.
 
-    `stale` has the tokens in the temporary names of previous runs, the first of which started at
-    `since_ns`. With `resumed` their completed work is skipped. `mark` identifies the target; see
-    `pcircle.ops.checkpoint.store`. `now_ns` is the start time of the run that is resumed, or
-    of this one.
+    `stale` contains the tokens in the temporary names of previous runs, the first of which started
+    at `since_ns`. If `resumed` is true, their completed work is skipped. `mark` identifies the
+    target; see `pcircle.ops.checkpoint.store`. `now_ns` is the start time of the run that is
+    resumed, or of this one.
     """
 
     path: bytes

@@ -1,12 +1,12 @@
 """The work of previous runs of a copy, found by directory.
 
 Rank 0 reads all journals once and writes the location of each committed record to the file `index`
-of the checkpoint, sorted by the records' keys. Every rank looks up each directory there when it
-reaches it, so no rank's memory grows with the amount of completed work.
+of the checkpoint, sorted by key. A rank that reaches a directory looks up its records in the index,
+so memory use does not grow with the amount of completed work.
 
-Journals are only hints about work that can be skipped. They name no path to write to, except two
-kinds of file: temporary files, and copies to which hard links are made. Both are opened like
-everything below the destination, and used only if they have the recorded inode.
+Journals only determine which work can be skipped. The only files that they name are temporary
+files, and copies to which hard links are added. Both are opened like any entry below the
+destination, and are used only if they have the recorded inode.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from pcircle.ops.checkpoint.journal import (
 from pcircle.ops.checkpoint.plan import JournalPlan
 from pcircle.ops.checkpoint.store import Checkpoint
 
-# Compiled when a copy resumes: to compile them takes as long as to import this module.
+# These are compiled only when a copy resumes, because that takes as long as importing this module.
 _NAME = rb"journal-([0-9]{4,9})-([0-9]{1,9})"
 _TEMPORARY = rb"\.fcp-([0-9a-f]{8})-[0-9a-f]+-[0-9a-f]+"
 _MAX_OPEN = 32
@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 
 def temporary_name_matcher(tokens: Sequence[bytes]) -> Callable[[bytes], bool]:
-    """Return a predicate for temporary names that contain one of these tokens."""
+    """Return a predicate that is true for temporary names with one of these tokens."""
     fullmatch = re.compile(_TEMPORARY).fullmatch
 
     def is_temporary(name: bytes) -> bool:
@@ -72,7 +72,7 @@ def temporary_name_matcher(tokens: Sequence[bytes]) -> Callable[[bytes], bool]:
 
 
 class JournalProblem(NamedTuple):
-    """A journal that is unreadable for a `reason`, or that has lost some bytes."""
+    """A journal that is unreadable for a `reason`, or in which bytes are damaged."""
 
     journal: str
     lost_bytes: int = 0
@@ -82,8 +82,9 @@ class JournalProblem(NamedTuple):
 class History(NamedTuple):
     """A summary of all journals.
 
-    `run` is the number of the last run. `counts` are from the run with the most progress.
-    `problems` are the damaged journals. `commits` maps each run to its last committed epoch, or 0.
+    `run` is the number of the last run, and `counts` are those of the run with the most progress.
+    `problems` lists the damaged journals. `commits` maps each run to its last committed epoch, or
+    to 0 if there is none.
     """
 
     run: int
@@ -93,14 +94,14 @@ class History(NamedTuple):
 
     @property
     def committed(self) -> bool:
-        """Return whether any epoch was committed."""
+        """True if any epoch was committed."""
         return any(self.commits.values())
 
 
 def read_history(
     checkpoint: Checkpoint, keys: RecordKeys, builder: IndexBuilder | None = None
 ) -> History:
-    """Read all journals; `builder` receives the locations of the records. OSError."""
+    """Read all journals; `builder` receives the locations of the records. Raises OSError."""
     commits: dict[int, int] = {}
     counts: dict[int, NamedCounts] = {}
     problems: list[JournalProblem] = []
@@ -153,7 +154,7 @@ class _JournalReader:
 
     @property
     def counts(self) -> NamedCounts:
-        """The sum of the last counts of each rank that has marked a commit in this journal."""
+        """The sum of the latest counts of each rank that marked a commit in this journal."""
         return reduce(add_named_counts, self._counts.values(), {})
 
     def take(self, found: JournalFrame | DamagedRange) -> None:
@@ -193,10 +194,10 @@ class _JournalReader:
 
 
 class RecordedDirectory(NamedTuple):
-    """The record of a directory that a previous run has completed.
+    """The record of a directory that a previous run completed.
 
-    `modified` means that there is no valid record because the directory was replaced, or entries
-    were added or removed since.
+    `modified` means that there is no valid record, because the directory was replaced, or entries
+    were added or removed afterwards.
     """
 
     record: SubtreeRecord | None = None
@@ -207,12 +208,12 @@ class TargetNames(HashSet):
     """Hashes of the names in a target directory, except subdirectories."""
 
     def has(self, hashes: bytes) -> bool:
-        """Return whether all these concatenated hashes are present."""
+        """Return whether the set contains all these concatenated hashes."""
         return bool(self.contains(hashes).all())
 
 
 class CompletedNames:
-    """The completed names of a directory that is not complete; no name belongs to two runs."""
+    """The completed names of an incomplete directory; each name counts for one run only."""
 
     def __init__(self) -> None:
         self.counts: NamedCounts = {}
@@ -222,7 +223,7 @@ class CompletedNames:
         return bool(self._runs)
 
     def add(self, records: Iterable[NamesRecord]) -> None:
-        """Add the records of one more run."""
+        """Add the records of a run."""
         done = HashSet()
         for record in records:
             self.counts = add_named_counts(self.counts, record.counts)
@@ -235,19 +236,19 @@ class CompletedNames:
         return any(run.contains(hashes).any() for run in self._runs)
 
     def are_done(self, hashes: bytes) -> list[bool]:
-        """Return for each of the concatenated hashes whether its name is completed."""
+        """Return, for each of the concatenated hashes, whether its name is completed."""
         runs = [run.contains(hashes).tolist() for run in self._runs]
         return list(map(any, zip(*runs, strict=True)))
 
 
 class PreviousRecords:
-    """A rank's view of the work of previous runs. OSError if the index is unreadable."""
+    """Looks up the work of previous runs. Raises OSError if the index is unreadable."""
 
     def __init__(self, plan: JournalPlan, keys: RecordKeys) -> None:
         self._keys = keys
         self._stale = frozenset(plan.stale)
         self._fd = os.open(plan.path, OPEN_DIRECTORY_FOLLOW)
-        self._journals: dict[tuple[int, int], int] = {}  # open journals in the order of use
+        self._journals: dict[tuple[int, int], int] = {}  # open journals, least recently used first
         self._index = RecordIndex(self._fd)
 
     def subtrees(self, root: int, path: bytes) -> list[SubtreeRecord]:
@@ -259,9 +260,8 @@ class PreviousRecords:
     ) -> CompletedNames | None:
         """Return the completed names of a directory from the records that `trust` accepts.
 
-        A run that could not trust the records of previous runs has repeated their work. If records
-        have a name in common, only records of the latest run are used, so that no name counts
-        twice.
+        A run that did not trust the records of previous runs has repeated their work. If records
+        have a name in common, only those of the latest run are used, so that no name counts twice.
         """
         runs: dict[int, list[RecordLocation]] = {}
         for location in self._index.locations(self._keys.directory(root, path)):
@@ -279,7 +279,7 @@ class PreviousRecords:
         return partial or None
 
     def is_created(self, root: int, path: bytes) -> bool:
-        """Return whether this job has created the directory, or was about to."""
+        """Return whether a previous run created the directory, or was about to create it."""
         return any(self._of(CreatedDirectoryRecord, self._keys.directory(root, path)))
 
     def started_files(
@@ -287,7 +287,7 @@ class PreviousRecords:
     ) -> list[tuple[StartedFileRecord, list[RangeRecord]]]:
         """Return the started copies of a large file, each with its completed ranges.
 
-        A copy has a temporary name of a previous run, or the file's `own` name if it was written in
+        A copy has a temporary name of a previous run, or the final name `own` if it was written in
         place.
         """
         key = self._keys.file(root, path, name)
@@ -295,8 +295,8 @@ class PreviousRecords:
         start_counts = Counter(
             started.temporary for started in self._of(StartedFileRecord, key) if started.key == key
         )
-        # A file that was started twice under one name, in place, is ambiguous: its ranges may
-        # belong to either copy.
+        # A file that was started in place twice is ambiguous, because a range may belong to either
+        # copy.
         return [
             (started, [part for part in parts if part.temporary == started.temporary])
             for started in self._of(StartedFileRecord, key)
@@ -314,7 +314,7 @@ class PreviousRecords:
         return self._keys.names(names)
 
     def is_stale(self, name: bytes) -> bool:
-        """Return whether a name in the target is a temporary name of a previous run."""
+        """Return whether a name is a temporary name of a previous run."""
         match = re.fullmatch(_TEMPORARY, name)
         return match is not None and match[1] in self._stale
 
@@ -323,14 +323,14 @@ class PreviousRecords:
         return any(self._of(StartedFileRecord, self._keys.file(root, path, name)))
 
     def release(self) -> None:
-        """Close all files; later lookups find nothing."""
+        """Close all files, after which lookups find nothing."""
         for fd in self._journals.values():
             close_open(fd)
         self._journals.clear()
         self._index.close()
 
     def close(self) -> None:
-        """Close everything for good."""
+        """Close all files and the directory of the checkpoint."""
         self.release()
         os.close(self._fd)
 
@@ -349,7 +349,7 @@ class PreviousRecords:
             return None
 
     def _journal(self, run: int, rank: int) -> int:
-        """Return a journal's descriptor from a small cache of open ones. OSError."""
+        """Return the descriptor of a journal from a small cache. Raises OSError."""
         fd = self._journals.pop((run, rank), None)
         if fd is None:
             fd = os.open(journal_name(run, rank), _READ, dir_fd=self._fd)
@@ -362,7 +362,7 @@ class PreviousRecords:
 def exclude_completed(
     blocks: Iterable[Block], partial: CompletedNames, keys: RecordKeys
 ) -> Iterator[Block]:
-    """Yield the blocks of a directory without completed names."""
+    """Yield the blocks of a directory, without the completed names."""
     for block in blocks:
         for names in (block.files, block.links, block.specials):
             done = partial.are_done(keys.names([os.fsencode(name) for name in names]))
@@ -371,8 +371,8 @@ def exclude_completed(
 
 
 def exclude_completed_from_list(text: bytes, partial: CompletedNames, keys: RecordKeys) -> bytes:
-    """Return a directory's part of a path list without completed names."""
-    from pcircle.fs.lists import groups  # few runs have a path list
+    """Return the part of a path list for a directory, without the completed names."""
+    from pcircle.fs.lists import groups  # imported late: few runs use a path list
 
     found = list(groups(text, 0, len(text)))
     done = partial.are_done(keys.names([group.name for group in found]))
@@ -385,16 +385,16 @@ def exclude_completed_from_list(text: bytes, partial: CompletedNames, keys: Reco
 
 @lru_cache(maxsize=1)
 def _last_name(path: bytes) -> str:
-    """Return the last component of a path, cached because it is needed for each directory."""
+    """Return the last component of a path; cached, because every directory needs it."""
     return text_of(os.path.basename(path))
 
 
 def exclude_checkpoint(blocks: Iterable[Block], directory_fd: int, path: bytes) -> Iterator[Block]:
-    """Yield the blocks of a source directory without the checkpoint at `path`."""
+    """Yield the blocks of a source directory, without the checkpoint at `path`."""
     own = _last_name(path)
     for block in blocks:
         if own in block.directories:
-            with suppress(OSError):  # not present
+            with suppress(OSError):  # the path may not exist
                 found = os.stat(own, dir_fd=directory_fd, follow_symlinks=False)
                 if os.path.samestat(found, os.stat(path)):
                     block.directories.remove(own)

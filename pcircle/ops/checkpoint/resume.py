@@ -1,9 +1,9 @@
-"""The decision on rank 0 whether a job starts, resumes or is refused.
+"""The decision, on rank 0, whether a job starts, resumes or is refused.
 
 A job that finds its own checkpoint is refused with a report of the progress, unless `resume` or
-`restart` is requested. `resume` continues from an existing checkpoint and otherwise starts;
-`restart` discards it. The result is data (`ResumeState` or `CheckpointError`) for which the tools
-have the messages.
+`restart` is requested. `resume` continues from an existing checkpoint, or starts the job if there
+is none; `restart` discards an existing checkpoint. The result is data (`ResumeState` or
+`CheckpointError`) that the tools turn into messages.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ _NOTHING = History(0, {}, (), {})
 
 
 class CheckpointOptions(msgspec.Struct, frozen=True):
-    """The user's options for the checkpoint: interval, directory, and treatment of an existing one.
+    """The user's options for checkpoints.
 
-    `never` disables checkpoints. A job whose checkpoint is `required` is refused if none can be
-    created.
+    `interval_s` is the time between commits, and `directory` the requested parent of the
+    checkpoint. `never` disables checkpoints. If a checkpoint is `required`, the job is refused if
+    it cannot be created.
     """
 
     interval_s: float = 60.0
@@ -57,10 +58,10 @@ class CheckpointOptions(msgspec.Struct, frozen=True):
 
 
 class CheckpointJob(NamedTuple):
-    """The job that a checkpoint belongs to.
+    """The job to which a checkpoint belongs.
 
-    `options` has the encoded value of each option that another run must repeat, and
-    `mark_directory` contains the target's mark. `CheckpointHeader` describes `token`,
+    `options` contains the encoded value of each option that another run must repeat, and
+    `mark_directory` is the directory for the target's mark. `CheckpointHeader` describes `token`,
     `large_bytes` and `now_ns`.
     """
 
@@ -73,18 +74,18 @@ class CheckpointJob(NamedTuple):
 
 
 class DiscardReason(Enum):
-    """The reason why no record is used."""
+    """The reason why the records of previous runs are not used."""
 
     OTHER_VERSION = auto()
     """Another version created the checkpoint."""
     OTHER_TARGET = auto()
     """The target is not the one that was written to, or its mark was removed."""
     DAMAGED = auto()
-    """The header is unreadable, so temporary files remain as well."""
+    """The header is unreadable, so the tokens are unknown and temporary files remain."""
 
 
 class ResumeState(NamedTuple):
-    """The work of previous runs; `counts` is None if nothing is resumed."""
+    """The work of previous runs; `counts` is None if no work is resumed."""
 
     counts: NamedCounts | None = None
     problems: tuple[JournalProblem, ...] = ()
@@ -103,7 +104,7 @@ class CheckpointSession(NamedTuple):
     mark: TargetMark
 
     def remove(self) -> None:
-        """Remove the checkpoint and the target's mark after a complete job. OSError."""
+        """Remove the checkpoint and the target's mark after a complete job. Raises OSError."""
         self.lock.stop()
         try:
             self.mark.remove()
@@ -111,7 +112,7 @@ class CheckpointSession(NamedTuple):
             self.checkpoint.remove(keep_times=self.inside)
 
     def abandon(self) -> None:
-        """Abandon the job before its start, and remove a checkpoint that was created for it."""
+        """Abandon the job before it starts; remove the checkpoint if this is its first run."""
         if self.plan.run == 1:
             with suppress(OSError):
                 self.remove()
@@ -124,9 +125,9 @@ class CheckpointSession(NamedTuple):
 
 
 def open_session(job: CheckpointJob, options: CheckpointOptions) -> CheckpointSession | None:
-    """Open or create the checkpoint of a job. CheckpointError if the job must not start.
+    """Open or create the checkpoint of a job. Raises CheckpointError if the job must not start.
 
-    Return None if no checkpoint is possible and none is required.
+    Return None if a checkpoint cannot be created and is not required.
     """
     preferred, inside = checkpoint_paths(job.copies, options.directory)
     checkpoint = Checkpoint.find(preferred) or Checkpoint.find(inside)
@@ -140,7 +141,7 @@ def open_session(job: CheckpointJob, options: CheckpointOptions) -> CheckpointSe
     try:
         lock.acquire()
         is_new = created
-        lock.start_heartbeat()  # reading the journals may take long
+        lock.start_heartbeat()  # reading the journals may take a long time
         header = CheckpointHeader(
             VERSION,
             os.urandom(8),
@@ -189,11 +190,11 @@ def _begin(
     options: CheckpointOptions,
     job: CheckpointJob,
 ) -> CheckpointSession:
-    """Write the checkpoint's header and describe the session."""
+    """Write the header of the checkpoint, and return the session."""
     old = checkpoint.header
     stale: tuple[bytes, ...] = ()
     state = ResumeState()
-    if old is None:  # new, or its first run ended before it started
+    if old is None:  # new, or the header is missing or damaged
         if checkpoint.has_journals():
             state = _discard_damaged(checkpoint, options)
             TargetMark.remove_all(job.mark_directory, checkpoint.path)
@@ -241,11 +242,11 @@ def _decide(
     job: CheckpointJob,
     builder: IndexBuilder,
 ) -> tuple[CheckpointHeader, History, ResumeState]:
-    """Decide what is used, and return the new header and the previous work.
+    """Decide which records are used, and return the new header and the previous work.
 
-    If records are not trusted, they are removed together with the secret for reading them, so they
-    stay unreadable even if a power failure undoes the removal. CheckpointError if the job must not
-    start.
+    Records that are not trusted are removed together with the secret that is needed to read them,
+    so they stay unreadable even if a power failure undoes the removal. Raises CheckpointError if
+    the job must not start.
     """
     history = _NOTHING
     mark = TargetMark(job.mark_directory, old.mark)
@@ -275,10 +276,10 @@ def _decide(
 def _discard_reason(
     old: CheckpointHeader, mark: TargetMark, history: History
 ) -> DiscardReason | None:
-    """Return the reason why the records are not trusted, or None."""
+    """Return the reason why the records are not trusted, or None if they are trusted."""
     if old.version != VERSION:
         return DiscardReason.OTHER_VERSION
-    # Uncommitted records are not used anyway, and the run may have ended before it created the
+    # If nothing was committed, no record is used, and the run may have ended before it created the
     # mark.
     if history.committed and not mark.exists():
         return DiscardReason.OTHER_TARGET
@@ -286,7 +287,10 @@ def _discard_reason(
 
 
 def _discard_damaged(checkpoint: Checkpoint, options: CheckpointOptions) -> ResumeState:
-    """Discard a checkpoint with an unreadable header. CheckpointError unless requested."""
+    """Discard a checkpoint with an unreadable header.
+
+    Raises CheckpointError if neither resume nor restart was requested.
+    """
     if not (options.resume or options.restart):
         raise CheckpointError(RefusalReason.DAMAGED, checkpoint.path)
     _remove_records(checkpoint)

@@ -1,10 +1,11 @@
-"""Integers that the ranks of a node share and change under a lock.
+"""Integers that the ranks of a node share and modify under a lock.
 
-The integers are in a memory file, and the lock is an flock that the kernel releases when a rank
+The integers are in a memory file, and the lock is an flock, which the kernel releases when a rank
 dies. The file has no name, so nothing remains after any kind of exit. Its creator listens on a
-socket in the abstract namespace with a name derived from the job. The kernel reports the peer's
-process, and the other ranks open the file through that process's descriptors in /proc. If the
-socket belongs to another user or the file cannot be opened, each rank works alone.
+socket in the abstract namespace, whose name is derived from the job. Other ranks connect, learn the
+ID of the creator's process from the kernel, and open the file through the descriptors of that
+process in /proc. If the socket belongs to another user or the file cannot be opened, each rank
+works alone.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
     import socket
 
 _PEER = struct.Struct("=iII")  # process, user, group
-# The owner of the socket may be about to start or to exit.
+# Attempts are repeated, because the owner of the socket may be starting or exiting.
 _TRIES = 50
 _RETRY_S = 0.002
 _MAX_RANKS = 4096
 
 
 class BoardValues:
-    """The integers in an open file."""
+    """Reads and writes the integers in an open file."""
 
     def __init__(self, fd: int, form: struct.Struct) -> None:
         self._fd = fd
@@ -41,14 +42,16 @@ class BoardValues:
         return list(self._form.unpack(os.pread(self._fd, self._form.size, 0)))
 
     def write(self, numbers: Sequence[int]) -> None:
-        """Publish new values at once. The caller must hold the lock."""
+        """Store new values in one call. The caller must hold the lock."""
         write_at(self._fd, self._form.pack(*numbers), 0)
 
 
 class SharedBoard:
-    """A number of shared integers, initially 0, with a `name` that is unique in the job `token`.
+    """A fixed number of shared integers, initially 0.
 
-    OSError if sharing is impossible.
+    `name` identifies the board within the job that has this `token`.
+
+    Raises OSError if sharing is impossible.
     """
 
     def __init__(self, token: bytes, name: str, numbers: int) -> None:
@@ -60,11 +63,11 @@ class SharedBoard:
 
     @contextmanager
     def locked(self) -> Iterator[BoardValues]:
-        """Lock the board and yield its integers. OSError."""
+        """Lock the board and yield its integers. Raises OSError."""
         import fcntl
 
-        # A separate descriptor: another thread may still wait for the lock when the board is
-        # closed.
+        # A separate descriptor is used, because another thread may still be waiting for the lock
+        # when the board is closed.
         fd = os.dup(self._fd)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -77,11 +80,11 @@ class SharedBoard:
             os.close(fd)
 
     def read(self) -> list[int]:
-        """Return the current values without the lock."""
+        """Return the current values without taking the lock."""
         return BoardValues(self._fd, self._form).read()
 
     def close(self) -> None:
-        """Close the descriptors."""
+        """Close the socket and the memory file."""
         if self._socket is not None:
             self._socket.close()
         os.close(self._fd)
@@ -92,14 +95,14 @@ class SharedBoard:
         return None if self._socket is None else bytes(self._socket.getsockname())
 
     def _drain_listen_queue(self) -> None:
-        """Empty the listen queue, which may be short; its peers already know this process."""
+        """Empty the listen queue, which may be short; the waiting ranks need no reply."""
         if self._socket is not None:
             with suppress(OSError):
                 while True:
                     self._socket.accept()[0].close()
 
     def _join(self, address_name: str) -> int:
-        """Open the board's file, or create it if no rank has."""
+        """Open the memory file, or create it if no other rank has created it."""
         address = f"\0{address_name}"
         for _ in range(_TRIES):
             with suppress(ConnectionError, BlockingIOError, FileNotFoundError, ProcessLookupError):
@@ -116,7 +119,7 @@ class SharedBoard:
 
 
 def _create_memory_file(address_name: str, size: int) -> int:
-    """Create a memory file. OSError if Python was built with a C library without memfd."""
+    """Create a memory file. Raises OSError if Python was built without memfd_create."""
     create = getattr(os, "memfd_create", None)
     if create is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -126,7 +129,7 @@ def _create_memory_file(address_name: str, size: int) -> int:
 
 
 def _listen(address: str) -> socket.socket:
-    """Return a socket that listens at this address. OSError if the address is in use."""
+    """Return a socket that listens at this address. Raises OSError if the address is in use."""
     import socket
 
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -140,7 +143,7 @@ def _listen(address: str) -> socket.socket:
 
 
 def _open_from_listener(address: str, address_name: str) -> int:
-    """Open a memory file of the process that listens at `address`. OSError."""
+    """Open a memory file of the process that listens at `address`. Raises OSError."""
     import socket
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as peer:
@@ -151,7 +154,7 @@ def _open_from_listener(address: str, address_name: str) -> int:
         raise PermissionError(address_name)
     folder, expected = f"/proc/{pid}/fd", f"/memfd:{address_name} (deleted)"
     for number in os.listdir(folder):
-        with suppress(FileNotFoundError):  # closed in the meantime
+        with suppress(FileNotFoundError):  # the descriptor was just closed
             if os.readlink(f"{folder}/{number}") == expected:
                 fd = os.open(f"{folder}/{number}", os.O_RDWR | os.O_CLOEXEC)
                 # The descriptor may have been reused for another file.

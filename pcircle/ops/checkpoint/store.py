@@ -1,7 +1,7 @@
-"""A checkpoint as a directory: its place, owner and files, its target's mark, and its lock.
+"""The directory of a checkpoint: its files, the mark of its target, and its lock.
 
-The directory lies next to the target. Its name contains a hash of sources and destination, so the
-same command finds it again:
+The directory is a sibling of the target. Its name contains a hash of the sources and the
+destination, so the same command finds it again. It contains these files:
 
     header              the copies and their options, the secret for hashing names, the target's
                         mark and the tokens of temporary names; rewritten by each run
@@ -9,28 +9,28 @@ same command finds it again:
     journal-RUN-RANK    the work of the ranks of a node, see `pcircle.ops.checkpoint.journal`
     index               records of previous runs by key, see `pcircle.ops.checkpoint.index`
 
-A resumed job is a further run with its own journals and any number of ranks. If the target's parent
-is not writable, the checkpoint is inside the target. It is removed when the job is complete, and
-when nothing was committed.
+A resumed job is a new run with its own journals and any number of ranks. If the parent of the
+target is not writable, the checkpoint is created inside the target. It is removed when the job is
+complete, or if nothing was committed.
 
-The records decide what is not copied again, so a checkpoint must belong to the user who runs the
-job and must not be writable by others.
+The records determine which entries are not copied again, so a checkpoint must belong to the user
+who runs the job and must not be writable by other users.
 
-The mark identifies the target. A resumed run must know that the target is the very one that a
-previous run wrote to. Inode numbers cannot show that, because file systems assign their first
-inodes deterministically, so a recreated target has the same number. File system IDs are no help
-either: some change at each remount, some survive mkfs, and NFS has none. So a run with a checkpoint
-creates an empty file in the target whose name consists of `.fcp-mark-`, the checkpoint's hash and
-16 random hexadecimal digits. The checkpoint's header records the name. The mark is visible from
-every node and exists only in that target.
+The mark identifies the target. A resumed run must be certain that the target is the same directory
+that the previous run wrote to. Inode numbers are not sufficient, because file systems assign their
+first inodes deterministically, so a recreated target may have the same number. File system IDs are
+unsuitable too: some change at each remount, some survive mkfs, and NFS has none. Therefore a run
+with a checkpoint creates an empty file in the target, whose name consists of `.fcp-mark-`, the hash
+of the checkpoint and 16 random hexadecimal digits. The header of the checkpoint stores the name.
+The mark is visible from every node and exists only in that target.
 
-A copy of one directory has the mark in the copied directory, any other copy in the directory that
-receives the copies. The mark is removed together with the checkpoint. If it cannot be created, a
-later run starts from the beginning.
+If a single directory is copied, the mark is in the copy; otherwise it is in the directory that
+receives the copies. The mark is removed together with the checkpoint. If the mark cannot be
+created, a later run starts from the beginning.
 
-The lock makes a second job on the same checkpoint fail. It is an flock where the file system
-supports it across nodes, and a heartbeat where it does not: the owner rewrites a record regularly,
-and a competitor waits for it to change.
+The lock prevents a second job from using the same checkpoint. It is an flock, which some file
+systems do not support across nodes. Therefore the owner also rewrites a record regularly, and a
+competitor on another host waits to see whether the record changes.
 """
 
 from __future__ import annotations
@@ -63,38 +63,38 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class RefusalReason(Enum):
-    """The reason why a checkpoint cannot be used or created; `detail` has more."""
+    """The reason why a checkpoint cannot be used or created."""
 
     UNREACHABLE = auto()
-    """It cannot be opened; `detail` is the system's reason."""
+    """The checkpoint cannot be opened; `detail` is the system's reason."""
     NOT_TRUSTED = auto()
-    """It belongs to another user, or other users may write to it."""
+    """The checkpoint belongs to another user, or other users may write to it."""
     NEWER = auto()
-    """It was created by a newer version."""
+    """A newer version created the checkpoint."""
     JUST_CREATED = auto()
-    """Another process has just created it."""
+    """Another process has just created the checkpoint."""
     BUSY = auto()
     """Another job has the lock; `detail` names the job if it is known."""
     CREATION_FAILED = auto()
-    """It cannot be created; `detail` is the system's reason."""
+    """The checkpoint cannot be created; `detail` is the system's reason."""
     UNWRITABLE = auto()
-    """It cannot be written; `detail` is the system's reason."""
+    """The checkpoint cannot be written; `detail` is the system's reason."""
     INTERRUPTED = auto()
-    """It exists, and neither resume nor restart was requested; `counts` is its progress."""
+    """A checkpoint with the progress `counts` exists, and no resume or restart was requested."""
     DAMAGED = auto()
-    """It exists, its header is unreadable, and neither resume nor restart was requested."""
+    """A checkpoint without a readable header exists, and no resume or restart was requested."""
     OTHER_SOURCE = auto()
-    """It belongs to another source."""
+    """The checkpoint belongs to another source."""
     OTHER_SOURCES = auto()
-    """It has a different number of sources."""
+    """The checkpoint belongs to a different number of sources."""
     OTHER_OPTIONS = auto()
-    """It was created with another value of the option in `detail`."""
+    """The checkpoint was created with another value of the option `detail`."""
 
 
 class CheckpointError(Exception):
     """The checkpoint at `path` cannot be used or created.
 
-    The exception has no text because the tools have the messages.
+    The exception contains no message, because the tools define the messages.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class CheckpointError(Exception):
 
 
 class CopyIdentity(msgspec.Struct, frozen=True):
-    """One copy of a checkpoint: path and inode of the source, and path of the target."""
+    """One copy of a job: the path and inode of the source, and the path of the target."""
 
     source: bytes
     inode: int
@@ -122,11 +122,11 @@ class CopyIdentity(msgspec.Struct, frozen=True):
 class CheckpointHeader(msgspec.Struct, frozen=True):
     """The header of a checkpoint.
 
-    `begun_ns` is the time of its creation on the clock of its file system. `options` affect the
-    result of the copy. `tokens` are in the temporary names of all runs, in order. Files
-    larger than `large_bytes` are written under temporary names; a file that was started this way
-    must be finished this way. `mark` is the name of the target's mark (none before version 3).
-    `now_ns` is the reference time for the durations in filters.
+    `begun_ns` is the time of its creation by the clock of its file system. `options` are those that
+    affect the result of the copy. `tokens` are the tokens in the temporary names of all runs, in
+    order. Files larger than `large_bytes` are written under temporary names; the limit is stored so
+    that a resumed run treats a started file in the same way. `mark` is the name of the target's
+    mark, which is empty before version 3. `now_ns` is the reference time for durations in filters.
     """
 
     version: int
@@ -163,7 +163,7 @@ class Checkpoint:
 
     @classmethod
     def find(cls, path: bytes) -> Checkpoint | None:
-        """Open an existing checkpoint, or return None."""
+        """Open an existing checkpoint, or return None if there is none."""
         try:
             fd = os.open(path, OPEN_DIRECTORY)
         except (FileNotFoundError, NotADirectoryError):
@@ -182,7 +182,7 @@ class Checkpoint:
 
     @classmethod
     def create(cls, path: bytes) -> Checkpoint:
-        """Create an empty checkpoint. OSError."""
+        """Create an empty checkpoint. Raises OSError."""
         try:
             os.mkdir(path, 0o700)
         except FileExistsError:
@@ -190,11 +190,11 @@ class Checkpoint:
         return cls(path, os.open(path, OPEN_DIRECTORY))
 
     def close(self) -> None:
-        """Close the directory."""
+        """Close the directory of the checkpoint."""
         os.close(self.fd)
 
     def _read_header(self) -> CheckpointHeader | None:
-        """Return the header, or None if it was not written completely or is damaged."""
+        """Return the header, or None if it is incomplete or damaged."""
         data = self.read(b"header")
         body = data[len(_MAGIC) + 16 :]
         if data[: len(_MAGIC)] != _MAGIC or _digest(body) != data[len(_MAGIC) : -len(body) or None]:
@@ -208,13 +208,13 @@ class Checkpoint:
         return header if len(header.secret) == 8 else None
 
     def write_header(self, header: CheckpointHeader) -> None:
-        """Write the header. OSError."""
+        """Write the header. Raises OSError."""
         body = msgspec.msgpack.encode(header)
         self.write(b"header", [_MAGIC, _digest(body), body])
         self.header = header
 
     def write(self, name: bytes, parts: Iterable[bytes]) -> None:
-        """Replace a file of the checkpoint atomically. OSError."""
+        """Replace a file of the checkpoint atomically. Raises OSError."""
         with suppress(FileNotFoundError):
             os.unlink(name + b".new", dir_fd=self.fd)
         fd = os.open(name + b".new", CREATE_FILE, 0o600, dir_fd=self.fd)
@@ -227,7 +227,7 @@ class Checkpoint:
         os.rename(name + b".new", name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
 
     def read(self, name: bytes) -> bytes:
-        """Return the contents of a file, or nothing if it is unreadable."""
+        """Return the contents of a file, or no bytes if it is unreadable."""
         try:
             fd = os.open(name, _READ, dir_fd=self.fd)
         except OSError:
@@ -249,19 +249,19 @@ class Checkpoint:
         return status.st_ctime_ns
 
     def age_s(self, name: bytes) -> float:
-        """Return the time since a file of the checkpoint was written. OSError."""
+        """Return the seconds since a file of the checkpoint was written. Raises OSError."""
         written_ns = os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_mtime_ns
         return (self.now_ns() - written_ns) / 1e9
 
     def remove(self, *, keep_times: bool = False) -> None:
-        """Remove the checkpoint; `keep_times` preserves the times of its parent. OSError."""
+        """Remove the checkpoint; `keep_times` preserves the times of its parent. Raises OSError."""
         for name in os.listdir(rewound(self.fd)):
             os.unlink(name, dir_fd=self.fd)
         holder = os.path.dirname(self.path)
         remove_from(holder, lambda: os.rmdir(self.path), keep_times=keep_times)
 
     def has_journals(self) -> bool:
-        """Return whether a run has recorded anything."""
+        """Return whether any run has created a journal."""
         return any(name.startswith("journal-") for name in os.listdir(rewound(self.fd)))
 
 
@@ -270,7 +270,7 @@ def _digest(body: bytes) -> bytes:
 
 
 def is_place_error(error: OSError) -> bool:
-    """Return whether the error may not occur in another directory."""
+    """Return whether an error is specific to a directory, so that another one may work."""
     return error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT)
 
 
@@ -290,7 +290,7 @@ def require_same_job(header: CheckpointHeader, wanted: CheckpointHeader, path: b
 
 
 def new_mark(checkpoint: bytes) -> bytes:
-    """Return a unique mark name for the checkpoint at this path."""
+    """Return a unique name for the mark of the checkpoint at this path."""
     return _prefix(checkpoint) + os.urandom(8).hex().encode()
 
 
@@ -311,20 +311,24 @@ class TargetMark(NamedTuple):
     name: bytes
 
     def exists(self) -> bool:
-        """Return whether the mark exists."""
+        """Return whether the directory contains the mark."""
         return bool(self.name) and os.path.lexists(os.path.join(self.directory, self.name))
 
     def remove(self) -> None:
-        """Remove the mark if it exists. OSError if that fails."""
+        """Remove the mark if it exists. Raises OSError if that fails."""
         path = os.path.join(self.directory, self.name)
-        # Existence cannot be checked in a directory whose mode denies access to its owner.
+        # The mark is removed unconditionally, because the mode of the directory may prevent a check
+        # whether it exists.
         with suppress(FileNotFoundError, NotADirectoryError):
             if self.name:
                 remove_from(self.directory, lambda: os.unlink(path), keep_times=True)
 
     @classmethod
     def remove_all(cls, directory: bytes, checkpoint: bytes) -> None:
-        """Remove all marks of a checkpoint whose header is unreadable. OSError if that fails."""
+        """Remove all marks of a checkpoint whose header is unreadable.
+
+        Raises OSError if that fails.
+        """
         with suppress(FileNotFoundError):
             for name in os.listdir(directory):
                 if name.startswith(_prefix(checkpoint)):
@@ -332,10 +336,10 @@ class TargetMark(NamedTuple):
 
 
 def remove_from(directory: bytes, remove: Callable[[], None], *, keep_times: bool) -> None:
-    """Remove something from a directory that may already have its final attributes.
+    """Call `remove`, which changes a directory that may already have its final attributes.
 
-    The source's mode and inode flags may forbid the removal; they are restored afterwards, and with
-    `keep_times` so are the times. OSError.
+    The mode and inode flags of the directory may forbid the removal. They are changed temporarily
+    if necessary, and if `keep_times` is true, the times are restored too. Raises OSError.
     """
     before = os.stat(directory)
     try:
@@ -351,7 +355,7 @@ def remove_from(directory: bytes, remove: Callable[[], None], *, keep_times: boo
 
 
 def _set_times(directory: bytes, before: os.stat_result) -> None:
-    with suppress(PermissionError):  # another user's directory that is writable for us
+    with suppress(PermissionError):  # the directory belongs to another user
         os.utime(directory, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
@@ -359,7 +363,7 @@ def _set_times(directory: bytes, before: os.stat_result) -> None:
 def _temporarily_writable(directory: bytes, before: os.stat_result) -> Iterator[None]:
     """Temporarily grant the owner all permissions and clear inode flags that forbid changes."""
     fd = -1
-    with suppress(PermissionError):  # an unreadable directory has no flags set by us
+    with suppress(PermissionError):  # this job sets no flags on unreadable directories
         fd = os.open(directory, OPEN_DIRECTORY_FOLLOW)
     try:
         flags = read_flags(fd) if fd >= 0 else 0
@@ -385,7 +389,7 @@ _EXPIRY_S = 3 * _HEARTBEAT_S
 
 
 class LockRecord(msgspec.Struct, frozen=True):
-    """The record of the lock's owner: host, boot ID, process, job token and heartbeat counter."""
+    """The owner of a lock; `beat` counts its heartbeats."""
 
     host: str
     boot: str
@@ -395,9 +399,9 @@ class LockRecord(msgspec.Struct, frozen=True):
 
 
 class CheckpointLock:
-    """A file lock plus a heartbeat for file systems without locks.
+    """A file lock, and a heartbeat for file systems that do not support file locks.
 
-    `lost` becomes true when another job has taken over the lock.
+    `lost` becomes true when another job takes over the lock.
     """
 
     def __init__(self, checkpoint: Checkpoint, token: bytes) -> None:
@@ -410,7 +414,7 @@ class CheckpointLock:
         self.lost = False
 
     def acquire(self) -> None:
-        """Acquire the lock. CheckpointError if a live job has it."""
+        """Acquire the lock. Raises CheckpointError if another running job holds it."""
         import fcntl
 
         checkpoint = self._checkpoint
@@ -424,7 +428,7 @@ class CheckpointLock:
             self._close()
             raise CheckpointError(RefusalReason.BUSY, checkpoint.path) from None
         except OSError:
-            pass  # no file locks: rely on the heartbeat
+            pass  # file locks are not supported: rely on the heartbeat
         lock = self._read()
         if lock is not None and not _is_local(lock):
             if checkpoint.age_s(b"lock") < _EXPIRY_S:
@@ -434,7 +438,7 @@ class CheckpointLock:
         self._write()
 
     def _await_heartbeat(self, lock: LockRecord) -> None:
-        """Wait for a heartbeat of a job on another host; CheckpointError if one comes."""
+        """Wait for a heartbeat of a job on another host. Raises CheckpointError if there is one."""
         until_s = time.monotonic() + _EXPIRY_S
         while time.monotonic() < until_s:
             time.sleep(_HEARTBEAT_S / 10)
@@ -445,12 +449,12 @@ class CheckpointLock:
                 )
 
     def start_heartbeat(self) -> None:
-        """Start the heartbeat."""
+        """Start the thread that rewrites the record of the lock."""
         self._thread = threading.Thread(target=self._run_heartbeat, name="heartbeat", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the heartbeat and close the lock file before the checkpoint is removed."""
+        """Stop the heartbeat and close the lock file, so that the checkpoint can be removed."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join(_HEARTBEAT_S)
@@ -474,7 +478,7 @@ class CheckpointLock:
             if current is not None and current.token != self._token:
                 self.lost = True
                 return
-            with suppress(OSError):  # for example a full disk, which the journals report
+            with suppress(OSError):  # for example if the disk is full, which the journals report
                 self._write()
 
     def _read(self) -> LockRecord | None:
@@ -496,7 +500,7 @@ class CheckpointLock:
 
 
 def _host() -> str:
-    return os.uname().nodename  # socket.gethostname() without the import of socket
+    return os.uname().nodename  # like socket.gethostname(), but without importing socket
 
 
 def _boot() -> str:
@@ -508,7 +512,7 @@ def _boot() -> str:
 
 
 def _is_local(lock: LockRecord) -> bool:
-    """Return whether the owner is a process of this host; containers may share a host name."""
+    """Return whether the owner is on this host; host names alone may be shared by containers."""
     return lock.host == _host() and lock.boot == _boot()
 
 
