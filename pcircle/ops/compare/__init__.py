@@ -1,8 +1,8 @@
-"""Comparison of two entries, without changing either.
+"""Comparison of two entries, which changes neither of them.
 
-A result is a sum of the bits in `fields`. `StatusComparer` compares what stat returns, one pair or
-two blocks of look-ups at a time. `DetailComparer` compares what must be read from the entries: link
-targets, extended attributes, access control lists, inode flags, layouts and holes.
-`ContentComparer` compares ranges of two open files byte by byte. `itemize` shows a result like
-rsync. This package does not depend on walks, ranks or tools.
+A result is a sum of bits, which `fields` defines. `StatusComparer` compares the results of stat,
+for a single pair or for two blocks of look-ups. `DetailComparer` compares fields that must be read
+from the entries: link targets, extended attributes, access control lists, inode flags, layouts and
+holes. `ContentComparer` compares ranges of two open files byte by byte. `itemize` formats a result
+like rsync. This package does not depend on walks, ranks or tools.
 """

@@ -1,8 +1,8 @@
-"""Byte-by-byte comparison of two open files, as a whole or in chunks.
+"""Byte-by-byte comparison of two files, complete or in chunks.
 
 Both files are read into page-aligned memory and compared by memcmp, which runs without the
-interpreter lock. Files of at most one block take three calls per side: open, read, close. Ranges
-that are holes on both sides are not read.
+interpreter lock. A file smaller than one block takes three calls: open, read and close. Ranges that
+are holes on both sides are not read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 class ContentComparer:
     """Compares ranges of files; not thread-safe.
 
-    `read` receives the number of bytes that were read from each side.
+    `read` is called with the number of bytes that were just read from each side.
     """
 
     def __init__(self, read: Callable[[int], None] | None = None) -> None:
@@ -34,10 +34,10 @@ class ContentComparer:
         self._places = (0, 0)
 
     def same(self, fds: Fds, offset: int, length: int, *, sparse: bool = False) -> bool:
-        """Return whether a range that lies in both open files has the same bytes.
+        """Return whether two open files have the same bytes in a range that both contain.
 
-        `sparse` means that both may have holes. OSError with the side of the error, see
-        `error_side`.
+        `sparse` means that either file may have holes. Raises OSError with the side of the error;
+        see `error_side`.
         """
         if not sparse:
             return self._same_range(fds, offset, length)
@@ -48,12 +48,12 @@ class ContentComparer:
     ) -> bool:
         """Return whether two regular files in open directories have the same bytes.
 
-        `size` is the size of both. `other` is the name on side B if it differs.
-        OSError with the side of the error.
+        Both files are expected to have `size` bytes. `other` is the name on side B if it differs.
+        Raises OSError with the side of the error.
         """
         if size < BLOCK_BYTES:
             first, second = self._buffers()
-            # One byte more than expected is requested, so that a file that has grown is noticed.
+            # Request one byte more than expected, to detect a file that has grown.
             if (
                 _read_at_once(0, name, fds[0], first[: size + 1]) == size
                 and _read_at_once(1, other or name, fds[1], second[: size + 1]) == size
@@ -66,9 +66,9 @@ class ContentComparer:
             return statuses[1].st_size == size and self.same(files, 0, size, sparse=sparse)
 
     def same_to_end(self, name: bytes, fds: Fds, other: bytes | None = None) -> tuple[bool, int]:
-        """Return whether two files are identical up to their ends, and the bytes read of A.
+        """Return whether two files have the same content, and the number of bytes read from A.
 
-        Their sizes are ignored. OSError with the side of the error.
+        The sizes that stat reports are ignored. Raises OSError with the side of the error.
         """
         at = 0
         with open_files(name, fds, other) as (files, _statuses):
@@ -96,7 +96,7 @@ class ContentComparer:
             if _memcmp(*self._places, read):
                 return False
             if read < size:
-                return True  # both end here
+                return True  # both files end here
             offset += size
         return True
 
@@ -112,7 +112,7 @@ class ContentComparer:
 
 
 def _read_at_once(side: int, name: bytes, directory_fd: int, view: memoryview) -> int:
-    """Read a small file of one side with one call; return the number of bytes. OSError."""
+    """Read a small file of one side in one call; return the number of bytes. Raises OSError."""
     try:
         fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
         try:
@@ -124,7 +124,7 @@ def _read_at_once(side: int, name: bytes, directory_fd: int, view: memoryview) -
 
 
 def _read_on(fd: int, view: memoryview) -> int:
-    """Read a block from the current position; fewer bytes only at the end of the file."""
+    """Read a block at the current position, which is shorter only at the end of the file."""
     done = 0
     while done < len(view) and (count := os.readv(fd, [view[done:]])):
         done += count
@@ -132,7 +132,7 @@ def _read_on(fd: int, view: memoryview) -> int:
 
 
 def _read_block(side: int, fds: Fds, view: memoryview, offset: int) -> int:
-    """Read a block of one side; fewer bytes only at the end of the file."""
+    """Read a block of one side, which is shorter only at the end of the file."""
     return with_side(side, lambda side: _read_whole(fds[side], view, offset))
 
 
@@ -147,7 +147,7 @@ def _read_whole(fd: int, view: memoryview, offset: int) -> int:
 
 
 def _data_ranges(fds: Fds, offset: int, length: int) -> Iterator[tuple[int, int]]:
-    """Yield (offset, length) of the ranges that are data in at least one of two files, in order."""
+    """Yield the (offset, length) of ranges that are data in at least one of two files, in order."""
     sides = [data_ranges(fd, offset, length) for fd in fds]
     heads = [next(side, None) for side in sides]
     begin = end = offset

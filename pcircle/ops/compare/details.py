@@ -1,9 +1,9 @@
-"""Comparison of what stat does not return: link targets, attributes, lists, flags, layouts, holes.
+"""Comparison of fields that stat does not return, such as link targets and attributes.
 
-Each of these costs system calls, so only requested fields are read, and none that a file system
-does not support, which its reply to the first call shows. Attributes are accessed through the path
-of an open directory in /proc, which always leads to that directory. So no file needs to be opened
-for them, and the attributes of links, FIFOs and devices are compared as well.
+Each of these fields costs system calls, so a field is read only if it is requested and the file
+system supports it, which the reply to the first call shows. Attributes are accessed through the
+path of an open directory in /proc, which always leads to that directory. Therefore no file must be
+opened for them, and the attributes of links, FIFOs and devices can be compared too.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ Lists = Callable[[str, bytes, int], bytes]
 
 
 class DetailComparer:
-    """Compares the fields in `OF_DETAILS` of two entries of the same kind; not thread-safe.
+    """Compares the fields in `OF_DETAILS` of two entries of the same type; not thread-safe.
 
-    `users` decides which owners in access control lists are equal; None compares numbers. `lists`
-    is applied to the attributes of side A, given their name, value and the entry's mode.
+    `users` determines which owners in access control lists are equal; if it is None, their IDs are
+    compared. `lists` converts each attribute of side A before the comparison, given its name and
+    value and the mode of the entry.
     """
 
     def __init__(
@@ -55,17 +56,17 @@ class DetailComparer:
         self.fields = fields & OF_DETAILS
         self._users = users
         self.lists = lists
-        self._lenient = lenient  # unreadable attributes count as equal
-        self._unsupported: dict[int, bool] = {}  # by device: attributes are not supported
-        self._listing: dict[int, bool] = {}  # by device: listxattr includes access control lists
+        self._lenient = lenient  # whether unreadable attributes count as equal
+        self._unsupported: dict[int, bool] = {}  # by device: whether attributes are unsupported
+        self._listing: dict[int, bool] = {}  # by device: whether listxattr reports ACLs
         self._lustre: dict[int, bool] = {}
 
     def compare_names(
         self, name: bytes, fds: Fds, a: Status, b: Status, other: bytes | None = None
     ) -> int:
-        """Compare two entries, other than directories, with one name in two open directories.
+        """Compare entries other than directories with the same name in two open directories.
 
-        `other` is the name on side B if it differs. OSError with the side of the error.
+        `other` is the name on side B if it differs. Raises OSError with the side of the error.
         """
         names = name, other or name
         found = NOTHING
@@ -84,7 +85,7 @@ class DetailComparer:
         return found
 
     def compare_directories(self, fds: Fds, a: Status, b: Status) -> int:
-        """Compare two open directories. OSError with the side of the error."""
+        """Compare two open directories. Raises OSError with the side of the error."""
         found = NOTHING
         if self.fields & _PATH_FIELDS:
             paths = b"/proc/self/fd/%d" % fds[0], b"/proc/self/fd/%d" % fds[1]
@@ -102,7 +103,7 @@ class DetailComparer:
         return bool(self.fields & STRIPE)
 
     def compare_open(self, fds: Fds, statuses: tuple[Status, Status]) -> int:
-        """Compare the fields that need open files. OSError with the side of the error."""
+        """Compare the fields that need open files. Raises OSError with the side of the error."""
         found = NOTHING
         if self.fields & FLAGS and read_flags(fds[0]) != read_flags(fds[1]):
             found |= FLAGS
@@ -140,7 +141,7 @@ class DetailComparer:
             lists = (ACCESS, DEFAULT) if stat.S_ISDIR(status.st_mode) else (ACCESS,)
         xattr = bool(self.fields & XATTR)
         if device not in self._unsupported:
-            # Set first: other threads take both as known once `_unsupported` has the device.
+            # This is set first, because an entry in `_unsupported` means that both are known.
             self._listing[device] = lists_all(device)
             self._unsupported[device] = _lacks_attributes(path, follow=follow)
         listing = self._listing[device]
@@ -160,7 +161,7 @@ class DetailComparer:
         return found
 
     def _entries(self, access: bytes) -> bytes:
-        """Return a list in comparable form: with names of users and groups if names matter."""
+        """Return an access control list in comparable form, with names if requested."""
         users = self._users
         if users is None:
             return access
@@ -172,7 +173,7 @@ class DetailComparer:
         return repr(entries).encode()
 
     def _layout(self, fd: int, status: Status) -> bytes | None:
-        """Return a file's layout without objects, targets and generations, which are its own."""
+        """Return the layout of a file without its unique objects, targets and generations."""
         lustre = self._lustre.get(status.st_dev)
         if lustre is None:
             path = b"/proc/self/fd/%d" % fd
@@ -180,12 +181,12 @@ class DetailComparer:
         layout = read_layout(fd) if lustre else None
         try:
             return None if layout is None else wanted(layout)
-        except ValueError:  # unknown format
+        except ValueError:  # the format is unknown
             return layout
 
 
 def _select(values: Values, names: tuple[str, ...] | None) -> Values:
-    """Return the attributes with these names; None: all but access control lists."""
+    """Return the attributes with these names, or all except access control lists if None."""
     if names is None:
         return [value for value in values if value[0] not in (ACCESS, DEFAULT)]
     return [value for value in values if value[0] in names]
@@ -204,7 +205,7 @@ def _may_have_holes(status: Status) -> bool:
 
 
 def _data(fd: int, size: int, unit: int) -> list[tuple[int, int]]:
-    """Return the begins and ends of a file's data in whole units, adjacent ranges merged."""
+    """Return the (begin, end) of each data range, in whole units, with adjacent ranges merged."""
     found: list[tuple[int, int]] = []
     for offset, length in data_ranges(fd, 0, size):
         begin, end = offset // unit * unit, -(-(offset + length) // unit) * unit

@@ -1,8 +1,8 @@
-"""The fields in which two entries can differ, as bits, so that a result is an integer.
+"""The fields in which two entries can differ, represented as the bits of an integer.
 
-A result is 0 for equal entries, otherwise a sum of these bits. If the kinds differ, no other bit is
-set. Not every kind has every field: only regular files have a size, links have no mode, and only
-devices have `RDEV`.
+The result of a comparison is 0 for equal entries, and otherwise a sum of these bits. If the file
+types differ, only `KIND` is set. Some fields do not apply to all types: only regular files have a
+size, links have no mode, and only devices have `RDEV`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NAMES: Final = (
     "kind", "size", "mtime", "atime", "ctime", "mode", "owner", "group", "links", "target",
     "content", "xattr", "acl", "holes", "flags", "stripe", "rdev",
 )  # fmt: skip
-"""The names of the fields for users, in the order of their bits."""
+"""The user-visible names of the fields, in the order of their bits."""
 
 _BITS = [1 << bit for bit in range(len(NAMES))]
 KIND, SIZE, MTIME, ATIME, CTIME, MODE, OWNER, GROUP, LINKS, TARGET, *_MORE = _BITS
@@ -22,11 +22,11 @@ CONTENT, XATTR, ACL, HOLES, FLAGS, STRIPE, RDEV = _MORE
 
 NOTHING: Final = 0
 QUICK: Final = KIND | SIZE | MTIME
-"""The fields that decide whether the contents of two files are assumed to be equal."""
+"""The fields that determine whether the contents of two files are assumed to be equal."""
 DEFAULT: Final = QUICK | MODE | OWNER | GROUP | LINKS | TARGET | RDEV
-"""The fields that are known from both statuses and link targets."""
+"""The fields that are known from the statuses and link targets of both sides."""
 ALL: Final = (1 << len(NAMES)) - 1 & ~(ATIME | CTIME)
-"""All fields that a faithful copy preserves, which excludes access and change time."""
+"""All fields that a copy can preserve, which excludes the access and change times."""
 
 OF_STATUS: Final = KIND | SIZE | MTIME | ATIME | CTIME | MODE | OWNER | GROUP | RDEV
 """The fields that `StatusComparer` compares."""
@@ -40,7 +40,10 @@ def field_names(fields: int) -> tuple[str, ...]:
 
 
 def parse_fields(words: Iterable[str]) -> int:
-    """Return the fields with these names, which may be `default` or `all`. KeyError if unknown."""
+    """Return the fields with these names, which may include `default` and `all`.
+
+    Raises KeyError if a name is unknown.
+    """
     known = {name: 1 << bit for bit, name in enumerate(NAMES)} | {"default": DEFAULT, "all": ALL}
     fields = NOTHING
     for word in words:

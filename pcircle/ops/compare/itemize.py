@@ -1,10 +1,11 @@
 """Results in the format of rsync's `--itemize-changes`, eleven columns per entry.
 
-The first column is `>` for a file whose content would be sent, `c` for another entry that would be
-recreated, `h` for a hard link of another group, and `.` if only attributes differ. The second is
-the kind. Then follow `c`hecksum or target, `s`ize, `t`ime, `p`ermissions, `o`wner, `g`roup, `u`se
-(access time), `a`ccess control list, and e`x`tended attributes. Fields without a column in rsync
-follow as words, each after a comma. An entry on one side only is `+A` or `+B` and its kind.
+The first column is `>` for a file whose content would be sent, `c` for any other entry that would
+be recreated, `h` for an entry whose group of hard links differs, and `.` if only attributes differ.
+The second column is the file type. The others stand for `c`hecksum or target, `s`ize, `t`ime,
+`p`ermissions, `o`wner, `g`roup, `u`se (access time), `a`ccess control list, and e`x`tended
+attributes. Fields for which rsync has no column are appended as words, each after a comma. An entry
+that exists on one side only is shown as `+A` or `+B` and its type.
 """
 
 from __future__ import annotations
@@ -83,5 +84,5 @@ def itemize_one_sided(side: int, mode: int) -> str:
 
 
 def kind_letter(mode: int) -> str:
-    """Return rsync's letter for a kind of entry."""
+    """Return rsync's letter for the file type in `mode`."""
     return _LETTERS.get(stat.S_IFMT(mode), "?")

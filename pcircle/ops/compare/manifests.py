@@ -1,12 +1,13 @@
-"""A manifest as one side of a comparison, and matching of files that may have moved.
+"""Manifests as sides of a comparison, and matching of files that may have been moved.
 
-A manifest has kinds, sizes, times and digests. Its entries are compared in the form of statuses;
-digests show whether link targets, device numbers and file contents are equal.
+A manifest contains file types, sizes, times and digests. Its entries are converted to statuses and
+compared like any other; digests show whether link targets, device numbers and file contents are
+equal.
 
-`MoveMatcher` matches files that may be the same on two sides under different paths. The entries of
-each side without a counterpart become records that are sorted on disk (`pcircle.fs.sorting`), so
-memory use does not depend on their number. Slashes are replaced by NUL, so that an entry sorts
-directly after its parent.
+`MoveMatcher` matches files that may be the same although their paths on the two sides differ.
+Entries without a counterpart on the other side become records that are sorted on disk
+(`pcircle.fs.sorting`), so memory use does not depend on their number. Slashes in paths are replaced
+by NUL, so that the entries in a directory sort directly after it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from pcircle.ops.digest.manifest import (
 )
 
 KNOWN: Final = KIND | SIZE | MTIME | CTIME | TARGET | RDEV | CONTENT
-"""The fields that a manifest has."""
+"""The fields that a manifest contains."""
 _MODES = {
     b"f": stat.S_IFREG,
     b"d": stat.S_IFDIR,
@@ -54,15 +55,15 @@ _MODES = {
     b"s": stat.S_IFSOCK,
 }
 _MAGIC = b"pcmanifest "
-_MAX_LOADED = 4096  # entries of a directory that are loaded into a dictionary
+_MAX_LOADED = 4096  # maximum number of entries to load into a dictionary
 _PIECE_BYTES = 512 << 10
-_OTHER_DEVICE = 2**64 - 1  # unused: two manifests may have different time units
+_OTHER_DEVICE = 2**64 - 1  # two manifests may have different time units
 
 FindEntry = Callable[[bytes], "ManifestEntry | None"]
 
 
 def is_manifest(path: bytes) -> bool:
-    """Return whether the file at `path` starts like a manifest."""
+    """Return whether the file at `path` starts with the magic of a manifest."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             return False
@@ -71,12 +72,12 @@ def is_manifest(path: bytes) -> bool:
             return os.read(fd, len(_MAGIC)) == _MAGIC
         finally:
             close_open(fd)
-    except OSError:  # or nothing to read yet, as for some files in /proc
+    except OSError:  # for example, a file in /proc that has no data yet
         return False
 
 
 def open_verified(path: bytes) -> Manifest:
-    """Open and verify the manifest of a tree. UsageError if it is unreadable or damaged."""
+    """Open and verify the manifest of a tree. Raises UsageError if it is unreadable or damaged."""
     try:
         manifest = Manifest(path)
         manifest.verify()
@@ -90,13 +91,13 @@ def open_verified(path: bytes) -> Manifest:
 
 
 def entry_row(entry: ManifestEntry, device: int = 0) -> StatusRow:
-    """Return an entry in the form of a status on this device; unknown fields are 0."""
+    """Return an entry as a status on this device, in which unknown fields are 0."""
     times = entry.changed_ns, entry.modified_ns, entry.changed_ns
     return StatusRow(entry_mode(entry), 0, device, 1, 0, 0, entry.size, 0, 0, 0, *times)
 
 
 def entry_mode(entry: ManifestEntry) -> int:
-    """Return the file type bits of an entry's kind."""
+    """Return the file type bits of an entry's mode."""
     return _MODES[entry.kind]
 
 
@@ -108,7 +109,7 @@ class ManifestReader:
         self._finder: tuple[bytes, FindEntry] | None = None
 
     def entry(self, path: bytes) -> ManifestEntry | None:
-        """Return the entry with this path."""
+        """Return the entry with this path, or None if there is none."""
         above, _, name = path.rpartition(b"/")
         return self.finder(above)(name) if path else self.manifest.root
 
@@ -120,7 +121,7 @@ class ManifestReader:
         return self._finder[1]
 
     def section(self, path: bytes) -> Iterator[ManifestEntry]:
-        """Yield the entries of a directory in order; none if the directory is unknown."""
+        """Yield the entries of a directory in order, or no entries if the directory is unknown."""
         return iter(self.manifest.section(path) or ())
 
 
@@ -133,14 +134,14 @@ def _find_function(section: ManifestSection | None) -> FindEntry:
 
 
 class ByteCounters(Protocol):
-    """Counters of the bytes to read, and of the bytes that were read."""
+    """The counters of bytes to read and of bytes that were read."""
 
     bytes_found: int
     bytes_done: int
 
 
 class DigestComparer:
-    """Compares entries of a tree with the digests of a manifest; not thread-safe."""
+    """Compares entries of a tree with the digests in a manifest; not thread-safe."""
 
     def __init__(self, algorithm: Algorithm, counters: ByteCounters) -> None:
         self._algorithm = algorithm
@@ -157,9 +158,9 @@ class DigestComparer:
         row: StatusRow,
         stop: Callable[[], bool],
     ) -> int:
-        """Return the `fields` in which an entry of an open directory differs, by digest. OSError.
+        """Return which of `fields` differ, by digest, between an entry and its manifest entry.
 
-        Reading ends early if `stop` returns true; the result is then meaningless.
+        Raises OSError. If `stop` returns true, reading ends early and the result is meaningless.
         """
         if stat.S_ISLNK(row.st_mode):
             target = os.readlink(name, dir_fd=fd)
@@ -177,7 +178,10 @@ class DigestComparer:
     def entry(
         self, name: bytes, fd: int, row: StatusRow, stop: Callable[[], bool]
     ) -> ManifestEntry:
-        """Return the manifest entry of a name in an open directory, not of a directory. OSError."""
+        """Compute the manifest entry of a name, other than a directory, in an open directory.
+
+        Raises OSError.
+        """
         size = row.st_size if stat.S_ISREG(row.st_mode) or stat.S_ISLNK(row.st_mode) else 0
         if stat.S_ISLNK(row.st_mode):
             digest = link_digest(self._algorithm, os.readlink(name, dir_fd=fd))
@@ -227,12 +231,12 @@ def compare_entries(
 
 # ---- moves ---------------------------------------------------------------------------------------
 
-_RUN_BYTES = RUN_BYTES // 8  # two sorters at once, next to the other data of rank 0
+_RUN_BYTES = RUN_BYTES // 8  # rank 0 needs two sorters and other data
 _SLASH, _STAND_IN = b"/", b"\0"
 
 
 class MoveCandidate(NamedTuple):
-    """A record: the key to match by, the path, and additional data."""
+    """A record: the key for matching, the path, and additional data."""
 
     key: bytes
     path: bytes
@@ -240,19 +244,19 @@ class MoveCandidate(NamedTuple):
 
 
 class MoveMatcher:
-    """Matches the records of two sides with the same key, in the order of their paths."""
+    """Matches records of two sides that have the same key, in the order of their paths."""
 
     def __init__(self) -> None:
         self._sides = Sorter(_RUN_BYTES), Sorter(_RUN_BYTES)
 
     def add(self, side: int, key: bytes, path: bytes, extra: bytes) -> None:
-        """Add a record of side 0 or 1. OSError if there is no space."""
+        """Add a record of side 0 or 1. Raises OSError if there is no space."""
         self._sides[side].add(pack_candidate(key, path, extra))
 
     def pairs(self) -> Iterator[tuple[MoveCandidate | None, MoveCandidate | None]]:
-        """Yield each record once, ordered by key, with its partner or None. OSError.
+        """Yield all records in the order of keys, each with its match on the other side or None.
 
-        A key that begins with a space never has a partner.
+        Raises OSError. A key that begins with a space never matches.
         """
         heads = [map(unpack_candidate, side.sorted()) for side in self._sides]
         a, b = (next(head, None) for head in heads)
@@ -268,13 +272,13 @@ class MoveMatcher:
                 b = next(heads[1], None)
 
     def close(self) -> None:
-        """Release the temporary files."""
+        """Close the temporary files."""
         for side in self._sides:
             side.close()
 
 
 def pack_candidate(key: bytes, path: bytes, extra: bytes) -> bytes:
-    """Pack a record so that records sort by key and then by path, in the order of trees."""
+    """Pack a record so that records sort by key, and then by path in the order of a walk."""
     return key + b"\1" + path.replace(_SLASH, _STAND_IN) + b"\0\0" + extra
 
 

@@ -1,12 +1,12 @@
-"""The two sides of a comparison, the side of an error, and comparison of statuses.
+"""Comparison of the statuses of two sides, and errors that store their side.
 
-Statuses are compared one pair at a time, or two blocks of look-ups at once. Most pairs are equal.
-Blocks are therefore compared column by column in C, and single pairs only if a column differs:
-500,000 equal pairs take a tenth of a second.
+Statuses are compared as single pairs or as two blocks of look-ups. Most pairs are equal, so blocks
+are compared column by column in C, and pair by pair only if a column differs. Therefore 500,000
+equal pairs take only a tenth of a second.
 
-Times are equal if they differ by at most a window. Without a window they are equal if the side with
-the coarser timestamps could have stored the other side's time, which is only checked for times that
-differ. The granularity of a file system is inferred from the timestamps seen on it.
+Times are equal if they differ by at most a given window. If no window is given, two times are equal
+if the side with the coarser timestamps would store both in the same way. The granularity of a file
+system is inferred from its timestamps.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _COLUMNS: Final = {
     GROUP: ("gid",),
 }
 _COARSEST_NS: Final = UNITS_NS[0]
-_EVEN_SECONDS = frozenset({b"vfat", b"msdos"})  # their change times are finer
+_EVEN_SECONDS = frozenset({b"vfat", b"msdos"})  # although their change times are finer
 
 
 class UserNames:
-    """Cached names of users and groups on this node; an ID without a name stands for itself."""
+    """Cached names of users and groups on this node; an ID without a name is used as the name."""
 
     def __init__(self) -> None:
         self.user = cache(user_name)
@@ -63,8 +63,8 @@ class UserNames:
 class StatusComparer:
     """Compares the fields in `OF_STATUS` of two entries; not thread-safe.
 
-    Times at most `window_ns` apart are equal; None uses the granularity of both sides. With
-    `users`, owners and groups are equal if their names on this node are.
+    Times at most `window_ns` apart are equal; if it is None, the granularity of both sides is used.
+    If `users` is given, owners and groups are equal if their names on this node are the same.
     """
 
     def __init__(
@@ -114,9 +114,9 @@ class StatusComparer:
         return found & fields
 
     def compare_blocks(self, a: Table, b: Table, count: int) -> dict[int, int]:
-        """Return the differences of the first `count` pairs of two blocks by index.
+        """Return the differences of the first `count` pairs in two blocks, by index.
 
-        Equal pairs are omitted. Both blocks must be look-ups of the same names in the same order.
+        Equal pairs are omitted. Both blocks must contain the same names in the same order.
         """
         if not count or (
             all(a.agrees(b, name, count) for name in self._columns)
@@ -132,7 +132,7 @@ class StatusComparer:
         return found
 
     def compare_directories(self, a: Table, b: Table, count: int) -> dict[int, int]:
-        """Like `compare_blocks` for entries that are all directories."""
+        """Return the differences like `compare_blocks`, but of blocks of directories."""
         if all(a.agrees(b, name, count) for name in self._columns if name != "size"):
             return {}
         rows = enumerate(zip(a.rows(count), b.rows(count), strict=True))
@@ -143,15 +143,15 @@ class StatusComparer:
         if self._window_ns is not None:
             return abs(a_ns - b_ns) <= self._window_ns
         if a_ns // _COARSEST_NS != b_ns // _COARSEST_NS:
-            return False  # each unit is a multiple of the finer ones
+            return False  # each unit is a multiple of all finer units
         unit_ns = max(self._unit_ns(a), self._unit_ns(b))
         return a_ns // unit_ns == b_ns // unit_ns
 
     def _unit_ns(self, status: Status) -> int:
-        """Return the granularity of timestamps on an entry's device, as far as it is known.
+        """Return the granularity of timestamps on an entry's device, as far as it is known yet.
 
-        One timestamp in a hundred with nanoseconds looks like one of a 100 ns clock, so several are
-        needed.
+        One in a hundred nanosecond timestamps looks like that of a 100 ns clock, so a single
+        timestamp is not sufficient.
         """
         device, units_ns = status.st_dev, self._units_ns
         if device not in units_ns:
@@ -164,16 +164,16 @@ class StatusComparer:
 
 
 def _are_same_devices(a: Table, b: Table, count: int) -> bool:
-    """Return whether device numbers are equal, for entries with equal modes."""
+    """Return whether all device numbers are equal; the modes are known to be equal."""
     return a.are_files(count) or a.agrees(b, "rdev", count)
 
 
 T = TypeVar("T")
 E = TypeVar("E", bound=OSError)
 Fds = tuple[int, int]
-"""Open files or directories of sides A and B."""
+"""The descriptors of an open file or directory on sides A and B."""
 
-_SIDE = "side"  # attribute of an exception
+_SIDE = "side"  # name of an attribute of exceptions
 
 
 def error_side(error: OSError) -> int:
@@ -183,13 +183,13 @@ def error_side(error: OSError) -> int:
 
 
 def set_error_side(error: E, side: int) -> E:
-    """Record the side in an error, and return the error."""
+    """Store the side in an error, and return the error."""
     setattr(error, _SIDE, side)
     return error
 
 
 def with_side(side: int, function: Callable[[int], T]) -> T:
-    """Call a function with a side; an OSError gets that side."""
+    """Call a function with a side, and store the side in an OSError that it raises."""
     try:
         return function(side)
     except OSError as error:
@@ -198,7 +198,7 @@ def with_side(side: int, function: Callable[[int], T]) -> T:
 
 
 def both(function: Callable[[int], T]) -> tuple[T, T]:
-    """Call a function with each side."""
+    """Return the results of a function for both sides."""
     return with_side(0, function), with_side(1, function)
 
 
@@ -206,10 +206,10 @@ def both(function: Callable[[int], T]) -> tuple[T, T]:
 def open_files(
     name: bytes, fds: Fds, other: bytes | None = None
 ) -> Iterator[tuple[Fds, tuple[os.stat_result, os.stat_result]]]:
-    """Open the regular files with a name in two directories; yield descriptors and statuses.
+    """Open regular files with the same name in two directories; yield descriptors and statuses.
 
     `other` is the name on side B if it differs. Links are not followed, and opening does not block.
-    OSError with the side of the error.
+    Raises OSError with the side of the error.
     """
     first = with_side(0, lambda side: os.open(name, OPEN_FILE, dir_fd=fds[side]))
     try:

@@ -1,14 +1,14 @@
-"""Dataset signatures, version 1: one digest for a whole tree.
+"""Dataset signatures, version 1: a single digest of a tree.
 
 A signature is the root of a Merkle tree over the names, types and contents of the entries. It
-depends neither on which rank read an entry nor on the order of reading, so ranks digest blocks and
-directories wherever they read them and exchange only packed bytes. `docs/signature.rst` defines
-the format.
+depends neither on which rank read an entry nor on the order of reading, so each rank computes the
+digests of the blocks and directories that it processes, and ranks exchange only packed bytes.
+`docs/signature.rst` defines the format.
 
-`digests` has the hash functions, the blocks of file contents and the digest of each type of entry.
-`signer` collects the entries of a directory and combines their digests, for one rank. `manifest`
-stores the digest of every entry, `manifest_update` brings an older manifest up to date, and
-`checksums` has the checksum lists of sha256sum. Nothing in this package walks a tree.
+`digests` defines the hash functions, the blocks of file contents and the digest of each type of
+entry. `signer` collects the entries of directories and combines their digests on one rank.
+`manifest` stores the digest of every entry, `manifest_update` updates an older manifest, and
+`checksums` reads and writes the checksum lists of sha256sum. This package does not walk trees.
 """
 
 from pcircle.ops.digest.digests import (

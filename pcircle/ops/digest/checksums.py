@@ -3,15 +3,15 @@
     DIGEST  NAME            two blanks, or a blank and an asterisk
     SHA256 (NAME) = DIGEST  with --tag
 
-Parsing follows GNU coreutils: leading blanks are ignored, lines that start with # are comments, a
-list may have one blank instead of two between digest and name if all its lines do, and malformed
-lines are counted.
+Parsing follows GNU coreutils. Leading blanks are ignored, and lines that start with # are comments.
+Digest and name may be separated by one blank instead of two if this holds for all lines of a list.
+Malformed lines are counted.
 
 A name that contains a newline, a carriage return or a backslash is escaped, and its line starts
-with a backslash. With `-z` the tools terminate lines with NUL and escape nothing. Other lists
-contain no NUL, so a list that ends with NUL is parsed as NUL-terminated.
+with a backslash. With `-z`, the tools terminate lines with NUL and escape nothing. Other lists
+contain no NUL, so a list that ends with NUL is parsed as a list of NUL-terminated lines.
 
-A digest covers the whole file in order, so one process reads a file from beginning to end.
+A digest depends on the order of the data, so one process reads each file from beginning to end.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import NamedTuple
 from pcircle.ops.digest.digests import Hasher
 
 NAMES = ("xxh128", "md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b")
-"""Algorithms with a command-line tool that reads and writes these lists.
+"""The algorithms for which a command-line tool reads and writes such lists.
 
-Signatures have algorithms of their own: `pcircle.ops.digest.algorithm_names`.
+The algorithms of signatures are different: see `pcircle.ops.digest.algorithm_names`.
 """
 
 _LINE = re.compile(rb"[ \t]*(\\?)([0-9a-fA-F]{32,128})[ \t](.+)", re.DOTALL)
@@ -49,7 +49,7 @@ _ALGORITHMS_BY_LENGTH = {32: ("md5", "xxh128"), 40: ("sha1",), 56: ("sha224",), 
 
 
 class ChecksumLine(NamedTuple):
-    """A parsed line: hexadecimal digest, path, and the algorithm if the line names it."""
+    """A parsed line: hexadecimal digest, path, and the algorithm if the line contains it."""
 
     digest: bytes
     path: bytes
@@ -57,7 +57,7 @@ class ChecksumLine(NamedTuple):
 
 
 def new_hasher(name: str) -> Hasher:
-    """Return a new hasher for an algorithm in `NAMES`. ValueError for any other name."""
+    """Return a new hasher for an algorithm in `NAMES`. Raises ValueError for any other name."""
     if name == "xxh128":
         import xxhash
 
@@ -76,10 +76,10 @@ def format_line(digest: bytes, path: bytes) -> bytes:
 
 
 def parse_line(line: bytes, *, reverse: bool = False, null: bool = False) -> ChecksumLine:
-    """Parse a checksum line. ValueError if it is malformed.
+    """Parse a checksum line. Raises ValueError if it is malformed.
 
-    `reverse` selects the format with one blank between digest and name, `null` the escaping rules
-    of NUL-terminated lists.
+    `reverse` selects the format with one blank between digest and name, and `null` the rules for
+    NUL-terminated lines, in which nothing is escaped.
     """
     if b"\0" in line:
         raise ValueError("it contains NUL; for a NUL-terminated list add --null")
@@ -101,12 +101,15 @@ def parse_line(line: bytes, *, reverse: bool = False, null: bool = False) -> Che
 
 
 def _has_mark(marked_name: bytes) -> bool:
-    """Return whether a name starts with the mode mark, a blank or an asterisk."""
+    """Return whether a name is preceded by the mode mark, which is a blank or an asterisk."""
     return len(marked_name) > 1 and marked_name[:1] in b" *"
 
 
 def _unescape_if_marked(path: bytes, escaped: bytes) -> bytes:
-    """Return the name without escapes if `escaped` is not empty. ValueError for a bad escape."""
+    """Return the name, with escapes decoded if `escaped` is not empty.
+
+    Raises ValueError if an escape is invalid.
+    """
     if not escaped:
         return path
     if _ESCAPED.fullmatch(path) is None:
@@ -115,7 +118,7 @@ def _unescape_if_marked(path: bytes, escaped: bytes) -> bytes:
 
 
 class ChecksumList(NamedTuple):
-    """A parsed list: algorithm, lines, number of malformed lines and the first error messages."""
+    """A parsed list, with the number of malformed lines and the first error messages."""
 
     algorithm: str
     lines: list[ChecksumLine]
@@ -124,17 +127,17 @@ class ChecksumList(NamedTuple):
 
 
 def parse_list(text: bytes, wanted: str | None, *, null: bool = False) -> ChecksumList:
-    """Parse a checksum list like sha256sum; `wanted` is the required algorithm, if any.
+    """Parse a checksum list as sha256sum does; `wanted` is the required algorithm, if any.
 
-    Skip comments and empty lines and count malformed lines. Raise ValueError, with the number of
-    the first malformed line, if no line is valid.
+    Comments and empty lines are skipped, and malformed lines are counted. If no line is valid,
+    raises ValueError with the number of the first malformed line.
     """
     found: list[ChecksumLine] = []
     errors: list[str] = []  # messages for the first malformed lines
     malformed_count = 0
     null = null or text.endswith(b"\0")
     terminated_count = text.count(b"\0")
-    reverse: bool | None = None  # decided by the first unambiguous line
+    reverse: bool | None = None  # determined by the first unambiguous line
     for number, line in enumerate(_lines(text, null=null), 1):
         if line.startswith(b"#") or not line:
             continue

@@ -3,13 +3,13 @@
 `docs/signature.rst` defines the formats.
 
 `BlockHasher` computes the digests of the blocks of a file. The reader passes pieces of any length
-in ascending order, so each piece is hashed while it is still in the CPU cache. Gaps between pieces
-are holes and count as zeros. A block that is entirely a hole costs nothing because the digest of a
-zero block is computed only once.
+in ascending order, so that each piece is hashed while it is still in the CPU cache. Gaps between
+pieces are holes, which count as zeros. A block that consists of a hole is not hashed, because the
+digest of a block of zeros is computed only once.
 
-Of the hash functions, `xxh128` runs at memory speed and detects accidental corruption; the
-cryptographic algorithms also detect tampering. All of them release the interpreter lock while they
-hash large buffers. The modules are imported on first use because most runs need none of them.
+The hash function `xxh128` is as fast as memory and detects accidental corruption; the cryptographic
+functions also detect tampering. All of them release the interpreter lock while they hash large
+buffers. Their modules are imported on first use, because most runs need none of them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class BlockHasher:
         self._algorithm = algorithm
         self._zero_digest = b""
         self._at = 0
-        self._hasher: Hasher | None = None  # of the block that contains `_at`
+        self._hasher: Hasher | None = None  # hasher of the block that contains `_at`
         self._digests = bytearray()
 
     @property
@@ -58,7 +58,7 @@ class BlockHasher:
         self._digests = bytearray()
 
     def add(self, offset: int, data: memoryview | bytes) -> None:
-        """Add the data that was read at `offset`; offsets must not go backwards."""
+        """Add the data that was read at `offset`; offsets must not decrease."""
         require_that(offset >= self._at, "what was read comes twice")
         if offset > self._at:
             self._add_zeros(offset)
@@ -71,7 +71,7 @@ class BlockHasher:
     def end(self, offset: int) -> bytes:
         """Finish the range at `offset` and return the digests of its blocks.
 
-        The last block may be short.
+        The last block may be shorter than the block size.
         """
         if offset > self._at:
             self._add_zeros(offset)
@@ -82,7 +82,7 @@ class BlockHasher:
         return bytes(self._digests)
 
     def _update(self, part: memoryview) -> None:
-        """Add bytes that lie within one block."""
+        """Add bytes that do not cross a block boundary."""
         if self._hasher is None:
             self._hasher = self._algorithm.new()
         self._hasher.update(part)
@@ -105,10 +105,10 @@ class BlockHasher:
 
 _TRAILER = struct.Struct(">QqIqI")
 TRAILER_BYTES = _TRAILER.size
-"""Length in bytes of the optional trailer after an entry's digest; see `pack_trailer`."""
+"""The length in bytes of the optional trailer after an entry's digest; see `pack_trailer`."""
 
 FAILED = b"!"
-"""Kind byte of an entry that could not be read."""
+"""The type byte of an entry that could not be read."""
 
 _SIZE = struct.Struct(">Q")
 _KINDS = {
@@ -142,7 +142,10 @@ def unpack_trailer(packed: bytes, offset: int) -> tuple[int, int, int]:
 
 
 def kind_byte(mode: int) -> bytes:
-    """Return the byte that represents the file type of `mode`. ValueError for an unknown type."""
+    """Return the byte that represents the file type of `mode`.
+
+    Raises ValueError for an unknown type.
+    """
     try:
         return _KINDS[stat.S_IFMT(mode)]
     except KeyError:
@@ -157,7 +160,7 @@ def file_digest(algorithm: Algorithm, size: int, blocks: bytes) -> bytes:
 def file_hasher(algorithm: Algorithm, size: int) -> Hasher:
     """Return a hasher for `file_digest` to which the caller adds the block digests.
 
-    The blocks of a large file are too many to concatenate their digests first.
+    This avoids the concatenation of the digests of all blocks of a large file.
     """
     hasher = algorithm.new()
     hasher.update(b"file\0" + _SIZE.pack(size))
@@ -170,7 +173,7 @@ def link_digest(algorithm: Algorithm, text: bytes) -> bytes:
 
 
 def node_digest(algorithm: Algorithm, mode: int, rdev: int) -> bytes:
-    """Return the digest of a FIFO, socket or device; only devices have a device number."""
+    """Return the digest of a FIFO, socket or device; the device number is used only for devices."""
     number = rdev if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else 0
     return algorithm.digest(b"node\0" + kind_byte(mode) + _SIZE.pack(number))
 
@@ -181,7 +184,10 @@ def format_signature(algorithm: Algorithm, digest: bytes) -> str:
 
 
 def parse_signature(text: str) -> Signature:
-    """Parse the text form of a signature. ValueError if it is malformed or not of this version."""
+    """Parse the text form of a signature.
+
+    Raises ValueError if it is malformed or not of this version.
+    """
     match = re.fullmatch(_TEXT, text)
     if match is None:
         raise ValueError(f"'{text}' is not of the form pcsig1:ALGORITHM:HEX")
@@ -191,10 +197,11 @@ def parse_signature(text: str) -> Signature:
 
 
 DEFAULT = "xxh128"
-# Algorithms of signatures (not of checksum lists, see `checksums.NAMES`): functions of hashlib. A
-# name has lower-case letters and digits alone, at most 20, because manifests store no other names.
+# The algorithms of signatures that hashlib implements; `checksums.NAMES` lists those of checksum
+# lists. A name consists of at most 20 lower-case letters and digits, because manifests support no
+# other names.
 _HASHLIB = ("sha256", "sha512", "blake2b")
-# The input is long enough to run every code path for large buffers.
+# The input is long enough to execute every code path for large buffers.
 _BLAKE3_TRIAL = """
 from blake3 import blake3
 hasher = blake3(bytes(1 << 20))
@@ -204,7 +211,7 @@ hasher.digest()
 
 
 class Hasher(Protocol):
-    """A digest in progress."""
+    """The computation of a digest."""
 
     def update(self, data: ReadableBuffer, /) -> object:
         """Add `data` to the input."""
@@ -215,7 +222,7 @@ class Hasher(Protocol):
 
 
 class Algorithm(msgspec.Struct, frozen=True):
-    """A hash function: its name, digest size in bytes, constructor and one-call form."""
+    """A hash function: its name, digest size in bytes, constructor, and one-call form."""
 
     name: str
     size: int
@@ -224,27 +231,27 @@ class Algorithm(msgspec.Struct, frozen=True):
 
 
 def algorithm_names() -> tuple[str, ...]:
-    """Return the known algorithm names; `blake3` is usable only if its package is installed."""
+    """Return the names of all algorithms; `blake3` requires an optional package."""
     return (DEFAULT, *_HASHLIB, "blake3")
 
 
 def check_name(name: str) -> None:
-    """Raise ValueError if no algorithm has this name, installed or not."""
+    """Raise ValueError if no algorithm has this name, whether it is usable or not."""
     if name not in algorithm_names():
         raise ValueError(f"unknown algorithm '{name}'; choose from {', '.join(algorithm_names())}")
 
 
 def import_early(name: str) -> None:
-    """Import an algorithm before ranks are forked, unless it needs a trial run.
+    """Import an algorithm before the ranks are forked, unless it requires a trial run.
 
-    The import then happens once instead of once in every rank.
+    Otherwise every rank would import it.
     """
     if name == DEFAULT or name in _HASHLIB:
         get_algorithm(name)
 
 
 def ensure_usable(name: str, rank: int) -> None:
-    """Raise StoppedEarly if this rank cannot use the algorithm, for example on another CPU type."""
+    """Raise StoppedEarly if this rank cannot use the algorithm, perhaps because its CPU differs."""
     try:
         get_algorithm(name)
     except ValueError as error:
@@ -254,7 +261,7 @@ def ensure_usable(name: str, rank: int) -> None:
 def get_algorithm(name: str) -> Algorithm:
     """Return the algorithm with this name.
 
-    Raise ValueError if the name is unknown or the algorithm is not usable on this machine.
+    Raises ValueError if the name is unknown, or the algorithm is not usable on this machine.
     """
     check_name(name)
     if name == DEFAULT:
@@ -274,5 +281,5 @@ def get_algorithm(name: str) -> Algorithm:
 
 
 def _from_class(name: str, new: Callable[..., Hasher]) -> Algorithm:
-    """Describe a hasher class; the digest size is that of an empty input."""
+    """Return the algorithm for a hasher class, whose digest size is measured."""
     return Algorithm(name, len(new().digest()), new, lambda data: new(data).digest())

@@ -1,8 +1,8 @@
-"""Manifests: text files with the digest of every entry of a tree.
+"""Manifests: text files that contain the digest of every entry of a tree.
 
-A manifest has one section per directory, in the order of a walk that compares names as bytes, and
-one line per entry, ordered by name. The file is therefore the same for any number of ranks, it can
-be read as a stream, and any directory can be found by bisection without an index.
+A manifest contains one section per directory, in the order of a walk that compares names as bytes,
+and one line per entry, ordered by name. Therefore the file is the same for any number of ranks and
+can be read as a stream, and any directory can be found by bisection without an index.
 
 `docs/manifest.rst` defines the format. In short:
 
@@ -13,8 +13,8 @@ be read as a stream, and any directory can be found by bisection without an inde
     . COUNT DIGEST CHECK                   ends the section
     end ENTRIES BYTES CHECK
 
-Each rank writes the sections of the directories that it completes as records of its own
-(`SectionWriter`). The record store sorts them, and rank 0 joins them into one file
+Each rank writes the sections of the directories that it completes as separate records
+(`SectionWriter`). The record store sorts them, and rank 0 concatenates them in one file
 (`write_manifest`).
 """
 
@@ -36,7 +36,7 @@ from pcircle.ops.digest.signer import COUNT, pack_entry
 
 VERSION = b"1"
 _MAX_LINE_BYTES = 16 << 20
-_LOOKUP_BYTES = 1 << 20  # upper bound for the bytes that one bisection touches
+_LOOKUP_BYTES = 1 << 20  # upper bound for the bytes that a bisection touches
 _MAX_MAPPED_BYTES = 32 << 20
 _NEEDS_ESCAPE = re.compile(rb"[^!-$&-~]")  # anything but printable ASCII, and the percent sign
 _ENTRY = re.compile(rb"([fdlpscb]) ([0-9a-f]+) ([0-9]{1,20}) (-?[0-9]{1,28}) (-?[0-9]{1,28}) (.*)")
@@ -54,7 +54,7 @@ def escape(name: bytes) -> bytes:
 
 
 def unescape(text: bytes) -> bytes:
-    """Reverse `escape`. ValueError if `text` is not in the form that `escape` produces."""
+    """Reverse `escape`. Raises ValueError if `text` is not in the form that `escape` produces."""
     if _NEEDS_ESCAPE.search(text) is None:
         return text
     name = _unescape_valid(text)
@@ -66,14 +66,14 @@ def unescape(text: bytes) -> bytes:
 def _unescape_valid(text: bytes) -> bytes:
     """Reverse `escape` without validation.
 
-    Apart from the escape character the encoding is quoted-printable, which the standard library
-    decodes in C instead of byte by byte.
+    Apart from the escape character, the encoding is quoted-printable, which the standard library
+    decodes quickly.
     """
     return a2b_qp(text.replace(b"=", b"=3D").replace(b"%", b"="))
 
 
 class ManifestEntry(NamedTuple):
-    """A manifest entry with the raw digest and times in nanoseconds.
+    """An entry of a manifest, with the binary digest and with times in nanoseconds.
 
     The size of a directory is the total size of the files below it.
     """
@@ -86,7 +86,7 @@ class ManifestEntry(NamedTuple):
     changed_ns: int
 
     def line(self) -> bytes:
-        """Return the entry's line in a manifest."""
+        """Return the line of the entry in a manifest."""
         return b"%b %b %d %d %d %b\n" % (
             self.kind,
             self.digest.hex().encode(),
@@ -98,7 +98,7 @@ class ManifestEntry(NamedTuple):
 
 
 def unpack_entry(name: bytes, packed: bytes, digest_bytes: int) -> ManifestEntry:
-    """Convert a packed entry with a trailer, as `EntriesCallback` receives it."""
+    """Convert a packed entry with a trailer, which an `EntriesCallback` receives."""
     at = 2 + len(name)
     end = at + 1 + digest_bytes
     return ManifestEntry(
@@ -107,7 +107,7 @@ def unpack_entry(name: bytes, packed: bytes, digest_bytes: int) -> ManifestEntry
 
 
 def parse_entry(line: bytes, digest_bytes: int) -> ManifestEntry:
-    """Parse an entry line. ValueError if it is malformed."""
+    """Parse an entry line. Raises ValueError if it is malformed."""
     match = _ENTRY.fullmatch(line)
     if match is None:
         raise ValueError("not an entry line")
@@ -123,16 +123,16 @@ def parse_entry(line: bytes, digest_bytes: int) -> ManifestEntry:
 
 
 class SectionRecords(Protocol):
-    """The record store for a rank's sections, which are sorted by path at the end."""
+    """The store for the sections of a rank, which are sorted by path at the end."""
 
     def begin(self) -> None:
         """Start a record."""
 
     def put(self, data: bytes) -> None:
-        """Append text to the record. OSError."""
+        """Append text to the record. Raises OSError."""
 
     def end(self, path: bytes) -> None:
-        """Finish the record and assign it to a path. OSError."""
+        """Finish the record and assign it to a path. Raises OSError."""
 
 
 def pair_entries(
@@ -153,7 +153,7 @@ def pair_entries(
 
 
 class SectionWriter:
-    """Writes a rank's sections, each into its own record. OSError."""
+    """Writes the sections of a rank, each as a separate record. Raises OSError."""
 
     def __init__(self, records: SectionRecords) -> None:
         self._records = records
@@ -181,7 +181,7 @@ class SectionWriter:
 
 
 def _heading(path: bytes) -> bytes:
-    """Return the first line of a directory's section."""
+    """Return the first line of the section of a directory."""
     return b"dir %b\n" % (escape(path) or b".")
 
 
@@ -197,7 +197,7 @@ def write_manifest(
     root: ManifestEntry,
     entries: Callable[[], int],
 ) -> None:
-    """Write a manifest from the text of its sections, in order. OSError.
+    """Write a manifest from the text of its sections, given in order. Raises OSError.
 
     `entries` returns the total number of entries and is called after the last section. The checksum
     at the end covers everything before it, so one process writes the whole file.
@@ -220,14 +220,14 @@ def write_manifest(
 
 
 class DamagedManifestError(ValueError):
-    """A manifest is corrupt; the message contains the line number."""
+    """The manifest is corrupt; the message contains the line number."""
 
 
 class Manifest:
     """A manifest that is open for reading.
 
-    Opening raises OSError, or DamagedManifestError if the beginning is malformed. Only the
-    beginning is checked; `verify` reads the whole file.
+    Opening it raises OSError, or DamagedManifestError if the beginning is malformed. Only the
+    beginning is checked; `verify` checks the whole file.
     """
 
     def __init__(self, path: bytes) -> None:
@@ -268,10 +268,11 @@ class Manifest:
     # ---- all of it -------------------------------------------------------------
 
     def verify(self) -> None:
-        """Check the whole file. OSError; DamagedManifestError, with the line, if it was altered.
+        """Check the whole file.
 
-        The digests of directories are recomputed from their entries up to the root, so the root's
-        digest authenticates the whole manifest.
+        Raises OSError, or DamagedManifestError with the line number if the file was altered. The
+        digests of directories are recomputed from their entries up to the root, so the digest of
+        the root authenticates the whole manifest.
         """
         reader = _Verifier(self._text, self.algorithm, self.root, self._count_read)
         with open(reading(self._path), "rb") as stream:
@@ -288,7 +289,7 @@ class Manifest:
     # ---- one directory ---------------------------------------------------------
 
     def section(self, path: bytes) -> ManifestSection | None:
-        """Find the section of a directory by bisection, or return None."""
+        """Find the section of a directory by bisection; return None if there is none."""
         wanted = sort_key(path)
         low, high = self._begin, len(self._text)
         while low < high:
@@ -316,7 +317,7 @@ class Manifest:
             at = section.after
 
     def _find_section(self, at: int, least: int) -> int:
-        """Return the offset of the next section, or -1 at the end."""
+        """Return the offset of the next section, or -1 if there is none."""
         if at <= least and self._text[least : least + 4] == b"dir ":
             return least
         found = self._text.find(b"\ndir ", max(at - 1, least - 1))
@@ -334,7 +335,8 @@ class Manifest:
     def _count_read(self, count: int) -> None:
         """Count bytes that were read, and regularly unmap the pages that they occupy.
 
-        The pages stay in the system's page cache but no longer count as memory of this process.
+        The pages stay in the page cache of the system, but no longer count as memory of this
+        process.
         """
         self._read_bytes += count
         if self._read_bytes > _MAX_MAPPED_BYTES and isinstance(self._text, mmap.mmap):
@@ -343,17 +345,17 @@ class Manifest:
 
 
 def _parse_heading(line: bytes) -> bytes:
-    """Return the sort key of a section's heading, which `_heading` made."""
+    """Return the sort key of a directory from a line that `_heading` returned."""
     path = _unescape_valid(line[4:])
     return b"" if path == b"." else sort_key(path)
 
 
 class _Verifier:
-    """Checks the lines of a manifest one by one. ValueError at the first wrong line.
+    """Checks the lines of a manifest one by one. Raises ValueError for an invalid line.
 
-    A section must end with the digest that its directory has in the section above, and every
-    directory must have a section. The verifier reads the next expected directory from the sections
-    above instead of remembering it, because there may be millions.
+    A section must end with the digest that the section of the parent contains for its directory,
+    and every directory must have a section. The verifier reads the next expected directory again
+    from the sections of the parents, because there may be too many directories to store.
     """
 
     def __init__(
@@ -371,7 +373,7 @@ class _Verifier:
         self._at = 0
         self._whole = xxhash.xxh3_128()
         self._section = xxhash.xxh3_64()
-        self._digest = algorithm.new()  # of the current directory
+        self._digest = algorithm.new()  # hasher of the current directory
         self._wanted = b""
         self._path = b""
         self._inside = False
@@ -487,7 +489,7 @@ class ManifestSection:
         self._begin = begin
         self._end = end
         self._digest_bytes = len(digest)
-        self._count_read = on_read  # receives the number of bytes that were read
+        self._count_read = on_read  # called with the number of bytes that were read
 
     def __iter__(self) -> Iterator[ManifestEntry]:
         at = reported = self._begin

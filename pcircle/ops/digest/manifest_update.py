@@ -1,8 +1,8 @@
-"""Update of a manifest from an older one and the entries that have changed since.
+"""Update of a manifest: a new one is written from the old one and the changed entries.
 
-The entries of each changed directory are merged with its old section and its digest is
-recomputed. Then the digests of its parents are recomputed, deepest first. All other sections are
-copied unchanged. Memory use grows with the number of changed directories, not of entries.
+The entries of each changed directory are merged with its old section, and the digests of the
+directory and of its parents are recomputed, deepest first. All other sections are copied unchanged.
+Memory use grows with the number of changed directories, not with that of entries.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from pcircle.ops.digest.manifest import (
 )
 from pcircle.ops.digest.signer import COUNT, pack_entry
 
-_END = b"/"  # occurs in no record: names contain no slash, and paths are stored as sort keys
+_END = b"/"  # not in records: names contain no slash, and paths are sort keys
 _SEPARATOR = b"\0\0"
 _ENTRIES_PER_WRITE = 1024
 _READ_BYTES = 256 << 10
-_GONE, _ENTRY, _DIRECTORY = b"!", b"+", b"d"  # events in sort order: a removal precedes an entry
+_GONE, _ENTRY, _DIRECTORY = b"!", b"+", b"d"  # sort order: a removal precedes an entry
 _STILL_DIRECTORY = b"\0" + _ENTRY + b"d "  # follows the name of a directory that still exists
 
 
 class _ChangedDirectory(NamedTuple):
-    """A changed directory: the range of its events, and its old section if that is still valid."""
+    """A changed directory: the range of its events, and its old section if still valid."""
 
     begin: int
     end: int
@@ -51,7 +51,7 @@ class _DirectoryTotals(NamedTuple):
 
 
 class _TextBuffer:
-    """An in-memory `SectionRecords` that ignores paths."""
+    """A `SectionRecords` that collects text in memory and ignores paths."""
 
     def __init__(self) -> None:
         self._section_text: list[bytes] = []
@@ -64,15 +64,15 @@ class _TextBuffer:
     def end(self, path: bytes) -> None: ...
 
     def take_text(self) -> bytes:
-        """Return the text written since the last call."""
+        """Return the text that was written since the last call."""
         text, self._section_text = self._section_text, []
         return b"".join(text)
 
 
 class ManifestUpdate:
-    """Collects changes in any order and then writes the new manifest.
+    """Collects changes in any order, and then writes the new manifest.
 
-    OSError if the temporary directory is full.
+    Raises OSError if the temporary directory is full.
     """
 
     def __init__(self, old: Manifest) -> None:
@@ -86,7 +86,7 @@ class ManifestUpdate:
         self._times = old.root.modified_ns, old.root.changed_ns
 
     def invalidate(self, path: bytes, *, whole: bool) -> None:
-        """Invalidate the old entry of a path; with `whole` also everything below it."""
+        """Invalidate the old entry of a path and, if `whole` is true, everything below it."""
         above, _, name = path.rpartition(b"/")
         if path:
             self._add(above, name, _GONE)
@@ -94,7 +94,7 @@ class ManifestUpdate:
             self._invalid.append(sort_key(path))
 
     def add_directory(self, path: bytes, modified_ns: int, changed_ns: int) -> None:
-        """Add a directory that exists."""
+        """Add an existing directory."""
         if path:
             above, _, name = path.rpartition(b"/")
             entry = ManifestEntry(name, b"d", bytes(self._size), 0, modified_ns, changed_ns)
@@ -111,12 +111,12 @@ class ManifestUpdate:
         self._sorter.add(b"%b%b%b\0%b" % (sort_key(directory), _SEPARATOR, name, event))
 
     def close(self) -> None:
-        """Release the temporary files."""
+        """Close the temporary files."""
         self._sorter.close()
         discard(self._events)
 
     def write(self, out: BinaryIO) -> None:
-        """Write the new manifest. OSError."""
+        """Write the new manifest. Raises OSError."""
         self._arrange()
         for key in sorted(self._index, reverse=True):
             self._totals[key] = self._total(key)
@@ -145,14 +145,14 @@ class ManifestUpdate:
                     and old_entry.kind == b"d"
                     and not event.startswith(_STILL_DIRECTORY, len(name))
                 ):
-                    inner = key + b"\0" + name if key else name  # no longer a directory
+                    inner = key + b"\0" + name if key else name  # it is no longer a directory
                     self._invalid.append(inner)
                     invalid.add(inner)
-            if exists:  # otherwise the directory itself is gone
+            if exists:  # otherwise the directory itself was removed
                 self._index[key] = _ChangedDirectory(begin, at, old)
 
     def _total(self, key: bytes) -> _DirectoryTotals:
-        """Compute the digest and totals of a changed directory."""
+        """Compute the digest and the totals of a changed directory."""
         digest, size, count = self._old.algorithm.new(), 0, 0
         digest.update(b"dir\0")
         for entry in self._merged_entries(key):
@@ -163,7 +163,7 @@ class ManifestUpdate:
         return _DirectoryTotals(digest.digest(), size, count)
 
     def _merged_entries(self, key: bytes) -> Iterator[ManifestEntry]:
-        """Yield the entries of a changed directory, old and new, ordered by name."""
+        """Yield the current entries of a changed directory, ordered by name."""
         old = iter(self._index[key].old or ())
         old_entry = next(old, None)
         for name, new in self._changed_names(key):
@@ -179,7 +179,7 @@ class ManifestUpdate:
             old_entry = next(old, None)
 
     def _changed_names(self, key: bytes) -> Iterator[tuple[bytes, ManifestEntry | None]]:
-        """Yield the changed names of a directory, each with its new entry or None."""
+        """Yield the changed names of a directory, each with its new entry, or None if removed."""
         found = map(_split, self._read(self._index[key]))
         for name, group in groupby(found, lambda event: event[0]):
             if name:
@@ -206,7 +206,7 @@ class ManifestUpdate:
         return entry._replace(digest=inner.digest, size=inner.size)
 
     def _all_text(self, count: list[int]) -> Iterator[bytes]:
-        """Yield the text of all sections in order, and add their number of entries to `count`."""
+        """Yield the text of all sections in order, and add their entry counts to `count`."""
         invalid, changed = _InvalidKeys(self._invalid), sorted(self._index)
         at = 0
         for key, section in self._old.sections():
@@ -223,7 +223,7 @@ class ManifestUpdate:
             yield from self._section_text(key, count)
 
     def _section_text(self, key: bytes, count: list[int]) -> Iterator[bytes]:
-        """Yield the text of one changed section."""
+        """Yield the text of the section of a changed directory."""
         lines, path = _TextBuffer(), key.replace(b"\0", b"/")
         writer, known = SectionWriter(lines), self._totals[key]
         count[0] += known.entries
@@ -237,7 +237,7 @@ class ManifestUpdate:
 
 
 class _InvalidKeys:
-    """Invalid sort keys; `covers` must be called with keys in ascending order."""
+    """A set of invalid sort keys; `covers` must be called with keys in ascending order."""
 
     def __init__(self, keys: list[bytes]) -> None:
         self._keys = sorted(keys)  # a sorted list is a heap
@@ -263,6 +263,6 @@ class _InvalidKeys:
 
 
 def _split(event: bytes) -> tuple[bytes, bytes]:
-    """Split an event into the name and the new entry."""
+    """Split an event into the name and the rest."""
     name, _, remainder = event.partition(b"\0")
     return name, remainder

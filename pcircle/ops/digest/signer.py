@@ -1,22 +1,23 @@
 """One rank's share of a signature, from file contents to the digests of directories.
 
-Reading an entry leaves its *seal*, the kind and the digest, in the signer; the caller that knows
-the entry's name then adds the entry. At the end of a work item its entries become part of the
-item's result and travel up the joins: entries to their directory, which turns them into one entry
-of its own, and block digests to their large file. The entries of the roots arrive at rank 0, where
-their names are the numbers of the roots. `signed` counts entries so that a lost entry is detected.
+After an entry is read, the signer stores its *seal*, which consists of the type and the digest. The
+caller, which knows the name, then adds the entry. When an item ends, its entries become part of its
+result and are passed up by the joins: entries to their directory, which is then itself packed as an
+entry, and block digests to their large file. The entries of the roots arrive at rank 0, where the
+names are the numbers of the roots. `signed` counts entries, so that a lost entry is detected.
 
-A directory's entries are collected in runs, from which its digest is computed. An entry is packed
-in the form in which it is part of the directory's digest: u16 length of the name, name, kind,
-digest. A *run* is a sequence of packed entries. Batches of one directory complete in any order and
-on any rank, so their runs are merged as they arrive. Merging only concatenates bytes, and only runs
-of similar size, so each byte is copied O(log n) times. When the directory is complete, its entries
-are sorted by name once and digested.
+The digest of a directory is computed from its entries, which are collected in runs. An entry is
+packed exactly as it contributes to the digest: u16 length of the name, name, type, digest. A *run*
+is a sequence of packed entries. The batches of a directory are completed in any order and on any
+rank, so their runs are merged as they arrive. Merging only concatenates runs of similar size, so
+each byte is copied O(log n) times. When the directory is complete, its entries are sorted by name
+once, and the digest is computed.
 
-A directory with millions of entries would not fit in memory. Runs beyond `MAX_MEMORY_BYTES` go to a
-`RunStore`, an unnamed temporary file. At the end each run is sorted on its own and all runs are
-merged while they are read, as in an external merge sort. Five million entries with 20-byte names
-need at most about 150 MiB, most of it for the Python objects of the run that is being sorted.
+A directory with millions of entries would not fit in memory. Runs beyond `MAX_MEMORY_BYTES` are
+written to a `RunStore`, an unnamed temporary file. At the end, each run is sorted individually, and
+all runs are merged while they are being read, as in an external merge sort. Five million entries
+with 20-byte names need at most about 150 MiB, most of which is used for the Python objects of the
+run that is being sorted.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from pcircle.ops.digest.digests import (
 )
 
 PART = struct.Struct(">QQ")
-"""Header of a sequence of block digests: number of the first block, and number of blocks."""
+"""The header of a sequence of block digests: number of the first block, and block count."""
 
 _FILE = struct.Struct(">5sQ")
 _READ_BYTES = 512 << 10
@@ -57,11 +58,11 @@ _HOLES_PER_UPDATE = 4096
 
 
 class SignedResult(Protocol):
-    """The fields of a tool's results that belong to a signature; results are msgspec Structs.
+    """The fields of a result that belong to a signature; results are msgspec Structs.
 
-    `runs` has packed entries, `spilled` the places of further entries in this rank's `RunStore`,
-    `signed` the number of all these entries including those in subdirectories, and `blocks` the
-    block digests of a large file.
+    `runs` contains packed entries, and `spilled` the positions of more entries in the `RunStore` of
+    this rank. `signed` is the number of entries, including those in subdirectories, and `blocks`
+    contains the block digests of a large file.
     """
 
     @property
@@ -78,12 +79,12 @@ D = TypeVar("D", bound=SignedResult)
 
 
 class Signer:
-    """Computes one rank's digests; each thread has its own signer.
+    """Computes the digests of one worker thread.
 
-    A signer is used by one thread, except `merge_results`, which the main thread calls.
-    `root_holder` is the path of the directory that contains the roots. Entries have a trailer of
-    `trailer_bytes` after their digest; see `RunStore`. All signers of a
-    rank share the store of `first`.
+    Only this thread uses the signer, except that the main thread calls `merge_results`.
+    `root_holder` is the path of the directory that contains the roots. The digest of an entry is
+    followed by a trailer of `trailer_bytes`; see `RunStore`. All signers of a rank share the store
+    of `first`.
     """
 
     def __init__(
@@ -91,15 +92,15 @@ class Signer:
     ) -> None:
         self.algorithm = get_algorithm(name)
         self.trailer = bytes(trailer_bytes)
-        self.seal = b""  # kind and digest of the entry read last
-        self.blocks = b""  # block digests of the chunk read last
+        self.seal = b""  # type and digest of the last entry that was read
+        self.blocks = b""  # block digests of the chunks read in the current item
         self._root_holder = root_holder
         self._piece = aligned(_READ_BYTES)
         self._hasher = BlockHasher(self.algorithm)
         store: RunStore | None = None if first is None else first._store
         self._store: RunStore = store or RunStore(self.algorithm, trailer_bytes=trailer_bytes)
         self._entries: list[bytes] = []
-        self._returned_count = 0  # entries that `take_new_entries` has returned
+        self._returned_count = 0  # number of entries that `take_new_entries` has returned
         self._restored = Runs()
         self._restored_count = 0
 
@@ -110,15 +111,15 @@ class Signer:
         self._hasher.begin(offset)
 
     def tap(self, offset: int, data: memoryview | bytes) -> None:
-        """Add data of the file."""
+        """Add data of the current file."""
         self._hasher.add(offset, data)
 
     def end_file(self, size: int) -> None:
-        """Finish a file of `size` bytes; everything that was not added is a hole."""
+        """Finish a file of `size` bytes, in which all data that was not added is a hole."""
         self._seal_file(size, self._hasher.end(size))
 
     def end_chunk(self, begin: int, end: int) -> None:
-        """Finish a range of a file; its block digests become part of the item's result."""
+        """Finish a range of a file, whose block digests become part of the result of the item."""
         count = -(-(end - begin) // BLOCK_BYTES)
         self.blocks += PART.pack(begin // BLOCK_BYTES, count) + self._hasher.end(end)
 
@@ -130,10 +131,11 @@ class Signer:
     def seal_large_file(self, size: int, expected: int, blocks: bytes) -> None:
         """Seal a file that was read in chunks, of which `expected` blocks are not holes.
 
-        It is a defect if some of these blocks are missing.
+        Missing blocks are an internal error.
         """
         digest_bytes = self.algorithm.size
-        # First block, number of blocks and offset of their digests.
+        # Each part consists of its first block, the number of blocks, and the offset of their
+        # digests.
         parts: list[tuple[int, int, int]] = []
         at = 0
         while at < len(blocks):
@@ -159,7 +161,7 @@ class Signer:
         self.seal = b"f" + hasher.digest()
 
     def _add_holes(self, hasher: Hasher, count: int) -> None:
-        """Add the digests of `count` zero blocks, possibly millions."""
+        """Add the digests of `count` zero blocks in batches, because there may be millions."""
         zero = self._hasher.zero_digest
         while count > 0:
             batch = min(count, _HOLES_PER_UPDATE)
@@ -178,7 +180,10 @@ class Signer:
         self.seal = kind_byte(mode) + node_digest(self.algorithm, mode, rdev)
 
     def read_file(self, fd: int, stop: Callable[[], bool]) -> None:
-        """Read and seal an open file. OSError; InterruptedError if `stop` returns true."""
+        """Read and seal an open file.
+
+        Raises OSError, in particular InterruptedError if `stop` returns true.
+        """
         self.begin()
         at = 0
         while count := os.readv(fd, [self._piece]):
@@ -191,7 +196,7 @@ class Signer:
     # ---- entries ---------------------------------------------------------------
 
     def add_entry(self, name: bytes) -> None:
-        """Add an entry with this name and the last seal."""
+        """Add an entry with this name and the current seal."""
         self._entries.append(pack_entry(name, self.seal[:1], self.seal[1:] + self.trailer))
 
     def pack_small_files(
@@ -199,8 +204,8 @@ class Signer:
     ) -> list[bytes]:
         """Pack the entries of files of at most one block.
 
-        `contents` has their data without separators. A file with a negative size gets an empty
-        entry.
+        `contents` is the concatenation of their data. The packed entry of a file with a negative
+        size is empty.
         """
         digest, head_of, view, at = self.algorithm.digest, _FILE.pack, memoryview(contents), 0
         packed: list[bytes] = []
@@ -222,7 +227,7 @@ class Signer:
         self._entries += filter(None, entries)
 
     def add_entry_or_root(self, root: int, path: bytes, name: bytes) -> None:
-        """Add an entry, or a root under its number."""
+        """Add an entry, or a root whose number is used as its name."""
         self.add_entry(b"%d" % root if path == self._root_holder else name)
 
     def take_new_entries(self) -> bytes:
@@ -234,7 +239,7 @@ class Signer:
     def restore_entries(self, entries: bytes, names: Callable[[list[bytes]], bool]) -> None:
         """Add entries that a previous run computed, after `names` has accepted their names.
 
-        ValueError if `names` rejects them. StoppedEarly if they cannot be stored.
+        Raises ValueError if `names` rejects them, and StoppedEarly if they cannot be stored.
         """
         found = list(iter_entries(entries, self.algorithm.size))
         if not names([name for name, _ in found]):
@@ -243,14 +248,14 @@ class Signer:
         self._restored_count += len(found)
 
     def clear(self) -> None:
-        """Start a new item."""
+        """Start a new item, and discard the entries of the previous one."""
         self._entries.clear()
         self._returned_count = 0
         self._restored, self._restored_count = Runs(), 0
         self.blocks = b""
 
     def attach_to(self, done: D) -> D:
-        """Return the item's result with the entries and blocks added since `clear`."""
+        """Return the result of an item, including the entries and blocks added since `clear`."""
         count = len(self._entries)
         if not count and not self._restored_count and not self.blocks:
             return done
@@ -262,9 +267,9 @@ class Signer:
         return _with(done, runs, signed, blocks)
 
     def merge_results(self, done: D, a: D, b: D) -> D:
-        """Return `done` with the entries and blocks of two results.
+        """Return `done`, with the entries and blocks of both results.
 
-        StoppedEarly if they cannot be stored.
+        Raises StoppedEarly if they cannot be stored.
         """
         runs = self._add(Runs(a.runs, a.spilled), Runs(b.runs, b.spilled))
         return _with(done, runs, a.signed + b.signed, a.blocks + b.blocks)
@@ -272,7 +277,7 @@ class Signer:
     def make_portable(self, done: D) -> D:
         """Return a result for another rank, with the spilled entries in memory.
 
-        StoppedEarly if they cannot be read.
+        Raises StoppedEarly if they cannot be read.
         """
         if not done.spilled:
             return done
@@ -293,7 +298,7 @@ class Signer:
     ) -> D:
         """Return `done` as the result of a directory with the contents of `merged`.
 
-        `visit` receives the entries in order. ValueError if a name occurs twice.
+        `visit` is called with the entries in order. Raises ValueError if a name occurs twice, and
         StoppedEarly if entries cannot be read.
         """
         try:
@@ -315,10 +320,11 @@ class Signer:
         inside: Sequence[bytes],
         entries: Sequence[bytes],
     ) -> list[bytes]:
-        """Pack the entries of directories below a root, each of which has a range of `inside`.
+        """Pack the entries of directories below a root, given their contents.
 
-        The names in a range are sorted. A directory gets an empty entry if an entry in it is empty
-        or missing, or if a name occurs twice, which `finish_directory` reports.
+        Each directory contains a range of the names `inside`, which is sorted, and of `entries`.
+        The packed entry of a directory is empty if an entry in it is empty or missing, or if a name
+        occurs twice, which `finish_directory` reports.
         """
         digest, trailer = self.algorithm.digest, self.trailer
         packed: list[bytes] = []
@@ -332,7 +338,7 @@ class Signer:
         return packed
 
     def is_digest(self, digest: bytes) -> bool:
-        """Return whether the length is that of a digest; a journal may contain anything."""
+        """Return whether the length is that of a digest; data from a journal may be wrong."""
         return len(digest) == self.algorithm.size
 
     def digest_of(self, done: SignedResult) -> bytes:
@@ -374,18 +380,18 @@ class _Lengths(dict[int, bytes]):
 
 
 LENGTHS = _Lengths()
-"""Packed lengths of names. FUSE and vfat allow names of more than 255 bytes."""
+"""The packed lengths of names, which may exceed 255 bytes on FUSE and vfat."""
 
 
 def pack_entry(name: bytes, kind: bytes, digest: bytes) -> bytes:
-    """Pack one entry of a directory, which is a run of length one."""
+    """Pack one entry of a directory, which is also a run of length one."""
     return b"%b%b%b%b" % (_LENGTH.pack(len(name)), name, kind, digest)
 
 
 def iter_entries(run: bytes, size: int) -> Iterator[tuple[bytes, bytes]]:
     """Yield (name, packed entry) from a run whose digests have `size` bytes.
 
-    ValueError if the run is truncated.
+    Raises ValueError if the run is truncated.
     """
     at, end, remainder = 0, len(run), 3 + size
     while at < end:
@@ -400,14 +406,14 @@ def iter_entries(run: bytes, size: int) -> Iterator[tuple[bytes, bytes]]:
 
 
 EntriesCallback: TypeAlias = "Callable[[Sequence[tuple[bytes, bytes]]], None]"
-"""Receives sequences of (name, packed entry), ordered by name."""
+"""A function that is called with sequences of (name, packed entry), ordered by name."""
 
 
 class Runs(msgspec.Struct, frozen=True):
-    """Entries of one directory, in memory and spilled to this rank's `RunStore`.
+    """The entries of one directory, in memory and in the `RunStore` of this rank.
 
-    Each run in memory is at least twice as large as the next. `spilled` holds (offset, length)
-    pairs that are meaningful only on this rank; see `RunStore.load`.
+    Each run in memory is more than twice as large as the next. `spilled` contains pairs (offset,
+    length), which are only valid on this rank; see `RunStore.load`.
     """
 
     in_memory: tuple[bytes, ...] = ()
@@ -415,7 +421,7 @@ class Runs(msgspec.Struct, frozen=True):
 
 
 def merge_runs(in_memory: Sequence[bytes], more: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Merge runs of similar size; associative and commutative in the set of entries."""
+    """Merge runs of similar size; the set of entries does not depend on the order of merges."""
     runs = list(in_memory)
     for run in more:
         new = run
@@ -427,10 +433,10 @@ def merge_runs(in_memory: Sequence[bytes], more: Iterable[bytes]) -> tuple[bytes
 
 
 class RunStore:
-    """One rank's store for runs that exceed memory, and the digests of complete directories.
+    """Stores runs that exceed memory, and computes the digests of complete directories.
 
-    Entries may have a trailer of `trailer_bytes` after their digest. The trailer travels with the
-    entry but is not part of the directory's digest.
+    The digest of an entry may be followed by a trailer of `trailer_bytes`. The trailer is stored
+    and passed on with the entry but is not part of the digest of the directory.
 
     `add` and `digest` are thread-safe. They raise OSError if the temporary directory cannot store
     or return a run.
@@ -441,7 +447,7 @@ class RunStore:
     ) -> None:
         self._algorithm = algorithm
         self._trailer_bytes = trailer_bytes
-        self._size = algorithm.size + trailer_bytes  # length of an entry after its kind
+        self._size = algorithm.size + trailer_bytes  # length of an entry after its type
         self._max_memory_bytes = max_memory_bytes
         self._lock = threading.Lock()
         self._file: IO[bytes] | None = None
@@ -458,7 +464,7 @@ class RunStore:
         return Runs(in_memory, spilled)
 
     def load(self, runs: Runs) -> Runs:
-        """Return the same entries in memory, so that they can be sent to another rank."""
+        """Load spilled entries into memory, so that they can be sent to another rank."""
         lots = [b"".join(self._parts(*place)) for place in runs.spilled]
         self._release(len(lots))
         return Runs(merge_runs(runs.in_memory, lots))
@@ -466,8 +472,8 @@ class RunStore:
     def digest(self, runs: Runs, visit: EntriesCallback | None = None) -> tuple[bytes, int]:
         """Return the digest and the number of entries of a complete directory.
 
-        `visit` receives the entries in order. The spilled runs are released. ValueError if two
-        entries have the same name.
+        `visit` is called with the entries in order. The spilled runs are released. Raises
+        ValueError if two entries have the same name.
         """
         lots: list[Iterable[tuple[bytes, bytes]]] = []
         for place in runs.spilled:
@@ -494,7 +500,7 @@ class RunStore:
         return hasher.digest(), count
 
     def close(self) -> None:
-        """Release the temporary file."""
+        """Close the temporary file."""
         if self._file is not None:
             discard(self._file)
             self._file = None
@@ -502,7 +508,7 @@ class RunStore:
     def _spill(self, lot: bytes) -> int:
         with self._lock:
             if self._file is None:
-                import tempfile  # slow to import, and rarely needed
+                import tempfile  # slow to import, rarely needed
 
                 self._file = tempfile.TemporaryFile(prefix="pcircle-runs-", buffering=0)  # noqa: SIM115
             offset = self._end
@@ -532,7 +538,7 @@ class RunStore:
             length -= len(part)
 
     def _read(self, offset: int, length: int) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the entries of a sorted spilled run without loading it as a whole."""
+        """Yield the entries of a sorted spilled run without loading all of it into memory."""
         remainder, size = b"", self._size
         for part in self._parts(offset, length):
             data = remainder + part
