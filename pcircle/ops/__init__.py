@@ -1,1 +1,1 @@
-"""Operations on entries and trees, without options or a terminal: a library for programs."""
+"""Operations on entries and trees, as a library without command-line options or a terminal."""

@@ -1,4 +1,4 @@
-"""The plan of a removal, which rank 0 decides once, and its counters."""
+"""The plan of a removal, which rank 0 decides, and its counters."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ import errno
 from pcircle.jobs.change_task import ChangeCounters, ChangePlan
 
 NAMES_PER_CHECK = 256
-"""The number of names between two checks whether the job stops."""
+"""The number of names between two checks whether the job is stopping."""
 
 MAX_TRIES = 3
-"""The number of times that a directory is emptied while entries are created in it."""
+"""The maximum number of times that a directory is emptied if new entries appear in it."""
 
 NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 
 WHOLE = "w"
-"""Kind of a log entry (`RemovalLog`): directories, each followed by all its files."""
+"""The type of a log entry (`RemovalLog`) that lists directories, each followed by its files."""
 
 
 class RemovalPlan(ChangePlan, frozen=True, kw_only=True):
     """The options of a removal.
 
-    With `recursive` the contents of directories are removed too, with `enter_mounts` also on other
-    mounts. `listed` removes only what a list names. `keep_root` keeps each PATH itself.
-    `keep_times` preserves the times of remaining directories. `force_modes` gives the owner access
-    to directories, with `restores` only until they are complete. `lifts_flags` clears inode flags
-    that forbid removal. With `trash` each PATH is moved to this directory of the run. `sized` looks
-    up the sizes of files. `holders` has device and inode of the parent of each PATH, where known.
-    `gone` has the numbers of the PATHs that previous runs of this job have removed.
+    `recursive` means that the contents of directories are removed too, and `enter_mounts` that this
+    includes other mounts. `listed` limits the removal to the entries in a list. `keep_root` keeps
+    each PATH itself, and `keep_times` the times of directories that stay. `force_modes` gives the
+    owner access to directories, and `restores` restores the old attributes of directories that
+    stay. `lifts_flags` clears inode flags that forbid removal. If `trash` is set, each PATH is
+    moved to that directory. `sized` requests the disk usage of removed files. `holders` contains
+    the device and inode of the parent of each PATH, or is empty if they are unknown. `gone`
+    contains the numbers of the PATHs that previous runs of this job have removed.
     """
 
     recursive: bool = False
@@ -45,10 +46,10 @@ class RemovalPlan(ChangePlan, frozen=True, kw_only=True):
 
 
 class RemovalCounters(ChangeCounters):
-    """Counters of a removal; `vanished` entries disappeared before they could be removed.
+    """The counters of a removal; `vanished` counts entries that other processes removed first.
 
-    `named_bytes` is the disk usage of files, counted for each name, and `freed_bytes` that of files
-    whose last name was removed.
+    `named_bytes` is the disk usage of the removed files, counted once per name. `freed_bytes` is
+    that of the files whose last name was removed.
     """
 
     vanished: int

@@ -1,12 +1,13 @@
-"""A log of what each thread is about to remove, which survives the thread's death.
+"""A log of the names that each thread will remove next, which survives the death of a rank.
 
-A removal that is restarted after the loss of a rank cannot see what was already deleted. So each
-thread logs the names that it will remove next, together with its counts so far. The log is in
-memory that the ranks of a node share and that outlives them. After a rank is killed, the last
-entries of its threads are compared with the file system: missing names were removed.
+A removal that is restarted after the loss of a rank cannot find out what was already removed.
+Therefore each thread logs the names that it will remove next, together with its counts so far. The
+log is stored in memory that the ranks of a node share and that outlives them. After a rank is
+killed, the last entries of its threads are compared with the file system; missing names count as
+removed.
 
-Each thread has two slots, and one byte selects the valid one, so a thread that is killed while it
-writes leaves the previous entry intact. The log costs no system calls.
+Each thread owns two slots, and one byte selects the valid slot, so a thread that is killed while it
+is writing leaves the previous entry intact. Logging requires no system calls.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 COUNTED = ("files", "directories", "links", "special")
 _FIELDS = dict(zip("fdls", COUNTED, strict=True))
-_THREADS = 64  # per rank
+_THREADS = 64  # maximum number of threads per rank
 _SLOT_BYTES = 192 << 10
 _THREAD_BYTES = 2 * _SLOT_BYTES + mmap.PAGESIZE
 _HEAD = struct.Struct("<4QcIII")  # counts, kind, root, lengths of path and names
@@ -37,26 +38,26 @@ _OVERFLOWED = b"\xff"
 
 
 class RemovalLog:
-    """The log of all ranks of a node; created before the ranks are forked."""
+    """The log of all ranks of a node, which is created before the ranks are forked."""
 
     def __init__(self, ranks: int) -> None:
         flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
         self._thread_count = ranks * _THREADS
         self._memory = mmap.mmap(-1, self._thread_count * _THREAD_BYTES, flags)
-        self._numbers = count()  # numbers the threads of this rank
+        self._numbers = count()  # assigns numbers to the threads of this rank
 
     def thread_log(self, rank: int) -> ThreadLog:
-        """Return the log of another thread of a rank."""
+        """Return the log of the next thread of a rank."""
         number = next(self._numbers)
         at = (rank * _THREADS + min(number, _THREADS - 1)) * _THREAD_BYTES
-        if number >= _THREADS:  # more threads than the log has room for
+        if number >= _THREADS:  # the log has no room for this thread
             self._memory[at : at + 1] = _OVERFLOWED
         return ThreadLog(self._memory, at if number < _THREADS else -1)
 
     def count_removed(self, roots: Sequence[Root], directory: bytes) -> dict[str, int] | None:
-        """Return the number of removed entries by counter name, or None if unknown. OSError.
+        """Return the number of removed entries by counter name, or None if it is unknown.
 
-        Must be called after all ranks that wrote to the log have ended.
+        Raises OSError. This must be called after all ranks that write to the log have ended.
         """
         total: Counter[str] = Counter()
         for thread in range(self._thread_count):
@@ -89,7 +90,7 @@ def _absolute_path(root: Root, path: bytes) -> bytes:
 
 
 def _count_missing(kind: str, path: bytes, names: Sequence[bytes]) -> Mapping[str, int]:
-    """Return how many entries of a logged removal are missing, by counter name. OSError."""
+    """Return the number of missing entries of a logged removal, by counter name. Raises OSError."""
     if kind == WHOLE:
         total: Counter[str] = Counter()
         for name, *files in _split_groups(names):
@@ -106,7 +107,7 @@ def _count_missing(kind: str, path: bytes, names: Sequence[bytes]) -> Mapping[st
 
 
 def _split_groups(names: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Yield each directory followed by the files in it; an empty name ends each group."""
+    """Yield each directory followed by its files; an empty name ends a group."""
     return (group.split(b"\0") for group in b"\0".join(names).removesuffix(b"\0").split(b"\0\0"))
 
 
@@ -118,7 +119,10 @@ def _exists(name: bytes, fd: int) -> bool:
 
 
 def _open_directory(path: bytes) -> int | None:
-    """Open a directory by a path of any length; None if it is missing. OSError."""
+    """Open a directory by a path of any length; return None if it does not exist.
+
+    Raises OSError.
+    """
     fd = os.open(b"/", os.O_PATH | os.O_DIRECTORY)
     for part in filter(None, path.split(b"/")):
         parent = fd
@@ -141,7 +145,7 @@ class ThreadLog:
     def write(
         self, counts: TreeCounters, kind: str, root: int, path: bytes, names: Sequence[bytes]
     ) -> None:
-        """Log the names in a directory that are removed next, with the counts so far."""
+        """Log the names in a directory that will be removed next, with the counts so far."""
         text = path + b"\0".join(names)
         if self._base < 0:
             return

@@ -1,9 +1,9 @@
 """Removal of the entries that the walk finds.
 
-Names are removed as they are listed, and a directory when nothing is left in it. A name is removed
-relative to its open directory, and a directory relative to the one in which it was found, so a
-symbolic link that replaces a directory is removed or rejected, never followed. The result of a
-subtree is whether any entry in it stays, because then its directory stays too.
+Names are removed as they are listed, and a directory is removed when it is empty. Every entry is
+removed relative to the open directory in which it was found, so a symbolic link that replaces a
+directory is removed or rejected, but never followed. The result for a subtree is whether any entry
+in it stays, because then its directory must stay too.
 """
 
 from __future__ import annotations
@@ -59,18 +59,19 @@ if TYPE_CHECKING:
     from pcircle.ops.remove.removal_log import RemovalLog, ThreadLog
 
 _SCAN = DirectoryScan(NAMES_PER_CHECK, 2 * NAMES_PER_CHECK, keep_open=True, any_device=True)
-_NEVER = 1 << 62  # a time in the far future: these calls are short, or wait without the lock
-_MAX_LEVELS = 32  # of new directories below one that had been listed
+_NEVER = 1 << 62  # a time in the far future: these calls need no time limit
+_MAX_LEVELS = 32  # maximum depth of directories created after the listing
 _FIELDS = {"f": "files", "d": "directories", "l": "links"}
 _GONE = "gone"
 _OTHER = "it is no longer what was planned"
 
 
 class _DirectoryState:
-    """A directory's status when it was opened, and whether it contained any selected entry.
+    """The status of a directory when it was opened, and whether it contained selected entries.
 
-    `wanted` means that the filters select the directory. If reading it may change its access time,
-    `access_times` remembers the time. If the directory stays, its `obstacle` is restored.
+    `wanted` means that the filters select the directory itself. `access_times` is set if reading
+    the directory may change its access time, which must then be remembered. `obstacle` contains the
+    attributes to restore if the directory stays.
     """
 
     __slots__ = ("access_times", "held_some", "obstacle", "status", "wanted")
@@ -83,20 +84,20 @@ class _DirectoryState:
         self.obstacle: Obstacle | None = None
 
     def held(self, blocks: Iterable[Block]) -> Iterator[Block]:
-        """Yield the directory's blocks and record whether any has an entry."""
+        """Yield the blocks of the directory, and record whether any block contains an entry."""
         for block in blocks:
             self.held_some |= len(block) > 0
             yield block
 
 
 class Remover(EntryVisitor):
-    """The visitor of a removal."""
+    """Removes the entries that the walk finds, for one thread."""
 
     task: RemoveTask
     counters: RemovalCounters
 
     def __init__(self, task: RemoveTask, counters: RemovalCounters | None = None) -> None:
-        """With `counters`, only count what would be removed."""
+        """Create the visitor; if `counters` is given, it only counts the entries to remove."""
         super().__init__(task, counters)
         self._plan = plan = task.plan
         self._counts = counters is not None
@@ -107,19 +108,19 @@ class Remover(EntryVisitor):
         )
         if plain and not self._dry and self._acts is None:
             self.scan = _SCAN._replace(one_mount=not plan.enter_mounts)
-        self.in_place = plan.one_node  # the kernel serializes changes of a directory
+        self.in_place = plan.one_node  # on one node the kernel serializes changes of a directory
         self._choose = choosing(plan.rules, plan.wanted, plan.now_ns, tally=self.counters)
         wanted = None if plan.applies else test_of_directory(plan.wanted, plan.now_ns)
-        self._is_wanted = wanted  # test for directories that contain no selected entries
+        self._is_wanted = wanted  # test of directories without selected entries
         self._steadiness = StableListing()
         self._stays = 0
         self._action = "move" if plan.trash else "delete"
         self._access = WriteAccess() if self._dry else task.access
         self._notes: ThreadLog | None = None
-        self._is_ready = self._dry  # whether `_notes` is initialized
+        self._is_ready = self._dry  # true if `_notes` is initialized
 
     def _intend(self, kind: str, root: int, path: bytes, names: Sequence[bytes]) -> None:
-        """Log the names that are removed next, see `RemovalLog`."""
+        """Log the names that are removed next; see `RemovalLog`."""
         if not self._is_ready:
             self._is_ready, removal_log = True, (self.task.first or self.task).removal_log
             self._notes = None if removal_log is None else removal_log.thread_log(self.task.rank)
@@ -127,14 +128,14 @@ class Remover(EntryVisitor):
             self._notes.write(self.counters, kind, root, path, names)
 
     def _goes(self, opened: Open[int]) -> bool:
-        """Return whether a directory must be removed if nothing in it stays."""
+        """Return whether a directory must be removed if no entry in it stays."""
         plan, kinds = self._plan, self._plan.wanted.kinds
         if not opened.path and plan.keep_root:
             return False
         if plan.applies:
             return bool(mark_in(require(opened.only), self.task.lists))
         if opened.only is not None:
-            from pcircle.fs.lists import names_itself  # few runs have a path list
+            from pcircle.fs.lists import names_itself  # imported late
 
             if not names_itself(opened.only, self.task.lists):
                 return False
@@ -161,7 +162,7 @@ class Remover(EntryVisitor):
     def process_directories(
         self, above: Open[int], batch: DirectoryBatch, context: ItemContext[int]
     ) -> list[bytes]:
-        """Remove directories with few files; return the directories that were not removed."""
+        """Remove directories that contain few files; return the names of those that stay."""
         counters, names = self.counters, batch.names
         whole = list(map(b"%b\0%b".__mod__, zip(names, batch.texts(), strict=True)))
         self._intend(WHOLE, above.root, above.path, whole)
@@ -202,7 +203,7 @@ class Remover(EntryVisitor):
         )
 
     def _stays_empty(self, opened: Open[int], seen: _DirectoryState) -> bool:
-        """Return whether a directory without selected entries is itself not selected."""
+        """Return whether a directory stays because neither it nor an entry in it is selected."""
         if seen.held_some or (opened.only is not None and opened.only.is_range):
             return False
         return not seen.wanted
@@ -232,7 +233,7 @@ class Remover(EntryVisitor):
             return 0
         except OSError as error:
             self.fail(opened.root, path, doing, error, context)
-            with suppress(OSError):  # it has failed already
+            with suppress(OSError):  # the failure is already reported
                 restore(opened, self.task.directories)
             return 1
         counters.directories += 1
@@ -240,9 +241,10 @@ class Remover(EntryVisitor):
         return 0
 
     def _busy(self, opened: Open[int], context: Context[TreeItem]) -> bool:
-        """Remove a directory; return whether something in it stays. OSError.
+        """Remove a directory; return whether an entry in it stays. Raises OSError.
 
-        Entries created since it was listed are removed too, a limited number of times.
+        Entries that were created after the listing are also removed, in a limited number of
+        attempts.
         """
         self.task.due(1, context.is_stopping)
         for _ in range(MAX_TRIES):
@@ -282,9 +284,9 @@ class Remover(EntryVisitor):
         self.task.directories.forget(opened.root, opened.path)
 
     def _rmdir(self, name: bytes, fd: int, root: int, path: bytes) -> None:
-        """Remove a directory by its path below a root.
+        """Remove a directory, given its path below a root.
 
-        The parent of a root is never changed to permit the removal.
+        The attributes of a root's parent are never changed to permit the removal.
         """
         self._intend("d", root, path.rpartition(b"/")[0] if path else HOLDER, [name])
         remove = partial(os.rmdir, name, dir_fd=fd)
@@ -351,7 +353,7 @@ class Remover(EntryVisitor):
                     os.utime(lease.fd, ns=times)
 
     def failed(self, opened: Open[int], error: OSError, context: Context[TreeItem]) -> None:
-        """Remove a directory that cannot be listed if it is empty, which a dry run assumes."""
+        """Remove a directory that cannot be listed, if it is empty; a dry run assumes that."""
         if opened.place is None:
             self.counters.scans_done += 1
             self.counters.sized += 1
@@ -365,7 +367,7 @@ class Remover(EntryVisitor):
             try:
                 self._remove_directory(opened)
             except OSError:
-                pass  # report the original error
+                pass  # the original error is reported
             else:
                 self.counters.directories += 1
                 self._tell(opened.root, opened.path, "d", context, status)
@@ -374,18 +376,18 @@ class Remover(EntryVisitor):
         self.fail(opened.root, opened.path, "remove directory", error, context)
 
     def _unlisted(self, opened: Open[int], error: OSError) -> os.stat_result | None:
-        """Return the status of an unlistable directory if it must be removed when empty."""
+        """Return the status of an unreadable directory that must be removed if it is empty."""
         plan = self._plan
         if error.errno != errno.EACCES or opened.leases is None or not self._goes(opened):
             return None
-        if plan.force_modes and self._dry:  # the real run would list it and remove its contents
+        if plan.force_modes and self._dry:  # the real run would gain access and remove its contents
             return None
         source = opened.leases[0]
         status = source.opened.status
         try:
             if self._stays_empty(opened, self._seen(opened, source)):
                 return None
-        except EntryError:  # unknown
+        except EntryError:  # the answer is unknown
             return None
         if plan.applies:
             is_meant = mark_in(require(opened.only), self.task.lists) == mark_of(status)
@@ -394,7 +396,7 @@ class Remover(EntryVisitor):
         return status if is_meant else None
 
     def lost(self, opened: Open[int]) -> int:
-        with suppress(OSError):  # it has failed already
+        with suppress(OSError):  # the failure is already reported
             restore(opened, self.task.directories)
         return int(opened.own is not _GONE)
 
@@ -406,7 +408,7 @@ class Remover(EntryVisitor):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Context[TreeItem]
     ) -> None:
-        """Remove names of a directory; the filters also apply to a PATH that is not a directory."""
+        """Remove names in a directory; a PATH that is not a directory is filtered first."""
         counters, fd = self.counters, fds[0]
         if where.path == HOLDER and not self._is_held(where, names, fd, context):
             return
@@ -424,7 +426,7 @@ class Remover(EntryVisitor):
                 self._remove(where, kind, batch, fd, context)
 
     def _holder(self, root: int) -> tuple[int, int] | None:
-        """Return the identity of a PATH's parent, in the form used for directories."""
+        """Return the known identity of a PATH's parent, in the form that `identify` returns."""
         known = self._plan.holders
         number = root % max(1, len(self._plan.roots))
         if not known:
@@ -432,7 +434,7 @@ class Remover(EntryVisitor):
         return known[number] if self._plan.one_node else (0, known[number][1])
 
     def _is_held(self, where: Where, names: Names, fd: int, context: Context[TreeItem]) -> bool:
-        """Return whether a PATH is still in the parent directory in which rank 0 found it."""
+        """Return whether the parent of a PATH is still the directory that rank 0 found."""
         known = self._holder(where.root)
         if known is None or known == self.task.identify(os.fstat(fd)):
             return True
@@ -459,7 +461,7 @@ class Remover(EntryVisitor):
 
     def _chosen(self, root: int, names: Names, fd: int) -> Names:
         block = Block()
-        if self._plan.applies and not self._plan.marks[root]:  # excluded from the plan
+        if self._plan.applies and not self._plan.marks[root]:  # this PATH is not in the plan
             return Names([], [], [])
         block.files, block.links, block.specials = (
             list(map(text_of, batch)) for batch in (names.files, names.links, names.specials)
@@ -470,7 +472,7 @@ class Remover(EntryVisitor):
     def _remove(
         self, where: Where, kind: str, names: Sequence[bytes], fd: int, context: Context[TreeItem]
     ) -> None:
-        """Remove names of a directory, and count the names that this call removed."""
+        """Remove names in a directory, and count those that this call removed."""
         for at in range(0, len(names), NAMES_PER_CHECK):
             if at and context.is_stopping():
                 break
@@ -488,7 +490,7 @@ class Remover(EntryVisitor):
         gone, remaining = len(names), iter(names)
         if remove is os.unlink and not tells:
             outcomes = native.numbers(native.unlink_names(fd, list(names), False, _NEVER))
-            # Failures are retried by the loop below, which handles errors.
+            # The loop below retries the failed names and handles errors.
             remaining = iter(
                 [name for name, outcome in zip(names, outcomes, strict=True) if outcome]
             )
@@ -523,12 +525,15 @@ class Remover(EntryVisitor):
     def _change(
         self, remove: Callable[..., os.stat_result | None], name: bytes, *, dir_fd: int
     ) -> os.stat_result | None:
-        """Remove a name whose flags may forbid it, with a function from `_way`. OSError."""
+        """Remove a name whose inode flags may forbid that, with a function returned by `_way`.
+
+        Raises OSError.
+        """
         act = partial(remove, name, dir_fd=dir_fd)
         return self._access.change(act, parted(name)[0], dir_fd)
 
     def _is_plan(self, status: os.stat_result) -> bool:
-        """Return whether an entry is the file that the plan is written to."""
+        """Return whether an entry is the file to which the plan is written."""
         written = self._plan.written
         if written is None:
             return False
@@ -536,7 +541,7 @@ class Remover(EntryVisitor):
         return bool(self.task.identify(status) == known)
 
     def _way(self, where: Where) -> Callable[..., os.stat_result | None]:
-        """Return the function that processes each name."""
+        """Return the function that removes, checks or skips a name."""
         plan = self._plan
         if plan.applies:
             known = plan.marks[where.root] if where.path == HOLDER else b""
@@ -571,7 +576,7 @@ class Remover(EntryVisitor):
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
     ) -> None:
-        """Report a failure, or only count it in a counting pass; the removal reports it later."""
+        """Report a failure; a counting pass only counts it, as the removal reports it later."""
         if self._counts:
             self.counters.failed += 1
         else:
@@ -601,7 +606,7 @@ class Remover(EntryVisitor):
 
 
 def restore(opened: Open[int], directories: Directories) -> None:
-    """Restore the attributes of a directory that was not removed. OSError."""
+    """Restore the attributes of a directory that was not removed. Raises OSError."""
     obstacle: Obstacle | None = getattr(opened.own, "obstacle", None)
     if obstacle is not None:
         opened.own.obstacle = None
@@ -613,21 +618,21 @@ def restore(opened: Open[int], directories: Directories) -> None:
 def restore_all(opens: Sequence[Open[int]], directories: Directories) -> None:
     """Restore the directories that a job has not completed, deepest first."""
     for opened in reversed(opens):
-        with suppress(OSError):  # the job has ended
+        with suppress(OSError):  # the job has already ended
             restore(opened, directories)
 
 
 def _unlink_all(fd: int, names: list[bytes]) -> int:
-    """Remove names from a directory; return how many this call removed."""
+    """Remove names from a directory; return the number of names that this call removed."""
     return native.numbers(native.unlink_names(fd, names, False, _NEVER)).count(0)
 
 
 def _remove_nothing(name: bytes, *, dir_fd: int) -> None:
-    """Remove nothing, in a dry run."""
+    """Remove nothing, because this is a dry run."""
 
 
 def _unlink_sized(counters: RemovalCounters, name: bytes, *, dir_fd: int) -> None:
-    """Remove a file and count its disk usage; concurrent changes of its links are not noticed."""
+    """Remove a file and count its disk usage; concurrent changes of its link count are missed."""
     status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     os.unlink(name, dir_fd=dir_fd)
     counters.named_bytes += status.st_blocks * 512
@@ -635,7 +640,10 @@ def _unlink_sized(counters: RemovalCounters, name: bytes, *, dir_fd: int) -> Non
 
 
 def _unlink_marked(known: bytes, is_dry: bool, name: bytes, *, dir_fd: int) -> None:
-    """Remove an entry if it is as planned, or only check that. OSError; Changed if it differs."""
+    """Remove an entry if it matches the plan; in a dry run, only check that.
+
+    Raises OSError, or Changed if the entry differs from the plan.
+    """
     bare, mark = parted(name)
     if mark_of(os.stat(bare, dir_fd=dir_fd, follow_symlinks=False)) != (mark or known):
         raise Changed(_OTHER)
@@ -648,7 +656,7 @@ def _path(where: Where, name: bytes) -> bytes:
 
 
 class RemoveTask(ChangeTask):
-    """A rank's or thread's part of a removal; subclasses set `tool`."""
+    """One rank's or thread's share of a removal; subclasses set `tool`."""
 
     doing = "remove"
     counters_type, visitor_type = RemovalCounters, Remover
@@ -657,7 +665,7 @@ class RemoveTask(ChangeTask):
     removal_log: RemovalLog | None = None  # set if the job can restart after the loss of a rank
 
     def begun(self, counters: TreeCounters) -> Iterator[Tree | Batch]:
-        """Yield the items of the roots that previous runs have not removed and counted."""
+        """Yield the items for the roots that previous runs have not removed."""
         for item in super().begun(counters):
             if item.root in self.plan.gone:
                 counters.found -= 1
@@ -667,7 +675,7 @@ class RemoveTask(ChangeTask):
 
     @property
     def access(self) -> WriteAccess:
-        """The obstacles to removal that this run clears."""
+        """The obstacles to removal that this run may clear."""
         plan = self.plan
         acts = plan.restores or not plan.dry
         return WriteAccess(plan.force_modes and acts, plan.lifts_flags and acts)

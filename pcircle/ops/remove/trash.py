@@ -1,7 +1,7 @@
-"""A trash directory, to which entries are moved at once and removed later.
+"""A trash directory, to which entries are moved instantly, to be removed later.
 
-Each run creates a directory in the trash that only its user can enter, and in it a directory for
-each PATH, so nothing is ever replaced. Emptying the trash ignores directories of any other form.
+Each run creates a directory in the trash that only its user can enter, and in that a directory for
+each PATH, so nothing is ever replaced. When the trash is emptied, all other entries are ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME = re.compile(rb"frm-\d{8}T\d{6}-\d+")
 
 
 def create_run(option: str, path: bytes) -> bytes:
-    """Create the directory of a run in a trash and return its path. UsageError."""
+    """Create the directory of a run in a trash, and return its path. Raises UsageError."""
     name = time.strftime("frm-%Y%m%dT%H%M%S-").encode() + b"%d" % os.getpid()
     fd = _open(option, path)
     try:
@@ -32,11 +32,11 @@ def create_run(option: str, path: bytes) -> bytes:
         raise UsageError(text) from None
     finally:
         os.close(fd)
-    return os.path.join(os.getcwdb(), path, name)  # the kernel resolves '..'
+    return os.path.join(os.getcwdb(), path, name)  # the kernel resolves '..' in it
 
 
 def move_to_run(name: bytes, directory_fd: int, run: bytes, number: int) -> None:
-    """Move an entry to the directory of a run, for PATH `number`. OSError."""
+    """Move the entry of PATH `number` to the directory of a run. Raises OSError."""
     above, own = os.path.split(run)
     trash = directory(above)
     try:
@@ -68,12 +68,12 @@ def remove_empty_run(run: bytes) -> None:
             os.rmdir(own, dir_fd=fd)
         finally:
             os.close(fd)
-    except OSError:  # not empty, or inaccessible: leave it
+    except OSError:  # not empty or not accessible
         pass
 
 
 def list_runs(option: str, path: bytes) -> tuple[Root, ...]:
-    """Return the directories of this user's runs in a trash. UsageError."""
+    """Return the directories of this user's runs in a trash. Raises UsageError."""
     fd = _open(option, path)
     try:
         found = sorted(os.fsencode(name) for name in os.listdir(fd))
@@ -99,7 +99,7 @@ def _open(option: str, path: bytes) -> int:
 
 
 def _is_own(name: bytes, directory_fd: int) -> bool:
-    """Return whether it is a directory of this user and not a mount point."""
+    """Return whether a name is a directory of this user and not a mount point."""
     fd = os.open(name, OPEN_ENTRY_PATH, dir_fd=directory_fd)
     try:
         status = os.fstat(fd)

@@ -1,9 +1,9 @@
-"""Removal of a tree in one thread, within another job.
+"""Removal of a tree in one thread, as part of another job.
 
-`TreeRemover` removes an entry and everything below it. It serves jobs that find the entry while
-they do something else and cannot wait for a removal job. Each name is removed relative to its open
-directory, links are never followed, and other mounts are not entered. Only the last few directories
-of a nested chain are open.
+`TreeRemover` removes an entry and everything below it. It is used by jobs that find the entry
+during other work and cannot start a separate removal job. Each name is removed relative to its open
+directory, links are never followed, and other mounts are not entered. Only the innermost
+directories of a deep path are kept open.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _MAX_OPEN = 32
 
 
 class RemovalListener(Protocol):
-    """Receives the outcome for each path, and controls speed and duration of the removal."""
+    """Receives the outcome for each path, and limits the rate and duration of the removal."""
 
     def due(self, count: int) -> None:
         """Wait until `count` entries may be removed."""
 
     def is_stopping(self) -> bool:
-        """Return whether the job stops before it is complete."""
+        """Return whether the job must stop before it is complete."""
         ...
 
     def gone(self, path: bytes, kind: str) -> None:
@@ -47,9 +47,9 @@ class RemovalListener(Protocol):
 
 
 class _Level:
-    """A directory that is being emptied; `below` has the subdirectories still to do.
+    """A directory that is being emptied; `below` contains the remaining subdirectories.
 
-    If the directory stays, its `obstacle` is restored.
+    `obstacle` contains the attributes to restore if the directory stays.
     """
 
     __slots__ = ("below", "fd", "identity", "obstacle", "path", "stays", "tries")
@@ -64,7 +64,7 @@ class _Level:
         self.tries = 0
 
     def admit(self, access: WriteAccess) -> bool:
-        """Permit the removal of entries; return whether anything had to be changed for that."""
+        """Clear obstacles to the removal of entries; return whether there were any."""
         found = access.admit(self.fd)
         self.obstacle = self.obstacle or found
         return found is not None
@@ -72,7 +72,7 @@ class _Level:
     def restore(self) -> None:
         """Restore the attributes of a directory that stays."""
         if self.obstacle is not None:
-            with suppress(OSError):  # the reason why it stays has been reported
+            with suppress(OSError):  # the reason why the directory stays is already reported
                 self.obstacle.restore(self.fd)
 
     def close(self) -> None:
@@ -83,7 +83,10 @@ class _Level:
             os.close(fd)
 
     def open_from(self, inner: int) -> None:
-        """Reopen the directory from a subdirectory. OSError; Changed if that was moved."""
+        """Reopen the directory from a subdirectory.
+
+        Raises OSError, or Changed if that was moved.
+        """
         if self.fd < 0:
             self.fd = os.open(b"..", OPEN_DIRECTORY_FOLLOW, dir_fd=inner)
             status = os.fstat(self.fd)
@@ -94,9 +97,9 @@ class _Level:
 class TreeRemover:
     """Removes trees in one thread.
 
-    Entries that `choose` removes from a listing stay, and so do their directories. `access`
-    describes the obstacles to removal that are cleared. They are not restored in the directory that
-    contains the first entry.
+    Entries that `choose` excludes stay, and so do their directories. `access` specifies the
+    obstacles to removal that are cleared. In the directory that contains the top entry, they are
+    not restored.
     """
 
     def __init__(
@@ -112,7 +115,7 @@ class TreeRemover:
         self._steadiness = StableListing()
 
     def remove(self, path: bytes, directory_fd: int) -> None:
-        """Remove the entry with this path, in an open directory, with everything below it."""
+        """Remove the entry with this path and everything below it; its parent is open."""
         parent, _, name = path.rpartition(b"/")
         try:
             mode = os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode
@@ -162,7 +165,7 @@ class TreeRemover:
         self._empty(level)
 
     def _level(self, name: bytes, path: bytes, parent: _Level) -> _Level:
-        """Open a subdirectory. OSError."""
+        """Open a subdirectory. Raises OSError."""
         try:
             return _Level(path, self._open(name, parent.fd))
         except PermissionError as error:
@@ -218,9 +221,10 @@ class TreeRemover:
                     listener.gone(path, kind)
 
     def _leave(self, levels: list[_Level]) -> None:
-        """Remove a complete directory, unless something in it stays.
+        """Remove a directory after its contents, unless an entry in it stays.
 
-        Entries created since it was listed are removed too, a limited number of times.
+        Entries that were created after the listing are also removed, in a limited number of
+        attempts.
         """
         level, parent = levels[-1], levels[-2]
         name = level.path.rpartition(b"/")[2]
@@ -242,7 +246,7 @@ class TreeRemover:
                 self._change(partial(os.rmdir, name, dir_fd=parent.fd), name, parent)
                 self._listener.gone(level.path, "d")
         except FileNotFoundError:
-            pass  # removed by another process
+            pass  # another process removed it
         except OSError as error:
             if error.errno in NOT_EMPTY and level.tries < MAX_TRIES:
                 level.tries += 1
@@ -255,7 +259,7 @@ class TreeRemover:
         levels.pop().close()
 
     def _change(self, remove: Callable[[], None], name: bytes, level: _Level) -> None:
-        """Remove a name from a directory, clearing obstacles if necessary. OSError."""
+        """Remove a name from a directory, and clear obstacles if necessary. Raises OSError."""
         try:
             remove()
         except PermissionError as error:
@@ -265,7 +269,7 @@ class TreeRemover:
             self._access.change(remove, name, level.fd)
 
     def _fail(self, stays: _Level, path: bytes, error: OSError) -> None:
-        """Report a directory that cannot be removed, so its parent `stays` too."""
+        """Report a directory that cannot be removed, so that its parent stays too."""
         stays.stays = True
         self._listener.failed(path, "remove directory", error)
 
