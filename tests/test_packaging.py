@@ -46,9 +46,7 @@ def test_ci_runs_the_command_of_the_readme() -> None:
 def test_the_readme_names_only_existing_options(run: Run) -> None:
     help_text = run([sys.executable, ROOT / "bin" / "fcp", "--help"]).stdout.decode()
     there = set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", help_text))
-    table = re.findall(r"^``(-.*?)``(?:, ``(-.*?)``)?  ", README, re.MULTILINE)
-    named = {re.split("[ =]", name)[0] for names in table for name in names if name}
     examples = re.findall(r"^    (?:.* )?fcp (.*)$", README, re.MULTILINE)
-    named.update(word for line in examples for word in line.split() if word.startswith("-"))
-    assert len(named) > 8
+    named = {word for line in examples for word in line.split() if word.startswith("-")}
+    assert len(named) > 1
     assert named - there == set()

@@ -98,15 +98,16 @@ def test_earlier_work_adds_up(place: bytes) -> None:
     assert last_line(finished.out).endswith(f"; of these, {earlier} by an earlier run")
 
 
-def test_the_batch_script_of_the_readme_can_be_resubmitted(place: bytes) -> None:
+def test_the_batch_script_for_slurm_can_be_resubmitted(place: bytes) -> None:
     """For a complete copy it copies only files that have changed since."""
-    (line,) = re.findall(r"^ +srun -n 8 (fcp .*)$", (ROOT / "README.rst").read_text(), re.M)
+    page = (ROOT / "docs" / "howto" / "batch.rst").read_text()
+    line, *_ = re.findall(r"^ +srun --mpi=pmi2 (fcp .*)$", page, re.M)
     words = line.split()[1:]
-    assert words[-2:] == ["data", "/scratch/data"]
+    assert words[-2:] == ["/data/project", "/scratch/project"]
     data = make_directory(place, b"data")
     for name in names(20):
         write_file(data + b"/" + name, name)
-    words[words.index("--json") + 1] = os.fsdecode(place + b"/copy.json")
+    words[:0] = ["--json", os.fsdecode(place + b"/copy.json")]
     words[-2:] = [os.fsdecode(place + b"/data"), os.fsdecode(place + b"/copy")]
     copy(TWO, *words)
     first = files_of(place + b"/copy")
