@@ -11,7 +11,6 @@ import pytest
 from tests.conftest import ROOT
 from tests.test_layering import TOOLS
 
-KINDS = ["Added", "Changed", "Fixed", "Removed"]
 PAGES = sorted([*ROOT.glob("*.rst"), *(ROOT / "docs").rglob("*.rst")])
 
 
@@ -58,21 +57,6 @@ def test_the_quick_list_is_valid() -> None:
     tools = {line.split("/")[2] for line in tests if line.startswith("tests/tools/")}
     assert tools == TOOLS
     assert any(line.startswith("tests/test_new_tool.py::") for line in tests)
-
-
-def test_the_changelog_is_by_kind() -> None:
-    """Every unreleased change is listed under one of the kinds, in their order."""
-    text = (ROOT / "CHANGELOG.rst").read_text(encoding="utf-8")
-    found = re.search(r"^.* \(not released\)\n-+\n\n(.*?)(?=\n^.+\n-+\n|\Z)", text, re.M | re.S)
-    assert found is not None
-    sections = re.split(r"^(.+)\n~+\n", found[1], flags=re.MULTILINE)
-    assert sections[0] == ""
-    assert sections[1::2] == [kind for kind in KINDS if kind in sections[1::2]]
-    for section in sections[2::2]:
-        lines = section.strip("\n").splitlines()
-        assert lines
-        assert lines[0].startswith("- ")
-        assert [line for line in lines if not line.startswith(("- ", "  "))] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
