@@ -1,10 +1,10 @@
 """Transports: one interface for messages between ranks, with five implementations.
 
-Everything above uses `contract.Transport` and cannot distinguish forked processes from MPI ranks or
-from the simulated ranks of tests; one contract test suite holds all of them to the same guarantees.
-`launch` determines how this process was started, and `start` runs a rank's body on the transport
-that fits.
+The layers above use only `contract.Transport`, so they cannot distinguish forked processes from MPI
+ranks or from the simulated ranks of tests. One contract test suite checks that all implementations
+give the same guarantees. `launch` determines how this process was started, and `start` runs a
+rank's body on the transport that fits.
 
-The modules of the transports are imported when they are chosen, and only then, so that `--help`
-costs nothing and no MPI library need be installed.
+A transport's module is imported only when that transport is chosen, so `--help` loads none of them,
+and a local job requires no MPI library.
 """

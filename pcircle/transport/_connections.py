@@ -1,12 +1,13 @@
-"""Detects whether a launcher that is named in the environment can be reached from this process.
+"""Detects whether the launcher named in the environment can be reached from this process.
 
 A shell, a container or a batch script may inherit the variables of a launcher that has ended, or
-whose socket was closed by a program in between. MPI_Init then ends the process. Trying MPI_Init is
-not an option: it consumes the connection of a real job. So the handles themselves are examined:
-`PMI_FD` must be a connected socket of this process, and a server address must have a listener.
+whose socket an intermediate program has closed. In this situation MPI_Init ends the process. Trying
+MPI_Init is not an option either, because it consumes the connection of a real job. Therefore the
+handles are examined: `PMI_FD` must be a connected socket of this process, and a server address must
+have a listener.
 
-A rank of a real job must never take itself for a program of its own, so a connection is *closed*
-only on proof that MPI_Init would fail. Everything else that is not understood is *unknown*.
+A rank of a real job must never run as a separate job, so a connection counts as *closed* only on
+proof that MPI_Init would fail. If its state cannot be determined, it is *unknown*.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _ORTE_SERVER = "OMPI_MCA_orte_local_daemon_uri"  # Open MPI before PMIx
 class Connection(NamedTuple):
     """The connection to a launcher.
 
-    `reason` explains why it is closed. `variables` are those that would make MPI use a closed
-    connection.
+    `reason` explains why it is closed. `variables` lists the environment variables that would make
+    MPI use a closed connection.
     """
 
     state: Literal["open", "closed", "unknown"]
@@ -50,7 +51,8 @@ UNKNOWN = Connection("unknown")
 def find_pmi(environ: Mapping[str, str]) -> Connection:
     """Examine the connection to a PMI-1 or PMI-2 server: an inherited socket, or an address.
 
-    MPI prefers the socket, so a closed socket is reported even if the address is valid.
+    MPI prefers the socket. So if only the socket is closed, the result describes the address, and
+    its `variables` name PMI_FD.
     """
     if _CRAY_SERVER in environ:
         return UNKNOWN
@@ -78,7 +80,7 @@ def _connection(name: str, problem: str | None) -> Connection:
 def find_pmix(environ: Mapping[str, str]) -> Connection:
     """Examine the connection to a PMIx server: each protocol version has its own address.
 
-    Open MPI's daemon, in versions without PMIx, is examined as well.
+    The daemon of Open MPI versions without PMIx is examined too.
     """
     servers = {name: environ[name] for name in sorted(environ) if name.startswith(_PMIX_SERVER)}
     variables = (*(name for name in _PMIX_VARIABLES if name in environ), *servers)
@@ -117,7 +119,7 @@ def _problem_of_descriptor(environ: Mapping[str, str]) -> str:
 def _problem_of_server(uri: str) -> str | None:
     """Return why no server is at `NAME;tcp4://HOST:PORT` or `NAME:PATH`, or an empty string.
 
-    None if that cannot be determined.
+    Return None if that cannot be determined.
     """
     address = uri.rpartition(";")[2]
     if match := re.fullmatch(_TCP, address):
@@ -130,9 +132,9 @@ def _problem_of_server(uri: str) -> str | None:
 
 
 def _problem_of_listener(hosts: list[str], port: str) -> str | None:
-    """Return why nothing listens at a port of any of these hosts, or an empty string.
+    """Return why no server is listening at a port of any of these hosts, or an empty string.
 
-    None if that cannot be determined.
+    Return None if that cannot be determined.
     """
     import socket
 
@@ -154,7 +156,7 @@ def _problem_of_listener(hosts: list[str], port: str) -> str | None:
 
 
 def _problem_of_socket(path: str) -> str | None:
-    """Return why no server listens at a path, or an empty string."""
+    """Return why no server is listening at a path, or an empty string."""
     import socket
 
     if not os.path.exists(path):
@@ -163,9 +165,9 @@ def _problem_of_socket(path: str) -> str | None:
 
 
 def _is_taken(family: int, address: tuple[Any, ...]) -> bool | None:
-    """Return whether a socket of this machine listens at an address, without connecting to it.
+    """Return whether a socket of this machine is listening at an address, without connecting to it.
 
-    None if it is not an address of this machine.
+    Return None if the address belongs to another machine.
     """
     import socket
 
@@ -179,7 +181,7 @@ def _is_taken(family: int, address: tuple[Any, ...]) -> bool | None:
 
 
 def _is_refused(family: int, address: str | tuple[Any, ...]) -> bool:
-    """Return whether a connection is refused."""
+    """Return whether connections to an address are refused."""
     import socket
 
     with socket.socket(family, socket.SOCK_STREAM) as probe:

@@ -1,8 +1,8 @@
-"""How the process of a rank ends when its body raises, and what it leaves behind.
+"""Helpers for the end of a rank's process: error reports, exit codes and open descriptors.
 
 No caller can catch an exception that leaves a rank's body: a forked child must never return into
-its parent's code, and under MPI a rank that just unwinds leaves the other ranks hanging. Both use
-this module to report the exception and to choose the exit code.
+its parent's code, and under MPI a rank that just unwinds leaves the other ranks hanging. All
+transports use this module to report the exception and to choose the exit code.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ __all__ = [
 
 _PR_SET_PDEATHSIG = 1
 _READ_WITHIN_S = 1.0
-_STANDARD = 3  # descriptors
+_STANDARD = 3  # descriptors 0 to 2
 
 
 def report_exception(error: BaseException, rank: int) -> int:
     """Report the exception that left the body of *rank* on standard error; return its exit code.
 
-    A PcircleError is one line and has its own code, an interrupt before a handler was installed is
-    silent, and any other exception is a defect with its traceback.
+    A PcircleError is reported in one line, and defines the exit code. An interrupt that arrives
+    before a handler is installed is not reported. An unexpected exception is a defect, and is
+    reported with its traceback.
     """
     if isinstance(error, KeyboardInterrupt):
         return Interrupted.exit_code
@@ -67,28 +68,28 @@ def program_name() -> str:
 
 
 def print_error(text: str, name: str = "") -> None:
-    """Print a line on standard error that starts with *name*, by default the program's name."""
+    """Print *text* on standard error, prefixed with *name* (default: the program's name)."""
     # A closed standard error must not change how a process ends.
     with suppress(OSError, ValueError, AttributeError):
         print(f"{name or program_name()}: {text}", file=sys.stderr, flush=True)
 
 
 def flush_standard_streams() -> None:
-    """Flush standard output and standard error as far as they are still read."""
+    """Flush standard output and standard error, ignoring closed streams and broken pipes."""
     for stream in (sys.stdout, sys.stderr):
-        # A broken pipe (OSError) or a stream that is closed or None must not stop the process from
-        # ending.
+        # A broken pipe (OSError), or a stream that is closed or None, must not keep the process
+        # from ending.
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
 
 
 def close_descriptors(except_fd: int = -1) -> None:
-    """Close all descriptors but one, if there are threads that may outlive the end of this process.
+    """Release all files except *except_fd*, if other threads could delay the end of this process.
 
-    A thread that hangs in the kernel keeps them open, and the reader of a pipe would wait. The
-    other threads run until the process ends, so no descriptor number may become free: a thread
-    could write to a file that another thread has just opened. The numbers stay in use, and all
-    calls on them fail.
+    A thread that hangs in the kernel would keep the files open, so the reader of a pipe would wait
+    for it. The other threads run until the process ends, so no descriptor number may become free: a
+    thread could write to a file that another thread has just opened. So the standard descriptors
+    are redirected to /dev/null, and all others to a descriptor on which all calls fail.
     """
     if threading.active_count() == 1:
         return
@@ -103,10 +104,10 @@ def close_descriptors(except_fd: int = -1) -> None:
 
 
 def await_stderr_read() -> None:
-    """Wait, if standard error is a pipe of a launcher, until it is read, for a second at most.
+    """If standard error is a pipe, wait for up to a second until its reader has emptied it.
 
     A launcher that is ordered to end all ranks may do so without reading their pipes again. Without
-    this wait the reason was lost in one of ten runs on a busy machine.
+    this wait, the error message was lost in one of ten runs on a busy machine.
     """
     until_s = time.monotonic() + _READ_WITHIN_S
     with suppress(OSError):
@@ -119,7 +120,7 @@ def await_stderr_read() -> None:
 
 
 def signal_on_parent_exit(parent: int, number: int) -> bool:
-    """Request a signal for this process when its parent ends; return whether the parent lives."""
+    """Request a signal at the end of the parent process; return whether the parent is alive."""
     import ctypes  # few processes need it
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)

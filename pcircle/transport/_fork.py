@@ -1,16 +1,16 @@
 """Starts and ends the processes of a local job.
 
-The process that the user started becomes rank 0 and the parent of all other ranks. So it can
-determine why a rank has died, it is the process that the shell waits for, and it ends children that
-do not end by themselves, so that none remains. The children detect the parent's death through their
-sockets, like that of any other rank.
+The process that the user started becomes rank 0 and the parent of all other ranks. So the shell
+waits for rank 0, which can determine why a rank has died, and kills children that do not end. The
+children detect the parent's death through their sockets, as they detect the death of any other
+rank.
 
-A child is forked with everything that the parent has imported, in a millisecond, and before any
-thread exists. It never returns into its parent's code. In a process with threads, `_spawn` starts
-the children.
+Children are forked before any thread exists. A fork takes about a millisecond, because the child
+inherits all imported modules. A child never returns into its parent's code. If the process has
+other threads, `_spawn` starts the children.
 
-The cost: waiting for children is a loop of short sleeps, because it must be bounded. This is not a
-supervisor: a rank that dies is not restarted; the job ends, and can be resumed.
+The cost: waiting for children is a loop of short sleeps, because the wait must be bounded. This is
+not a supervisor: if a rank dies, it is not restarted. The job ends, and can be resumed.
 """
 
 from __future__ import annotations
@@ -49,20 +49,21 @@ __all__ = [
     "start_children",
 ]
 
-# Descriptors that a starting process needs in addition: standard streams, epoll, wake pipe.
+# Descriptors that a starting process needs besides the mesh: standard streams, epoll, wake pipe.
 _SPARE_DESCRIPTORS = 16
-# How long the children may take to end after rank 0 has.
+# How long the children may take to end after rank 0 has ended.
 _REAP_DEADLINE_S = 10.0
-# How long the threads of an ended child may take to end.
+# How long threads may outlive the main thread of a child.
 _THREADS_GRACE_S = 1.0
-# Between SIGTERM and SIGKILL, and how long even the latter may take (a stuck file system).
+# The time between SIGTERM and SIGKILL, and the longest wait after SIGKILL, which a stuck file
+# system may delay.
 _TERM_GRACE_S = 0.5
 _KILL_GRACE_S = 5.0
-# How long a child whose socket has ended may take to exit.
+# How long a child whose socket was closed may take to exit.
 _EXPLAIN_DEADLINE_S = 1.0
 _FIRST_SLEEP_S = 0.0005
 _LONGEST_SLEEP_S = 0.02
-_SLEEP_GROWTH = 1.25  # so that the delay is a fraction of the time waited for
+_SLEEP_GROWTH = 1.25  # so that the delay is a fraction of the time already waited
 HELD_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
@@ -72,7 +73,7 @@ class Child(Protocol):
     pid: int
 
     def poll(self) -> int | None:
-        """Return its exit code, or minus the signal that ended it; None while it runs."""
+        """Return the exit code (a negated signal number if killed), or None while it is running."""
 
 
 class _Forked:
@@ -87,10 +88,10 @@ class _Forked:
 
 
 class Children:
-    """The started ranks: which of them still run, and how the other ranks ended."""
+    """The started ranks: those that are still running, and how the others ended."""
 
     def __init__(self) -> None:
-        self.base = 0  # the rank in the job of child 0
+        self.base = 0  # the rank in the job of the process with local rank 0
         self._running: dict[int, Child] = {}  # by rank
         self._ended: dict[int, tuple[int, int]] = {}  # rank: pid, exit code or minus the signal
 
@@ -126,17 +127,17 @@ class Children:
         """End all running children, first with SIGTERM, then with SIGKILL."""
         for number, grace_s in ((signal.SIGTERM, _TERM_GRACE_S), (signal.SIGKILL, _KILL_GRACE_S)):
             for child in self._running.values():
-                os.kill(child.pid, number)  # not reaped yet, so the pid is still its own
+                os.kill(child.pid, number)  # not reaped yet, so the pid has not been reused
             if self.reap(grace_s):
                 return
 
     def finish(self, agreed: int) -> int:
         """Wait for all children, killing any that do not end; return the job's exit code.
 
-        *agreed* is the code of rank 0. A child that ended with another code is reported: the job
-        can at best have stopped early.
+        *agreed* is the code of rank 0. A child that ended with a different code is reported, and
+        the job's code is then at best that of a lost rank.
         """
-        # A child whose threads hang in the kernel cannot end any further.
+        # There is no point in waiting for a child whose threads hang in the kernel.
         late = not self.reap(_THREADS_GRACE_S) and not self._record_left_behind(_left_behind)
         late = late and not self.reap(_REAP_DEADLINE_S)
         late_ranks = sorted(self._running)
@@ -164,7 +165,7 @@ class Children:
         return worst(codes) if len(codes) > 1 else agreed
 
     def _record_left_behind(self, how_ended: Callable[[int], int | None]) -> bool:
-        """Record children of which only threads remain; return whether no other child runs."""
+        """Record children whose main thread has ended; return whether no other child is running."""
         for rank, child in list(self._running.items()):
             code = how_ended(child.pid)
             if code is not None:
@@ -174,7 +175,7 @@ class Children:
         return not self._running
 
     def _check(self, rank: int) -> None:
-        """Record *rank* as ended if it has."""
+        """If *rank* has ended, record it."""
         child = self._running[rank]
         code = child.poll()
         if code is not None:
@@ -183,10 +184,10 @@ class Children:
 
 
 def _left_behind(pid: int) -> int | None:
-    """Return the exit code of a process of which only threads remain, or None.
+    """Return the exit code of a process whose main thread has ended, or None.
 
-    Such a process cannot be waited for until its threads have returned from the kernel, possibly
-    never.
+    Such a process cannot be reaped until its other threads have returned from the kernel, which may
+    never happen.
     """
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stream:
@@ -200,12 +201,12 @@ def launch_local(size: int, body: Body) -> int:
     """Run *body* as *size* ranks on this machine: rank 0 here, the others in child processes.
 
     Returns, in the parent only, the exit code of rank 0's body, or a worse one if a child ended
-    with another code. An exception from rank 0's body passes through after the children were
+    with another code. An exception from rank 0's body propagates after the children have been
     killed. Must be called from the main thread while it is the only thread.
 
-    In a child the body starts with SIGINT, SIGTERM and SIGHUP blocked: it has no handlers yet, and
-    a rank that is killed by a signal for the job would appear lost. The body unblocks them when it
-    is ready.
+    In a child the body starts with `HELD_SIGNALS` blocked, because it has no handlers yet: if a
+    signal that is meant for the whole job killed the child, the rank would appear lost. The body
+    unblocks them when it is ready.
 
     Raises UsageError if the system doesn't allow that many processes or descriptors.
     """
@@ -232,7 +233,7 @@ def run_first_rank(size: int, body: Body, children: Children, ends: dict[int, in
 
 
 def _reserve_descriptors(size: int) -> None:
-    """Raise the soft limit on open files as far as the mesh needs it, or reject *size*."""
+    """Raise the soft limit on open files to what the mesh needs, or reject *size*."""
     needed = len(os.listdir("/proc/self/fd")) + size * (size - 1) + _SPARE_DESCRIPTORS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or needed <= soft:
@@ -250,8 +251,8 @@ def start_children(
 ) -> dict[int, int]:
     """Start the children, which *spawn* yields one by one; return rank 0's ends of the mesh.
 
-    Signals are blocked meanwhile, so that an interrupt finds either no child or all of them; in a
-    child they stay blocked until its body unblocks them.
+    Signals are blocked meanwhile, so that an interrupt finds either no child or all of them. In a
+    child they stay blocked until the body unblocks them.
     """
     if size < 1:
         raise UsageError(f"a job needs at least one process, not {size}")
@@ -260,7 +261,7 @@ def start_children(
         # Inherited from the parent: the kernel would reap our children and their exit codes would
         # be lost.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    flush_standard_streams()  # or each child would write its copy of the buffers
+    flush_standard_streams()  # so that no child writes its copy of the buffers
     ends = _mesh(size)
     former_mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_SIGNALS)
     try:
@@ -280,7 +281,7 @@ def start_children(
 
 
 def plain_transport(local: LocalTransport) -> Transport:
-    """Return the transport of a rank of a local job: its ends of the mesh, and nothing else."""
+    """Return *local* unchanged: in a local job, the mesh is the transport."""
     return local
 
 
@@ -298,7 +299,7 @@ def fork(
 
 
 def _mesh(size: int) -> list[dict[int, int]]:
-    """Create a socket pair for each pair of ranks: `ends[a][b]` is *a*'s end of the one to *b*."""
+    """Create a socket pair for each pair of ranks: `ends[a][b]` is *a*'s end of the pair."""
     ends: list[dict[int, int]] = [{} for _ in range(size)]
     try:
         for low in range(size):
@@ -315,7 +316,7 @@ def _mesh(size: int) -> list[dict[int, int]]:
 
 
 def close_ends(ends: Iterable[dict[int, int]]) -> None:
-    """Close descriptors of the mesh."""
+    """Close all descriptors in a part of the mesh."""
     for of_rank in ends:
         for fd in of_rank.values():
             os.close(fd)
@@ -352,13 +353,13 @@ def run_rank(
         code = int(body(transport))
         transport.close()
     except BaseException as error:
-        # No goodbye: to the other ranks this rank is lost.
+        # Without a goodbye, the other ranks consider this rank lost.
         code = report_exception(error, rank)
     finally:
         try:
             flush_standard_streams()
             close_descriptors()
-        finally:  # an interrupt even now must not lead out of here
+        finally:  # not even an interrupt may leave this function
             os._exit(code & 0xFF)
 
 

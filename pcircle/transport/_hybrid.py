@@ -1,23 +1,23 @@
 """The hybrid transport: MPI between machines, sockets between the processes of each machine.
 
-One process of each node uses MPI, its *gateway*; the other processes of the node are its *leaves*.
-All of them are ranks. The ranks of a node are numbered consecutively, the gateway first. Each pair
-of ranks on a node has a socket. A message to another node goes to the gateway, by MPI to the
-gateway of that node, and from there to its receiver. There is one route per pair of ranks, and each
-part of it keeps the order, so messages need no sequence numbers.
+One process of each node, the *gateway*, uses MPI; the other processes of the node are its *leaves*.
+All of them are ranks. The ranks of a node are numbered consecutively, starting with the gateway.
+Each pair of ranks on a node has a socket. A message to another node travels to the gateway, from
+there by MPI to the gateway of that node, and then to its receiver. There is one route per pair of
+ranks, and each segment of the route keeps the order, so messages need no sequence numbers.
 
 Messages between nodes travel as *parcels*: a header (kind, source, receiver) and at most 1 MiB. So
-a long message is on all parts of its route at once, and no gateway holds all of it. A gateway that
-has enough data to forward stops reading until some of it has left: from its leaves, what is for
-MPI, and from MPI, what is for its leaves. This cannot deadlock: leaves always read when they poll,
-and gateways read from MPI as long as their leaves do.
+a long message occupies all segments of its route at once, and no gateway holds all of it. A gateway
+stops reading from its leaves while too much data is queued for MPI, and from MPI while too much is
+queued for its leaves. This cannot deadlock: leaves always read when they poll, and a gateway reads
+from MPI as long as its leaves are reading.
 
-The loss of a leaf is reported to all gateways, after everything that the leaf sent, and by these to
-their leaves. The loss of a gateway ends the job, as MPI ends it: its leaves are disconnected and
-exit.
+The loss of a leaf is reported to all gateways, after everything that the leaf sent, and each
+gateway reports it to its leaves. If a gateway is lost, MPI ends the job, and the leaves of that
+gateway exit when their connection to it ends.
 
-The cost: a gateway polls like an MPI rank, also for its leaves, and messages to other nodes are
-copied two more times. This is not a router: each gateway reaches each other gateway directly.
+The cost: a gateway must poll MPI on behalf of its leaves too, and messages to other nodes are
+copied two more times. This is not a router: each gateway sends to every other gateway directly.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
 __all__ = ["Channel", "Gateway", "Layout", "NodeProcesses", "connect_leaf"]
 
 _HEADER = struct.Struct("<BII")  # kind, source, receiver
-_LAST = 0  # the end of a message, mostly all of it
-_MORE = 1  # a part of a message that is not its end
+_LAST = 0  # the last part of a message, usually its only part
+_MORE = 1  # a part of a message that is not the last
 _LOST = 2  # the source is lost; the body is the reason
 _ABORT = 3  # from a leaf to its gateway: end the job with the code in the field source
 _HELLO = 4  # to a leaf: the number of its gateway (source), and the layout
 
-# With its header a piece is one fragment of MPI.
+# A piece and its header fit into one MPI fragment.
 _PIECE_BYTES = 1024 * 1024 - _HEADER.size
-# How many bytes a gateway holds to forward in each direction before it stops reading.
+# How many bytes a gateway queues in each direction before it stops reading.
 _MAX_FORWARD_BYTES = 16 * 1024 * 1024
-# How long leaves that have lost their gateway may take to end.
+# How long leaves that have lost their gateway may take to exit.
 _END_WITHIN_S = 1.0
 # How long an aborting leaf waits for its gateway to end the job.
 _ABORT_WITHIN_S = 10.0
@@ -78,14 +78,17 @@ class Channel(Protocol):
         ...
 
     def agree(self, code: int, turn: Callable[[float], object], ends_at: float) -> list[int] | None:
-        """Return the codes of all ranks once all have called this; *turn* is called meanwhile."""
+        """Return the codes of all ranks once each has called this, or None at *ends_at*.
+
+        Calls *turn* meanwhile.
+        """
 
 
 class NodeProcesses:
     """The local processes of a node, including this one.
 
-    `trouble` explains why the other processes could not be started. MPI must be started
-    nevertheless, to report it, because the ranks on other nodes wait.
+    `trouble` explains why the other processes could not be started. MPI must be initialised even
+    then, to report the failure to the ranks on other nodes, which are waiting.
     """
 
     def __init__(self, size: int) -> None:
@@ -95,13 +98,16 @@ class NodeProcesses:
         self.ends: dict[int, int] = {}
 
     def connect(self, rank: int) -> LocalTransport:
-        """Return this process's end of the mesh, once; its rank in the job is *rank*."""
+        """Return this process's transport within the node; must be called only once.
+
+        *rank* is the rank of this process in the job.
+        """
         self.children.base = rank
         ends, self.ends = self.ends, {}
         return LocalTransport(0, self.size, ends, explain_loss=self.children.explain)
 
     def disband(self) -> None:
-        """End the remaining processes, which are not needed any more."""
+        """Disconnect the remaining processes, and kill those that do not exit."""
         close_ends([self.ends])
         self.ends = {}
         if not self.children.reap(_END_WITHIN_S):
@@ -109,9 +115,9 @@ class NodeProcesses:
 
 
 class Layout:
-    """The distribution of the ranks; *sizes* and *nodes* are given by gateway.
+    """The assignment of ranks to gateways and nodes; *sizes* and *nodes* are indexed by gateway.
 
-    `bases[g]` is the rank of gateway *g*; `nodes` is by rank.
+    `bases[g]` is the rank of gateway *g*; the attribute `nodes` is indexed by rank.
     """
 
     def __init__(self, sizes: Sequence[int], nodes: Sequence[int]) -> None:
@@ -122,7 +128,7 @@ class Layout:
         self._packed = array("I", [*sizes, *nodes]).tobytes()
 
     def gateway(self, rank: int) -> int:
-        """Return the number of the gateway of a rank."""
+        """Return the number of a rank's gateway."""
         if not 0 <= rank < self.size:
             raise ValueError(f"no rank {rank} in a job of {self.size}")
         return bisect_right(self.bases, rank) - 1
@@ -133,14 +139,14 @@ class Layout:
 
     @classmethod
     def unpacked(cls, data: bytes) -> Layout:
-        """Return the layout that `packed` has encoded."""
+        """Decode a layout from the bytes that `packed` returned."""
         numbers = array("I", data)
         half = len(numbers) // 2
         return cls(numbers[:half], numbers[half:])
 
 
 class _Messages:
-    """Parcels for this rank, assembled to messages."""
+    """Assembles the parcels for this rank into messages."""
 
     def __init__(self) -> None:
         self._parts: dict[int, list[memoryview]] = {}  # by source
@@ -183,9 +189,9 @@ class Gateway:
         processes: NodeProcesses,
         abort_world: Callable[[int], NoReturn],
     ) -> None:
-        """Be the gateway of *processes* over *channel*, and send its leaves their numbers.
+        """Connect *processes* to *channel*, and send each leaf its gateway's number and the layout.
 
-        *abort_world* makes MPI end its processes.
+        *abort_world* makes MPI kill its processes.
         """
         self.rank = layout.bases[channel.rank]
         self.size, self.nodes = layout.size, layout.nodes
@@ -212,7 +218,7 @@ class Gateway:
                 self._channel.send(gateway, b"".join((header, piece)))
 
     def poll(self, timeout_s: float | None) -> list[Delivery | LostRank]:
-        """Forward messages of other ranks until there is a message for this rank."""
+        """Forward other ranks' messages until one for this rank arrives, or the wait ends."""
         arrivals, self._own = self._own, []
         ends_at = None if timeout_s is None else monotonic() + timeout_s
         woken = self._turn(0.0, arrivals)
@@ -232,10 +238,10 @@ class Gateway:
         self._local.wake()
 
     def close(self) -> None:
-        """Do nothing: leaves that still run need their gateway until `leave`."""
+        """Do nothing: leaves that are still running need this gateway until `leave` returns."""
 
     def abort(self, exit_code: int) -> NoReturn:
-        """Kill the leaves, and make MPI end all other processes."""
+        """Kill the leaves, and make MPI kill its processes."""
         self._processes.children.kill()
         self._abort_world(exit_code)
 
@@ -244,7 +250,8 @@ class Gateway:
     def leave(self, code: int, ends_at: float) -> int | None:
         """Forward messages until all leaves have closed, then wait for the other gateways.
 
-        Returns the job's exit code, the worst of all; None if some ranks do not end in time.
+        Returns the job's exit code, which is the worst of all ranks' codes, or None if some ranks
+        do not end in time.
         """
         while self._local.connected:
             if monotonic() > ends_at:
@@ -263,7 +270,7 @@ class Gateway:
     # -- one turn
 
     def _turn(self, sleep_s: float, arrivals: list[Delivery | LostRank]) -> bool:
-        """Sleep once, make progress, append what is for this rank; return whether it was woken."""
+        """Sleep, move messages, append those for this rank; return whether the rank was woken."""
         local, channel = self._local, self._channel
         local.listen(channel.unsent_bytes < _MAX_FORWARD_BYTES)
         came: list[Delivery | LostRank] = []
@@ -333,14 +340,14 @@ class _Leaf:
                 self._local.send_parts(0, header, piece)
 
     def poll(self, timeout_s: float | None) -> list[Delivery | LostRank]:
-        """Return what the sockets have received; SystemExit if the gateway is gone."""
+        """Return what the sockets have received; raise SystemExit if the gateway is lost."""
         arrivals: list[Delivery | LostRank] = []
         ends_at = None if timeout_s is None else monotonic() + timeout_s
         while not self._is_cut_off:
             came, self._early = self._early or self._local.poll(timeout_s), []
             for arrival in came:
                 self._take(arrival, arrivals)
-            if arrivals or not came:  # otherwise it was a part of a long message
+            if arrivals or not came:  # otherwise, a part of a long message arrived
                 return arrivals
             if ends_at is not None:
                 timeout_s = max(0.0, ends_at - monotonic())
@@ -376,7 +383,7 @@ class _Leaf:
 
 
 def connect_leaf(local: LocalTransport) -> Transport:
-    """Wait for the gateway's hello; return the leaf, or raise SystemExit if there is no job."""
+    """Wait for the gateway's hello; return the leaf, or raise SystemExit if the gateway is lost."""
     hello = None
     early: list[Delivery | LostRank] = []
     while hello is None:

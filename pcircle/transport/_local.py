@@ -1,18 +1,17 @@
 """Ranks on one machine: forked processes, with a stream socket between each pair.
 
-All sockets are created before the first fork,
-so there is nothing to find, to name or to clean up, and the kernel reports the death of a rank: its
-sockets end. A rank waits for all its peers in one epoll; an idle rank costs nothing.
+All sockets are created before the first fork, so they need no names and no cleanup. If a rank dies,
+the kernel closes its sockets, which the other ranks notice. A rank waits for all its peers in one
+epoll call, so an idle rank uses no CPU time.
 
-A frame is its length (8 bytes) and that many bytes. A length that no frame can have is the goodbye
-of a rank that closes: an end of file after it is an orderly end, without it a loss.
+A frame consists of its length (8 bytes) and that many bytes. A rank that closes sends a goodbye,
+which is a length that no frame can have. End of file without a goodbye means that the rank is lost.
 
-No send ever blocks: what the kernel doesn't accept at once stays in a queue per peer and leaves
-during later polls. Every rank reads whenever it polls, also while it closes, so two ranks that send
-each other more than the sockets hold cannot block each other.
+No send ever blocks: data that the kernel does not accept at once is queued per peer, and sent by
+later polls. Every rank reads whenever it polls, even while it is closing, so two ranks that send
+each other more than the sockets can hold do not block each other.
 
-The cost: size * (size - 1) descriptors while starting, size - 1 in each rank afterwards. This is
-not a network: it reaches no other machine.
+The cost: size * (size - 1) descriptors while starting, size - 1 in each rank afterwards.
 
 `_fork` starts the processes.
 """
@@ -45,18 +44,19 @@ _SCRATCH_BYTES = 256 * 1024
 # epoll has a resolution of milliseconds; select() is precise, but limited to small descriptors.
 _EPOLL_RESOLUTION_S = 1e-3
 _SELECT_LIMIT = 1024
-# How often one peer is read from before the next peer is served.
+# How many times one peer is read from before the next peer is served.
 _READS_PER_TURN = 16
 # Buffers per sendmsg; the kernel accepts at most 1024.
 _BUFFERS_PER_SEND = 64
-# close() gives up when nothing has moved for this many waits of this length. It counts waits and
-# not time, so that a job that was suspended for an hour (Ctrl-Z) is not mistaken for a stuck job.
+# close() gives up when nothing has moved for this many waits of this length. It counts waits
+# instead of time, so that a job that was suspended for an hour (Ctrl-Z) is not mistaken for a stuck
+# job.
 _CLOSE_WAIT_S = 0.1
 _CLOSE_STALLED_WAITS = 50
 
 
 class _Peer:
-    """A socket with its outgoing queue and the incomplete incoming message."""
+    """A peer's socket, with the outgoing queue and the incomplete incoming message."""
 
     __slots__ = ("body", "departed", "events", "fd", "filled", "head", "outgoing", "rank", "sock")
 
@@ -87,8 +87,8 @@ class LocalTransport:
     ) -> None:
         """Take over the descriptors *ends*, one for each other rank.
 
-        *explain_loss* returns why a rank's socket ended, *kill_others* kills the other processes;
-        both are given by their parent.
+        The parent of the processes also passes *explain_loss*, which returns why a rank's socket
+        was closed, and *kill_others*.
         """
         self.rank = rank
         self.size = size
@@ -166,7 +166,7 @@ class LocalTransport:
     # -- in addition to the contract, for the starter of the processes
 
     def release(self) -> None:
-        """Close all descriptors as they are, without a goodbye. Idempotent."""
+        """Close all descriptors without a goodbye. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -194,7 +194,7 @@ class LocalTransport:
         # Otherwise the rank is lost or has closed.
 
     def listen(self, reads: bool) -> None:
-        """Set whether to read from other ranks, whose sends wait meanwhile."""
+        """Enable or disable reading. While it is disabled, the other ranks' sends have to wait."""
         if self._listens == reads:
             return
         self._listens = reads
@@ -202,7 +202,7 @@ class LocalTransport:
             self._watch(peer)
 
     def turn(self, wait_s: float | None, arrivals: list[Delivery | LostRank]) -> bool:
-        """Wait once, move what can be moved, append complete messages; return whether woken."""
+        """Wait once, write, read, append complete messages; return whether `wake` was called."""
         woken = False
         if wait_s and wait_s < _EPOLL_RESOLUTION_S and self._epoll.fileno() < _SELECT_LIMIT:
             select.select([self._epoll], [], [], wait_s)
@@ -229,7 +229,7 @@ class LocalTransport:
             self._push(peer)
 
     def _push(self, peer: _Peer) -> None:
-        """Hand as much of the peer's queue to the kernel as it accepts; watch for room for more."""
+        """Hand as much of the peer's queue to the kernel as it accepts, and watch for more room."""
         outgoing = peer.outgoing
         while outgoing:
             try:
@@ -237,8 +237,8 @@ class LocalTransport:
             except BlockingIOError:
                 break
             except (BrokenPipeError, ConnectionResetError):
-                # It no longer reads. The receiving side determines whether it closed or died, after
-                # everything that it sent before.
+                # The peer no longer reads. `_receive` determines whether it closed or died, after
+                # reading everything that it sent.
                 self._forgo(peer)
                 break
             self._sent_bytes += taken_bytes
@@ -258,7 +258,7 @@ class LocalTransport:
         peer.outgoing.clear()
 
     def _watch(self, peer: _Peer) -> None:
-        """Set the events that epoll watches for on *peer*; its end is always reported."""
+        """Set the events that epoll watches for on *peer*; hang-ups are always reported."""
         events = select.EPOLLIN if self._listens else 0
         if peer.outgoing:
             events |= select.EPOLLOUT
@@ -269,7 +269,7 @@ class LocalTransport:
     # -- incoming
 
     def _receive(self, peer: _Peer, arrivals: list[Delivery | LostRank]) -> None:
-        """Read what *peer* has sent, a few times at most, and append complete messages."""
+        """Read from *peer*, a limited number of times, and append complete messages."""
         for _ in range(_READS_PER_TURN):
             # A large payload is read directly into its buffer, so that each byte is moved once,
             # however many reads it takes.
@@ -282,7 +282,7 @@ class LocalTransport:
             except BlockingIOError:
                 return
             except ConnectionResetError:
-                count_bytes = 0  # it closed without having read everything
+                count_bytes = 0  # the peer closed without having read everything
             if count_bytes == 0:
                 self._forget(peer)
                 if not peer.departed:
@@ -326,7 +326,7 @@ class LocalTransport:
         peer.head = bytes(scratch[at:end])
 
     def _forget(self, peer: _Peer) -> None:
-        """Drop *peer*, with which nothing can be exchanged any more."""
+        """Drop *peer*, whose connection has ended."""
         del self._peers[peer.rank]
         del self._by_fd[peer.fd]
         self._forgo(peer)

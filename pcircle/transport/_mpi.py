@@ -1,20 +1,20 @@
-"""Ranks that an MPI launcher started, on one or many machines; the only module that names mpi4py.
+"""The transport of ranks that an MPI launcher started; the only module that imports mpi4py.
 
-Of MPI's thousand functions this uses non-blocking sends, matched probes and tests, so that no call
-ever waits for another rank and no cycle of ranks can block. A message longer than 1 MiB travels in
-fragments; the tag marks whether more follow, and MPI keeps the order per pair of ranks, so no
-header is needed.
+Messages use only non-blocking sends, matched probes and tests, so no call ever waits for another
+rank, and ranks that send to each other cannot deadlock. A message longer than 1 MiB travels in
+fragments. The tag marks whether more fragments follow, and MPI keeps the order per pair of ranks,
+so fragments need no header.
 
-MPI has no descriptor to wait for, and its own waits burn a core. A rank that has nothing to do
-therefore sleeps between polls of MPI, for a sixteenth of the silence so far: an early answer is
-received early, and a wait of any length takes about a hundred polls. The sleep is a wait on the
-wake pipe, so a worker thread that finishes something ends it at once.
+MPI provides no descriptor to wait on, and its own waits keep a core busy. So an idle rank sleeps
+between polls of MPI, for a sixteenth of the silence so far: a quick answer is received quickly, and
+a wait of any length takes about a hundred polls. The sleep is a wait on the wake pipe, so a worker
+thread can end it at once.
 
-The cost: a message that arrives after a silence is received later by up to a sixteenth of that
-silence, at most 25 ms. A poll takes about 30 us, so an idle rank uses 0.15 % of a core. If a node
-has more ranks than cores, each poll keeps another rank from its work; the fraction is then a
-quarter, and no wait is without sleep. This does not tolerate deaths: if a rank dies, the launcher
-ends the job.
+The cost: a message that arrives after a silence may be received late, by up to a sixteenth of that
+silence and at most 25 ms. A poll takes about 30 us, so an idle rank uses 0.15 % of a core. If a
+node has more ranks than cores, each poll takes time from another rank, so the fraction is then a
+quarter, and a waiting rank always sleeps. This transport does not tolerate deaths: if a rank dies,
+the launcher ends the job.
 
 Importing this module loads the MPI library, but does not initialise it.
 """
@@ -64,10 +64,10 @@ if TYPE_CHECKING:
 
 __all__ = ["MpiChannel", "MpiTransport", "abort_world", "is_initialized", "launch_mpi"]
 
-# Far below the 2 GiB that MPI can count. It is small because some libraries move a message piece by
-# piece while they are called; then the end of each fragment is the only sign that the transfer is
-# alive and must not be slept on. With 16 MiB fragments, 100 MB took 12 s; with these they take
-# 0.4 s, and no longer than before where the library copies in one step.
+# Far below the 2 GiB that MPI can count. It is small because some libraries transfer a message
+# piece by piece, and only while they are called. Then the completion of a fragment is the only sign
+# of progress, which tells the rank not to sleep. With 16 MiB fragments 100 MB took 12 s; with these
+# it takes 0.4 s. Libraries that copy in one step are no slower with small fragments.
 _FRAGMENT_BYTES = 1 * 1024 * 1024
 _TAG_MORE = 1  # a fragment that is not the message's last
 _TAG_LAST = 2
@@ -75,16 +75,17 @@ _TAG_LAST = 2
 _MATCHES_PER_TURN = 256
 # The sleep between two polls of MPI is this fraction of the silence so far, within these bounds.
 _SLEEP_SHARE = 1 / 16
-_CROWDED_SLEEP_SHARE = 1 / 4  # where ranks share cores
+_CROWDED_SLEEP_SHARE = 1 / 4  # if ranks share cores
 _SHORTEST_SLEEP_S = 50e-6
 _LONGEST_SLEEP_S = 25e-3
-# No sleep during a silence below this: the shortest sleep of the kernel takes longer.
+# A shorter silence involves no sleep, because the kernel's shortest sleep takes longer.
 _NO_SLEEP_S = 200e-6
-# The library may move a transfer only when it is called, so there is no sleep for this long
-# without progress of a transfer.
+# The library may advance a transfer only when it is called, so a rank with open transfers does not
+# sleep until none of them has made progress for this long.
 _TRANSFER_PATIENCE_S = 20e-3
-# How long close() waits for the last sends, counted in sleeps without progress, so that a suspended
-# job is not mistaken for a stuck job; then how long it waits for all ranks to close.
+# How long close() waits for the last sends without progress. Only sleeps are counted, so that a
+# suspended job is not mistaken for a stuck job. The second limit is for leave(), which waits for
+# all ranks to close.
 _CLOSE_STALLED_S = 5.0
 _LEAVE_DEADLINE_S = 30.0
 
@@ -98,21 +99,21 @@ class _Incoming(NamedTuple):
 
 
 class MpiChannel:
-    """The messages that a rank of a communicator sends and receives. No method blocks.
+    """A rank's messages on one communicator. No method blocks.
 
-    `unsent_bytes` is the size of the messages that have not left.
+    `unsent_bytes` is the total size of the sends that are not complete.
     """
 
     def __init__(self, comm: MPI.Intracomm, *, is_crowded: bool = False) -> None:
-        """Use *comm* for these messages only; *is_crowded* if ranks share cores."""
+        """Take over *comm*, which must carry no other messages; *is_crowded*: ranks share cores."""
         self.rank = comm.Get_rank()
         self.size = comm.Get_size()
         self.unsent_bytes = 0
         self._comm = comm
         self._is_crowded = is_crowded
         # A request keeps its buffer, and so the payload, alive. MPI starts the sends to one rank in
-        # order, so only the oldest of each rank is tested: testing all open sends at every turn
-        # would have quadratic cost.
+        # order, so only the oldest send to each rank is tested: testing all open sends at every
+        # turn would have quadratic cost.
         self._sends: dict[
             int, deque[tuple[MPI.Request, int]]
         ] = {}  # by receiver; no queue is empty
@@ -132,7 +133,7 @@ class MpiChannel:
         self._last_traffic = monotonic()  # an answer may come soon
 
     def turn(self, arrivals: list[Delivery | LostRank], max_bytes: float = inf) -> None:
-        """Let MPI make progress, and append the messages that became complete.
+        """Let MPI make progress, and append complete messages.
 
         No more messages are received once *max_bytes* have arrived.
         """
@@ -166,7 +167,10 @@ class MpiChannel:
         return min(max(quiet_s * share, _SHORTEST_SLEEP_S), _LONGEST_SLEEP_S)
 
     def push(self, turn: Callable[[float], object]) -> None:
-        """Complete all sends. *turn* sleeps for its argument and then lets MPI make progress."""
+        """Complete all sends, unless they make no progress for too long.
+
+        *turn* sleeps for its argument, and then lets MPI make progress.
+        """
         stalled_s = 0.0
         while self._sends and stalled_s < _CLOSE_STALLED_S:
             quiet_since = self._last_traffic
@@ -181,8 +185,9 @@ class MpiChannel:
     def agree(self, code: int, turn: Callable[[float], object], ends_at: float) -> list[int] | None:
         """Return the codes of all ranks once all have called this, or None at *ends_at*.
 
-        Messages from ranks that still run go where *turn* puts them. Afterwards nothing is in
-        flight in the communicator, so that MPI can end without waiting for any rank.
+        Calls *turn* meanwhile, which must receive the messages of ranks that are still running.
+        Afterwards nothing is in flight on the communicator, so MPI can be finalised without
+        waiting.
         """
         codes = array("i", [0]) * self.size
         request = self._comm.Iallgather(array("i", [code]), codes)
@@ -213,10 +218,10 @@ class MpiChannel:
     # -- incoming
 
     def _receive(self, message: MPI.Message, arrivals: list[Delivery | LostRank]) -> int:
-        """Start to receive a matched *message* and return its size; most are complete at once.
+        """Start receiving a matched *message*, and return its size.
 
-        Never a blocking receive: the remainder of a long message arrives only if its sender polls
-        too.
+        Most messages are complete at once. The receive must not block, because the remainder of a
+        long message arrives only if its sender polls too.
         """
         status = self._status
         source, tag = status.Get_source(), status.Get_tag()
@@ -280,7 +285,7 @@ class MpiTransport:
         self._channel.send(dest, payload)
 
     def poll(self, timeout_s: float | None) -> list[Delivery | LostRank]:
-        """Poll MPI, and sleep between polls, until a message is there or the time is over."""
+        """Poll MPI, and sleep between polls, until a message arrives or the wait ends."""
         arrivals, self._own = self._own, []
         channel, wakeup = self._channel, self._wakeup
         channel.turn(arrivals)
@@ -307,7 +312,7 @@ class MpiTransport:
         return arrivals
 
     def wake(self) -> None:
-        """End the current or the next poll; makes no MPI call."""
+        """End the current or the next poll, without calling MPI."""
         self._wakeup.set()
 
     def close(self) -> None:
@@ -324,9 +329,9 @@ class MpiTransport:
     # -- in addition to the contract, for launch_mpi
 
     def leave(self, code: int, ends_at: float) -> int | None:
-        """After `close`: wait until all ranks have closed; return the code, or None at *ends_at*.
+        """Wait, after `close`, for all ranks to close; return *code*, or None at *ends_at*.
 
-        Messages from ranks that still run are dropped.
+        Messages from ranks that are still running are dropped.
         """
         return None if self._channel.agree(code, self._drop, ends_at) is None else code
 
@@ -353,13 +358,14 @@ def launch_mpi(
 ) -> int:
     """Run *body* on this rank of MPI's world; return the exit code of this process.
 
-    MPI can be started once in a process: with *again* it is ended only when the process exits,
-    because further jobs may need it. *party* are the local processes of this one.
+    MPI can be initialised only once per process, so if *again* is set, it is finalised when the
+    process exits, because further jobs may need it. *party* contains the local processes of this
+    one.
 
     An exception from *body* is printed and ends the job with its code: a rank that unwinds alone
     would leave the other ranks hanging.
 
-    Raises UsageError if the MPI library and the launcher do not belong together.
+    Raises UsageError if the MPI library does not match the launcher.
     """
     check_library(launch, MPI.get_vendor()[0])
     if MPI.Is_finalized():
@@ -430,7 +436,7 @@ def _initialise() -> None:
 
 
 def _number_nodes(names: Sequence[str]) -> tuple[int, ...]:
-    """Return the number of each name, counted from 0 in the order of first appearance."""
+    """Return the number of each name; numbers count from 0 in order of first appearance."""
     numbers: dict[str, int] = {}
     return tuple(numbers.setdefault(name, len(numbers)) for name in names)
 

@@ -1,10 +1,10 @@
 """Local processes next to a process that a launcher started, as ranks of the same job.
 
 MPI must not be forked after it is initialised, so the other processes are forked before, with a
-socket between each pair, as in a local job. They need no MPI; they wait for the first process,
-which initialises MPI meanwhile, to send them their ranks.
+socket between each pair, as in a local job. They do not use MPI: they wait for the first process,
+which initialises MPI, to send them their ranks.
 
-In a process with threads, or with MPI initialised, the other processes are new interpreters.
+If this process has other threads, or has initialised MPI, the other processes are new interpreters.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = ["node_processes", "warn_if_bound"]
 def node_processes(
     size: int, body: Body, pickled: Callable[[], bytes] | None
 ) -> Iterator[NodeProcesses]:
-    """Start *size* local processes, of which this is the first; the others wait to run *body*.
+    """Start the other *size* - 1 processes of this node; each waits for its rank, then runs *body*.
 
-    They unpickle *pickled* if they cannot be forked.
+    If they cannot be forked, they are new interpreters, which unpickle what *pickled* returns.
     """
     party = NodeProcesses(size)
     try:
@@ -59,7 +59,7 @@ def node_processes(
 
 
 def warn_if_bound(size: int) -> None:
-    """Print a warning if the launcher has bound *size* processes to fewer cores than there are."""
+    """Warn if the launcher has bound *size* processes to fewer cores than they could use."""
     cores = len(os.sched_getaffinity(0))
     if cores < min(size, os.cpu_count() or 1):
         on = "1 core" if cores == 1 else f"{cores} cores"
@@ -81,7 +81,7 @@ def _may_fork() -> bool:
 def _forked(local: LocalTransport) -> Transport:
     """Return the transport of a forked process, and close its copy of the launcher's connection.
 
-    An open copy would hide the end of the process that the connection belongs to.
+    An open copy would hide the end of the process that owns the connection.
     """
     with suppress(KeyError, ValueError, OSError):
         os.close(int(os.environ["PMI_FD"]))

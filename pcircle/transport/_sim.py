@@ -46,8 +46,8 @@ class Stall(msgspec.Struct, frozen=True):
 class Kill(msgspec.Struct, frozen=True):
     """Rank `rank` dies at `at_s`; some of the messages that it sent just before are lost.
 
-    The other messages arrive, for at least `lasts_s`. With a value above 0 the other ranks learn of
-    the death at different times.
+    Messages that arrive within `lasts_s` of the death are not lost. They precede the notice of the
+    death, so a positive value makes the other ranks learn of it at different times.
     """
 
     rank: int
@@ -57,17 +57,18 @@ class Kill(msgspec.Struct, frozen=True):
 
 
 class Conditions(msgspec.Struct, frozen=True):
-    """How adverse the network and the machines are. Times are in seconds of virtual time.
+    """How adverse the network and the machines are. Times are seconds of virtual time.
 
     A message takes `near_s` on its node, `far_s` between nodes, multiplied by one plus an
-    exponential variable of mean `jitter`. A share `tail` of the messages takes up to `tail_s`
-    longer. With probability `burst` a message starts a burst: it and the next `burst_messages`
-    messages of the job are each delayed by up to `burst_s`. A share `lame` of the ordered pairs of
-    ranks is slower by up to `lame_s` per message, so that messages on other routes overtake theirs.
-    Payloads whose type is named in `held` are delayed by up to `held_s`: an adversary that knows
-    what it delays. In a network that is given sizes, a byte takes `byte_s` in addition. A step of a
-    rank costs `step_s`, or the time that `slow` lists for it as (rank, seconds). Ranks start within
-    `start_s` of each other, and learn of the death of a rank about `detect_s` after it.
+    exponential random variable with mean `jitter`. A share `tail` of the messages takes up to
+    `tail_s` longer. With probability `burst` a message starts a burst: it and the next
+    `burst_messages` messages of the job are each delayed by up to `burst_s`. A share `lame` of the
+    ordered pairs of ranks is slower by up to `lame_s` per message, so that messages on other routes
+    overtake theirs. Payloads whose type is named in `held` are delayed by up to `held_s`, as if by
+    an adversary that can read messages. If the network is given `size_bytes`, each byte of a
+    payload adds `byte_s`. A step of a rank takes `step_s`, or the time that `slow` lists for the
+    rank as (rank, seconds). Ranks start within `start_s` of each other, and learn of the death of a
+    rank about `detect_s` after it.
     """
 
     near_s: float = 2e-6
@@ -126,9 +127,9 @@ class _Rank:
         self.begun = False
         self.ended = False
         self.due_s = inf  # when it should resume even if nothing arrives
-        self.alarm_s = inf  # the earliest event that checks `due_s`
+        self.alarm_s = inf  # the time of the earliest event that checks `due_s`
         self.ready_s = 0.0  # when its current step ends
-        self.cut_s = inf  # messages of a dead rank that would arrive later are lost
+        self.cut_s = inf  # after this rank's death: its messages that arrive later are lost
         self.stalls: list[Stall] = []
 
     def free_s(self, now_s: float) -> float:
@@ -166,7 +167,7 @@ class SimTransport:
         self._network.send(self.rank, dest, payload)
 
     def poll(self, timeout_s: float | None) -> list[Delivery | LostRank]:
-        """Return what has arrived; `timeout_s` must be 0, as a program waits by yielding."""
+        """Return what has arrived; `timeout_s` must be 0, because a program waits by yielding."""
         if timeout_s != 0:
             raise ValueError("a simulated rank waits by yielding the timeout")
         return self._network.taken(self.rank)
@@ -175,7 +176,7 @@ class SimTransport:
         self._network.wake(self.rank)
 
     def close(self) -> None:
-        """Drop everything that arrives from now on; what was sent still leaves."""
+        """Drop all later arrivals; messages that were sent are still delivered."""
         self.closed = True
 
     def abort(self, exit_code: int) -> NoReturn:
@@ -187,13 +188,13 @@ class SimTransport:
 class Network:
     """The ranks of one job and the network between them.
 
-    `observe` is called with a rank after each of its steps. With `decoder` every payload is encoded
-    with msgpack and decoded, as it would be between processes. A run that exceeds `limit_s` of
-    virtual time is a Defect, and so is a run in which all ranks wait forever.
+    `observe` is called with a rank after each of its steps. If `decoder` is given, every payload is
+    encoded with msgpack and decoded, as it would be between processes. A run that exceeds `limit_s`
+    of virtual time raises Defect, and so does a run in which all ranks wait forever.
 
     `aborted` is (rank, exit code) if a rank called `abort`. `messages` counts the messages sent.
-    With `size_bytes`, which returns the size of a payload, `pair_messages` and `pair_bytes` count
-    messages and bytes by [source][dest].
+    If `size_bytes` is given, a function that returns the size of a payload, `pair_messages` and
+    `pair_bytes` count messages and bytes by [source][dest].
     """
 
     def __init__(
@@ -281,7 +282,7 @@ class Network:
         elif conditions.burst and rng.random() < conditions.burst:
             self._burst_left = conditions.burst_messages
             delay_s += conditions.burst_s * rng.random()
-        # The hash of numbers is the same in every process.
+        # Unlike the hash of a string, the hash of integers is the same in every process.
         key = (self._salt, source, dest)
         if conditions.lame and hash(key) % 1000 < 1000 * conditions.lame:
             delay_s += conditions.lame_s * rng.random()
@@ -310,7 +311,7 @@ class Network:
     # ---- inspection ------------------------------------------------------------------------
 
     def in_flight(self) -> Iterator[tuple[int, int, Any]]:
-        """Yield (source, dest, payload) of all messages that were sent and not yet received."""
+        """Yield (source, dest, payload) of every message that was sent but not yet received."""
         for dest, state in enumerate(self._ranks):
             for arrival in state.inbox:
                 if isinstance(arrival, Delivery):
@@ -328,8 +329,8 @@ class Network:
     def run(self, programs: Sequence[Program]) -> list[Any]:
         """Run all ranks to their ends; return their results, None for ranks that were cut off.
 
-        A rank is cut off if it was killed, if another rank calls `abort`, or if it is stuck
-        forever, or waits for a rank that is, when nothing can happen any more.
+        A rank is cut off if it is killed, if another rank calls `abort`, or if no event is left
+        because this rank, or a rank that it is waiting for, is stalled forever.
         """
         self._begin(programs)
         events = self._events
@@ -378,7 +379,7 @@ class Network:
     def _deliver(self, dest: int, state: _Rank, source: int, payload: Any) -> None:
         pair = (source, dest)
         if self._last_s.get(pair) == self.now_s:
-            del self._last_s[pair]  # a later message at this time has the later serial
+            del self._last_s[pair]  # a later message at this time has a higher serial number
         if self.now_s > self._ranks[source].cut_s:
             return
         if state.ended or state.transport.closed:
@@ -465,7 +466,7 @@ class Network:
             if survivor.ended:
                 continue
             heard_s = self.now_s + detect_s * (1.0 + self._rng.random())
-            # After everything that it sent and that is not lost.
+            # The notice must follow every message of the dead rank that is not lost.
             last_s = self._last_s.get((rank, other), 0.0)
             if heard_s <= last_s <= state.cut_s:
                 heard_s = last_s

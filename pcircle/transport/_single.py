@@ -1,9 +1,7 @@
-"""The transport of a job of one process: it delivers what the rank sends to itself.
+"""The transport of a single-process job: it delivers the rank's messages to itself.
 
-`-j 1` runs the same engine on the same interface, so that there is no second path through the code;
-the transport is then a list. A poll that need not wait makes no system call.
-
-This is not a transport for tests: it is what a user runs with one process.
+`-j 1` runs the same engine on the same interface, so it needs no separate code path. Messages are
+kept in a list, and a poll that need not wait makes no system call.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
 """Local ranks as new interpreters, for a process that must not be forked.
 
-A fork copies one thread, and with it every lock that another thread happens to hold. So in a
-process with threads, such as a notebook's, or in which MPI is initialised, the other ranks are new
-interpreters: they receive their sockets, a pickled body, and, if the body refers to it, the
-location of the module that was `__main__`. (`multiprocessing` calls this start method "spawn".)
+A fork copies only the calling thread, but every lock that another thread holds stays locked in the
+child. So if the process has other threads, as in a notebook, or has initialised MPI, the other
+ranks are new interpreters: they receive their sockets, a pickled body, and, if the body refers to
+it, the location of the module that was `__main__`. (`multiprocessing` calls this start method
+"spawn".)
 
-The cost: each rank imports what it needs, which takes some tenths of a second. So rank 0 waits
-until all ranks have started, and reports once if a rank could not.
+The cost: each rank imports the modules that it needs, which takes a few tenths of a second. Rank 0
+waits until all ranks have started, and reports only the first that could not.
 
-The top level of a rank's main module runs again when the module is imported, under the name
-`__mp_main__` known from `multiprocessing`, so a job must not start there.
+Each rank imports the main module under the name `__mp_main__`, as `multiprocessing` does. This
+import runs the top level of the module again, so a job must not be started there.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _MAIN = "__main__"
 _IMPORTED_MAIN = "__mp_main__"
 _BEGIN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import serve; serve()"
 
-# Set while the main module is imported, at whose top a job must not begin.
+# Set while a rank imports the main module, whose top level must not start a job.
 importing_main = threading.Event()
 
 UNGUARDED = """\
@@ -53,17 +54,17 @@ fresh interpreters, which import the main module first: what starts a job must s
 
 
 def launch_spawned(size: int, body: Body, pickled: bytes) -> int:
-    """Run *body* as *size* ranks on this machine: rank 0 here, the others as new programs.
+    """Run *body* as *size* ranks on this machine: rank 0 here, the others as new interpreters.
 
-    The other ranks unpickle *pickled*. Otherwise like `launch_local`, but callable on any thread,
-    and while there are other threads. Raises UsageError also if a rank could not start.
+    The other ranks unpickle *pickled*. Unlike `launch_local`, this may be called on any thread, and
+    while other threads exist. Also raises UsageError if a rank could not start.
     """
     children = Children()
     return run_first_rank(size, body, children, start_spawned(size, children, pickled))
 
 
 def _nameless() -> IO[bytes]:
-    """Open a file without a name, in memory if Python's C library supports it."""
+    """Open an unnamed temporary file, in memory if the platform supports it."""
     if hasattr(os, "memfd_create"):
         return open(os.memfd_create("pcircle-job"), "w+b")
     import tempfile
@@ -79,10 +80,9 @@ def start_spawned(
 ) -> dict[int, int]:
     """Start all ranks but the first and wait until they have started; return the first rank's ends.
 
-    *make_transport* is the name, MODULE:FUNCTION, of the function that makes a rank's transport of
-    its ends.
+    *make_transport* names, as MODULE:FUNCTION, the function that wraps a rank's `LocalTransport`.
     """
-    # Objects of the main module's classes return from these ranks under that name.
+    # The ranks send back objects of the main module's classes under this module name.
     sys.modules.setdefault(_IMPORTED_MAIN, sys.modules[_MAIN])
     pipes: list[int] = []
     with _nameless() as job:
@@ -103,7 +103,7 @@ def start_spawned(
 
 
 def _main_of(pickled: bytes) -> tuple[str, str] | None:
-    """Return how a rank finds the main module, by name or by path; None if it need not."""
+    """Return the name or the path of the main module, or None if no rank needs to import it."""
     main: Any = sys.modules[_MAIN]
     if _MAIN.encode() not in pickled:
         return None
@@ -117,7 +117,7 @@ def _main_of(pickled: bytes) -> tuple[str, str] | None:
 def _spawn(
     ends: list[dict[int, int]], job: int, pipes: list[int], make_transport: str
 ) -> Iterator[Child]:
-    """Start the ranks, one by one; *pipes* receive what reports whether each has started."""
+    """Start the ranks one by one; append the descriptor of each rank's report to *pipes*."""
     home = str(Path(__file__).resolve().parents[2])
     command = [sys.executable, "-c", _BEGIN.format(module=__name__), home]
     for rank in range(1, len(ends)):
@@ -147,7 +147,7 @@ def _await_all(size: int, children: Children, pipes: list[int]) -> None:
 
 
 def serve() -> NoReturn:
-    """Run one of the ranks that `launch_spawned` has started, from its command line."""
+    """Run a rank that `start_spawned` has started, as its command line specifies."""
     rank, size, job, report_fd = map(int, sys.argv[1:5])
     module, name = sys.argv[5].split(":")
     pairs = (word.split(":") for word in sys.argv[6:])
@@ -167,7 +167,7 @@ def serve() -> NoReturn:
 
 def _load_body(job: int) -> Body:
     """Import the main module if needed and return the unpickled body."""
-    with open(f"/proc/self/fd/{job}", "rb") as file:  # a position of its own
+    with open(f"/proc/self/fd/{job}", "rb") as file:  # with its own file position
         data = file.read()
     os.close(job)
     sys.path, sys.argv, main, pickled = pickle.loads(data)

@@ -1,12 +1,13 @@
 """Wake-ups: a pipe through which a worker thread or a signal ends a wait.
 
-A rank waits for its peers in one system call; a pipe in the same wait lets a worker thread end it.
-A flag next to the pipe reduces a thousand wakes between two polls to one write, and makes a poll
-that doesn't wait free.
+A rank waits for its peers in a single system call. A pipe that is part of this wait lets a worker
+thread end it. A flag reduces any number of wake-ups between two polls to one write, and lets a poll
+that need not wait skip the pipe.
 
 It is a pipe and not an eventfd because of signals: Python runs a handler between bytecodes, so a
 signal that arrives just before the wait would be handled only when the wait ends. The interpreter
-closes that gap by writing one byte to a descriptor of our choice, which must not be an eventfd.
+closes that gap by writing one byte to a descriptor (`signal.set_wakeup_fd`), which must not be an
+eventfd.
 
 This is not a queue: it reports that something has happened, never what.
 """
@@ -28,7 +29,7 @@ _SELECT_LIMIT = 1024
 
 
 class Wakeup:
-    """A flag that can be waited for by descriptor; the main thread's also catches signals."""
+    """A flag to wait for through a descriptor; on the main thread, a signal ends the wait too."""
 
     __slots__ = ("_closed", "_former_signal_fd", "_lock", "_poll", "_set", "_write_fd", "fd")
 
@@ -40,7 +41,7 @@ class Wakeup:
         self._closed = False
         # Held while the pipe is written and while it is closed: a late wake-up must never write
         # to another file that has reused the descriptor's number. Reentrant, because a signal
-        # handler may call set() on a thread that is in here.
+        # handler may call set() on a thread that already holds it.
         self._lock = threading.RLock()
         self._former_signal_fd: int | None = None
         if threading.current_thread() is threading.main_thread():
@@ -53,7 +54,7 @@ class Wakeup:
         with self._lock:
             if not self._set:
                 self._set = True
-                # A full pipe (of signals) is readable already.
+                # A pipe that is full of signals' bytes is already readable.
                 with suppress(BlockingIOError):
                     os.write(self._write_fd, b"\0")
 
@@ -76,7 +77,7 @@ class Wakeup:
             self._set = False
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Wait for `set`, a signal, or *timeout_s* seconds; return whether it was a wake-up."""
+        """Wait for `set` or a signal; return False if neither came within *timeout_s* seconds."""
         if timeout_s is None:
             return bool(self._poll.poll(None))
         if timeout_s < _POLL_RESOLUTION_S and self.fd < _SELECT_LIMIT:

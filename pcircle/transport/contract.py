@@ -1,12 +1,12 @@
 """The transport interface: what every transport guarantees to the layers above.
 
-A rank sends bytes and polls for arrivals; there is nothing else. MPI, forked processes, a single
-process and the simulator implement the same interface, and `tests/contract/transport` tests all of
-them against it.
+A rank sends bytes and polls for arrivals. MPI, forked processes, a single process and the simulator
+implement the same interface, and `tests/contract/transport` tests all of them against it.
 
-Guaranteed: bytes arrive whole, once, and in order per pair of ranks. Not guaranteed: any order
-across pairs, any bound on the delay, or that a message to a rank that died was ever read. The
-engine relies on these guarantees only, and the simulator tests it against the weakest of them.
+Guaranteed: messages arrive whole, exactly once, and in order per pair of ranks. Not guaranteed: any
+order across pairs, any bound on the delay, or that a message to a rank that died was ever read. The
+engine relies on these guarantees alone, and the simulator tests it on the most adverse network that
+they permit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Delivery(NamedTuple):
 
 
 class LostRank(NamedTuple):
-    """Rank *rank* ended without closing its transport; no further message comes from it.
+    """Rank *rank* ended without closing its transport; no further message from it will arrive.
 
     *reason* is for the user, for example `killed by SIGKILL (pid 123)` or `closed its connection`.
     """
@@ -53,17 +53,17 @@ class Transport(Protocol):
     def send(self, dest: int, payload: bytes) -> None:
         """Queue *payload* for delivery to rank *dest*; never blocks, whatever its size.
 
-        Messages are ordered per pair of ranks. A message to the own rank is delivered by a later
-        `poll`; a message to a rank that is lost or has closed is dropped. *payload* must not change
-        afterwards. Raises ValueError if there is no rank *dest*.
+        Messages are ordered per pair of ranks. A message to this rank itself is delivered by a
+        later `poll`. A message to a rank that is lost or has closed is dropped. The caller must not
+        modify *payload* afterwards. Raises ValueError if there is no rank *dest*.
         """
 
     def poll(self, timeout_s: float | None) -> list[Delivery | LostRank]:
         """Return what has arrived; wait up to *timeout_s* seconds (0: no wait, None: no limit).
 
         Returns early, possibly an empty list, if `wake` was called. Also moves outgoing bytes, so
-        it must be called while messages wait to be sent. Arrivals from one rank are in the order of
-        sending; a lost rank is reported once, after all that it sent.
+        it must be called while messages are waiting to be sent. Arrivals from one rank are in the
+        order of sending. A lost rank is reported once, after everything that it sent.
         """
         ...
 
@@ -74,15 +74,15 @@ class Transport(Protocol):
         """
 
     def close(self) -> None:
-        """End in an orderly way: send what is queued, within some seconds, and release descriptors.
+        """Leave the job: send queued messages, for a few seconds at most, and release descriptors.
 
         Messages that still arrive are dropped. The other ranks do not count this rank as lost.
         Idempotent; afterwards only `wake` and `close` may be called.
         """
 
     def abort(self, exit_code: int) -> None:
-        """Kill the whole job, this process with *exit_code*; does not return."""
+        """Kill the whole job, and end this process with *exit_code*; does not return."""
 
 
-# The program of a rank: it receives the transport and returns the exit code of its process.
+# The program of a rank: it receives the transport, and returns the exit code of the process.
 Body: TypeAlias = "Callable[[Transport], int]"

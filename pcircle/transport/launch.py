@@ -1,19 +1,19 @@
 """Detects how this process was started, and chooses the transport.
 
-Whether this process is one of many that a launcher started must be known before MPI is imported:
-without a launcher there may be no MPI library, and with a launcher, forking local workers in each
-of its processes would do the whole job N times. The launcher's environment shows it. The relevant
-variables are those of a *step*, the processes that a launcher starts: the handles of PMI or PMIx,
-Open MPI's own variables, or, for srun without any of these, a step of several tasks. A batch script
-or an allocation's shell inherits `SLURM_*` as well and is not a launch.
+The launcher must be known before MPI is imported: without a launcher there may be no MPI library,
+and under a launcher each of its N processes would otherwise fork local ranks and do the whole job.
+The evidence is the environment variables of a *step*, that is, of the processes that a launcher
+starts: PMI or PMIx handles, Open MPI's own variables, or, if srun sets none of these, a Slurm step
+of several tasks. Other `SLURM_*` variables prove nothing, because batch scripts and the shells of
+allocations inherit them too.
 
 Functions that examine the environment are pure functions of it; tests replay recorded environments.
-A launcher whose connection is closed has left its variables behind and does not count
-(`_connections`): `launched` examines that once in a process, before MPI opens and closes the same
-connection.
+A launcher whose connection is closed (`_connections`) did not start this process, even if its
+variables are still set. `launched` examines the connection once per process, before MPI opens and
+closes it.
 
-This module does not judge the MPI library before it is loaded. Whether it belongs to the launcher
-can be checked only then: by `check_library` and, once it is initialised, by `check_world`.
+The MPI library can be checked against the launcher only after it is loaded (`check_library`) and
+initialised (`check_world`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
 TransportOption: TypeAlias = "Literal['auto', 'mpi', 'local']"
 
 _DEFAULT_JOBS_LIMIT = 8
-# Slurm numbers the steps that it creates itself (batch, interactive, extern) from here.
+# The lowest ID of the steps that Slurm creates itself (batch, interactive, extern).
 _FIRST_SPECIAL_STEP = 0xFFFFFFF0
 _CONNECTED_BY = ("PMI_", "PMIX_", "OMPI_")
 
@@ -58,7 +58,7 @@ MPICH = "MPICH's mpirun"
 SRUN = "srun"
 PMI = "a PMI launcher"
 PMIX = "a PMIx launcher"
-# The names used by mpi4py.
+# Vendor names as reported by mpi4py.
 _MPICH_FAMILY = ("MPICH", "Intel MPI", "MVAPICH", "MVAPICH2")
 _CURE = (
     "Use the mpirun of the library that mpi4py loads: `pip install 'pcircle[mpich]'` or "
@@ -70,9 +70,9 @@ _CURE = (
 class Launch(NamedTuple):
     """The launcher of this process, according to the environment.
 
-    *size* and *rank* describe the world that it started, None if unknown. If no launcher
-    started this process, *stale* names the launcher that left its variables, with the evidence.
-    *closed* are the variables of connections that MPI must not use.
+    *size* and *rank* are those of the launcher's world, or None if unknown. If no launcher started
+    this process, *stale* names the launcher that left its variables, with the evidence. *closed*
+    lists the variables of connections that MPI must not use.
     """
 
     kind: Literal["none", "mpi"]
@@ -86,7 +86,7 @@ class Launch(NamedTuple):
 class Choice(NamedTuple):
     """The transport to use, with its number of ranks (with MPI: 1 if unknown).
 
-    *processes* is the number of ranks of the job per process of the launcher.
+    *processes* is the number of ranks per launcher process.
     """
 
     kind: Literal["single", "local", "mpi"]
@@ -100,9 +100,9 @@ NOT_LAUNCHED = Launch("none")
 
 @cache
 def launched() -> Launch:
-    """Return the launcher of this process, as it was when this was first called.
+    """Return the launcher of this process, as detected by the first call.
 
-    If MPI may be initialised, the connection belongs to MPI and is not examined.
+    If MPI may already be initialised, the connection belongs to MPI and is not examined.
     """
     if mpi_is_loaded() or not any(name.startswith(_CONNECTED_BY) for name in os.environ):
         return detect(os.environ)
@@ -123,7 +123,7 @@ def forget_closed(environ: MutableMapping[str, str]) -> None:
 def detect(
     environ: Mapping[str, str], pmi: Connection = UNKNOWN, pmix: Connection = UNKNOWN
 ) -> Launch:
-    """Return which launcher, if any, started this process as a part of a parallel job.
+    """Return which launcher, if any, started this process as part of a parallel job.
 
     A launcher whose connection is open takes precedence over one whose connection is unknown. A
     launcher whose connection is closed did not start this process.
@@ -170,14 +170,14 @@ def _launch(environ: Mapping[str, str], launcher: str, size: str, rank: str) -> 
 
 
 def _hydra_name(environ: Mapping[str, str]) -> str:
-    """Return the launcher of these PMI handles: Hydra, in one of its two variants, or another."""
+    """Return which launcher set the PMI variables: a variant of Hydra, or an unknown launcher."""
     if "MPI_LOCALNRANKS" not in environ:
         return PMI
     return INTEL_MPI if "I_MPI_MPIRUN" in environ else MPICH
 
 
 def _slurm_step_tasks(environ: Mapping[str, str]) -> int | None:
-    """Return the number of tasks of this process's Slurm step; None outside of steps."""
+    """Return the task count of this process's Slurm step, or None outside a step."""
     step = _number(environ, "SLURM_STEP_ID")
     if step is None:
         step = _number(environ, "SLURM_STEPID")
@@ -195,10 +195,10 @@ def _is_pmi_of_slurm(environ: Mapping[str, str]) -> bool:
 def _is_inside_other_launcher(
     environ: Mapping[str, str], pmi: Connection, pmix: Connection
 ) -> bool:
-    """Return whether an mpirun runs inside the Slurm step, so that the handles are its own.
+    """Return whether mpirun is running inside the Slurm step, so that the handles are mpirun's.
 
-    Hydra (MPICH, Intel) starts its proxies by srun, one task per node; its processes inherit that
-    step's variables in addition to Hydra's. PMIx names the server.
+    Hydra (MPICH, Intel) starts its proxies with srun, one task per node, so its processes inherit
+    the variables of that step in addition to Hydra's. The PMIx namespace identifies the server.
     """
     if "MPI_LOCALNRANKS" in environ and "PMI_SIZE" in environ and pmi.state != "closed":
         return True
@@ -238,8 +238,8 @@ def _default_jobs() -> int:
 def check_library(launch: Launch, vendor: str) -> None:
     """Reject, before MPI is initialised, a library that cannot work under the launcher.
 
-    Under Open MPI's mpirun, libraries of the MPICH family end the process with an obscure message
-    of their own. The opposite case is left to `check_world`.
+    Under Open MPI's mpirun, libraries of the MPICH family end the process with an obscure message.
+    The opposite case is left to `check_world`.
     """
     if launch.launcher == OPEN_MPI and vendor in _MPICH_FAMILY:
         raise UsageError(
@@ -252,7 +252,7 @@ def check_world(launch: Launch, mpi_size: int) -> None:
     """Reject a world whose size in MPI differs from the launcher's.
 
     The usual case is N worlds of one: mpirun and the MPI library come from different
-    implementations, and each process takes itself for the only one.
+    implementations, and each process believes that it is alone.
     """
     if launch.size is None or launch.size == mpi_size:
         return
@@ -265,10 +265,10 @@ def check_world(launch: Launch, mpi_size: int) -> None:
 def is_crowded(shares: Iterable[tuple[int, int]]) -> bool:
     """Return whether the ranks of a node share cores.
 
-    *shares* has, for each process, its number of ranks and a bit mask of the cores that it may use.
+    *shares* contains the rank count of each process, and a bit mask of the cores that it may use.
     """
     ranks, cores = 0, 0
     for size, mask in shares:
         ranks += size
-        cores |= mask  # each process may be bound to a core of its own
+        cores |= mask  # the processes may be bound to different cores
     return ranks > cores.bit_count()

@@ -1,7 +1,7 @@
 """Runs a rank's body on the chosen transport.
 
-The module of a transport is imported only when it is needed: without a launcher no MPI library need
-be installed, and `--help` pays for none of them.
+A transport's module is imported only when it is needed: a job without a launcher requires no MPI
+library, and `--help` loads no transport.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def is_importable(main: ModuleType) -> bool:
 
 @cache
 def warn_stale_launcher(name: str) -> None:
-    """Report, once, that the environment names a launcher that did not start this process."""
+    """Warn once if the environment names a launcher that did not start this process."""
     if stale := launched().stale:
         print_error(f"using local processes: the environment names {stale}", name)
 
@@ -47,13 +47,13 @@ def start(
 ) -> int:
     """Run *body* on the chosen transport; return this process's exit code.
 
-    Returns in rank 0 of a local job (its children exit inside), and in every process of a launcher.
-    Local ranks are forked if this is the only Python thread. Otherwise they are started as new
-    interpreters, which unpickle *pickled*, if that is given. With *again* this process may start
-    further jobs.
+    Returns in rank 0 of a local job (the children exit without returning), and in every process of
+    a launcher. Local ranks are forked, unless there are other Python threads and *pickled* is
+    given: then they are new interpreters, which unpickle the body. Set *again* if this process may
+    start further jobs.
 
-    Raises UsageError if the transport is not available; under a launcher only in rank 0, while the
-    other ranks return that error's code without a message.
+    Raises UsageError if the transport is not available. Under a launcher only rank 0 raises it; the
+    other ranks return its exit code without a message.
     """
     spawning = sys.modules.get("pcircle.transport._spawn")
     if spawning is not None and spawning.importing_main.is_set():
@@ -87,7 +87,7 @@ def _start_mpi(choice: Choice, body: Body, pickled: Callable[[], bytes] | None, 
 
     if not choice.launch.rank:
         warn_if_bound(choice.processes)
-    with node_processes(choice.processes, body, pickled) as party:  # before MPI begins
+    with node_processes(choice.processes, body, pickled) as party:  # before MPI is initialised
         return _launch_mpi(choice.launch, body, again, party)
 
 
