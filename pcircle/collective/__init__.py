@@ -1,6 +1,7 @@
 """Atomic collective operations: a set of ranks performs a change together, or none of them does.
 
-`Member` is the protocol of one rank, without network and clock; `Service` runs it on a transport.
+`Member` implements the protocol of one rank, without network or clock. `Service` runs it on a
+transport.
 """
 
 from pcircle.collective.member import Member

@@ -3,10 +3,10 @@
 Messages are passed down a tree of ranks, and `ResponseCollector` collects the responses.
 
 `shares` divides a list of ranks by recursive halving, so that a message reaches all of them in a
-logarithmic number of steps. A rank with a list sends to the rank in its middle, which gets
-everything behind it as its own list, and continues with the part before it. The largest part thus
-leaves first, a rank sends to at most ``floor(log2 n) + 1`` ranks, and no path is longer than that
-(Carns, Settlemyer and Ligon, on collective metadata operations, 2008 and 2009).
+logarithmic number of steps. A rank sends to the rank in the middle of its list, which receives
+everything after it as its own list. The sender continues with the part before the middle. So the
+largest part leaves first, a rank sends to at most ``floor(log2 n) + 1`` ranks, and no path is
+longer than that (Carns, Settlemyer and Ligon, on collective metadata operations, 2008 and 2009).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VOTING, DECIDING, SPREADING = range(3)
 
 
 class LocalMember(Protocol):
-    """The coordinating rank's own part in an operation, like that of any member."""
+    """The coordinating rank in its role as a member of the operation."""
 
     def prepare(self, op: Op, coordinator: int, request: Request) -> Said:
         """Prepare the operation, or refuse it."""
@@ -58,7 +58,7 @@ class PendingOperation:
         self.commit = False
         self.answered = False
         self.heard = False
-        self.spread = False  # other ranks were sent `Prepare`
+        self.spread = False  # whether `Prepare` was sent to other ranks
         self.deadline_s = inf
         self.gathering = ResponseCollector((), ())
 
@@ -86,9 +86,9 @@ class Coordinator:
         self._answer = answer
         self._serial = 0
         self._gone: set[int] = set()
-        self._work: dict[Op, PendingOperation] = {}  # under way
-        self._unheard: set[Op] = set()  # over, but the requester does not know it yet
-        self._queues: dict[bytes, deque[tuple[Op, Request]]] = {}  # of each key that is taken
+        self._work: dict[Op, PendingOperation] = {}  # in progress
+        self._unheard: set[Op] = set()  # ended, but the requester has not confirmed the answer
+        self._queues: dict[bytes, deque[tuple[Op, Request]]] = {}  # by key in use
         self.now_s = 0.0
 
     @property
@@ -99,7 +99,7 @@ class Coordinator:
     def begin(self, op: Op, request: Request) -> None:
         """Start an operation, or queue it if its key is in use."""
         if request.owner != self._rank:
-            self._start(op, request)  # no other rank sends this key here
+            self._start(op, request)  # only the owner of a key queues operations
             return
         queue = self._queues.get(request.key)
         if queue is not None:
@@ -126,21 +126,21 @@ class Coordinator:
                 self._tell(work, work.commit, [*work.gathering.said, *work.gathering.late()])
 
     def voted(self, source: int, op: Op, said: Sequence[Said]) -> None:
-        """Take the votes of a member and its subtree."""
+        """Process the votes of a member and its subtree."""
         work = self._work.get(op)
         if work is not None and work.phase == VOTING:
             work.gathering.hear(source, said)
             self._voted(work)
 
     def done(self, source: int, op: Op, said: Sequence[Said]) -> None:
-        """Note that a member and its subtree have followed the decision."""
+        """Record that a member and its subtree have followed the decision."""
         work = self._work.get(op)
         if work is not None and work.phase == SPREADING:
             work.gathering.hear(source, said)
             self._over(work)
 
     def heard(self, op: Op) -> None:
-        """Note that the requester has its answer and no longer needs the record."""
+        """Record that the requester has its answer and no longer needs the record."""
         if op in self._unheard:
             self._unheard.remove(op)
             self._records.forget(op)
@@ -148,7 +148,7 @@ class Coordinator:
             self._work[op].heard = True
 
     def lost(self, rank: int) -> None:
-        """Note that nothing more will arrive from a rank."""
+        """Handle the loss of a rank, from which no more messages will arrive."""
         self._gone.add(rank)
         for op in [op for op in self._unheard if op[0] == rank]:
             self.heard(op)
@@ -175,7 +175,7 @@ class Coordinator:
         ranks = self._others(request)
         said: list[Said] = []
         if request.owner != self._rank and request.owner in ranks:
-            ranks.remove(request.owner)  # the last one
+            ranks.remove(request.owner)  # it is asked last
         if self._rank in request.members:
             said.append(self._own.prepare(op, self._rank, request))
         if not any(response.refusal for response in said):
@@ -184,7 +184,7 @@ class Coordinator:
         self._voted(work)
 
     def _ask(self, work: PendingOperation, ranks: Sequence[int]) -> None:
-        """Send a request to prepare to ranks; ranks known to be lost count as refusals."""
+        """Request ranks to prepare; ranks that are known to be lost count as refusals."""
         request = work.request
         work.spread = True
         gathering = ResponseCollector(self._shares(request)(ranks), work.gathering.said)
@@ -248,7 +248,7 @@ class Coordinator:
         work.gathering = ResponseCollector(self._shares(work.request)(ranks), own)
         self._spread(work, list(work.gathering.waiting.items()))
         if not work.commit:
-            # The reasons are the answer; failures to undo are not part of it.
+            # The answer contains the refusals, but no failures to undo.
             if not work.answered:
                 self._tell(work, False, votes)
         else:
@@ -330,7 +330,7 @@ class ResponseCollector:
             ]
 
     def go_round(self, rank: int, shares: Shares) -> list[tuple[int, tuple[int, ...]]]:
-        """Replace a lost rank by its subtree; return the ranks to send to, with their subtrees."""
+        """Replace a lost rank with its subtree; return the ranks to send to and their subtrees."""
         subtree = self.waiting.pop(rank, None)
         if subtree is None:
             return []

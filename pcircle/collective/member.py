@@ -1,36 +1,36 @@
-"""One rank's side of collective operations: messages in, messages out, and calls of its store.
+"""One rank's side of collective operations, as a state machine without network or clock.
 
 The protocol performs an operation on all members or on none (two-phase commit, presumed abort):
 
 1. The requester sends the operation to its coordinator: the owner of the key ("collective"), or
    itself ("client driven"). The owner processes requests with the same key one at a time, so that
    all requesters see the same order.
-2. The coordinator has all members prepare. The request is passed down by recursive halving, and
-   votes are collected on the way back. An owner that coordinates prepares first, so that its
-   refusal costs nothing. (A coordinator that is not the owner contacts each member itself, and the
-   owner last, as was done before there were collective operations.)
+2. The coordinator requests all members to prepare. The request is passed down by recursive halving,
+   and votes are collected on the way back. If the owner coordinates, it prepares first, so that a
+   refusal by the owner costs no messages. (Any other coordinator contacts each member directly, and
+   the owner last, which was the method before collective operations existed.)
 3. If all are ready, the coordinator records the decision. From then on the operation is committed.
    A rank that has lost the coordinator, and finds no record, may record an undo
    (`pcircle.collective.store`).
 4. The decision is passed down the same tree, bypassing lost ranks, which are reported. When all
-   members have answered, the key is free. The record is removed once the requester has its answer
-   as well; if a rank was lost, the record stays, because that rank may still need it.
+   members have answered, the key becomes free. The record is removed once the requester has
+   received its answer. If a rank was lost, the record stays, because that rank may still need it.
 
-The following rules keep this safe, whatever is lost at any time:
+The following rules keep the protocol safe, no matter which ranks are lost, or when:
 
-- No rank makes a prepared change visible before it knows of a commit record. No rank undoes one
-  before it knows that there is no commit record and never will be.
-- A rank that prepared after an undo was decided (the message came late, on another path) would keep
+- No rank makes a prepared change visible before it knows of a commit record. No rank undoes a
+  prepared change before it knows that no commit record exists or ever will.
+- A rank that prepared after an undo was decided (its message came late, by another path) would keep
   the prepared change forever. Therefore each rank remembers undone operations until the coordinator
   reports that they have ended (`settled`), and refuses to prepare them.
-- A rank with a prepared change refuses other operations with the same key. If two coordinators work
-  on one name by different paths, all members see their operations in the same order.
+- A rank with a prepared change refuses other operations with the same key. So if two coordinators
+  change one key, all members perform their operations in the same order.
 - A coordinator that receives nothing for `patience_s` decides to undo. A member that wakes up later
-  gets the decision like all other members; until then the key stays in use.
+  receives the decision like all other members; until then the key stays in use.
 
 A member has no clock, network or threads: `received`, `lost` and `tick` are its events, and
-`answers` are the results for the requester. The idea is from Carns et al. 2008 and 2009, whose
-protocol has a single phase and reverts changes.
+`answers` collects the results of its requests. The idea is that of Carns et al. (2008, 2009), whose
+protocol has a single phase and reverts failed changes.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ from pcircle.collective.messages import (
 )
 from pcircle.collective.store import Records, Refused, Store
 
-_MAX_PATIENCE = 3  # the requester's patience, in multiples of the coordinator's: requests may queue
+_MAX_PATIENCE = 3  # multiples of the coordinator's patience: requests may queue
 
 
 class Member:
     """The protocol of one rank. `send` sends a message and never blocks.
 
-    Operations get numbers from `first` on, which no earlier job has used.
+    Operations are numbered from `first`; no earlier job may have used these numbers.
     """
 
     def __init__(
@@ -85,24 +85,24 @@ class Member:
         self._number = first
         self._now_s = 0.0
         self._gone: set[int] = set()
-        # The coordinator, until when we wait, and whether it is a question.
+        # The coordinator, the time until which to wait, and whether the request is a query.
         self._asked: dict[Op, tuple[int, float, bool]] = {}
         self._prepared: dict[Op, int] = {}  # the coordinator that will decide
         self._busy: dict[bytes, Op] = {}  # keys of changes that are neither committed nor undone
-        self._votes: dict[Op, tuple[int, ResponseCollector]] = {}  # with the rank to answer
+        self._votes: dict[Op, tuple[int, ResponseCollector]] = {}  # and the rank to answer
         self._finished: dict[tuple[Op, int], tuple[bool, int, int, ResponseCollector]] = {}
-        self._undone: dict[int, set[int]] = {}  # of each coordinator
+        self._undone: dict[int, set[int]] = {}  # by coordinator
         self._settled: dict[int, int] = {}
-        self._doubtful = False  # something of an earlier job could not be finished
-        self._look_s = inf  # when to look at the records again
+        self._doubtful = False  # an operation of an earlier job could not be completed
+        self._look_s = inf  # when to check the records again
         self._coordinator = Coordinator(rank, self, records, patience_s, send, self._answered)
 
     # ---- events ----------------------------------------------------------------
 
     def request(self, request: Request, now_s: float, *, collective: bool = True) -> Op:
-        """Request an operation, coordinated by the owner of its key or else by this rank.
+        """Request an operation, coordinated by its key's owner if `collective`, else by this rank.
 
-        Its outcome will be in `answers`, whatever happens.
+        Its outcome is appended to `answers` even if ranks are lost.
         """
         self._advance(now_s)
         self._number += 1
@@ -137,7 +137,7 @@ class Member:
             self._coordinator.heard(message.op)
 
     def lost(self, rank: int, now_s: float) -> None:
-        """Note that a rank is dead, after all its messages have been processed."""
+        """Handle the loss of a rank, after all its messages have been processed."""
         self._advance(now_s)
         self._gone.add(rank)
         self._coordinator.lost(rank)
@@ -155,7 +155,7 @@ class Member:
                 self._resolve(op)
 
     def tick(self, now_s: float) -> None:
-        """Note that time has passed."""
+        """Handle the timeouts that have expired."""
         self._advance(now_s)
         self._coordinator.tick()
         for op, (_, until_s, _) in list(self._asked.items()):
@@ -168,14 +168,15 @@ class Member:
                     self._settle(op)
 
     def next_s(self) -> float:
-        """Return when `tick` is due; infinite if only a message can cause work."""
+        """Return when `tick` is due, or infinity if only a message can cause work."""
         asked_s = min((until_s for _, until_s, _ in self._asked.values()), default=inf)
         return min(self._coordinator.next_s(), asked_s, self._look_s)
 
     def recover(self) -> list[Op]:
-        """Complete the operations of an earlier job, first of all; return those left in doubt.
+        """Complete the operations of an earlier job; return those that remain in doubt.
 
-        If there are any, nothing new is prepared, because it could overtake them.
+        Must be called before all other methods. While any operation remains in doubt, this rank
+        prepares nothing new, because a new operation could overtake it.
         """
         left = []
         for op in list(self._store.in_doubt()):
@@ -187,7 +188,7 @@ class Member:
                 if failed:
                     left.append(op)
                 elif not decided:
-                    self._records.forget(op)  # a member that finds no record undoes it as well
+                    self._records.forget(op)  # a member that finds no record also undoes it
         self._doubtful = bool(left)
         return left
 
@@ -216,7 +217,7 @@ class Member:
             self.answers.append(answer)
 
     def _resolve(self, op: Op) -> None:
-        """Settle a request whose coordinator is lost or silent: undone, unless it was committed."""
+        """Settle a request whose coordinator is lost or silent: undo it unless it was committed."""
         coordinator = self._asked[op][0]
         why = LOST if coordinator in self._gone else "no answer in time"
         asks = self._asked[op][2]
@@ -319,7 +320,8 @@ class Member:
     def _done(self, source: int, message: DecisionReport) -> None:
         heard = False
         for key, (_, _, _, gathering) in list(self._finished.items()):
-            # Two, where the decision has come again, by another way: the list is the same.
+            # Two entries match if the decision arrived again by another path: their ranks are the
+            # same.
             if key[0] == message.op and source in gathering.waiting:
                 heard = True
                 gathering.hear(source, message.said)

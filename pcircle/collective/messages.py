@@ -17,10 +17,11 @@ Op: TypeAlias = tuple[int, int]
 class Request(msgspec.Struct, frozen=True, array_like=True):
     """A requested operation.
 
-    Operations with the same `key` are performed one after the other, in the order in which their
-    `owner`, a rank, receives them. `members` are the ranks that perform it, including the owner if
-    it takes part. With `asks` the operation is a query that changes nothing. With `waits` the
-    answer is sent when all members have made the change visible, otherwise when it is decided.
+    Operations with the same `key` are performed one at a time, in the order in which their `owner`,
+    a rank, receives them. `members` lists the ranks that perform the operation, including the owner
+    if it takes part. If `asks` is set, the operation is a query, which changes nothing. If `waits`
+    is set, the answer is sent when all members have made the change visible; otherwise it is sent
+    as soon as the operation is decided.
     """
 
     key: bytes

@@ -1,8 +1,8 @@
-"""A member of collective operations on a transport; the only loop and the only clock.
+"""Runs a member of collective operations on a transport; contains the only loop and clock.
 
 A rank that only serves calls `serve`, which returns when no rank has further requests. A rank that
 makes requests calls `do`, which serves other ranks until its own answer has arrived. The store's
-methods run in this loop and should be as short as a file system operation.
+methods run in this loop, so they should take no longer than a file system operation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Finished(msgspec.Struct, frozen=True, array_like=True, tag="finished"):
 
 
 class Leaving(msgspec.Struct, frozen=True, array_like=True, tag="leaving"):
-    """The sender has nothing in progress and all ranks have finished: it no longer answers."""
+    """The sender will no longer answer: all ranks have finished, and it has nothing in progress."""
 
 
 class Recovered(msgspec.Struct, frozen=True, array_like=True, tag="recovered"):
@@ -70,7 +70,7 @@ class Service:
         )
 
     def recover(self) -> int:
-        """Complete an earlier job's operations, on all ranks; return the number left in doubt."""
+        """Complete an earlier job's operations on all ranks; return how many remain in doubt."""
         left = len(self._member.recover())
         self._tell_all(Recovered(left))
         self._until(lambda: self._all(set(self._recovered)))

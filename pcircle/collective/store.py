@@ -1,14 +1,14 @@
 """The state that a collective operation changes, and the record of its decision.
 
-A `Store` is one rank's part of the shared state. It makes each change in two steps, so that the
-first can be undone: a prepared change survives the process, but is not visible.
+A `Store` is one rank's part of the shared state. It makes each change in two steps: a prepared
+change survives the end of the process, but is not visible and can be undone.
 
 A decision is a file that is created atomically with its content: the first rank to create it has
-decided. The coordinator does so when all members are ready. If it is lost, members that wait for
-the decision record an undo themselves, unless the coordinator's record exists; then they follow it.
-So no rank waits for a dead one, and no two ranks act differently, as long as they can reach the
-directory. A rank that cannot reach it remains in doubt, makes nothing visible, and checks again
-when it is next started.
+decided. The coordinator creates it when all members are ready. If the coordinator is lost, members
+that are waiting for the decision record an undo themselves, unless a record exists already, which
+they then follow. So no rank waits for a dead rank, and no two ranks act differently, as long as
+they can reach the directory. A rank that cannot reach it remains in doubt and makes nothing
+visible. It checks again after a while, and when it is next started.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COMMIT, _UNDO = b"commit\n", b"undo\n"
 
 
 class Store(Protocol):
-    """One rank's part. Raises `Refused` or OSError to reject an operation."""
+    """One rank's part of the state. Raises `Refused` or OSError to reject an operation."""
 
     def prepare(self, op: Op, coordinator: int, what: bytes) -> bytes:
         """Prepare a change durably, even if this process dies; return a value for the requester."""
@@ -51,7 +51,7 @@ class Refused(Exception):
 
 
 class Records(Protocol):
-    """Storage of decisions."""
+    """Persistent storage for decisions."""
 
     def settle(self, op: Op, commit: bool) -> bool | None:
         """Decide an operation unless it is decided; return the decision, or None if unknown."""
@@ -79,16 +79,16 @@ class Directory:
         try:
             with open(name, "rb") as file:
                 decided = file.read() == _COMMIT
-            self._sync()  # also if another rank wrote it
+            self._sync()  # even if another rank wrote it
         except FileNotFoundError:
-            # Another rank has removed the record; without a commit by this rank it was an undo.
+            # Another rank has removed the record. Unless this rank committed, it was an undo.
             return False if stood and not commits else None
         except OSError:
             return None
         return decided
 
     def _decide(self, name: bytes, decision: bytes) -> bool:
-        """Create the record; return False if it exists. OSError."""
+        """Create the record; return False if it exists already. Raises OSError."""
         # A unique name: writing into a shared temporary file could change the record.
         temporary = b"%b.%b" % (name, os.urandom(8).hex().encode())
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -115,5 +115,5 @@ class Directory:
             os.close(fd)
 
     def forget(self, op: Op) -> None:
-        with suppress(OSError):  # the record remains valid
+        with suppress(OSError):  # a record that remains is valid
             os.unlink(self._name(op))
