@@ -1,6 +1,6 @@
 """One simulated job: its parameters and its results.
 
-The ideal schedule of a task is a bound that no way of sharing the work can beat.
+The ideal schedule of a task, in which sharing the work costs nothing, serves as a reference.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DONE = -1
 
 
 def ideal_s(tree: ItemTree, ranks: int) -> tuple[float, float]:
-    """Return the duration of the job, and when half of the ranks first work, with an ideal queue.
+    """Return the duration of the job, and when half of its ranks are busy, with an ideal queue.
 
     One queue serves all ranks, at no cost, in the order in which items are made.
     """
@@ -61,8 +61,9 @@ _ENVELOPE_BYTES = 24  # overhead of a message: kind, numbers and lengths
 class SimulatedTask(msgspec.Struct, frozen=True):
     """The simulated task.
 
-    The shape "files" has `entries` in `directories`. An item covers up to `batch` entries, each of
-    which takes `entry_s`. The other shapes have `items`, which take `item_s` on average.
+    The shape "files" is a tree of `directories` that contain `entries`. An item covers up to
+    `batch` entries, each of which takes `entry_s`. The other shapes consist of `items`, which take
+    `item_s` on average.
     """
 
     shape: str = "files"
@@ -79,7 +80,7 @@ class SimulatedTask(msgspec.Struct, frozen=True):
         rng = np.random.default_rng(seed)
         if self.shape == "files":
             counts, sizes = files(self.entries, self.directories, self.batch, rng)
-            # An empty directory has to be read as well.
+            # An empty directory must also be read.
             means_s = self.entry_s * np.maximum(1.0, sizes)
             return ItemTree(counts, drawn(self.times, means_s, rng))
         if self.shape == "balanced":
@@ -94,10 +95,11 @@ class SimulatedTask(msgspec.Struct, frozen=True):
 class Figures(msgspec.Struct, frozen=True):
     """The results of a job.
 
-    `efficiency` is the work divided by time and ranks. `of_bound` and `of_ideal` are lower bounds
-    of the duration, divided by the duration: the longer of work per rank and span, and the ideal
-    schedule. `half_busy_latencies` is the delay, compared with the ideal schedule, until half of
-    the ranks work. Its unit is one latency times log2 of the number of ranks.
+    `efficiency` is the work divided by time and ranks. `of_bound` is a lower bound on the duration
+    (the longer of work per rank and span), divided by the duration. `of_ideal` is the duration of
+    the ideal schedule, divided by the actual duration. `half_busy_latencies` is the delay, compared
+    with the ideal schedule, until half of the ranks are busy. Its unit is one latency times log2 of
+    the number of ranks.
     """
 
     ranks: int

@@ -128,7 +128,7 @@ class Simulation(WorkModel):
     def _first_waits(self) -> None:
         """Make all ranks wait at the start.
 
-        Their neighbours know this without a message.
+        Their neighbours know this, although no messages were sent.
         """
         everywhere = self.policy.start == "all"
         largest = self.policy.first == "largest"
@@ -226,7 +226,7 @@ class Simulation(WorkModel):
     # ---- work ----------------------------------------------------------------------------------
 
     def _schedule(self, rank: SimulatedRank) -> None:
-        """Schedule the rank's next event: a slot may end or, with unserved waiters, an item."""
+        """Schedule the rank's next event: the end of an item if there are waiters, or of a slot."""
         rank.version += 1
         item = rank.current
         if item == NONE:
@@ -276,7 +276,7 @@ class Simulation(WorkModel):
         self._send(rank.number, dest, ASK, (rank.number, onward), at_s)
 
     def _pause(self, rank: SimulatedRank, at_s: float) -> bool:
-        """Schedule another request. Return false if there have been enough."""
+        """Schedule another request, or return False if there have been enough."""
         if rank.pauses >= len(self.policy.pauses_s):
             return False
         due_s = at_s + self.policy.pauses_s[rank.pauses] * (0.5 + self.rng.random())
@@ -337,7 +337,7 @@ class Simulation(WorkModel):
         return min(self.size, first + per_node) - first > 1
 
     def _wait(self, rank: SimulatedRank, at_s: float) -> None:
-        """Send WAIT to all neighbours that do not know that the rank waits."""
+        """Send WAIT to all neighbours that do not know that the rank is waiting."""
         number = rank.number
         unaware = self._lines(number) & ~rank.waits
         rank.waits |= unaware
@@ -347,7 +347,7 @@ class Simulation(WorkModel):
             self._send(number, number ^ bit, WAIT, None, at_s)
 
     def _serve(self, rank: SimulatedRank, at_s: float) -> None:
-        """Give work to waiters, or wait together with them.
+        """Give work to waiters, or wait too if there is none to give.
 
         A large share is sent in parts. Announced items that have not arrived count as available.
         """

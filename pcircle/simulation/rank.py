@@ -1,8 +1,8 @@
 """The state of a simulated rank, and the division of its work.
 
 A run is (first, last, slot): the siblings from `first` up to but excluding `last`, whose results go
-to `slot`. Work is given as a bundle, with one slot for each run in it. A run that is the remainder
-of a slot of another rank is given together with that slot.
+to `slot`. Work is given as a bundle, with one slot for each run in it. If a run is all that remains
+of a slot for another rank, the slot is given with it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Slot:
 
     def __init__(self, bundle: Bundle | None, parent: Slot | None, first: int, last: int) -> None:
         self.bundle = bundle  # None for the root of the job
-        self.parent = parent  # the slot at the victim, of which this one is a part
+        self.parent = parent  # the victim's slot that this one is a part of
         self.first, self.last = first, last  # the items that were given
-        self.runs = 0  # on the stack of the rank, the running item included
-        self.out = 0  # slots of parts that were given to other ranks
+        self.runs = 0  # number of its runs on the rank's stack, including the running item
+        self.out = 0  # number of slots for parts that were given to other ranks
 
 
 NO_SLOT = Slot(None, None, 0, 0)
-"""The slot of no item."""
+"""A placeholder for a rank that runs no item."""
 
 
 class Bundle:
@@ -135,8 +135,8 @@ class SimulatedRank:
         self.stack: list[Run] = []
         self.queued = 0  # number of items in the runs on the stack
         self.current = NONE  # the running item
-        self.until_s = 0.0  # its end
-        self.spawn_s = SPAWNED  # when it makes its children, unless it has
+        self.until_s = 0.0  # when it ends
+        self.spawn_s = SPAWNED  # when it makes its children, unless it already has
         self.slot = NO_SLOT  # the destination of its result
         self.ahead = NONE  # the item that is handed out and runs next
         self.ahead_slot = NO_SLOT
@@ -145,17 +145,17 @@ class SimulatedRank:
         self.taker = 0  # the waiter being served
         self.share_left = 0  # remaining items of its share
         self.pushed_to = NONE  # the destination of the last push
-        self.pushed_s = 0.0  # and its time of arrival
+        self.pushed_s = 0.0  # and its arrival time
         self.announced: dict[int, int] = {}  # items still to arrive, by sender
-        self.waits = 0  # a bit for each dimension in which the neighbour knows that this rank waits
+        self.waits = 0  # a bit per dimension in which the neighbour knows that this rank is waiting
         self.owing = 0  # bundles with complete results that are not returned yet
-        self.sent = self.got = 0  # messages that the waves of a drain count
+        self.sent = self.got = 0  # messages that the drain waves count
         self.basic_sent = self.basic_got = 0  # messages of work and results
         self.asking = False
         self.tries = 0  # remaining tries
-        self.tells = False  # send WAIT as soon as it waits; at the start only after the last pause
+        self.tells = False  # send WAIT when it starts to wait; at first, only after the last pause
         self.far = False  # the next request goes to another node
-        self.pause = 0  # number of the current pause; events of older ones are ignored
+        self.pause = 0  # number of the current pause; events of older pauses are ignored
         self.pauses = 0  # number of pauses since it last had work
         self.ready_s = 0.0
         self.inbox: list[tuple[int, int, Any]] = []
@@ -163,7 +163,7 @@ class SimulatedRank:
 
 
 class SimulationTotals(msgspec.Struct):
-    """The totals of a simulated job. `messages` has a count for each kind in `kinds`."""
+    """The totals of a simulated job. `messages` contains a count for each kind of message."""
 
     messages: list[int]
     items: int = 0

@@ -1,10 +1,10 @@
-"""Trees of millions of items as arrays, in which the work of a run of siblings is one subtraction.
+"""Trees of millions of items as arrays, which yield the work of siblings by one subtraction.
 
 An item has a *number*: siblings have consecutive numbers, greater than the number of their parent.
 It also has a *place* in the order in which a single rank would process the tree: depth first, so
-that a subtree is a range of places. With prefix sums of durations by place, the work of any subtree
-or run of siblings is one subtraction, and one bisection finds the item that runs at a given time. A
-rank that works undisturbed therefore costs nothing to simulate.
+that a subtree is a range of places. With prefix sums of durations by place, one subtraction yields
+the work of any subtree or run of siblings, and one bisection finds the item that is running at a
+given time. So it costs nothing to simulate a rank that exchanges no messages.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ Floats = npt.NDArray[np.float64]
 class ItemTree:
     """Items with their children and durations.
 
-    `counts` has the number of children of each item, and `durations` its seconds, both by number.
-    An item makes its children after the share `spawn_at` of its time. `first_child`, `children`,
-    `place` and `size` (of the subtree) are indexed by number. So is `inner`, the first item from
-    this one on that has children. `until_s[p]` is the total duration of all places before p. All
-    are memoryviews, which are faster than arrays for single elements.
+    `counts` contains the child count of each item, and `durations` its duration in seconds, both
+    indexed by number. An item makes its children after the share `spawn_at` of its duration.
+    `first_child`, `children`, `place` and `size` (of the subtree) are indexed by number. So is
+    `inner`, the first item at or after this one that has children. `until_s[p]` is the total
+    duration of all places before p. All are memoryviews, which are faster than arrays for single
+    elements.
     """
 
     def __init__(self, counts: Ints, durations: Floats, spawn_at: float = 0.5) -> None:
@@ -53,7 +54,7 @@ class ItemTree:
         self.until_s = _view(until)
 
     def bound_s(self, ranks: int) -> float:
-        """Return a lower bound of all schedules: the work per rank, or the longest path."""
+        """Return a lower bound on all schedules: the work per rank, or the longest path."""
         return max(self.work_s / ranks, self.span_s)
 
 
@@ -62,7 +63,7 @@ def _view(array: npt.NDArray[Any]) -> Any:
 
 
 def _inner(counts: Ints) -> Ints:
-    """Return for each item the first item from it on that has children, or the item count."""
+    """For each item, return the first item at or after it with children, or the item count."""
     numbers = np.where(counts > 0, np.arange(len(counts)), len(counts))
     nearest: Ints = np.minimum.accumulate(numbers[::-1])[::-1]
     return nearest
@@ -131,8 +132,8 @@ def balanced(items: int, fan: int) -> Ints:
 def geometric(items: int, rng: np.random.Generator, fan: float = 4.0) -> Ints:
     """Make an unbalanced tree of about `items` items, after the geometric trees of UTS.
 
-    The number of children is geometric, with a mean that falls linearly from `fan` at the root to 0
-    at the greatest depth. That depth determines the size.
+    The child count is geometric, with a mean that decreases linearly from `fan` at the root to 0 at
+    the greatest depth. That depth determines the size.
     """
     max_depth = 2
     while _expected(fan, max_depth) < items:
@@ -179,11 +180,11 @@ def flat(items: int) -> Ints:
 def files(
     entries: int, directories: int, batch: int, rng: np.random.Generator
 ) -> tuple[Ints, Ints]:
-    """Make the items of a random tree of files. Return their child counts and numbers of entries.
+    """Make the items of a random tree of files. Return their child counts and entry counts.
 
-    Each new directory is a child of a random existing one, and numbers of entries are exponential.
-    A directory is an item of its first batch of entries, with a child for each further batch and
-    each subdirectory.
+    Each new directory is a child of a random existing directory, and entry counts are exponential.
+    A directory is an item that processes its first batch of entries, with a child for each further
+    batch and each subdirectory.
     """
     parents = _attached(directories, rng)
     weights = rng.exponential(size=directories)
@@ -240,7 +241,7 @@ def _arranged(
 def drawn(kind: str, means_s: Floats, rng: np.random.Generator) -> Floats:
     """Draw durations: constant, uniform or exponential around the means.
 
-    Uniform durations are from half to one and a half of the mean. Exponential ones are at most 20
+    Uniform durations range from 0.5 to 1.5 times the mean. Exponential durations are at most 20
     times the mean.
     """
     if kind == "constant":

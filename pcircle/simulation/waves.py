@@ -1,13 +1,13 @@
 """The end of a simulated job: waves on the tree of ranks, and the duration of their rounds.
 
-Waves are as in `pcircle.circle.termination`. While there is work, waves of counters look for the
-end of unstructured work. A wave waits at a rank that works. When rank 0 has the result of the whole
-job, one round gathers the accounts of all ranks and detects messages in flight. If there are any,
-waves drain the network. Finally half a round sends the stop.
+Waves are as in `pcircle.circle.termination`. While there is work, waves of counters detect the end
+of unstructured work. A wave waits at each rank that is working. When rank 0 has the result of the
+whole job, one round gathers the accounts of all ranks and detects messages in flight. If there are
+any, waves drain the network. Finally, half a round distributes the stop.
 
-`Rounds` computes the duration of a round of the tree when all ranks are idle. A round is the unit
-in which the end of a job is measured. Only messages take time, and the duration is computed level
-by level for all ranks at once.
+`Rounds` computes the duration of a round of the tree when all ranks are idle. The time that a job
+takes to stop is measured in such rounds. Only messages take time, and the duration is computed
+level by level for all ranks at once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Wave:
     def __init__(self, size: int) -> None:
         self.is_open = [False] * size
         self.awaited = [0] * size  # children that have not reported
-        self.sent = [0] * size  # sums of the children that have
+        self.sent = [0] * size  # sums over the children that have reported
         self.got = [0] * size
         self.due_s = -inf  # start of the next wave, at rank 0
         self.pause_s = _FIRST_PAUSE_S
@@ -45,10 +45,10 @@ class _Wave:
 class Waves:
     """All waves of a job, on the tree of ranks.
 
-    `parents` has the parent of each rank, and `children` returns the children of a rank. `send`
-    takes a source, a destination, a kind, a body (None on the way down, sums on the way up) and the
-    time of departure. `wake` requests a later call of `passive` for rank 0. `is_passive` and
-    `counted` take a rank and a kind.
+    `parents` contains the parent of each rank, and `children` returns the children of a rank.
+    `send` takes a source, a destination, a kind, a body (None on the way down, sums on the way up)
+    and the time of departure. `wake` requests a later call of `passive` for rank 0. `is_passive`
+    and `counted` take a rank and a kind.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Waves:
         self._report(rank, kind, at_s)
 
     def complete(self, at_s: float) -> None:
-        """Start the end of the job, as rank 0 has the result of the whole."""
+        """Start to end the job, because rank 0 has its result."""
         self.phases[0] = ENDING
         self._open(0, GATHER, at_s)
         self._report(0, GATHER, at_s)

@@ -1,13 +1,13 @@
 """A model of how a rank processes its items, and the machine and protocol of a simulated job.
 
 `WorkModel` needs no event for each item. The progress of a rank is computed on demand from prefix
-sums of durations by place, which requires the order in which it takes its items. Without items
-ahead that order is depth first. With them, a rank takes the next item when the current one starts.
-At that time the children of the current item do not exist, since an item makes its children in the
-middle of its duration. The order is then depth first only for siblings without children, which are
-the majority. All other items are started one by one.
+sums of durations by place. This requires that the order in which the rank takes its items is known.
+If no items are handed out ahead, the order is depth first. Otherwise a rank takes its next item
+when the current item starts. At that time the children of the current item do not exist yet,
+because an item makes its children in the middle of its duration. So the order is depth first only
+for siblings without children, which are the majority. All other items are started one by one.
 
-`Machine` has the latencies and message sizes, and `Policy` the parameters of the protocol.
+`Machine` defines latencies and message sizes, and `Policy` the parameters of the protocol.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class WorkModel:
             self._next(rank, rank.until_s)
 
     def _ends(self, rank: SimulatedRank) -> bool:
-        """Advance the running item to the current time. Return whether it ends."""
+        """Advance the running item to the current time; return whether it has ended."""
         now_s = self.now_s + _SLACK_S
         if rank.spawn_s > now_s:
             return False
@@ -130,7 +130,7 @@ class WorkModel:
             slot.runs += 1
 
     def _descend(self, rank: SimulatedRank, first: int, last: int, slot: Slot, at: int) -> None:
-        """Make the item at a place the running one, and push the items after it on the stack."""
+        """Make the item at a place the running item, and push the items after it onto the stack."""
         tree = self.tree
         place = tree.place
         while True:
@@ -158,7 +158,7 @@ class WorkModel:
     # ---- ahead ---------------------------------------------------------------------------------
 
     def _hand_out(self, rank: SimulatedRank) -> None:
-        """Hand out the next item ahead if enough items are queued and none is ahead yet."""
+        """Hand out the next item ahead, if enough items are queued and none is ahead yet."""
         if rank.ahead != NONE or not self._ahead_from or rank.queued < self._ahead_from:
             return
         first, last, slot = rank.stack.pop()
@@ -167,7 +167,7 @@ class WorkModel:
         self._put(rank, first + 1, last, slot)
 
     def _takes_back(self, rank: SimulatedRank) -> bool:
-        """Merge the item ahead with its siblings if it has no children and they are next.
+        """Merge the item ahead with its siblings if it has no children and they follow it.
 
         Return whether it was merged. The item then starts now, and the same items follow it.
         """
@@ -210,7 +210,7 @@ class WorkModel:
         return inf
 
     def _steps_s(self, rank: SimulatedRank) -> float:
-        """Return when the next item with children ends, or a slot may complete, if earlier."""
+        """Return when an item with children ends or a slot may complete, whichever is earlier."""
         tree = self.tree
         place, until, inner, children = tree.place, tree.until_s, tree.inner, tree.children
         slot = rank.slot
@@ -251,8 +251,8 @@ class Machine(msgspec.Struct, frozen=True):
     """The latencies and message sizes of a machine. Times are in seconds.
 
     A message takes `near_s` within a node and `far_s` between nodes, multiplied by one plus an
-    exponential variate of mean `jitter`. A rank needs `message_s` to process a message. If it is
-    working, up to `look_s` pass before it notices the message. An item has `item_bytes` in a
+    exponential variate with mean `jitter`. A rank needs `message_s` to process a message. If it is
+    working, up to `look_s` pass before it notices the message. An item takes `item_bytes` of a
     message, a result `result_bytes`.
     """
 
@@ -275,19 +275,20 @@ class Policy(msgspec.Struct, frozen=True):
 
     An idle rank sends requests to `tries` victims, "random" or "nearest" ("auto": nearest if nodes
     have several ranks). Then it waits at its neighbours in the `graph`, "cube" or "tree". After
-    each of `pauses_s` it sends another request. At the `start` ranks wait at "all" neighbours, or
-    only at their "parent" in the tree.
+    each of `pauses_s` it sends another request. When the job starts, ranks are waiting at "all"
+    neighbours or only at their "parent" in the tree, as `start` specifies.
 
-    A rank with waiters at first serves the "largest" or "smallest" subtree, later the "newest" or
-    "oldest" waiter. A push gives the share `pushed` of the available items, and an answer the share
-    `answered`, or a random share if that is 0. A push has up to `enough` items for each rank of the
-    job, in up to `share_messages` messages of `share_least` to `share_limit` items. An answer from
-    a queue of more than `queue_high` items has at most a quarter of `queue_high`.
+    A rank with waiters serves the `first` ones by their subtree, "largest" or "smallest", and later
+    ones in the `order` "newest" or "oldest". A push gives the share `pushed` of the available
+    items, and an answer the share `answered`, or a random share if that is 0. A push contains up to
+    `enough` items for each rank of the job, in up to `share_messages` messages of `share_least` to
+    `share_limit` items. An answer from a queue of more than `queue_high` items contains at most a
+    quarter of `queue_high`.
 
-    With `onward`, a rank that has waiters but nothing to give waits itself, although it works. With
-    `mutual`, a rank that gives work no longer waits at the receiver. A complete part of a bundle
-    waits `combine_s` for the other parts. `ahead` enables handing out the next item early, once
-    `ahead_from` or more are queued. `arity` is the arity of the tree of rounds.
+    If `onward` is set, a rank that has waiters but nothing to give waits too, although it is
+    working. If `mutual` is set, a rank that gives work no longer waits at the receiver. A complete
+    part of a bundle waits `combine_s` for the other parts. `ahead` enables handing out the next
+    item early, once `ahead_from` or more are queued. `arity` is the arity of the tree of rounds.
     """
 
     tries: int = 4
