@@ -5,7 +5,7 @@ delayed, ranks are slow or stuck, work is stolen or not, ranks are lost. The eng
 loop and the encoding of items are the real ones; time, threads and the network are simulated.
 `play` repeats the run of one seed and traces each step. See docs/testing-tasks.rst.
 
-from pcircle import testing
+    from pcircle import testing
 
     def test_squares():
         testing.check(Squares, expected=332833500)

@@ -1,4 +1,4 @@
-"""Diagnose a wrong result by repeating the run with additional checks of results."""
+"""Diagnoses a wrong result by repeating the run with additional checks of results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SCALARS = (int, float, complex, str, bytes, tuple, frozenset, type(None))
 
 
 class _Closer(Watch):
-    """Try each merge in the other order, and record the items and results."""
+    """Tries each merge in the opposite order too, and detects repeated items and results."""
 
     def __init__(self, ranks: int, key: Callable[[Any], object]) -> None:
         super().__init__(ranks, MAX_ITEMS, None)
@@ -24,7 +24,7 @@ class _Closer(Watch):
         self.findings: dict[str, str] = {}
         self._spawned: set[bytes] = set()
         self._returned: dict[int, object] = {}
-        self._last: dict[int, tuple[Any, Any]] = {}  # by task: the last merge
+        self._last: dict[int, tuple[Any, Any]] = {}  # the last merge of each task
 
     def made(self, data: bytes, item: object) -> None:
         if data in self._spawned:
@@ -43,7 +43,7 @@ class _Closer(Watch):
         try:
             left, right = self._merged(task, a, b), self._merged(task, b, a)
         except Exception:
-            return  # the job ends for this reason, or the values cannot be compared
+            return  # the job ends with this error, or the values cannot be compared
         if left != right:
             self.findings.setdefault(
                 "order",
@@ -88,7 +88,7 @@ def diagnosed(
     key: Callable[[R | None], object],
     may_change: Collection[str],
 ) -> Iterator[str]:
-    """Yield possible reasons for a wrong result, one sentence each."""
+    """Yield the possible reasons for a wrong result, each as one sentence."""
     try:
         if case.ranks > 1 and not (alone := Job(make, Case(case.seed, 1), may_change).run()).code:
             yield f"one rank alone comes to {short(alone.result)}"

@@ -1,14 +1,14 @@
 """The threads of one simulated rank: its main thread and its workers, in virtual time.
 
-Each is a `Stepwise`, so one of them runs at a time, and only until it waits: for a message, for a
-call, or because time passes. Its work in between takes no virtual time. The order in which the
+Each thread is a `Stepwise`, so only one of them runs at a time, until it waits for a message, for a
+call, or for time to pass. The work between two waits takes no virtual time. The order in which the
 threads resume depends only on the drawn times.
 
 During a simulation, `time.sleep`, `time.monotonic` and `time.perf_counter` use the virtual clock on
 these threads, and the real clock on all other threads.
 
 A `Stepwise` is a call that can be suspended at any depth of its stack and resumed later. It runs on
-a thread of its own, but never at the same time as its owner: one of the two always waits for the
+its own thread, but never at the same time as its owner: one of the two is always waiting for the
 other. The order of events is therefore deterministic, and a seed defines one run.
 """
 
@@ -28,20 +28,20 @@ from pcircle.transport.contract import Delivery, LostRank
 
 T = TypeVar("T")
 
-_TICK_S = 1e-6  # that anything takes at least, or a loop that waits for the clock would never end
+_TICK_S = 1e-6  # the shortest pause; without it, a loop that waits for the clock would not end
 _FIRST_S = 1000.0  # the initial time; real clocks do not start at 0
 
 
 class CurrentFiber(threading.local):
-    """Identity of the running thread; the scheduler is None outside a simulation."""
+    """The identity of the running thread; `crew` is None outside a simulation."""
 
     crew: RankFibers | None = None
-    number = 0  # of a worker
+    number = 0  # of this worker
     is_main = False
 
 
 class Fiber:
-    """One thread of a rank. `due_s` is when it resumes by itself."""
+    """One thread of a rank. `due_s` is when it resumes unless it is woken earlier."""
 
     def __init__(self, steps: Stepwise) -> None:
         self.steps = steps
@@ -52,7 +52,7 @@ class Fiber:
 class RankFibers:
     """The threads of one rank. `item_s` is the average duration of an item.
 
-    `arrivals` are messages that the main thread has not taken yet.
+    `arrivals` contains the messages that the main thread has not taken yet.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class RankFibers:
         self._fibres: list[Fiber] = []
         self._current: Fiber | None = None
         self._main: Fiber | None = None
-        self._is_deaf = False  # the main thread sleeps
+        self._is_deaf = False  # the main thread is sleeping, and no message wakes it
 
     @property
     def now_s(self) -> float:
@@ -107,7 +107,7 @@ class RankFibers:
                 return
 
     def _step(self, fibre: Fiber) -> float:
-        """Run a fiber until it waits; return when it resumes by itself."""
+        """Run a fiber until it waits; return when it resumes unless it is woken earlier."""
         self._current = fibre
         wait_s = fibre.steps.step()
         self._current = None
@@ -163,7 +163,7 @@ class RankFibers:
             self.pause(share * self._item_s * self._rng.expovariate(1.0) if often else 0.0)
 
     def resume(self, fibre: Fiber) -> None:
-        """Resume a fiber that waits indefinitely."""
+        """Resume a fiber that is waiting indefinitely."""
         self._push(fibre, self.now_s)
 
     # ---- for the main thread ----------------------------------------------------
@@ -173,20 +173,20 @@ class RankFibers:
         self._woken = True
 
     def wait(self, timeout_s: float | None) -> None:
-        """Wait until something arrives; called on the main thread."""
+        """Wait for a message, for `wake` or for the timeout; called on the main thread."""
         if not self.arrivals and not self._woken:
             self.pause(inf if timeout_s is None else timeout_s)
         self._woken = False
 
     def taken(self) -> list[Delivery | LostRank]:
-        """Take the messages that have arrived."""
+        """Return the messages that have arrived, and forget them."""
         arrivals, self.arrivals = self.arrivals, []
         return arrivals
 
 
 @contextmanager
 def virtual_time(here: CurrentFiber) -> Iterator[None]:
-    """Replace the clocks of `time` by virtual ones on the threads of the simulation."""
+    """Replace the clocks of `time` with virtual clocks on the threads of the simulation."""
     sleep, monotonic, perf_counter = time.sleep, time.monotonic, time.perf_counter
 
     def slept(seconds: float) -> None:
@@ -220,7 +220,7 @@ def virtual_time(here: CurrentFiber) -> Iterator[None]:
 
 
 class StopCall(BaseException):
-    """The job has ended, and no result of this call is needed."""
+    """Raised in a suspended call to unwind it, because the job has ended."""
 
 
 class Stepwise:

@@ -2,10 +2,10 @@
 
 A simulated rank runs the runtime's own loop, on fibers in virtual time.
 
-`SharedState` finds changes of state that ranks of a real job do not share. A rank of a real job is
-a process: state that a task keeps in a class, a global or an object passed to all tasks exists once
-per rank. In the simulator it exists once. A task that changes it works here but fails in a real
-job, so these changes are detected.
+`SharedState` detects changes to state that the ranks of a real job would not share. A rank of a
+real job is a process, so state that a task keeps in a class, a global or an object passed to all
+tasks exists once per rank. In the simulator, it exists only once. A task that changes such state
+works in the simulator but fails in a real job.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RecordingObserver(Observer[R]):
 
 
 class _Transport:
-    """The simulated network for a fiber, which can wait in the middle of a call."""
+    """The simulated network for a fiber, which can wait inside a call of `poll`."""
 
     def __init__(self, crew: RankFibers) -> None:
         self._crew = crew
@@ -77,7 +77,7 @@ class _Transport:
 
 
 class _Mishaps(TracebackReporter):
-    """Report exceptions of the task as to a user, and record the first."""
+    """Reports exceptions of the task as a real job does, and records the first."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -91,7 +91,7 @@ class _Mishaps(TracebackReporter):
 
 
 class SimRank(Rank[I, R]):
-    """A `Rank` in the simulator, which gets SIGINT at `stopped_s` unless that is None."""
+    """A `Rank` in the simulator."""
 
     def __init__(
         self,
@@ -108,7 +108,10 @@ class SimRank(Rank[I, R]):
         self._inspector = Inspector(watch, self._codec)
 
     def play(self, stopped_s: float | None) -> int:
-        """Work on the main thread until all ranks agree to stop; return the exit code."""
+        """Work on the main thread until all ranks agree to stop; return the exit code.
+
+        The rank receives SIGINT at `stopped_s`, unless that is None.
+        """
         crew = self._crew
         signals = Signals(crew.wake)
 
@@ -171,7 +174,7 @@ class SimRank(Rank[I, R]):
         self._trace(f"processes {short(item)}")
         value = super()._process(item, context)
         self._trace(f"has processed {short(item)}: {short(value)}")
-        # The own value of an item that spawned goes only to its join.
+        # If an item has spawned others, its own value is passed only to its join.
         if not (self._is_stopping() or (context.spawned and self._task.structured)):
             self._inspector.ended(value)
         return value
@@ -237,7 +240,7 @@ def _fingerprint(look: _Look) -> bytes | None:
 
 
 def _of_instances(tasks: Sequence[Task[I, R]]) -> Iterator[tuple[str, _Look]]:
-    """Yield objects that are attributes of several tasks."""
+    """Yield the mutable objects that several tasks have as attributes."""
     if len(tasks) < 2:
         return
     first, other = vars(tasks[0]), vars(tasks[1])
@@ -258,7 +261,7 @@ def _of_class(kind: type) -> Iterator[tuple[str, _Look]]:
 
 
 def _of_function(function: FunctionType, seen: set[CodeType]) -> Iterator[tuple[str, _Look]]:
-    """Yield the globals, closure variables and default values of a function."""
+    """Yield the mutable globals, closure variables and default values of a function."""
     if function.__code__ in seen:
         return
     seen.add(function.__code__)
@@ -269,7 +272,7 @@ def _of_function(function: FunctionType, seen: set[CodeType]) -> Iterator[tuple[
         try:
             value = cell.cell_contents
         except ValueError:
-            continue  # it is not there yet
+            continue  # the variable is not assigned yet
         yield from _of_value(name, value, _content(cell), seen)
     module = function.__globals__
     for name in _names(function.__code__):

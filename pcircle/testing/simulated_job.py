@@ -1,4 +1,4 @@
-"""Simulate one job of a task, on a random machine, from a seed.
+"""Simulates one job of a task, on a random machine, from a seed.
 
 A machine consists of engine settings, the placement of ranks, and network conditions. The simulator
 draws these from the seed, for tasks (`pcircle.testing.check`) and for the engine's own tests. The
@@ -27,14 +27,15 @@ R = TypeVar("R")
 
 MAX_ITEMS = 100_000
 _LIMIT_S = 3600.0
-_PATIENCE_S = 40.0  # of each level of the tree, for the worst delay of the network
+_PATIENCE_S = 40.0  # per level of the tree, enough for the network's longest delays
 _DETECT_S = 0.01
 
 
 class Case(msgspec.Struct, frozen=True):
-    """The input of a simulation: the same case of the same task is the same run.
+    """The input of a simulation: the same case of the same task produces the same run.
 
-    In it `lost` ranks die at random moments, and with `interrupt` all ranks get SIGINT.
+    During the run `lost` ranks die at random moments, and if `interrupt` is set, all ranks receive
+    SIGINT.
 
         >>> from pcircle import testing
         >>> testing.Case(17, ranks=7, lost=1)
@@ -60,11 +61,11 @@ class Case(msgspec.Struct, frozen=True):
 class Run(msgspec.Struct, Generic[R], frozen=True):
     """The outcome of a case.
 
-    `code` is the exit code, `result` the job's result or None. `reasons` explain why the job
-    stopped early. `items` is the number of items that each rank started, `notices` what rank 0
-    received, and `seconds` the duration in virtual time. `lost` are the ranks that died before they
-    had ended; `stopped_s` is the time of the first death or of the interrupt. `error` is the first
-    exception that a method of the task raised.
+    `code` is the exit code, `result` the job's result or None. `reasons` explains why the job
+    stopped early. `items` is the number of items that each rank started, `notices` contains the
+    notices that rank 0 received, and `seconds` is the duration in virtual time. `lost` lists the
+    ranks that died before they had ended, and `stopped_s` is the time of the first death or of the
+    interrupt. `error` is the first exception that a method of the task raised.
 
         >>> from pcircle import testing
         >>> from examples.word_lengths import Lengths
@@ -124,7 +125,7 @@ def play(
     r"""Run a task once in the simulator; `make` creates the task of a rank.
 
     With `trace=print` each step of each rank is printed with its virtual time. The result is not
-    checked; Violation if the task breaks a rule.
+    checked. Raises Violation if the task breaks a rule.
 
         >>> from pcircle import testing
         >>> from examples.word_lengths import Lengths
@@ -142,7 +143,7 @@ def play(
 
 
 class Job(Generic[I, R]):
-    """One run. Raises `RuleViolationError` if the task breaks a rule."""
+    """One run of a case."""
 
     def __init__(
         self,
@@ -157,7 +158,10 @@ class Job(Generic[I, R]):
         self._watch = watch or Watch(case.ranks, MAX_ITEMS, trace)
 
     def run(self) -> Run[R]:
-        """Run the job once."""
+        """Run the case; if it has faults, first run it without them to determine when they occur.
+
+        Raises RuleViolationError if the task breaks a rule.
+        """
         case = self._case
         if not (case.lost or case.interrupt):
             return self._play((), None)
@@ -169,7 +173,7 @@ class Job(Generic[I, R]):
         return self._play(kills, whole.seconds * rng.random() if case.interrupt else None)
 
     def _tasks(self) -> list[Task[I, R]]:
-        # Two at least, or nothing is seen to be shared.
+        # At least two, because shared state is found by comparing tasks.
         tasks = [self._make() for _ in range(max(2, self._case.ranks))]
         if len({id(task) for task in tasks}) < len(tasks):
             raise RuleViolationError(
@@ -229,14 +233,14 @@ class Job(Generic[I, R]):
         return Random(f"{what} {self._case.seed} {self._case.ranks}")
 
     def _settings(self, tasks: Sequence[Task[I, R]], drawn: RandomMachine) -> EngineSettings:
-        """Return the engine's settings, except those that the task determines."""
+        """Return the drawn settings of the engine, adapted to the task."""
         first = tasks[0]
         for task in tasks:
             task.threads = task.threads or drawn.threads
         period_s = first.epoch_period_s
         if period_s is not None:
             period_s = self._rng("epochs").choice((0.0005, 0.005, 0.05, period_s))
-        # Items may take minutes, and there would be nothing but rounds.
+        # Items may take minutes, and with a shorter period most events would be progress rounds.
         period = drawn.settings.progress_period_s and max(0.2, drawn.settings.progress_period_s)
         return msgspec.structs.replace(
             drawn.settings,
@@ -268,12 +272,12 @@ class Job(Generic[I, R]):
 
 
 def _held(ranks: Sequence[SimRank[I, R]]) -> str:
-    """Describe items that wait for a resume that never happens."""
+    """Describe the items that were held and never resumed."""
     held = [short(item) for rank in ranks for item in rank.held()]
     return f": held and never resumed: {', '.join(held[:3])}" if held else ""
 
 
-# All combinations of the engine's choices; a seed's position in them is its number.
+# All combinations of the engine's choices; seed n selects combination n, modulo their count.
 POLICIES = tuple(
     product(
         ("random", "nearest"), ("random", "equal"), ("counters", "ring"), (True, False), (1, 2, 8)
@@ -286,7 +290,7 @@ def draw_nodes(rng: Random, ranks: int) -> tuple[int, ...]:
     per_node = rng.choice((1, 2, 4, ranks))
     if rng.random() < 0.5:
         return tuple(rank // per_node for rank in range(ranks))
-    count = -(-ranks // per_node)  # round robin, as some launchers place them
+    count = -(-ranks // per_node)  # round robin, as some launchers place ranks
     return tuple(rank % count for rank in range(ranks))
 
 
@@ -304,7 +308,7 @@ def draw_settings(rng: Random, seed: int, ranks: int) -> EngineSettings:
         queue_high=rng.choice((4, 4, 5, 9, 16, 64, 2048)),
         share_limit=rng.choice((1, 2, 8, 1024)),
         tries=rng.choice((1, 3)),
-        # Many ranks with many rounds fill all links, and everything waits behind them.
+        # If many ranks have frequent rounds, these fill all links and delay all other messages.
         progress_period_s=rng.choice((None, None, 0.005 if ranks <= 8 else 0.2, 0.2)),
     )
 

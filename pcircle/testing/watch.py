@@ -1,8 +1,7 @@
-"""Monitor a task for errors that a real job would show only by chance.
+"""Monitors a task for errors that a real job would show only by chance.
 
-An item that cannot be sent to another rank does no harm on the rank that made it, and neither does
-an item that is changed after it was spawned, until it is stolen. Here every item is checked when it
-is made.
+An item that cannot be sent to another rank, or is changed after it was spawned, does no harm unless
+it is stolen. Here every item is checked when it is made, and again when it begins.
 
 `Violation` reports a broken rule.
 """
@@ -38,7 +37,7 @@ T = TypeVar("T")
 
 
 class Violation(AssertionError):
-    """A run broke a rule; the message names it and the case to reproduce it.
+    """A run broke a rule; the message names the rule and the case that reproduces it.
 
     >>> from pcircle import testing
     >>> from pcircle.runtime import Task
@@ -73,7 +72,7 @@ _KINDS: dict[type, str] = {
 
 
 def short(value: object) -> str:
-    """Return the repr of a value, cut if it is long."""
+    """Return the repr of a value, truncated if it is long."""
     try:
         text = repr(value)
     except Exception as error:
@@ -99,11 +98,11 @@ class RuleViolationError(Exception):
 
 
 class Watch:
-    """Record the actions of all ranks of a run; `trace` receives them as lines of text."""
+    """Records the actions of all ranks in a run; `trace` receives them as lines of text."""
 
     def __init__(self, ranks: int, max_items: int, trace: Callable[[str], None] | None) -> None:
         self.items = [0] * ranks
-        self.error: BaseException | None = None  # the first that left a method of the task
+        self.error: BaseException | None = None  # the first that a method of the task raised
         self.found: RuleViolationError | None = None
         self.trace = trace
         self._max_items = max_items
@@ -116,26 +115,26 @@ class Watch:
             self.trace(f"{now_s:10.6f} rank {rank}: {text}")
 
     def fail(self, text: str, cause: BaseException | None = None) -> None:
-        """Record that the task breaks a rule; only the first time counts."""
+        """Record that the task breaks a rule; only the first violation is reported."""
         if self.found is None:
             self.found = RuleViolationError(text)
             self.found.__cause__ = cause
 
     def done(self, rank: int) -> None:
-        """Count an item that a rank begins."""
+        """Count an item that a rank has begun."""
         self.items[rank] += 1
         self._total += 1
         if self._total > self._max_items:
             self.fail(f"more than {self._max_items:,} items: does an item spawn itself?")
 
     def made(self, data: bytes, item: I) -> None:
-        """Check that spawned items survive being sent to another rank."""
+        """Handle a spawned item and its encoding; a subclass may check them."""
 
     def returned(self, value: object) -> None:
-        """Note the result of an item."""
+        """Handle the result of an item; a subclass may check it."""
 
     def merging(self, task: Task[I, R], a: R, b: R) -> None:
-        """Note that two results are about to be merged."""
+        """Handle two results that are about to be merged; a subclass may check them."""
 
     def check(self, rank: int) -> None:
         """End the run after a step of a rank, if the task has broken a rule."""
@@ -147,7 +146,7 @@ class Watch:
 
 
 class Inspector:
-    """Check the items and results of one rank."""
+    """Checks the items and results of one rank."""
 
     def __init__(self, watch: Watch, codec: Codec) -> None:
         self._watch = watch
