@@ -1,8 +1,8 @@
-"""Command lines: the options that tools share, their parsing, and messages about mistakes.
+"""Command lines: the options that tools share, their parsing, and error messages.
 
-This module imports only few modules of the standard library, so that `--help`, `--version` and a
-mistyped option answer at once. Each tool's `command` module gives the options their meaning; it is
-imported once they are known to be well formed.
+This module imports only a few modules of the standard library, so that `--help`, `--version` and
+the message for a mistyped option appear at once. Each tool's `command` module interprets the
+options. It is imported only after they have been parsed.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ LAUNCH = """\
 Without MPI, {tool} starts local processes: one per core, at most 8, or --jobs.
 Under mpirun or srun it uses the ranks of the launcher, or --jobs for each."""
 
-# argparse would look for translations of its messages in files of each of the user's languages.
-# pcircle has no translations, and `_in_our_words` parses the English messages.
+# argparse would search for translations of its messages in each of the user's languages. pcircle
+# has no translations, and `_in_our_words` parses the English messages.
 argparse._ = str  # type: ignore[attr-defined]
 
-# The names in the help of values that are numbers.
+# The names of numeric values in the help.
 _NUMBERS = ("N", "SIZE", "RATE", "T")
 _COLUMNS = 80
 _FEWEST_COLUMNS = 40
-_SUGGESTED = 2  # options, at most
+_SUGGESTED = 2  # maximum number of options
 _BEGUN_LETTERS = len("--v")
 _SHORT_LETTERS = len("--chars")
 
 
 class Filter(NamedTuple):
-    """A filter option; filters keep their order on the command line."""
+    """A filter option. The order of filters on the command line matters."""
 
     kind: str
     text: str
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """A help formatter that queries the terminal width itself; argparse would import `shutil`."""
+    """A help formatter that queries the terminal width; argparse would import `shutil` for this."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=max(_FEWEST_COLUMNS, columns() - 1))
@@ -86,9 +86,9 @@ def columns() -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """The options of a tool. Mistakes, and abbreviated options, raise UsageError.
+    """The parser of a tool. Invalid and abbreviated options raise UsageError.
 
-    `elsewhere` maps options of other tools to a hint.
+    `elsewhere` maps options of other programs to hints.
     """
 
     elsewhere: Mapping[str, str] = {}
@@ -109,18 +109,18 @@ class Parser(argparse.ArgumentParser):
         self._words: Sequence[str] = ()
 
     def hint(self, unknown: str) -> str:
-        """Return what to type instead of an unknown option, or an empty text."""
+        """Return what to type instead of an unknown option, or an empty string."""
         if unknown == "--progress":
             return "on a terminal progress is shown without it"
         return self.elsewhere.get(unknown, "")
 
     def error(self, message: str) -> NoReturn:
-        """Raise UsageError with a message of argparse in this project's words."""
+        """Raise UsageError with argparse's message in this project's wording."""
         negative = self._negative(message)
         raise UsageError(negative or _in_our_words(message, self._words))
 
     def _negative(self, message: str) -> str:
-        """Return the error for a negative number after an option, or an empty text.
+        """Return the error for a negative number after an option, or an empty string.
 
         argparse interprets a negative number as an option.
         """
@@ -150,7 +150,7 @@ class Parser(argparse.ArgumentParser):
 
         `bare` maps options whose value is optional, and must be joined by `=`, to their default
         form. In the result, `unjoined` pairs these options with operands that follow them and may
-        be intended as their values, and `words` has all arguments.
+        be intended as their values, and `words` contains all arguments.
         """
         end = arguments.index("--") if "--" in arguments else len(arguments)
         self._words = arguments[:end]
@@ -201,7 +201,7 @@ NO_FILTERS: dict[str, object] = {
     "match": None,
     "skip_offline": False,
 }
-"""The values of the options of `add_filters` where none is given, or where a tool has none."""
+"""The values of the options of `add_filters` if none is given, or if a tool lacks them."""
 
 
 def add_filters(
@@ -209,7 +209,7 @@ def add_filters(
 ) -> argparse._ArgumentGroup:
     """Add the filter options; patterns are relative to `root`.
 
-    In tools that change owners, the filters by owner have other names.
+    In tools that change owners, the filters by owner have different names.
     """
     group = p.add_argument_group("Filters", FILTERS.format(root=root))
     add = group.add_argument
@@ -225,7 +225,7 @@ def add_filters(
 
 
 def add_patterns(add: Callable[..., object]) -> None:
-    """Add the filters by rsync's patterns, which keep their order."""
+    """Add the filters by rsync's patterns, whose order matters."""
     for kind in ("exclude", "include"):
         add(
             f"--{kind}",
@@ -246,7 +246,7 @@ def add_patterns(add: Callable[..., object]) -> None:
 
 
 def _add_attributes(add: Callable[..., object], root: str, owners: str, groups: str) -> None:
-    """Add the filters by attributes of entries."""
+    """Add the filters by entry attributes."""
     add("--newer-than", metavar="T", help="changed after T: 30d (ago), 2026-11-30, @0, file:PATH")
     add("--older-than", metavar="T", help="changed at or before T")
     add(
@@ -274,7 +274,7 @@ def add_offline(add: Callable[..., object]) -> None:
 
 
 def add_safety(p: argparse.ArgumentParser) -> None:
-    """Add the options that refuse operands along symbolic links of other users."""
+    """Add the options that control which symbolic links are followed to operands and files."""
     add = p.add_argument_group("Safety").add_argument
     text = "refuse operands that are relative or lead along links"
     add("--strict-operands", action="store_true", help=text)
@@ -297,7 +297,7 @@ def add_performance(p: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 
 POLITE = {"--polite": "--polite=50"}
-"""The form of --polite without a value, for `bare` of tools that call `add_polite`."""
+"""The form of --polite without a value; tools that call `add_polite` include it in `bare`."""
 
 
 def add_polite(add: Callable[..., object]) -> None:
@@ -393,7 +393,7 @@ def add_version(group: argparse._ArgumentGroup, name: str) -> None:
 
 
 def notes(name: str, text: str) -> str:
-    """Return the end of the help of a tool that walks: sizes, processes, and `text`."""
+    """Return the last part of a tool's help: notes on sizes and processes, and `text`."""
     return f"{SIZES}\n\n{LAUNCH.format(tool=name)}\n\n{text}"
 
 
@@ -408,7 +408,7 @@ def run(
 ) -> int:
     """Parse the arguments, run the command and return the exit code; only one rank `speaks`.
 
-    `given` None stands for the arguments of the process. `joined` joins words that form one
+    If `given` is None, the arguments are those of the process. `joined` joins words that form one
     argument.
     """
     built = parser()
@@ -425,7 +425,7 @@ def run(
                 sys.stdout = standard
         except SystemExit as end:  # --help and --version
             return end.code if isinstance(end.code, int) else Defect.exit_code
-        except OSError as error:  # output of the command
+        except OSError as error:  # help or the version could not be written
             if not is_left(error):
                 _complain(name, f"cannot write standard output: {error.strerror}")
             return EntriesFailed.exit_code
@@ -443,7 +443,7 @@ def run(
 
 
 def refuse_remote(paths: Sequence[str]) -> None:
-    """Raise UsageError for a path that rsync would take for a remote one, unless it exists.
+    """Raise UsageError for a path that rsync would interpret as remote, unless it exists.
 
     A colon before the first slash makes a path remote: `host:path`, `s3://bucket`.
     """
@@ -465,14 +465,14 @@ def _name_of(action: argparse.Action) -> str:
 
 
 def _in_our_words(message: str, words: Sequence[str]) -> str:
-    """Return a message of argparse in this project's words."""
+    """Return argparse's message in this project's wording."""
     import re
 
     unknown = re.fullmatch(r"unrecognized arguments: (\S+).*", message, re.DOTALL)
     if unknown:
         word = unknown[1]
         whole = next((w for w in words if w.endswith(word[1:]) and not w.startswith("--")), word)
-        if whole != word and not word.startswith("--"):  # as Python 3.12.8 and 3.13 have it
+        if whole != word and not word.startswith("--"):  # as Python 3.12.8 and 3.13 report it
             return f"unknown option '-{word[1]}' in {whole!a}"
         return f"unknown option {word.split('=')[0] if word.startswith('--') else word!a}"
     found = re.fullmatch(r"argument ([^:]+): (.*)", message, re.DOTALL)
@@ -487,7 +487,7 @@ def _in_our_words(message: str, words: Sequence[str]) -> str:
 
 
 def _surplus(name: str, text: str, words: Sequence[str]) -> str:
-    """Return the error for a value that is joined to an option without value."""
+    """Return the error for a value that is joined to an option that takes none."""
     for word in words:
         letters = word[: -len(text)] if text and word.endswith(text) else ""
         if text.startswith("="):
@@ -507,11 +507,11 @@ def _is_value_of(action: argparse.Action, text: str) -> bool:
 
 
 def _unknown(message: str) -> str:
-    """Return the option that a message calls unknown, or an empty text."""
+    """Return the option that a message calls unknown, or an empty string."""
     _, begin, remainder = message.partition("unknown option '")
     if begin:
         return remainder.partition("'")[0]
-    # Options of other programs that have no value, or a different one.
+    # In other programs, these options take no value or a different one.
     return "--progress" if message.startswith("--progress: invalid value") else ""
 
 
@@ -530,7 +530,7 @@ def _explain(error: UsageError, arguments: Sequence[str], parser: Parser) -> str
 
 
 def _near(name: str, options: Sequence[str]) -> list[str]:
-    """Return the options that begin with `name`, or else the most similar ones."""
+    """Return the options that begin with `name`, or else the most similar options."""
     known = [option for option in options if option.startswith("--")]
     begun = [option for option in known if option.startswith(name)]
     if 0 < len(begun) <= _SUGGESTED and len(name) > _BEGUN_LETTERS:

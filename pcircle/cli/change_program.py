@@ -1,4 +1,4 @@
-"""Programs of tools that change or remove what they find: their options and their reports.
+"""The programs of tools that change or remove entries: their options and reports.
 
 These options select the actions: none (`--dry-run`, `--plan`), those of a plan (`--apply`), or none
 if too many entries would be removed (`--max-delete`). Other options control the records of actions
@@ -38,7 +38,7 @@ _INTERRUPTED = (Interrupted.exit_code, Terminated.exit_code)
 
 
 class ChangeConsole(TreeConsole):
-    """A `TreeConsole` whose `-v` lists the actions; statistics need one more `-v`."""
+    """A `TreeConsole` whose `-v` lists the actions; statistics require another `-v`."""
 
     def __init__(self, program: TreeProgram, log: LogFile | None) -> None:
         super().__init__(program, log)
@@ -52,7 +52,7 @@ class ChangeConsole(TreeConsole):
             yield f"at least {plural(left, 'entry is', 'entries are')} left"
 
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
-        """End the console; only a complete plan gets its last line."""
+        """Finish the output; only a complete plan receives its last line."""
         if not outcome.code:
             total: Any = self.counters_type.total(outcome.counts)
             outcome = self.with_plan_ended(outcome, total.found + total.left_out)
@@ -78,7 +78,7 @@ class ChangeProgram(TreeProgram):
         self.applied: LoadedPlan | None = None
         if args.apply is not None:
             refuse_with_apply(args, paths)
-            paths = [b"."]  # the plan has the paths
+            paths = [b"."]  # the plan contains the paths
         super().__init__(args, paths, **more)
         self.args = args
         self.limit = limit_of(stop_of(args.stop_after, args.stop_at))
@@ -94,7 +94,7 @@ class ChangeProgram(TreeProgram):
             raise UsageError("--max-delete cannot be combined with --plan; add it to --apply")
 
     def read_plan(self) -> LoadedPlan:
-        """Read the plan that will be carried out. UsageError."""
+        """Read the plan that will be carried out. Raises UsageError."""
         self.applied = read_plan(self.args.apply, self.name)
         return self.applied
 
@@ -119,7 +119,7 @@ class ChangeProgram(TreeProgram):
 
     @property
     def lists_completely(self) -> bool:
-        """A truncated name would name another entry, which must not change."""
+        """A truncated name could name another entry, which must not change."""
         return True
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def refuse_twice(option: str, roots: Sequence[Root]) -> None:
 
 
 def refuse_with_apply(args: argparse.Namespace, paths: Sequence[bytes]) -> None:
-    """Raise UsageError for options that only affect the making of a plan."""
+    """Raise UsageError for options that only affect the creation of a plan."""
     if paths:
         raise UsageError(f"--apply takes no PATH: extra operand '{show(paths[0])}'")
     chosen = args.filters or args.files_from is not None or attributes_of(args) != ANY

@@ -3,11 +3,11 @@
 All tools report these in the same way. A tool adds its own output in two methods: `remark`, for
 notices that are not failures, and `conclude`, for its results.
 
-`MessageLimiter` limits the failures that are printed. The first failures are printed; then one line
-refers to the error log, or to the option for it. If standard error is not a terminal and there is
-no error log, all failures are printed, because standard error is the log.
+`MessageLimiter` limits the failures that are printed. After the first failures, one line refers to
+the error log, or to the option that writes it. If standard error is not a terminal and there is no
+error log, all failures are printed, because standard error is the log.
 
-The report of very many ranks has the distribution of each figure instead of a row per rank.
+For very many ranks, the report contains the distribution of each figure instead of a row per rank.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _LABELS = {"message_bytes": "sent", "spilled_items": "spilled", "peak_rss_bytes"
 
 
 def render(summary: RankSummary, verbose: int) -> str:
-    """Return the figures as a table; with `verbose` 2 all of them."""
+    """Return the main figures as a table, or all figures if `verbose` is 2."""
     header = ["", "all", "mean", "min", "rank", "5 %", "median", "95 %", "max", "rank"]
     rows = []
     for name, figure in summary.figures.items():
@@ -163,10 +163,10 @@ class Console(Observer[R]):
     ) -> None:
         self.quiet = options.quiet
         self.verbose = options.verbose
-        self.failures: list[FailedEntry] = []  # the first of them
+        self.failures: list[FailedEntry] = []  # at most FAILURES_KEPT
         self.by_kind: Counter[tuple[int | None, str]] = Counter()
         self.log_failed = False
-        self._unwritable: set[str] = set()  # of the logs
+        self._unwritable: set[str] = set()  # the logs that could not be written
         self._log = log
         self._actions = actions
         self._is_silent = options.silent
@@ -205,11 +205,11 @@ class Console(Observer[R]):
         """Return the counts of a progress round by name."""
 
     def bytes_shown(self, now: JobCounters) -> int | None:
-        """Return the bytes to show in a job whose bytes are not work; None in other jobs."""
+        """Return the bytes to show if bytes do not measure the job's work; otherwise None."""
         return None
 
     def refused(self, failure: Failure) -> Failure:
-        """Return the failure with the path that the system refused, if it is another path."""
+        """Return the failure with the path that the system refused, if that is a different path."""
         return failure
 
     def is_silent(self, failure: Failure) -> bool:
@@ -217,7 +217,7 @@ class Console(Observer[R]):
         return False
 
     def remark(self, notice: object) -> Iterable[str]:
-        """Return lines to print for a notice; for a failure, in addition to its message."""
+        """Return the lines to print for a notice, in addition to the message of a failure."""
         return ()
 
     def notice(self, source: int, values: Sequence[object]) -> None:
@@ -251,13 +251,13 @@ class Console(Observer[R]):
         self.add_to_plan(b"".join(planned))  # last, because it may raise StoppedEarly
 
     def add_to_plan(self, lines: bytes) -> None:
-        """Append entries to the plan. StoppedEarly."""
+        """Append entries to the plan. Raises StoppedEarly."""
         if self._planned is not None and lines:
             self.planned += lines.count(b"\n")
             self._planned.append(self._fresh("plan", lines))
 
     def sync(self) -> None:
-        """Flush the undo record to disk, after which a change may be made. StoppedEarly."""
+        """Flush the undo record to disk, after which a change may be made. Raises StoppedEarly."""
         if self._planned is not None:
             self._planned.sync()
 
@@ -285,7 +285,7 @@ class Console(Observer[R]):
         )
 
     def follow(self, output_log: OutputLog, former: Console[R] | None) -> None:
-        """Record all output, because the job may restart; or continue from a `former` console.
+        """Record all output, because the job may restart; continue from a `former` console.
 
         Counts start at zero. Output that was written before is not written again.
         """
@@ -311,9 +311,9 @@ class Console(Observer[R]):
                 self._fail_log(what, error)
 
     def end_plan(self, last: bytes) -> str:
-        """Write the last line of the plan; return the error message, or an empty text."""
+        """Write the last line of the plan; return the error message, or an empty string."""
         if self._planned is None or self._planned.is_broken:
-            return ""  # the error was reported
+            return ""  # the error has been reported
         try:
             self._planned.end(last)
         except StoppedEarly as error:
@@ -413,7 +413,7 @@ class Console(Observer[R]):
         return UNSET if outcome.summary is None else _rank_summary(outcome.summary)
 
     def share_table(self, report: RankedReport) -> str:
-        """Return a table of statistics over many ranks; empty if each rank has a row."""
+        """Return a table of statistics over many ranks; it is empty if each rank has a row."""
         if isinstance(report.rank_summary, UnsetType):
             return ""
         from pcircle.cli import console as spread
@@ -434,7 +434,7 @@ class Console(Observer[R]):
     ) -> dict[str, Any]:
         """Return the fields of a report of a tool that reads files.
 
-        `earlier` has the entries and bytes that an earlier run has done; rates exclude them.
+        `earlier` contains the entry and byte counts of an earlier run, which rates exclude.
         """
         elapsed_s = self.elapsed_s
         done = max(0, total.completed - earlier[0]), total.bytes_done - earlier[1]
@@ -469,14 +469,14 @@ def miscounted(text: str, known: object) -> str:
 
 
 def unsettled(total: JobCounters) -> str:
-    """Return an error if entries were found but not completed, or an empty text."""
+    """Return an error if entries were found but not completed, or an empty string."""
     if total.found == total.settled:
         return ""
     return f"{total.found} entries were found, but {total.settled} accounted for"
 
 
 def rank_share(report: RankReport, entries: int, size: int) -> RankShare:
-    """Return a rank's statistics, from its report and its numbers of entries and bytes."""
+    """Return a rank's statistics, from its report and its entry and byte counts."""
     return RankShare(
         rank=report.rank,
         node=report.node,

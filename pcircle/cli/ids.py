@@ -9,20 +9,20 @@ from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
 from pcircle.fs.attributes.owners import IdRule
 
-_MAX_ID = (1 << 32) - 2  # the last one means "as it is" to the kernel
+_MAX_ID = (1 << 32) - 2  # to the kernel, the highest number means "unchanged"
 _MAX_DIGITS = 10
 _WILD = frozenset("*?[")
 
 
 class Owner(NamedTuple):
-    """A user and a group; None if not specified."""
+    """A user and a group, each of which is None if it is not specified."""
 
     uid: int | None
     gid: int | None
 
 
 def number_of(kind: str, name: str) -> int:
-    """Return the number of a user ("u") or a group ("g"), by name or number. ValueError."""
+    """Return the number of a user ("u") or a group ("g"), by name or number. Raises ValueError."""
     if not name.startswith("+"):
         try:
             if kind == "u":
@@ -53,12 +53,12 @@ def _shown(text: str) -> str:
 
 
 def user_of(option: str, name: str) -> int:
-    """Return the number of a user. UsageError."""
+    """Return the number of a user. Raises UsageError."""
     return _known(option, "u", name)
 
 
 def group_of(option: str, name: str) -> int:
-    """Return the number of a group. UsageError."""
+    """Return the number of a group. Raises UsageError."""
     return _known(option, "g", name)
 
 
@@ -70,9 +70,9 @@ def _known(option: str, kind: str, name: str) -> int:
 
 
 def read_owner(option: str, text: str, *, login: bool = True) -> Owner:
-    """Parse OWNER, OWNER:GROUP, OWNER: or :GROUP. UsageError.
+    """Parse OWNER, OWNER:GROUP, OWNER: or :GROUP. Raises UsageError.
 
-    With `login`, `OWNER:` stands for the login group of the user.
+    If `login` is set, `OWNER:` selects the user's login group.
     """
     user, colon, group = text.partition(":")
     uid = user_of(option, user) if user else None
@@ -91,7 +91,7 @@ def read_owner(option: str, text: str, *, login: bool = True) -> Owner:
 
 
 def read_map(option: str, text: str) -> tuple[IdRule, ...]:
-    """Parse a list of FROM:TO, as in ``rsync --usermap``. UsageError.
+    """Parse a list of FROM:TO, as in ``rsync --usermap``. Raises UsageError.
 
     FROM is a name with ``*``, ``?`` and ``[]``, a number, a range such as 0-99, or empty for
     numbers without a name.
@@ -108,7 +108,7 @@ def _rule(option: str, kind: str, text: str) -> IdRule:
     if origin == "*":
         return IdRule(0, _MAX_ID, to)
     if not origin:
-        return IdRule(0, 0, to, "[0-9]*")  # a number stands in place of a name
+        return IdRule(0, 0, to, "[0-9]*")  # an ID without a name is matched as a number
     low, dash, high = origin.partition("-")
     first, last = _number(low), _number(high if dash else low)
     if first is not None and last is not None:

@@ -1,8 +1,8 @@
 """Lists of paths and filters that options name, and checks of operands. Errors name the option.
 
-With `--strict-operands` the only operands permitted are paths that rules of sudo(8) can name. A
-path is checked before any action, and each rank then opens it without following links. So a link
-that is created in the meantime is not followed either.
+`--strict-operands` permits only operands that rules of sudo(8) can specify. A path is checked
+before any action, and each rank then opens it without following links. So a link that is created in
+the meantime is not followed either.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _LISTEN_MS = 200
 
 
 def open_input(name: str | bytes, *, option: str = "") -> BinaryIO:
-    """Open a file for reading; if an `option` names it, `-` is standard input. OSError.
+    """Open a file for reading; if an `option` names it, `-` is standard input. Raises OSError.
 
-    The file is opened with distrust (`pcircle.fs.safe_open`), and reads can be interrupted.
-    UsageError for standard input under a launcher.
+    The file is treated as untrusted (`pcircle.fs.safe_open`), and signals can interrupt reads.
+    Raises UsageError for standard input under a launcher.
     """
     path = os.fsencode(name)
     if option and path == b"-":
@@ -63,7 +63,7 @@ class _Waited(io.RawIOBase):
     """A pipe or terminal that waits for input in Python.
 
     `io.FileIO` runs signal handlers only if a signal interrupts its system call. A signal just
-    before the call, or between the reads that fill a buffer, would be handled when more input
+    before the call, or between the reads that fill a buffer, would be handled only when more input
     arrives, which may be never.
     """
 
@@ -98,12 +98,12 @@ def read_paths(
     option: str = "--files-from",
     complete: bool = False,
 ) -> Iterator[bytes]:
-    """Return the records of the paths in a file, one per line or NUL-terminated.
+    """Yield a record for each path in a file; paths are lines or NUL-terminated.
 
-    `-` is standard input. Lines that begin with `#` or `;` are comments, as in rsync; their number
-    is passed to `note` at the end. `option` is the option that named the file. UsageError if the
-    file cannot be read, if a path is not below the root or, with `complete`, if the list may be
-    truncated (`must_end`).
+    `-` is standard input. Lines that begin with `#` or `;` are comments, as in rsync; `note`
+    reports their number at the end. `option` is the option that named the file. Raises UsageError
+    if the file cannot be read or a path is not below the root. If `complete` is set, a list that
+    may be truncated (`must_end`) is an error too.
     """
     from pcircle.fs.lists import record_of  # few runs have a list
     from pcircle.fs.sorting import pieces
@@ -139,8 +139,9 @@ def read_paths(
 def must_end(stream: IO[bytes], *, null: bool) -> bool:
     """Return whether the last name of a list must be terminated.
 
-    A program that is killed while it writes a list may leave the beginning of a name, which names
-    another entry. Only the last line of a regular file may lack its newline, as editors leave it.
+    A program that is killed while it is writing a list may leave a truncated name, which could name
+    another entry. Only in a regular file may the last line lack a newline, because some editors
+    omit it.
     """
     return null or not stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
 
@@ -154,11 +155,11 @@ def lists_of(
     strict: bool = False,
     complete: bool = False,
 ) -> Lists:
-    """Return the paths that `--files-from` names below the only root, a directory. UsageError.
+    """Return the paths that `--files-from` names below the only root, a directory.
 
-    With `whole`, listed directories include their contents; with None, not even a trailing slash
-    includes them. With `strict`, a path with a trailing slash must be a directory. `complete` is
-    passed to `read_paths`.
+    If `whole` is True, listed directories include their contents; if it is None, not even a
+    trailing slash includes them. If `strict` is set, a path with a trailing slash must be a
+    directory. `complete` is passed to `read_paths`. Raises UsageError.
     """
     from pcircle.fs.lists import sort  # few runs have a list
 
@@ -175,11 +176,11 @@ def lists_of(
 def rules_of(
     filters: Sequence[tuple[str, bytes]], *, null: bool, complete: bool = False
 ) -> tuple[Rule, ...]:
-    """Return the rules of the filter options in their order, with files read. UsageError.
+    """Return the rules of the filter options and of the files that they name, in order.
 
-    `filters` are pairs of "exclude" or "include" and a pattern, or of "exclude-from" or
+    `filters` contains pairs of "exclude" or "include" and a pattern, or of "exclude-from" or
     "include-from" and a file, whose lines are NUL-terminated if `null`. `complete` is passed to
-    `must_end`.
+    `must_end`. Raises UsageError.
     """
     rules: list[Rule] = []
     for option, text in filters:
@@ -222,7 +223,10 @@ def refuse_elsewhere(path: bytes, shown: bytes) -> None:
 
 
 def strictly(roots: Sequence[Root]) -> tuple[Root, ...]:
-    """Return the roots, to be opened without following links. UsageError if one has changed."""
+    """Return the roots, to be opened without following links.
+
+    Raises UsageError if one has changed.
+    """
     for root in roots:
         refuse_elsewhere(os.path.join(root.holder, root.name or root.within), root.shown)
     return tuple(msgspec.structs.replace(root, strict=True) for root in roots)
@@ -242,6 +246,6 @@ def _looseness(path: bytes) -> str:
         finally:
             os.close(fd)
     except OSError as error:
-        # A missing path is reported by the tool; an error without errno is about a link.
+        # A missing path is reported by the tool; an error without errno refers to a link.
         return f"is refused: {error.strerror}" if error.errno is None else ""
     return "is a symbolic link" if is_link else ""

@@ -1,9 +1,9 @@
 """Results as JSON documents, in files that are either complete or absent.
 
 Scripts poll for a report and read it as soon as it appears, so it is written under a temporary name
-and renamed. Every document has a field `schema`, the version of its form.
+and renamed. Every document contains a field `schema`, the version of its format.
 
-Paths in a document are texts from `pcircle.core.encoding.show`, which preserves every byte.
+Paths in a document are strings from `pcircle.core.encoding.show`, which preserves every byte.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAME_BYTES = 200
 
 
 class JsonDocument(Protocol):
-    """A msgspec Struct with the version of its form."""
+    """A msgspec Struct with the version of its format."""
 
     @property
     def schema(self) -> int: ...
@@ -62,10 +62,10 @@ def check(where: str) -> None:
 
 
 def write(document: JsonDocument, where: str, stdout: BinaryIO | None) -> None:
-    """Write a document to the file `where`, atomically, or to `stdout` if `where` is `-`. OSError.
+    """Write a document to the file `where`, atomically, or to `stdout` if `where` is `-`.
 
     `stdout` is None if it was closed when the process started. A FIFO, a device or an open
-    descriptor (`/dev/stdout`, `>(command)` of a shell) is written directly.
+    descriptor (`/dev/stdout`, `>(command)` of a shell) is written directly. Raises OSError.
     """
     data = encode(document)
     if where == "-":
@@ -75,14 +75,17 @@ def write(document: JsonDocument, where: str, stdout: BinaryIO | None) -> None:
 
 
 def put(data: bytes, where: str, *, durable: bool = False) -> None:
-    """Write data to the file `where`, atomically; with `durable` flush it to disk. OSError."""
+    """Write data to the file `where`, atomically; flush it to disk if `durable`.
+
+    Raises OSError.
+    """
     _put((data,), where, durable=durable)
 
 
 def stream(pieces: Iterable[bytes], where: str, *, private: bool = False) -> None:
-    """Write a file from pieces; `-` is standard output. OSError.
+    """Write a file from pieces; `-` is standard output. Raises OSError.
 
-    Only its owner can read a new file that is `private`.
+    If `private` is set, only the owner can read a new file.
     """
     if where == "-":
         for piece in pieces:
@@ -105,7 +108,7 @@ def _put(pieces: Iterable[bytes], where: str, *, durable: bool, mode: int = 0o66
 
 
 def _problem(place: ResolvedName) -> str:
-    """Return why the file could not be written, or an empty text. OSError."""
+    """Return why the file could not be written, or an empty string. Raises OSError."""
     if not place.name or place.is_directory:
         return "is a directory"
     if _is_written_in_place(place):
@@ -114,7 +117,8 @@ def _problem(place: ResolvedName) -> str:
         if not stat.S_ISFIFO(behind.st_mode):
             os.close(opened(place, os.O_WRONLY | os.O_APPEND))
             return ""
-        # Not opened: its reader would see that it is closed again.
+        # A FIFO is not opened here, because its reader would see end of file when it is closed
+        # again.
         may_write = os.access(place.name, os.W_OK, dir_fd=place.fd)
         return "" if may_write else "can't be written"
     refuse_pseudo(place)
@@ -130,12 +134,12 @@ def _problem(place: ResolvedName) -> str:
 
 
 def _is_written_in_place(place: ResolvedName) -> bool:
-    """Return whether it is a FIFO, a device or a descriptor, which must not be replaced."""
+    """Return whether the place is a FIFO, a device or a descriptor, which must not be replaced."""
     return place.descriptor or not (place.status is None or stat.S_ISREG(place.status.st_mode))
 
 
 def _replace(place: ResolvedName, pieces: Iterable[bytes], *, durable: bool, mode: int) -> None:
-    """Write pieces under a temporary name and rename it; keep the mode and list of an old file."""
+    """Write pieces under a temporary name and rename the file; keep an old file's mode and ACL."""
     refuse_pseudo(place)
     refuse_foreign(place)
     # A name of maximum length leaves no room for a suffix.
@@ -144,7 +148,7 @@ def _replace(place: ResolvedName, pieces: Iterable[bytes], *, durable: bool, mod
     fd = os.open(temporary, CREATE_FILE, mode if old is None else 0o600, dir_fd=place.fd)
     try:
         try:
-            if old is not None:  # a new file keeps the mode of the umask
+            if old is not None:  # the umask determines the mode of a new file
                 access = read_list(b"/proc/self/fd/%d/%b" % (place.fd, place.name), follow=False)
                 give_access(fd, stat.S_IMODE(old.st_mode), access)
             for piece in pieces:

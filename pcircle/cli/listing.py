@@ -1,12 +1,12 @@
-"""Fields of a listing in the form of ls (modes, owners, sizes, times), and plain text tables.
+"""Fields of a listing in the format of ls (modes, owners, sizes, times), and plain text tables.
 
-Fields cache their results, because a tree has few modes and owners, and many files. Their text is
-bytes, as names are.
+Fields cache their results, because a tree has many files, but few modes and owners. Their text is
+bytes, like names.
 
 Tables align words left and numbers right. They have no frames, two spaces between columns and no
 trailing spaces, so they can be pasted into a mail or split by ``awk``. Widths are measured in
-terminal cells, so wide and combining characters line up. Cells are finished text; tables do not
-wrap.
+terminal cells, so wide and combining characters line up. Cells are printed unchanged, and never
+wrapped.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pcircle.core.errors import UsageError
 from pcircle.core.units import NS_PER_S, format_time
 
 _HALF_A_YEAR_NS = 31_556_952 // 2 * NS_PER_S
-_MAX_KNOWN = 1 << 14  # seconds; then they are forgotten
+_MAX_KNOWN = 1 << 14  # seconds to cache before the cache is cleared
 _UNITS = b"KMGTPEZY"
 
 RECENT, FULL_ISO = "locale", "full-iso"
-_STYLES = {  # of times less than half a year ago, and of others
+_STYLES = {  # for times less than half a year ago, and for others
     RECENT: ("%b %e %H:%M", "%b %e  %Y"),
     "long-iso": ("%Y-%m-%d %H:%M",) * 2,
     "iso": ("%m-%d %H:%M", "%Y-%m-%d "),
@@ -56,12 +56,12 @@ class Owners(dict[int, bytes]):
 
 
 def users(*, numeric: bool = False) -> Owners:
-    """Return the names of users; only numbers if `numeric`."""
+    """Return the names of users, or only their numbers if `numeric`."""
     return Owners(_nobody if numeric else _user)
 
 
 def groups(*, numeric: bool = False) -> Owners:
-    """Return the names of groups; only numbers if `numeric`."""
+    """Return the names of groups, or only their numbers if `numeric`."""
     return Owners(_nobody if numeric else _group)
 
 
@@ -102,11 +102,11 @@ def human(size: int) -> bytes:
 
 
 class Times:
-    """Times as text, in a style of ls or a format.
+    """Formats times in a style of ls, or by a format string.
 
     Styles are ``locale``, ``long-iso``, ``iso`` and ``full-iso``. ``+FORMAT`` is a format of
-    strftime, with ``%N`` for nanoseconds; a second format after a newline is for times within half
-    a year before `now_ns`. UsageError for any other style.
+    strftime, with ``%N`` for nanoseconds; a second format, after a newline, applies to times within
+    half a year before `now_ns`. Raises UsageError for any other style.
     """
 
     def __init__(self, style: str, now_ns: int) -> None:
@@ -132,7 +132,7 @@ class Times:
 
     @property
     def change(self) -> tuple[Any, ...]:
-        """The change of a field of `native.format_entries` that has times."""
+        """How `native.format_entries` converts a field of times."""
         older = self._recent if self._is_one else self._old
         bounds = (*divmod(self._from_ns, NS_PER_S), *divmod(self._now_ns, NS_PER_S))
         return self._recent.__getitem__, older.__getitem__, *bounds
@@ -154,7 +154,7 @@ class _Constant(bytes):
 
 
 class _Seconds(dict[int, bytes]):
-    """Times in one format with `count` places for nanoseconds."""
+    """A cache of times in one format, each with `count` placeholders for nanoseconds."""
 
     def __init__(self, pattern: str) -> None:
         super().__init__()
@@ -164,8 +164,8 @@ class _Seconds(dict[int, bytes]):
     def __missing__(self, second: int) -> bytes:
         try:
             made = [os.fsencode(format_time(piece, second, padded=True)) for piece in self._pieces]
-        except (OverflowError, OSError):  # no calendar has its year: ls prints the seconds
-            width = len(self[0] % ((0,) * self.count))  # that of the epoch, as in ls
+        except (OverflowError, OSError):  # the year is out of range: ls prints the seconds
+            width = len(self[0] % ((0,) * self.count))  # the width of the epoch, as in ls
             text: bytes = _Constant((b"%d" % second).rjust(width))
         else:
             text = b"%09d".join(piece.replace(b"%", b"%%") for piece in made)
@@ -191,14 +191,14 @@ def _pieces(pattern: str) -> Sequence[str]:
 
 
 def cell_width(text: str) -> int:
-    """Return the number of terminal cells of a text."""
+    """Return the number of terminal cells that a text occupies."""
     if text.isascii():
         return len(text)
     return sum(map(_character_width, text))
 
 
 def _character_width(character: str) -> int:
-    import unicodedata  # only now: most tables are ASCII
+    import unicodedata  # imported late, because most tables are ASCII
 
     if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me"):
         return 0
@@ -206,10 +206,10 @@ def _character_width(character: str) -> int:
 
 
 def render(rows: Sequence[Sequence[str]], *, align: str, header: Sequence[str] = ()) -> str:
-    """Return a table of lines; an empty text without rows.
+    """Return a table as lines of text, or an empty string if there are no rows.
 
-    `align` has one letter per column, ``l`` or ``r``. ValueError if a row has another number of
-    cells.
+    `align` contains one letter per column, ``l`` or ``r``. Raises ValueError if the rows differ in
+    their number of cells.
     """
     if not rows:
         return ""

@@ -1,4 +1,4 @@
-"""The options that all tools that walk have in common, including filters by attributes of entries.
+"""The options common to all tools that walk trees, including filters by entry attributes.
 
 Errors name the option.
 """
@@ -47,14 +47,15 @@ _OF_DIFF = frozenset(
 
 
 class CommonOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The common options of tools that walk.
+    """The common options of tools that walk trees.
 
-    `filters` are arguments of `pcircle.cli.inputs.rules_of`; `wanted` is what entries must be.
-    `files_from` restricts the job to the paths of a list; with `null` lists are NUL-terminated.
-    `threads` None is adaptive, `jobs` None the number of cores. `polite` is as in `TreePlan`. With
-    `silent` nothing is printed, for calls from programs. With `strict_operands` PATHs must be
-    absolute, normal and without links; with `insecure_links` files that options name may be opened
-    along any link. Operations that take longer than `op_timeout_s` fail.
+    `filters` contains arguments of `pcircle.cli.inputs.rules_of`, and `wanted` the attributes that
+    entries must have. `files_from` restricts the job to the paths of a list; if `null` is set,
+    lists are NUL-terminated. If `threads` is None, their number is adaptive; if `jobs` is None, it
+    is the number of cores. `polite` is as in `TreePlan`. If `silent` is set, nothing is printed,
+    for calls from programs. If `strict_operands` is set, PATHs must be absolute, normal and without
+    links; if `insecure_links` is set, files that options name may be opened along any link.
+    Operations that take longer than `op_timeout_s` fail.
     """
 
     filters: tuple[tuple[str, bytes], ...] = ()
@@ -79,7 +80,7 @@ class CommonOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def common(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the fields of `CommonOptions` from parsed options. UsageError."""
+    """Return the fields of `CommonOptions` from parsed options. Raises UsageError."""
     return {
         "filters": tuple((kind, os.fsencode(text)) for kind, text in args.filters or ()),
         "wanted": attributes_of(args),
@@ -103,12 +104,12 @@ def common(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _op_timeout_s(text: str | None) -> float | None:
-    """Return the value of --op-timeout, for tools that only read. UsageError."""
+    """Return the value of --op-timeout, for tools that only read. Raises UsageError."""
     return None if text is None else interval_s("--op-timeout", text)
 
 
 def _share(text: str | None) -> float | None:
-    """Return the value of --polite. UsageError."""
+    """Return the value of --polite. Raises UsageError."""
     if text is None:
         return None
     percent = number("--polite", text.removesuffix("%"), parse_number)
@@ -118,7 +119,7 @@ def _share(text: str | None) -> float | None:
 
 
 def rate_of(text: str | None) -> float | None:
-    """Return the value of --ops-limit. UsageError."""
+    """Return the value of --ops-limit. Raises UsageError."""
     if text is None:
         return None
     rate = number("--ops-limit", text, parse_number)
@@ -130,7 +131,8 @@ def rate_of(text: str | None) -> float | None:
 def refuse_others(args: argparse.Namespace, takes: str, **defaults: str) -> None:
     """Raise UsageError if `--diff` is combined with options that it would ignore.
 
-    `takes` are the permitted options; `defaults` are the values of options that are never empty.
+    `takes` names the permitted options; `defaults` contains the values of options that are never
+    empty.
     """
     given = {name for name, value in vars(args).items() if value not in (None, False, [])}
     defaults |= {"progress": "auto", "transport": "auto", "interval": "10"}
@@ -151,12 +153,12 @@ def refuse_idle_null(args: argparse.Namespace) -> None:
 # ---- filters by attributes -----------------------------------------------------------------------
 
 _FILE = "file:"
-_LARGEST = (1 << 63) - 1  # the largest integer that plans can carry
+_LARGEST = (1 << 63) - 1  # the largest integer that plans can store
 _MOMENTS = "must be like 30d, 2026-11-30, 2026-11-30T18:00, @1796061600 or file:PATH"
 
 
 def attributes_of(args: argparse.Namespace) -> Attributes:
-    """Return the attributes that the options require of entries. UsageError."""
+    """Return the attributes that the options require of entries. Raises UsageError."""
     newer, older = args.newer_than, args.older_than
     if args.by_time is not None and newer is None and older is None:
         raise UsageError("--by-time requires --newer-than or --older-than")
@@ -180,7 +182,7 @@ def attributes_of(args: argparse.Namespace) -> Attributes:
 
 
 def refuse_ageless(wanted: Attributes, paths: Iterable[bytes]) -> None:
-    """Raise UsageError if birth times are required below a PATH that has none."""
+    """Raise UsageError if birth times are required below a PATH whose file system keeps none."""
     if wanted.by_time != "btime":
         return
     for path in paths:
@@ -190,12 +192,15 @@ def refuse_ageless(wanted: Attributes, paths: Iterable[bytes]) -> None:
 
 
 def now_ns() -> int:
-    """Return the time from which ages are counted, read once per job, on rank 0."""
+    """Return the time to which ages refer; rank 0 reads it once per job."""
     return time.time_ns()
 
 
 def moment_of(option: str, text: str) -> Moment:
-    """Parse a date, an age, or `file:PATH` for the modification time of a file. UsageError."""
+    """Parse a date, an age, or `file:PATH` for the modification time of a file.
+
+    Raises UsageError.
+    """
     if text.startswith(_FILE):
         path = os.fsencode(text[len(_FILE) :])
         try:
@@ -244,7 +249,7 @@ def _expression(text: str) -> bytes:
 def _numbers(
     option: str, text: str | None, number_of: Callable[[str], int]
 ) -> tuple[int, ...] | None:
-    """Return the numbers of users or groups. UsageError."""
+    """Return the numbers of users or groups. Raises UsageError."""
     if text is None:
         return None
     found = set()

@@ -1,10 +1,10 @@
 """Messages to the user, on a stream that may be full, slow or closed.
 
-A job of hours must not die, nor change its exit code, because the terminal that watched it was
-closed. So messages are written to the descriptor directly: Python's buffer would keep what it could
+A job that takes hours must neither die nor change its exit code because its terminal was closed. So
+messages are written to the descriptor directly: Python's buffer would keep the data that it could
 not write, fail again at exit and turn the exit code into 120.
 
-Results do not go through here: a result that cannot be written is an error and must be raised.
+Results are not written through this module, because a result that cannot be written is an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pcircle.core.writing import left
 # The longest wait for a terminal that was stopped with Ctrl-S, or for a full pipe, in
 # non-blocking mode.
 _PATIENCE_S = 1.0
-# The stream may accept the next message although it refused this one.
+# After these errors, the stream may accept the next message.
 _PASSING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EAGAIN})
 
 
@@ -44,7 +44,7 @@ class MessageStream:
             if self._fd is None:
                 self._stream.write(text)
             else:
-                # Earlier output of Python's stream comes first.
+                # Earlier output that Python has buffered must come first.
                 self._stream.flush()
                 _write_fully(self._fd, text.encode(self.encoding, "backslashreplace"))
         except ValueError:  # the stream was closed

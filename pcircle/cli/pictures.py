@@ -1,6 +1,6 @@
-"""Pictures by matplotlib, an extra (`pip install 'pcircle[plot]'`).
+"""Draws pictures with matplotlib, an optional package (`pip install 'pcircle[plot]'`).
 
-The package is tried before the work begins, and imported when the picture is drawn.
+The package is tested before the work begins, and imported when the picture is drawn.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pcircle.core.optional_packages import try_out
 
 ENDINGS = (".png", ".svg", ".pdf")
 _DPI = 110
-# Text, lines and all formats, which compiled code draws.
+# Draws text and lines in all formats, because each of them uses compiled code.
 _TRIAL = f"""
 import io
 from matplotlib.figure import Figure
@@ -46,10 +46,10 @@ def new_figure(size_inches: tuple[float, float]) -> Any:
 
 
 def save(figure: Any, path: str) -> None:
-    """Draw a figure into a file. OSError."""
+    """Draw a figure into a file. Raises OSError."""
     picture = io.BytesIO()
     with warnings.catch_warnings():
-        # The warnings are about letters in names that the font lacks.
+        # The warnings are about characters in names that the font lacks.
         warnings.simplefilter("ignore", UserWarning)
         figure.savefig(picture, format=os.path.splitext(path)[1][1:].lower(), dpi=_DPI)
     jsonout.put(picture.getvalue(), path)

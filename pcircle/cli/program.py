@@ -27,9 +27,10 @@ def _nothing() -> None:
 
 
 class ToolProgram(Program):
-    """A tool, for the runtime. `close` releases what this process's task holds.
+    """A tool that the runtime can run. `close` releases the resources of this process's task.
 
-    `log` is the error log, on rank 0. A tool that `reads_only` changes nothing in what it reads.
+    `log` is the error log, on rank 0. If `reads_only` is set, the tool changes nothing in the trees
+    that it reads.
     """
 
     reads_only: ClassVar[bool] = False
@@ -40,13 +41,16 @@ class ToolProgram(Program):
         self.log: LogFile | None = None
 
     def explain_unreadable(self, error: OSError) -> str:
-        """Return the explanation, with the name of the entry."""
+        """Return why an entry cannot be read, with its name if it is known."""
         if error.filename is None or isinstance(error.filename, int):
             return super().explain_unreadable(error)
         return f"cannot read '{show(os.fsencode(error.filename))}': {error.strerror}"
 
     def begin_log(self, path: str | None) -> None:
-        """Open the error log after all checks: a refused run keeps the old log. UsageError."""
+        """Open the error log after all checks: a refused run keeps the old log.
+
+        Raises UsageError.
+        """
         if path is not None:
             self.log = LogFile(open_log(path))
 
@@ -58,7 +62,7 @@ class ToolProgram(Program):
         return self.reads_only
 
     def prepare_again(self, plan: bytes, ranks: int) -> bytes:
-        """Return the plan of a restarted job with this number of ranks; called on rank 0."""
+        """Return the plan of a job that restarts with `ranks` ranks; called on rank 0."""
         decided = msgspec.msgpack.decode(plan, type=self.plan_type)
         if not hasattr(decided, "ranks"):
             return plan
@@ -73,7 +77,7 @@ class ToolProgram(Program):
 
 
 class Ranks(Protocol):
-    """The options about ranks, for `run_program`."""
+    """The options that select the ranks of a job."""
 
     @property
     def jobs(self) -> int | None: ...
@@ -82,7 +86,7 @@ class Ranks(Protocol):
 
 
 def local_ranks(ranks: Ranks) -> int:
-    """Return the number of local ranks, this process included; 0 under a launcher."""
+    """Return the number of local ranks, including this process, or 0 under a launcher."""
     choice = choose(ranks.transport, ranks.jobs, launched())
     return choice.size if choice.kind == "local" else 0
 
@@ -122,9 +126,9 @@ def called(
 ) -> int:
     """Run a tool from a program, with options of this `kind`, and return the exit code.
 
-    UsageError if the job is refused before it starts on this rank.
+    Raises UsageError if the job is rejected before it starts on this rank.
     """
     if choices.get("op_timeout_s") is not None:
         raise UsageError("op_timeout is for the command, which ends with its process")
-    sys.stdout.flush()  # earlier output of the program comes first
+    sys.stdout.flush()  # earlier output of the program must come first
     return run(kind(paths=tuple(map(os.fsencode, paths)), **choices))

@@ -3,15 +3,15 @@
 The caller passes a `ProgressView` as often as it likes; a renderer decides by the times in the view
 whether to show it. So there is no clock, thread or signal here, and tests need not wait.
 
-Importing rich takes 40 ms and more, so the live bar imports it after half a second of run time. A
+Importing rich takes 40 ms or more, so the live bar imports it after half a second of run time. A
 broken stream silences the progress and does not affect the job.
 
 `Pace` measures the rate and estimates the remaining time. The estimate assumes that remaining work
 takes as long as similar work has taken so far. Known work is measured in bytes, unknown work in
-entries of average size. The time of an entry and of a byte is fitted to the course of the job,
-because entries may dominate its beginning and bytes its end.
+entries of average size. The cost of an entry and the cost of a byte are fitted to the course of the
+job, because entries may dominate its beginning and bytes its end.
 
-One large file among thousands of files does not make more large files likely. So the moment in
+One large file among thousands of files does not make more large files likely. So the moment at
 which most bytes were found is excluded from the average.
 """
 
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 Mode = Literal["auto", "always", "never"]
 
 _LIVE_AFTER_S = 0.5
-_NOTED_TOGETHER = 4000  # characters; a pipe takes 4,096 bytes in one piece
+_NOTED_TOGETHER = 4000  # characters; a write of at most 4,096 bytes to a pipe is atomic
 _LIVE_EVERY_S = 0.1
 _BAR_CELLS_MIN = 10
 _BAR_CELLS_MAX = 40
 _PERCENT_CELLS = len("~100.0%")
-# The parts that a narrow terminal lacks, in the order in which they are omitted.
+# The parts that are omitted on a narrow terminal, in this order.
 _DISPENSABLE = ("entry rate", "total", "entries", "rate", "silent", "size", "failed")
-_ECHO_CELLS = len("^C")  # which the terminal would otherwise wrap
+_ECHO_CELLS = len("^C")  # the echo, which would otherwise wrap the line
 _CURSORLESS_TERMINALS = frozenset({"", "dumb", "unknown"})
 
 
@@ -54,7 +54,7 @@ class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
 
     `fraction` is the share that is done, from 0 to 1; unless `exact` it is an estimate, shown with
     ``~``. `bytes_total` and `remaining_s` are None while unknown. `stale_ranks` is the number of
-    ranks whose last report is missing, for which older numbers are used.
+    ranks whose last report is missing, so that older numbers are used for them.
     """
 
     fraction: float
@@ -75,10 +75,10 @@ class Progress(Protocol):
     """A progress display. Its methods never raise and are called by one thread."""
 
     def update(self, view: ProgressView) -> None:
-        """Show a view, if it is time for it."""
+        """Show a view, if an update is due."""
 
     def note(self, text: str) -> None:
-        """Print a line, also if progress is quiet."""
+        """Print a line, even if progress is not shown."""
 
     def suspend(self) -> None:
         """Remove the bar and restore the terminal, until the next update."""
@@ -88,7 +88,7 @@ class Progress(Protocol):
 
 
 def note_all(progress: Progress, texts: Iterable[str]) -> None:
-    """Print lines in few short writes, because others may write to the same pipe."""
+    """Print lines in few short writes, because other processes may write to the same pipe."""
     batch: list[str] = []
     size = 0
     for text in texts:
@@ -120,7 +120,7 @@ def line(view: ProgressView) -> str:
 
 
 def _words(view: ProgressView, without: frozenset[str]) -> str:
-    """Return the parts of a line, except the omitted ones."""
+    """Return the text of a line, except the parts in `without`."""
     size, total = format_size(view.bytes_done), view.bytes_total
     silent = view.stale_ranks
     parts = {
@@ -213,7 +213,7 @@ class _Live:
         if self._display is None:
             self._output.line(text)
             return
-        # Not through markup or wrapping: a path stays as it is, to be copied in one piece.
+        # Without markup and wrapping, so that a path can be copied in one piece.
         self._display.console.out(text, highlight=False)
 
     def suspend(self) -> None:
@@ -231,7 +231,7 @@ def _start_display(output: MessageStream) -> Live:
 
     display = Live(
         console=_console(output),
-        auto_refresh=False,  # its refreshing would be a thread
+        auto_refresh=False,  # automatic refreshing would start a thread
         transient=True,
         redirect_stdout=False,
         redirect_stderr=False,
@@ -244,7 +244,7 @@ def _start_display(output: MessageStream) -> Live:
 def _console(output: MessageStream) -> Console:
     from rich.console import Console
 
-    # Output has all methods of a file that Console calls.
+    # A MessageStream has all methods of a file that Console calls.
     return Console(file=cast(TextIO, output), force_terminal=True, highlight=False)
 
 
@@ -275,7 +275,7 @@ def _bar_line(view: ProgressView, terminal_cells: int) -> RenderableType:
 
 
 def silent(stream: TextIO | None) -> Progress:
-    """Return a display without progress, only notes."""
+    """Return a display that prints only notes."""
     return _Silent(MessageStream(stream))
 
 
@@ -292,10 +292,10 @@ def live(stream: TextIO | None) -> Progress:
 def make(mode: Mode, stream: TextIO | None, *, quiet: bool, interval_s: float) -> Progress:
     """Return the display for this mode and stream.
 
-    ``auto`` is a bar on a terminal, lines elsewhere, and nothing if `quiet`. ``always`` is the bar,
-    also on a pipe, because under mpirun the terminal is at the other end of a pipe; in a file it is
-    lines. ``never`` is nothing. A terminal that cannot move its cursor, according to ``TERM``, gets
-    lines.
+    ``auto`` selects a bar on a terminal, lines elsewhere, and nothing if `quiet`. ``always``
+    selects the bar even on a pipe, because under mpirun the terminal is at the other end of a pipe,
+    and lines in a file. ``never`` selects nothing. If ``TERM`` shows that the terminal cannot move
+    its cursor, lines replace the bar.
     """
     if mode == "never" or (quiet and mode == "auto"):
         return silent(stream)
@@ -310,8 +310,8 @@ def make(mode: Mode, stream: TextIO | None, *, quiet: bool, interval_s: float) -
 
 _RATE_WINDOW_S = 10.0
 _SURE_AFTER_S = 1.0
-_POINTS = 64  # of the course of the job, at most
-_DOUBT = 0.05  # the weight of this assumption once there is a course
+_POINTS = 64  # maximum number of points in the course of a job
+_DOUBT = 0.05  # the weight of the assumption that an entry costs as much as ENTRY_COST_BYTES
 _NOT_DONE = 0.9999
 
 
@@ -324,14 +324,14 @@ class _Point(msgspec.Struct, frozen=True):
 
 
 class Pace:
-    """The course of a job, and its last seconds."""
+    """Records the course of a job, from which its rates and remaining time are computed."""
 
     def __init__(self) -> None:
         self._window: deque[_Point] = deque([_Point(0.0, 0, 0)])
         self._course = [_Point(0.0, 0, 0)]
         self._step_s = 0.0
         self._sized = (0, 0)  # entries and bytes of the last view
-        self._leap = (0, 0)  # entries and bytes of the moment in which most bytes were found
+        self._leap = (0, 0)  # entries and bytes of the moment at which most bytes were found
 
     def view(
         self,
@@ -343,10 +343,10 @@ class Pace:
         bytes_shown: int | None = None,
         has_bytes: bool = True,
     ) -> ProgressView:
-        """Return the present state with rates; see `ProgressView`.
+        """Return the current state of the job, with its rates.
 
-        `bytes_shown` are the bytes of a job whose bytes are not work. A job may have no bytes at
-        all.
+        `bytes_shown` is the number of bytes to show if bytes do not measure the work. If
+        `has_bytes` is False, no bytes are shown.
         """
         shown = known.bytes_done if bytes_shown is None else bytes_shown
         self._note(elapsed_s, known)
@@ -374,7 +374,7 @@ class Pace:
         )
 
     def _note(self, elapsed_s: float, known: WorkCounts) -> None:
-        """Record a moment; in a long course, keep every second one."""
+        """Record a moment; when the course becomes long, drop every second moment."""
         found = known.sized - self._sized[0], known.bytes_found - self._sized[1]
         self._sized = known.sized, known.bytes_found
         if found[1] > self._leap[1]:
@@ -436,7 +436,7 @@ def _costs(course: list[_Point]) -> tuple[float, float]:
     if ee and bb:
         both = ee * bb - eb * eb
         fitted = (et * bb - bt * eb) / both, (bt * ee - et * eb) / both
-        # No cost is negative.
+        # A cost cannot be negative.
         per_entry, per_byte = (
             (per_entry, 0.0) if fitted[1] < 0 else (0.0, per_byte) if fitted[0] < 0 else fitted
         )

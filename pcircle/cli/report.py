@@ -35,7 +35,7 @@ class ToolReport(msgspec.Struct, frozen=True):
 
 
 class RootSignature(msgspec.Struct, frozen=True):
-    """A root and its signature; None if entries below it have failed."""
+    """A root and its signature, which is None if entries below it have failed."""
 
     path: str
     signature: str | None
@@ -44,8 +44,8 @@ class RootSignature(msgspec.Struct, frozen=True):
 class RankShare(msgspec.Struct, frozen=True):
     """Statistics of one rank.
 
-    `work_per_s` has the rates that were measured while the number of threads was tuned: by kind of
-    work, then by number of threads.
+    `work_per_s` contains the rates that were measured while the number of threads was tuned: by
+    kind of work, then by number of threads.
     """
 
     rank: int
@@ -67,8 +67,8 @@ class RankShare(msgspec.Struct, frozen=True):
 class FigureStatistics(msgspec.Struct, frozen=True):
     """The distribution of a figure over all ranks.
 
-    `bins` are pairs of a lower edge and a number of ranks. Quantiles are exact to the width of a
-    bin; the other values are exact.
+    `bins` contains pairs of a lower edge and a number of ranks. Quantiles are exact to the width of
+    a bin; the other values are exact.
     """
 
     sum: int | float
@@ -126,7 +126,7 @@ def by_kind(rates: Sequence[tuple[str, int, float]]) -> dict[str, dict[str, floa
 
 
 def failures_by_kind(counted: Mapping[tuple[int | None, str], int]) -> str:
-    """Return the numbers of failures by error, the most frequent first."""
+    """Return the number of failures for each error, the most frequent error first."""
     kinds = sorted((-count, number or 0, kind) for (number, kind), count in counted.items())
     parts = [
         f"{format_count(-count)} {error_name(number, kind)}"
@@ -137,7 +137,7 @@ def failures_by_kind(counted: Mapping[tuple[int | None, str], int]) -> str:
 
 
 def shares(ranks: Sequence[RankShare], entries: int, verbose: int) -> str:
-    """Return per-rank statistics as a table; with `verbose` 2 including messages."""
+    """Return per-rank statistics as a table, including messages if `verbose` is 2."""
     header = ["rank", "node", "entries", "bytes", "share", "threads"]
     climbed = any(len(rates) > 1 for rank in ranks for rates in rank.work_per_s.values())
     rows = []

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 _STREAMS = ("standard output", "standard error")
-_TOGETHER = 4096  # pieces that are written at once
+_TOGETHER = 4096  # number of pieces that are written at once
 
 
 class Results:
-    """The destinations of results. `note` prints a line; `failed` means that a write failed."""
+    """The destinations of results. `note` prints a line; `failed` is set if a write failed."""
 
     def __init__(self, tool: str, json: str | None, note: Callable[[str], None]) -> None:
         self._tool = tool
@@ -78,7 +78,7 @@ class Results:
             self.write(where, partial(jsonout.write, document, self._json, stdout))
 
     def text(self, pieces: Iterable[bytes]) -> None:
-        """Write results as text, some pieces at a time.
+        """Write results as text, many pieces at a time.
 
         After an error, such as a closed pipe, nothing more is written.
         """
@@ -95,9 +95,9 @@ def _write_pieces(stream: TextIO | None, pieces: Iterator[bytes]) -> None:
 
 
 def list_end(args: argparse.Namespace, roots: Sequence[Root]) -> bytes:
-    """Return the terminator of paths for --list-out; empty without this option. UsageError.
+    """Return the terminator of paths for --list-out, or b"" if the option is absent.
 
-    Paths are relative to the PATH.
+    Paths are relative to the PATH. Raises UsageError.
     """
     if args.list_out is None:
         return b""
@@ -107,7 +107,7 @@ def list_end(args: argparse.Namespace, roots: Sequence[Root]) -> bytes:
 
 
 def open_output(name: str, option: str) -> int:
-    """Open the new file that an option names; `-` is standard output. UsageError."""
+    """Open the new file that an option names; `-` is standard output. Raises UsageError."""
     if name != "-":
         return open_log(name, option)
     try:
@@ -117,5 +117,5 @@ def open_output(name: str, option: str) -> int:
 
 
 def append_output(name: str) -> int:
-    """Open a file of `open_output` again for more lines. OSError."""
+    """Open a file of `open_output` again for more lines. Raises OSError."""
     return os.dup(1) if name == "-" else writing(os.fsencode(name), os.O_APPEND)

@@ -1,11 +1,11 @@
-"""The frame of a command: name, texts and options, from which its parser and program follow.
+"""The definition of a command: its name, texts and options.
 
-The modules that interpret options are imported once the options are known to be well formed, so
-that `--help` and a mistyped option answer at once. So this module imports as little as
-`pcircle.cli.arguments`.
+The modules that interpret options are imported only after the options have been parsed, so that
+`--help` and the message for a mistyped option appear at once. For the same reason, this module
+imports as little as `pcircle.cli.arguments`.
 
-This module also composes the command to run next, for pasting into a shell: the original command,
-slightly changed.
+This module also composes the command that a message suggests to run next, for pasting into a shell:
+the original command with an option added or removed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def command(
 
 
 def _quoted(word: str) -> str:
-    """Quote a word for the shell, printable whatever it contains."""
+    """Quote a word for the shell so that the result is printable."""
     from shlex import quote
 
     shown = show(os.fsencode(word))
@@ -64,9 +64,9 @@ _WHILE_LOGGED_S = 0.1
 def words_of(options: Mapping[str, object]) -> list[str]:
     """Return keyword arguments of a program as words of a command line.
 
-    True is an option without a value; False and None are omitted; a list repeats the option. A name
-    that is a Python keyword has a trailing `_`; a name of one letter gets one dash. UsageError for
-    options that only a command line may use.
+    True becomes an option without a value, False and None are omitted, and a list repeats the
+    option. A name that is a Python keyword has a trailing `_`; a name of one letter becomes a short
+    option. Raises UsageError for options that only a command line may use.
     """
     words = []
     for name, value in options.items():
@@ -87,8 +87,8 @@ def logging(
 ) -> Callable[[argparse.Namespace], int]:
     """Wrap `carry_out` so that it logs the end of the command, if requested.
 
-    Only the rank that `speaks` writes the line. If the command fails, the other ranks wait for it,
-    because a launcher may end all ranks after the first failure.
+    Only the rank that `speaks` writes the line. If the command fails, the other ranks give it time
+    to do so, because a launcher may end all ranks after the first failure.
     """
 
     def run(args: argparse.Namespace) -> int:
@@ -109,10 +109,10 @@ def logging(
 
 
 class ToolCommand(NamedTuple):
-    """A command. `operands` is their text in the usage line; `add` adds options to a parser.
+    """A command. `operands` names its operands in the usage; `add` adds options to a parser.
 
-    `carry_out` runs the parsed command and imports what it needs. `bare` and `joined` are arguments
-    of `pcircle.cli.arguments.run`.
+    `carry_out` runs the parsed command, and imports the modules that it needs. `bare` and `joined`
+    are arguments of `pcircle.cli.arguments.run`.
     """
 
     name: str
@@ -133,7 +133,7 @@ class ToolCommand(NamedTuple):
         return p
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
-        """Run the command and return the exit code; only the first rank speaks."""
+        """Run the command and return the exit code; only the first rank prints messages."""
         speaks = not launched().rank
         carry_out = logging(self.name, self.carry_out, speaks=speaks)
         return run(self.parser, arguments, self.bare, carry_out, speaks=speaks, joined=self.joined)

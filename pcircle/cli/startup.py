@@ -8,8 +8,8 @@ interpreter would take a fifth of the time of a copy of three files. Under a lau
 finalized, because MPI libraries need it, but without a last garbage collection, which would take
 longer than the rest.
 
-In between there are many small objects and few reference cycles, so the garbage collector runs less
-often than by default; it would take a tenth of the start.
+A command creates many small objects and few reference cycles, so the garbage collector runs less
+often than by default. Otherwise it would take a tenth of the start-up time.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ from pcircle.core.encoding import show
 from pcircle.core.errors import Defect, EntriesFailed, PcircleError, worst
 
 SOCKET = "/dev/log"
-_USER = 1 << 3  # the facility, as of syslog(3)
+_USER = 1 << 3  # the facility, as in syslog(3)
 _WARNING, _INFO = 4, 6
-# In any locale.
+# Independent of the locale.
 _MONTHS = (*("Jan", "Feb", "Mar", "Apr", "May", "Jun"), *("Jul", "Aug", "Sep", "Oct", "Nov", "Dec"))
 _MAX_BYTES = 2048  # which all receivers should accept, RFC 5424
 _PATIENCE_S = 2.0  # a logger that hangs must not keep the command from ending

@@ -1,4 +1,4 @@
-"""Times in options: dates, and how long a job may run."""
+"""Times in options: dates, and time limits of jobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StopTime(msgspec.Struct, frozen=True):
 
 
 def stop_of(after: str | None, at: str | None) -> StopTime:
-    """Parse the values of --stop-after and --stop-at. UsageError."""
+    """Parse the values of --stop-after and --stop-at. Raises UsageError."""
     if after is not None and at is not None:
         raise UsageError("--stop-after cannot be combined with --stop-at")
     if after is not None:
@@ -57,7 +57,7 @@ def date_s(option: str, text: str) -> float:
 
 
 def date_ns(option: str, text: str, expected: str = TIMES) -> int:
-    """Parse a date, in local time unless it has a zone, or `@SECONDS`. UsageError."""
+    """Parse a date, in local time unless it has a zone, or `@SECONDS`. Raises UsageError."""
     from datetime import datetime  # few runs name a date
 
     stripped = text.strip()

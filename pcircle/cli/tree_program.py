@@ -1,6 +1,7 @@
-"""Programs of tools that walk: from the options to the plan, the tasks and the exit code.
+"""The programs of tools that walk trees: from the options to the plan, the tasks and the exit code.
 
-`pcircle.jobs.tree_task` has the task. `docs/new-tool.rst` builds a tool from both, step by step.
+The task is defined in `pcircle.jobs.tree_task`. `docs/new-tool.rst` shows step by step how to build
+a tool from the two modules.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ T = TypeVar("T", bound=WalkTask[Any, Any])
 
 
 class WalkProgram(ToolProgram, Generic[T]):
-    """The program of a tool that walks; `T` is its task."""
+    """The program of a tool that walks trees; `T` is the type of its task."""
 
     plan_type: ClassVar[type[TreePlan]] = TreePlan
 
@@ -73,12 +74,12 @@ class WalkProgram(ToolProgram, Generic[T]):
         self._lists: Lists | None = None  # on rank 0
 
     def check(self) -> None:
-        """Check, before all else, that results can be written. UsageError."""
+        """Check, before any other step, that results can be written. Raises UsageError."""
         if self.options.json is not None:
             jsonout.check(self.options.json)
 
     def roots(self) -> tuple[Root, ...]:
-        """Return the roots of the walk. UsageError."""
+        """Return the roots of the walk. Raises UsageError."""
         return resolve(self.paths)
 
     def directory(self) -> bytes:
@@ -86,11 +87,11 @@ class WalkProgram(ToolProgram, Generic[T]):
         return working_directory()
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        """Return more fields of the plan, decided on rank 0. UsageError."""
+        """Return further fields of the plan, which rank 0 determines. Raises UsageError."""
         return {}
 
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
-        """Return the paths of a list, if there is one. UsageError."""
+        """Return the paths of the list, or None if no list restricts the job. Raises UsageError."""
         if self.options.files_from is None:
             return None
         whole, strict = self.lists_whole, self.lists_strictly
@@ -119,16 +120,19 @@ class WalkProgram(ToolProgram, Generic[T]):
         return False
 
     def begin(self, roots: tuple[Root, ...]) -> None:
-        """Open the output files after all checks: a refused run keeps old files. UsageError."""
+        """Open the output files after all checks: a refused run keeps old files.
+
+        Raises UsageError.
+        """
         self.begin_log(self.options.error_log)
 
     def opened(self) -> dict[str, Any]:
-        """Return more fields of the plan, known after `begin`."""
+        """Return the fields of the plan that are known only after `begin`."""
         return {}
 
     @abstractmethod
     def new_task(self, plan: TreePlan, rank: int, lists: Lists | None) -> T:
-        """Return the task of a rank; `lists` are on rank 0."""
+        """Return the task of a rank; only rank 0 receives `lists`."""
 
     def run(self) -> int:
         """Run the tool on the requested ranks and return the exit code."""
@@ -174,9 +178,9 @@ Exit codes: 0 success; 1 some entries failed, each one named; 2 refused;
 
 
 def tree_parser(name: str, operands: str, about: str, *, more: str = _EXIT_CODES) -> Parser:
-    """Return a parser with the options of every tool that walks; `more` ends the help.
+    """Return a parser with the options of every tool that walks trees; `more` ends the help.
 
-    Tools add options by methods of argparse.
+    A tool adds its own options with argparse's methods.
     """
     p = Parser(name, f"{name} [OPTION]... {operands}", about, notes(name, more))
     p.add_argument("operands", nargs="*", metavar=operands, help=argparse.SUPPRESS)
@@ -191,7 +195,7 @@ def tree_parser(name: str, operands: str, about: str, *, more: str = _EXIT_CODES
 
 
 def main(parser: Callable[[], Parser], carry_out: Callable[[argparse.Namespace], int]) -> int:
-    """Run a command from its arguments to the end of the process, or return its exit code."""
+    """Run a command with the process's arguments; end the process, or return the exit code."""
     speaks = not launched().rank
 
     def command() -> int:
@@ -203,7 +207,7 @@ def main(parser: Callable[[], Parser], carry_out: Callable[[argparse.Namespace],
 
 
 class TreeReport(ToolReport, frozen=True, kw_only=True):
-    """The result as JSON; `counts` has the counters of the tool by name."""
+    """The result as JSON; `counts` contains the counters of the tool by name."""
 
     counts: dict[str, int]
     elapsed_s: float
@@ -227,7 +231,7 @@ class TreeConsole(Console[dict[int, int]]):
         return self.counters_type.of(counts)
 
     def text(self, notice: Any) -> bytes:
-        """Return the bytes that a notice adds to standard output."""
+        """Return the bytes to write to standard output for a notice."""
         return b""
 
     def notice(self, source: int, values: Sequence[object]) -> None:
@@ -240,7 +244,7 @@ class TreeConsole(Console[dict[int, int]]):
         return f"{plural(total.completed, 'entry', 'entries')} done"
 
     def remarks(self, total: Any, code: int) -> Iterable[str]:
-        """Return more lines to print at the end."""
+        """Return further lines to print at the end."""
         return ()
 
     def total(self, outcome: Outcome[dict[int, int]]) -> Any:
@@ -288,7 +292,7 @@ class TreeConsole(Console[dict[int, int]]):
 
 
 class TreeProgram(WalkProgram[TreeTask]):
-    """The program of a tool with a `TreeTask`. `more` has further fields of the plan."""
+    """The program of a tool with a `TreeTask`. `more` contains further fields of the plan."""
 
     task_type: ClassVar[type[TreeTask]]
     console_type: ClassVar[type[TreeConsole]] = TreeConsole
@@ -302,16 +306,16 @@ class TreeProgram(WalkProgram[TreeTask]):
         super().__init__(CommonOptions(**common_of(args)), paths)
         self._more = more
         self.words: Sequence[str] = args.words
-        self.actions: LogFile | None = None  # this and the next two: on rank 0
+        self.actions: LogFile | None = None  # on rank 0, like the next two
         self.listed: LogFile | None = None
         self.planned: PlanFile | None = None
-        self.report: TreeReport | None = None  # when it has ended, on rank 0
+        self.report: TreeReport | None = None  # on rank 0, after the end of the job
         self._refusal = ""
 
     def call(self) -> TreeReport | None:
-        """Run the tool from a program without output; return the result, None on other ranks.
+        """Run the tool without output, for a program; return the result, or None on other ranks.
 
-        UsageError, StoppedEarly if the job is refused or cannot start.
+        Raises UsageError or StoppedEarly if the job is rejected or cannot start.
         """
         if self.options.op_timeout_s is not None:
             raise UsageError("op_timeout is for the command, which ends with its process")
