@@ -1,13 +1,13 @@
-"""ffind: find entries of trees in parallel. Programs call `find`.
+"""ffind: find entries in trees in parallel. Other programs call `find`.
 
 `language` parses the expression on every rank without access to files. Rank 0 resolves files, users
 and dates in the expression. `eval` compiles the expression once for each kind of entry, so that
 `-type f` costs nothing for a regular file. Tests of names select from all names of a directory at
 once, then tests of status select rows of the status table. Only the remaining rows become entries.
 
-Output goes to rank 0 together with the events of `-limit` and `-quit`, in the order in which they
-happened, so a limit is exact on any number of ranks. `--sort` is an external sort on rank 0. A
-parallel sort would pay only if sorting, not searching, took most of the time.
+Output is sent to rank 0 together with the events of `-limit` and `-quit`, in the order in which
+they happened, so a limit is exact on any number of ranks. `--sort` is an external sort on rank 0. A
+parallel sort would pay off only if sorting took longer than searching.
 
 `--in` evaluates the same expression over the sections of an index (`index_search.py`).
 """
@@ -29,11 +29,10 @@ def find(
     `words` are paths and the words of an expression. `options` are the options of the command line,
     by name: ``find("/data", "-name", "*.h5", "-print0", jobs=4).paths``. The result contains the
     bytes that the command would write to standard output, unless `output` receives them in pieces.
-    The report of the result contains failed entries. Under MPI all ranks must call this function,
-    and only the first rank receives a result.
+    The report in the result lists failed entries. Under MPI all ranks must call this function, and
+    only the first rank receives a result.
 
-    Raise UsageError if the arguments are invalid. With `max_delete`, see
-    `pcircle.tools.frm.remove`.
+    Raise UsageError if the arguments are invalid. For `max_delete`, see `pcircle.tools.frm.remove`.
     """
     from pcircle.cli.shell import words_of
     from pcircle.core.encoding import text_of

@@ -59,7 +59,7 @@ class FindParser(Parser):
     """Parses options, PATHs and the expression, in any order."""
 
     def parse(self, arguments: Sequence[str], bare: Mapping[str, str]) -> argparse.Namespace:
-        """Parse the options; `tokens` of the result contains the expression."""
+        """Parse the options; `tokens` in the result contains the expression."""
         found = split(arguments, self._takes_value)
         args = super().parse(found.suite, {**_BARE, **bare})
         args.operands = found.paths
@@ -109,7 +109,7 @@ def parser() -> FindParser:
     add = add_output(p).add_argument
     add("--list-out", metavar="FILE", help="list what is found, for the other tools")
     add("--json-lines", metavar="FILE", help="write a line of JSON for each removal")
-    # The expression selects entries, in place of the filters of the tools that share this code.
+    # The expression selects entries, in place of the filters of other tools.
     p.set_defaults(**NO_FILTERS, one_file_system=False)
     return p
 

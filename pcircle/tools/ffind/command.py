@@ -1,7 +1,7 @@
 """The programs of ffind: the search, and the execution of a plan of `-delete`.
 
 `FindProgram` interprets the command line and runs the search. `FindApplyProgram` removes only
-entries of the plan.
+entries that the plan lists.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CUTTING = ("quit", "limit", "exists")
 
 
 class FindProgram(SearchProgram):
-    """The program of ffind, for the runtime."""
+    """The program of a search."""
 
     name = "ffind"
     plan_type, task_type, console_type = FindPlan, FindTask, FindConsole
@@ -164,7 +164,7 @@ def _midnight_ns(now: int) -> int:
 
 
 def _is_wide() -> bool:
-    """Return whether patterns work on characters, by the user's locale."""
+    """Return whether patterns match characters instead of bytes in the user's locale."""
     for variable in ("LC_ALL", "LC_CTYPE", "LANG"):
         if os.environ.get(variable):
             return os.environ[variable].lower().replace("-", "").endswith("utf8")
@@ -240,7 +240,7 @@ def _said(words: Sequence[str], node: ExpressionNode) -> str:
 
 
 def program_of(args: argparse.Namespace) -> FindProgram | FindApplyProgram:
-    """Return the program for a parsed command line. UsageError."""
+    """Return the program for a parsed command line. Raises UsageError."""
     if args.apply is not None:
         return FindApplyProgram(args)
     listed = args.list_out is not None
@@ -260,7 +260,7 @@ def program_of(args: argparse.Namespace) -> FindProgram | FindApplyProgram:
 
 
 def find_typed(args: argparse.Namespace) -> int:
-    """Carry out a parsed command line and return the exit code. UsageError."""
+    """Carry out a parsed command line and return the exit code. Raises UsageError."""
     return program_of(args).run()
 
 

@@ -39,9 +39,9 @@ _BLOCK_BYTES = 512
 class SearchProgram(ChangeProgram):
     """The part of the program that its console uses.
 
-    `names` are the names of all primaries. `ends` are the terminators of the records of each
-    stream, if all output consists of records. `has_head` means that the CSV header is written, and
-    `first_task` is the first task of this process.
+    `names` contains the names of all primaries. `ends` maps each stream to the terminator of its
+    records, if all output consists of records. `has_head` is set once the CSV header has been
+    written. `first_task` is the first task of this process.
     """
 
     parsed: ParsedExpression
@@ -249,7 +249,7 @@ FIELDS = (*_OF_NAME, *_OF_STATUS, *_OF_OWNER, "depth")
 
 
 def order_of(sort: str | None, top: str | None, by: str | None) -> Order | None:
-    """Return the order of --sort, --top and --by. UsageError."""
+    """Return the order of --sort, --top and --by. Raises UsageError."""
     if top is None:
         if by is not None:
             raise UsageError("--by requires --top")
@@ -274,7 +274,7 @@ def _fields(option: str, text: str) -> tuple[str, ...]:
 
 
 def ordered(order: Order, now_ns: int) -> SortKeys:
-    """Return the object that computes keys."""
+    """Return the object that computes the sort keys of an order."""
     parts = [_part(field) for field in (*order.fields, "path")]
     return SortKeys(lambda entry: b"".join([part(entry) for part in parts]), order.top)
 
@@ -289,8 +289,8 @@ def _part(field: str) -> Callable[[FindEntry], bytes]:
         return lambda entry: (_OFFSET + number(entry)).to_bytes(_WIDTH, "big")
     text = _text(name)
     if is_down:
-        # Longer texts with this prefix sort before it. The terminator is unique because no name
-        # contains NUL.
+        # In this order, a longer text must sort before its prefix. The terminator does not occur in
+        # the text, because no name contains NUL.
         return lambda entry: text(entry).translate(_INVERTED) + b"\xff"
     return lambda entry: text(entry) + b"\0"
 

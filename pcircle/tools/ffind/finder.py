@@ -2,8 +2,8 @@
 
 Names that need no look-ups are evaluated by the item that reads their directory. Other names may be
 handed to other ranks. A directory is evaluated by its name before it is opened, so a pruned
-directory is never opened. If a directory must be looked up, opening it is the look-up (`_enters`).
-With -depth it is evaluated when the walk leaves it.
+directory is never opened. If a directory must be looked up, it is opened first, because an open
+directory yields its status (`_enters`). With -depth it is evaluated when the walk leaves it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DIRECTORY = OPEN_DIRECTORY | os.O_NONBLOCK
 
 
 class _OpenState:
-    """The state of an open directory: its status, and whether it was evaluated already."""
+    """The state of an open directory: its status, and whether it has been evaluated."""
 
     __slots__ = ("is_done", "status")
 
@@ -169,7 +169,7 @@ class FindVisitor(SmallDirectoryEvaluator):
         return entry
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
-        """Evaluate names that need no look-up; return the remaining blocks."""
+        """Evaluate names that need no look-up; yield blocks of the remaining names."""
         at_bottom = self._max is not None and depth_of(opened.path) + 1 >= self._max
         for block in blocks:
             if self._halted():
@@ -201,7 +201,7 @@ class FindVisitor(SmallDirectoryEvaluator):
         block.files, block.links, block.specials = [], [], []
 
     def _directories(self, opened: Open[int], block: Block, fd: int, *, at_bottom: bool) -> None:
-        """Evaluate subdirectories, and complete directories that are not entered."""
+        """Evaluate subdirectories, and count the directories that will not be entered."""
         names = encoded(block.directories)
         plan = self._of_kind["d"]
         entered: list[bytes] = []
@@ -295,7 +295,7 @@ class FindVisitor(SmallDirectoryEvaluator):
         return 0
 
     def _after(self, opened: Open[int], own: _OpenState | None) -> FindEntry | None:
-        """Evaluate a completed directory; return None above the minimal depth."""
+        """Evaluate a completed directory; return None if it is above the minimum depth."""
         if depth_of(opened.path) < self._min:
             return None
         directories = self.task.directories
@@ -326,7 +326,7 @@ class FindVisitor(SmallDirectoryEvaluator):
         return entry
 
     def failed(self, opened: Open[int], error: OSError, context: Context[TreeItem]) -> None:
-        """Evaluate an unreadable directory nonetheless, and report it."""
+        """Report an unreadable directory, and evaluate it nonetheless."""
         if opened.place is None:
             self.counters.scans_done += 1
             self.counters.sized += 1

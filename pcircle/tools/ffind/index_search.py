@@ -55,7 +55,7 @@ _LIVE_LETTERS = frozenset("YZFB")
 
 
 def is_live(node: ExpressionNode) -> bool:
-    """Return whether a primary needs data that an index does not have."""
+    """Return whether a primary needs data that an index does not contain."""
     if node.name in ("exec", "execplus"):
         return bool(node.args[0])  # -execdir needs the directory of the entry
     if node.name in ("newer_than_file", "newer_than_date"):
@@ -70,9 +70,9 @@ def is_live(node: ExpressionNode) -> bool:
 def index_of(
     name: str, paths: Sequence[bytes], *, in_order: bool
 ) -> tuple[SearchedIndex, tuple[Root, ...]]:
-    """Return an index, and the roots of PATHs in it; without PATHs, all roots of the index.
+    """Return an index, and the roots of PATHs in it, or all its roots if there are no PATHs.
 
-    With `in_order`, one rank reads the index sequentially. UsageError.
+    If `in_order` is set, one rank reads the index sequentially. Raises UsageError.
     """
     named = path = os.path.abspath(os.fsencode(name))
     shown = show(os.fsencode(name))
@@ -128,7 +128,7 @@ def _about(ranges: Sequence[Range], root: int, path: bytes) -> list[Range]:
 
 
 def _start(index: Index, ranges: Sequence[Range], path: bytes) -> IndexPath:
-    """Return the position of a PATH in an index. UsageError."""
+    """Return the position of a PATH in an index. Raises UsageError."""
     shown = show(path)
     if not path:
         raise UsageError("empty file name")
@@ -161,7 +161,7 @@ def _sections(index: Index, ranges: Sequence[Range], root: int, path: bytes) -> 
                 yield section
 
 
-_NOTHING = -1  # stands for the descriptor of a directory, which a search of an index does not open
+_NOTHING = -1  # in place of a descriptor, because a search of an index opens no directories
 _HERE = b"."
 
 
@@ -351,7 +351,7 @@ class IndexSearcher(Evaluator):
             self._closed = section.path
 
     def _evaluated(self, entry: FindEntry, depth: int) -> None:
-        """Evaluate a directory; it is `pruned` if it must not be entered."""
+        """Evaluate a directory; set `pruned` if it must not be entered."""
         is_excluded = self._excludes is not None and bool(self._excludes(entry))
         if depth >= self._min:
             self._evaluate_one(entry)
@@ -380,7 +380,7 @@ class IndexSearcher(Evaluator):
             counters.special += self._do(where, specials, "", _NOTHING)
 
     def _failure(self, number: int, path: bytes, section: Section) -> None:
-        """Report entries of the tree that the index does not contain."""
+        """Report an entry whose contents or status the index could not record."""
         name, doing, errno_ = section.failure()
         error = OSError(errno_, os.strerror(errno_))
         depth = depth_of(path) + 1

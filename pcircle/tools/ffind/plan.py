@@ -61,10 +61,11 @@ class FindPlan(ChangePlan, frozen=True, kw_only=True):
     """The expression, with all files and users resolved.
 
     `exclude` is as in `ParsedExpression`, `wide` as in `EvaluationContext`, and `quoted` as in
-    `FindActions`. `midnight_ns` is the start of today. With `alone` one thread of rank 0 evaluates
-    everything in order. `removes` means that entries may be removed, and `runs` that commands are
-    run. `around_plan` has the device and inode of the directories above the plan file, which are
-    not removed. With `index` an index is searched instead of a tree.
+    `FindActions`. `midnight_ns` is the start of today. If `alone` is set, one thread of rank 0
+    evaluates all entries in order. If `removes` is set, entries may be removed, and if `runs` is
+    set, commands are run. `around_plan` contains the device and inode of each directory above the
+    plan file, which must not be removed. If `index` is given, an index is searched instead of a
+    tree.
     """
 
     expression: ExpressionNode
@@ -85,9 +86,9 @@ class FindCounters(ChangeCounters):
     """The counters of a search.
 
     `matched` counts the entries of -count and -exists, `blocks` the blocks of -du, and `vanished`
-    entries that vanished before they were looked up. `complaints` are errors on directories that
-    are also counted in another way. `commands_failed` counts threads on which a command ``-exec …
-    +`` failed. `kept` counts entries that were found after the end of the search.
+    entries that vanished before they were looked up. `complaints` counts errors on directories that
+    another counter also includes. `commands_failed` counts threads on which a command ``-exec … +``
+    failed. `kept` counts entries that were found after the end of the search.
     """
 
     matched: int

@@ -1,10 +1,10 @@
 """The task of a rank in a search: its setup and its end.
 
-The walk is one item, whose join waits for all other items. Every rank then receives an item. The
-rank runs the commands that it has gathered and sends its remaining output, so no work is left when
-the job ends.
+The walk is one item, whose join waits for all other items. Every rank then receives a final item,
+in which it runs the commands that it has gathered and sends its remaining output. So no work is
+left when the job ends.
 
-The roots of a search are the PATHs as typed, of any kind. A missing PATH is a failure.
+The roots of a search are the PATHs as typed, whatever their kind. A missing PATH is a failure.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _NAMELESS = (b"", b".", b"..")
 
 
 def start_of(path: bytes, follow: str, *, removes: bool) -> Root:
-    """Return the root of a PATH. With `removes`, the PATH is opened from its parent directory."""
+    """Return the root of a PATH, which is opened from its parent directory if `removes` is set."""
     if not path:
         raise UsageError("empty file name")
     try:
@@ -85,9 +85,10 @@ def _is_link(path: bytes) -> bool:
 
 
 def listed_starts(name: str, *, complete: bool) -> Iterator[bytes]:
-    """Yield the PATHs in a file of -files0-from; `-` is standard input. UsageError.
+    """Yield the PATHs in a file of -files0-from; `-` is standard input. Raises UsageError.
 
-    With `complete` the last PATH must end with NUL, because the file could be truncated.
+    If `complete` is set, the last PATH must end with NUL, which shows that the file is not
+    truncated.
     """
     shown = show(os.fsencode(name))
     try:
@@ -114,7 +115,7 @@ class SearchEnd(msgspec.Struct, frozen=True, array_like=True, tag="e"):
 
 
 class _Ending(msgspec.Struct):
-    """The result of the walk while ranks finish."""
+    """The result of the walk while ranks are finishing their work."""
 
     result: dict[int, int]
 
@@ -237,7 +238,10 @@ class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
             self.acts.done("delete", entry.root, entry.below, entry.kind)
 
     def planned(self, entry: FindEntry) -> bool:
-        """Plan a removal; return False for the plan file and its parent directories. OSError."""
+        """Plan a removal; return False for the plan file and its parent directories.
+
+        Raises OSError.
+        """
         status = os.stat(entry.name, dir_fd=entry.fd, follow_symlinks=False)
         if self._of_plan and self._identify(status) in self._of_plan:
             return False

@@ -25,7 +25,7 @@ from pcircle.tools.ffind.language.nodes import ExpressionNode
 
 
 class ActionCounters(Protocol):
-    """The counters of actions."""
+    """The counters that actions update."""
 
     matched: int
     blocks: int
@@ -41,10 +41,10 @@ class RemovalHooks(Protocol):
 
 
 class FindActions:
-    """Compiles actions to functions, for one thread of a rank.
+    """Compiles actions into functions, for one thread of a rank.
 
-    With `dry` nothing is removed or run, and with `plans` removals are written to a plan. With
-    `quoted`, paths are quoted so that they are safe on a terminal.
+    If `dry` is set, nothing is removed or run; if `plans` is also set, removals are written to a
+    plan. If `quoted` is set, paths are quoted so that they are safe on a terminal.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class FindActions:
     def bulk(self, node: ExpressionNode) -> BulkFormat | None:
         """Return an action that formats many names at once, or None.
 
-        Names for terminals are quoted one by one.
+        Names that are shown on a terminal cannot be formatted at once, because each must be quoted.
         """
         if node.name != "printf" or node.args[0] != 0 or self.quoted:
             return None
@@ -240,7 +240,7 @@ def _refuse_reached(entry: FindEntry) -> None:
 
 
 def _remove(entry: FindEntry) -> None:
-    """Remove an entry by its name in its open directory, never through a link. OSError."""
+    """Remove an entry by its name in its open directory, never through a link. Raises OSError."""
     if entry.kind == "d":
         _refuse_reached(entry)
         os.rmdir(entry.name, dir_fd=entry.fd)

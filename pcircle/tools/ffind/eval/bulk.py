@@ -1,11 +1,11 @@
 """Tests of status, and -printf, for all names of a directory at once.
 
-Both use the columns of the status table that the kernel filled (`pcircle.fs.stats`). Tests compare
-columns as numbers, and no object is made for an entry that fails a test.
+Both work on columns of the status table that the kernel filled (`pcircle.fs.stats`). Tests compare
+columns as numbers, and no object is created for an entry that fails a test.
 
--printf works on columns for formats that need nothing else. With single entries, each directive is
-a call and each status an object, which triples the total time of a search. Here each directive is a
-column of the table, and one operation formats all rows.
+-printf works on columns if the format needs nothing else. If entries were formatted one by one,
+each directive would be a call and each status an object, which would triple the total time of a
+search. Here each directive is a column of the table, and one operation formats all rows.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _TIME_COLUMNS = {"a": "atime", "c": "ctime", "m": "mtime"}
 
 
 def chosen_by_column(node: ExpressionNode, kind: str, context: EvaluationContext) -> Choose | None:
-    """Return a test of columns for entries of a kind; None if the node needs more."""
+    """Return a test of columns for entries of a kind, or None if the node needs more data."""
     args = node.args
     if node.name == "not" and (inner := chosen_by_column(node.children[0], kind, context)):
         return _negated(inner)
@@ -137,8 +137,8 @@ _TIMES = {"A": "atime", "C": "ctime", "T": "mtime"}
 class DirectoryContext(NamedTuple):
     """The directory that contains the names, and their kind; see `FindEntry`.
 
-    If the names are in several subdirectories, `holders` has the subdirectory of each name, with a
-    slash.
+    If the names are in several subdirectories, `holders` contains the subdirectory of each name,
+    followed by a slash.
     """
 
     prefix: bytes
@@ -160,14 +160,14 @@ Column = Callable[
 
 
 class FormatPart(msgspec.Struct, frozen=True):
-    """A directive in the template, and the columns that fill it."""
+    """The template of a directive, and the columns that fill it."""
 
     template: Callable[[DirectoryContext], bytes]
     columns: Sequence[Column] = ()
 
 
 class BulkFormat:
-    """A format for many names. With `looks`, the names must be looked up."""
+    """A format for many names. If `looks` is set, the names must be looked up."""
 
     def __init__(self, pieces: Sequence[FormatPiece]) -> None:
         self._parts = list(map(_part, pieces))

@@ -43,7 +43,8 @@ COSTS = {
 class EvaluationContext(msgspec.Struct, frozen=True):
     """The context of all tests.
 
-    With `wide`, names consist of characters; `midnight_ns` is the start of today.
+    If `wide` is set, patterns match characters, otherwise bytes. `midnight_ns` is the start of
+    today.
     """
 
     now_ns: int
@@ -53,7 +54,7 @@ class EvaluationContext(msgspec.Struct, frozen=True):
 
 
 def checked(node: ExpressionNode, context: EvaluationContext) -> Test | None:
-    """Return the function of a test; None if the node is not a test."""
+    """Return the function of a test, or None if the node is not a test."""
     if node.name in _OF_STATUS:
         return _with_status(_OF_STATUS[node.name](context, *node.args))
     if node.name in _OF_ENTRY:
@@ -233,7 +234,7 @@ _OF_STATUS: dict[str, Callable[..., StatusTest]] = {
 def name_test(
     node: ExpressionNode, context: EvaluationContext
 ) -> Callable[[bytes, bytes], object] | None:
-    """Return a function of a name and the path before it; None for other tests."""
+    """Return a function of a name and the path before it, or None for other tests."""
     if node.name == "name":
         match = _pattern(context, *node.args)
         return lambda name, prefix: match(name)
@@ -346,7 +347,7 @@ def _access(context: EvaluationContext, mode: int) -> Test:
     def test(entry: FindEntry) -> bool:
         try:
             return os.access(entry.name, mode, dir_fd=entry.fd)
-        except OSError as error:  # raised only after a time limit
+        except OSError as error:  # raised only if the time limit has expired
             entry.fail("look up", error)
             return False
 

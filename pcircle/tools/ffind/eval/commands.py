@@ -35,7 +35,7 @@ Say = Callable[[int, bytes], None]  # writes text to a stream: 0, or -1 for stan
 class Commands:
     """The commands of one thread, run in the directory to which PATHs are relative.
 
-    With `dry`, commands are only printed.
+    If `dry` is set, commands are only printed.
     """
 
     def __init__(self, say: Say, directory: bytes, *, dry: bool = False) -> None:
@@ -66,7 +66,7 @@ class Commands:
             held.add(name)
 
     def end(self, *, dirs_only: bool = False) -> None:
-        """Run gathered commands; with `dirs_only`, only commands of the open directory."""
+        """Run gathered commands, or only those of the open directory if `dirs_only` is set."""
         with self._lock:
             for key, held in list(self._gathered.items()):
                 if not dirs_only or held.is_dir:
@@ -114,7 +114,7 @@ class Commands:
 
     @contextmanager
     def _entered(self, where: bytes | None) -> Iterator[bytes | None]:
-        """Yield the directory to run in, reached without links of other users."""
+        """Yield the directory to run in, opened without following links of other users."""
         if where is None or where == self._directory or where.startswith(_OPEN):
             yield where
             return

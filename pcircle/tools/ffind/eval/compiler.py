@@ -1,10 +1,10 @@
-"""Expressions as functions, one for each kind of entry, compiled once by each thread of a rank.
+"""Compiles an expression into functions, one for each kind of entry, once per thread of a rank.
 
-Facts about all regular files, or all links, are inserted first: `-type f` is then constant, and
-entries are not queried for it. Adjacent tests are sorted by cost; actions keep their positions. The
-value of the whole expression is unused, so leading tests of names become *filters*. Filters select
-from all names of a directory at once, and the excluded names never become entries. If only -print
-remains, the paths are also formatted at once.
+Facts about all entries of a kind are inserted first. For regular files, for example, `-type f` is
+constant, so no entry is tested for it. Adjacent tests are sorted by cost, but actions keep their
+positions. The value of the whole expression is unused, so leading tests of names become *filters*.
+Filters select from all names of a directory at once, and the excluded names never become entries.
+If only -print remains, the paths are also formatted at once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pcircle.tools.ffind.eval.entry import FindEntry
 
 Filter = Callable[[list[bytes], bytes], list[bytes]]
-"""A function from names, below a path, to the names that pass."""
+"""A function from names, and the path before them, to the names that pass."""
 
 _TOLD = "fdl"  # kinds that a directory listing identifies
 _ACTIONS = frozenset(
@@ -45,7 +45,7 @@ _LIGHT_LETTERS = frozenset("pPfhHdy")
 
 
 class ActionCompiler(Protocol):
-    """Compiles actions to functions."""
+    """Compiles actions into functions."""
 
     def action(self, node: ExpressionNode) -> Test: ...
     def bulk(self, node: ExpressionNode) -> BulkFormat | None: ...
@@ -59,9 +59,9 @@ class CompiledExpression(msgspec.Struct, frozen=True):
     """The work for entries of one kind.
 
     Names that pass the `filters`, and then the `columns` of their status, are passed to `test`.
-    With an `end` they are printed with this terminator, with `counts` they are counted, and `bulk`
-    formats the text of all names. Without any of these fields, nothing is done. With `heavy`, the
-    expression needs at least a look-up. With `looks`, `test` needs a look-up of every entry. Names
+    Alternatively, they are printed with the terminator `end`, counted if `counts` is set, or
+    formatted at once by `bulk`. If none of these fields is set, nothing is done. If `heavy` is set,
+    the expression needs at least a look-up. If `looks` is set, `test` looks up every entry. Names
     whose look-up failed are passed to `slow` after the filters.
     """
 
@@ -93,8 +93,8 @@ def compiled(
 ) -> CompiledExpression:
     """Compile the expression for entries of a kind, a letter of `-type`.
 
-    With `in_bulk`, filters and simple actions apply to all names at once. The kinds in `looked_up`
-    may also be tested by columns. `prunes` means that -prune has an effect.
+    If `in_bulk` is set, filters and simple actions apply to all names at once. The kinds in
+    `looked_up` may also be tested by columns. If `prunes` is set, -prune has an effect.
     """
     node = _ordered(_folded(node, kind, prunes=prunes))
     filters, remaining = _split(node, context) if in_bulk else ([], node)
@@ -190,7 +190,7 @@ def reads_links(node: ExpressionNode) -> bool:
 
 
 def _deciding(node: ExpressionNode) -> Iterator[ExpressionNode]:
-    """Return the node and all nodes below it, except constant false ones."""
+    """Yield the node and all nodes below it, except conjunctions that are always false."""
     if node.name == "and" and FALSE in node.children and not _acts(node):
         return
     yield node

@@ -33,8 +33,8 @@ class FindEntry:
     """An entry by its `name` in the open directory `fd`, whose printed path is `prefix`.
 
     For a PATH itself, `fixed` is the typed text and `base` the name for tests of names. `kind` is a
-    letter of `-type`, or empty if unknown. `pruned` is a result of the expression. `bad` means that
-    an operation failed, and `gone` that the entry has vanished.
+    letter of `-type`, or empty if unknown. `pruned` is set by the expression, `bad` if an operation
+    failed, and `gone` if the entry has vanished.
     """
 
     __slots__ = (
@@ -80,7 +80,7 @@ class FindEntry:
 
     @property
     def basename(self) -> bytes:
-        """Return the name for tests of names."""
+        """Return the name that tests of names use."""
         return self.base or self.name
 
     @property
@@ -113,11 +113,11 @@ class FindEntry:
         self.st = status
 
     def target(self) -> bytes:
-        """Return the target of a link. OSError."""
+        """Return the target of a link. Raises OSError."""
         return os.readlink(self.name, dir_fd=self.fd)
 
     def is_bare(self) -> bool:
-        """Return whether a directory has no entries. OSError."""
+        """Return whether a directory has no entries. Raises OSError."""
         fd = self._open()
         try:
             with os.scandir(to_scan(fd)) as found:
@@ -126,12 +126,13 @@ class FindEntry:
             os.close(fd)
 
     def _open(self) -> int:
-        # A later test, in this walk or the next, may use the access time.
+        # The access time must not change, because a later test, in this walk or the next, may use
+        # it.
         flags = _SCANNED | (0 if self.follow else os.O_NOFOLLOW)
         return open_without_atime(self.name, flags, self.fd)
 
     def letter(self) -> str:
-        """Return the kind; empty if it cannot be determined."""
+        """Return the kind, or an empty string if it cannot be determined."""
         if not self.kind:
             status = self.look() if self.st is None else self.st
             if status is False:
@@ -152,7 +153,7 @@ class FindEntry:
 class CountedEntry(FindEntry):
     """An entry whose tests of access times use the times that a first, counting walk recorded.
 
-    With `updates_links` the tests may update the access times of links.
+    If `updates_links` is set, the tests may update the access times of links.
     """
 
     __slots__ = ("_times", "_updates_links")

@@ -35,7 +35,7 @@ from pcircle.tools.ffind.plan import FindCounters, FindPlan
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Where
 
-_FIRST = 8  # names
+_FIRST = 8  # names that measure the time of a look-up
 _UNSEEN = 16  # blocks between two measurements of how many names pass the columns
 _BATCH_SIZE = 32  # names between two readings of the clock
 _PRUNE = ExpressionNode("prune")
@@ -49,7 +49,7 @@ class Evaluator(EntryVisitor):
     _context: Context[TreeItem]  # of the current item
 
     def __init__(self, task: SearchTask, counters: FindCounters | None = None) -> None:
-        """Compile the expression; with `counters`, only count entries that would be removed."""
+        """Compile the expression; if `counters` is given, only count entries to be removed."""
         super().__init__(task, counters)
         plan = task.plan
         settings = plan.settings
@@ -97,7 +97,7 @@ class Evaluator(EntryVisitor):
             self._entry = CountedEntry(
                 self._report, times, follow=self._follows, updates_links=task.updates_links
             )
-        self._most_are_left = 0  # blocks without selection by columns
+        self._most_are_left = 0  # blocks still to be evaluated without columns
         self._gathers = any(
             primary.name == "execplus" and primary.args[0] for primary in walk(node)
         )
@@ -197,7 +197,7 @@ class Evaluator(EntryVisitor):
         return entry
 
     def _do(self, where: Where, names: list[bytes], kind: str, fd: int) -> int:
-        """Evaluate names of one kind in one directory; return the number of successful ones."""
+        """Evaluate names of one kind in one directory; return how many succeeded."""
         plan = self._of_kind[kind]
         count = len(names)
         if depth_of(where.path) + 1 < self._min:
@@ -243,7 +243,7 @@ class Evaluator(EntryVisitor):
                 continue
             try:
                 stats.look(fd, batch)
-            except StatBlockError:  # evaluate names singly to report each error
+            except StatBlockError:  # evaluate names one by one to report each error
                 lost += self._evaluate_each(self._entry_in(where, fd, kind), plan.slow, batch)
                 continue
             places = chosen(plan, stats, range(len(batch)))
@@ -281,7 +281,7 @@ class Evaluator(EntryVisitor):
     ) -> int:
         """Evaluate names one by one; return the number that failed or vanished.
 
-        With `looks`, all names are looked up first.
+        If `looks` is set, all names are looked up first.
         """
         if looks and len(names) > 2 * _FIRST and not self._prefetch.is_known:
             # A few names measure the time of a look-up.
@@ -317,7 +317,7 @@ class Evaluator(EntryVisitor):
 
 
 class CountingActions:
-    """Replaces actions by functions that only count removals."""
+    """Replaces actions with functions that only count removals."""
 
     def __init__(self, finder: Evaluator) -> None:
         self._finder = finder
@@ -353,7 +353,7 @@ def chosen(plan: CompiledExpression, stats: StatusColumns, places: Sequence[int]
 
 
 def depth_of(path: bytes) -> int:
-    """Return the number of levels of a directory below its PATH."""
+    """Return how many levels a directory is below its PATH."""
     return path.count(b"/") + 1 if path else 0
 
 
@@ -377,8 +377,9 @@ class Prefetch(Protocol):
 class SearchTask(ChangeTask):
     """The state of one rank or thread in a search, without the walk.
 
-    `context` is that of the current item. `halted` and `sent_halt` are valid for the first thread
-    of a rank: the search has ended on this rank, and the other ranks are notified.
+    `context` is the context of the current item. Two fields are valid only for the first thread of
+    a rank: `halted` is set if the search has ended on this rank, and `sent_halt` if the other ranks
+    have been notified.
     """
 
     plan: FindPlan

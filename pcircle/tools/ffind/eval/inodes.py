@@ -41,7 +41,7 @@ def fs_type(device: int) -> bytes:
 def _names(entry: FindEntry) -> list[str]:
     try:
         return attributes(entry.opened, follow=entry.follow)
-    except OSError:  # the file system has no inode flags
+    except OSError:  # the file system does not support attributes
         return []
 
 
@@ -59,7 +59,7 @@ def _capable(entry: FindEntry) -> bool:
 
 def _named(name: bytes) -> Test:
     wanted = os.fsdecode(name)
-    # A name without a namespace is in the namespace `user`.
+    # A name without a namespace may be in the namespace `user`.
     known = (wanted,) if "." in wanted else (wanted, f"user.{wanted}")
     return lambda entry: any(attribute in known for attribute in _names(entry))
 
@@ -104,7 +104,7 @@ _METADATA = "lustre.lmv"
 
 
 def _layout(entry: FindEntry) -> Layout | None:
-    """Return the layout of a file or directory; None without a valid layout."""
+    """Return the layout of a file or directory, or None if it has no valid layout."""
     if entry.letter() not in ("f", "d"):
         return None
     try:
@@ -115,7 +115,7 @@ def _layout(entry: FindEntry) -> Layout | None:
 
 
 def _stripes(layout: Layout | None) -> Iterator[Stripes]:
-    """Yield the plain layouts of a composite layout."""
+    """Yield a plain layout, or each plain layout of a composite layout."""
     if isinstance(layout, Stripes):
         yield layout
     elif layout is not None:
@@ -146,7 +146,7 @@ def _number(name: str, compare: str, wanted: int) -> Test:
 
 
 def _metadata_targets(entry: FindEntry) -> Iterator[int]:
-    """Yield the metadata targets of a directory, or of the directory of a file."""
+    """Yield the metadata target of a directory, or of a file's directory."""
     where = entry.opened if entry.letter() == "d" else b"/proc/self/fd/%d" % entry.fd
     try:
         value = os.getxattr(where, _METADATA)

@@ -1,10 +1,10 @@
 """The formats of -printf, -ls, -json and -csv, and the output of one thread of a rank.
 
 `FindOutput` gathers the output in order and sends it to rank 0. Rank 0 writes text to standard
-output, standard error, or a file of -fprint. With a sort order (`SortKeys`) the text of each entry
-is a record, and -top retains only the best records. Events (-quit and -limit) are placed in the
-text where they happened. Rank 0 uses them to decide which text is written, so a limit is exact even
-if ranks have found more entries.
+output, standard error, or a file of -fprint. If there is a sort order (`SortKeys`), the text of
+each entry is a record, and --top retains only the first records. Events (-quit and -limit) are
+placed in the text where they happened. Rank 0 uses them to decide which text is written, so a limit
+is exact even if ranks have found more entries.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CSV_HEAD = b"path,kind,size,blocks,mtime,ctime,atime,mode,user,group,links,inode
 
 
 def printf(text: bytes, *, quoted: bool) -> Text:
-    """Return a function that formats an entry; `quoted` names are safe on a terminal."""
+    """Return a function that formats an entry; if `quoted`, names are safe on a terminal."""
     pieces, _ = parse_format(text, [])
     parts = [_piece(piece, quoted=quoted) for piece in pieces]
     if len(parts) == 1:
@@ -237,7 +237,7 @@ def _time_text(letter: str, kind: str) -> Text:
 
 
 def time_text(time_ns: int, kind: str) -> bytes:
-    """Format a time with a letter of strftime, with fractional seconds, or as `@` or `+`."""
+    """Format a time by its `kind`: a letter of strftime, or `@` or `+` as in find."""
     second, ns = divmod(time_ns, NS_PER_S)
     fraction = f".{ns:09d}0" if kind in WITH_NS else ""
     pattern = "%Y-%m-%d+%T" if kind == "+" else f"%{kind}"
@@ -467,13 +467,13 @@ class FindOutput:
             self.best()
 
     def best(self) -> None:
-        """Retain only the records that can be among the top."""
+        """Retain only the records that can be in the top list."""
         if self._ordered is not None and self._ordered.top is not None:
             self._records.sort()
             del self._records[self._ordered.top :]
 
     def take(self, *, all_: bool) -> Sequence[StreamText | LinkedFiles | SortRecords]:
-        """Return the output to send now; with `all_`, also the records of a top list."""
+        """Return the output to send now, including the records of a top list if `all_` is set."""
         self.settle()
         found: list[StreamText | LinkedFiles | SortRecords] = [*self._pending]
         self._pending, self._size = [], 0

@@ -1,6 +1,6 @@
 """Files, users and dates of an expression, looked up once on rank 0.
 
-All ranks use the same results, so *now* is the same moment everywhere.
+All ranks use the same results, so *now* is the same moment on all of them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Resolver:
         self._now_ns = now_ns
 
     def resolved(self, node: ExpressionNode) -> ExpressionNode:
-        """Return the node with all references resolved. UsageError."""
+        """Return the node with all references resolved. Raises UsageError."""
         if node.children:
             return ExpressionNode(node.name, node.args, tuple(map(self.resolved, node.children)))
         look = _LOOKS.get(node.name)
@@ -52,7 +52,7 @@ class Resolver:
                 try:
                     return os.stat(path)
                 except (FileNotFoundError, NotADirectoryError):
-                    # A dangling link stands for itself, also if its target is below a file.
+                    # A dangling link stands for itself, even if its target would be below a file.
                     return os.lstat(path)
             return os.lstat(path)
         except OSError as error:

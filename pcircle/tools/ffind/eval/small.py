@@ -1,4 +1,4 @@
-"""Small directories that hold only files, processed with fewer steps than other directories.
+"""Processes small directories that contain only files, in fewer steps than other directories.
 
 If look-ups are slow, the status of several names is prefetched at once. A file system that answers
 in milliseconds can answer many requests at once. On a fast file system nothing is prefetched. An
@@ -33,7 +33,7 @@ _WORTH_IT = 4  # names; for fewer names waking threads costs more than it saves
 
 
 class StatPrefetch:
-    """Prefetches for one thread. With `follow`, links stand for their targets."""
+    """Prefetches the status of names for one thread, following links if `follow` is set."""
 
     def __init__(self, threads: int, *, follow: bool) -> None:
         self._overlap = Overlap(threads)
@@ -129,7 +129,7 @@ class SmallDirectoryEvaluator(Evaluator):
         opened: Open[int] = Open(above.root, b"", 0, above, 0)
         opened.leases = above.leases
         count = len(batch.names)
-        # The status precedes the reading of the directory, which would update the access time.
+        # The status was read before the directory, whose reading may have updated the access time.
         rows = list(batch.own.rows(count)) if self._enters else [None] * count
         found = zip(batch.names, batch.fds, batch.ranges(), rows, strict=True)
         for done, (name, fd, (begin, end), status) in enumerate(found):
@@ -140,7 +140,7 @@ class SmallDirectoryEvaluator(Evaluator):
         return []
 
     def _do_themselves(self, above: Open[int], batch: DirectoryBatch) -> None:
-        """Evaluate looked up directories, without their contents."""
+        """Evaluate directories that have been looked up, without their contents."""
         plan, where = self._of_several, self._in(above, "d")
         if where.depth < self._min or not batch.names:
             return
@@ -175,7 +175,7 @@ class SmallDirectoryEvaluator(Evaluator):
             fds = list(chain.from_iterable(map(repeat, batch.fds, counts)))
             try:
                 self.task.stats.look(fds, names)
-            except StatBlockError:  # evaluate names singly to report each error
+            except StatBlockError:  # evaluate names one by one to report each error
                 return self._files_apart(above, batch)
         if names:
             repeated = list(chain.from_iterable(map(repeat, holders, counts)))

@@ -1,6 +1,6 @@
 """Formats of -printf: plain text, and directives as in C's printf.
 
-The output is that of GNU find byte for byte, including irregularities. An unknown directive is
+The output is byte for byte that of GNU find, including irregularities. An unknown directive is
 printed unchanged, `%5%` prints `%5`, and a flag `0` pads only numbers.
 """
 
@@ -22,7 +22,7 @@ _WRITING |= {"json": _LINE, "csv": _LINE}
 
 
 class FormatPiece(msgspec.Struct, frozen=True):
-    """Plain text or, with a `letter`, a directive; `kind` is the second letter of a time."""
+    """Plain text, or a directive if there is a `letter`; `kind` is a time's second letter."""
 
     text: bytes = b""
     letter: str = ""
@@ -31,7 +31,7 @@ class FormatPiece(msgspec.Struct, frozen=True):
 
 
 def parse_format(text: bytes, warnings: list[str]) -> tuple[list[FormatPiece], bool]:
-    r"""Return the pieces of a format, and whether `\c` ends it. ValueError."""
+    r"""Return the pieces of a format, and whether `\c` ends it. Raises ValueError."""
     pieces: list[FormatPiece] = []
     plain = bytearray()
     at = 0
@@ -64,7 +64,7 @@ def parse_format(text: bytes, warnings: list[str]) -> tuple[list[FormatPiece], b
 
 
 def end_of(text: bytes) -> bytes | None:
-    """Return the terminator of a format, a newline or NUL; None without a terminator."""
+    """Return the terminator of a format, which is a newline or NUL, or None if it has none."""
     pieces, _ = parse_format(text, [])
     last = pieces[-1] if pieces else FormatPiece()
     end = last.text[-1:]
@@ -73,7 +73,7 @@ def end_of(text: bytes) -> bytes | None:
 
 
 def ends_of(expression: ExpressionNode) -> dict[int, bytes] | None:
-    """Return the terminators of the records of each output stream; None if records have none."""
+    """Return the record terminator of each output stream, or None if any record lacks one."""
     ends: dict[int, bytes] = {}
     for node in walk(expression):
         if node.name in _WRITING:

@@ -1,7 +1,7 @@
-"""The grammar of expressions: tokens become a tree, with the meaning of GNU find.
+"""The grammar of expressions: tokens become a tree, with the same meaning as in GNU find.
 
-Operators in order of increasing precedence are `,`, `-o`, `-a` or adjacency, and `!`. An expression
-without an action that prints gets a final -print.
+Operators in order of increasing precedence are `,`, `-o`, `-a` or adjacency, and `!`. A final
+-print is implied, unless an action such as -delete or -ls suppresses it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def parse(
 ) -> ParsedExpression:
     """Parse the expression of a command line. Raise UsageError with the position underlined.
 
-    `listed` means that matching entries are listed in place of the final -print.
+    If `listed` is set, matching entries are listed instead of printed by the implicit -print.
     """
     return _Parser(words, tokens).parsed(listed=listed)
 
@@ -97,7 +97,7 @@ class _Parser:
     # ---- operators -------------------------------------------------------------
 
     def _next(self) -> str:
-        """Return the next operator; empty for any other token."""
+        """Return the next operator, `end` at the end, or an empty string for a primary."""
         if self._place >= len(self._items):
             return "end"
         item = self._items[self._place]

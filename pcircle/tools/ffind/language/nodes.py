@@ -11,7 +11,7 @@ class ExpressionNode(msgspec.Struct, frozen=True, array_like=True):
     """An operator with its operands, or a primary with its arguments.
 
     Operators are `and`, `or`, `not` and `comma`. Arguments are numbers, text and bytes. `at` and
-    `count` are the position and length on the command line.
+    `count` are its position and length on the command line, in words.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Settings(msgspec.Struct, frozen=True):
 class ParsedExpression(msgspec.Struct, frozen=True):
     """A parsed expression. Entries that match `exclude` are neither evaluated nor entered.
 
-    `files` are output files, numbered after the first stream, which is standard output.
+    `files` lists the output files, numbered from 1; stream 0 is standard output.
     """
 
     expression: ExpressionNode
@@ -51,7 +51,7 @@ class ParsedExpression(msgspec.Struct, frozen=True):
 
 
 def walk(node: ExpressionNode) -> Iterator[ExpressionNode]:
-    """Return the node and all nodes below it."""
+    """Yield the node and all nodes below it."""
     yield node
     for child in node.children:
         yield from walk(child)

@@ -44,7 +44,7 @@ def lowered(text: str) -> str:
 
 
 def matcher(pattern: bytes, *, fold: bool, wide: bool) -> Match:
-    """Return a function that matches names; with `fold`, it ignores case."""
+    """Return a function that matches names, ignoring case if `fold` is set."""
     text = text_of(pattern, wide=wide)
     if fold:
         # Without multibyte characters, only ASCII bytes have a case.
@@ -60,7 +60,7 @@ def matcher(pattern: bytes, *, fold: bool, wide: bool) -> Match:
 
 
 def _simple(pattern: bytes) -> Match | None:
-    """Return a function for patterns of literal text with stars at one or both ends."""
+    """Return a function for literal text with stars at its ends, or None for other patterns."""
     literal = pattern.strip(b"*")
     if any(special in literal for special in (b"*", b"?", b"[", b"\\")):
         return None

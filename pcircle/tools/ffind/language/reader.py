@@ -1,4 +1,4 @@
-"""The arguments of primaries, except references to files.
+"""Parses the arguments of primaries, except references to files.
 
 Invalid arguments raise ValueError; the grammar adds the position.
 """
@@ -34,7 +34,7 @@ STANDARD_ERROR = -1
 
 
 class ExpressionReader:
-    """Reads the primaries of an expression in order, because some affect later ones."""
+    """Reads the primaries of an expression in order, because some of them affect later ones."""
 
     def __init__(self) -> None:
         self.settings = Settings()
@@ -47,7 +47,7 @@ class ExpressionReader:
         self._syntax = regexes.SYNTAXES[regexes.DEFAULT]
 
     def read(self, token: Token) -> ExpressionNode:
-        """Return the node of a primary. ValueError."""
+        """Return the node of a primary. Raises ValueError."""
         name, args = token.name, token.arguments
         reader = ExpressionReader._option if name.startswith("O") else _READERS.get(name)
         if reader is None and re.fullmatch("newer[aBcmt]{2}", name):
@@ -102,8 +102,8 @@ class ExpressionReader:
         return ExpressionNode(kind, (os.fsencode(text), int(fold)))
 
     def _regex(self, name: str, text: str) -> ExpressionNode:
-        # The expression is compiled here only to report errors early. The width of a character is
-        # known only when the job begins.
+        # The expression is compiled here only to report errors early. Whether it matches characters
+        # or bytes is known only when the job begins.
         translated = regexes.translated(text, self._syntax)
         try:
             re.compile(translated)
@@ -253,7 +253,7 @@ class ExpressionReader:
 
 
 def _refuse_commands_of_others() -> None:
-    """Raise ValueError, as find does, if PATH contains relative directories."""
+    """Raise ValueError, as find does, if the variable PATH contains relative directories."""
     places = os.environ.get("PATH", os.defpath).split(":")
     relative = next((place for place in places if not place.startswith("/")), None)
     if relative is not None:
@@ -264,7 +264,7 @@ def _refuse_commands_of_others() -> None:
 
 
 def permissions(text: str) -> tuple[int, int]:
-    """Return the bits of a mode for files and for directories. ValueError."""
+    """Return the bits of a mode for files and for directories. Raises ValueError."""
     if re.match(r"\+[0-7]", text):
         raise ValueError(f"-perm: invalid mode '{_shown(text)}'; for any of the bits: /{text[1:]}")
     try:
@@ -275,7 +275,7 @@ def permissions(text: str) -> tuple[int, int]:
 
 
 def _compared(text: str) -> tuple[str, str]:
-    """Return the comparison and the remaining text."""
+    """Return the comparison operator and the remaining text."""
     return (text[0], text[1:]) if text[:1] in ("+", "-") else ("=", text)
 
 
@@ -303,7 +303,7 @@ def _ns(text: str, unit_s: int) -> int:
 
 
 def _float(text: str) -> float:
-    """Parse a number as strtod does. ValueError."""
+    """Parse a number as strtod does. Raises ValueError."""
     unsigned = text.lstrip(_SPACE).lstrip("+-")
     return float.fromhex(text) if unsigned[:2] in ("0x", "0X") else float(text)
 

@@ -1,8 +1,7 @@
-"""Regular expressions of the GNU library in its many syntaxes, as Python expressions.
+"""Translates regular expressions from the many syntaxes of the GNU library to Python's.
 
-A syntax is a set of bits, as in `regex.h`, whose meaning follows this header and the manual. The
-whole path must match, so it does not matter that Python takes the first alternative instead of the
-longest.
+A syntax is a set of bits, whose meanings are those in `regex.h` and in the manual. The whole path
+must match, so it does not matter that Python takes the first alternative instead of the longest.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ _REPEATS = ("*", "+", "?", "{")
 
 
 def translated(pattern: str, syntax: int) -> str:
-    """Return the expression in the syntax of Python. ValueError."""
+    """Return the expression in Python's syntax. Raises ValueError."""
     return _Translator(pattern, syntax).whole()
 
 
@@ -161,7 +160,7 @@ class _Translator:
     # ---- grammar ---------------------------------------------------------------
 
     def whole(self) -> str:
-        """Return the whole expression."""
+        """Translate the whole expression."""
         found = self._alternatives(nested=False)
         if self._kind != "end":
             raise ValueError("Unmatched ) or \\)")
@@ -241,7 +240,7 @@ class _Translator:
         return item
 
     def _interval(self) -> str | None:
-        """Return a number of repetitions; None if it is not valid."""
+        """Return a repetition count, or None if it is not valid."""
         began, value, at = self._began, self._value, self._at
         close = "}" if self._has(BARE_BRACES) else r"\\}"
         found = re.compile(rf"(\d*)(?:(,)(\d*))?{close}").match(self._text, at)
@@ -263,7 +262,7 @@ class _Translator:
 
 
 def bracket(text: str, at: int, syntax: int) -> tuple[str, int]:
-    """Return the set that follows a bracket, and its end. ValueError."""
+    """Return the set that follows a bracket, and its end. Raises ValueError."""
     negated = text[at : at + 1] == "^"
     at += negated
     members: list[str] = []

@@ -1,9 +1,10 @@
 """The words of a command line: options of ffind, paths, and tokens of the expression.
 
-Primaries have one dash, options of the suite two. Options of the suite may occur anywhere. The
-options -H, -L, -P, -D and -O precede the paths, as in find. The expression begins with the first
-other word that starts with a dash, `(` or `!`. Before that word `,` and `)` are paths, after it
-operators. A path may also follow the expression. The arguments of a primary may have any form.
+Primaries begin with one dash, and options of ffind with two. Options of ffind may occur anywhere.
+The options -H, -L, -P, -D and -O precede the paths, as in find. The expression begins with the
+first other word that starts with a dash, `(` or `!`. Before that word, `,` and `)` are paths; after
+it, they are operators. A path may also follow the expression. The arguments of a primary may have
+any form.
 
 This module imports almost nothing, so that help and error messages appear at once.
 """
@@ -33,7 +34,7 @@ _BARE = (
     "acl", "capable", "true", "false",
 )  # fmt: skip
 TESTS: dict[str, int] = {**dict.fromkeys(_WITH_VALUE, 1), **dict.fromkeys(_BARE, 0)}
-"""Tests, and their numbers of arguments."""
+"""The tests, with their argument counts."""
 
 _WRITING = (
     "print",
@@ -67,7 +68,7 @@ LEADING = ("H", "L", "P", "D")
 """Options that find accepts only before all paths, like -O with its level."""
 
 SETTINGS = (*LEADING, "daystart", "files0-from")
-"""Options that are not part of the expression; other options are true in it."""
+"""Options that are not part of the expression. Other options are part of it, and always true."""
 
 OPERATORS = {
     "(": "(",
@@ -90,7 +91,7 @@ _MARK = "^"
 
 
 class Token(NamedTuple):
-    """A word of the expression: its kind, its arguments, and their positions."""
+    """An operator or a primary: its name, its arguments and its position."""
 
     name: str
     arguments: tuple[str, ...]
@@ -121,10 +122,10 @@ def is_setting(name: str) -> bool:
 
 
 def split(words: Sequence[str], takes_value: Callable[[str], bool]) -> Split:
-    """Divide the words into their parts. `takes_value` identifies options with a value. UsageError.
+    """Divide the words into their parts. `takes_value` identifies options with a value.
 
     The expression begins where find begins it: `ffind -P , -delete` must not search the working
-    directory instead of a path with the name `,`.
+    directory instead of a path named `,`. Raises UsageError.
     """
     found = Split([], [], [])
     at = 0
