@@ -416,9 +416,7 @@ class Console(Observer[R]):
         """Return a table of statistics over many ranks; it is empty if each rank has a row."""
         if isinstance(report.rank_summary, UnsetType):
             return ""
-        from pcircle.cli import console as spread
-
-        return spread.render(report.rank_summary, self.verbose)
+        return render(report.rank_summary, self.verbose)
 
     def shown_shares(self, report: RankedReport, entries: int) -> str:
         """Return per-process statistics as a table."""

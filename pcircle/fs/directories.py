@@ -249,7 +249,7 @@ class Directories:
         if not self._lock.acquire(blocking=False):
             return
         try:
-            for _, opened in self._open.items():
+            for opened in self._open.values():
                 self._evicted((0, b""), opened)
             self._open.clear()
             self._below.clear()

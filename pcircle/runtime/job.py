@@ -227,8 +227,7 @@ def _await_opening(
     """
     early: list[Delivery | LostRank] = []
     while True:
-        for arrival in transport.poll(None):
-            early.append(arrival)
+        early.extend(transport.poll(None))
         # Rank 0 doesn't know of the signal: raise, so that this rank is reported as lost.
         signals.check()
         for place, arrival in enumerate(early):

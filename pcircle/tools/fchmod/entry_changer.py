@@ -124,7 +124,7 @@ class ChangingTask(ChangeTask):
             self.plan.directory,
             self.identify,
             is_first=is_first,
-            unlock=lambda fd: self.unlock(fd),
+            unlock=lambda fd: self.unlock(fd),  # noqa: PLW0108 - it is set later
             written=True,
             follow=self.plan.follow,
         )

@@ -548,7 +548,8 @@ class ModeVisitor(EntryChanger):
         if stat.S_ISDIR(status.st_mode) and where.path != HOLDER:
             raise Changed("it is a directory now")
         if careful:
-            with held(name, fd, follow=self._plan.follow) as (target, status):
+            with held(name, fd, follow=self._plan.follow) as (target, held_status):
+                status = held_status
                 lists = self._lists or self._plan.applies
                 old = state_of(status, target if lists else None)
                 new = self._wanted(where, mark, status, old)

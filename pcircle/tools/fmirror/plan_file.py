@@ -125,7 +125,7 @@ def planned(args: argparse.Namespace) -> tuple[LoadedPlan, argparse.Namespace]:
 def refuse_others(plan: LoadedPlan, paths: Sequence[bytes], known_by: Sequence[str]) -> None:
     """Raise UsageError if A or B is not the directory of the plan."""
     for path, known, now in zip(paths, plan.more["known by"], known_by, strict=True):
-        if now != known and known != "-":
+        if known not in (now, "-"):
             raise UsageError(f"--apply: '{show(path)}' is not the directory of the plan")
 
 
