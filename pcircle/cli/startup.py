@@ -55,24 +55,36 @@ def enter(run: Callable[[], int], name: str = "pcircle") -> int:
         # SIGUSR1 requests the progress, and must not end a command before or after its job.
         signal.signal(signal.SIGUSR1, lambda number, frame: None)
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
-    from pcircle.core.errors import UsageError, package_problem
-    from pcircle.transport._exit import flush_standard_streams, print_error
+    from pcircle.transport._exit import flush_standard_streams
 
+    failed = False
     try:
         code = run()
-    except ImportError as error:
-        problem = package_problem(error)
-        if not problem:
-            raise
-        print_error(problem, name)
-        code = UsageError.exit_code
+    except Exception as error:
+        code = _report(error, name)
+        failed = True
     from pcircle.transport.launch import launched
 
-    if launched().kind == "none":
+    # A launcher ends the other ranks if one of them ends without MPI_Finalize, where it would wait.
+    if failed or launched().kind == "none":
         flush_standard_streams()
         os._exit(code)
     gc.freeze()
     return code
+
+
+def _report(error: Exception, name: str) -> int:
+    """Report an exception that left a command before or after its job; return the exit code."""
+    from pcircle.core.errors import Defect, UsageError, package_problem
+    from pcircle.transport._exit import print_error
+
+    if isinstance(error, ImportError) and (problem := package_problem(error)):
+        print_error(problem, name)
+        return UsageError.exit_code
+    from pcircle.runtime.crash_report import write_report
+
+    print_error(f"internal error: {write_report(error, 'starting or ending')}", name)
+    return Defect.exit_code
 
 
 def command(tool: str, main: str = "main") -> Callable[[], int]:

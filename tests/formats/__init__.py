@@ -1,0 +1,1 @@
+"""Files of earlier versions, and the test that they stay readable."""

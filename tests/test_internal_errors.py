@@ -1,0 +1,51 @@
+"""An exception that nothing expects ends a tool with exit code 70 and a report, wherever it occurs.
+
+The job itself reports exceptions of its items; here the task fails before the job begins.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+
+PROGRAM = """\
+import sys
+from pcircle.{module} import {owner}
+def fail(*_args, **_options):
+    raise AttributeError("nobody expects this")
+{owner}.{method} = fail
+from pcircle.tools.{tool}.__main__ import main
+main()
+"""
+TREE_PROGRAM = ("cli.tree_program", "TreeProgram")
+
+
+@pytest.mark.parametrize("jobs", ["-j1", "-j2"])
+@pytest.mark.parametrize(
+    ("tool", "words", "place"),
+    [
+        ("fchmod", ["-R", "g+w"], (*TREE_PROGRAM, "new_task")),
+        ("ffind", [], (*TREE_PROGRAM, "new_task")),
+        ("fls", ["-R"], (*TREE_PROGRAM, "run")),
+    ],
+)
+def test_an_exception_outside_the_job_is_an_internal_error(
+    run: Run, tmp_path: Path, tool: str, words: list[str], place: tuple[str, str, str], jobs: str
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    module, owner, method = place
+    program = PROGRAM.format(module=module, owner=owner, method=method, tool=tool)
+    environment = {"XDG_STATE_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
+    done = run([sys.executable, "-c", program, jobs, *words, data], env=environment)
+    said = done.stderr.decode()
+    assert done.returncode == 70, said
+    (report,) = (tmp_path / "pcircle").iterdir()
+    assert str(report) in said
+    assert "nobody expects this" in report.read_text()
+    assert "internal error" in said
