@@ -1,4 +1,8 @@
-"""The command `pcircle`, also `python -m pcircle`: lists the tools; `pcircle doctor` reports."""
+"""The command `pcircle`, also `python -m pcircle`: it lists the tools, or runs one of them.
+
+`pcircle fcp ...` is `fcp ...`, for installations where the tools are not on PATH, or where other
+programs have their names.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,11 @@ import sys
 from pcircle.cli.startup import enter
 
 _HELP = """\
-usage: pcircle
+usage: pcircle [TOOL [OPTION]... [OPERAND]...]
        pcircle doctor [OPTION]... [PATH]...
 
-pcircle {version}: parallel file tools. Each has --help, and a manual page.
+pcircle {version}: parallel file tools. Each has --help, and a manual page;
+"pcircle TOOL" runs a tool that is not on PATH.
 
 {commands}
 """
@@ -24,10 +29,17 @@ def _run() -> int:
         arguments = encoding.arguments()
     except PcircleError as error:
         return _refused(str(error), error.exit_code)
-    if arguments[:1] == ["doctor"]:
-        from pcircle.tools.commands import doctor
+    from pcircle.tools.commands import doctor, find_tool, run_tool
 
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:2], "--help"]
+    if arguments[:1] == ["doctor"]:
         return doctor(arguments[1:])
+    tool = find_tool(arguments[0]) if arguments else None
+    if tool is not None:
+        # The rest is set as the command line, from which the tool reads its arguments.
+        sys.argv = [tool.name, *(arguments[1:] if sys.argv[1:2] == ["help"] else sys.argv[2:])]
+        return run_tool(tool)
     return _answer(arguments)
 
 
@@ -41,7 +53,9 @@ def _answer(arguments: list[str]) -> int:
 
     speaks = not launched().rank
     if arguments and arguments not in (["--help"], ["-h"], ["--version"]):
-        text = f"unknown command {arguments[0]!a}; choose from doctor"
+        text = f"unknown command {arguments[0]!a}"
+        near = _similar(arguments[0])
+        text += f"; did you mean '{near}'?" if near else ""
         return _refused(f"{text}\nTry 'pcircle --help'." if speaks else "", UsageError.exit_code)
     width = max(len(command.command_line) for command in COMMANDS)
     commands = "\n".join(
@@ -58,6 +72,15 @@ def _answer(arguments: list[str]) -> int:
         text = "" if is_left(error) else f"cannot write standard output: {error.strerror}"
         return _refused(text, EntriesFailed.exit_code)
     return 0
+
+
+def _similar(name: str) -> str:
+    """Return the command whose name is most similar, or an empty string."""
+    from difflib import get_close_matches
+
+    from pcircle.tools.commands import TOOLS
+
+    return next(iter(get_close_matches(name, [*(tool.name for tool in TOOLS), "doctor"], 1)), "")
 
 
 def _refused(text: str, code: int) -> int:

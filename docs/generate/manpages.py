@@ -50,9 +50,10 @@ def _begun(name: str, summary: str) -> Iterator[str]:
 def _list_of_all() -> Iterator[str]:
     """Yield the page of `pcircle`, which lists the commands."""
     yield from _begun("pcircle", "parallel file tools")
-    yield roff.bold("pcircle")
+    yield roff.bold("pcircle") + " [\\fITOOL\\fR [\\fIOPTION\\fR]... [\\fIOPERAND\\fR]...]"
     yield roff.heading("Description")
-    yield "Lists the commands. Each has \\fB\\-\\-help\\fR, and a page of its own."
+    yield "Lists the commands, or runs a tool, also one that is not on PATH."
+    yield "Each command has \\fB\\-\\-help\\fR, and a page of its own."
     for each in references():
         command = each.command
         said = f"{roff.escaped(command.summary[0].upper() + command.summary[1:])}."

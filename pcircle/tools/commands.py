@@ -26,7 +26,7 @@ class Command(NamedTuple):
     summary: str
 
     def built(self) -> ArgumentParser:
-        """Its parser."""
+        """Return a new parser of the command."""
         module = __import__(self.module, fromlist=[self.parser])
         build: Callable[[], ArgumentParser] = getattr(module, self.parser)
         return build()
@@ -74,7 +74,23 @@ COMMANDS = (
 """All of them, by name."""
 
 
+TOOLS = tuple(command for command in COMMANDS if command.name == command.command_line)
+"""The commands that are programs of their own."""
+
+
+def find_tool(name: str) -> Command | None:
+    """Return the tool of this name, or None if there is none."""
+    return next((tool for tool in TOOLS if tool.name == name), None)
+
+
+def run_tool(tool: Command) -> int:
+    """Run a tool with the arguments in `sys.argv`; return its exit code."""
+    main = "main" if tool.parser == "parser" else tool.parser.removesuffix("_parser")
+    code: int = getattr(__import__(tool.module, fromlist=[main]), main)()
+    return code
+
+
 def doctor(arguments: list[str]) -> int:
-    """Run the command that reports; returns the exit code."""
+    """Run `pcircle doctor`; return its exit code."""
     code: int = __import__("pcircle.tools.doctor.cli", fromlist=["main"]).main(arguments)
     return code

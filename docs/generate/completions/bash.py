@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from docs.generate.completions.flags import MADE, all_flags, primary_flags, program_of
+from docs.generate.completions.flags import MADE, all_flags, primary_flags, program_of, tool_names
 from docs.generate.reference import Option, Reference
 
 # The action for each type of value. If an action finds nothing, readline itself completes files,
@@ -81,8 +81,12 @@ _{name}() {{
 """
 
 _SUBCOMMAND = """\
-    if ((${#words[@]} == 2)); then
-        _pcircle_reply -W '%s --help --version'
+    if ((${{#words[@]}} == 2)); then
+        _pcircle_reply -W '{subcommand} {tools} help --help --version'
+        return
+    fi
+    if [[ ${{words[1]}} != {subcommand} ]]; then # a tool: as if its own name had been typed
+        declare -F _command_offset >/dev/null && _command_offset 1
         return
     fi
 """
@@ -138,7 +142,7 @@ def script(about: Reference) -> str:
         required=_pattern([*flags, *primaries]),
         letters=_LETTERS % _pattern(letters) if letters else "",
     )
-    text += _SUBCOMMAND % subcommand if subcommand else ""
+    text += _SUBCOMMAND.format(subcommand=subcommand, tools=tool_names()) if subcommand else ""
     pairs = [flag for option in about.options if len(option.metavars) > 1 for flag in option.flags]
     text += _PAIRS % _pattern(pairs) if pairs else ""
     text += _COMMANDS if primaries else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from docs.generate.completions.flags import MADE, primary_flags, program_of
+from docs.generate.completions.flags import MADE, primary_flags, program_of, tool_names
 from docs.generate.primaries import Primary
 from docs.generate.reference import Option, Reference
 
@@ -51,6 +51,11 @@ def script(about: Reference) -> str:
     if subcommand:
         said = _quoted(about.command.summary)
         lines.append(f"complete -c {name} -n __fish_use_subcommand -f -a {subcommand} -d {said}")
+        tools = tool_names()
+        lines.append(f"complete -c {name} -n __fish_use_subcommand -f -a '{tools} help'")
+        # A tool is completed as if its own name had been typed.
+        within = f"-n '__fish_seen_subcommand_from {tools}'"
+        lines.append(f"complete -c {name} {within} -f -a '(__fish_complete_subcommand)'")
     lines += [_primary(name, primary) for primary in about.primaries if primary_flags(primary)]
     lines += _operand(about)
     return _BEGIN.format(name=name, made=MADE) + "\n".join(lines) + "\n"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from docs.generate.primaries import Primary
 from docs.generate.reference import Reference
+from pcircle.tools.commands import TOOLS
 
 MADE = "made from its parser by python -m docs.generate: edit the help there."
 
@@ -15,6 +16,11 @@ def program_of(about: Reference) -> tuple[str, str]:
     """Return the program and its subcommand (`pcircle doctor`), which most programs lack."""
     program, _, subcommand = about.command.command_line.partition(" ")
     return program, subcommand
+
+
+def tool_names() -> str:
+    """Return the names of the tools, which `pcircle` runs, separated by blanks."""
+    return " ".join(tool.name for tool in TOOLS)
 
 
 def primary_flags(primary: Primary) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from docs.generate.completions.flags import MADE, primary_flags, program_of
+from docs.generate.completions.flags import MADE, primary_flags, program_of, tool_names
 from docs.generate.primaries import Primary
 from docs.generate.reference import Option, Positional, Reference
 
@@ -21,17 +21,28 @@ _ACTIONS = {
 _COMMAND = "program: _command_names -e:*\\;::argument: _normal"
 
 
+_TOOLS = """\
+if ((CURRENT > 2)) && [[ $words[2] != {subcommand} ]]; then # a tool, as if its own name was typed
+    shift words
+    ((CURRENT--))
+    _normal
+    return
+fi
+"""
+
+
 def script(about: Reference) -> str:
     """Return the completion of a command."""
     name, subcommand = program_of(about)
     specs = [spec for option in about.options for spec in _option(option)]
     specs += [spec for primary in about.primaries for spec in _primary(primary)]
-    specs += [f"'1:command:({subcommand})'"] if subcommand else []
+    specs += [f"'1:command:({subcommand} {tool_names()} help)'"] if subcommand else []
     specs += _positionals(about.positionals)
     # If primaries have one dash, letters cannot be combined.
     begin = "_arguments -S : \\" if about.primaries else "_arguments -s -S : \\"
     body = " \\\n".join(f"    {spec}" for spec in specs)
-    return f"#compdef {name}\n# {MADE[0].upper()}{MADE[1:]}\n\n{begin}\n{body}\n"
+    tools = _TOOLS.format(subcommand=subcommand) if subcommand else ""
+    return f"#compdef {name}\n# {MADE[0].upper()}{MADE[1:]}\n\n{tools}{begin}\n{body}\n"
 
 
 def _option(option: Option) -> Iterator[str]:

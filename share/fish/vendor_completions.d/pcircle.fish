@@ -22,3 +22,5 @@ complete -c pcircle -n '__fish_seen_subcommand_from doctor' -l timeout -d 'give 
 complete -c pcircle -n '__fish_seen_subcommand_from doctor' -l json -d 'write the report as JSON (-: standard output)' -r -F
 complete -c pcircle -n '__fish_seen_subcommand_from doctor' -l version -d 'show the version'
 complete -c pcircle -n __fish_use_subcommand -f -a doctor -d 'report MPI, limits, versions and what file systems can do'
+complete -c pcircle -n __fish_use_subcommand -f -a 'fbcast fbench fchgrp fchmod fchown fcp fdiff ffind fls fmirror fprof frm fsum help'
+complete -c pcircle -n '__fish_seen_subcommand_from fbcast fbench fchgrp fchmod fchown fcp fdiff ffind fls fmirror fprof frm fsum' -f -a '(__fish_complete_subcommand)'

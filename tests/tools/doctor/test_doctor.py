@@ -435,7 +435,7 @@ def test_pcircle_lists_the_commands(run: Run, way: str) -> None:
     wrong = run([sys.executable, *start, "doktor"], env=environment(), cwd=ROOT)
     assert wrong.returncode == 2
     assert wrong.stderr.decode() == (
-        "pcircle: unknown command 'doktor'; choose from doctor\nTry 'pcircle --help'.\n"
+        "pcircle: unknown command 'doktor'; did you mean 'doctor'?\nTry 'pcircle --help'.\n"
     )
 
 
