@@ -1,1 +1,1 @@
-"""Files and directories: access through descriptors, attributes, holes, and ways to copy bytes."""
+"""Files and directories: access through descriptors, attributes, holes, and copying of data."""

@@ -2,16 +2,16 @@
 
 Four methods, tried in this order for each pair of file systems:
 
-- *clone* (FICLONE, FICLONERANGE): the target shares the source's blocks until
-  one of them is written to. Costs one call, whatever the size.
-- `copy_file_range`: the kernel or the server copies the bytes. On XFS and
-  btrfs it clones as well, so it is not used where clones are not wanted.
-- `sendfile`: within the kernel, also between file systems of different kinds.
-- reading and writing through a buffer: works everywhere and is tried last.
+- *clone* (FICLONE, FICLONERANGE): the target shares the source's blocks until one of them is
+  written to. This costs one call for any size.
+- `copy_file_range`: the kernel or the server copies the bytes. On XFS and btrfs it clones, too, so
+  it is not used if clones are not wanted.
+- `sendfile`: the kernel copies the bytes, even between file systems of different types.
+- reading and writing through a buffer: works on all file systems and is tried last.
 
-Measured on Linux 6.18, two cores, dense files in the page cache, medians of
-interleaved runs in milliseconds (XFS on a loop device; with cloning,
-copy_file_range takes 0.02, 0.02 and 0.1 there; the table is without):
+Measured on Linux 6.18, two cores, dense files in the page cache, medians of interleaved runs in
+milliseconds (XFS on a loop device). The table excludes cloning, with which copy_file_range takes
+0.02, 0.02 and 0.1 ms on XFS:
 
     file      on      copy_file_range  sendfile  256 KiB  512 KiB  1 MiB
     256 KiB   tmpfs   0.068            0.065     0.075    0.077    0.074
@@ -25,21 +25,18 @@ copy_file_range takes 0.02, 0.02 and 0.1 there; the table is without):
 
 (`both` is from tmpfs to XFS, where copy_file_range fails.)
 
-So the kernel's methods come before the buffer, and the buffer is 512 KiB: a
-larger one gains nothing and mostly loses, because it leaves the processor's
-cache.
+Therefore the kernel's methods are tried before the buffer. The buffer has 512 KiB, because a larger
+one does not fit in the processor's cache and is usually slower.
 
-A method that a pair of file systems does not support (EXDEV, EOPNOTSUPP, ENOSYS,
-ENOTTY) is not tried again for that pair. Any other error may concern a single
-file (EINVAL for a file that is open for appending or, on btrfs, without
-checksums; EPERM for a sealed file), so the method is tried again with the next
-file. If a method copies nothing and reports no error, as for files of /proc, the
-next method is tried: only an empty read means the end.
+A method that a pair of file systems does not support (EXDEV, EOPNOTSUPP, ENOSYS, ENOTTY) is not
+tried again for that pair. Any other error may concern a single file (EINVAL for a file that is open
+for appending or, on btrfs, without checksums; EPERM for a sealed file), so the method is tried
+again with the next file. If a method copies nothing and reports no error, as for files in /proc,
+the next method is tried: only an empty read means the end of the file.
 
-Holes are found by SEEK_DATA and are never written, so they stay holes. Where the
-file system is not known to report them correctly (`pcircle.fs.file_system`) the
-whole file is read. Ranges that are not written must read as zeros: targets are new
-files.
+Holes are found by SEEK_DATA and are never written, so they remain holes. If the file system is not
+known to report them correctly (`pcircle.fs.file_system`), the whole file is read. Targets must be
+new files, so that ranges that are not written read as zeros.
 """
 
 from __future__ import annotations
@@ -74,7 +71,7 @@ Pair: TypeAlias = "tuple[int, int]"
 Way: TypeAlias = "Callable[[int, int, int, int], int]"
 """A copy method: source, target, offset, length. Returns the number of bytes moved."""
 
-# linux/fs.h, as most architectures encode them; elsewhere an unknown request is refused.
+# From linux/fs.h, as most architectures encode them; other architectures refuse the requests.
 _FICLONE = 0x40049409
 _FICLONERANGE = 0x4020940D
 
@@ -91,15 +88,15 @@ _FINAL = frozenset(
     )
 )
 _ZEROS = bytes(BLOCK_BYTES)
-# File systems without archives: a file without blocks is sparse, or stored in its inode.
+# File systems without archives: a file without blocks is sparse or stored in its inode.
 _UNTIERED = frozenset(
     b"tmpfs devtmpfs ramfs ext2 ext3 ext4 xfs btrfs bcachefs f2fs zfs overlay vfat exfat".split()
 )
-_INLINE_BYTES = 64 << 10  # an upper bound of data in inodes or fragments; GPFS has 4 KiB
+_INLINE_BYTES = 64 << 10  # an upper bound for data in inodes or fragments; GPFS stores up to 4 KiB
 
 
 def data_ranges(fd: int, offset: int, length: int) -> Iterator[tuple[int, int]]:
-    """Yield the (offset, length) of data between holes, within a range of a file."""
+    """Yield the (offset, length) of each region of data within a range of a file."""
     end = offset + length
     if offset < end and not reports_holes(fd):
         yield offset, length
@@ -112,7 +109,7 @@ def data_ranges(fd: int, offset: int, length: int) -> Iterator[tuple[int, int]]:
                 return
             if error.errno != errno.EINVAL:
                 raise
-            yield offset, end - offset  # the file system knows nothing of holes
+            yield offset, end - offset  # the file system does not support holes
             return
         if start >= end:
             return
@@ -122,7 +119,7 @@ def data_ranges(fd: int, offset: int, length: int) -> Iterator[tuple[int, int]]:
 
 
 def data_chunks(fd: int, size: int, whole: int, *, sparse: bool) -> Iterator[tuple[int, int]]:
-    """Yield the (offset, length) of chunks of a file, except chunks that are holes.
+    """Yield the (offset, length) of the chunks of a file that are not entirely holes.
 
     `sparse` means that the file may have holes.
     """
@@ -135,26 +132,26 @@ def data_chunks(fd: int, size: int, whole: int, *, sparse: bool) -> Iterator[tup
                 data = os.lseek(fd, offset, os.SEEK_DATA)
         except OSError as error:
             if error.errno == errno.ENXIO:
-                return  # nothing but a hole is left
-            # Else the file system knows nothing of holes.
+                return  # only a hole is left
+            # Otherwise the file system does not support holes.
         offset = max(offset, data // whole * whole)
         yield offset, min(whole, size - offset)
         offset += whole
 
 
 def may_have_holes(status: os.stat_result) -> bool:
-    """Return whether a file takes less space than its size."""
+    """Return whether a file occupies less space than its size."""
     return status.st_blocks * 512 < status.st_size
 
 
 def close_read(fd: int) -> None:
-    """Close a file that was read, ignoring errors of a server, which would come too late."""
+    """Close a file that was only read, ignoring errors: its data has already been received."""
     with suppress(OSError):
         os.close(fd)
 
 
 def clone_range(source_fd: int, target_fd: int, offset: int, length: int) -> int:
-    """Share a range of blocks; all of it or, if it does not start at a block, nothing."""
+    """Clone a range of blocks; return `length`, or 0 if the range does not start at a block."""
     if offset % BLOCK_BYTES:
         return 0
     fcntl.ioctl(target_fd, _FICLONERANGE, struct.pack("=qQQQ", source_fd, offset, length, offset))
@@ -167,25 +164,26 @@ def copy_range(source_fd: int, target_fd: int, offset: int, length: int) -> int:
 
 
 def send_range(source_fd: int, target_fd: int, offset: int, length: int) -> int:
-    """Let the kernel send a range from one file to another; moves the target's position."""
+    """Let the kernel send a range to another file; changes the target's position."""
     os.lseek(target_fd, offset, os.SEEK_SET)
     return os.sendfile(target_fd, source_fd, offset, length)
 
 
 def ways_of(reflink: When, sparse: When) -> tuple[Way, ...]:
-    """Return the methods that a copy may try before it reads and writes."""
+    """Return the methods that a copy may try before reading and writing through a buffer."""
     if sparse == "always":
-        return ()  # zeros are found by looking at them
+        return ()  # finding zeros requires reading the data
     if sparse == "never" or reflink == "never":
         return (send_range,)  # copy_file_range may clone, and clones keep holes
     return (clone_range, copy_range, send_range)
 
 
 class DataCopier:
-    """Copies ranges between files, and remembers which methods a pair supports. One per thread.
+    """Copies ranges between files, and remembers the methods that each pair of devices supports.
 
-    `reflink` and `sparse` are the options of these names; `ways` are the methods that they permit.
-    `see` is called with data that is read, and its offset: without `ways` with all data.
+    Each thread must use its own instance. `reflink` and `sparse` are the options of these names;
+    `ways` overrides the methods that they permit. `see` is called with the offset and content of
+    all data that passes through the buffer; if `ways` is empty, that is all data.
     """
 
     def __init__(
@@ -204,11 +202,11 @@ class DataCopier:
         self._view = memoryview(self._buffer)
 
     def clone(self, source_fd: int, target_fd: int, pair: Pair | None = None) -> bool:
-        """Make an empty target a clone of the whole source; return False if it must be copied.
+        """Clone the whole source into an empty target; return False if it must be copied instead.
 
-        OSError if it must be cloned and cannot be. Any other error leads to a copy, which fails in
-        the same way unless the error is specific to clones: XFS needs more space for a clone than
-        may be free in that part of the disk.
+        Raises OSError if the options require a clone. Otherwise any error leads to a copy, which
+        fails in the same way unless the error is specific to clones: XFS may need more space for a
+        clone than is free in that part of the disk.
         """
         if clone_range not in self._ways:
             return False
@@ -237,9 +235,9 @@ class DataCopier:
     ) -> int:
         """Copy a range to the same place in the target; return the number of bytes copied.
 
-        With `digs` blocks of zeros are not written. The result is less than `length` only if the
-        source ends earlier. The position of the target is ignored, and undefined afterwards. `pair`
-        saves the look-up of devices. OSError as of read or write.
+        With `digs`, blocks of zeros are not written. The result is less than `length` only if the
+        source ends earlier. The position of the target is ignored, and undefined afterwards.
+        Passing `pair` saves looking up the devices. Raises OSError if reading or writing fails.
         """
         done = 0
         digs = digs or self._digs
@@ -261,7 +259,7 @@ class DataCopier:
     def _go(
         self, way: Way, left: list[Way], source_fd: int, target_fd: int, offset: int, length: int
     ) -> int:
-        """Copy as far as one method succeeds."""
+        """Copy with one method until it fails; return the number of bytes copied."""
         done = 0
         while done < length:
             try:
@@ -297,7 +295,7 @@ class DataCopier:
         return done
 
     def _write_data(self, target_fd: int, offset: int, count: int) -> None:
-        """Write the buffer, except blocks of zeros."""
+        """Write the content of the buffer, except blocks of zeros."""
         begin = at = 0
         while at < count:
             size = min(BLOCK_BYTES - (offset + at) % BLOCK_BYTES, count - at)
@@ -316,7 +314,7 @@ def pair_of(source_fd: int, target_fd: int) -> Pair:
 
 
 class Tiers:
-    """Detects files whose data is elsewhere, as on tape, without opening them."""
+    """Detects files whose data is elsewhere, for example on tape, without opening them."""
 
     def __init__(self, *, follow: bool = False) -> None:
         self._follow = follow
@@ -325,10 +323,10 @@ class Tiers:
     def is_offline(self, name: bytes, directory_fd: int | None, status: FileStatus) -> bool:
         """Return whether the data of a file must be fetched before it can be read.
 
-        Without a directory the name is a path. On Lustre this depends on the layout, and a released
-        file has at most one block. Elsewhere, if an archive may be behind the file system, a file
-        counts as offline if it has no blocks, and more bytes than fit into an inode. A file that is
-        one hole counts as well.
+        If `directory_fd` is None, the name is a path. On Lustre the layout decides; a released file
+        has at most one block. On other file systems that an archive may be behind, a file counts as
+        offline if it has no blocks but more bytes than fit in an inode. This includes files that
+        consist of a single hole.
         """
         if not stat.S_ISREG(status.st_mode) or not status.st_size or status.st_blocks > 1:
             return False
@@ -338,13 +336,13 @@ class Tiers:
                 path = name if directory_fd is None else _below(directory_fd, name)
                 return is_released(path, follow=self._follow)
             except OSError:
-                return False  # the tool will find out why
+                return False  # the tool reports the error when it opens the file
         return (
             not status.st_blocks and status.st_size > _INLINE_BYTES and self.may_have(status.st_dev)
         )
 
     def may_have(self, device: int) -> bool:
-        """Return whether an archive may be behind the file system with this number."""
+        """Return whether an archive may be behind the file system with this device number."""
         type_ = self._type_of(device)
         return type_ is not None and type_ not in _UNTIERED
 
@@ -359,15 +357,16 @@ def _below(directory_fd: int, name: bytes) -> bytes:
 
 
 class Recalling(Protocol):
-    """The counters of code that reads files, including offline ones."""
+    """The counters of code that reads files, which count the offline ones."""
 
     recalled: int
 
 
 class Recalls:
-    """Count offline files before they are read, on one thread; `tell` is called for the first.
+    """Counts a thread's offline files before they are read; `tell` is called for the first.
 
-    It receives the root and the path. `place` has root and path of the current directory.
+    The arguments of `tell` are the root number and the path. `place` contains the root number and
+    path of the current directory.
     """
 
     def __init__(self, counts: Recalling, *, follow: bool = False) -> None:
@@ -386,7 +385,7 @@ class Recalls:
         return self._tiers.may_have(device)
 
     def see(self, name: bytes, directory_fd: int | None, status: FileStatus) -> None:
-        """Register a file before it is read; without a directory the name is a path."""
+        """Count a file before it is read; if `directory_fd` is None, the name is a path."""
         if status.st_blocks > 1 or not self._tiers.is_offline(name, directory_fd, status):
             return
         self._counts.recalled += 1

@@ -1,21 +1,21 @@
 """Leased directory descriptors, through which every path below a root is accessed.
 
-The kernel does not accept paths longer than PATH_MAX, and a path that is resolved from the top each
-time can be redirected by any user who may rename one of its components. So a directory is opened
-once, component by component from the nearest open ancestor, never through a symbolic link, and
+The kernel does not accept paths longer than PATH_MAX, and if a path is resolved from the root each
+time, any user who may rename one of its components can redirect it. So a directory is opened once,
+component by component from the nearest open ancestor and never through a symbolic link, and its
 entries are accessed relative to its descriptor.
 
 Descriptors are kept in an LRU cache. Each use is a *lease*: eviction closes a descriptor only after
-its last lease has ended. Closing it at once would free its number for the next `open`, and a late
-user would write to the wrong directory; in a trial without leases this happened to 13 of 16,000
-files.
+its last lease has ended. If the descriptor were closed at once, the next `open` could reuse its
+number, and a thread that is still using it would write to the wrong directory. In a trial without
+leases this happened to 13 of 16,000 files.
 
-A directory with a required identity is opened as the `..` of one of its subdirectories, if one is
-open: a tree of 3,000 levels is left level by level; from the top down each time it took a million
-calls.
+A directory whose identity is known is opened as the `..` of one of its subdirectories, if one is
+open. Otherwise leaving a tree of 3,000 levels took a million calls, because each directory was
+opened from the top down.
 
-A directory is named by (root, path): the number of a root and the path below it, b"" for the root
-itself, `HOLDER` for the directory that holds the root's own name.
+A directory is identified by (root, path): the number of a root and the path below it. The path is
+b"" for the root itself, and `HOLDER` for the directory that contains the root's name.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ from pcircle.fs.open_flags import OPEN_DIRECTORY, OPEN_DIRECTORY_FOLLOW
 from pcircle.fs.safe_open import PseudoDirectories, directory
 
 HOLDER = b"."
-"""The path of the directory that holds the name of a root."""
+"""The path of the directory that contains the name of a root."""
 
 _MAX_KEPT = 1024
 _FOR_OTHERS = 64  # descriptors that the rest of the process needs
-_EACH_OF_MANY = 4  # directories that a thread keeps which is not the first of its process
+_EACH_OF_MANY = 4  # directories kept by each thread except the first of its process
 _OF_A_THREAD = 8  # other descriptors of a thread: files, and directories being read
-_MAX_AT_ONCE = 32  # small directories that a thread reads together
-_NEW_THREADS = 2  # that may begin meanwhile
+_MAX_AT_ONCE = 32  # small directories that a thread reads in one call
+_NEW_THREADS = 2  # threads that may start in the meantime
 
-# Linux; other systems report the same error again.
+# Linux only; other systems report the same error again.
 _O_PATH: int = getattr(os, "O_PATH", OPEN_DIRECTORY_FOLLOW)
 _O_NOATIME: int = getattr(os, "O_NOATIME", 0)  # Linux
-_AS_GIVEN = -1  # in place of a root, for directories by the path that the user gave
+_AS_GIVEN = -1  # stands for a root: the path is one that the user specified
 
 
 class RootPath(msgspec.Struct, frozen=True):
-    """A root: a name in a directory that is opened as the user specified it.
+    """A root: a name in a directory, which is opened by the path that the user specified.
 
-    An empty `name` means that the root is the directory itself. With `known`, device and inode, it
-    must be that directory: checks that were made apply to no other.
+    If `name` is empty, the root is that directory itself. If `known` is given, the root must have
+    that device and inode, because earlier checks apply to no other directory.
     """
 
     holder: bytes
@@ -65,10 +65,10 @@ class RootPath(msgspec.Struct, frozen=True):
 
 
 class _Open:
-    """A descriptor, its number of leases, and whether the cache has evicted it.
+    """An open directory: its descriptor, its leases, and whether the cache has evicted it.
 
-    `searched` means that it is open for its path alone; `status` is that of the opening. One that
-    is `alone` never was in the cache: only its lessee has it.
+    `searched` means that it was opened with `O_PATH`; `status` is its status when it was opened. An
+    `alone` directory is not in the cache and has only one lease.
     """
 
     __slots__ = ("alone", "evicted", "fd", "identity", "leases", "searched", "status")
@@ -85,7 +85,7 @@ class _Open:
 
 
 class Lease:
-    """A use of a directory descriptor: a context manager that returns it."""
+    """A use of a directory descriptor, which ends when the context is left."""
 
     __slots__ = ("_directories", "fd", "identity", "opened", "searched")
 
@@ -111,27 +111,27 @@ class Lease:
 
 
 def device_and_inode(status: os.stat_result) -> tuple[int, int]:
-    """Return the identity of a file on one node."""
+    """Return an identity of a file that is valid on one node."""
     return status.st_dev, status.st_ino
 
 
 def inode_alone(status: os.stat_result) -> tuple[int, int]:
-    """Return the identity of a file across nodes, which number devices differently."""
+    """Return an identity of a file that is valid on all nodes, which number devices differently."""
     return 0, status.st_ino
 
 
 class Directories:
-    """The directories below some roots, by leased descriptors.
+    """A cache of the open directories below some roots, which leases their descriptors.
 
-    A directory that may be searched but not read is opened for its path alone: its entries are
-    accessible by name. With `follow` directories may be reached through symbolic links. `opened` is
-    called with each opened directory, and its status. With `careful` the paths to the roots lead
-    through no link that another user could have made; with `written` none is on procfs, sysfs or
-    devtmpfs either; with `linkless` they lead through no link at all: Untrusted. `below` opens a
-    directory within its parent, see `pcircle.fs.openat2`, and `unlock` may make one readable by a
-    descriptor for its path alone; it returns whether it has. The status is from before that. With
-    `no_atime` reading a directory keeps its access time, where the system permits it; `below` must
-    do so itself.
+    A directory that may be searched but not read is opened with `O_PATH`, so that its entries are
+    accessible by name. With `follow`, directories may be reached through symbolic links. `opened`
+    is called with each opened directory and its status. With `careful`, a path to a root that leads
+    through a link that another user could have created raises Untrusted; with `written`, so does a
+    directory on procfs, sysfs or devtmpfs; with `linkless`, so does any link. `below` opens a
+    directory within its parent, see `pcircle.fs.openat2`. `unlock` may make a directory readable
+    through its `O_PATH` descriptor, and returns whether it did; the status is from before that.
+    With `no_atime`, reading a directory does not update its access time, if the system permits
+    that; `below` must ensure this itself.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Directories:
         self._no_follow = 0 if follow else os.O_NOFOLLOW
         self._lock = threading.RLock()
         self._open: LRU[tuple[int, bytes], _Open] = LRU(capacity, callback=self._evicted)
-        # Maps a directory to an open subdirectory, from which it is reached without its path.
+        # Maps a directory to the name of an open subdirectory, through which it can be reached.
         self._below: dict[tuple[int, bytes], bytes] = {}
 
     def lease(
@@ -174,8 +174,9 @@ class Directories:
     ) -> Lease:
         """Lease the descriptor of a directory.
 
-        With `identity`, a result of `identify`, it must be that directory; with `readable` it can
-        be listed. OSError as of `open`, Changed if it is another directory.
+        If `identity` is given, a result of `identify`, it must be that directory; otherwise Changed
+        is raised. With `readable`, the directory can be listed. Raises OSError if it cannot be
+        opened.
         """
         with self._lock:
             opened = self._from_below(root, path, identity) or self._find(root, path)
@@ -187,9 +188,9 @@ class Directories:
             return Lease(self, opened)
 
     def lease_below(self, above: Lease, name: bytes) -> Lease:
-        """Lease a directory within the one of another lease, which is rarely needed again.
+        """Lease a subdirectory of a leased directory without caching it.
 
-        So it is not cached, unless by `keep`: most directories of a tree have no subdirectories.
+        Most directories have no subdirectories and are not needed again; `keep` caches the others.
         """
         opened = self._open_at(name, above.fd, self._no_follow, self._beneath)
         opened.evicted = opened.alone = True
@@ -197,9 +198,9 @@ class Directories:
         return Lease(self, opened)
 
     def lease_open(self, fd: int, status: os.stat_result) -> Lease:
-        """Lease a directory that was opened elsewhere, like `lease_below`; takes the descriptor.
+        """Lease a directory that the caller has opened, like `lease_below`; takes the descriptor.
 
-        `status` is that of the opening. OSError.
+        `status` is its status when it was opened. Raises OSError.
         """
         try:
             opened = self._told(fd, status, searched=False)
@@ -211,10 +212,11 @@ class Directories:
         return Lease(self, opened)
 
     def keep(self, lease: Lease, root: int, path: bytes) -> None:
-        """Cache a leased directory, because it will be needed by its path."""
+        """Cache a leased directory, because it will be requested by its path."""
         with self._lock:
             opened = lease.opened
-            # One that is kept may be so by another name: a root by that of its holder.
+            # The directory may already be cached under another path: a root without a name is its
+            # own holder.
             if opened.evicted and self._open.get((root, path)) is None:
                 opened.evicted = opened.alone = False
                 self._add(root, path, opened)
@@ -222,7 +224,7 @@ class Directories:
     def forget(self, root: int, path: bytes) -> None:
         """Close a removed directory after its last lease, and remove it from the cache.
 
-        An open descriptor keeps its inode, and on NFS a file in its place.
+        An open descriptor would keep the inode allocated and, on NFS, leave a file in its place.
         """
         with self._lock:
             opened = self._open.pop((root, path), None)
@@ -237,15 +239,15 @@ class Directories:
                 close_open(opened.fd)
 
     def roots(self) -> set[tuple[int, int]]:
-        """Return device and inode, on this node, of the roots that are directories by now."""
+        """Return device and inode, on this node, of the roots that already exist as directories."""
         found = set()
         for number in range(len(self._bases)):
-            with suppress(OSError), self.lease(number, b"") as lease:  # it may not be made yet
+            with suppress(OSError), self.lease(number, b"") as lease:  # it may not exist yet
                 found.add(device_and_inode(os.fstat(lease.fd)))
         return found
 
     def close(self) -> None:
-        """Release all descriptors, unless a thread is stuck in opening one."""
+        """Close all descriptors, unless a thread is hanging while it opens a directory."""
         if not self._lock.acquire(blocking=False):
             return
         try:
@@ -269,7 +271,7 @@ class Directories:
         if root != _AS_GIVEN and path not in (b"", HOLDER):
             above, _, name = path.rpartition(b"/")
             self._below[root, above] = name
-        opened.leases += 1  # a capacity of one must not close the new entry
+        opened.leases += 1  # the new entry must not be closed if the capacity is one
         self._open[root, path] = opened
         opened.leases -= 1
 
@@ -305,13 +307,13 @@ class Directories:
         while missing:
             name = missing.pop()
             above = above + b"/" + name if above else name
-            # The parent may be evicted, and closed, by this: it is not used again.
+            # This may evict and close the parent, which is not used again.
             found = self._opened((root, above), name, found.fd)
         return found
 
     def _find_root(self, root: int, path: bytes) -> _Open:
         base = self._bases[root]
-        # Roots that lie in one directory share it.
+        # Roots in the same directory share its entry.
         key = (_AS_GIVEN, base.holder)
         # The parents of a root are not part of the tree: leave them unchanged.
         kept_locked = bool(base.name)
@@ -321,7 +323,7 @@ class Directories:
         return self._expected(self._opened((root, path), base.name, holder.fd), base)
 
     def _expected(self, opened: _Open, base: RootPath) -> _Open:
-        """Return a root's directory. Changed if it is not the one that is known."""
+        """Return a root's directory. Raises Changed if it is not the one that `base` specifies."""
         device, inode = opened.identity
         if base.known is not None and (device or base.known[0], inode) != base.known:
             raise Changed("the directory was replaced by another one")
@@ -330,7 +332,10 @@ class Directories:
     def _opened(
         self, key: tuple[int, bytes], name: bytes, dir_fd: int | None, *, locked: bool = False
     ) -> _Open:
-        """Open and cache a directory; below its parent, never through a link unless permitted."""
+        """Open and cache a directory.
+
+        Below its parent, no link is followed unless that is permitted.
+        """
         follow = 0 if dir_fd is None else self._no_follow
         opened = self._open_at(name, dir_fd, follow, locked=locked)
         self._add(*key, opened)
@@ -376,7 +381,7 @@ class Directories:
             raise
 
     def _told(self, fd: int, status: os.stat_result, *, searched: bool) -> _Open:
-        """Return an opened directory, after the callback for it. OSError."""
+        """Return an open directory after its checks and callback. Raises OSError."""
         if self._pseudo is not None:
             self._pseudo.refuse(status)
         if self._tell is not None:
@@ -385,9 +390,9 @@ class Directories:
 
 
 def open_without_atime(name: bytes, flags: int, dir_fd: int | None) -> int:
-    """Open a file so that reading it keeps its access time, if permitted.
+    """Open a file so that reading it does not update its access time, if permitted.
 
-    Only the owner of the file and root may do so. OSError.
+    Only the owner of the file and root may do so. Raises OSError.
     """
     try:
         return os.open(name, flags | _O_NOATIME, dir_fd=dir_fd)
@@ -396,7 +401,7 @@ def open_without_atime(name: bytes, flags: int, dir_fd: int | None) -> int:
 
 
 def _readable(searched_fd: int) -> int:
-    """Open the same directory for reading; close the descriptor for its path. OSError."""
+    """Reopen a directory for reading and close its `O_PATH` descriptor. Raises OSError."""
     try:
         return os.open(b".", OPEN_DIRECTORY_FOLLOW, dir_fd=searched_fd)
     finally:
@@ -404,15 +409,15 @@ def _readable(searched_fd: int) -> int:
 
 
 def close_open(fd: int) -> None:
-    """Close a file that was not written to, ignoring errors of a server."""
+    """Close a file that was not written to, ignoring errors."""
     try:  # noqa: SIM105 - `suppress` takes as long as the call
         os.close(fd)
-    except OSError:  # nothing was written by way of it, and it is closed nonetheless
+    except OSError:  # no written data can be lost, and the descriptor is closed nonetheless
         pass
 
 
 def open_below(directory_fd: int, path: bytes) -> int:
-    """Open the directory of a path below an open one, through no link. OSError."""
+    """Open the directory at a path below an open directory, following no links. Raises OSError."""
     fd = os.dup(directory_fd)
     for name in filter(None, path.split(b"/")):
         try:
@@ -424,10 +429,10 @@ def open_below(directory_fd: int, path: bytes) -> int:
 
 
 def at_and_above(directory_fd: int) -> Iterator[tuple[int, int]]:
-    """Yield device and inode of a directory and of all of its parents that can be searched.
+    """Yield device and inode of a directory and of its ancestors, as far as these can be searched.
 
-    They are reached through `..`, not by name: names may lead through links, and a parent may not
-    be accessible by its name.
+    Ancestors are reached through `..`, because their names may lead through links or may not be
+    accessible.
     """
     last = None
     fd = os.open(b".", _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory_fd)
@@ -452,28 +457,29 @@ def affordable() -> int:
 
 
 def _half() -> int:
-    """Return half of the descriptors that a process may have."""
+    """Return half of the descriptors that are not reserved for other uses."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if limit == resource.RLIM_INFINITY else (limit - _FOR_OTHERS) // 2
 
 
 def affordable_threads(sides: int = 1) -> int:
-    """Return the number of threads with enough descriptors, each with directories of `sides` sides.
+    """Return the number of threads for which the descriptors suffice.
 
-    The first one keeps as many directories of a side as `capacity_of` returns.
+    Each thread caches directories of `sides` trees, for example of source and target. The number of
+    directories per tree is that of `capacity_of`.
     """
     return 1 + affordable() // (sides * _EACH_OF_MANY + _OF_A_THREAD)
 
 
 def capacity_of(*, is_first: bool) -> int:
-    """Return the number of cached directories of a side: few unless the thread is the first."""
+    """Return the number of directories of one tree that a thread caches: the first caches most."""
     return min(affordable() // 2, affordable() if is_first else _EACH_OF_MANY)
 
 
 def affordable_at_once() -> int:
-    """Return how many small directories a thread can have open, in addition to its cache.
+    """Return the number of small directories that a thread may open in addition to its cache.
 
-    All threads of the process together stay within what is affordable.
+    With this limit, all threads of the process together do not run out of descriptors.
     """
     threads = threading.active_count() + _NEW_THREADS
     return max(1, min(_MAX_AT_ONCE, _half() // threads))
@@ -484,11 +490,11 @@ def bases(
     directory: bytes,
     known: Iterable[tuple[int, int] | None] = (),
 ) -> list[RootPath]:
-    """Return roots, holder and name, as typed when `directory` was the working directory.
+    """Return the roots for pairs of holder and name, which are relative to `directory`.
 
-    `known` are as in `RootPath`, as far as given. Paths stay as they are where that is equivalent:
-    a directory may be accessible from inside only. They are not normalised: `a/../b` is another
-    path if `a` is a link.
+    `known` contains the values for `RootPath`; those missing at its end are None. Paths stay
+    relative if `directory` is the working directory, which may not be accessible by its path. They
+    are not normalised, because `a/../b` is a different path if `a` is a link.
     """
     begin = b"" if working_directory() == directory else directory
     return [
@@ -506,7 +512,7 @@ def working_directory() -> bytes:
 
 
 def join_path(path: bytes, name: bytes) -> bytes:
-    """Return the path of an entry of the directory `path`, below the same root."""
+    """Return the path of an entry from the path of its directory, below the same root."""
     if path == HOLDER:
         return name
     return path + b"/" + name if path else name

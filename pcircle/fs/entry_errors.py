@@ -1,8 +1,8 @@
-"""Failures that no system call reported, but this program detected.
+"""Failures that this program detected, and no system call reported.
 
-A file that changed while it was read, a kind of entry that is not copied, a directory that leads
-back to itself: the system has no error number for these, and a borrowed number would be mistaken
-for a report of the system. So they have a kind, and no number.
+The system has no error number for a file that changed while it was being read, an entry of a kind
+that is not copied, or a directory that leads back to itself. Any existing number would be mistaken
+for an error that the system reported, so these failures have a kind instead of a number.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOUNT: Final = "mount point"
 BUSY: Final = "written to"
 AGELESS: Final = "birth time"
 
-_TRIED = "tried"  # the attribute of an error
+_TRIED = "tried"  # the attribute of an OSError that names the operation
 _SPECIAL_KINDS = {
     stat.S_IFIFO: "FIFO",
     stat.S_IFSOCK: "socket",
@@ -34,7 +34,7 @@ _SPECIAL_KINDS = {
 
 
 class EntryError(OSError):
-    """An entry failed without a failed system call: its `errno` is None."""
+    """A failure of an entry that no system call reported; its `errno` is None."""
 
     def __init__(self, kind: str, why: str) -> None:
         super().__init__(None, why)
@@ -42,16 +42,16 @@ class EntryError(OSError):
 
 
 class Changed(EntryError):
-    """An entry changed while it was processed."""
+    """An entry changed while it was being processed."""
 
     def __init__(self, how: str) -> None:
         super().__init__(CHANGED, how)
 
 
 class error_context:
-    """Name the operation for an OSError that leaves the block; inner blocks are more specific.
+    """Name the operation for an OSError that leaves the block; inner blocks take precedence.
 
-    `tried` reads it from the error, so no code needs to remember it.
+    `tried` returns the name from the error, so it need not be passed along with the error.
     """
 
     __slots__ = ("_what",)
@@ -68,7 +68,7 @@ class error_context:
 
 
 def set_operation(error: OSError, what: str) -> None:
-    """Name the operation of an error directly, where a context manager would cost too much."""
+    """Name the operation of an error directly, if a context manager would cost too much."""
     if not hasattr(error, _TRIED):
         setattr(error, _TRIED, what)
 
@@ -85,15 +85,15 @@ def errno_and_reason(error: OSError) -> tuple[int | None, str]:
 
 
 def kind_of(error: OSError) -> str:
-    """Return the kind of a failure without an error number, otherwise an empty text."""
+    """Return the kind of a failure that has no error number; empty for any other failure."""
     return error.kind if isinstance(error, EntryError | Untrusted) else ""
 
 
 def special_kind(mode: int) -> str:
-    """Return the kind of special file of a mode; empty for files, directories and links."""
+    """Return the kind of special file that a mode denotes; empty for other entries."""
     return _SPECIAL_KINDS.get(stat.S_IFMT(mode), "")
 
 
 def error_name(number: int | None, kind: str) -> str:
-    """Return the system's name of an error, or the kind of a failure without a number."""
+    """Return the kind of a failure or, if it has none, the system's name of the error number."""
     return kind or errno.errorcode.get(number or 0, "other")

@@ -1,29 +1,29 @@
-"""The properties of a file system: the reliability of its answers, and its identity.
+"""Properties of file systems: whether their answers are reliable, and their identity.
 
-Four answers are trusted only from file systems that are known to give them correctly. The type is
-that of statfs(2) for an open file or directory: it is right for subvolumes and behind bind mounts
-as well.
+Answers to four questions are trusted only from file systems that are known to give them correctly.
+The file system type is that of statfs(2) for an open file or directory, which is also right for
+subvolumes and behind bind mounts.
 
-*Holes* (`reports_holes`). A FUSE server implements SEEK_DATA as its author saw fit, and so does any
-file system that an NFS, SMB or 9P server exports; overlayfs passes the call on to any of these. ZFS
-reported data as holes before 2.2.2 (OpenZFS #15526). A file on these is read as a whole, and its
-zeros may become holes in a copy.
+*Holes* (`reports_holes`). A FUSE server may implement SEEK_DATA in any way, and so may a file
+system that an NFS, SMB or 9P server exports; overlayfs may pass the call on to any of these. Before
+version 2.2.2, ZFS reported data as holes (OpenZFS #15526). Files on these file systems are read
+completely, and their zeros may become holes in a copy.
 
-*Sizes* (`size_is_nominal`). Files of procfs have content and size 0; files of sysfs report a page
-and have less. FUSE servers imitate both.
+*Sizes* (`size_is_nominal`). Files of procfs report size 0 but have content; files of sysfs report a
+page but contain less. Some FUSE servers do likewise.
 
-*Distinct files* (`is_view_free`). Two files of different devices may be one file if one of the file
-systems shows files of the second, as FUSE servers, overlayfs and network file systems do.
+*Distinct files* (`is_view_free`). Two files with different devices may be the same file if one of
+the file systems shows files of the other, as FUSE servers, overlayfs and network file systems may.
 
 *O_NOATIME* (`obeys_noatime`). A server that reads a directory for its clients updates the access
-time whatever flags they use, and overlayfs reads its lower directories without the flag.
+time regardless of their flags, and overlayfs reads its lower directories without the flag.
 
-The identity of a file system covers the period for which it is mounted. A UUID distinguishes file
-systems across mounts, but not a file system from its own restored image: the image has the UUID,
-the inodes and the times of the original. While a local file system stays mounted, its content
-cannot be exchanged for that of an image. So `session` identifies the current mount.
+The identity of a file system is valid only while it is mounted. A UUID distinguishes file systems
+across mounts, but not a file system from its own restored image, which has the UUID, inodes and
+times of the original. A local file system cannot be replaced by an image while it is mounted.
+Therefore `session` identifies the current mount.
 
-No function here needs a privilege.
+No function here requires privileges.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 LOCAL: Final = frozenset(
     b"ext2 ext3 ext4 xfs btrfs f2fs bcachefs zfs jfs tmpfs overlay vfat exfat ntfs3".split()
 )
-"""Types of file systems that only this machine writes."""
+"""Types of file systems that only this machine can modify."""
 
 _WITH_OWN_ID = frozenset((b"ext2", b"ext3", b"ext4", b"btrfs", b"f2fs", b"zfs"))
-"""Types whose `f_fsid` is derived from the UUID; for other types it is a device number."""
+"""Types whose `f_fsid` is derived from the UUID. For other types it is a device number."""
 
 _FSUUID = struct.Struct("<B16s")
 _GET_FSUUID = 2 << 30 | _FSUUID.size << 16 | 0x15 << 8
@@ -60,9 +60,9 @@ _XFS_GEOMETRY = 2 << 30 | _XFS_GEOMETRY_BYTES << 16 | ord("X") << 8 | 100
 
 
 def volume_id(fd: int, kind: bytes | None) -> str | None:
-    """Return an identifier, in hex, that a file system of this type keeps across mounts.
+    """Return a hexadecimal identifier of a file system of this type that persists across mounts.
 
-    None if the system does not report it. OSError.
+    Return None if the system does not report one. Raises OSError.
     """
     if kind in _WITH_OWN_ID:
         return f"{os.fstatvfs(fd).f_fsid:x}"
@@ -82,9 +82,10 @@ def _uuid(fd: int, kind: bytes | None) -> bytes:
 
 
 def session(fd: int) -> str | None:
-    """Return an identifier of an open directory's file system that is valid until unmount.
+    """Return an identifier of an open directory's file system that is valid until it is unmounted.
 
-    None if it is not local, or the system does not report it. OSError.
+    Return None if the file system is not local, or the system does not report an identifier. Raises
+    OSError.
     """
     kind = type_of_mount(fd)
     if kind not in LOCAL:
@@ -99,10 +100,10 @@ def session(fd: int) -> str | None:
 
 
 def _sysfs_number(fd: int, kind: bytes) -> str | None:
-    """Return the inode of the directory that sysfs has for a file system while it is mounted.
+    """Return the inode of a mounted file system's directory in sysfs, as text, or None.
 
-    Inode numbers of sysfs are not used twice. Unlike the number of a mount, it is the same in each
-    mount namespace.
+    sysfs does not reuse inode numbers. Unlike a mount number, this number is the same in all mount
+    namespaces.
     """
     try:
         if kind == b"btrfs":
@@ -117,7 +118,7 @@ def _sysfs_number(fd: int, kind: bytes) -> str | None:
         return None
 
 
-# linux/magic.h, and the sources of file systems outside Linux
+# From linux/magic.h, and from the sources of file systems that are not part of Linux.
 _LOCAL = {
     "bcachefs": 0xCA451A4E,
     "btrfs": 0x9123683E,
@@ -177,7 +178,7 @@ def reports_holes(fd: int) -> bool:
 
 
 def obeys_noatime(fd: int) -> bool:
-    """Return whether reading an open file with O_NOATIME leaves its access time as it is."""
+    """Return whether reading an open file with O_NOATIME leaves its access time unchanged."""
     return _type_of(fd) in _NOATIME
 
 
@@ -194,7 +195,8 @@ def is_view_free(fd: int) -> bool:
 def size_is_nominal(fd: int, status: FileStatus) -> bool:
     """Return whether the size of a regular file may differ from its status.
 
-    `fd` is the file, or the directory that it is in. The file must then be read to its end.
+    `fd` is the open file or its directory. If the size is nominal, the file must be read to its
+    end.
     """
     if status.st_size:
         return not status.st_blocks and is_pseudo(fd)
@@ -202,23 +204,24 @@ def size_is_nominal(fd: int, status: FileStatus) -> bool:
 
 
 def may_hide_content(fd: int) -> bool:
-    """Return whether files of size 0 may have content, in the file system of an open directory."""
+    """Return whether files of size 0 may have content on the file system of an open directory."""
     return _type_of(fd) not in _SIZED
 
 
 def are_same(source_fd: int, target_fd: int) -> bool:
-    """Return whether two open files may be one, seen through two file systems.
+    """Return whether two open files may be the same file, seen through two file systems.
 
-    Their devices or numbers are known to differ. If size and time are equal as well, the target is
-    given a time that the source does not have, and the source is checked for it. The target gets
-    its own time back if it is the source.
+    The caller knows that their devices or inodes differ. If their sizes and modification times are
+    equal, the target is given a different time; if the source then has a different time as well,
+    they are the same file, and the time is restored.
     """
     if is_view_free(source_fd) and is_view_free(target_fd):
         return False
     source, target = refreshed(source_fd), refreshed(target_fd)
     if (source.st_size, source.st_mtime_ns) != (target.st_size, target.st_mtime_ns):
         return False
-    mark_ns = (_FIRST_MARK_S + 2 * random.randrange(_MARKS)) * NS_PER_S  # FAT keeps even seconds
+    # FAT stores only even seconds
+    mark_ns = (_FIRST_MARK_S + 2 * random.randrange(_MARKS)) * NS_PER_S
     if mark_ns == source.st_mtime_ns:
         mark_ns += 2 * NS_PER_S
     try:
@@ -232,7 +235,7 @@ def are_same(source_fd: int, target_fd: int) -> bool:
 
 
 def _type_of(fd: int) -> int:
-    """Return the type of the file system of an open file; 0 if unknown."""
+    """Return the number of an open file's file system type; 0 if unknown."""
     record = bytearray(_RECORD_BYTES)
     call = _fstatfs()
     if call is None or call(fd, record):
@@ -243,7 +246,7 @@ def _type_of(fd: int) -> int:
 
 @functools.cache
 def _fstatfs() -> Callable[[int, bytearray], int] | None:
-    import ctypes  # few files make this a question
+    import ctypes  # rarely needed
 
     try:
         found = ctypes.PyDLL(None).fstatfs

@@ -1,14 +1,15 @@
-"""Lists of paths below a root, to which a job is restricted.
+"""Lists of the paths below a root to which a job is restricted.
 
-A list may name millions of paths, in any order. Rank 0 sorts it, in bounded memory, into a file in
-which everything below a directory is contiguous. So the item of a directory only needs the
-beginning and the end of its part. Items with a range of the file are for rank 0, which has the
-file; it processes the few directories with large parts, and divides the remaining ones into
-portions that carry their own text, for any rank.
+A list may name millions of paths in any order. Rank 0 sorts it, in bounded memory, into a file in
+which all paths below a directory are contiguous. So the item of a directory only needs the
+beginning and end of its range. Only rank 0 has the file, so only it can process items with a range.
+It processes the few directories with large ranges, and divides the other ranges into portions that
+contain their own text and that any rank can process.
 
-In that file a path consists of its components, separated by NUL, and ends with a slash: neither
-occurs in a name, and sorting bytes sorts the tree. One more NUL at the end means that everything
-below is selected if it is a directory. Two mean that it must be a directory, and three both.
+In that file a path consists of its components, separated by NUL, and ends with a slash. Neither
+byte occurs in a name, so sorting the bytes sorts the tree. An additional NUL at the end means that,
+if the path is a directory, everything below it is selected. Two mean that it must be a directory,
+and three mean both.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ _MUST = _NUL + _NUL
 def record_of(path: bytes, *, whole: bool | None = False, strict: bool = False) -> bytes:
     """Return the record of a path below a root.
 
-    With `whole`, or a trailing slash unless `whole` is None, it covers its whole subtree. With
-    `strict` a path with a trailing slash must be a directory. ValueError if it is not below the
-    root.
+    With `whole`, or if the path ends with a slash and `whole` is not None, the record selects the
+    whole subtree. With `strict`, a path with a trailing slash must be a directory. Raises
+    ValueError if the path is not below the root.
     """
     if path.startswith(_SLASH):
         raise ValueError("it is absolute; expected a relative path")
@@ -60,16 +61,16 @@ def record_of(path: bytes, *, whole: bool | None = False, strict: bool = False) 
 
 
 class RootSelection(msgspec.Struct, frozen=True):
-    """The selected part of a root: a range of the list, or everything."""
+    """The selected part of a root: a range of the list, or None for everything."""
 
     root: int
     listed: PathListSlice | None
 
 
 class Lists:
-    """The sorted lists of some roots; `parts` are the roots with their selected parts.
+    """The sorted lists of some roots; `parts` contains each root's selected part.
 
-    `digest` identifies the whole. OSError.
+    `digest` identifies their content. The constructor raises OSError.
     """
 
     def __init__(self, stream: IO[bytes], parts: Sequence[RootSelection]) -> None:
@@ -89,13 +90,13 @@ class Lists:
         return restricted
 
     def close(self) -> None:
-        """Release the space of the lists, which may not be read afterwards."""
+        """Release the space of the lists, which must not be read afterwards."""
         if isinstance(self._text, mmap.mmap):
             self._text.close()
             self._text = b""
 
     def records(self, listed: PathListSlice) -> Iterator[bytes]:
-        """Yield the records of a range in order, in the form of `record_of`."""
+        """Yield the records of a range in order, as `record_of` returns them."""
         at = listed.begin
         while at < listed.end:
             stop = self._text.find(_SLASH, at, listed.end)
@@ -103,7 +104,7 @@ class Lists:
             at = stop + 1
 
     def cut(self, listed: PathListSlice, max_bytes: int) -> tuple[PathListSlice, PathListSlice]:
-        """Split a range after about `max_bytes` bytes; the second part may be empty."""
+        """Split a range after about `max_bytes` bytes; the second range may be empty."""
         change = msgspec.structs.replace
         if listed.end - listed.begin <= max_bytes:
             return listed, change(listed, begin=listed.end)
@@ -111,11 +112,11 @@ class Lists:
         return change(listed, end=at), change(listed, begin=at)
 
     def below(self, listed: PathListSlice) -> Iterator[NameRecords]:
-        """Yield the names that a range selects in its directory."""
+        """Yield the records of a range for each name in its directory."""
         return groups(self._text, listed.begin, listed.end, listed.skip)
 
     def portions(self, listed: PathListSlice) -> Iterator[NameRecords | bytes]:
-        """Divide a range: yield directories with large parts, and the text of the rest."""
+        """Divide a range: yield directories with large ranges, and text for the others."""
         pending = 0
         text: list[bytes] = []
         names = 0
@@ -137,7 +138,7 @@ class Lists:
     def shares(
         self, listed: PathListSlice, weight: float
     ) -> Iterator[tuple[float, NameRecords | bytes]]:
-        """Yield the portions of a range of this weight, each with its share of the weight."""
+        """Yield the portions of a range, each with its share of `weight`."""
         whole = listed.end - listed.begin
         for part in self.portions(listed):
             length = len(part) if isinstance(part, bytes) else part.end - part.begin
@@ -145,7 +146,10 @@ class Lists:
 
 
 def sort(lists: Iterable[tuple[int, Iterable[bytes]]]) -> Lists:
-    """Sort the records of roots with ascending numbers. StoppedEarly without space."""
+    """Sort the records of roots, which must have ascending numbers.
+
+    Raises StoppedEarly if no space is left.
+    """
     try:
         return _sort(lists)
     except OSError as error:
@@ -154,7 +158,7 @@ def sort(lists: Iterable[tuple[int, Iterable[bytes]]]) -> Lists:
 
 
 def _sort(lists: Iterable[tuple[int, Iterable[bytes]]]) -> Lists:
-    import tempfile  # few runs have a list, and it takes long to import
+    import tempfile  # slow to import, and few runs have a list
 
     parts = []
     end = 0
@@ -172,7 +176,7 @@ def _sort(lists: Iterable[tuple[int, Iterable[bytes]]]) -> Lists:
 
 
 def _once(records: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield sorted records without duplicates, and without paths below a whole subtree."""
+    """Yield sorted records without duplicates and without paths in subtrees selected as a whole."""
     last = None
     whole: bytes | None = None
     for record in records:
@@ -181,7 +185,7 @@ def _once(records: Iterable[bytes]) -> Iterator[bytes]:
         last = record
         if record == _NUL:
             yield record
-            return  # the root itself, with all that is below
+            return  # the whole root
         path = record.rstrip(_NUL)
         if len(record) - len(path) not in (0, len(_MUST)):
             whole = path + _NUL
@@ -189,7 +193,7 @@ def _once(records: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def names_itself(listed: PathListSlice, lists: Lists | None) -> bool:
-    """Return whether a range selects its directory itself, among others."""
+    """Return whether a range selects its directory itself."""
     return first_of(listed, lists) in (None, b"", _NUL)
 
 
@@ -201,10 +205,11 @@ def first_of(listed: PathListSlice, lists: Lists | None) -> bytes | None:
 
 
 class NameRecords(msgspec.Struct, frozen=True):
-    """The records of one name in a directory, and their place in `data`.
+    """The records of one name in a directory: a range of `data`.
 
-    The first `skip` bytes of each record lead to the directory. `whole` means that everything below
-    the name is selected, `deeper` that some of it is, and `must` that it must be a directory.
+    The first `skip` bytes of each record are the path of the directory. `whole` means that
+    everything below the name is selected, `deeper` that paths below it are selected, and `must`
+    that it must be a directory.
     """
 
     data: bytes | mmap.mmap
@@ -217,18 +222,18 @@ class NameRecords(msgspec.Struct, frozen=True):
     must: bool = False
 
     def text(self) -> bytes:
-        """Return its records, relative to the directory."""
+        """Return the text of the records, relative to the directory."""
         if not self.skip:
             return self.data[self.begin : self.end]
         records = self.data[self.begin : self.end - 1].split(_SLASH)
         return b"".join([record[self.skip :] + _SLASH for record in records])
 
     def listed(self) -> PathListSlice:
-        """Return its records, relative to the name."""
+        """Return the records as a range, relative to the name."""
         return PathListSlice(b"", self.begin, self.end, self.skip + len(self.name) + 1)
 
     def inner(self) -> PathListSlice | None:
-        """Return `listed` with its own text; None if everything is selected."""
+        """Return what is selected below the name, as text; None if everything is selected."""
         if self.whole:
             return None
         if not self.deeper:
@@ -237,7 +242,7 @@ class NameRecords(msgspec.Struct, frozen=True):
 
 
 def groups(data: bytes | mmap.mmap, begin: int, end: int, skip: int = 0) -> Iterator[NameRecords]:
-    """Yield the records of a range by their first name.
+    """Yield the records of a range, grouped by their first name.
 
     Records of the directory itself, which come first, are skipped.
     """
@@ -266,7 +271,7 @@ def _end_of(data: bytes | mmap.mmap, prefix: bytes, begin: int, end: int) -> int
     size = len(prefix)
     low, step = begin, 256
     while low < end and data[low : low + size] == prefix:
-        # Double the step, or halve it: there may be millions of records below a name.
+        # Double or halve the step, because there may be millions of records below a name.
         if low + step < end:
             ahead = data.find(_SLASH, low + step, end) + 1
             if ahead < end and data[ahead : ahead + size] == prefix:
@@ -280,7 +285,7 @@ def _end_of(data: bytes | mmap.mmap, prefix: bytes, begin: int, end: int) -> int
 
 
 class Picked(Block):
-    """Names of one directory that a text lists."""
+    """A block of the names in one directory that a list selects."""
 
     __slots__ = ()
 

@@ -1,10 +1,10 @@
-"""Give a complete file its name without replacing an existing entry, and sync names.
+"""Rename files without replacing existing entries, exchange names, and sync directories.
 
-A rename replaces its target. A hard link does not, so a file gets its name by a link and then loses
-its temporary name. Without hard links (FAT, some FUSE file systems) `renameat2` with
-RENAME_NOREPLACE does it in one step. If that is not available, the name is claimed by an empty file
-that is created exclusively and then replaced: only then can an interruption between the two calls
-leave an empty file.
+A rename replaces its target, but a hard link does not, so a complete file gets its name by a link
+and then loses its temporary name. On file systems without hard links (FAT, some FUSE file systems),
+`renameat2` with RENAME_NOREPLACE renames it in one step. If that is not available, the name is
+claimed by an exclusively created empty file, which the rename replaces. Only in this case can an
+interruption leave an empty file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pcircle.fs.open_flags import CREATE_FILE
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL)
 NO_SUCH_RENAME = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
-"""Errors of a rename without replacement where it is not supported."""
+"""Errors of a rename without replacement, or an exchange, that is not supported."""
 
 _NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2  # linux/fs.h
@@ -25,7 +25,7 @@ _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2  # linux/fs.h
 def give_free_name(written: bytes, name: bytes, directory_fd: int) -> None:
     """Rename `written` to `name` in one directory.
 
-    FileExistsError, with nothing changed, if the name exists.
+    Raises FileExistsError if the name exists; nothing has been changed then.
     """
     try:
         os.link(
@@ -52,9 +52,10 @@ def give_free_name(written: bytes, name: bytes, directory_fd: int) -> None:
 def rename_to_free(
     written: bytes, name: bytes, directory_fd: int, to_fd: int | None = None
 ) -> None:
-    """Rename without replacing. OSError, ENOSYS if the kernel cannot.
+    """Rename a file without replacing an existing entry.
 
-    With `to_fd`, to a name of that directory.
+    `to_fd` is the directory of the new name, if it is another one. Raises OSError, with ENOSYS if
+    the C library has no `renameat2`.
     """
     _rename(
         written, name, (directory_fd, directory_fd if to_fd is None else to_fd), _RENAME_NOREPLACE
@@ -62,9 +63,10 @@ def rename_to_free(
 
 
 def exchange(one: bytes, other: bytes, directory_fd: int, other_fd: int | None = None) -> None:
-    """Exchange two names of a directory, of any kinds, atomically.
+    """Exchange two entries of any kind atomically.
 
-    `other_fd` is the directory of the second one. OSError, `NO_SUCH_RENAME` if not supported.
+    `other_fd` is the directory of the second name, if it is another one. Raises OSError, with an
+    errno in `NO_SUCH_RENAME` if this is not supported.
     """
     fds = directory_fd, directory_fd if other_fd is None else other_fd
     _rename(one, other, fds, _RENAME_EXCHANGE)
@@ -82,7 +84,7 @@ def _rename(written: bytes, name: bytes, fds: tuple[int, int], flags: int) -> No
 
 
 def claim_and_rename(written: bytes, name: bytes, directory_fd: int) -> None:
-    """Claim the name with an empty file, then replace it. FileExistsError."""
+    """Claim the name with an empty file, then replace that. Raises FileExistsError."""
     os.close(os.open(name, CREATE_FILE, 0o600, dir_fd=directory_fd))
     try:
         os.rename(written, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
@@ -92,10 +94,10 @@ def claim_and_rename(written: bytes, name: bytes, directory_fd: int) -> None:
 
 
 def sync_directory(directory_fd: int, *, searched: bool) -> None:
-    """Flush a directory's entries to disk. OSError.
+    """Flush a directory's entries to disk. Raises OSError.
 
-    An unreadable directory cannot be synced by itself; then the whole file system is. A file system
-    that cannot sync directories keeps its names in another way.
+    A directory that is not readable (`searched`) cannot be synced on its own, so all file systems
+    are synced. An error that means that the file system cannot sync directories is ignored.
     """
     if searched:
         os.sync()

@@ -1,9 +1,10 @@
-"""Open a directory below an open directory, on the same mount and never through a link.
+"""Open directories below open directories, on the same mount and never through a link.
 
-`openat2` does that in one call, so nothing can change between a check and the opening. Its
-arguments are made once, as ctypes takes them, which makes it as fast as `os.open`. Reading the
-error number would cost more than the call, so after a failure `os.open` determines the error. If it
-finds none, because the kernel has no `openat2` or because of a mount, mounts are compared.
+`openat2` does that in one call, so nothing can change between the check and the opening. Its
+arguments are converted for ctypes once, which makes it as fast as `os.open`. Reading the error
+number would cost more than the call, so after a failure `os.open` determines the error. If
+`os.open` succeeds, because the kernel has no `openat2` or the directory is a mount point, the
+mounts are compared.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from pcircle.fs.directories import open_without_atime
 from pcircle.fs.entry_errors import MOUNT, EntryError
 from pcircle.fs.open_flags import OPEN_DIRECTORY
 
-_OPENAT2 = 437  # on all machines that Linux runs Python on
+_OPENAT2 = 437  # the number on all machines on which Linux runs Python
 _RESOLVE_NO_XDEV, _RESOLVE_BENEATH = 0x01, 0x08
 
 
 def is_same_mount(fd: int, directory_fd: int) -> bool:
-    """Return whether two open files are on one mount. OSError."""
+    """Return whether two open files are on the same mount. Raises OSError."""
     return mount_of(fd) == mount_of(directory_fd)
 
 
 def opener(*, cross: bool = False, no_atime: bool = False) -> Callable[[bytes, int], int]:
-    """Return a function that opens a directory by its name in an open one.
+    """Return a function that opens a directory by its name in an open directory.
 
-    It raises OSError, and EntryError for a mount point, unless it may `cross` mounts. With
-    `no_atime` reading the directory keeps its access time, where that is permitted.
+    The function raises OSError or, unless it may `cross` mounts, EntryError for a mount point. With
+    `no_atime`, reading the directory does not update its access time, if that is permitted.
     """
     if no_atime:
         return _opener_without_atime(cross=cross)
@@ -57,7 +58,7 @@ def opener(*, cross: bool = False, no_atime: bool = False) -> Callable[[bytes, i
 
 
 def _opener_without_atime(*, cross: bool) -> Callable[[bytes, int], int]:
-    """Return an `opener` that keeps access times, for a walk that precedes another walk."""
+    """Return an `opener` that preserves access times, for a walk that precedes another walk."""
 
     def open_beneath(name: bytes, directory_fd: int) -> int:
         fd = open_without_atime(name, OPEN_DIRECTORY, directory_fd)

@@ -1,20 +1,20 @@
-"""The part of a list of paths that an item carries; the lists themselves are in `pcircle.fs.lists`.
+"""The part of a list of paths that belongs to an item; `pcircle.fs.lists` implements the lists.
 
-It is a module of its own, because every item may carry it, and few runs have a list.
+This is a separate module, because any item may have such a part, but few runs need the lists.
 """
 
-# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
+# Annotations are not postponed here: otherwise msgspec compiles each of them in every rank.
 import msgspec
 
 COMMENT = (b"#", b";")
-"""The first bytes of comment lines in a list whose paths end with newlines."""
+"""The first bytes of comment lines in a list whose paths are terminated by newlines."""
 
 
 class PathListSlice(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The listed paths below a directory: the text itself, or a range.
+    """The listed paths below a directory, as text or as a range.
 
-    A range, from `begin` to `end`, is of the list on rank 0, where the first `skip` bytes of each
-    record lead to the directory.
+    The range from `begin` to `end` refers to the list on rank 0, in which the first `skip` bytes of
+    each record are the path of the directory.
     """
 
     text: bytes = b""
@@ -24,5 +24,5 @@ class PathListSlice(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def is_range(self) -> bool:
-        """Return whether only rank 0 can read it."""
+        """Return whether this is a range, which only rank 0 can read."""
         return self.end > self.begin

@@ -1,11 +1,12 @@
 """The state of hard-linked inodes at their home rank, in bounded memory.
 
-The names of an inode may be anywhere in a tree and arrive at any rank, so one rank decides about
-them: the inode's *home*, found by hashing it. A tree of backups may have millions of inodes that
-each wait for a name at the very end. An inode at rest is needed only when its next name arrives. So
-if there are many, those at rest are moved to a temporary database on disk, and fetched one by one.
+The names of an inode may be anywhere in a tree, and any rank may find them, so one rank decides
+about all of them: the inode's *home*, which is found by hashing. In a tree of backups, millions of
+inodes may be waiting for a name that is found at the very end. An inode at rest is needed only when
+its next name arrives. So if there are many inodes, those at rest are moved to a temporary database
+on disk and fetched one by one.
 
-The tool defines the state of an inode: copying needs far more than counting.
+The state of an inode is defined by the tool, because copying requires far more than counting.
 """
 
 from __future__ import annotations
@@ -32,18 +33,19 @@ Key: TypeAlias = "tuple[int, int]"
 
 
 def home_of(key: Key, size: int) -> int:
-    """Return the rank, of `size`, that keeps an inode."""
+    """Return the home of an inode among `size` ranks."""
     file_system, inode = key
-    # Inodes of neighbours differ by one, or by a multiple of a power of two: spread by a prime.
+    # Neighbouring entries have inodes that differ by one or by a multiple of a power of two. A
+    # prime modulus spreads these over all ranks.
     return ((inode * _MIX + file_system) >> 17) % _PRIME % size
 
 
 class Registry(Generic[T]):
-    """The inodes of a home by key: values of `kind`, at most `max_count` of them in memory.
+    """The states of inodes at their home, by key; about `max_count` of them are in memory.
 
-    `is_at_rest` returns whether nothing happens to a value until its inode is requested. A
-    requested inode stays in memory until the next one is added. StoppedEarly if the temporary
-    directory is full.
+    The states are of type `kind`. `is_at_rest` returns whether a state does not change until its
+    inode is requested. A requested inode stays in memory until another one is added. Methods raise
+    StoppedEarly if the temporary directory is full.
     """
 
     def __init__(self, kind: type[T], max_count: int, is_at_rest: Callable[[T], bool]) -> None:
@@ -59,7 +61,7 @@ class Registry(Generic[T]):
         return len(self._at_hand) + self._evicted
 
     def get(self, key: Key) -> T | None:
-        """Return the value of an inode, or None."""
+        """Return the state of an inode, or None if it is unknown."""
         known = self._at_hand.get(key)
         if known is None and self._evicted and self._database is not None:
             return self._fetch(self._database, key)
@@ -72,15 +74,15 @@ class Registry(Generic[T]):
         self._at_hand[key] = value
 
     def replace(self, key: Key, value: T) -> None:
-        """Replace the value of a requested inode."""
+        """Replace the state of a requested inode."""
         self._at_hand[key] = value
 
     def forget(self, key: Key) -> None:
-        """Remove a requested inode, of which no more names will arrive."""
+        """Remove a requested inode, because no more of its names will arrive."""
         del self._at_hand[key]
 
     def close(self) -> None:
-        """Release the space."""
+        """Release the temporary space."""
         if self._database is not None:
             self._database.close()
             self._database = None
@@ -95,7 +97,8 @@ class Registry(Generic[T]):
                 database.executemany("INSERT INTO inodes VALUES (?, ?)", rows)
                 database.execute("COMMIT")
             self._evicted += len(at_rest)
-        # Values that are not at rest must stay; searching for other values each time is too slow.
+        # States that are not at rest must stay in memory. A higher limit avoids searching them for
+        # each new inode.
         self._max_count = max(self._max_count, 2 * len(self._at_hand))
 
     def _fetch(self, database: sqlite3.Connection, key: Key) -> T | None:
@@ -113,11 +116,11 @@ class Registry(Generic[T]):
         """Return the database; None if Python was built without it."""
         if self._database is None:
             try:
-                import sqlite3  # few trees need it
+                import sqlite3  # few trees need a database
             except ImportError:
                 return None
             with _told():
-                # A nameless one is a temporary file, and need not survive anything.
+                # An unnamed database is a temporary file. It need not survive a crash.
                 self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
                 self._database.executescript(
                     "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
@@ -128,14 +131,15 @@ class Registry(Generic[T]):
 
 
 class Firsts:
-    """The first names of inodes, at their home; for all of its threads.
+    """Decides which name of an inode arrived first at its home. Safe to use from any thread.
 
-    An inode is removed when all its names have arrived. StoppedEarly without temporary space.
+    An inode is removed when all its names have arrived. Methods raise StoppedEarly if the temporary
+    directory is full.
     """
 
     def __init__(self, max_count: int) -> None:
         self._lock = threading.Lock()
-        # How many names have not come yet.
+        # The number of names that have not arrived yet.
         self._missing: Registry[int] = Registry(int, max_count, lambda missing: True)
 
     def is_first(self, key: Key, links: int) -> bool:
@@ -152,18 +156,18 @@ class Firsts:
         return missing is None
 
     def is_known(self, key: Key) -> bool:
-        """Return whether a name of an inode has arrived, and others are missing."""
+        """Return whether a name of an inode has arrived, but not all of its names."""
         with self._lock:
             return self._missing.get(key) is not None
 
     def take_back(self, key: Key) -> None:
-        """Forget the first name, which is gone: the next one is the first."""
+        """Forget the first name, which was removed; the next name becomes the first."""
         with self._lock:
             if self._missing.get(key) is not None:
                 self._missing.forget(key)
 
     def close(self) -> None:
-        """Release the space."""
+        """Release the temporary space."""
         self._missing.close()
 
 

@@ -1,23 +1,23 @@
-"""Open names that the user gave, so that no other user decides where they lead.
+"""Open paths that the user specified without letting another user redirect them.
 
-A user who may write a directory can put a symbolic link there under a name that another user, for
-example root, is about to write or read: a report then overwrites another file, or a list is read
-from one. So a path is walked component by component, each opened in the one before and never
-through a link. A link is followed only if it is *trusted*: it belongs to the user or to root, or
-lies in a directory that no other user may write. The check applies to the link and the directory as
-they were opened, so a link that is put there in the meantime is not followed either. The kernel has
-a similar rule (protected_symlinks, protected_regular, protected_fifos in sysctl(8)) for sticky
-directories, where it is enabled.
+A user who may write to a directory can create a symbolic link there under a name that another user,
+for example root, is about to write or read: a report then overwrites another file, or a list is
+read from another file. So a path is resolved component by component: each is opened in the
+directory before it, and never through a link. A link is followed only if it is *trusted*: it
+belongs to the user or to root, or is in a directory to which no other user may write. The check
+applies to the link and the directory that were opened, so a link that is created in the meantime is
+not followed either. The kernel has similar rules for sticky directories (protected_symlinks,
+protected_regular and protected_fifos in sysctl(8)), which may be disabled.
 
-Nothing is created or replaced on procfs, sysfs or devtmpfs, nor in /dev: names there are not files,
-and root could break the machine. Descriptors are an exception: the user's own shell has opened
-/dev/stdout, /dev/fd/3 and the files of `>(command)`. They are used as they are, like terminals,
-/dev/null and similar devices.
+Nothing is created or replaced on procfs, sysfs or devtmpfs, or in /dev, because names there are not
+ordinary files, and root could break the machine. Descriptors are an exception, because the user's
+own shell opened /dev/stdout, /dev/fd/3 and the files of `>(command)`. These are used as they are,
+like terminals, /dev/null and similar devices.
 
-Files that options name may be opened normally, along any link, while `any_link` is active
-(`--insecure-links`); source trees and the destinations of copies are not affected.
+While `any_link` is active (`--insecure-links`), files named by options are opened through any link.
+Source trees and the destinations of copies are not affected.
 
-This module imports only the module of mounts from the package.
+This module imports only the modules for mounts and open flags from the package.
 """
 
 from __future__ import annotations
@@ -52,17 +52,20 @@ __all__ = [
 ]
 
 _O_PATH: int = getattr(os, "O_PATH", 0)
-MAX_LINKS = 40  # as the kernel
+MAX_LINKS = 40  # as in the kernel
 _PSEUDO = frozenset((b"proc", b"sysfs", b"devtmpfs", b"devpts"))
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ALL_USERS = 2**32 - 1
 _NO_FILE = "names in /proc, /sys and /dev are not accepted"
-# /dev/null, /dev/zero and /dev/full of Linux, by which they are known in any directory.
+# The device numbers of /dev/null, /dev/zero and /dev/full on Linux, wherever their nodes are.
 _HARMLESS = frozenset(os.makedev(1, minor) for minor in (3, 5, 7))
 
 
 class Untrusted(OSError):
-    """The path is controlled by another user, or leads to no file. Its errno is None."""
+    """A path that another user may control, or that leads to no ordinary file.
+
+    The errno is None.
+    """
 
     kind = "untrusted"
 
@@ -71,11 +74,11 @@ class Untrusted(OSError):
 
 
 class ResolvedName:
-    """A name in an open directory, to which a user's path leads after its links were followed.
+    """The name in an open directory to which a path leads after its links were followed.
 
-    `path` is a path without these links. `status` is None if the name does not exist. An empty name
-    refers to the directory itself. `descriptor` states that the name is one of this process's open
-    descriptors.
+    `path` is the path without these links. `status` is None if the name does not exist. An empty
+    name refers to the directory itself. `descriptor` is true if the name is an open descriptor of
+    this process.
     """
 
     def __init__(
@@ -95,18 +98,18 @@ class ResolvedName:
 
     @property
     def is_directory(self) -> bool:
-        """True if the name is that of a directory."""
+        """True if the name refers to a directory."""
         return self.status is not None and stat.S_ISDIR(self.status.st_mode)
 
 
-_TRUSTED, _ANY, _NONE = range(3)  # links that are followed
-# Threads that are started meanwhile begin with the default: they open no files of options.
+_TRUSTED, _ANY, _NONE = range(3)  # values for the links to follow
+# Threads that are started inside a context have the default value; they open no option files.
 _of_named = ContextVar("_of_named", default=_TRUSTED)
 
 
 @contextmanager
 def any_link(wanted: bool) -> Iterator[None]:
-    """Open files named by options through any link while the context is active, if `wanted`."""
+    """If `wanted`, open files named by options through any link while the context is active."""
     token = _of_named.set(_ANY if wanted else _of_named.get())
     try:
         yield
@@ -116,14 +119,14 @@ def any_link(wanted: bool) -> Iterator[None]:
 
 @contextmanager
 def place_of(path: bytes) -> Iterator[ResolvedName]:
-    """Resolve a path. Untrusted, or OSError like that of opening the path."""
+    """Resolve a path. Raises Untrusted, or OSError as for opening the path."""
     with _place(path, _TRUSTED) as place:
         yield place
 
 
 @contextmanager
 def named(path: bytes) -> Iterator[ResolvedName]:
-    """Resolve a path like `place_of`, for a file that an option names; see `any_link`."""
+    """Resolve the path of a file named by an option like `place_of`; see `any_link`."""
     with _place(path, _of_named.get()) as place:
         yield place
 
@@ -138,7 +141,7 @@ def _place(path: bytes, links: int) -> Iterator[ResolvedName]:
 
 
 class _Walk:
-    """The resolution of a path; `fd` is the directory that has been reached."""
+    """The resolution of a path; `fd` is the directory reached so far."""
 
     def __init__(self, path: bytes, links: int) -> None:
         if not path:
@@ -150,7 +153,7 @@ class _Walk:
         self.fd = os.open(self._at or b".", OPEN_DIRECTORY_PATH)
 
     def end(self) -> ResolvedName:
-        """Resolve all components; the last one need not exist."""
+        """Resolve all components, of which the last need not exist."""
         while (found := self._next()) is not None:
             name, last = found
             if not last:
@@ -172,14 +175,14 @@ class _Walk:
         return ResolvedName(self.fd, b"", self._at or b".", os.fstat(self.fd))
 
     def _next(self) -> tuple[bytes, bool] | None:
-        """Return the next component, and whether it is the last; None at the end."""
+        """Return the next component, and whether it may name a non-directory; None at the end."""
         while self._left:
             name, slash, remaining = self._left.pop().partition(b"/")
             if slash and remaining.strip(b"/"):
                 self._left.append(remaining)
             if name in (b"", b"."):
                 continue
-            # A slash at the end demands a directory.
+            # A component before a trailing slash must be a directory.
             return name, name != b".." and not slash and not self._left
         return None
 
@@ -223,7 +226,7 @@ class _Walk:
                 "specify the path of its target instead"
             )
         if type_of_device(status.st_dev) == b"proc":
-            # Not by its text: the kernel's links may lead to objects without a name.
+            # The text is not used, because the kernel's links may lead to objects without a path.
             self._go(os.open(name, OPEN_DIRECTORY_PATH & ~os.O_NOFOLLOW, dir_fd=self.fd), path)
             return
         text = os.readlink(b"", dir_fd=fd)
@@ -232,7 +235,7 @@ class _Walk:
             self._go(os.open(b"/", OPEN_DIRECTORY_PATH), b"/")
 
     def _is_of_descriptors(self, status: os.stat_result) -> bool:
-        """Return whether the current directory is the one of this process's descriptors."""
+        """Return whether the current directory is /proc/self/fd or an equivalent."""
         if type_of_device(status.st_dev) != b"proc":
             return False
         holder = os.fstat(self.fd)
@@ -263,13 +266,13 @@ def _is_trusted_link(link: os.stat_result, holder: os.stat_result) -> bool:
     if holder.st_mode & OTHERS_WRITE:
         return False
     return holder.st_uid in owners or (
-        # In a container of one user, files of root and of unmapped users look the same.
+        # In a single-user container, files of root and of unmapped users have the same owner.
         link.st_uid == holder.st_uid == _unmapped_owner()
     )
 
 
 def _unmapped_owner() -> int | None:
-    """Return the uid that stands for unmapped owners in this namespace; None without any."""
+    """Return the uid that stands for unmapped owners in this namespace; None if all are mapped."""
     try:
         with open("/proc/self/uid_map", "rb") as known:
             if any(int(line.split()[2]) >= _ALL_USERS for line in known):
@@ -281,7 +284,7 @@ def _unmapped_owner() -> int | None:
 
 
 class PseudoDirectories:
-    """Recognise directories of kernel objects, which contain no files: /proc, /sys, /dev.
+    """Recognises directories of kernel objects, which contain no ordinary files: /proc, /sys, /dev.
 
     Results are cached by file system.
     """
@@ -289,7 +292,8 @@ class PseudoDirectories:
     def __init__(self) -> None:
         self._known: dict[int, bool] = {}
         self._devices: tuple[int, int] | None = None
-        with suppress(OSError):  # in a container it is an ordinary directory
+        # in a container, /dev is not on devtmpfs, and is recognised by its inode
+        with suppress(OSError):
             devices = os.stat(b"/dev")
             self._devices = (devices.st_dev, devices.st_ino)
 
@@ -307,7 +311,7 @@ class PseudoDirectories:
 
 
 def refuse_pseudo(place: ResolvedName) -> None:
-    """Raise Untrusted for a name on procfs, sysfs or devtmpfs, or a descriptor."""
+    """Raise Untrusted for a name in a pseudo directory or for a descriptor."""
     if place.descriptor:
         raise Untrusted(_NO_FILE)
     PseudoDirectories().refuse(os.fstat(place.fd))
@@ -316,7 +320,7 @@ def refuse_pseudo(place: ResolvedName) -> None:
 def refuse_foreign(place: ResolvedName) -> None:
     """Raise Untrusted if another user may have planted the file to be overwritten.
 
-    This applies to sticky directories; elsewhere other users' files may be there by agreement.
+    This applies only to sticky directories: in other directories, users may share files on purpose.
     """
     if place.status is not None and not (place.descriptor or place.is_directory):
         _refuse_foreign(place.status, os.fstat(place.fd))
@@ -330,15 +334,18 @@ def _refuse_foreign(found: os.stat_result, holder: os.stat_result) -> None:
 
 
 def directory(path: bytes, *, linkless: bool = False) -> int:
-    """Open a directory with `O_PATH`; `linkless`: refuse all links. Untrusted, OSError."""
+    """Open a directory with `O_PATH`; `linkless` refuses all links.
+
+    Raises Untrusted or OSError.
+    """
     with _place(os.path.join(path, b""), _NONE if linkless else _TRUSTED) as place:
         return os.dup(place.fd)
 
 
 def make_directory(path: bytes, *, option: bool = False) -> None:
-    """Make a directory and its missing parents. Untrusted, OSError.
+    """Create a directory and its missing parents. Raises Untrusted or OSError.
 
-    With `option` the path comes from an option, see `any_link`.
+    With `option`, the path comes from an option; see `any_link`.
     """
     try:
         with named(path) if option else place_of(path) as place:
@@ -348,7 +355,7 @@ def make_directory(path: bytes, *, option: bool = False) -> None:
             elif not place.is_directory:
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     except FileNotFoundError:
-        # With a trailing slash the walk would have to enter the missing directory.
+        # A path with a trailing slash cannot be resolved while the directory is missing.
         bare = path.rstrip(b"/")
         above = os.path.dirname(bare) if bare == path else bare
         if not above:
@@ -359,15 +366,15 @@ def make_directory(path: bytes, *, option: bool = False) -> None:
 
 
 def reading(path: bytes) -> int:
-    """Open a file named by an option for reading. Untrusted, OSError."""
+    """Open a file named by an option for reading. Raises Untrusted or OSError."""
     with named(path) as place:
         return opened(place, os.O_RDONLY)
 
 
 def writing(path: bytes, flags: int = 0) -> int:
-    """Open a file named by an option for writing; create it if it does not exist.
+    """Open a file named by an option for writing; create it if it is missing.
 
-    Untrusted if another user may have put it there; OSError.
+    Raises Untrusted if another user may have planted the file, or OSError.
     """
     with named(path) as place:
         refuse_foreign(place)
@@ -386,15 +393,16 @@ def writing(path: bytes, flags: int = 0) -> int:
 
 
 def opened(place: ResolvedName, flags: int) -> int:
-    """Open a resolved path, whose file type must not have changed.
+    """Open a resolved path; raise Untrusted if its file type has changed.
 
-    For writing, the file is created if missing. Ownership is checked on the opened file, so that it
-    cannot be swapped in between.
+    If the file is opened for writing, a missing file is created, and ownership is checked on the
+    open file, which cannot be exchanged between the check and the use. Raises Untrusted or OSError.
     """
     flags |= os.O_NOCTTY | os.O_CLOEXEC
     if place.descriptor:
         _refuse_other_direction(int(place.name), flags)
-        # A pipe without a reader is an error; otherwise the call would wait forever.
+        # With O_NONBLOCK, a pipe without a reader is an error; otherwise the call would block
+        # forever.
         fd = os.open(place.name, flags | os.O_NONBLOCK, dir_fd=place.fd)
         os.set_blocking(fd, True)
         return fd
@@ -406,7 +414,7 @@ def opened(place: ResolvedName, flags: int) -> int:
     if found is not None and stat.S_ISBLK(found.st_mode):
         raise Untrusted("it is a block device")
     if found is None and flags & os.O_ACCMODE != os.O_RDONLY:
-        flags |= os.O_CREAT | os.O_EXCL  # do not open a file that another process creates meanwhile
+        flags |= os.O_CREAT | os.O_EXCL  # do not open a file that another process has just created
     fd = os.open(place.name, flags | os.O_NOFOLLOW, 0o666, dir_fd=place.fd)
     try:
         status = os.fstat(fd)
@@ -423,9 +431,10 @@ def opened(place: ResolvedName, flags: int) -> int:
 
 
 def _refuse_other_direction(fd: int, flags: int) -> None:
-    """Raise EBADF if a descriptor is not open for reading, or writing, whatever it refers to.
+    """Raise OSError (EBADF) if a descriptor is not open for the direction that `flags` request.
 
-    A descriptor that was closed at start is now open on /dev/null, which would accept anything.
+    Reopening ignores the descriptor's own mode. One that was closed when the process started is now
+    open on /dev/null, which would accept any data.
     """
     own, wanted = (mode & os.O_ACCMODE for mode in (fcntl.fcntl(fd, fcntl.F_GETFL), flags))
     if own not in (wanted, os.O_RDWR):
@@ -433,14 +442,17 @@ def _refuse_other_direction(fd: int, flags: int) -> None:
 
 
 def create(path: bytes, mode: int = 0o666) -> int:
-    """Create a file that does not exist, and open it for writing. Untrusted, OSError."""
+    """Create a new file and open it for writing.
+
+    Raises FileExistsError if the name exists, Untrusted or OSError.
+    """
     with place_of(path) as place:
         refuse_pseudo(place)
         return os.open(place.name or b".", CREATE_FILE, mode, dir_fd=place.fd)
 
 
 def replace(temporary: bytes, path: bytes) -> None:
-    """Rename a file to another name in the same directory. Untrusted, OSError."""
+    """Rename a file to another name in the same directory. Raises Untrusted or OSError."""
     with place_of(path) as place:
         refuse_pseudo(place)
         refuse_foreign(place)

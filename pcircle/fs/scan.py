@@ -1,10 +1,10 @@
-"""Read a source directory in blocks, by kind.
+"""List directories in blocks of names, sorted by kind.
 
-A directory of ten entries and one of a hundred million are read in the same way: in blocks of at
-most `BLOCK_ENTRIES` names, some megabytes or a fifth of a second, so that other ranks can start
-with the first names while the directory is still being read.
+A directory of any size is read in blocks of at most about `BLOCK_ENTRIES` names, `BLOCK_BYTES`
+bytes or a fifth of a second, so that other ranks can process the first names of a huge directory
+while it is still being read.
 
-Native functions list small directories, several by one call (`DirectoryBatch`).
+Native functions list several small directories in one call (`DirectoryBatch`).
 """
 
 from __future__ import annotations
@@ -28,28 +28,30 @@ if TYPE_CHECKING:
 
 BLOCK_ENTRIES = 1 << 16
 BLOCK_BYTES = 2 << 20
-"""The size of the names of a block; short ones take three times that as objects."""
+"""The total size of the names in a block. As objects, short names take three times that."""
 _BLOCK_S = 0.2
-_CALLS = 5  # for a directory itself
-_SCAN_NS = 20_000_000  # of several directories, between two looks at whether the job stops
-_KINDS_NS = 100_000_000  # for looking up the kinds of entries
-# On these a listing misses no remaining entry, even if listed entries are removed meanwhile.
+_CALLS = 5  # system calls for a directory, in addition to one for each entry
+# for several directories, so that the walk can check whether the job is stopping
+_SCAN_NS = 20_000_000
+_KINDS_NS = 100_000_000  # for looking up kinds that the directory does not store
+# On these file systems a listing includes all remaining entries even if listed entries are removed
+# meanwhile.
 _STEADY = frozenset(b"tmpfs devtmpfs ext2 ext3 ext4 xfs btrfs f2fs ramfs overlay zfs".split())
 _LOOK_EVERY = 1024
 FILE, FOLDER, LINK = b"\x08", b"\x04", b"\x0a"
-"""Kinds of entries, with the numbers of the kernel."""
+"""Kinds of entries, as the kernel numbers them (DT_*)."""
 ONLY_FILES = 1 << FILE[0]
-"""The bit of regular files among the bits of kinds."""
+"""The set of kinds, as a bit mask, that contains only regular files."""
 
 
 class StableListing:
-    """Detect file systems whose listings are complete although names are removed meanwhile."""
+    """Detects file systems whose listings are complete even if names are removed meanwhile."""
 
     def __init__(self) -> None:
         self._known: dict[int, bool] = {}  # by device
 
     def of(self, device: int) -> bool:
-        """Return whether listings are complete on the file system with this number on this node."""
+        """Return whether the listings of a device are complete; numbers are those of this node."""
         known = self._known.get(device)
         if known is None:
             known = self._known[device] = type_of_device(device) in _STEADY
@@ -57,9 +59,9 @@ class StableListing:
 
 
 def listed_first(found: Iterable[Block]) -> Iterator[Block]:
-    """Yield the same blocks, but not before the directory has been read to its end.
+    """Yield the same blocks, but only after the whole directory has been read.
 
-    The names of a block are kept joined, so a million names are some ten million bytes.
+    Until then the names of a block are stored as joined text, which takes about ten bytes a name.
     """
     packed: list[tuple[tuple[str, str, str, str], dict[str, PathListSlice | None]]] = []
     for block in found:
@@ -78,9 +80,9 @@ def listed_first(found: Iterable[Block]) -> Iterator[Block]:
 
 
 class Block:
-    """Names of one directory, by kind. `last` means that the directory ends here.
+    """Some names of a directory, by kind. `last` marks the directory's last block.
 
-    `below` has the selected parts of some subdirectories; the remaining ones are selected
+    `below` contains the selected parts of subdirectories; those that it lacks are selected
     completely.
     """
 
@@ -95,7 +97,7 @@ class Block:
         self.below: dict[str, PathListSlice | None] = {}
 
     def add_directory(self, name: bytes, below: PathListSlice | None = None) -> None:
-        """Add a directory with its selected part."""
+        """Add a subdirectory and its selected part."""
         text = text_of(name)
         self.directories.append(text)
         if below is not None:
@@ -106,14 +108,14 @@ class Block:
 
 
 def blocks(directory_fd: int) -> Iterator[Block]:
-    """Yield the entries of a directory, at least one block. OSError.
+    """Yield the entries of a directory as at least one block. Raises OSError.
 
-    A kind that the directory does not store is looked up without following links.
+    Kinds that the directory does not store are looked up without following links.
     """
     block = Block()
     with os.scandir(to_scan(directory_fd)) as entries:
         batch: list[os.DirEntry[Any]] = list(islice(entries, _LOOK_EVERY))
-        if len(batch) == _LOOK_EVERY:  # most directories have fewer, and end here
+        if len(batch) == _LOOK_EVERY:  # most directories have fewer entries
             until_s, size = time.monotonic() + _BLOCK_S, 0
             while batch:
                 size += sum([len(entry.name) for entry in batch])
@@ -130,12 +132,12 @@ def blocks(directory_fd: int) -> Iterator[Block]:
 
 
 def _add(block: Block, entries: Sequence[os.DirEntry[Any]]) -> None:
-    # Most are files, and a comprehension sorts these out faster than a loop does.
+    # Most entries are files, which a comprehension selects faster than a loop.
     files = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
     block.files += files if IS_EXACT else map(exact, files)
     if len(files) == len(entries):
         return
-    if not files:  # many directories have nothing but directories
+    if not files:  # many directories contain only directories
         directories = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         if len(directories) == len(entries):
             block.directories += directories if IS_EXACT else map(exact, directories)
@@ -152,11 +154,11 @@ def _add(block: Block, entries: Sequence[os.DirEntry[Any]]) -> None:
 def names_and_kinds(
     directory_fd: int, max_names: int, *, asks: bool = True
 ) -> tuple[list[bytes], bytes] | None:
-    """Return the names in a directory and the kind of each, or None if there are more. OSError.
+    """Return the names in a directory and the kind of each; None if there are too many names.
 
-    A kind is one byte, such as `FILE`, or 0 if it is unknown. With `asks`, entries whose kind the
-    directory does not store are looked up. The directory is read from its beginning, and is at its
-    beginning again where None is returned.
+    A kind is one byte, such as `FILE`, or 0 if it is unknown. With `asks`, kinds that the directory
+    does not store are looked up. The directory is read from its beginning; if None is returned, it
+    is rewound. Raises OSError.
     """
     until_ns = time.monotonic_ns() + _KINDS_NS if asks else 0
     found: tuple[list[bytes], bytes] | None = within_limit().list_directory(
@@ -166,19 +168,19 @@ def names_and_kinds(
 
 
 class DirectoryBatch:
-    """Small directories of one directory, or each of its own, which one native call has listed.
+    """Small directories that one native call lists; their parents may be the same or different.
 
-    The plain ones of them, in their order, have `names`, `counts` of entries, a table of their own
-    status from before they were read (`own`) and, if they are kept open, descriptors (`fds`). The
-    entries of all of them together have names (`inside`, or `text` with a NUL behind each name, or
-    `texts` by directory), `kinds` and, if they were looked up, a `table` for `Stats.put`.
+    The plain directories, in order, have `names`, `counts` of entries, a table of their own status
+    from before they were read (`own`) and, if they are kept open, descriptors (`fds`). Their
+    entries together have names (`inside`, or `text` with NUL-terminated names, or `texts` by
+    directory), `kinds` and, if they were looked up, a `table` for `Stats.put`.
 
-    `unread` are the directories that are not plain or cannot be read, and `later` the names that
-    were not tried. `places` are the positions of the plain directories in all names. All took
-    `elapsed_s` seconds, and a system call `each_s` on average; if that is long, `Stats.look` is
-    faster, because it overlaps look-ups.
+    `unread` contains the directories that are not plain or cannot be read, and `later` those that
+    were not tried. `places` are the positions of the plain directories among all names. The call
+    took `elapsed_s` seconds, and a system call `each_s` seconds on average. If that is long,
+    `Stats.look` is faster, because it overlaps look-ups.
 
-    As a context manager it closes the descriptors.
+    Leaving the context closes the descriptors.
     """
 
     __slots__ = (
@@ -201,14 +203,14 @@ class DirectoryBatch:
         sorts: bool = False,
         kinds: int = ONLY_FILES,
     ) -> None:
-        """List some of these directories, at least one, while `max_all` entries are enough for all.
+        """List at least one of these directories, and more while their entries fit in `max_all`.
 
         A directory is plain if it is on `device` and has at most `max_entries` entries, all of
-        `kinds`. With -1 any device is accepted, and `own` is not known. `looks` looks the entries
-        up (2: except directories), `keeps` keeps the directories open, `max_parents` keeps at most
-        this number of directories with subdirectories open, and `sorts` sorts the entries of each
-        by name. With `beneath` a directory must be on the same mount as its parent, which needs
-        Linux 5.6.
+        `kinds`. If `device` is -1, any device is accepted, and `own` is not available. `looks`
+        looks up the entries (2: except directories), `keeps` keeps the directories open,
+        `max_parents` limits the number of directories with subdirectories that are kept open, and
+        `sorts` sorts the entries of each directory by name. With `beneath`, a directory must be on
+        the same mount as its parent, which requires Linux 5.6.
         """
         began_s = time.perf_counter()
         batch = names[: affordable_at_once()] if keeps else names
@@ -241,20 +243,20 @@ class DirectoryBatch:
             else:
                 self.names.append(name)
                 self.counts.append(count)
-        if not tried:  # EINTR, by a signal or from the file system: the walk tries again
+        if not tried:  # EINTR from a signal or the file system: the walk tries again
             self.unread, tried = names[:1], 1
         self.later = names[tried:]
 
     @property
     def inside(self) -> list[bytes]:
-        """Return the names in all directories."""
+        """Return the names of the entries of all directories."""
         names = self._inside
         if names is None:
             names = self._inside = self.text.split(b"\0")[:-1]
         return names
 
     def entry_fds(self) -> list[int]:
-        """Return for each entry the descriptor of its directory."""
+        """Return the descriptor of each entry's directory."""
         return list(chain.from_iterable(map(repeat, self.fds, self.counts)))
 
     def texts(self) -> list[bytes]:
@@ -263,14 +265,14 @@ class DirectoryBatch:
         return [text[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
     def ranges(self) -> list[tuple[int, int]]:
-        """Return the first and last places of entries in `inside`, for each directory."""
+        """Return the range of each directory's entries in `inside`."""
         return list(pairwise(accumulate(self.counts, initial=0)))
 
     def __enter__(self) -> DirectoryBatch:
         return self
 
     def taken(self, place: int) -> int:
-        """Return the descriptor of a directory, which the caller must close."""
+        """Return a directory's descriptor, which the caller must close."""
         fd: int = self.fds[place]
         self.fds[place] = -1
         return fd
@@ -287,14 +289,14 @@ class DirectoryBatch:
 
 
 def rewound(directory_fd: int) -> int:
-    """Rewind a directory that was opened or listed before, so that new entries are seen.
+    """Rewind a directory that was opened or listed earlier, so that a listing has new entries.
 
-    btrfs lists the entries that existed when the directory was opened or rewound. OSError.
+    btrfs lists the entries that existed when the directory was opened or rewound. Raises OSError.
     """
     os.lseek(directory_fd, 0, os.SEEK_SET)
     return directory_fd
 
 
 def encoded(names: Sequence[str]) -> list[bytes]:
-    """Return the names of a block as bytes, all at once."""
+    """Encode names as bytes, with a single call for all of them."""
     return os.fsencode("\0".join(names)).split(b"\0") if names else []

@@ -1,7 +1,8 @@
-"""External sorting: sorted runs in temporary files, merged.
+"""External sorting: sorted runs are written to temporary files and merged.
 
-A record is bytes, and a run a file with lists of records. If there are many runs, they are first
-merged in groups: another pass, but never more descriptors and buffers than a rank can spare.
+Records are bytes, and a run is a file with lists of records. If there are many runs, they are first
+merged in groups. This requires another pass, but never more descriptors and buffers than a rank can
+spare.
 """
 
 from __future__ import annotations
@@ -18,29 +19,30 @@ from pcircle.core.writing import discard, write_all
 
 RUN_BYTES = 16 << 20
 FAN_IN = 64
-"""The number of runs that are merged at a time; with the levels, the number of open files."""
+"""The number of runs that are merged at a time, which limits the open files per level."""
 _READ_BYTES = 128 << 10
-_LIST_BYTES = 32 << 10  # of records as objects, which are written and read together
-_OBJECT_BYTES = 64  # in addition to its content
-_LENGTH_BYTES = 8  # before each list
+_LIST_BYTES = 32 << 10  # memory of a list of records, which is written and read at once
+_OBJECT_BYTES = 64  # the overhead of a bytes object
+_LENGTH_BYTES = 8  # of the length that precedes each list
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[bytes]).decode
 MAX_BYTES = 16 << 20
-"""The largest record: a file without a terminator within this size is not a list."""
-_SHOWN_BYTES = 200  # of a name in a message
+"""The maximum size of a record. A file with a longer one is not a list."""
+_SHOWN_BYTES = 200  # of a name that a message quotes
 END = b"/"
-"""The terminator of records in files."""
+"""The terminator of records in sorted files."""
 TOGETHER = 4096
-"""The number of records that are written at once."""
+"""The number of records that are written in one call."""
 
 
 class Sorter:
-    """Receives records and yields them in order. OSError without space."""
+    """Receives records and yields them in order. Methods raise OSError if no space is left."""
 
     def __init__(self, run_bytes: int = RUN_BYTES) -> None:
         self._run_bytes = run_bytes
         self._together = 1
-        self._runs: list[list[IO[bytes]]] = [[]]  # by level: each of many of the level before
+        # by level: each run is merged from FAN_IN runs of the level below
+        self._runs: list[list[IO[bytes]]] = [[]]
         self._some: list[bytes] = []
         self._size = 0
 
@@ -49,7 +51,7 @@ class Sorter:
         self.extend((record,))
 
     def extend(self, records: Sequence[bytes]) -> None:
-        """Add several records that are in memory."""
+        """Add several records."""
         self._some += records
         self._size += sum(map(len, records)) + _OBJECT_BYTES * len(records)
         if self._size > self._run_bytes:
@@ -67,7 +69,7 @@ class Sorter:
 
     def _keep(self, records: Iterator[bytes], level: int) -> None:
         """Write sorted records as a run of a level."""
-        import tempfile  # takes long to import
+        import tempfile  # slow to import
 
         run = tempfile.TemporaryFile(prefix="pcircle-sort-", buffering=0)  # noqa: SIM115
         if level == len(self._runs):
@@ -79,24 +81,24 @@ class Sorter:
         run.seek(0)
 
     def sorted(self) -> Iterator[bytes]:
-        """Yield all records in order, once."""
+        """Yield all records in order. The result can be used only once."""
         self._some.sort()
         runs = [run for level in self._runs for run in level]
         yield from merge(self._some, _merged(runs)) if runs else self._some
 
     def close(self) -> None:
-        """Release the space."""
+        """Delete the temporary files."""
         for runs in self._runs:
             _close(runs)
 
 
 def _merged(runs: Sequence[IO[bytes]]) -> Iterator[bytes]:
-    """Merge the records of runs; one list of each is read ahead."""
+    """Merge the records of runs, with one list of each run in memory."""
     return merge(*(chain.from_iterable(_lists(run)) for run in runs))
 
 
 def _lists(run: IO[bytes]) -> Iterator[list[bytes]]:
-    """Yield the lists of records of a run. OSError."""
+    """Yield the lists of records in a run. Raises OSError."""
     while length := run.read(_LENGTH_BYTES):
         yield _decode(run.read(int.from_bytes(length, "big")))
 
@@ -108,7 +110,7 @@ def _close(runs: list[IO[bytes]]) -> None:
 
 
 def sorted_records(records: Iterable[bytes], run_bytes: int = RUN_BYTES) -> Iterator[bytes]:
-    """Yield records in order, however many there are. OSError without space."""
+    """Yield any number of records in order. Raises OSError if no space is left."""
     sorter = Sorter(run_bytes)
     try:
         for record in records:
@@ -121,9 +123,10 @@ def sorted_records(records: Iterable[bytes], run_bytes: int = RUN_BYTES) -> Iter
 def pieces(
     stream: IO[bytes], end: bytes, read_bytes: int = _READ_BYTES, *, complete: bool = False
 ) -> Iterator[bytes]:
-    """Yield the terminated pieces of a file. OSError.
+    """Yield the pieces of a file that are terminated by `end`. Raises OSError.
 
-    ValueError if a piece is too long or, with `complete`, if the last one is not terminated.
+    Raises ValueError if a piece is too long or, with `complete`, if the last piece is not
+    terminated.
     """
     partial = b""
     while data := stream.read(read_bytes):
@@ -138,7 +141,7 @@ def pieces(
 
 
 def refuse_cut(data: bytes, end: bytes) -> None:
-    """Raise ValueError if the last piece of a file is not terminated, and so may be truncated."""
+    """Raise ValueError if the last piece of a file is not terminated and so may be truncated."""
     last = data.rpartition(end)[2]
     if last:
         name = show(last if len(last) <= _SHOWN_BYTES else last[:_SHOWN_BYTES] + b"...")

@@ -1,11 +1,12 @@
 """The status of many entries, as columns of numbers.
 
-Walks that look at each file spend most of their time here. `os.stat` makes some twenty objects for
-a file, of which a profile needs three. One call of `native.stat_names` looks up hundreds of names
-and returns a table, from which columns are read.
+Walks that examine each file spend most of their time here. `os.stat` creates about twenty objects
+for each file, of which a profile needs three. One call of `native.stat_names` looks up hundreds of
+names and returns a table, from which columns are read.
 
-Where look-ups take long, several threads share the names of a block. If calls on files have a time
-limit (`OperationTimeout`), functions of `os` make the look-ups, because these keep to it.
+If look-ups take long, several threads share the names of a block. If file operations have a time
+limit (`OperationTimeout`), names are looked up by functions of `os`, for which the limit is
+enforced.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from pcircle.threads.overlap import Overlap, RangeFunction
 from pcircle.threads.threads import OperationTimeout
 
 CAPACITY: Final = 512
-"""The number of names that are looked up at a time: their table fits in the cache."""
+"""The maximum number of names that are looked up at a time, whose table fits in the cache."""
 
 _WIDTH = 8  # bytes of a number
 PLACE_OF: Final = {name: place for place, name in enumerate(pure.COLUMNS)}
-"""The places of columns."""
+"""The position of each column."""
 _ONE = (1).to_bytes(_WIDTH, sys.byteorder)
 _UNTRIED = pure.UNTRIED.to_bytes(_WIDTH, sys.byteorder, signed=True)
 _UNSIGNED = frozenset({"inode", "device", "rdev"})
@@ -42,16 +43,17 @@ _MAX_WORKERS = 16
 _AT_ONCE = 16
 _FEW_WORKERS = 4
 _SLOW_S = 50e-6
-_SLOW_BLOCKS = 3  # of late
-_PROBE_NS = 300_000  # after which it is seen how many names were looked up
-_PROBES = 3  # slow ones, to be sure: one may be because this process had to wait for a processor
-_SURELY_SLOW_S = 500e-6  # for a name of two probes in a row
+_SLOW_BLOCKS = 3  # recent slow blocks
+_PROBE_NS = 300_000  # the duration of a probe
+# slow probes that are required: one may be slow because the process waited for a processor
+_PROBES = 3
+_SURELY_SLOW_S = 500e-6  # time per name with which a probe counts twice
 _NEVER = 1 << 62
-_WORTH_IT = 8  # names; fewer are not worth waking a thread
+_WORTH_IT = 8  # fewer names are not worth waking a thread
 
 
 class StatBlockError(Exception):
-    """Some names of a block could not be looked up: their places, each with its error."""
+    """Some names could not be looked up; `errors` maps their positions to their errors."""
 
     def __init__(self, errors: dict[int, OSError]) -> None:
         super().__init__(f"{len(errors)} names could not be looked up")
@@ -77,7 +79,7 @@ class StatusRow(NamedTuple):
 
 
 class Table:
-    """The status of some entries, by the columns of `pure.COLUMNS`."""
+    """The status of some entries, stored by columns (`pure.COLUMNS`)."""
 
     def __init__(self, data: bytes = b"") -> None:
         self._put(data)
@@ -94,13 +96,13 @@ class Table:
         return self._count
 
     def column(self, name: str, start: int, stop: int) -> list[int]:
-        """Return a column of the entries from `start` to before `stop`."""
+        """Return a column for the entries from `start` up to, but not including, `stop`."""
         begin = PLACE_OF[name] * self._count
         view = self._plain if name in _UNSIGNED else self._signed
         return view[begin + start : begin + stop].tolist()
 
     def times_ns(self, name: str, start: int, stop: int) -> list[int]:
-        """Return a time of entries in nanoseconds."""
+        """Return a column of times in nanoseconds."""
         seconds, nanoseconds = (
             self.column(name, start, stop),
             self.column(f"{name}_ns", start, stop),
@@ -108,7 +110,7 @@ class Table:
         return [NS_PER_S * second + ns for second, ns in zip(seconds, nanoseconds, strict=True)]
 
     def rows(self, count: int) -> Iterator[StatusRow]:
-        """Yield the rows of the first entries."""
+        """Return the rows of the first `count` entries."""
         names = ("mode", "inode", "device", "links", "uid", "gid", "size", "blocks", "block_size")
         columns = [self.column(name, 0, count) for name in (*names, "rdev")]
         times = (self.times_ns(name, 0, count) for name in ("atime", "mtime", "ctime"))
@@ -119,7 +121,7 @@ class Table:
         return self.data[_WIDTH * (begin + start) : _WIDTH * (begin + stop)]
 
     def picked(self, places: Sequence[int]) -> Table:
-        """Return the table of the entries at these places."""
+        """Return the table of the entries at these positions."""
         found = bytearray()
         for name in PLACE_OF:
             column = self._bytes(name, 0, self._count)
@@ -128,30 +130,30 @@ class Table:
         return Table(bytes(found))
 
     def agrees(self, other: Table, name: str, count: int) -> bool:
-        """Return whether a column of the first entries is equal in both, without decoding it."""
+        """Return whether both tables have the same column for the first `count` entries."""
         return self._bytes(name, 0, count) == other._bytes(name, 0, count)
 
     def common(self, name: str, count: int) -> int | None:
-        """Return the number that the first entries share in a column; None if they differ."""
+        """Return the common value of the first `count` entries in a column; None if they differ."""
         found = self._bytes(name, 0, count)
         is_common = count and found == found[:_WIDTH] * count
         return self.column(name, 0, 1)[0] if is_common else None
 
     def are_files(self, count: int) -> bool:
-        """Return whether the first entries are regular files of one mode, as most are."""
+        """Return whether the first `count` entries are regular files with the same mode."""
         mode = self.common("mode", count)
         return mode is not None and stat.S_ISREG(mode)
 
     def has_single_names(self, start: int, stop: int) -> bool:
-        """Return whether no entry has another name, without decoding the column."""
+        """Return whether no entry in this range has other hard links."""
         return self._bytes("links", start, stop) == _ONE * (stop - start)
 
 
 class Stats(Table):
-    """The table of the names of the last `look`, at most `CAPACITY`.
+    """Looks up names; as a table, it contains their status after the last look-up.
 
-    Links are not followed. Up to `threads` look-ups run at once where they take long. With
-    `sharing` this object uses the threads of that object, and both take turns.
+    Links are not followed. If look-ups take long, up to `threads` run at once. With `sharing`, this
+    object uses the threads of that object, so the two must take turns.
     """
 
     def __init__(
@@ -163,15 +165,16 @@ class Stats(Table):
         super().__init__()
         self._native = looked_up_by or within_limit()
         self._overlap: Overlap = Overlap(threads) if sharing is None else sharing._overlap
-        self._slow = 0  # blocks, more of late than not
+        self._slow = 0  # rises with each slow block, falls with each fast block
         self._directory_fd: int | list[int] = -1
         self._names: list[bytes] = []
-        self._parts: dict[int, tuple[bytes, bytes]] = {}  # by where they begin
+        self._parts: dict[int, tuple[bytes, bytes]] = {}  # by the position of the first name
 
     def look(self, directory_fd: int | Sequence[int], names: Sequence[bytes]) -> None:
-        """Look up names of one directory, or each name in a directory of its own.
+        """Look up names in one directory, or each name in its own directory.
 
-        Raises `StatBlockError` if some cannot be looked up; the rows of the others are valid.
+        Raises `StatBlockError` if names cannot be looked up; the rows of the others are valid.
+        There may be at most `CAPACITY` names.
         """
         count = len(names)
         if count > CAPACITY:
@@ -188,7 +191,7 @@ class Stats(Table):
         self._take()
 
     def look_many(self, directory_fd: int, names: Sequence[bytes]) -> None:
-        """Look up any number of names of one directory. Raises `StatBlockError` as `look` does."""
+        """Look up any number of names in one directory. Raises `StatBlockError` like `look`."""
         tables: list[bytes] = []
         errors: dict[int, OSError] = {}
         for begin in range(0, len(names), CAPACITY):
@@ -216,14 +219,14 @@ class Stats(Table):
             raise StatBlockError(failed)
 
     def put(self, table: bytes, each_s: float | None = None) -> None:
-        """Set the table of entries that other code has looked up, each in `each_s` seconds."""
+        """Set the table of entries that other code looked up, in `each_s` seconds for each."""
         self._put(table)
         if each_s is not None:
             step = 1 if each_s > _SLOW_S else -1
             self._slow = min(max(self._slow + step, 0), 2 * _SLOW_BLOCKS)
 
     def _take(self) -> None:
-        """Join the parts. `StatBlockError`."""
+        """Set the table from the parts. Raises `StatBlockError`."""
         parts = [self._parts[begin] for begin in sorted(self._parts)]
         outcomes = parts[0][0] if len(parts) == 1 else b"".join(part[0] for part in parts)
         self._put(parts[0][1] if len(parts) == 1 else _joined([part[1] for part in parts]))
@@ -238,7 +241,7 @@ class Stats(Table):
         )
 
     def _probe(self, count: int) -> int:
-        """Look up names until look-ups prove to be slow; return the place reached."""
+        """Look up names until look-ups prove to be slow; return the position reached."""
         begin = slow = 0
         while begin < count:
             began_s = time.perf_counter()
@@ -252,13 +255,14 @@ class Stats(Table):
             if slow >= _PROBES:
                 self._slow = max(self._slow, _SLOW_BLOCKS)
                 return begin
-        self._slow = min(self._slow + slow, 2 * _SLOW_BLOCKS)  # few names show little at a time
+        # one block of few names proves little
+        self._slow = min(self._slow + slow, 2 * _SLOW_BLOCKS)
         return begin
 
     def _look_overlapped(self, begin: int, end: int) -> None:
         began_s = time.perf_counter()
         self._overlap.run(self._all, begin, end)
-        # Overlapped, it takes a part of what it would.
+        # Overlapped look-ups take only a part of the time that they would take one by one.
         spent_s = (time.perf_counter() - began_s) * self._overlap.threads
         if spent_s > _SLOW_S * (end - begin):
             self._slow = min(self._slow + 1, 2 * _SLOW_BLOCKS)
@@ -267,11 +271,11 @@ class Stats(Table):
 
     @property
     def is_slow(self) -> bool:
-        """Return whether look-ups take long."""
+        """Return whether recent look-ups were slow."""
         return self._slow >= _SLOW_BLOCKS
 
     def beside(self, function: RangeFunction, start: int, stop: int) -> None:
-        """Call a function for a range of names, in parallel parts if look-ups take long."""
+        """Call a function for a range of names, in parallel parts if look-ups are slow."""
         if self.is_slow:
             self._overlap.run(function, start, stop)
         else:
@@ -285,16 +289,16 @@ class Stats(Table):
         self._range(start, stop)
 
     def _range(self, start: int, stop: int, until_ns: int = _NEVER) -> int:
-        """Look up the names from `start` to before `stop`, on any thread; return the place reached.
+        """Look up the names from `start` up to `stop`, on any thread; return the position reached.
 
-        Without a deadline it stops at the end. A signal only interrupts it.
+        If there is no deadline, all names are looked up, even if signals arrive.
         """
         while True:
             fds = self._directory_fd
             fds = fds if isinstance(fds, int) else fds[start:stop]
             outcomes, table = self._native.stat_names(fds, self._names[start:stop], until_ns)
             done = _tried(outcomes)
-            if not done and start < stop:  # EINTR, by a signal or from the file system
+            if not done and start < stop:  # EINTR from a signal or the file system
                 fd = fds if isinstance(fds, int) else fds[:1]
                 outcomes, table = pure.stat_names(fd, self._names[start : start + 1], _NEVER)
                 done = 1
@@ -314,33 +318,33 @@ def _error(code: int) -> OSError:
 
 
 def _tried(outcomes: bytes) -> int:
-    """Return the number of names with an outcome, from the first on."""
+    """Return the number of names that were tried, which are the first ones."""
     if not outcomes.endswith(_UNTRIED):
         return len(outcomes) // _WIDTH
     return native.numbers(outcomes).index(pure.UNTRIED)
 
 
 def _joined(tables: Sequence[bytes]) -> bytes:
-    """Return one table of all rows."""
+    """Return one table with the rows of all tables."""
     whole = [Table(table) for table in tables]
     return b"".join(table._bytes(name, 0, table.count) for name in PLACE_OF for table in whole)
 
 
 def _first(table: bytes, count: int) -> bytes:
-    """Return the first rows of a table."""
+    """Return the table of the first `count` rows."""
     whole = Table(table)
     return b"".join(whole._bytes(name, 0, count) for name in PLACE_OF)
 
 
 def within_limit() -> ModuleType:
-    """Return the native functions, or functions that enforce the time limit, if set."""
+    """Return the native functions or, if there is a time limit, functions that enforce it."""
     return native.module if OperationTimeout.limit_s is None else pure
 
 
 class Division(msgspec.Struct, frozen=True):
-    """The number of workers of a rank (None: adaptive), its maximum, and their helpers.
+    """The number of a rank's workers (None: adaptive), its maximum, and the number of helpers.
 
-    Helpers share the look-ups of a worker where these take long.
+    Helpers share the look-ups of a worker if these are slow.
     """
 
     workers: int | None
@@ -348,12 +352,12 @@ class Division(msgspec.Struct, frozen=True):
     helped: int
 
     def helped_of(self, number: int) -> int:
-        """Return the number of parallel look-ups of a worker: later workers need few."""
+        """Return the number of parallel look-ups of a worker; later workers have fewer."""
         return self.helped if number < _FEW_WORKERS else min(self.helped, _FEW_WORKERS)
 
 
 def divide(threads: int | None) -> Division:
-    """Divide parallel operations among workers, which read directories, and their look-ups."""
+    """Divide the parallel operations among workers, which read directories, and their helpers."""
     max_workers = min(_MAX_WORKERS, affordable_threads())
     if threads is None:
         return Division(None, max_workers, _AT_ONCE)

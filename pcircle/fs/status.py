@@ -1,6 +1,7 @@
 """Fields of statx(2) that Python lacks: birth times and mount numbers.
 
-It can also refresh a status that a client caches. `pcircle.fs.stats` looks up everything else.
+This module can also refresh a status that a network client caches. `pcircle.fs.stats` looks up all
+other fields.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ _AT_EMPTY_PATH = 0x1000
 _AT_STATX_FORCE_SYNC = 0x2000
 _BASIC_STATS = 0x7FF
 _BIRTH = 0x800
-_MOUNT_NUMBER = 0x4000  # one that is not used again (Linux 6.8)
+_MOUNT_NUMBER = 0x4000  # the mount number that is not reused (Linux 6.8)
 _RECORD_BYTES = 256
 _MASK_AT, _BIRTH_AT, _MOUNT_NUMBER_AT = 0, 80, 144
 
 
 def birth_ns(name: bytes, directory_fd: int | None, *, follow: bool) -> int | None:
-    """Return the birth time of a file since the epoch; None if it is unknown.
+    """Return a file's birth time in nanoseconds since the epoch; None if it is unknown.
 
-    An empty name is the open directory itself.
+    An empty name refers to the open directory itself.
     """
     call = _statx()
     if call is None:
@@ -61,9 +62,9 @@ def birth_ns(name: bytes, directory_fd: int | None, *, follow: bool) -> int | No
 
 
 def mount_number(fd: int) -> str | None:
-    """Return the number of an open file's mount, which no other mount gets until the next boot.
+    """Return the number of an open file's mount, which is not reused until the next boot.
 
-    None if the system does not report one.
+    Return None if the system does not report one.
     """
     call = _statx()
     buffer = bytearray(_RECORD_BYTES)
@@ -75,9 +76,9 @@ def mount_number(fd: int) -> str | None:
 
 
 def refreshed(fd: int) -> os.stat_result:
-    """Return the status of an open file from its server, not from a cache. OSError."""
+    """Return the status of an open file from its server, not from a cache. Raises OSError."""
     call = _statx()
-    if call is not None:  # its result fills the cache
+    if call is not None:  # the call refreshes the cache
         flags = _AT_EMPTY_PATH | _AT_STATX_FORCE_SYNC
         call(fd, b"", flags, _BASIC_STATS, bytearray(_RECORD_BYTES))
     return os.fstat(fd)
@@ -85,8 +86,8 @@ def refreshed(fd: int) -> os.stat_result:
 
 @functools.cache
 def _statx() -> Callable[[int, bytes, int, int, bytearray], int] | None:
-    """Return statx(2) for fields that `os.stat` lacks; None if the C library has none."""
-    import ctypes  # only few runs need it
+    """Return a function that calls statx(2); None if the C library lacks it."""
+    import ctypes  # few runs need ctypes
 
     try:
         found = ctypes.CDLL(None).statx

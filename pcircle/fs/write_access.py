@@ -1,14 +1,14 @@
 """Temporary write access to the entries that a run has to change.
 
-A copy has the modes of its source: a directory may forbid its own owner to list, search or write
-it, and a file or a directory may be immutable or append-only. A run that updates or removes copies
-first removes these obstacles, and restores them if the entry stays.
+A copy has the modes and flags of its source: a directory may forbid even its owner to list, search
+or modify it, and a file or directory may be immutable or append-only. A run that updates or removes
+copies first removes these obstacles, and restores them if the entry remains.
 
-An ordinary user gets the owner's rights, and no other user ever gets any. Inode flags are removed
-only by a run that preserves them, because entries with flags are then copies of entries with flags.
-All changes go through an open descriptor, so a name that is redirected meanwhile does no harm. A
-run that is killed leaves at worst a directory with more rights for its owner, or an entry without
-its flags.
+Only the owner of a directory is granted rights, never any other user. Inode flags are removed only
+by a run that preserves flags, because then the flags of the target were copied from the source. All
+changes are made through an open descriptor, so a name that is redirected meanwhile does no harm. At
+worst, a killed run leaves a directory with more rights for its owner, or an entry without its
+flags.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ T = TypeVar("T")
 _ALL = stat.S_IRWXU
 _MODE_BITS = 0o7777
 _DENIED = (errno.EACCES, errno.EPERM)
-_ATTEMPTS = 100  # an inode of several names may get its flags back from another rank
+_ATTEMPTS = 100  # another rank may restore the flags of an inode with several names
 
 
 class Obstacle(msgspec.Struct, frozen=True):
-    """The obstacle to changes of an entry: the mode of a directory, or inode flags.
+    """The obstacle to changing an entry: the mode of a directory, or inode flags.
 
     `mode` is None if the mode is not an obstacle.
     """
@@ -45,7 +45,10 @@ class Obstacle(msgspec.Struct, frozen=True):
     flags: int
 
     def restore(self, fd: int) -> None:
-        """Restore the obstacle, unless the mode was changed again meanwhile. OSError."""
+        """Restore the obstacle, unless the mode was changed in the meantime.
+
+        Raises Raises OSError.
+        """
         if self.mode is not None and os.fstat(fd).st_mode & _MODE_BITS == self.mode | _ALL:
             os.chmod(_path_of(fd), self.mode)
         if self.flags:
@@ -53,7 +56,7 @@ class Obstacle(msgspec.Struct, frozen=True):
 
 
 class WriteAccess(msgspec.Struct, frozen=True):
-    """Obstacles that a run removes temporarily: missing rights of an `owner`, and inode `flags`."""
+    """Obstacles that a run removes temporarily: missing rights of the owner, and inode flags."""
 
     owner: bool = False
     flags: bool = False
@@ -68,9 +71,9 @@ class WriteAccess(msgspec.Struct, frozen=True):
         return self.any and error.errno in _DENIED
 
     def obstacle(self, fd: int, status: os.stat_result | None = None) -> Obstacle | None:
-        """Return the obstacle to changes of an open entry, or None. OSError.
+        """Return the obstacle to changing an open entry, or None. Raises Raises OSError.
 
-        `status` comes from an earlier look-up, before another rank may have changed the mode.
+        `status` is from an earlier look-up; another rank may have changed the mode since.
         """
         mode = None
         if self.owner:
@@ -78,16 +81,16 @@ class WriteAccess(msgspec.Struct, frozen=True):
             status = now if status is None else status
             is_closed = stat.S_ISDIR(status.st_mode) and status.st_mode & _ALL != _ALL
             if is_closed and status.st_uid == os.geteuid():
-                is_open = now.st_mode & _ALL == _ALL  # by now
+                is_open = now.st_mode & _ALL == _ALL  # another rank has removed the obstacle
                 if is_open or not _is_exempt(fd):
                     mode = status.st_mode & _MODE_BITS
         flags = read_flags(fd) & FORBIDDING if self.flags else 0
         return None if mode is None and not flags else Obstacle(mode, flags)
 
     def admit(self, fd: int) -> Obstacle | None:
-        """Remove the obstacle of an open entry and return it, or None.
+        """Remove and return the obstacle to changing an open entry; None if nothing was removed.
 
-        A directory may be open for its path alone.
+        A directory may have been opened with `O_PATH`.
         """
         try:
             found = self.obstacle(fd)
@@ -98,7 +101,7 @@ class WriteAccess(msgspec.Struct, frozen=True):
                 return None
             if mode is not None:
                 os.chmod(_path_of(fd), mode | _ALL)
-        except OSError:  # the entry fails in the same way as without
+        except OSError:  # the change itself will report the failure
             return None
         return found
 
@@ -109,10 +112,10 @@ class WriteAccess(msgspec.Struct, frozen=True):
         directory_fd: int,
         check: Callable[[os.stat_result], None] | None = None,
     ) -> T:
-        """Call `act`, which changes a name of a directory, without the flags that forbid it.
+        """Call `act`, which changes a name; if flags forbid that, remove them during the call.
 
         The flags are restored if the entry still exists, under this name or a new one. `check`
-        raises OSError if the entry must keep its flags. OSError.
+        raises OSError if the entry must keep its flags. Raises Raises OSError.
         """
         try:
             return act()
@@ -128,7 +131,7 @@ class WriteAccess(msgspec.Struct, frozen=True):
                 except PermissionError:
                     if attempt == _ATTEMPTS - 1:
                         raise
-        raise AssertionError  # the last attempt returned or raised
+        raise AssertionError  # the last attempt returns or raises
 
     @contextmanager
     def unprotected(
@@ -137,9 +140,9 @@ class WriteAccess(msgspec.Struct, frozen=True):
         directory_fd: int,
         check: Callable[[os.stat_result], None] | None = None,
     ) -> Iterator[None]:
-        """Remove flags that forbid changes from an entry, and restore them if it stays. OSError.
+        """Remove the flags that forbid changes from an entry; restore them if it remains.
 
-        Flags that another rank has removed meanwhile are restored by that rank.
+        Flags that another rank has removed are restored by that rank. Raises Raises OSError.
         """
         if not self.flags or not _may_have_flags(name, directory_fd):
             yield
@@ -162,9 +165,10 @@ class WriteAccess(msgspec.Struct, frozen=True):
 
 
 class Admissions:
-    """Entries that were admitted for some steps of one thread, and are restored afterwards.
+    """Entries whose obstacles one thread removed for some steps, and restores afterwards.
 
-    A context manager. Each entry takes a descriptor, so it should hold only a few at a time.
+    Leaving the context restores them. Each entry takes a descriptor, so there should be only a few
+    at a time.
     """
 
     def __init__(self, access: WriteAccess) -> None:
@@ -178,22 +182,23 @@ class Admissions:
         while self._admitted:
             fd, obstacle = self._admitted.pop()
             try:
-                with suppress(OSError):  # it belongs to another user by now
+                # the entry may belong to another user by now
+                with suppress(OSError):
                     obstacle.restore(fd)
             finally:
                 os.close(fd)
 
     def admit(self, fd: int) -> bool:
-        """Admit an open entry; return whether it was in the way."""
+        """Remove the obstacle to changing an open entry; return whether there was one."""
         found = self._access.admit(fd)
         if found is not None:
             self._admitted.append((os.dup(fd), found))
         return found is not None
 
     def admit_entry(self, name: bytes, directory_fd: int) -> bool:
-        """Admit an entry by its name, like `admit`: a directory that moves is written to.
+        """Like `admit`, for a name. Moving a directory requires write access to it.
 
-        OSError.
+        Raises OSError.
         """
         if not (self._access.any and _may_have_flags(name, directory_fd)):
             return False
@@ -210,9 +215,9 @@ class Admissions:
             os.close(fd)
 
     def open_below(self, directory_fd: int, path: bytes) -> int:
-        """Open the directory of a path below an open one, through no link; admit it if need be.
+        """Open a directory at a path below an open directory, admitting directories if necessary.
 
-        OSError.
+        Raises OSError.
         """
         fd = os.dup(directory_fd)
         for name in filter(None, path.split(b"/")):
@@ -229,7 +234,7 @@ class Admissions:
         except PermissionError:
             if not self._access.owner:
                 raise
-        self.admit(directory_fd)  # it may deny to look names up
+        self.admit(directory_fd)  # it may forbid looking up names
         inner, found = open_admitted(name, directory_fd, self._access)
         if found is not None:
             self._admitted.append((os.dup(inner), found))
@@ -239,7 +244,10 @@ class Admissions:
 def open_admitted(
     name: bytes, directory_fd: int, access: WriteAccess
 ) -> tuple[int, Obstacle | None]:
-    """Open a directory that could not be listed; return it and its obstacle. OSError."""
+    """Open a directory that could not be listed; return its descriptor and obstacle.
+
+    Raises OSError.
+    """
     fd = os.open(name, OPEN_DIRECTORY_PATH, dir_fd=directory_fd)
     try:
         if not is_same_mount(fd, directory_fd):
@@ -251,19 +259,22 @@ def open_admitted(
 
 
 def _may_have_flags(name: bytes, directory_fd: int) -> bool:
-    """Return whether a name is a file or a directory: no other kind may be opened. OSError."""
+    """Return whether a name is a file or directory, the only kinds that may be opened.
+
+    Raises OSError.
+    """
     mode = os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def _is_exempt(fd: int) -> bool:
-    """Return whether this process ignores modes, like root with all capabilities."""
+    """Return whether this process bypasses permissions, like root with all capabilities."""
     return os.access(_path_of(fd), os.R_OK | os.W_OK | os.X_OK, effective_ids=True)
 
 
 def _path_of(fd: int) -> bytes:
-    """Return a path of what is open, perhaps for its path alone, which cannot be changed by itself.
+    """Return a path that leads to exactly the entry that a descriptor refers to.
 
-    The kernel leads from it to that very entry.
+    It is needed because an `O_PATH` descriptor itself does not permit changes.
     """
     return b"/proc/self/fd/%d" % fd

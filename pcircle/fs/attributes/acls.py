@@ -1,11 +1,11 @@
 """Read, set and remove POSIX access control lists without ever granting additional access.
 
-A list and the mode bits are one object. An access ACL stores the bits of the owner and of others.
-With an ACL, the mode's group bits are the *mask*, an upper limit for all named users and groups,
-and not the rights of the owning group. Therefore a mode without its ACL may grant the group more
-than it had, and removing an ACL leaves the mask to the group. This module always replaces one ACL
-by another: by the source's, or by one of three entries, which the kernel converts to mode bits
-without an ACL in a single step.
+An ACL and the mode bits are one object. An access ACL includes the mode bits of the owner and of
+others. If a file has an ACL, the group bits of its mode are not the rights of the owning group but
+the *mask*, an upper limit for the group and all named users and groups. Therefore a mode that is
+set without its ACL may grant the group more than it had, and removing an ACL gives the group the
+rights in the mask. This module always replaces an ACL with another: that of the source, or a
+minimal one of three entries, which the kernel converts to mode bits in a single step.
 
 The attributes are `system.posix_acl_access` and, for directories, `system.posix_acl_default`, the
 ACL that new entries inherit (in place of the umask). Their bytes are copied, so users and groups
@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
 
 _NONE = frozenset((errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
-"""Errors by which file systems report that no list exists, or that lists are not supported."""
+"""Errors by which file systems report that an ACL is missing or that ACLs are not supported."""
 
 _VERSION = struct.pack("<I", 2)
 _ENTRY = struct.Struct("<HHI")  # tag, rights, user or group
@@ -34,7 +34,7 @@ _ALL = 7
 
 
 def read_list(source: int | bytes, name: str = ACCESS, *, follow: bool = True) -> bytes | None:
-    """Return an ACL of an open file or of a path, or None if it has none."""
+    """Return the ACL of an open file or of a path, or None if there is none."""
     try:
         return os.getxattr(source, name, follow_symlinks=follow) or None
     except OSError as error:
@@ -50,11 +50,11 @@ def hands_down(directory: int | bytes) -> bool:
     except OSError as error:
         if error.errno != errno.EBADF or isinstance(directory, bytes):
             return True
-    return hands_down(b"/proc/self/fd/%d" % directory)  # it is open for its path alone
+    return hands_down(b"/proc/self/fd/%d" % directory)  # it was opened with O_PATH
 
 
 def replace_list(target: int | bytes, mode: int) -> None:
-    """Remove a file's access ACL and set its mode bits in one step. OSError if that fails."""
+    """Remove a file's access ACL and set its mode bits in one step. Raises OSError."""
     try:
         os.setxattr(target, ACCESS, list_of(mode))
     except OSError:
@@ -63,21 +63,21 @@ def replace_list(target: int | bytes, mode: int) -> None:
 
 
 def drop_default(directory: int | bytes) -> None:
-    """Remove a directory's default ACL. OSError if it has one that cannot be removed."""
+    """Remove a directory's default ACL, if any. Raises OSError if it cannot be removed."""
     try:
         os.removexattr(directory, DEFAULT)
     except OSError:
-        # File systems report a missing list by different errors.
+        # File systems report a missing ACL by different errors.
         if read_list(directory, DEFAULT) is not None:
             raise
 
 
 def give_access(fd: int, mode: int, access: bytes | None) -> None:
-    """Give an open file a mode, and the access list that belongs to it if possible.
+    """Set the mode of an open file and, if possible, the access ACL that belongs to the mode.
 
-    Without support for lists the mode is that of `mode_without`. An inherited list is removed.
-    Before the call, the file must be closed to all users but its owner. OSError if the mode cannot
-    be set.
+    If the file system does not support ACLs, the mode is that of `mode_without`. An inherited ACL
+    is removed. Before the call, the file must be accessible only to its owner. Raises OSError if
+    the mode cannot be set.
     """
     if access is not None:
         try:
@@ -100,11 +100,12 @@ def mode_with(mode: int, access: bytes) -> int:
 
 
 def mode_without(mode: int, access: bytes) -> int:
-    """Return the mode for a copy whose source has this ACL, where the ACL cannot be stored.
+    """Return the mode for a copy of a file with this ACL if the copy cannot have an ACL.
 
-    No one is granted more than before. The group gets the rights that the ACL grants it, not the
-    mask. Named users and groups then count as others, and named users possibly as members of the
-    group: where the ACL grants a named one less than these, they are restricted to that.
+    No user is granted more than by the ACL. The group gets the rights that the ACL grants it, not
+    the mask. Without the ACL, named users and groups count as others, and named users possibly as
+    members of the group. If the ACL grants a named user or group less than these classes, the class
+    is limited to that.
     """
     entries = list(entries_of(access))
     rights = {tag: right for tag, right, _ in entries}
@@ -133,7 +134,7 @@ def without_group(access: bytes) -> bytes:
 
 
 def short_form(access: bytes) -> str:
-    """Format an ACL as getfacl does on one line, with numeric ids."""
+    """Format an ACL on one line in the short text form of getfacl, with numeric ids."""
     entries = []
     for tag, rights, number in entries_of(access):
         name = str(number) if tag in (USER, GROUP) else ""
@@ -144,7 +145,7 @@ def short_form(access: bytes) -> str:
 
 
 def entries_of(access: bytes) -> Iterator[tuple[int, int, int]]:
-    """Iterate over the entries of an ACL: tag, rights, user or group."""
+    """Iterate over the entries of an ACL: tag, rights, and user or group id."""
     return _ENTRY.iter_unpack(access[len(_VERSION) :])
 
 

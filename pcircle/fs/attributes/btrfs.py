@@ -1,11 +1,11 @@
 """Facts about a btrfs subvolume: its identity, and the inodes that have changed since a generation.
 
-Each node of a subvolume's tree has the generation in which it was written, so changes are found by
-reading only newer nodes: a hundred changes among a million files take milliseconds. The item of an
-inode has the generation of its last change of any kind: content, attributes, links. Structures and
-numbers come from linux/btrfs.h and linux/btrfs_tree.h.
+Each node of a subvolume's tree stores the generation in which it was written, so changes are found
+by reading only newer nodes: finding a hundred changes among a million files takes milliseconds. An
+inode's item stores the generation of the last change to its content, attributes or links.
+Structures and numbers come from linux/btrfs.h and linux/btrfs_tree.h.
 
-Reading the identity of a subvolume needs no privilege; everything else needs root.
+Reading the identity of a subvolume requires no privilege; all other functions require root.
 """
 
 from __future__ import annotations
@@ -48,12 +48,13 @@ _NO_BTRFS = (errno.ENOTTY, errno.EINVAL, errno.EOPNOTSUPP)
 
 
 class Subvolume(msgspec.Struct, frozen=True):
-    """A subvolume of btrfs.
+    """A btrfs subvolume.
 
-    `origin` is the subvolume from which the snapshot was taken, or itself; `generation` is its
-    latest generation. `is_touched` means that the snapshot was changed after it was made, as when
-    it was received or writable for a while. Then it has content that its origin never had.
-    `changed` is the last change of one of its inodes, by generation and by nanosecond.
+    `origin` is the subvolume of which this is a snapshot, or the subvolume itself; `generation` is
+    its latest generation. `is_touched` means that a snapshot was changed after it was taken,
+    because it was received or was writable for a while; it may then have content that its origin
+    never had. `changed` is the generation, and the time in nanoseconds, of the last change to one
+    of its inodes.
     """
 
     uuid: str
@@ -65,7 +66,7 @@ class Subvolume(msgspec.Struct, frozen=True):
 
 
 def subvolume_of(fd: int) -> Subvolume | None:
-    """Return the subvolume of which an open directory is the root, or None. OSError."""
+    """Return the subvolume whose root is an open directory, or None. Raises OSError."""
     if os.fstat(fd).st_ino != ROOT_INODE:
         return None
     buffer = bytearray(504)
@@ -104,22 +105,22 @@ def subvolume_of(fd: int) -> Subvolume | None:
 
 
 def is_empty_subvolume(fd: int, status: os.stat_result) -> bool:
-    """Return whether an open directory stands for a subvolume that a snapshot does not contain.
+    """Return whether an open directory is a placeholder for a subvolume missing from a snapshot.
 
-    It cannot be changed, and its times are those at which the kernel first saw it.
+    A placeholder cannot be changed, and its times are those at which the kernel first saw it.
     """
     return status.st_ino == _EMPTY_SUBVOLUME_INODE and type_of_mount(fd) == b"btrfs"
 
 
 def sync(fd: int) -> None:
-    """Flush everything written to a btrfs file system to disk. OSError."""
+    """Flush everything written to a btrfs file system to disk. Raises OSError."""
     fcntl.ioctl(fd, _SYNC)
 
 
 def number_of(fd: int, uuid: str) -> int | None:
-    """Return the number of the subvolume with this uuid on the file system of an open directory.
+    """Return the id of the subvolume with this UUID on the file system of an open directory.
 
-    None if it no longer exists, or was changed after it was made. OSError.
+    Return None if it no longer exists or was changed after its creation. Raises OSError.
     """
     low, high = struct.unpack("<QQ", bytes.fromhex(uuid))
     for key, data in _found(fd, (low, _UUID_KEY), (low, _UUID_KEY), 0, _UUIDS_TREE):
@@ -136,7 +137,10 @@ def number_of(fd: int, uuid: str) -> int | None:
 
 
 def changed_since(fd: int, generation: int) -> Iterator[tuple[int, int]]:
-    """Yield the inodes, with modes, of a subvolume that changed after a generation. OSError."""
+    """Yield the inodes of a subvolume that changed after a generation, each with its mode.
+
+    Raises OSError.
+    """
     for key, data in _found(fd, (ROOT_INODE, 0), (_MAX_INODE, 255), generation + 1):
         if key[1] == _INODE_ITEM:
             changed_in = struct.unpack_from("<Q", data, 8)[0]
@@ -145,7 +149,7 @@ def changed_since(fd: int, generation: int) -> Iterator[tuple[int, int]]:
 
 
 def names_of(fd: int, inode: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the names of an inode, each with the inode of its directory. OSError."""
+    """Yield the names of an inode, each with the inode of its directory. Raises OSError."""
     for key, data in _found(fd, (inode, _INODE_REF), (inode, _INODE_EXTREF), 0):
         at = 0
         while at < len(data):
@@ -160,10 +164,10 @@ def names_of(fd: int, inode: int) -> Iterator[tuple[int, bytes]]:
 
 
 def subvolumes_in(fd: int, directory: int, generation: int) -> Iterator[bytes]:
-    """Yield the names of subvolumes in a directory that were added after a generation.
+    """Yield the names of subvolumes that were added to a directory after a generation.
 
-    In a snapshot these are empty directories without an inode of the snapshot. Older names may be
-    among them. OSError.
+    A snapshot contains empty directories in their place, which have no inode in its tree. The
+    result may include older names. Raises OSError.
     """
     item = directory, _DIR_INDEX
     for _, data in _found(fd, item, item, generation + 1):
@@ -173,7 +177,7 @@ def subvolumes_in(fd: int, directory: int, generation: int) -> Iterator[bytes]:
 
 
 def has_subvolumes(fd: int) -> bool:
-    """Return whether there are subvolumes within that of an open directory. OSError."""
+    """Return whether the subvolume of an open directory contains others. Raises OSError."""
     buffer = bytearray(4096)
     struct.pack_into("<QQ", buffer, 0, 0, ROOT_INODE)
     fcntl.ioctl(fd, _INO_LOOKUP, buffer)
@@ -182,9 +186,10 @@ def has_subvolumes(fd: int) -> bool:
 
 
 def path_of(fd: int, inode: int, subvolume: int = _OWN_TREE) -> bytes:
-    """Return the path of a directory below the root of its subvolume, or of that with this number.
+    """Return the path of a directory inode, relative to the root of its subvolume.
 
-    OSError if it no longer exists.
+    `subvolume` is the subvolume's id; by default that of the open directory. Raises OSError if the
+    directory no longer exists.
     """
     if inode == ROOT_INODE:
         return b""
@@ -201,7 +206,7 @@ def _found(
     least_generation: int,
     tree: int = _OWN_TREE,
 ) -> Iterator[tuple[tuple[int, int, int], memoryview]]:
-    """Yield items of a tree: keys, and data that is valid until the next item."""
+    """Yield the key of each matching item of a tree, and its data."""
     at = (*first, 0)
     while True:
         buffer = bytearray(32_872)  # the request, and 32 KiB of results

@@ -1,17 +1,17 @@
-"""Withdrawal of rights that a source does not grant, before its content arrives in the target.
+"""Withdraw rights that a source does not grant, before its content is written to the target.
 
-An existing directory or file gets its new owner, mode and access control list when its content is
-complete. Until then it has the *common rights*, which both its old state and its final state grant.
-So no user reads new content that the source denies to them or old content that the target denied to
-them, and no user temporarily loses a right that both states grant.
+An existing directory or file gets its new owner, mode and access control list (ACL) when its
+content is complete. Until then it has the *common rights*, which both its old and its final state
+grant. So no user can read new content that the source denies to them, or old content that the
+target denied to them, and no user temporarily loses a right that both states grant.
 
 Rights are compared per user and group, because a user or a group may be named on one side only and
 the owner and the owning group may change. Users and groups that are not named have the rights of
 the class "other". A member of several groups may have a right through one group before and through
-another group afterwards. No list can express that, so the right is withdrawn in between.
+another group afterwards. No ACL can express that, so the right is withdrawn in the meantime.
 
-The owner changes first of all, because an owner may grant anything. Immediately before, the list
-names the old and the new owner, so that the change of the owner grants and withdraws nothing.
+The owner is changed first, because an owner may grant any right. Before that, an ACL that names the
+old and the new owner is set, so that changing the owner neither grants nor withdraws rights.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from pcircle.fs.attributes.metadata import Keep, can_give_group, chown_file
 from pcircle.fs.attributes.xattrs import ExtendedAttributes
 
 _ALL = 7
-_EITHER_GROUP = -1  # in place of the owning group while it changes
+_EITHER_GROUP = -1  # stands for the owning group while it changes
 
 
 class Rights(msgspec.Struct, frozen=True):
-    """The rights of each user and group to an entry: its list with the mask applied.
+    """The rights of each user and group to an entry: its ACL with the mask applied.
 
     `groups` include the owning group.
     """
@@ -63,7 +63,7 @@ class Rights(msgspec.Struct, frozen=True):
 
     @property
     def of_any_group(self) -> int:
-        """Return the rights that a member of an unknown set of groups certainly has."""
+        """Return the rights that any user who is not named has, whatever their groups."""
         found = self.other
         for right in self.groups.values():
             found &= right
@@ -71,7 +71,7 @@ class Rights(msgspec.Struct, frozen=True):
 
 
 class AccessState(msgspec.Struct, frozen=True):
-    """The mode of an entry without its kind, and its access control list."""
+    """The permission bits of an entry, and its access control list."""
 
     mode: int
     access: bytes | None
@@ -85,14 +85,14 @@ def withdraw(
     *,
     rewritten: bool = False,
 ) -> bool:
-    """Leave an existing entry only the rights that its source grants as well.
+    """Reduce the rights to an existing entry to those that its source grants as well.
 
-    If owner and group are kept, the entry gets those of the source. `target` is an open descriptor
-    or a path that leads to the entry, `held` has the lists of the source. A file that will be
-    `rewritten` gives no set-id rights meanwhile. Return whether anything was changed. OSError if
-    nothing could be.
+    If ownership is preserved, the entry gets the owner and group of the source. `target` is an open
+    descriptor or a path that leads to the entry; `held` contains the ACLs of the source. A file
+    that will be `rewritten` loses its set-id bits meanwhile. Return whether anything was changed.
+    Raises OSError.
     """
-    if not keep.mode:  # lists are kept where modes are
+    if not keep.mode:  # ACLs are preserved only together with modes
         return False
     source, held = keep.status(source), keep.held(source, held)
     status = os.stat(target)
@@ -105,30 +105,31 @@ def withdraw(
         special &= ~(stat.S_ISUID | stat.S_ISGID)
     elif not stat.S_ISDIR(status.st_mode):
         special &= source.st_mode | stat.S_ISVTX
-    needed = 6 if rewritten else 0  # a large file is opened for writing again
+    needed = 6 if rewritten else 0  # a large file is reopened for writing
     changed = False
     if (uid, gid) != (old.uid, old.gid):
         new = _rights(uid, gid, final)
         between = _between(old, new, common(old, new, needed))
         now, changed = _give(target, now, _state(special, between)), True
-        with suppress(OSError):  # giving it again, in the end, fails in the same way
+        with suppress(OSError):  # setting it again at the end will report the failure
             chown_file(target, source)
         status = os.stat(target)
         now = AccessState(stat.S_IMODE(status.st_mode), read_list(target))
-        special &= now.mode  # a file has lost the bits to run as its owner
+        special &= now.mode  # chown has cleared the set-id bits of a file
     new = _rights(status.st_uid, status.st_gid, final)
     shared = common(old, new, needed)
     wanted = _state(special, shared)
     if shared == _simplified(_rights(status.st_uid, status.st_gid, now)):
-        wanted = AccessState(special | now.mode & 0o777, now.access)  # a list may have another form
+        # the same rights may have another ACL
+        wanted = AccessState(special | now.mode & 0o777, now.access)
     return _give(target, now, wanted) != now or changed
 
 
 def common(old: Rights, new: Rights, needed: int = 0) -> Rights:
-    """Return the rights that both states grant, with the owner and the group of the new one.
+    """Return the rights that both states grant, with the owner and group of the new state.
 
-    An owner who is the user of this process keeps its rights, and those `needed`: it could take
-    them at any time.
+    If the owner is the user of this process, it keeps its rights and gets those `needed`, because
+    it could grant them to itself at any time.
     """
     if old.uid != new.uid:
         owner = new.owner
@@ -150,13 +151,13 @@ def common(old: Rights, new: Rights, needed: int = 0) -> Rights:
 
 
 def _between(old: Rights, new: Rights, shared: Rights) -> Rights:
-    """Return the rights to give before the owner changes, which the change keeps."""
+    """Return the rights to set before the owner changes, which the change does not affect."""
     owner = old.owner | new.owner if old.uid != new.uid else shared.owner
     users = dict(shared.users)
     if old.uid != new.uid:
         users[new.uid] = old.users.get(new.uid, old.other) & new.owner
     of_old, of_new = (shared.groups.get(gid, shared.other) for gid in (old.gid, new.gid))
-    # The entry of the owning group first applies to the old group, and then to the new group.
+    # The entry of the owning group applies to the old group at first, and then to the new group.
     groups = {**shared.groups, old.gid: of_old, new.gid: of_new, _EITHER_GROUP: of_old & of_new}
     return _simplified(Rights(old.uid, _EITHER_GROUP, owner, shared.other, users, groups))
 
@@ -189,12 +190,12 @@ def _rights(uid: int, gid: int, state: AccessState) -> Rights:
         elif tag in (GROUP, OWNING_GROUP):
             of = gid if tag == OWNING_GROUP else number
             groups[of] = groups.get(of, 0) | right & mask
-    users.pop(uid, None)  # the owner's entry comes first
+    users.pop(uid, None)  # the owner's entry takes precedence
     return Rights(uid, gid, owner, other, users, groups)
 
 
 def _state(special: int, rights: Rights) -> AccessState:
-    """Return the mode and the list that express rights."""
+    """Return the mode and the ACL that express rights."""
     named = [(USER, right, uid) for uid, right in sorted(rights.users.items())]
     groups = sorted((gid, right) for gid, right in rights.groups.items() if gid != rights.gid)
     named_groups = [(GROUP, right, gid) for gid, right in groups]
@@ -216,14 +217,14 @@ def _state(special: int, rights: Rights) -> AccessState:
 
 
 def _final_state(source: os.stat_result, held: ExtendedAttributes | None) -> AccessState:
-    """Return the final mode and list of the entry."""
+    """Return the final mode and ACL of the entry."""
     mode = stat.S_IMODE(source.st_mode)
     access = None if held is None else held.acl(ACCESS)
     return AccessState(mode if access is None else mode_with(mode, access), access)
 
 
 def _owner_to_be(old: os.stat_result, source: os.stat_result, keep: Keep) -> tuple[int, int]:
-    """Return the owner and the group that the entry can be given."""
+    """Return the owner and the group that this process can give the entry."""
     if not keep.ownership:
         return old.st_uid, old.st_gid
     if not os.geteuid():
@@ -232,13 +233,13 @@ def _owner_to_be(old: os.stat_result, source: os.stat_result, keep: Keep) -> tup
 
 
 def _give(target: int | bytes, now: AccessState, wanted: AccessState) -> AccessState:
-    """Bring an entry from one state to another; return its new state. OSError."""
+    """Change an entry from one state to another; return its new state. Raises OSError."""
     if now == wanted:
         return now
     if wanted.access is not None:
         try:
             os.setxattr(target, ACCESS, wanted.access)
-        except OSError:  # no support for lists: no user gets more rights without one
+        except OSError:  # ACLs are not supported: the mode grants no user more
             wanted = AccessState(mode_without(wanted.mode, wanted.access), None)
     if wanted.access is None and now.access is not None:
         replace_list(target, wanted.mode)

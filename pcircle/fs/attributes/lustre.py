@@ -1,28 +1,26 @@
 """Lustre layouts: the number of storage targets that a file is striped over, and the stripe size.
 
-Lustre presents a file's layout, and the default layout of a directory for new files, as the
-extended attribute `lustre.lov`, and accepts a new layout in the same form. So layouts are read and
-written here without a Lustre library, and on other file systems the attribute does not exist. Its
-format:
+Lustre presents a file's layout, and a directory's default layout for new files, as the extended
+attribute `lustre.lov`, and accepts a new layout in the same form. So layouts are read and written
+here without a Lustre library. Other file systems do not have this attribute. Its format:
 
-- plain: a header of 32 bytes (magic, pattern, object id, stripe size, stripe
-  count, first target), or 48 bytes with the name of a pool, then 24 bytes for
-  each object of the file;
-- composite: a header of 32 bytes and a table with 48 bytes for each component
-  (id, flags, extent, offset and size of its plain layout), followed by the
-  layouts. Progressive layouts (PFL), data on the metadata server (DoM),
-  self-extending layouts and mirrors have this form.
+- plain: a header of 32 bytes (magic, pattern, object id, stripe size, stripe count, first target),
+  or of 48 bytes if a pool is named, then 24 bytes for each object of the file;
+- composite: a header of 32 bytes and a table with 48 bytes for each component (id, flags, extent,
+  offset and size of its plain layout), followed by the layouts. Progressive layouts (PFL), data on
+  the metadata server (DoM), self-extending layouts and mirrors use this form.
 
-Numbers are in the byte order of the machine, which the magic number reveals.
+Numbers are in the byte order of the machine that wrote them, which the magic number reveals.
 
-A layout is kept as a request for a new file (`fresh`): objects, generations and ids belong to the
-original file, so they are omitted, and the server chooses the targets. Of a mirrored file only the
-first mirror is kept, because writes go to one mirror anyway until the file is resynchronised. The
-copy of an archived file (HSM released) is not archived.
+To preserve a layout, it is converted to a request for a new file (`fresh`). Objects, generations
+and ids belong to the original file, so they are omitted, and the server chooses the targets. Only
+the first mirror of a mirrored file is preserved, because writes go to one mirror anyway until the
+file is resynchronised. The copy of an archived file (HSM released) is not archived.
 
-Lustre silently ignores a layout that is set on a file which already has one, and a file gets one
-when it is opened for writing. Therefore a file is created with `O_NOCTTY | FASYNC` (`DELAY`), which
-makes Lustre postpone the layout. The file cannot be written before it has a layout.
+Lustre silently ignores a new layout for a file that already has one, and a file gets its default
+layout when it is opened for writing. Therefore a file is created with `O_NOCTTY | FASYNC`
+(`DELAY`), which makes Lustre postpone the default layout. The file cannot be written before a
+layout is set.
 
 Sources: include/uapi/linux/lustre/lustre_user.h of lustre-release for structures and constants;
 lustre/llite/xattr.c for the meaning of setting and getting the attribute; lod_verify_striping in
@@ -48,10 +46,10 @@ from pcircle.fs.attributes.mounts import type_of_device
 
 ATTRIBUTE: Final = "lustre.lov"
 DELAY: Final = os.O_NOCTTY | os.O_ASYNC
-"""Flags to create a file that will be given a layout."""
+"""Flags for creating a file whose layout will be set."""
 
 STRIPE = "Lustre layouts"
-"""The name of layouts among the attributes to keep."""
+"""The name of layouts among the attributes to preserve."""
 
 STRIPE_UNIT_BYTES: Final = 64 << 10
 """The unit of stripe sizes."""
@@ -84,7 +82,7 @@ _NO_LAYOUT = frozenset((errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENO
 
 
 class _Order:
-    """The structures in one byte order."""
+    """The binary structures of layouts in one byte order."""
 
     def __init__(self, sign: str) -> None:
         self.magic = Struct(sign + "I")
@@ -100,8 +98,8 @@ _ORDERS = {"little": _Order("<"), "big": _Order(">")}
 class Stripes(msgspec.Struct, frozen=True):
     """A plain layout.
 
-    A `stripe_bytes` or `count` of 0 is the default of the file system; `first` is the first
-    target's number, if chosen. `targets` are the numbers of the targets of a file's objects.
+    A `stripe_bytes` or `count` of 0 selects the default of the file system. `first` is the number
+    of the first target, or `ANY_TARGET`. `targets` are the target numbers of a file's objects.
     """
 
     pattern: int = RAID0
@@ -113,9 +111,9 @@ class Stripes(msgspec.Struct, frozen=True):
 
 
 class Component(msgspec.Struct, frozen=True):
-    """A part of a file, from byte `start` to `end`, and its layout; None if it is foreign.
+    """The part of a file from byte `start` to `end`, and its layout, or None if it is foreign.
 
-    `flags`, `number` and the two bytes of `compression` are as stored.
+    `flags`, `number` and the two bytes of `compression` have the stored values.
     """
 
     start: int
@@ -127,7 +125,7 @@ class Component(msgspec.Struct, frozen=True):
 
 
 class Composite(msgspec.Struct, frozen=True):
-    """Components in order; the components of further `mirrors` begin at 0 again."""
+    """A composite layout: components in order. Those of each further mirror begin at 0 again."""
 
     components: tuple[Component, ...]
     flags: int = 0
@@ -138,7 +136,7 @@ Layout: TypeAlias = "Stripes | Composite"
 
 
 def _order_of(value: bytes) -> _Order | None:
-    """Return the byte order of a layout; None if it is not a layout."""
+    """Return the structures in the byte order of a layout; None if it is not a layout."""
     if len(value) >= 4:
         for order in _ORDERS.values():
             if order.magic.unpack_from(value)[0] in _KNOWN:
@@ -147,7 +145,7 @@ def _order_of(value: bytes) -> _Order | None:
 
 
 def parse(value: bytes) -> Layout:
-    """Return the layout in the attribute. ValueError."""
+    """Parse the value of the attribute. Raises ValueError if it is invalid."""
     order = _order_of(value)
     if order is None:
         raise ValueError("it does not begin as a layout does")
@@ -161,7 +159,7 @@ def parse(value: bytes) -> Layout:
 
 
 def _parse_plain(value: bytes, order: _Order) -> Stripes | None:
-    """Return a plain layout; None for a foreign one."""
+    """Return a plain layout, or None for a foreign one."""
     if len(value) < order.magic.size:
         raise ValueError("it is cut short")
     (magic,) = order.magic.unpack_from(value)
@@ -176,8 +174,8 @@ def _parse_plain(value: bytes, order: _Order) -> Stripes | None:
     pool, end, _ = value[order.plain.size : at].partition(b"\0")
     if magic != _PLAIN and not end:
         raise ValueError("its pool's name has no end")
-    # How many objects there are is known from the length: none before they are
-    # made, although there will be `count`.
+    # The length determines the number of objects: there are none before they are created, although
+    # `count` is already set.
     objects = (len(value) - at) // order.object.size
     if objects > MAX_STRIPES:
         raise ValueError(f"it has {objects} objects")
@@ -210,7 +208,7 @@ def _parse_composite(value: bytes, order: _Order) -> Composite:
 
 
 def compose(layout: Layout, byteorder: str = sys.byteorder) -> bytes:
-    """Return the attribute's value for a layout. ValueError for a foreign component."""
+    """Return the attribute's value for a layout. Raises ValueError for a foreign component."""
     order = _ORDERS[byteorder]
     if isinstance(layout, Stripes):
         return _compose_plain(layout, order)
@@ -242,9 +240,9 @@ def _compose_plain(stripes: Stripes, order: _Order) -> bytes:
 
 
 def fresh(layout: Layout) -> Layout:
-    """Return the layout to request for a new file with this layout.
+    """Return the request that gives a new file the same layout.
 
-    ValueError if it cannot be requested.
+    Raises ValueError if no request can express the layout.
     """
     if isinstance(layout, Stripes):
         return _fresh_stripes(layout)
@@ -266,7 +264,7 @@ def _mirrors(components: Sequence[Component]) -> list[list[Component]]:
 
 def _fresh_component(part: Component, stripes: Stripes) -> Component:
     if stripes.pattern & DATA_ON_METADATA:
-        # It is one piece, with no stripes to count and no pool to take them from.
+        # Data on the metadata server is one piece, without a stripe count or a pool.
         stripes = Stripes(DATA_ON_METADATA, stripes.stripe_bytes)
     else:
         stripes = _fresh_stripes(stripes)
@@ -282,18 +280,18 @@ def _fresh_stripes(stripes: Stripes) -> Stripes:
 
 
 def wanted(value: bytes) -> bytes:
-    """Return the attribute for a new file with the layout of this attribute; see `fresh`."""
+    """Return the attribute that requests the same layout for a new file; see `fresh`."""
     return compose(fresh(parse(value)))
 
 
 def common_stripe_bytes(layout: Layout) -> int:
-    """Return the smallest size that is a multiple of all stripe sizes; 0 if unknown."""
+    """Return the least common multiple of all stripe sizes; 0 if unknown."""
     if isinstance(layout, Stripes):
         return layout.stripe_bytes
     sizes = [
         part.stripes.stripe_bytes
         for part in layout.components
-        # The size of an extension is not a stripe size, nor is that of data on the metadata server.
+        # In extensions and in data on the metadata server, this field is not a stripe size.
         if part.stripes is not None
         and not part.flags & EXTENSION
         and not part.stripes.pattern & DATA_ON_METADATA
@@ -303,10 +301,10 @@ def common_stripe_bytes(layout: Layout) -> int:
 
 
 def read_layout(file: int | bytes, *, follow: bool = True) -> bytes | None:
-    """Return the attribute of an open file or of a path; None without one.
+    """Return the attribute of an open file or of a path, or None if it has none.
 
-    With `follow`, of the target of a link. A directory without a default of its own returns that of
-    the file system. OSError if unknown.
+    With `follow`, a symbolic link stands for its target. For a directory without a default layout,
+    Lustre returns that of the file system. Raises OSError if the layout is unknown.
     """
     try:
         return os.getxattr(file, ATTRIBUTE, follow_symlinks=follow)
@@ -317,7 +315,7 @@ def read_layout(file: int | bytes, *, follow: bool = True) -> bytes | None:
 
 
 def is_released(path: bytes, *, follow: bool) -> bool:
-    """Return whether the data of a file is only in the archive. OSError if unknown."""
+    """Return whether the data of a file is only in the archive. Raises OSError if unknown."""
     value = read_layout(path, follow=follow)
     try:
         layout = None if value is None else parse(value)
@@ -329,27 +327,28 @@ def is_released(path: bytes, *, follow: bool) -> bool:
 
 
 def is_lustre(path: bytes) -> bool:
-    """Return whether a directory is on Lustre, by one system call if it is not.
+    """Return whether a directory is on Lustre, with one system call on most other file systems.
 
-    It is if it has, or inherits, a layout. Other file systems do not know this attribute's
-    namespace; some that a process serves only report that it is missing. In that case, and on a
-    Lustre without any default, and for an unreadable directory, the list of mounts decides.
+    A directory that has or inherits a layout is on Lustre. Most other file systems do not support
+    the attribute's namespace, but some FUSE servers only report that the attribute is missing. In
+    that case, on a Lustre without any default, and for an unreadable directory, the file system
+    type in the list of mounts decides.
     """
     try:
         return _order_of(os.getxattr(path, ATTRIBUTE)) is not None
     except OSError as error:
         if error.errno == errno.EOPNOTSUPP:
             return False
-    # A path that cannot be reached is not on a file system of interest.
+    # A path that cannot be reached needs no layout.
     with suppress(OSError):
         return type_of_device(os.stat(path).st_dev) == b"lustre"
     return False
 
 
 def default_of_file_system(path: bytes) -> bytes | None:
-    """Return the attribute of the root of the file system of a directory, or None.
+    """Return the attribute of the root of a directory's file system, or None.
 
-    OSError if it cannot be reached.
+    Raises OSError if the root cannot be reached.
     """
     path = os.path.realpath(path)
     while not os.path.ismount(path):

@@ -1,20 +1,20 @@
-"""The attributes that a copy is given, and the order in which setting them is safe.
+"""Set the attributes of copies, in an order that grants no access too early.
 
-The owner comes first, because changing it clears the set-user-id bits and capabilities. Extended
-attributes and access control lists follow, then the mode, which restores the bits, then the times,
-which every earlier step would change. Inode flags are last (`pcircle.fs.attributes.xattrs`), since
-they may forbid everything else. Until then a file whose mode is preserved is 0600 and accessible to
-no other user, unless it had its owner from the beginning (`pcircle.ops.copy.entry.attributes`). An
-inherited access control list has no effect during that time, since the group's bits are its mask;
-it is replaced before the mode would give it effect. An existing entry has already lost the rights
-that its source does not grant (`pcircle.fs.attributes.exposure`).
+The owner comes first, because changing it clears the set-id bits and capabilities. Extended
+attributes and access control lists (ACLs) follow, then the mode, which restores the set-id bits,
+and then the times. Inode flags (`pcircle.fs.attributes.xattrs`) come last, because they may forbid
+all other changes. Until its final mode is set, a file whose mode is preserved has mode 0600 and is
+accessible to no other user, unless it was created with its final owner
+(`pcircle.ops.copy.entry.attributes`). An inherited ACL has no effect during that time, because the
+group bits are its mask, and it is replaced before the mode is set. From an existing entry,
+`pcircle.fs.attributes.exposure` has already withdrawn the rights that its source does not grant.
 
-Changing the owner needs privilege. Without it, as in cp, only the group is tried, no failure is
-reported, and the set-user-id and set-group-id bits are not given to a file whose owner differs from
-that of the source.
+Changing the owner requires privilege. For unprivileged users, as with cp, only the group is changed
+if possible, and a failure is not reported. A copy whose owner or group differs from that of the
+source does not get the set-id bits.
 """
 
-# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
+# Annotations are not postponed here: otherwise msgspec compiles each of them in every rank.
 import errno
 import os
 import stat
@@ -43,11 +43,12 @@ S = TypeVar("S")
 
 
 class Keep(msgspec.Struct, frozen=True, array_like=True):
-    """The attributes of the source that a copy keeps. `mode` and `acl` are only kept together.
+    """The attributes that a copy preserves. `mode` and `acl` are preserved only together.
 
-    `special` means that FIFOs, sockets and devices are copied, `stripe` that Lustre layouts are
-    kept if both sides are on Lustre; `..._demanded` that an entry fails if its attributes of that
-    kind cannot be kept. `given` are owners and modes of copies in place of their sources'.
+    With `special`, FIFOs, sockets and devices are copied. With `stripe`, Lustre layouts are
+    preserved if source and target are on Lustre. An entry fails if its attributes of a
+    `..._demanded` kind cannot be preserved. `given` defines owners and modes that replace those of
+    the sources.
     """
 
     mode: bool = False
@@ -66,18 +67,18 @@ class Keep(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def any(self) -> bool:
-        """Return whether any attribute is set."""
+        """Return whether copies are given any attributes after their creation."""
         few = self.mode or self.ownership or self.timestamps
         return few or self.xattr or self.acl or self.flags
 
     def status(self, source: S) -> S:
-        """Return the status of a source with the owner, group and mode of its copy."""
+        """Return a source's status, with owner, group and mode replaced by those of its copy."""
         return source if self.given is None else giver_of(self.given).status(source)
 
     def held(
         self, source: "FileStatus", held: ExtendedAttributes | None
     ) -> ExtendedAttributes | None:
-        """Return the attributes of a source as its copy should have them."""
+        """Return a source's extended attributes, with ACLs replaced by those of its copy."""
         if held is None or self.given is None:
             return held
         given, mode = giver_of(self.given), source.st_mode
@@ -93,8 +94,9 @@ def settle_file(
 ) -> list[AttributeLoss]:
     """Set the attributes of an open file, or of a path, except inode flags.
 
-    `made` is its status when this job made it, closed to other users: an owner that it has already
-    is not set again. Return what could not be kept. OSError.
+    `made` is the status of a file that this job created inaccessible to other users: if its owner
+    and group are right, they are not set again. Return the attributes that could not be preserved.
+    Raises OSError.
     """
     source, held = keep.status(source), keep.held(source, held)
     refused: list[AttributeLoss] = []
@@ -124,7 +126,7 @@ def can_give_group(old: os.stat_result, gid: int) -> bool:
 
 
 def chown_file(fd: int | bytes, source: os.stat_result) -> bool:
-    """Give an entry the owner and the group of the source; return whether it has both."""
+    """Give an entry the source's owner and group; return whether it now has both."""
     try:
         os.chown(fd, source.st_uid, source.st_gid)
     except OSError as error:
@@ -133,7 +135,7 @@ def chown_file(fd: int | bytes, source: os.stat_result) -> bool:
 
 
 def _chown_group(fd: int | bytes, source: os.stat_result, error: OSError) -> bool:
-    """Set the group alone, after an error for the owner; see `chown_file`."""
+    """Set only the group, after `error` for the owner; see `chown_file`."""
     if error.errno not in _NOT_ALLOWED or not os.geteuid():
         raise error
     try:
@@ -146,7 +148,7 @@ def _chown_group(fd: int | bytes, source: os.stat_result, error: OSError) -> boo
 
 
 def settle_link(path: bytes, source: os.stat_result, keep: Keep) -> None:
-    """Set the attributes of a symbolic link; `path` leads to itself. It has no mode."""
+    """Set the owner and times of a symbolic link; `path` must resolve to the link itself."""
     source = keep.status(source)
     if keep.ownership:
         chown_file(path, source)
@@ -157,7 +159,7 @@ def settle_link(path: bytes, source: os.stat_result, keep: Keep) -> None:
 def settle_link_at(
     name: bytes, dir_fd: int, source: os.stat_result, keep: Keep, *, owned: bool
 ) -> None:
-    """Set the attributes of a symbolic link by a name that no other user can change."""
+    """Set the owner, unless `owned`, and times of a link whose name no other user can change."""
     source = keep.status(source)
     if keep.ownership and not owned:
         _chown_name(name, dir_fd, source)
@@ -167,9 +169,9 @@ def settle_link_at(
 
 
 def settle_searched(dir_fd: int, source: os.stat_result, keep: Keep) -> None:
-    """Set the attributes of a directory that is open for its path alone.
+    """Set the attributes of a directory that was opened with `O_PATH`.
 
-    Everything goes through its own entry `.`, which the mode may make inaccessible: it comes last.
+    All calls use its entry `.`, which the new mode may make inaccessible, so the mode is set last.
     """
     source = keep.status(source)
     mode = stat.S_IMODE(source.st_mode)
@@ -182,10 +184,10 @@ def settle_searched(dir_fd: int, source: os.stat_result, keep: Keep) -> None:
 
 
 def settle_as_replaced(fd: int, old: os.stat_result, access: bytes | None, keep: Keep) -> None:
-    """Give an open file the owner and the mode of the file that it replaces, unless kept.
+    """Give a new file the owner and mode of the file that it replaces, unless `keep` defines them.
 
-    The mode includes the `access` control list of the old file. A user who may not give it to the
-    old owner or group gives these no rights either.
+    `access` is the ACL of the old file, which belongs to its mode. If the user may not set the old
+    owner and group, the new file gets no set-id bits, and a different group gets no rights.
     """
     mode = stat.S_IMODE(old.st_mode)
     if not keep.ownership and not chown_file(fd, old):

@@ -1,10 +1,10 @@
 """chmod's mode language: octal and symbolic, parsed once and then applied to any mode.
 
-It follows GNU chmod exactly, including the cases that POSIX leaves open. An octal mode of fewer
-than five digits leaves the set-id bits of directories unchanged unless it contains them. Each
-clause acts on the result of the previous one (``u=g,g=o``), and ``+``, ``-`` and ``=`` may follow
-each other (``a-rw+x``). Without any of ``ugoa`` the bits in the umask are not changed.
-`ModeChange.of` applies a mode like chmod; `ModeChange.bits` returns the bits that an expression
+It follows GNU chmod exactly, including the cases that POSIX leaves unspecified. An octal mode of
+fewer than five digits leaves the set-id bits of directories unchanged unless it contains them. Each
+clause acts on the result of the previous one (``u=g,g=o``), and a clause may have several operators
+(``a-rw+x``). A clause without any of ``ugoa`` does not change the bits in the umask.
+`ModeChange.of` applies a mode as chmod does; `ModeChange.bits` returns the bits that an expression
 affects, for ``find -perm``.
 """
 
@@ -19,16 +19,16 @@ _WHO = {"u": 0o4700, "g": 0o2070, "o": 0o1007, "a": ALL}
 _COPIED = {"u": 0o700, "g": 0o070, "o": 0o007}
 _BITS = {"r": _READ, "w": _WRITE, "x": _EXECUTE, "X": 0, "s": SET_ID, "t": 0o1000}
 _OPERATORS, _OCTAL = "+-=", "01234567"
-_WHOLE = 5  # digits, with which an octal mode is about the set-id bits, too
+_WHOLE = 5  # octal digits from which a mode also clears the set-id bits of directories
 
 
 class Clause(msgspec.Struct, frozen=True):
     """One operator with its operands.
 
-    `affected` are the bits of the named classes, 0 if none is named. `value` are the bits to set,
-    clear or assign; of the set-id bits, those in `mentioned` are changed on directories as well.
-    `copies` states that `value` selects the class to copy from, `searches` that x applies only
-    where it makes sense (``X``).
+    `affected` is the mask of the named classes, or 0 if none is named. `value` contains the bits to
+    set, clear or assign. On directories, only those set-id bits change that are also in
+    `mentioned`. With `copies`, `value` selects the class to copy from. With `searches` (``X``),
+    execute permission is added only to directories and to files that have it for some class.
     """
 
     operator: str
@@ -40,7 +40,7 @@ class Clause(msgspec.Struct, frozen=True):
 
 
 class ModeChange(msgspec.Struct, frozen=True):
-    """A parsed mode; `umask` applies to clauses that name no class."""
+    """A parsed mode expression; `umask` applies to clauses that name no class."""
 
     clauses: tuple[Clause, ...]
     umask: int
@@ -77,7 +77,7 @@ class ModeChange(msgspec.Struct, frozen=True):
 
 
 def parse_mode(text: str, umask: int = 0) -> ModeChange:
-    """Parse a mode as chmod does under this umask. ValueError if it is invalid."""
+    """Parse a mode as chmod does under this umask. Raises ValueError if it is invalid."""
     if text[:1] and text[0] in _OCTAL:
         value, at = _octal(text, 0)
         if at < len(text):
@@ -105,7 +105,7 @@ def parse_mode(text: str, umask: int = 0) -> ModeChange:
 
 
 def _octal(text: str, at: int) -> tuple[int, int]:
-    """Parse the octal number at this position; return it and the end position."""
+    """Parse the octal number at this position; return the number and its end position."""
     end = at
     while end < len(text) and text[end] in _OCTAL:
         end += 1
@@ -116,7 +116,7 @@ def _octal(text: str, at: int) -> tuple[int, int]:
 
 
 def _clause(text: str, at: int, affected: int) -> tuple[Clause, int]:
-    """Parse the operator at this position and its operands; return it and the end position."""
+    """Parse the clause whose operator is at this position; return it and its end position."""
     operator = text[at]
     at += 1
     first = text[at : at + 1]

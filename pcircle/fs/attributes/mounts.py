@@ -1,6 +1,6 @@
-"""Mounts and types of file systems, as reported by the kernel in /proc.
+"""Mounts and file system types, as the kernel reports them in /proc.
 
-This module imports nothing of the package.
+This module imports no other module of the package.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def type_of(mountinfo: bytes, device: int) -> bytes | None:
     wanted_device = b"%d:%d" % (os.major(device), os.minor(device))
     for line in mountinfo.splitlines():
         fields = line.split()
-        # Between the options and the type are optional fields, ended by a dash.
+        # Optional fields, terminated by a dash, precede the type.
         if len(fields) > 6 and fields[2] == wanted_device and b"-" in fields[6:-1]:
             return fields[fields.index(b"-", 6) + 1]
     return None
@@ -32,10 +32,10 @@ def type_of_device(device: int) -> bytes | None:
 
 
 def type_of_mount(fd: int) -> bytes | None:
-    """Return the type of an open file's file system, as the mount that it was opened through.
+    """Return the file system type of the mount through which a file was opened.
 
-    Unlike `type_of_device` this works for btrfs subvolumes, whose device numbers are not in the
-    list of mounts. None if unknown.
+    Unlike `type_of_device`, this works for btrfs subvolumes, whose device numbers are not in the
+    list of mounts. Return None if the type is unknown.
     """
     number = b"%d" % mount_of(fd)[0]
     try:
@@ -45,14 +45,14 @@ def type_of_mount(fd: int) -> bytes | None:
                 if fields[0] == number:
                     return fields[fields.index(b"-", 6) + 1]
     except OSError:
-        pass  # no procfs here
+        pass  # procfs is not mounted
     return None
 
 
 def mounts_below(path: bytes) -> set[bytes]:
-    """Return the mount points below a directory, except automounts that are not mounted yet.
+    """Return the mount points below a directory, except automount points not yet mounted.
 
-    The paths are relative to the directory. Without procfs the set is empty.
+    The paths are relative to the directory. If procfs is not mounted, the set is empty.
     """
     top = os.path.join(os.path.realpath(path), b"")
     found: set[bytes] = set()
@@ -72,10 +72,11 @@ def mounts_below(path: bytes) -> set[bytes]:
 
 
 def place_of(directory: bytes) -> tuple[bytes, bytes]:
-    """Return the file system of a directory, and the directory's path within that file system.
+    """Return a directory's device number (``major:minor``) and its path within that file system.
 
-    Both are the same through any bind mount. Without procfs the result is just the real path.
-    OSError if the directory cannot be reached.
+    The result does not depend on the bind mount through which the directory is reached. If procfs
+    is not mounted, the device number is empty and the path is the real path. Raises OSError if the
+    directory cannot be reached.
     """
     fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -95,14 +96,15 @@ def place_of(directory: bytes) -> tuple[bytes, bytes]:
 
 
 def _unescaped(path: bytes) -> bytes:
-    """Decode a path in mountinfo, where blanks are escaped as octal numbers."""
+    """Decode a path in mountinfo, where white space is escaped as octal numbers."""
     return re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), path)
 
 
 def mount_of(fd: int) -> tuple[int, int]:
-    """Return a value that identifies the mount of an open file; bind mounts have their own.
+    """Return a value that identifies the mount of an open file; each bind mount has its own value.
 
-    Without procfs it identifies the file system only. OSError if the descriptor is invalid.
+    If procfs is not mounted, the value identifies only the file system. Raises OSError if the
+    descriptor is invalid.
     """
     try:
         with open(b"/proc/self/fdinfo/%d" % fd, "rb") as lines:
@@ -110,5 +112,5 @@ def mount_of(fd: int) -> tuple[int, int]:
                 if line.startswith(b"mnt_id:"):
                     return int(line.split()[1]), 0
     except FileNotFoundError:
-        pass  # no procfs here: the device number below is as much as can be known
+        pass  # procfs is not mounted: only the device number is available
     return -1, os.fstat(fd).st_dev

@@ -1,12 +1,12 @@
 """Change owners and modes of copies: mapping of user and group ids, and rsync's ``--chmod``.
 
-Ids are mapped by rules, of which the first match counts. The same rules apply to users and groups
-that access control lists name. If two of them are mapped to one id, that id gets the intersection
-of their rights, because an ACL may exist to deny access. A change of modes follows rsync's
-``--chmod``: a list of bit operations, applied in order, for all entries except symbolic links.
+The first rule that matches an id determines the new id. The rules also apply to the users and
+groups that access control lists (ACLs) name. If two of these are mapped to the same id, it gets the
+intersection of their rights, because an ACL may exist to deny access. A mode change follows rsync's
+``--chmod``: a list of bit operations, applied in order to all entries except symbolic links.
 """
 
-# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
+# Annotations are not postponed here: otherwise msgspec compiles each of them in every rank.
 import os
 import stat
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ from pcircle.fs.attributes.acls import (
 _ALL, _EXECUTE = 0o7777, 0o111
 _WHO = {"u": (0o100, 0o4000), "g": (0o010, 0o2000), "o": (0o001, 0), "a": (0o111, 0o6000)}
 _SHIFTS = {"u": 6, "g": 3, "o": 0}
-_CLEARED = {"u": 0o4700, "g": 0o2070, "o": 0o1007, "a": 0o7777}  # where rights are copied
+_CLEARED = {"u": 0o4700, "g": 0o2070, "o": 0o1007, "a": 0o7777}  # if rights are copied
 _BITS = {"r": 4, "w": 2, "x": 1, "X": 1}
 _OCTAL = frozenset("01234567")
 
@@ -44,7 +44,7 @@ _UserClass: TypeAlias = Literal["", "u", "g", "o"]
 
 
 class IdRule(msgspec.Struct, frozen=True, array_like=True):
-    """Map ids from `low` to `high` to `to`, or with a `pattern` ids whose name matches."""
+    """Map ids from `low` to `high` or, if there is a `pattern`, ids with matching names to `to`."""
 
     low: int
     high: int
@@ -55,9 +55,9 @@ class IdRule(msgspec.Struct, frozen=True, array_like=True):
 class Bits(msgspec.Struct, frozen=True, array_like=True):
     """A step of a mode change: bits to retain and bits to add.
 
-    It applies to directories (D), other files (F) or both. With `searches`, execute permission is
-    added only to directories and to files that have it for some class already. With `copies`, the
-    bits in `added` are limited to the rights of that class. With `removes`, these rights are
+    `of` limits the step to directories (D) or other files (F). With `searches`, execute permission
+    is added only to directories and to files that already have it for some class. With `copies`,
+    the bits in `given` are limited to the rights of that class. With `removes`, these rights are
     removed instead.
     """
 
@@ -70,9 +70,9 @@ class Bits(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Given(msgspec.Struct, frozen=True, array_like=True):
-    """The owners and modes that copies get. `uid` and `gid`, unless None, override the maps.
+    """The owners and modes that copies get. If `uid` or `gid` is not None, it overrides the maps.
 
-    Ids in access control lists are changed by the maps alone.
+    Ids in ACLs are changed only by the maps.
     """
 
     uid: int | None = None
@@ -83,7 +83,7 @@ class Given(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def by_name(self) -> bool:
-        """True if rules match names, whose ids may differ in the next run."""
+        """True if any rule matches names, whose ids may differ in the next run."""
         return any(rule.pattern for rule in (*self.users, *self.groups))
 
 
@@ -96,7 +96,7 @@ class IdMap:
         self._known: dict[int, int | None] = {}
 
     def __call__(self, number: int) -> int | None:
-        """Return the new id, or None."""
+        """Return the new id, or None if no rule matches."""
         if not self._rules:
             return None
         if number not in self._known:
@@ -111,13 +111,13 @@ class IdMap:
 
 
 class Giver:
-    """Compute the owners, modes and ACLs of copies. Safe for any number of threads."""
+    """Computes the owners, modes and ACLs of copies. Safe to use from any thread."""
 
     def __init__(self, given: Given) -> None:
         self._given = given
         self._users = IdMap(given.users, user_name)
         self._groups = IdMap(given.groups, group_name)
-        self._modes: dict[int, int] = {}  # by the whole mode of a source, which has its kind
+        self._modes: dict[int, int] = {}  # by the source's full mode, which includes the file type
 
     def status(self, status: Any) -> Any:
         """Return a source's status with the owner, group and mode of its copy."""
@@ -171,7 +171,7 @@ class Giver:
 
 @cache
 def giver_of(given: Given) -> Giver:
-    """Return the mapper for a change; one per process, which caches its results."""
+    """Return the `Giver` for these changes; each process has only one, which caches its results."""
     return Giver(given)
 
 
@@ -183,7 +183,7 @@ def _with_bits(entries: list[tuple[int, int, int]], mode: int) -> list[tuple[int
 
 
 def _together(entries: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Sort ACL entries in the kernel's order, with each user and group once."""
+    """Sort ACL entries in the kernel's order, merging the entries of the same user or group."""
     found: dict[tuple[int, int], int] = {}
     for tag, rights, number in entries:
         found[tag, number] = found.get((tag, number), 7) & rights
@@ -209,7 +209,7 @@ def changed(whole: int, modes: Sequence[Bits]) -> int:
 
 
 def read_modes(text: str, umask: int) -> tuple[Bits, ...]:
-    """Parse rsync's ``--chmod``; the umask applies to steps without a class. ValueError."""
+    """Parse rsync's ``--chmod``; the umask applies to steps without a class. Raises ValueError."""
     return tuple(_bits(word, umask) for word in text.split(","))
 
 
@@ -222,7 +222,7 @@ def _class_of(what: str) -> _UserClass:
 
 
 def _bits(text: str, umask: int) -> Bits:
-    """Parse one step: file types, classes, an operator and permissions; or an octal mode."""
+    """Parse one step: file types, classes, an operator and permissions, or an octal mode."""
     wrong = ValueError(f"invalid mode '{text}'")
     clause = text.lstrip("DF")
     kinds = set(text[: len(text) - len(clause)])
@@ -273,7 +273,7 @@ def _copying(who: set[str], operator: str, copies: _UserClass, of: _FileType, um
 
 def user_name(number: int) -> str:
     """Return the name of a user on this node, or the number as text."""
-    import pwd  # few runs need names
+    import pwd  # imported here because few runs need names
 
     try:
         return pwd.getpwuid(number).pw_name
@@ -283,7 +283,7 @@ def user_name(number: int) -> str:
 
 def group_name(number: int) -> str:
     """Return the name of a group on this node, or the number as text."""
-    import grp  # as above
+    import grp  # as for `pwd`
 
     try:
         return grp.getgrgid(number).gr_name

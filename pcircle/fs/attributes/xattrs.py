@@ -1,20 +1,21 @@
-"""Extended attributes, access control lists and inode flags, from one open file to another.
+"""Copy extended attributes, access control lists and inode flags between open files.
 
-All namespaces are copied that the target accepts, as far as the user may write them: `trusted` and
-`security` for root alone, `btrfs` on btrfs; access control lists (`pcircle.fs.attributes.acls`) are
-attributes as well. An attribute that the rules of a namespace or a file system forbid, or that is
-too large, is not an error here; it is returned as refused, and the caller decides. A full disk
-refuses with the same errors.
+Attributes of all namespaces that the user may write and the target accepts are copied: `trusted`
+and `security` only for root, and `btrfs` only on btrfs. Access control lists (ACLs,
+`pcircle.fs.attributes.acls`) are stored as attributes as well. An attribute that is too large, or
+that a namespace or file system does not permit, is not an error here: it is returned as an
+`AttributeLoss`, and the caller decides. A full disk results in the same errors.
 
-A file without attributes costs one call to list them, or to read the one list. They are read in one
-step and set in another, because a copy by many ranks, and every directory, gets them long after the
-source was read.
+A file without attributes costs one system call, which lists the attributes or reads the only
+requested ACL. Reading and setting are separate steps, because directories, and files copied by many
+ranks, get their attributes long after the source was read.
 
 Some attributes are omitted on purpose: `security.selinux`, which the policy of the target sets, and
-`lustre.*`, `system.nfs4_acl` and similar ones, which have a meaning only on their own file system.
-Their entry counts as one whose attributes are not kept. Lustre shows some of these to root as
-`trusted` too, and so does XFS its access control lists, which would bypass their treatment here;
-`pcircle.fs.attributes.lustre` keeps layouts.
+attributes that have a meaning only on their own file system, such as `lustre.*` and
+`system.nfs4_acl`. An entry that has attributes of the latter kind counts as one whose attributes
+are not preserved, except for Lustre layouts, which `pcircle.fs.attributes.lustre` handles. Lustre
+also presents some of its attributes to root as `trusted.*`, and XFS its ACLs. These are omitted as
+well, because copying them would bypass the rules above.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _NOT_COPIED = frozenset(
     )
 )
 IGNORED = b"".join(name.encode() + b"\0" for name in sorted(_NOT_COPIED | {"lustre.lov"}))
-"""Names of attributes that copies do not get, and do not miss."""
+"""Names of attributes that copies neither get nor count as lost, each terminated by a NUL."""
 # EINVAL: an ACL with a user or group that the target's user namespace does not map.
 _REFUSED = frozenset(
     (
@@ -70,25 +71,25 @@ _REFUSED = frozenset(
         errno.ERANGE,
     )
 )
-# An attribute that cannot be read, or names that are more than the kernel lists.
+# Errors of an attribute that cannot be read, or of more names than the kernel can list.
 _UNREADABLE = frozenset((errno.E2BIG, errno.ERANGE, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP))
-# Errors of a full disk, and of values larger than an attribute may be.
+# Errors of a full disk, and of values that exceed the maximum size of an attribute.
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
 _LISTING = frozenset((b"tmpfs", b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs"))
 _NOT_LISTED = frozenset((errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EACCES))
 
-# asm-generic/ioctl.h, asm/ioctl.h of POWER; linux/fs.h. The size in the number is that of a
-# long, the argument is an int.
+# asm-generic/ioctl.h, asm/ioctl.h of POWER; linux/fs.h. The request number encodes the size of a
+# long, but the argument is an int.
 _GET, _SET = (2 << 29, 4 << 29) if os.uname().machine.startswith("ppc") else (2 << 30, 1 << 30)
 _NUMBER = struct.calcsize("l") << 16 | ord("f") << 8
 _GET_VERSION = _GET | struct.calcsize("l") << 16 | ord("v") << 8 | 1
 _GET_FLAGS, _SET_FLAGS = _GET | _NUMBER | 1, _SET | _NUMBER | 2
 _FLAGS = (0x01, 0x08, 0x40, 0x80, 0x20, 0x10)
-"""Secure deletion, synchronous, no dump, no atime, append only, immutable: flags that users set."""
+"""Flags that users set: secure deletion, synchronous, no dump, no atime, append-only, immutable."""
 USER_FLAGS = sum(_FLAGS)
-"""Inode flags that users set, as one number."""
+"""All inode flags that users set, as a bit mask."""
 FORBIDDING = 0x20 | 0x10
-"""Append only and immutable: files with these flags may be neither renamed nor linked."""
+"""Append-only and immutable: files with these flags can be neither renamed nor linked."""
 
 ACL = "access control lists"
 XATTR = "extended attributes"
@@ -96,9 +97,9 @@ FLAGS = "inode flags"
 
 
 class AttributeLoss(msgspec.Struct, frozen=True):
-    """An attribute that could not be kept: its name, and the error if there was one.
+    """An attribute that could not be preserved: its name, and the error if there was one.
 
-    `size_bytes` is the size of all attributes to set, up to and including this one.
+    `size_bytes` is the total size of the attributes to set, up to and including this one.
     """
 
     kind: str
@@ -108,15 +109,16 @@ class AttributeLoss(msgspec.Struct, frozen=True):
 
     @property
     def may_be_full(self) -> bool:
-        """Return whether a full disk may be the reason as well."""
+        """Return whether a full disk may be the reason."""
         return self.error is not None and self.error.errno in _NO_ROOM
 
 
 class ExtendedAttributes(msgspec.Struct, frozen=True):
-    """The attributes of a source: attributes and access control lists by name, and inode flags.
+    """The extended attributes, ACLs and inode flags of a source.
 
-    With `alone` a target keeps no access control list that the source lacks: it may have inherited
-    one, or had it before. `unread` attributes could not be read, or belong to an omitted namespace.
+    With `alone`, ACLs that the source lacks are removed from the target, which may have inherited
+    them or had them before. `unread` lists attributes that could not be read or belong to an
+    omitted namespace.
     """
 
     values: list[tuple[str, bytes]]
@@ -125,14 +127,15 @@ class ExtendedAttributes(msgspec.Struct, frozen=True):
     unread: tuple[AttributeLoss, ...] = ()
 
     def acl(self, name: str) -> bytes | None:
-        """Return one of the access control lists, or None."""
+        """Return the ACL with this attribute name, or None."""
         return next((value for held, value in self.values if held == name), None)
 
 
 def lists_all(device: int) -> bool:
-    """Return whether the file system with this number includes access lists in listxattr.
+    """Return whether listxattr includes ACLs on the file system with this device number.
 
-    Lustre answers for an access list at once, but not for names of attributes; others are unknown.
+    Lustre has a file's ACL at hand, but not the names of its attributes. For file systems that are
+    not known, assume that ACLs are not listed.
     """
     return type_of_device(device) in _LISTING
 
@@ -145,10 +148,10 @@ def kind_of(name: str) -> str | None:
 
 
 def _is_lost(name: str) -> bool:
-    """Return whether a copy lacks the content of an attribute that is not copied.
+    """Return whether omitting an attribute that is not copied counts as a loss.
 
-    `pcircle.fs.attributes.lustre` keeps and counts layouts; the policy of the target sets the
-    remaining attributes.
+    `pcircle.fs.attributes.lustre` preserves layouts and counts their losses. The other omitted
+    attributes are set by the policy of the target.
     """
     return name.startswith(_STORAGE) and name != "lustre.lov"
 
@@ -162,10 +165,11 @@ def read_attributes(
     listed: bool = False,
     unread: list[AttributeLoss] | None = None,
 ) -> list[tuple[str, bytes]]:
-    """Return the attributes of an open file or of a path to keep, and these access control lists.
+    """Return the extended attributes to preserve, and the ACLs named in `lists`, of a file.
 
-    With `listed` lists are found by one call, which is cheaper for several lists, but not for one,
-    which Lustre has at hand. Attributes that cannot be read or copied are added to `unread`, or
+    `source` is an open file or a path. With `listed`, ACLs are found by listing all names in one
+    call, which is cheaper for several ACLs, but not for one, which Lustre has at hand. Attributes
+    that cannot be read or copied are added to `unread`; if that is None, those that cannot be read
     raise OSError.
     """
     names: Sequence[str] = lists
@@ -190,7 +194,7 @@ def read_attributes(
             try:
                 found.append((name, os.getxattr(source, name, follow_symlinks=follow)))
             except OSError as error:
-                if error.errno == errno.ENODATA:  # removed since it was listed
+                if error.errno == errno.ENODATA:  # removed after it was listed
                     continue
                 if unread is None or error.errno not in _UNREADABLE:
                     raise
@@ -201,9 +205,9 @@ def read_attributes(
 
 
 def give_attributes(target: int | bytes, held: ExtendedAttributes) -> list[AttributeLoss]:
-    """Set the attributes of a source on an open file, or on a path, except lists.
+    """Set the attributes of a source, except ACLs, on an open file or on a path.
 
-    Return what could not be kept. OSError if the target fails.
+    Return the attributes that could not be preserved. Raises OSError if the target fails.
     """
     refused = list(held.unread)
     size = 0
@@ -215,9 +219,9 @@ def give_attributes(target: int | bytes, held: ExtendedAttributes) -> list[Attri
 
 
 def drop_attributes(target: int | bytes, held: ExtendedAttributes) -> None:
-    """Remove from an open file, or from a path, attributes that its source lacks."""
+    """Remove the attributes that the source lacks from an open file or from a path."""
     if any(kind_of(attribute.name) == XATTR for attribute in held.unread):
-        return  # the source may have them
+        return  # the source may have any of the target's attributes
     wanted = {name for name, _ in held.values}
     for name, _ in read_attributes(target, xattr=True, lists=(), unread=[]):
         if name not in wanted:
@@ -232,10 +236,10 @@ def give_lists(
     *,
     directory: bool,
 ) -> int:
-    """Set the access control lists of a source of that mode; return the mode to set then.
+    """Set the ACLs of a source that has this mode; return the mode to set afterwards.
 
-    Lists that could not be kept are added to `refused`. OSError if the target fails, or a list that
-    it must not have cannot be removed.
+    ACLs that could not be preserved are added to `refused`. Raises OSError if the target fails, or
+    if an ACL that it must not have cannot be removed.
     """
     access = held.acl(ACCESS)
     size = sum(len(name) + len(value) for name, value in held.values)
@@ -244,7 +248,8 @@ def give_lists(
     else:
         if access is not None:
             mode = mode_without(mode, access)
-        # A file has mostly inherited one; a directory that was there mostly has none.
+        # Removing an ACL costs a call. A new file has usually inherited one; a directory usually
+        # has none.
         if held.alone and not (directory and read_list(target) is None):
             replace_list(target, mode)
     if directory:
@@ -273,11 +278,11 @@ def _try(
 
 
 def give_attribute(target: int | bytes, name: str, value: bytes) -> None:
-    """Set one attribute of an open file or of a path. OSError as of `setxattr`."""
+    """Set one attribute of an open file or of a path. Raises OSError like `os.setxattr`."""
     try:
         os.setxattr(target, name, value)
     except PermissionError as error:
-        # The namespaces `user` and `lustre` require write permission, even from the owner.
+        # Setting attributes of `user` and `lustre` requires write permission, even for the owner.
         mode = stat.S_IMODE(os.stat(target).st_mode)
         if error.errno != errno.EACCES or mode & stat.S_IWUSR:
             raise
@@ -289,35 +294,36 @@ def give_attribute(target: int | bytes, name: str, value: bytes) -> None:
 
 
 def read_flags(fd: int, among: int = USER_FLAGS) -> int:
-    """Return the inode flags of an open file that users set, or others; 0 without any."""
-    # Not every file system has them (ENOTTY, EOPNOTSUPP), and some deny reading them (EACCES).
+    """Return those inode flags of an open file that are in `among`; 0 if they cannot be read."""
+    # Not every file system supports flags (ENOTTY, EOPNOTSUPP), and some deny reading them
+    # (EACCES).
     with suppress(OSError):
         return _flags(fd) & among
     return 0
 
 
 def give_flags(fd: int, flags: int) -> bool:
-    """Set the inode flags of an open file, last of all, because they may forbid the rest.
+    """Set the inode flags of an open file, after all other changes, which they may forbid.
 
-    Return False if it did not accept all of them.
+    Return False if the file system did not accept all of them.
     """
     try:
         accepted = _flags(fd) & ~USER_FLAGS
     except OSError:
         return False
-    with suppress(OSError):  # then one by one
+    with suppress(OSError):  # if any flag is refused, set them one by one
         _set_flags(fd, accepted | flags)
         return True
     for flag in _FLAGS:
         if flags & flag:
-            with suppress(OSError):  # the result reports missing flags
+            with suppress(OSError):  # the result reports that flags are missing
                 _set_flags(fd, accepted | flag)
                 accepted |= flag
     return False
 
 
 def generation(fd: int) -> int:
-    """Return the generation of an inode, which distinguishes reuses; 0 if unknown."""
+    """Return an inode's generation, which distinguishes reuses of its number; 0 if unknown."""
     with suppress(OSError):
         number: int = struct.unpack_from("I", fcntl.ioctl(fd, _GET_VERSION, bytes(8)))[0]
         return number
@@ -334,7 +340,7 @@ def _set_flags(fd: int, flags: int) -> None:
 
 
 def lift_flags(holder_fd: int, name: bytes, kind: int = 0) -> bool:
-    """Remove flags that forbid changes from a file or directory; return False without any."""
+    """Remove the flags that forbid changes from a file or directory; return whether it had any."""
     try:
         fd = os.open(name, OPEN_FILE | kind, dir_fd=holder_fd)
     except OSError:

@@ -1,11 +1,11 @@
-"""System calls that run millions of times: in C, with an equivalent in Python.
+"""System calls that run millions of times, implemented in C and, equivalently, in Python.
 
-`module` is the C module `_native` if it was built and can be loaded, and otherwise its twin `pure`,
-which takes the same arguments and gives the same results. `reason` states why the C module is not
-used. With ``PCIRCLE_NATIVE=0`` the twin is used; with ``PCIRCLE_REQUIRE_NATIVE=1`` a C module that
-is missing, older than this package or not loadable is an error.
+`module` is the C module `_native` if it was built and can be loaded, and otherwise `pure`, which
+accepts the same arguments and returns the same results. `reason` states why the C module is not
+used. ``PCIRCLE_NATIVE=0`` selects `pure`. With ``PCIRCLE_REQUIRE_NATIVE=1``, a C module that is
+missing, not loadable or built for another interface is an error.
 
-Results are bytes that hold one number of 64 bits for each name, see `pure`.
+Results are bytes that contain one 64-bit number for each name, see `pure`.
 """
 
 from __future__ import annotations
@@ -91,5 +91,5 @@ else:
 
 
 def numbers(result: bytes) -> list[int]:
-    """Return the number that a result has for each name."""
+    """Return the numbers that a result contains, one for each name."""
     return memoryview(result).cast("q").tolist()

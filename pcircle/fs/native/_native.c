@@ -1,28 +1,29 @@
-/* System calls that run millions of times and involve no decision.
+/* System calls that run millions of times and require no decisions.
  *
- * Each function performs the plain case of an operation for many names of one directory, and
- * reports the outcome of each name.  The callers, in Python, interpret errors and process names
- * that are not plain.  `pure.py` is the same in Python; the same tests cover both.
+ * Each function performs the plain case of an operation for many names in a directory, and
+ * reports the outcome for each name.  The callers, in Python, interpret errors and process names
+ * that are not plain.  `pure.py` implements the same functions in Python, and the same tests cover
+ * both.
  *
  * Rules for safety:
- * - A name has no slash, and is relative to a descriptor that the caller keeps open.  No link is
- *   followed, unless the caller's flags for opening permit it.
- * - All that can raise (arguments, memory for the result) comes before the first change.  After
- *   that a function returns.
- * - The interpreter's lock is released during system calls, so names are copied before.
- * - A call that a signal interrupts ends the function: the remaining names are reported as not
- *   tried, Python handles the signal, and the caller continues.
- * - The clock is read between two names: the remaining names are not tried after `until_ns`.
+ * - A name contains no slash, and is relative to a descriptor that the caller keeps open.  No link
+ *   is followed unless the caller's open flags permit it.
+ * - All steps that can raise (checking arguments, allocating the result) precede the first change.
+ *   After that, a function always returns a result.
+ * - The interpreter lock is released during system calls, so names are copied before.
+ * - If a signal interrupts a system call, the function returns, and the remaining names are
+ *   reported as not tried.  Python handles the signal, and the caller continues.
+ * - The clock is read after each name.  After `until_ns`, the remaining names are not tried.
  *
- * A result has one 64-bit number for each name: the value of the function, or -1 - errno, or
- * NOT_PLAIN, or UNTRIED.  Times are nanoseconds of CLOCK_MONOTONIC, as in `time.monotonic_ns`.
+ * A result contains one 64-bit number for each name: the value of the function, -1 - errno,
+ * NOT_PLAIN or UNTRIED.  Times are nanoseconds of CLOCK_MONOTONIC, as in `time.monotonic_ns`.
  */
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1
 #endif
 #define _FILE_OFFSET_BITS 64
-#define _TIME_BITS 64 /* otherwise times after 2038 would be truncated on 32 bits */
+#define _TIME_BITS 64 /* otherwise 32-bit systems truncate times after 2038 */
 #define PY_SSIZE_T_CLEAN
 #ifndef Py_LIMITED_API
 #define Py_LIMITED_API 0x030A0000
@@ -48,7 +49,7 @@
 
 _Static_assert(sizeof(time_t) == 8, "times of files have 64 bits");
 
-/* Of the functions here and their results; `pure.py` has the same. */
+/* The version of the functions and their results, which must equal that in `pure.py`. */
 #define INTERFACE 10
 
 #define UNTRIED INT64_MIN
@@ -65,17 +66,17 @@ _Static_assert(sizeof(time_t) == 8, "times of files have 64 bits");
 #define SPECIAL_BITS (S_ISUID | S_ISGID | S_ISVTX)
 #define LIST_BYTES 4096
 #define ACCESS_LIST "system.posix_acl_access"
-#define DEFAULT_LIST "system.posix_acl_default" /* only directories have one */
-#define GET_FLAGS _IOR('f', 1, long) /* FS_IOC_GETFLAGS of linux/fs.h, which not all have */
+#define DEFAULT_LIST "system.posix_acl_default" /* only for directories */
+#define GET_FLAGS _IOR('f', 1, long) /* FS_IOC_GETFLAGS, without requiring linux/fs.h */
 #define DT_DIRECTORY 4
-#define LISTING_BYTES (64 << 10) /* of records of a directory, for one call */
-#define FCHMODAT2 452 /* Linux 6.6; the same on all machines that Python runs on */
-#define OPENAT2 437   /* Linux 5.6; the same on all of these */
+#define LISTING_BYTES (64 << 10) /* the buffer for one getdents64 call */
+#define FCHMODAT2 452 /* Linux 6.6; the number is the same on all supported machines */
+#define OPENAT2 437   /* Linux 5.6; likewise */
 #define NO_OTHER_MOUNT 0x01
 #define BENEATH 0x08
-#define LISTXATTRAT 465 /* Linux 6.13; the same on all of these */
+#define LISTXATTRAT 465 /* Linux 6.13; likewise */
 
-/* ---- statx(2), of which old C libraries have neither the call nor the record ---------------- */
+/* ---- statx(2), whose function and structure old C libraries lack ----------------------------- */
 
 struct stamp {
     int64_t seconds;
@@ -135,16 +136,16 @@ device_of(const struct status *status)
     return makedev(status->device_major, status->device_minor);
 }
 
-/* One entry: mode, links, uid, gid, size, blocks, block_size, inode, device, rdev, then seconds
- * and nanoseconds of atime, mtime and ctime. */
+/* The status of an entry: mode, links, uid, gid, size, blocks, block_size, inode, device, rdev, and
+ * seconds and nanoseconds of atime, mtime and ctime. */
 #define COLUMNS 16
 typedef int64_t row[COLUMNS];
 
-/* ---- names, and what becomes of them -------------------------------------------------------- */
+/* ---- names and their outcomes ---------------------------------------------------------------- */
 
 struct names {
     Py_ssize_t count;
-    char **texts; /* in one piece, behind the pointers */
+    char **texts; /* the text follows the pointers in the same allocation */
 };
 
 static int64_t
@@ -161,8 +162,8 @@ is_itself_or_above(const char *name)
     return name[0] == '.' && (name[1] == 0 || (name[1] == '.' && name[2] == 0));
 }
 
-/* Copy names, which must be bytes without a slash or a NUL, and none of "" and, unless `dots` are
- * allowed, "." and "..".
+/* Copy names, which must be non-empty bytes without a slash or NUL.  "." and ".." are permitted
+ * only with `dots`.
  */
 static int
 take_names(PyObject *list, struct names *names, int dots)
@@ -202,7 +203,7 @@ take_names(PyObject *list, struct names *names, int dots)
     return 0;
 }
 
-/* A bytes object of so many numbers, all UNTRIED, and where these are. */
+/* Return a bytes object with `count` numbers, all UNTRIED, and set `numbers` to its content. */
 static PyObject *
 new_result(Py_ssize_t count, int64_t **numbers)
 {
@@ -215,10 +216,10 @@ new_result(Py_ssize_t count, int64_t **numbers)
     return result;
 }
 
-/* An operation on one name.  It returns the outcome, and sets `ends` to stop after this name. */
+/* An operation on one name.  Returns the outcome; sets `ends` to stop after this name. */
 typedef int64_t (*action)(const char *name, void *context, int *ends);
 
-/* Act on names in their order, without the interpreter's lock, until the time has passed. */
+/* Act on names in order, without the interpreter lock, until `until_ns` has passed. */
 static void
 act_on_each(const struct names *names, int64_t *outcomes, action act, void *context,
             int64_t until_ns)
@@ -236,8 +237,9 @@ act_on_each(const struct names *names, int64_t *outcomes, action act, void *cont
     Py_END_ALLOW_THREADS
 }
 
-/* The result of a function that acts on each name: the outcomes, or these and `more`, which is
- * given up.  NULL where an exception is set already, or memory is short.
+/* Act on each name and return the outcomes or, with `more`, both as a tuple.
+ *
+ * Takes over the reference to `more`.  Returns NULL if an exception is set or memory is exhausted.
  */
 static PyObject *
 result_of(const struct names *names, PyObject *more, action act, void *context, int64_t until_ns)
@@ -255,7 +257,7 @@ result_of(const struct names *names, PyObject *more, action act, void *context, 
     return result;
 }
 
-/* ---- a buffer for each thread, which its end releases ---------------------------------------- */
+/* ---- a buffer for each thread, freed when the thread ends ------------------------------------ */
 
 static pthread_key_t buffer_key;
 
@@ -274,12 +276,12 @@ own_buffer(void)
     return buffer;
 }
 
-/* ---- the directories that names are in: one for all, or one for each ------------------------- */
+/* ---- the directories of names: one for all, or one for each ---------------------------------- */
 
 struct holders {
-    int one;      /* -1: `each` has them */
+    int one;      /* -1: each name has its own, in `each` */
     int *each;
-    Py_ssize_t next; /* the place of the name that is due */
+    Py_ssize_t next; /* the position of the next name */
 };
 
 static int
@@ -323,16 +325,16 @@ next_holder(struct holders *holders)
 
 struct copying {
     struct holders sources, targets;
-    int target_fd; /* of the last name */
+    int target_fd; /* the directory of the last name */
     int flags, creation_bits, keep;
-    int inode_flags; /* that a user sets, and a copy would have to be given */
-    const char *ignored; /* attributes that no copy is given, each ended by a NUL */
+    int inode_flags; /* flags to preserve */
+    const char *ignored; /* NUL-terminated names of attributes that copies do not get */
     Py_ssize_t ignored_bytes;
     int64_t max_links, max_bytes, max_range_bytes, source_device, owner, group;
     char *buffer;
-    int64_t room; /* left for contents; 0 if these are not kept */
-    uid_t user;   /* the user of this process */
-    int right_mode; /* with which a file of this directory was made right; -1: not known */
+    int64_t room; /* remaining bytes for contents; 0 if contents are not returned */
+    uid_t user;   /* the effective user of this process */
+    int right_mode; /* mode with which a file was created correctly in target_fd, or -1 */
 };
 
 static int
@@ -351,20 +353,20 @@ is_ignored(const char *name, const struct copying *how)
     return 0;
 }
 
-/* Whether a file has this attribute; in doubt it has. */
+/* Return whether a file has, or may have, this attribute. */
 static int
 has_attribute(int fd, const char *name)
 {
     return fgetxattr(fd, name, NULL, 0) >= 0 || !is_no_attribute(errno);
 }
 
-/* Whether a list of names, or the error in place of its size, has any that counts. */
+/* Return whether a list of attribute names contains any to preserve; `size` < 0: an error. */
 static int
 is_any_kept(char *list, ssize_t size, const struct copying *how)
 {
     if (size < 0)
-        return !is_no_attribute(errno); /* in doubt the caller looks */
-    list[size] = 0; /* a list from a server may lack it */
+        return !is_no_attribute(errno); /* the caller must look more closely */
+    list[size] = 0; /* a list from a server may lack the terminator */
     for (const char *name = list; name < list + size; name += strlen(name) + 1) {
         if (strcmp(name, ACCESS_LIST) == 0 || strcmp(name, DEFAULT_LIST) == 0)
             return 1;
@@ -374,7 +376,7 @@ is_any_kept(char *list, ssize_t size, const struct copying *how)
     return 0;
 }
 
-/* Whether a file or directory has attributes that a copy of it would have to be given. */
+/* Return whether a file or directory has attributes to preserve. */
 static int
 has_attributes(int fd, const struct copying *how)
 {
@@ -393,17 +395,17 @@ has_flags(int fd, int flags)
     union {
         int value;
         long room[2];
-    } found = {.room = {0, 0}}; /* most write an int, although the call number encodes a long */
+    } found = {.room = {0, 0}}; /* most write an int, although the request encodes a long */
     return flags != 0 && ioctl(fd, GET_FLAGS, &found) == 0 && (found.value & flags) != 0;
 }
 
-/* Give an open copy owner, mode and times, in this order; 0 or an errno. */
+/* Give an open copy its owner, mode and times, in this order; return 0 or an errno. */
 static int
 settle(int out, const struct status *source, struct copying *how, int made_right)
 {
     struct status made;
     if (made_right && how->right_mode != (int)source->mode) {
-        /* The kernel answers alike for all files of one mode in one directory. */
+        /* The kernel treats all files of one mode in a directory alike, so check only one. */
         if (look_open(out, &made) != 0)
             return errno;
         made_right = made.mode == source->mode && made.uid == source->uid
@@ -428,7 +430,7 @@ settle(int out, const struct status *source, struct copying *how, int made_right
     return 0;
 }
 
-/* Remove a file that was made and is not whole, unless its name stands for another one by now. */
+/* Remove an incomplete file, unless its name refers to another file by now. */
 static void
 discard(int out, int directory_fd, const char *name)
 {
@@ -439,9 +441,10 @@ discard(int out, int directory_fd, const char *name)
         unlinkat(directory_fd, name, 0);
 }
 
-/* Read all of a file: 0, an errno, or -1 if it is not as large as it claims.
+/* Read a whole file; return 0, an errno, or -1 if its size is not as reported.
  *
- * One byte more than expected is read, to detect growth.  A file of size 0 may have content.
+ * One byte more than expected is read, in order to detect growth.  Files of size 0 are read as
+ * well, because they may have content.
  */
 static int
 read_all(int fd, size_t size, char *buffer)
@@ -458,14 +461,14 @@ read_all(int fd, size_t size, char *buffer)
     return done == size ? 0 : -1;
 }
 
-/* Read all of a file and write it: as of `read_all`. */
+/* Read a whole file and write it; return as `read_all` does. */
 static int
 move_content(int fd, int out, size_t size, char *buffer)
 {
     int error = read_all(fd, size, buffer);
     for (size_t done = 0; error == 0 && done < size;) {
         ssize_t count = write(out, buffer + done, size - done);
-        if (count <= 0) /* some file systems write nothing, and call that no error */
+        if (count <= 0) /* some file systems write nothing and report no error */
             error = count < 0 ? errno : -1;
         else
             done += (size_t)count;
@@ -473,11 +476,11 @@ move_content(int fd, int out, size_t size, char *buffer)
     return error;
 }
 
-#ifndef SYS_copy_file_range /* which headers of before Linux 4.5 do not know */
+#ifndef SYS_copy_file_range /* headers from before Linux 4.5 lack it */
 #define SYS_copy_file_range -1
 #endif
 
-/* Have the kernel copy a file whose content is not needed: 0, an errno, or -1 if it changed. */
+/* Let the kernel copy a whole file; return 0, an errno, or -1 if the file changed. */
 static int
 move_range(int fd, int out, const struct status *source)
 {
@@ -501,9 +504,10 @@ move_range(int fd, int out, const struct status *source)
     return is_same ? 0 : -1;
 }
 
-/* Copy one file, of which nothing is left behind unless it is whole; its size, or what it is.
+/* Copy one file, and remove the copy unless it is complete; return the outcome.
  *
- * Where it may be made with its mode, the directory is closed to others, see `pure.copy_files`.
+ * If a copy may be created with its final mode, its directory is inaccessible to other users, see
+ * `pure.copy_files`.
  */
 static int64_t
 copy_file(const char *name, struct copying *how)
@@ -527,7 +531,7 @@ copy_file(const char *name, struct copying *how)
         goto close_source;
     int right = how->owner == (int64_t)source.uid && how->group == (int64_t)source.gid
         && (source.mode & SPECIAL_BITS) == 0;
-    /* Ordinary users cannot give files away: the caller decides about owner and mode. */
+    /* Ordinary users cannot give files away, so the caller must decide. */
     if (!right && (how->keep & KEEP_OWNER) != 0 && how->user != 0 && how->user != source.uid)
         goto close_source;
     int least = (how->keep & KEEP_MODE) != 0 ? 0600 : 0;
@@ -545,7 +549,7 @@ copy_file(const char *name, struct copying *how)
         error = settle(out, &source, how, right);
     if (error != 0)
         discard(out, how->target_fd, name);
-    if (close(out) != 0 && error == 0) { /* the written data is incomplete */
+    if (close(out) != 0 && error == 0) { /* not all data was written */
         error = errno;
         unlinkat(how->target_fd, name, 0);
     }
@@ -620,14 +624,14 @@ copy_files(PyObject *module, PyObject *arguments)
 /* ---- copying directories --------------------------------------------------------------------- */
 
 struct making {
-    struct copying rules; /* which attributes a directory must not have */
+    struct copying rules; /* defines the attributes to preserve */
     struct holders sources, modes;
     int target_fd, flags;
     int64_t *opened;
     Py_ssize_t place;
 };
 
-/* Make a directory whose source has no attributes to keep, and open it: 0 if it was made. */
+/* Create and open a directory whose source has no attributes to preserve; return the outcome. */
 static int64_t
 make_next(const char *name, void *context, int *ends)
 {
@@ -673,7 +677,7 @@ make_directories(PyObject *module, PyObject *arguments)
     return result;
 }
 
-/* Copy the fields of a source's status that `settle` needs. */
+/* Set the fields of a source's status that `settle` uses. */
 static void
 status_of(const row found, struct status *status)
 {
@@ -775,7 +779,7 @@ unlink_names(PyObject *module, PyObject *arguments)
 
 #if defined(__x86_64__) && defined(__LP64__)
 
-/* The kernel fills a shorter record than that of statx, in a twentieth less time. */
+/* newfstatat fills a smaller structure than statx, and takes 5 % less time. */
 static int
 look_row(int fd, const char *name, int flags, row found)
 {
@@ -834,7 +838,7 @@ look_row(int fd, const char *name, int flags, row found)
 
 struct looking {
     struct holders holders;
-    int64_t *table; /* column after column */
+    int64_t *table; /* stored by columns */
     Py_ssize_t count;
 };
 
@@ -853,7 +857,7 @@ stat_next(const char *name, void *context, int *ends)
     return 0;
 }
 
-/* A bytes object for so many rows, all 0, and where these are. */
+/* Return a bytes object with `count` rows of zeros, and set `table` to its content. */
 static PyObject *
 new_table(Py_ssize_t count, int64_t **table)
 {
@@ -933,7 +937,7 @@ struct entry {
     char name[];
 };
 
-/* Names, each ended by a NUL, and a kind (DT_*) of each. */
+/* NUL-terminated names, and the kind (DT_*) of each. */
 struct listing {
     char *names, *kinds;
     size_t names_bytes, names_room, count, kinds_room;
@@ -946,7 +950,7 @@ forget(struct listing *listing)
     free(listing->kinds);
 }
 
-/* Room for so much more; 0, or -1 if there is none. */
+/* Make room for `more` bytes after `used`; return 0, or -1 if memory is exhausted. */
 static int
 make_room(char **text, size_t used, size_t more, size_t *room)
 {
@@ -974,7 +978,7 @@ add_name(struct listing *listing, const char *name, uint8_t kind)
     return 0;
 }
 
-/* Look up the kind of an entry that the directory does not store; 0 if unknown. */
+/* Look up a kind that the directory does not store; return 0 if it is unknown. */
 static uint8_t
 kind_of(int fd, const char *name)
 {
@@ -984,7 +988,9 @@ kind_of(int fd, const char *name)
     return (uint8_t)((status.mode & S_IFMT) >> 12);
 }
 
-/* Add the entries of a directory: 1 at its end, 0 if more than `most`, or a negative errno. */
+/* Add the entries of a directory; return 1 at its end, 0 if there are more than `most`, or
+ * -errno.
+ */
 static int
 add_entries(int fd, char *buffer, size_t most, int64_t until_ns, struct listing *listing)
 {
@@ -1019,7 +1025,7 @@ compare_items(const void *a, const void *b)
     return strcmp(((const struct item *)a)->name, ((const struct item *)b)->name);
 }
 
-/* Put the last entries in the order of their names: 0, or -1 without the memory. */
+/* Sort the entries from `begin` by name; return 0, or -1 if memory is exhausted. */
 static int
 sort_entries(struct listing *listing, size_t begin, size_t begin_bytes)
 {
@@ -1045,7 +1051,7 @@ sort_entries(struct listing *listing, size_t begin, size_t begin_bytes)
     return 0;
 }
 
-/* A list of names, which follow each other. */
+/* Return the names as a Python list. */
 static PyObject *
 list_of(const struct listing *listing)
 {
@@ -1090,7 +1096,7 @@ list_directory(PyObject *module, PyObject *arguments)
     if (PyErr_Occurred())
         goto end;
     if (state == 0 || (state == 1 && most < (Py_ssize_t)listing.count)) {
-        lseek(fd, 0, SEEK_SET); /* for callers that read it in another way */
+        lseek(fd, 0, SEEK_SET); /* the caller will read the directory in another way */
         Py_INCREF(Py_None);
         result = Py_None;
     } else if (state < 0) {
@@ -1108,26 +1114,26 @@ end:
 
 /* ---- several small directories --------------------------------------------------------------- */
 
-#define DIRECTORIES_TOO 1 /* values of `looks`; 2: of directories only the kind */
-#define SMALL_ENTRIES 256 /* of a larger directory the clock is looked at now and then */
+#define DIRECTORIES_TOO 1 /* `looks`: look up all entries; 2: all except directories */
+#define SMALL_ENTRIES 256 /* entries between two readings of the clock in a large directory */
 
 struct scanning {
     struct holders holders;
     int flags, beneath, looks, keeps, sorts, kinds;
-    size_t max_parents, parents; /* directories with directories that are kept open */
+    size_t max_parents, parents; /* directories with subdirectories that are kept open */
     int64_t device;
     size_t max_each, max_all;
     char *buffer;
     int64_t until_ns;
-    struct listing listing; /* of all that are done */
-    row *rows;              /* of their entries */
-    row *own;               /* of themselves */
+    struct listing listing; /* of all directories done */
+    row *rows;              /* the status of their entries */
+    row *own;               /* the status of the directories */
     int *fds;
-    int64_t *ends; /* of each that is done: where its names end in the listing */
+    int64_t *ends; /* where each directory's names end in the listing */
     size_t done;
 };
 
-/* Open an entry on the mount of the directory; -1 also if the kernel has no openat2. */
+/* Open an entry on its directory's mount; return -1, also if the kernel has no openat2. */
 static int
 open_beneath(int fd, const char *name, int flags)
 {
@@ -1135,7 +1141,7 @@ open_beneath(int fd, const char *name, int flags)
     return (int)syscall(OPENAT2, fd, name, how, sizeof how);
 }
 
-/* The row of a directory of which nothing but that is to be known. */
+/* Set the row of a directory that is not looked up, so that only its kind is known. */
 static void
 only_kind(row found)
 {
@@ -1144,7 +1150,7 @@ only_kind(row found)
     found[1] = 1;
 }
 
-/* Open a directory, list it, and look up its entries; return their number. */
+/* Open a directory, list it and look up its entries; return the outcome. */
 static int64_t
 scan_next(const char *name, void *context, int *ends)
 {
@@ -1165,7 +1171,7 @@ scan_next(const char *name, void *context, int *ends)
         goto undone;
     } else if (own[8] != how->device)
         goto undone;
-    /* If entries are looked up anyway, their kinds follow from that. */
+    /* If entries are looked up anyway, their modes contain the kinds. */
     const int64_t until_ns = how->looks ? INT64_MIN : INT64_MAX;
     state = add_entries(fd, how->buffer, begin + how->max_each, until_ns, listing);
     if (state < 0)
@@ -1196,7 +1202,7 @@ scan_next(const char *name, void *context, int *ends)
                 goto undone;
             }
             int kind = (int)(how->rows[at][0] & S_IFMT) >> 12;
-            if ((how->kinds & (1 << kind)) == 0) /* an entry was replaced meanwhile */
+            if ((how->kinds & (1 << kind)) == 0) /* an entry was replaced in the meantime */
                 goto undone;
             listing->kinds[at] = (char)kind;
             if (how->looks != DIRECTORIES_TOO && kind == DT_DIRECTORY)
@@ -1221,7 +1227,7 @@ undone:
     return outcome;
 }
 
-/* Rows as a table. */
+/* Convert rows to a table. */
 static PyObject *
 table_of(const row *rows, size_t count)
 {
@@ -1333,7 +1339,7 @@ struct reading {
     int64_t room;
 };
 
-/* Read all of a small file: its size. */
+/* Read a small file; return its size or another outcome. */
 static int64_t
 read_next(const char *name, void *context, int *ends)
 {
@@ -1348,7 +1354,7 @@ read_next(const char *name, void *context, int *ends)
         goto close_file;
     }
     if (!S_ISREG(source.mode) || source.size > (uint64_t)how->max_bytes
-        || (source.size > 0 && source.blocks == 0)) /* it may be on tape */
+        || (source.size > 0 && source.blocks == 0)) /* the data may be on tape */
         goto close_file;
     error = read_all(fd, (size_t)source.size, how->buffer);
     if (error == 0) {
@@ -1394,14 +1400,14 @@ read_files(PyObject *module, PyObject *arguments)
     return result;
 }
 
-/* ---- asking for attributes ------------------------------------------------------------------- */
+/* ---- detecting attributes -------------------------------------------------------------------- */
 
 struct asking {
     struct holders holders;
-    struct copying rules; /* which attributes count */
+    struct copying rules; /* defines the attributes to preserve */
 };
 
-/* As listxattr(2) or, of an attribute of that name, getxattr(2), of an entry of a directory. */
+/* Call listxattr(2) or, if `attribute` is given, getxattr(2) for an entry of a directory. */
 static ssize_t
 ask_by_path(int fd, const char *name, const char *attribute, char *list)
 {
@@ -1418,7 +1424,7 @@ ask_by_path(int fd, const char *name, const char *attribute, char *list)
 static ssize_t
 list_attributes(int fd, const char *name, char *list)
 {
-    /* Sandboxes refuse calls that they do not know. */
+    /* Sandboxes refuse unknown calls with EPERM. */
     ssize_t size = syscall(LISTXATTRAT, fd, name, AT_SYMLINK_NOFOLLOW, list, (size_t)LIST_BYTES);
     return size >= 0 || (errno != ENOSYS && errno != EPERM) ? size
                                                             : ask_by_path(fd, name, NULL, list);
@@ -1473,7 +1479,7 @@ ask_attributes(PyObject *module, PyObject *arguments)
 
 struct changing {
     struct holders holders;
-    int mode; /* -1: it stays */
+    int mode; /* -1: unchanged */
     uid_t uid;
     gid_t gid;
 };
@@ -1520,36 +1526,36 @@ change_names(PyObject *module, PyObject *arguments)
 
 /* ---- lines of text --------------------------------------------------------------------------- */
 
-#define OF_EACH -1 /* places of a field without a column: a list of a text for each entry */
-#define OF_BODY -2 /* a list of a text for each body */
+#define OF_EACH -1 /* sources of a field other than a column: a list with a text for each entry */
+#define OF_BODY -2 /* a list with a text for each body */
 #define OF_NAME -3
-#define AS_IS 0 /* alignments; AS_NUMBERS: right where it is a number, else left */
+#define AS_IS 0 /* alignments; AS_NUMBERS: numbers on the right, other text on the left */
 #define LEFT 1
 #define RIGHT 2
 #define AS_NUMBERS 3
-#define CACHED 64 /* values of a column of which the text is known */
+#define CACHED 64 /* values of a column whose texts are cached */
 #define NS_DIGITS 9
 
 struct slice {
-    size_t at, size; /* in the text that was made */
+    size_t at, size; /* in `lines.text` */
 };
 
 struct cached {
     int64_t value;
-    struct slice slice; /* with a size of SIZE_MAX there is none */
+    struct slice slice; /* unused if its size is SIZE_MAX */
 };
 
 struct field {
-    const char *literal;   /* NULL: it varies */
+    const char *literal;   /* NULL if the text varies */
     size_t literal_bytes;
     int place, align;
     PyObject *change;      /* borrowed; None, a callable, a tuple of times, or a list */
-    struct slice *slices;  /* of each entry, or body */
-    struct cached *cached; /* CACHED of them, twice */
+    struct slice *slices;  /* the text of each entry or body */
+    struct cached *cached; /* 2 * CACHED elements */
 };
 
 struct lines {
-    char *text; /* the result */
+    char *text; /* all texts made so far */
     size_t used, room;
     const int64_t *table;
     size_t rows, count, bodies; /* of the table; entries in their order; */
@@ -1594,12 +1600,12 @@ add_number(struct lines *lines, int64_t value, int has_sign, struct slice *slice
         *--first = (char)('0' + left % 10);
         left /= 10;
     } while (left != 0);
-    if (is_negative) /* a number with a sign has at most 19 digits */
+    if (is_negative) /* a negative number has at most 19 digits, so the sign fits */
         *--first = '-';
     return add_text(lines, first, (size_t)(digits + sizeof digits - first), slice);
 }
 
-/* The text that a callable has for a number, which is kept for the next one that is the same. */
+/* Add the text that a callable returns for a number, or use the cached text. */
 static int
 add_changed(struct lines *lines, PyObject *change, int64_t value, struct cached *cached,
             struct slice *slice)
@@ -1622,11 +1628,11 @@ add_changed(struct lines *lines, PyObject *change, int64_t value, struct cached 
     return 0;
 }
 
-/* Fill a template of a second, in which "%09d" stands for nanoseconds and "%%" for "%". */
+/* Fill the template for a second: "%09d" stands for the nanoseconds, and "%%" for "%". */
 static int
 add_time(struct lines *lines, struct slice template, int64_t ns, struct slice *slice)
 {
-    /* Four bytes become nine at most, and a number of another size is none of a time. */
+    /* Four bytes become nine at most, so the text is less than three times as long. */
     if (make_room(&lines->text, lines->used, 3 * template.size, &lines->room) != 0) {
         PyErr_NoMemory();
         return -1;
@@ -1653,7 +1659,7 @@ add_time(struct lines *lines, struct slice template, int64_t ns, struct slice *s
     return 0;
 }
 
-/* Make the texts of times: two callables, the first for times after one and up to another. */
+/* Make the texts of times with two callables, of which the first is for recent times. */
 static int
 make_times(struct lines *lines, struct field *field)
 {
@@ -1680,7 +1686,7 @@ make_times(struct lines *lines, struct field *field)
     return 0;
 }
 
-/* Make the texts of a field: of each entry in its order, or of each body. */
+/* Make the texts of a field for each entry in order, or for each body. */
 static int
 make_texts(struct lines *lines, struct field *field)
 {
@@ -1700,14 +1706,14 @@ make_texts(struct lines *lines, struct field *field)
     const int64_t *column = field->place < 0 || lines->table == NULL
         ? NULL
         : lines->table + (size_t)field->place * lines->rows;
-    const int has_sign = field->place < 7 || field->place > 9; /* as `pure.COLUMNS` has it */
+    const int has_sign = field->place < 7 || field->place > 9; /* except inode, device, rdev */
     for (size_t at = 0; at < count; at++) {
         const size_t entry = field->place == OF_BODY ? at : lines->order[at];
         struct slice *slice = &field->slices[at];
         if (field->place == OF_NAME)
             *slice = lines->names[entry];
         else if (field->place < 0) {
-            /* It may have become shorter: callables of other fields are Python. */
+            /* Callables of other fields may have shortened the list, so check the index. */
             PyObject *text = PyList_GetItem(field->change, (Py_ssize_t)entry);
             if (add_bytes(lines, text, slice) != 0)
                 return -1;
@@ -1729,7 +1735,7 @@ is_number(const char *text, size_t size)
     return size > 0;
 }
 
-/* The text of entries from `begin` to before `end`, below `first`. */
+/* Return the text of entries from `begin` up to `end`, after the text `first`. */
 static PyObject *
 body_of(const struct lines *lines, const struct field *fields, size_t count, size_t *widths,
         size_t number, size_t begin, size_t end, struct slice first)
@@ -1781,7 +1787,7 @@ body_of(const struct lines *lines, const struct field *fields, size_t count, siz
     return result;
 }
 
-/* Take fields from a tuple of them, in which they stay. */
+/* Convert a tuple of fields, which keeps their objects alive. */
 static int
 take_fields(PyObject *tuple, const struct lines *lines, struct field *fields)
 {
@@ -1819,7 +1825,7 @@ take_fields(PyObject *tuple, const struct lines *lines, struct field *fields)
     return 0;
 }
 
-/* The sizes of a list, which are at least 0 and below `limit`: how many, or -1. */
+/* Copy a list of numbers from 0 to below `limit`; return their count, or -1 with an exception. */
 static Py_ssize_t
 take_sizes(PyObject *list, size_t limit, size_t **sizes)
 {
@@ -1844,7 +1850,7 @@ take_sizes(PyObject *list, size_t limit, size_t **sizes)
     return count;
 }
 
-/* Take names, each ended by a NUL, and in which order these are wanted. */
+/* Take NUL-terminated names, and the order in which they are requested. */
 static int
 take_lines(const char *names, Py_ssize_t names_bytes, Py_ssize_t table_bytes, PyObject *order,
            struct lines *lines, size_t **places)
@@ -1893,7 +1899,7 @@ take_lines(const char *names, Py_ssize_t names_bytes, Py_ssize_t table_bytes, Py
     return 0;
 }
 
-/* The bodies, one after the other; NULL with an exception. */
+/* Return the list of bodies, or NULL with an exception. */
 static PyObject *
 bodies_of(struct lines *lines, struct field *fields, size_t count, const size_t *counts, int total,
           PyObject *total_text)
@@ -1956,7 +1962,7 @@ format_entries(PyObject *module, PyObject *arguments)
         PyErr_SetString(PyExc_ValueError, "counts, total");
         goto end;
     }
-    tuple = PySequence_Tuple(wanted); /* fields stay, whatever a callable does */
+    tuple = PySequence_Tuple(wanted); /* keeps the fields alive, whatever a callable does */
     count = tuple == NULL ? 0 : PyTuple_Size(tuple);
     fields = tuple == NULL ? NULL : PyMem_Calloc((size_t)count + 1, sizeof *fields);
     if (fields == NULL) {

@@ -1,9 +1,10 @@
-"""The functions of the C module `_native` in Python: the same arguments, results and rules.
+"""The functions of the C module `_native` in Python, with the same arguments, results and rules.
 
-A result has one number of 64 bits for each name. It is the value of the function; or
-``-1 - errno``; or `NOT_PLAIN` if nothing was done and the caller has to decide; or `UNTRIED` if
-`until_ns` (of `time.monotonic_ns`) had passed, or a signal had arrived. Names are bytes without a
-slash, relative to open directories. TypeError and ValueError are raised before anything is changed.
+A result contains one 64-bit number, the *outcome*, for each name. It is the value of the function,
+``-1 - errno``, `NOT_PLAIN` if nothing was done and the caller must decide, or `UNTRIED` if
+`until_ns` (a time of `time.monotonic_ns`) had passed or a signal had arrived. Names are bytes
+without a slash, relative to open directories. TypeError and ValueError are raised before anything
+is changed.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ import msgspec
 from pcircle.core.encoding import exact, to_scan
 
 INTERFACE = 10
-"""The number of this interface; a C module with another number is not used."""
+"""The number of this interface. A C module with another number is not used."""
 
 UNTRIED = -(1 << 63)
 NOT_PLAIN = UNTRIED + 1
 
 KEEP_MODE, KEEP_OWNER, KEEP_TIMES, KEEP_LISTS, KEEP_ATTRIBUTES, ASK_LISTS = 1, 2, 4, 8, 16, 32
-"""Attributes to keep.
+"""Attributes to preserve.
 
-A plain file has no access control lists and extended attributes (`KEEP_ATTRIBUTES`). Lists appear
-among the listed attributes (`KEEP_LISTS`), or are looked up by name if the file system does not
-list them (`ASK_LISTS`).
+If extended attributes (`KEEP_ATTRIBUTES`) or access control lists (ACLs) are preserved, a file that
+has any is not plain. ACLs are found by listing the names of attributes (`KEEP_LISTS`) or, if the
+file system does not list ACLs, looked up by name (`ASK_LISTS`).
 """
 
 MAX_FILE_BYTES = 1 << 20
@@ -43,16 +44,16 @@ COLUMNS = (
     *("mode", "links", "uid", "gid", "size", "blocks", "block_size", "inode", "device", "rdev"),
     *("atime", "atime_ns", "mtime", "mtime_ns", "ctime", "ctime_ns"),
 )
-"""The columns of a table of n entries, 8 bytes a number: first n modes, and so on.
+"""The columns of a table of n entries: first n modes, then n link counts, and so on.
 
-Times are seconds, followed by nanoseconds. `blocks` are of 512 bytes. `inode`, `device` and `rdev`
-are unsigned.
+Each number has 8 bytes. Times consist of a column of seconds and one of nanoseconds. `blocks` are
+units of 512 bytes. `inode`, `device` and `rdev` are unsigned.
 """
 
 OF_EACH, OF_BODY, OF_NAME = -1, -2, -3
-"""Places of a field that is not made of a column, see `format_entries`."""
+"""Sources of a field other than a column, see `format_entries`."""
 AS_IS, LEFT, RIGHT, AS_NUMBERS = range(4)
-"""Alignments of a field. `AS_NUMBERS` is right for a number and left for other text."""
+"""Alignments of a field. `AS_NUMBERS` aligns numbers on the right and other text on the left."""
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
@@ -74,10 +75,10 @@ _ONLY_KIND = os.stat_result(
         0,
     ),
 )
-"""The row of a directory of which only the kind is known."""
-_SMALL = 256  # entries; of a larger directory the clock is looked at now and then
+"""The row of a directory that was not looked up, so that only its kind is known."""
+_SMALL = 256  # entries between two readings of the clock in a large directory
 _ALL_BITS = (1 << 64) - 1
-_OWN_BYTES = 32 << 10  # less is read into bytes of its own, which is one object less to make
+_OWN_BYTES = 32 << 10  # smaller files are read without the shared buffer, which saves an object
 
 _own = threading.local()
 
@@ -101,24 +102,25 @@ def copy_files(
     contents_bytes: int,
     /,
 ) -> tuple[bytes, bytes]:
-    """Copy plain files; return the size of each in bytes.
+    """Copy plain files; return the size of each.
 
-    `sources` and `targets` are open directories, one for all names or one for each name. A plain
-    file is a regular file of at most `max_bytes` and `max_links` names, on `source_device`, without
-    holes, of the size that its status reports, and without attributes to keep except owner, mode
-    and times. It is opened with `flags`. A file of up to `max_range_bytes` is plain, too, if
-    copy_file_range(2) copies it. A copy is created with the bits `creation_bits` of its mode, or
-    closed to other users if modes are kept, and then given owner, mode and times in this order. If
-    it has the `owner` and `group` (-1: unknown) of its source, it is created with its final mode:
-    the directory must be closed to other users, and have no default access control list.
+    `sources` and `targets` are open directories: one for all names, or one for each name. A plain
+    file is a regular file on `source_device` that has at most `max_links` names and `max_bytes`
+    bytes, has no holes, contains as many bytes as its status reports, and has no attributes to
+    preserve except owner, mode and times. It is opened with `flags`. A larger file of up to
+    `max_range_bytes` is plain, too, if copy_file_range(2) can copy it. A copy is created with the
+    bits `creation_bits` of its mode and then given owner, mode and times, in this order. If modes
+    are preserved, it is always accessible to its owner in the meantime. If new files have the
+    `owner` and `group` (-1: unknown) of the source, the copy is created with its final mode; the
+    target directory must then be inaccessible to other users and have no default ACL.
 
-    `ignored` are names of attributes that copies do not get, each ended by a NUL.
+    `ignored` contains the NUL-terminated names of attributes that copies do not get.
 
-    With `contents_bytes` (0: without; otherwise more than `max_bytes`, and `max_range_bytes` is 0)
-    the contents are returned as well, one after the other, followed by undefined bytes. Files that
-    may not fit are not tried.
+    If `contents_bytes` is not 0, that many bytes are returned as well: the contents of all files,
+    one after another, and undefined bytes. Files whose contents may not fit are not tried. In this
+    case `contents_bytes` must be more than `max_bytes`, and `max_range_bytes` must be 0.
 
-    The first file that is not plain, or fails, is the last to be tried; its copy is removed.
+    No files are tried after the first one that is not plain or fails; its copy is removed.
     """
     _refuse_sizes(max_bytes, max_range_bytes, contents_bytes)
     attributes = frozenset(os.fsdecode(ignored).split("\0"))
@@ -172,10 +174,12 @@ def _copied(
     owner: tuple[int, int],
     right_modes: set[tuple[int, int]],
 ) -> bytes | memoryview | int | None:
-    """Copy one file; return its content, valid until the next call, or None if it is not plain.
+    """Copy one file; return its content, or None if the file is not plain.
 
-    For a file that the kernel has copied, return its size instead. `right_modes` are directories,
-    each with a mode with which a file was created correctly: the kernel treats all of these alike.
+    The content is valid until the next call. If the kernel copied the file, return its size
+    instead. `right_modes` contains pairs of a directory and a mode with which a file was created
+    correctly there. The kernel treats all files of such a pair alike, so only the first one is
+    checked.
     """
     fd = os.open(name, how.flags, dir_fd=source_fd)
     try:
@@ -185,7 +189,7 @@ def _copied(
         mode = source.st_mode
         right = owner == (source.st_uid, source.st_gid) and not mode & _SPECIAL_BITS
         owned = right or not how.keep & KEEP_OWNER or os.geteuid() in (0, source.st_uid)
-        if not owned:  # ordinary users cannot give files away: the caller decides
+        if not owned:  # ordinary users cannot give files away, so the caller must decide
             return None
         min_mode = 0o600 if how.keep & KEEP_MODE else 0
         made_with = mode & 0o777 if right else mode & how.creation_bits | min_mode
@@ -211,13 +215,13 @@ def _copied(
             finally:
                 try:
                     os.close(out)
-                except OSError:  # the written data is incomplete
+                except OSError:  # not all data was written
                     with suppress(OSError):
                         os.unlink(name, dir_fd=target_fd)
                     raise
         return data
     finally:
-        with suppress(OSError):  # it was only read
+        with suppress(OSError):  # the file was only read
             os.close(fd)
 
 
@@ -233,15 +237,15 @@ def _is_plain(fd: int, source: os.stat_result, how: _How) -> bool:
 
 
 def _has_flags(fd: int, flags: int) -> bool:
-    from pcircle.fs.attributes.xattrs import read_flags  # which imports much that few need
+    from pcircle.fs.attributes.xattrs import read_flags  # slow to import, and rarely needed
 
     return bool(read_flags(fd, flags))
 
 
 def _moved(fd: int, out: int, size: int) -> bytes | memoryview | None:
-    """Write the content of a file; return it, or None if its size is not as claimed.
+    """Copy the content of a file and return it; None if its size is not as reported.
 
-    One byte more is read than expected, which detects growth.
+    One byte more than expected is read, in order to detect growth.
     """
     if size < _OWN_BYTES:
         data: bytes | memoryview = os.read(fd, size + 1)
@@ -254,7 +258,10 @@ def _moved(fd: int, out: int, size: int) -> bytes | memoryview | None:
 
 
 def _moved_range(fd: int, out: int, source: os.stat_result) -> int | None:
-    """Let the kernel copy a whole file; return its size, or None if it changed. OSError."""
+    """Let the kernel copy a whole file; return its size, or None if it changed.
+
+    Raises OSError.
+    """
     done, size = 0, source.st_size
     while done < size:
         count = os.copy_file_range(fd, out, size - done, done, done)
@@ -278,11 +285,11 @@ def make_directories(
     until_ns: int,
     /,
 ) -> tuple[bytes, bytes]:
-    """Make directories and open them with `flags`; return 0 for each, and the descriptors.
+    """Create directories and open them with `flags`; return 0 for each, and the descriptors.
 
-    A directory is not plain if its source, of which `sources` has a descriptor, has attributes to
-    keep, as in `copy_files`. If a directory was made and cannot be opened, ``-1 - errno`` takes the
-    place of the descriptor.
+    `sources` contains the descriptors of the source directories. A directory is not plain if its
+    source has attributes to preserve, as in `copy_files`. If a directory was created but cannot be
+    opened, its descriptor is replaced by ``-1 - errno``.
     """
     attributes = frozenset(os.fsdecode(ignored).split("\0"))
     of_each = zip(_holders(sources, names), _holders(modes, names), strict=True)
@@ -311,11 +318,11 @@ def make_directories(
 
 
 def settle_open(fds: list[int], sources: bytes, keep: int, owner: int, group: int, /) -> bytes:
-    """Give open copies the owner, mode and times of their sources, in this order; 0 for each.
+    """Give open copies the owner, mode and times of their sources; return 0 for each.
 
-    `sources` is a table of `COLUMNS` with a row for each. All copies have the `owner` and `group`
-    (-1: unknown): if a source has the same, they are not set again. A copy that an ordinary user
-    would have to give away is not plain.
+    They are set in this order. `sources` is a table of `COLUMNS` with a row for each copy. The
+    present owner and group of all copies are `owner` and `group` (-1: unknown), and are not set if
+    a source has the same. A copy that an ordinary user would have to give away is not plain.
     """
     row_bytes = _NUMBER_BYTES * len(COLUMNS)
     count, remainder = divmod(len(sources), row_bytes)
@@ -345,7 +352,7 @@ def settle_open(fds: list[int], sources: bytes, keep: int, owner: int, group: in
 
 
 def unlink_names(fd: int, names: list[bytes], directories: bool, until_ns: int, /) -> bytes:
-    """Remove empty directories, or entries of all other kinds, from a directory; 0 for each."""
+    """Remove empty directories, or entries of all other kinds; return 0 for each."""
     remove = os.rmdir if directories else os.unlink
 
     def unlink(name: bytes) -> int:
@@ -356,10 +363,10 @@ def unlink_names(fd: int, names: list[bytes], directories: bool, until_ns: int, 
 
 
 def stat_names(fds: int | list[int], names: list[bytes], until_ns: int, /) -> tuple[bytes, bytes]:
-    """Look names up, without following links; return 0 for each, and the table of `COLUMNS`.
+    """Look up names without following links; return 0 for each, and a table of `COLUMNS`.
 
-    All names are in one directory, or each is in its own; here ``.`` and ``..`` are names, too. The
-    row of a missing name is 0.
+    The names are in one directory, or each is in its own; ``.`` and ``..`` are permitted. The row
+    of a name that could not be looked up consists of zeros.
     """
     holders = _holders(fds, names)
     rows: list[os.stat_result | None] = [None] * len(names)
@@ -375,7 +382,7 @@ def stat_names(fds: int | list[int], names: list[bytes], until_ns: int, /) -> tu
 
 
 def stat_open(fds: list[int], /) -> tuple[bytes, bytes]:
-    """Look up open files; see `stat_names`."""
+    """Look up open files like `stat_names`."""
     if not isinstance(fds, list):
         raise TypeError("fds must be a list")
     outcomes = array("q", bytes(_NUMBER_BYTES * len(fds)))
@@ -389,10 +396,11 @@ def stat_open(fds: list[int], /) -> tuple[bytes, bytes]:
 
 
 def list_directory(fd: int, max_names: int, until_ns: int, /) -> tuple[list[bytes], bytes] | None:
-    """Return the names in a directory and their kinds (DT_*); None if there are more. OSError.
+    """Return the names in a directory and their kinds (DT_*); None if there are too many.
 
-    A kind that the directory does not store is looked up; it is 0 if that fails, or the time has
-    passed. The directory is read from its beginning; if the result is None, its position is reset.
+    Kinds that the directory does not store are looked up; a kind is 0 if that fails or `until_ns`
+    has passed. The directory is read from its beginning; if the result is None, it is rewound.
+    Raises OSError.
     """
     os.lseek(fd, 0, os.SEEK_SET)
     with os.scandir(to_scan(fd)) as entries:
@@ -419,23 +427,25 @@ def scan_directories(
     until_ns: int,
     /,
 ) -> tuple[bytes, list[int], bytes, bytes, bytes, bytes, bytes]:
-    """List small directories of one directory, or each of its own; count the entries of each.
+    """List small directories; return the number of entries of each, and more.
 
-    A directory is opened with `flags`. It is plain if it is on `device` (-1: any; its own status is
-    then not looked up) and has at most `max_each` entries, all of `kinds`, which has the bit 1 <<
-    DT_* of each kind. With `looks` the entries are looked up as well; if that fails for one, the
-    directory is not plain. With `looks` 2 subdirectories are not looked up: their rows have the
-    mode S_IFDIR, one link and zeros. A directory of more than 256 entries is not plain if the time
-    has passed meanwhile, and is skipped unless it is the first. Directories that may not fit into
-    `max_all` entries are skipped. With `beneath` directories on another mount fail, and so do all
-    directories if the kernel has no openat2 (before Linux 5.6). With `sorts` the entries of each
-    are sorted by name.
+    Their parents are one directory for all, or one for each. A directory is opened with `flags`. It
+    is plain if it is on `device` (-1: any; its own status is then not looked up) and has at most
+    `max_each` entries, all of `kinds`, a mask with bit 1 << DT_* for each kind. If `looks` is not
+    0, the entries are looked up as well; if that fails for one, the directory is not plain. If
+    `looks` is 2, subdirectories are not looked up: their rows contain the mode S_IFDIR, one link
+    and zeros. If `until_ns` passes while a directory of more than 256 entries is being looked up,
+    it is not tried or, if it is the first, is not plain. Directories whose entries may not fit in
+    `max_all` are not tried. With `beneath`, directories on another mount fail, and so do all
+    directories if the kernel has no openat2 (before Linux 5.6). With `sorts`, the entries of each
+    directory are sorted by name.
 
-    Return the outcomes, and for the plain directories in their order: the descriptors, if they are
-    kept (`keeps`), or up to `max_parents` descriptors of directories with subdirectories (-1 for
-    directories without; the list ends at the last descriptor); their own table, from before they
-    were read; the names of all their entries, each ended by a NUL; the end of each directory's
-    names in these bytes (64 bits each); and the kinds of all names and, with `looks`, their table.
+    Return the outcomes and, for the plain directories in order: the descriptors; a table of their
+    status from before they were read; the NUL-terminated names of all entries; the 64-bit end
+    position of each directory's names in that text; the kinds of all entries; and, if looked up,
+    their table. With `keeps`, all directories are kept open. Otherwise up to `max_parents`
+    directories with subdirectories are kept open, and the descriptors of the others are -1 or
+    missing at the end of the list.
     """
     if not 0 <= max_each <= max_all <= 1 << 20 or max_parents < 0:
         raise ValueError("max_each, max_all, max_parents")
@@ -465,12 +475,12 @@ def read_files(
     until_ns: int,
     /,
 ) -> tuple[bytes, bytes]:
-    """Read small files; return the size of each in bytes, and the contents.
+    """Read small files; return the size of each, and the contents.
 
-    A plain file is a regular file of at most `max_bytes` that has blocks, if it has a size, and is
-    as large as its status reports. It is opened with `flags`. The contents follow each other and
-    are padded with undefined bytes to `contents_bytes`, which must be more than `max_bytes`. Files
-    that may not fit are skipped.
+    A plain file is a regular file of at most `max_bytes` that contains as many bytes as its status
+    reports and, unless it is empty, has blocks. It is opened with `flags`. The contents follow each
+    other and are padded with undefined bytes to `contents_bytes`, which must be more than
+    `max_bytes`. Files whose contents may not fit are not tried.
     """
     if not 0 <= max_bytes <= MAX_FILE_BYTES or contents_bytes <= max_bytes:
         raise ValueError("max_bytes")
@@ -487,16 +497,16 @@ def read_files(
             size = status.st_size
             if not stat.S_ISREG(status.st_mode) or size > max_bytes:
                 return NOT_PLAIN
-            if size and not status.st_blocks:  # it may be on tape
+            if size and not status.st_blocks:  # the data may be on tape
                 return NOT_PLAIN
             room = _room()[: size + 1]
             if (
                 os.readv(inner, [room]) != size
-            ):  # which keeps to a time limit, as `os.read` does not
+            ):  # a time limit for file operations applies to readv, but not to read
                 return NOT_PLAIN
             contents.append(bytes(room[:size]))
         finally:
-            with suppress(OSError):  # it was only read
+            with suppress(OSError):  # the file was only read
                 os.close(inner)
         left -= size
         return size
@@ -514,11 +524,10 @@ def ask_attributes(
     until_ns: int,
     /,
 ) -> bytes:
-    """Return 1 for each entry with attributes that a copy would have to be given, otherwise 0.
+    """Return 1 for each entry that has attributes to preserve, otherwise 0.
 
-    Links are not followed. Attributes and access control lists are looked up as in `copy_files`,
-    for the directory itself (``.``) including default lists, and `inode_flags`. The value is also 1
-    if a look-up fails.
+    Links are not followed. Attributes and ACLs are looked up as in `copy_files`; for ``.`` and
+    ``..``, so are default ACLs and `inode_flags`. The value is also 1 if a look-up fails.
     """
     holders = _holders(fds, names)
     attributes = frozenset(os.fsdecode(ignored).split("\0"))
@@ -547,12 +556,10 @@ def change_names(
     until_ns: int,
     /,
 ) -> bytes:
-    """Set the owner and group of entries, and then the mode; -1 leaves a value unchanged.
+    """Set the owner and group, and then the mode, of entries; return 0 for each.
 
-    0 for each.
-
-    Links are not followed. For modes the outcome is ``-1 - ENOSYS`` if the kernel has no fchmodat2
-    (before Linux 6.6).
+    The value -1 leaves an attribute unchanged. Links are not followed. If a mode is set and the
+    kernel has no fchmodat2 (before Linux 6.6), the outcome is ``-1 - ENOSYS``.
     """
     holders = _holders(fds, names)
     place = 0
@@ -579,20 +586,21 @@ def format_entries(
     total_text: Callable[[int], bytes] | None,
     /,
 ) -> list[bytes]:
-    """Return texts ("bodies") with the numbers of entries in `counts`.
+    """Format entries as texts ("bodies"), one for each number of entries in `counts`.
 
-    `table` has a row for each of the `names`, each ended by a NUL, or is empty. Entries keep their
-    order, or follow the positions in `order`; some may be omitted.
+    `table` is empty or has a row for each of the NUL-terminated `names`. Entries appear in this
+    order or, if given, in that of the positions in `order`, which may omit entries.
 
-    The text of an entry consists of all `fields`: bytes, or a tuple of a place, an alignment and a
-    change. The place is a column. Its numbers become decimal (None), the value that the change
-    returns for each, or times: a tuple (recent, distant, from_s, from_ns, until_s, until_ns). The
-    first two return a template of a second; a time is recent if it is later than one limit, and not
-    later than the other. In a template ``%09d`` stands for nanoseconds, and ``%%`` for ``%``.
-    `OF_NAME` is the name. `OF_EACH` has a list of a text for each row, `OF_BODY` one of a text for
-    each body. Aligned fields are as wide as the widest of a body.
+    The text of an entry consists of all `fields`. A field is bytes, or a tuple of a source, an
+    alignment and a conversion. If the source is a column, the conversion of its numbers is None for
+    decimal numbers, a function that returns the text of a number, or, for times, a tuple (recent,
+    distant, from_s, from_ns, until_s, until_ns). `recent` and `distant` return the template for a
+    second; a time is recent if it is later than the first limit and not later than the second. In a
+    template, ``%09d`` stands for the nanoseconds and ``%%`` for ``%``. If the source is `OF_NAME`,
+    the text is the name. For `OF_EACH` and `OF_BODY`, the conversion is a list with the text for
+    each row or each body. Aligned fields are padded to the widest text in a body.
 
-    With a `total` (-1: without) a body begins with `total_text` of the sum of that column.
+    If `total` is a column (-1: none), a body begins with the result of `total_text` for its sum.
     """
     texts = names.split(b"\0")
     if texts.pop():
@@ -640,7 +648,7 @@ def _column(table: bytes, place: int) -> list[int]:
 
 
 def _texts_of(table: bytes, place: int, change: Any) -> list[bytes]:
-    """Return the texts that a field has for the numbers of a column."""
+    """Return the texts of a field for the numbers of a column."""
     column = _column(table, place)
     if change is None:
         return [b"%d" % number for number in column]
@@ -656,7 +664,7 @@ def _texts_of(table: bytes, place: int, change: Any) -> list[bytes]:
 
 
 def _aligned(align: int, texts: list[bytes]) -> list[bytes]:
-    """Return texts that are as wide as the widest of them."""
+    """Pad texts to the width of the widest."""
     if align == AS_IS:
         return texts
     width = max(map(len, texts), default=0)
@@ -677,10 +685,10 @@ def _for_each(
     all_of_them: bool = True,
     dots: bool = False,
 ) -> bytes:
-    """Act on the names in their order until the time has passed, or `enough` returns true.
+    """Act on the names in order until `until_ns` has passed or `enough` returns true.
 
-    Unless `all_of_them` is set, stop after the first negative outcome. ``.`` and ``..`` are names
-    only with `dots`.
+    Unless `all_of_them` is true, stop after the first negative outcome. The names ``.`` and ``..``
+    are permitted only with `dots`.
     """
     if not isinstance(names, list):
         raise TypeError("names must be a list of bytes")
@@ -703,7 +711,7 @@ def _for_each(
 
 
 def _room() -> memoryview:
-    """Return a buffer of this thread."""
+    """Return this thread's buffer, which is allocated on first use."""
     try:
         room: memoryview = _own.room
     except AttributeError:
@@ -714,7 +722,7 @@ def _room() -> memoryview:
 
 
 def _has_attribute(file: int | bytes, name: str) -> bool:
-    """Return whether an open file, or a path, has this attribute, or may have it."""
+    """Return whether an open file, or a path, has or may have this attribute."""
     try:
         os.getxattr(file, name, follow_symlinks=isinstance(file, int))
     except OSError as error:
@@ -723,7 +731,7 @@ def _has_attribute(file: int | bytes, name: str) -> bool:
 
 
 def _has_attributes(file: int | bytes, keep: int, ignored: frozenset[str]) -> bool:
-    """Return whether an open file, or a path, has attributes that a copy would have to be given."""
+    """Return whether an open file, or a path, has attributes to preserve."""
     if keep & ASK_LISTS and _has_attribute(file, _ACCESS):
         return True
     if not keep & (KEEP_LISTS | KEEP_ATTRIBUTES):
@@ -744,7 +752,7 @@ def _is_as(out: int, source: os.stat_result) -> bool:
 
 
 def _settle(out: int, source: os.stat_result, keep: int, *, made_right: bool) -> None:
-    """Give an open copy owner, mode and times."""
+    """Give an open copy its owner, mode and times."""
     if not made_right:
         if keep & KEEP_OWNER:
             os.chown(out, source.st_uid, source.st_gid)
@@ -755,7 +763,7 @@ def _settle(out: int, source: os.stat_result, keep: int, *, made_right: bool) ->
 
 
 def _discard(out: int, directory_fd: int, name: bytes) -> None:
-    """Remove an incomplete file, unless its name was given to another file meanwhile."""
+    """Remove an incomplete file, unless its name refers to another file by now."""
     with suppress(OSError):
         made = os.fstat(out)
         now = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
@@ -764,7 +772,7 @@ def _discard(out: int, directory_fd: int, name: bytes) -> None:
 
 
 class _Found:
-    """The findings of `scan_directories`."""
+    """The directories that `scan_directories` has listed so far, and their entries."""
 
     def __init__(
         self, allowed: int, limits: tuple[int, int, int], until_ns: int, *, looks: int, sorts: bool
@@ -781,7 +789,7 @@ class _Found:
         self.rows: list[os.stat_result | None] = []
 
     def add_open(self, fd: int, device: int, *, keeps: bool) -> int:
-        """Add an open directory for `scan_directories`, and close it unless it is kept."""
+        """Add an open directory, and close it unless it is kept; return the outcome."""
         is_kept = False
         try:
             status = os.fstat(fd) if device >= 0 else None
@@ -794,11 +802,14 @@ class _Found:
             return count
         finally:
             if not is_kept:
-                with suppress(OSError):  # it was only read
+                with suppress(OSError):  # the file was only read
                     os.close(fd)
 
     def _add(self, fd: int) -> int:
-        """Add the entries of an open directory; return their number or `NOT_PLAIN`. OSError."""
+        """Add the entries of an open directory; return their number, `NOT_PLAIN` or `UNTRIED`.
+
+        Raises OSError.
+        """
         listed = list_directory(fd, self._max_each, self._until_ns)
         if listed is None or not self._are_allowed(listed[1]):
             return NOT_PLAIN
@@ -823,7 +834,7 @@ class _Found:
                 rows.append(_ONLY_KIND if self._looks != 1 and is_directory else row)
             kinds = bytes(stat.S_IFMT(row.st_mode) >> 12 for row in rows if row is not None)
             if not self._are_allowed(kinds):
-                return NOT_PLAIN  # an entry was replaced meanwhile
+                return NOT_PLAIN  # an entry was replaced in the meantime
             self.rows += rows
         self.text += b"".join(name + b"\0" for name in names)
         self.ends.append(len(self.text))
@@ -831,24 +842,24 @@ class _Found:
         return len(names)
 
     def _is_parent(self, count: int) -> bool:
-        """Count the last directory, of `count` entries, if it has subdirectories and is kept."""
+        """Return whether the last directory, of `count` entries, is kept as a parent; count it."""
         is_one = self._max_parents > 0 and _DIRECTORY in self.kinds[len(self.kinds) - count :]
         self.parents += is_one
         return is_one
 
     def is_full(self) -> bool:
-        """Return whether there may be no room for another directory."""
+        """Return whether another directory may exceed a limit."""
         if 0 < self._max_parents == self.parents:
             return True
         return len(self.kinds) + self._max_each > self._max_all
 
     def result(self) -> tuple[bytes, bytes, bytes, bytes, bytes]:
-        """Return the result of `scan_directories` without outcomes and descriptors."""
+        """Return the result of `scan_directories` except for outcomes and descriptors."""
         text, ends = bytes(self.text), self.ends.tobytes()
         return table(self.own), text, ends, bytes(self.kinds), table(self.rows)
 
     def close(self) -> None:
-        """Close the directories that were kept open."""
+        """Close the directories that are kept open."""
         for fd in self.fds:
             if fd >= 0:
                 os.close(fd)
@@ -858,7 +869,7 @@ class _Found:
 
 
 def _holders(fds: int | list[int], names: list[bytes]) -> list[int]:
-    """Return the directory of each name."""
+    """Return the directory descriptor of each name."""
     if isinstance(fds, int):
         return [fds] * len(names)
     if len(fds) != len(names):
@@ -867,13 +878,13 @@ def _holders(fds: int | list[int], names: list[bytes]) -> list[int]:
 
 
 def table(rows: list[os.stat_result | None]) -> bytes:
-    """Return rows by column; None stands for zeros."""
+    """Return a table of rows; a row that is None consists of zeros."""
     fields = [(0,) * len(COLUMNS) if row is None else _row(row) for row in rows]
     numbers = array("q")
     for column in zip(*fields, strict=True):
         try:
-            numbers.extend(array("q", column))  # all of it, or nothing
-        except OverflowError:  # numbers of inodes may be that large
+            numbers.extend(array("q", column))  # adds all numbers or none
+        except OverflowError:  # inode numbers may need 64 bits
             numbers.extend(array("q", array("Q", [n & _ALL_BITS for n in column]).tobytes()))
     return numbers.tobytes()
 
@@ -888,7 +899,7 @@ def _row(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _kind(entry: os.DirEntry[Any]) -> int:
-    """Return the kind of an entry, as DT_*; 0 if unknown."""
+    """Return the kind of an entry (DT_*); 0 if unknown."""
     try:
         if entry.is_file(follow_symlinks=False):
             return stat.S_IFREG >> 12
@@ -902,8 +913,11 @@ def _kind(entry: os.DirEntry[Any]) -> int:
 
 
 def _open_beneath(name: bytes, flags: int, *, dir_fd: int) -> int:
-    """Call openat2(2), which `os` lacks, for entries on the directory's mount. OSError."""
-    import ctypes  # which few need
+    """Call openat2(2), which `os` lacks, to open a name on its directory's mount.
+
+    Raises OSError.
+    """
+    import ctypes  # few runs need ctypes
 
     how = (ctypes.c_uint64 * 3)(flags, 0, _NO_OTHER_MOUNT | _BENEATH)
     size = ctypes.c_size_t(ctypes.sizeof(how))
@@ -911,13 +925,13 @@ def _open_beneath(name: bytes, flags: int, *, dir_fd: int) -> int:
 
 
 def _change_mode(directory_fd: int, name: bytes, mode: int) -> None:
-    """Call fchmodat2(2), which `os` lacks. OSError."""
+    """Call fchmodat2(2), which `os` lacks. Raises OSError."""
     _called(_FCHMODAT2, directory_fd, name, mode, _NO_FOLLOW)
 
 
 def _called(*arguments: object) -> int:
-    """Make a system call. OSError."""
-    import ctypes  # which few need
+    """Make a system call. Raises OSError."""
+    import ctypes  # few runs need ctypes
 
     result = int(ctypes.CDLL(None, use_errno=True).syscall(*arguments))
     if result < 0:
