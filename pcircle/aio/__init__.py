@@ -1,11 +1,11 @@
 """Asynchronous file operations: futures, continuations and an adaptive number of threads.
 
-On parallel file systems an operation takes a millisecond, in which a process that waits for it
-does nothing. Here every operation returns a future at once; `pcircle.aio.scheduler` describes
-where it runs and `pcircle.aio.futures` what can follow it. After PXFS (Snyder 2013; Yang et al.
-2013).
+On parallel file systems an operation takes about a millisecond, during which a process that waits
+for it is idle. Here every operation returns a future at once. `pcircle.aio.scheduler` describes
+where operations run, and `pcircle.aio.futures` how to continue them. The design follows PXFS
+(Snyder 2013; Yang et al. 2013).
 
-The file tools need no futures and use `pcircle.threads` alone. Names are imported on first use.
+The file tools need no futures and use only `pcircle.threads`. Names are imported on first use.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Composite operations: several steps, submitted as one operation.
+"""Composite operations: several steps that are submitted as one operation.
 
-Each is a generator of operations; `yield` returns the result of a step or raises its error. When
-one ends early (by a failure, a cancel or a deadline) its `finally` and `except` blocks run, steps
-included, so that none leaves a descriptor open or a temporary file behind.
+Each is a generator of operations; `yield` returns the result of a step or raises its error. If a
+composite ends early, because of a failure, a cancellation or a deadline, its `finally` and `except`
+blocks run, including their steps, so that no descriptor stays open and no temporary file is left.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Steps = Generator[Operation[Any], Any, Any]
 _BUFFER_BYTES = 1 << 20
 _NOT_HERE = (
     *(errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ETXTBSY),
-    errno.EPERM,  # in containers that refuse calls that they do not know
+    errno.EPERM,  # in containers that refuse unknown calls
 )
 
 
 def read_file(path: Path) -> Generator[Operation[Any], Any, bytes]:
-    """Return the content of a file. OSError."""
+    """Return the content of a file. Raises OSError."""
     fd = yield ops.open(path)
     try:
         parts = []
@@ -45,9 +45,9 @@ def read_file(path: Path) -> Generator[Operation[Any], Any, bytes]:
 def write_file(
     path: Path, data: ReadableBuffer, *, mode: int = 0o666, sync: bool = True
 ) -> Generator[Operation[Any], Any, int]:
-    """Replace a file atomically; return the number of bytes written. OSError.
+    """Replace a file atomically; return the number of bytes written. Raises OSError.
 
-    With `sync` the data is on disk before the file gets its name.
+    With `sync`, the data is on disk before the file gets its name.
     """
     temporary = _beside(path)
     fd = yield ops.creat(temporary, mode)
@@ -68,8 +68,8 @@ def write_file(
 def copy_file(source: Path, target: Path) -> Generator[Operation[Any], Any, int]:
     """Copy a regular file with its mode, ACL and times, replacing the target; return its size.
 
-    OSError; ValueError if the source is not a regular file. Unlike `fcp` it preserves no holes,
-    owners or extended attributes.
+    Unlike `fcp`, it preserves no holes, owners or extended attributes. Raises OSError, or
+    ValueError if the source is not a regular file.
     """
     source_fd = yield ops.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
@@ -81,7 +81,7 @@ def copy_file(source: Path, target: Path) -> Generator[Operation[Any], Any, int]
         try:
             try:
                 size = yield from _copy_data(source_fd, fd)
-                # The mode alone would give the group the mask, the maximum of all named rights.
+                # A mode without its ACL would give the group the rights in the ACL's mask.
                 access = yield ops.access_list(source_fd)
                 yield ops.give_access(fd, stat.S_IMODE(status.st_mode), access)
                 yield ops.utimens(fd, status.st_atime_ns, status.st_mtime_ns)
@@ -97,9 +97,10 @@ def copy_file(source: Path, target: Path) -> Generator[Operation[Any], Any, int]
 
 
 def make_path(path: Path, mode: int = 0o777) -> Generator[Operation[Any], Any, None]:
-    """Make a directory and its missing parents, unless it exists. OSError."""
+    """Create a directory and its missing parents, unless it exists. Raises OSError."""
     missing = [os.fspath(path)]
-    while missing:  # not recursive: a path may have more parts than calls may nest
+    # Not recursive, because a path may have more components than the recursion limit.
+    while missing:
         directory = missing[-1]
         try:
             yield ops.mkdir(directory, mode)
@@ -124,7 +125,7 @@ def _copy_data(source_fd: int, target_fd: int) -> Generator[Operation[Any], Any,
     except OSError as error:
         if error.errno not in _NOT_HERE:
             raise
-    # The rest, too: some file systems report the end of a file too early.
+    # Try to read more, because some file systems report the end of a file too early.
     buffer = aligned(_BUFFER_BYTES)
     while count := (yield ops.readv(source_fd, [buffer], offset)):
         offset += yield ops.pwrite(target_fd, buffer[:count], offset)
@@ -132,12 +133,12 @@ def _copy_data(source_fd: int, target_fd: int) -> Generator[Operation[Any], Any,
 
 
 def _quietly(step: Operation[Any]) -> Steps:
-    with suppress(OSError):  # the first error is the one to report
+    with suppress(OSError):  # the original error must be reported
         yield ops.tidying(step)
 
 
 def _beside(path: Path) -> Path:
-    """Return a temporary name in the same directory."""
+    """Return a temporary path in the same directory."""
     mark = f".aio-{os.urandom(6).hex()}"
     if isinstance(path, bytes):
         return os.path.join(os.path.dirname(path), mark.encode())

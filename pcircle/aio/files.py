@@ -1,4 +1,4 @@
-"""A scheduler with every file operation as a method that returns a future at once."""
+"""A scheduler that has a method for every file operation, which returns a future at once."""
 
 from __future__ import annotations
 

@@ -1,16 +1,17 @@
 """Futures with continuations, and functions that combine several futures.
 
-A `Future` is the outcome of an operation that may not have ended yet. A caller can wait for it
-(`result`), await it in asyncio, or continue it: ``future.then(fn)`` is the future of the value that
-``fn(future)`` returns, once `future` has ended, with a value or an error. If the continuation
-returns a future, that future's outcome is used. `when_all`, `when_any` and `dataflow` combine
-several futures. The names come from HPX, on which PXFS is built (Snyder 2013; Yang et al. 2013).
+A `Future` represents the outcome of an operation that may not have ended yet. A caller can wait for
+the outcome (`result`), await it in asyncio, or continue with it: ``future.then(fn)`` calls
+``fn(future)`` when `future` has ended, with a value or an error, and is the future of the returned
+value. If the continuation returns a future, that future's outcome is used. `when_all`, `when_any`
+and `dataflow` combine several futures. These names come from HPX, on which PXFS is built (Snyder
+2013; Yang et al. 2013).
 
-Continuations never run on the thread of the operation: a runner, which the scheduler gives its
-futures, runs them elsewhere, so that computing does not delay I/O.
+Continuations never run on the thread of the operation, so that computing does not delay I/O. The
+scheduler gives its futures a runner, which calls them on another thread.
 
-A future is settled once. `settle` returns False to any later caller, for example an operation that
-ends after it was cancelled; that caller must then undo its work.
+A future is settled only once. For any later caller, such as an operation that ends after it was
+cancelled, `settle` returns False, and the caller must undo its work.
 """
 
 from __future__ import annotations
@@ -28,21 +29,22 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 Runner = Callable[[Callable[[], None]], None]
-"""Call a function soon, on another thread."""
+"""Calls a function soon, on another thread."""
 
 
 class Cancelled(Exception):
-    """The operation was cancelled before it had an outcome."""
+    """An operation was cancelled before it had an outcome."""
 
 
-_lock = threading.Lock()  # shared by all futures: it is held for a few instructions only
+_lock = threading.Lock()  # shared by all futures, because it is held only for a few instructions
 _here = threading.local()
 
 
 def _call_each(callbacks: Iterable[Callable[[], object]]) -> None:
-    """Call the callbacks, then the callbacks that they cause on this thread.
+    """Call the callbacks, and then the callbacks that these caused on this thread.
 
-    Nested calls would be too deep: a loop of continuations is a chain of futures of any length.
+    Nested calls could exceed the recursion limit, because a loop of continuations is a chain of
+    futures of any length.
     """
     waiting: deque[Callable[[], object]] | None = getattr(_here, "waiting", None)
     if waiting is not None:
@@ -57,7 +59,7 @@ def _call_each(callbacks: Iterable[Callable[[], object]]) -> None:
 
 
 class Future(Generic[T]):
-    """The outcome of an operation, once it has ended. Safe to use from any thread."""
+    """The present or future outcome of an operation. Safe to use from any thread."""
 
     __slots__ = ("_abort", "_callbacks", "_done", "_error", "_event", "_runner", "_value")
 
@@ -84,9 +86,9 @@ class Future(Generic[T]):
         return isinstance(self._error, Cancelled)
 
     def result(self, timeout_s: float | None = None) -> T:
-        """Wait for the value and return it, or raise the exception of the operation.
+        """Wait for the value and return it, or raise the operation's exception.
 
-        TimeoutError if there is no outcome after `timeout_s`; the operation continues.
+        Raises TimeoutError if there is no outcome after `timeout_s`; the operation continues.
         """
         if not self._done:
             with _lock:
@@ -102,7 +104,10 @@ class Future(Generic[T]):
         return self._value  # type: ignore[return-value]
 
     def error(self, timeout_s: float | None = None) -> BaseException | None:
-        """Wait; return the operation's exception or None. TimeoutError as for `result`."""
+        """Wait for the outcome; return the operation's exception or None.
+
+        Raises TimeoutError like `result`.
+        """
         try:
             self.result(timeout_s)
         except BaseException:
@@ -111,7 +116,7 @@ class Future(Generic[T]):
         return self._error
 
     def settle(self, value: T | None, error: BaseException | None = None) -> bool:
-        """Set the outcome; return False if there is one already."""
+        """Set the outcome; return False if it was already set."""
         return self._end(value, error, abort=False)
 
     def _end(self, value: T | None, error: BaseException | None, *, abort: bool) -> bool:
@@ -131,15 +136,20 @@ class Future(Generic[T]):
         return True
 
     def cancel(self) -> bool:
-        """Cancel the operation; return False if there is an outcome already.
+        """Cancel the operation; return False if it already has an outcome.
 
-        An operation that has not begun never does. An operation in the kernel cannot be stopped: it
-        runs to its end, and files that it created or opened are undone.
+        An operation that has not started is never executed. One that is in progress cannot be
+        stopped, but is undone when it ends: files that it opened are closed, and names that it
+        created are removed.
         """
         return self._end(None, Cancelled(), abort=True)
 
     def _when_done(self, callback: Callable[[], object]) -> None:
-        """Call back once settled, on the thread that settles it: the callback must be brief."""
+        """Call `callback` once, when the future is settled; it must be brief.
+
+        It runs on the thread that settles the future or, if that is already settled, on this
+        thread.
+        """
         with _lock:
             if not self._done:
                 self._callbacks.append(callback)
@@ -149,7 +159,7 @@ class Future(Generic[T]):
     # ---- continuations ---------------------------------------------------------
 
     def then(self, function: Callable[[Future[T]], U | Future[U]]) -> Future[U]:
-        """Return the future of ``function(self)``, which is called once this future has ended."""
+        """Return the future of ``function(self)``, which is called when this future has ended."""
         after: Future[U] = Future(self._runner)
 
         def go_on() -> None:
@@ -177,7 +187,7 @@ class Future(Generic[T]):
                 return
             if self.cancelled:
                 mirror.cancel()
-            elif isinstance(self._error, StopIteration):  # which would end a coroutine
+            elif isinstance(self._error, StopIteration):  # would end a coroutine
                 error = RuntimeError("the operation raised StopIteration")
                 error.__cause__ = self._error
                 mirror.set_exception(error)
@@ -222,7 +232,10 @@ def _now(function: Callable[[], None]) -> None:
 
 
 def when_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
-    """Return a future of all the futures, once they have ended; cancelling it cancels them all."""
+    """Return a future that ends, with the list of futures, when all of them have ended.
+
+    Cancelling it cancels all of them.
+    """
     waited = list(futures)
 
     def abort() -> None:
@@ -248,9 +261,9 @@ def when_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
 
 
 def when_any(futures: Sequence[Future[Any]]) -> Future[int]:
-    """Return a future of the index of the first future to end; the remaining futures continue.
+    """Return a future of the index of the first future that ends; the others continue.
 
-    ValueError if the sequence is empty.
+    Raises ValueError if the sequence is empty.
     """
     if not futures:
         raise ValueError("when_any requires at least one future")
@@ -261,10 +274,10 @@ def when_any(futures: Sequence[Future[Any]]) -> Future[int]:
 
 
 def dataflow(function: Callable[..., U | Future[U]], *arguments: object) -> Future[U]:
-    """Return the future of ``function(*arguments)``, with futures replaced by their values.
+    """Return the future of ``function(*arguments)``, in which values replace futures.
 
-    If an argument failed, the exception of the first failed argument becomes the outcome and the
-    function is not called.
+    If arguments fail, the function is not called, and the outcome is the exception of the first
+    failed argument.
     """
     futures = [argument for argument in arguments if isinstance(argument, Future)]
 

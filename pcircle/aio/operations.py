@@ -1,11 +1,11 @@
-"""File operations as values: the function to call, its arguments, and how to undo it.
+"""File operations as objects: the function to call, its arguments, and how to undo the call.
 
-An `Operation` is created here and executed by a scheduler; creating it has no effect. Composite
-operations yield them. Each is one system call, or a few that belong together (a batch of names, a
-complete write).
+The functions here create an `Operation`, which has no effect until a scheduler executes it.
+Composite operations are generators that yield such objects. An operation is one system call, or a
+few that belong together (a batch of names, a complete write).
 
-Failures are OSErrors with errno and a path. For an operation on a descriptor this is the path by
-which the descriptor was opened, if the scheduler opened it.
+A failed operation raises OSError with errno and a path. For a descriptor, this is the path by which
+the scheduler opened it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _COPY_BYTES = 1 << 30
 
 
 class Operation(Generic[T]):
-    """A call that blocks: `function` of `arguments`.
+    """A blocking call of `function` with `arguments`.
 
-    `kind` is METADATA or DATA, which are treated separately when concurrency is adapted. `path` is
-    for error messages; `fd` is the descriptor that the operation uses, or -1. `moves` is true if it
-    uses the position of `fd` or replaces the descriptor: these operations run in the order of their
-    submission. `undo` receives a value that arrives too late to be used. A `tidying` operation is
-    executed even if its composite was cancelled.
+    `kind` is METADATA or DATA, for which the numbers of threads are adapted separately. `path` is
+    for error messages; `fd` is the descriptor that the operation uses, or -1. With `moves`, the
+    operation uses the position of `fd` or closes it; such operations on a descriptor run in the
+    order of their submission. `undo` is called with the result of an operation that ended too late.
+    A `tidying` operation is executed even if its composite was cancelled.
     """
 
     __slots__ = (
@@ -78,7 +78,7 @@ class Operation(Generic[T]):
         self.tidying = False
 
     def __call__(self) -> T:
-        """Execute the operation on this thread. OSError with a path, if one is known."""
+        """Execute the operation on this thread. Raises OSError, with a path if one is known."""
         try:
             if self.keywords:
                 return self.function(*self.arguments, **self.keywords)
@@ -89,9 +89,9 @@ class Operation(Generic[T]):
             raise
 
     def take_back(self, value: T) -> None:
-        """Undo the operation, because its value is no longer needed."""
+        """Undo the operation, because its result is no longer needed."""
         if self.undo is not None:
-            with suppress(OSError):  # already undone; no caller remains to be notified
+            with suppress(OSError):  # no caller is left to be notified
                 self.undo(value)
 
     def __repr__(self) -> str:
@@ -99,7 +99,7 @@ class Operation(Generic[T]):
 
 
 def tidying(operation: Operation[T]) -> Operation[T]:
-    """Mark an operation to run even if its composite is cancelled, and return it."""
+    """Mark an operation to run even if its composite is cancelled; return the operation."""
     operation.tidying = True
     return operation
 
@@ -110,7 +110,7 @@ def tidying(operation: Operation[T]) -> Operation[T]:
 def open(
     path: Path, flags: int = os.O_RDONLY, mode: int = 0o666, *, dir_fd: int | None = None
 ) -> Operation[int]:
-    """Open a file; the descriptor is never inherited."""
+    """Open a file; the descriptor is not inherited by child processes."""
     call = Operation(
         "open", os.open, path, flags | os.O_CLOEXEC, mode, path=path, undo=os.close, dir_fd=dir_fd
     )
@@ -118,9 +118,9 @@ def open(
 
 
 def creat(path: Path, mode: int = 0o666, *, dir_fd: int | None = None) -> Operation[int]:
-    """Create and open a file that does not exist. FileExistsError.
+    """Create and open a new file. Raises FileExistsError if the path exists.
 
-    Unlike creat(2), it does not truncate an existing file, so a late creation can be undone.
+    Unlike creat(2), it never truncates an existing file, so a late creation can be undone.
     """
 
     def undo(fd: int) -> None:
@@ -147,7 +147,7 @@ def pread(fd: int, size: int, offset: int) -> Operation[bytes]:
 
 
 def readv(fd: int, buffers: Sequence[WriteableBuffer], offset: int | None = None) -> Operation[int]:
-    """Read into buffers; the result is the number of bytes."""
+    """Read into buffers at an offset or the current position; the result is the number of bytes."""
     if offset is None:
         return Operation("readv", os.readv, fd, buffers, kind=DATA, fd=fd, moves=True)
     return Operation("readv", os.preadv, fd, buffers, offset, kind=DATA, fd=fd)
@@ -164,7 +164,7 @@ def pwrite(fd: int, data: ReadableBuffer, offset: int) -> Operation[int]:
 
 
 def writev(fd: int, buffers: Sequence[ReadableBuffer], offset: int | None = None) -> Operation[int]:
-    """Write buffers, at most as many bytes as the kernel accepts; the result is their number."""
+    """Write buffers in one call; the result is the number of bytes that the kernel accepted."""
     if offset is None:
         return Operation("writev", os.writev, fd, buffers, kind=DATA, fd=fd, moves=True)
     return Operation("writev", os.pwritev, fd, buffers, offset, kind=DATA, fd=fd)
@@ -176,12 +176,12 @@ def lseek(fd: int, offset: int, whence: int = os.SEEK_SET) -> Operation[int]:
 
 
 def seek_hole(fd: int, offset: int) -> Operation[int]:
-    """Find the next hole. OSError ENXIO beyond the end."""
+    """Find the next hole. Raises OSError (ENXIO) beyond the end of the file."""
     return Operation("seek_hole", os.lseek, fd, offset, os.SEEK_HOLE, fd=fd, moves=True)
 
 
 def seek_data(fd: int, offset: int) -> Operation[int]:
-    """Find the next region with data. OSError ENXIO if no data follows."""
+    """Find the next region with data. Raises OSError (ENXIO) if no data follows."""
     return Operation("seek_data", os.lseek, fd, offset, os.SEEK_DATA, fd=fd, moves=True)
 
 
@@ -208,7 +208,7 @@ def fsync(fd: int) -> Operation[None]:
 def copy_file_range(
     source_fd: int, target_fd: int, count: int, source_offset: int, target_offset: int
 ) -> Operation[int]:
-    """Copy a range within the kernel; the result is the number of bytes, 0 at the end."""
+    """Copy a range within the kernel; the result is the number of bytes, 0 at end of file."""
     count = min(count, _COPY_BYTES)
     arguments = (source_fd, target_fd, count, source_offset, target_offset)
     return Operation("copy_file_range", os.copy_file_range, *arguments, kind=DATA, fd=target_fd)
@@ -233,7 +233,7 @@ def lstat(path: Path, *, dir_fd: int | None = None) -> Operation[os.stat_result]
 
 
 def stats(names: Sequence[Path], dir_fd: int) -> Operation[list[os.stat_result | OSError]]:
-    """Return the status, or the error, of each of many names of a directory: one batch."""
+    """Return the status, or the error, of each of many names in a directory, as one operation."""
 
     def all_of_them() -> list[os.stat_result | OSError]:
         found: list[os.stat_result | OSError] = []
@@ -248,7 +248,7 @@ def stats(names: Sequence[Path], dir_fd: int) -> Operation[list[os.stat_result |
 
 
 def fchown(fd: int, uid: int, gid: int) -> Operation[None]:
-    """Set the owner of an open file."""
+    """Set the owner and group of an open file."""
     return Operation("fchown", os.fchown, fd, uid, gid, fd=fd)
 
 
@@ -258,7 +258,7 @@ def fchmod(fd: int, mode: int) -> Operation[None]:
 
 
 def utimens(fd: int, atime_ns: int, mtime_ns: int) -> Operation[None]:
-    """Set the times of an open file."""
+    """Set the access and modification times of an open file."""
     return Operation("utimens", os.utime, fd, fd=fd, ns=(atime_ns, mtime_ns))
 
 
@@ -278,12 +278,12 @@ def setxattr(target: Path | int, attribute: str, value: bytes) -> Operation[None
 
 
 def access_list(fd: int) -> Operation[bytes | None]:
-    """Read a file's access control list; None if it has no list."""
+    """Read an open file's access control list; the result is None if it has none."""
     return Operation("access_list", acls.read_list, fd, fd=fd)
 
 
 def give_access(fd: int, mode: int, access: bytes | None) -> Operation[None]:
-    """Set mode and access control list together, if the file system supports lists."""
+    """Set the mode and, if the file system supports it, the access control list of an open file."""
     return Operation("give_access", acls.give_access, fd, mode, access, fd=fd)
 
 
@@ -295,7 +295,7 @@ def _of(target: Path | int) -> dict[str, Any]:
 
 
 def readdir(fd: int, max_names: int = 0) -> Operation[list[str]]:
-    """List at most `max_names` names of an open directory, or all if 0: one batch."""
+    """List at most `max_names` names of an open directory, or all if 0, as one operation."""
 
     def names() -> list[str]:
         with os.scandir(to_scan(fd)) as entries:
@@ -306,7 +306,7 @@ def readdir(fd: int, max_names: int = 0) -> Operation[list[str]]:
 
 
 def unlink(path: Path, *, dir_fd: int | None = None) -> Operation[None]:
-    """Remove a name of a file."""
+    """Remove a name of a file, but not of a directory."""
     return Operation("unlink", os.unlink, path, path=path, dir_fd=dir_fd)
 
 
@@ -336,7 +336,7 @@ def link(source: Path, target: Path) -> Operation[None]:
 
 
 def symlink(text: Path, path: Path, *, dir_fd: int | None = None) -> Operation[None]:
-    """Make a symbolic link."""
+    """Create a symbolic link."""
 
     def undo(_: None) -> None:
         os.unlink(path, dir_fd=dir_fd)
@@ -345,7 +345,7 @@ def symlink(text: Path, path: Path, *, dir_fd: int | None = None) -> Operation[N
 
 
 def mknod(path: Path, mode: int, device: int = 0) -> Operation[None]:
-    """Make a special file."""
+    """Create a special file."""
 
     def undo(_: None) -> None:
         os.unlink(path)
@@ -354,7 +354,7 @@ def mknod(path: Path, mode: int, device: int = 0) -> Operation[None]:
 
 
 def mkdir(path: Path, mode: int = 0o777, *, dir_fd: int | None = None) -> Operation[None]:
-    """Make a directory."""
+    """Create a directory."""
 
     def undo(_: None) -> None:
         os.rmdir(path, dir_fd=dir_fd)

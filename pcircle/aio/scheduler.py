@@ -1,18 +1,17 @@
-"""The scheduler: runs file operations on threads, and continuations on a thread of their own.
+"""The scheduler, which runs file operations on threads and continuations on a separate thread.
 
-A submitted operation waits in a queue, so submitting takes constant time whatever the
-operation is. Metadata and data have separate queues and threads; the number of threads of each
-is fixed or adaptive (`pcircle.threads.thread_tuning`). Continuations run on a
-thread that does nothing else: a slow one delays other continuations, never an operation. The
-thesis (Snyder 2013) left that open.
+A submitted operation is added to a queue, so submitting any operation takes constant time. Metadata
+and data operations have separate queues and threads; the number of threads for each is fixed or
+adaptive (`pcircle.threads.thread_tuning`). Continuations run on a dedicated thread, so a slow one
+delays other continuations, but never an operation. Snyder (2013) left this open.
 
 A *composite* operation is a generator that yields operations and receives their results. It is
-submitted once and runs on one thread, step after step. When it is cancelled, `Cancelled` is
-raised at its current step, except at a step that tidies up, and its `finally` blocks still run.
+submitted once and runs on one thread, step by step. When it is cancelled, `Cancelled` is raised at
+its next step that is not marked as tidying, and its `finally` blocks still run.
 
-A thread that hangs in the kernel cannot be ended. The threads are daemons, so the process can
-exit without them. The result of an operation that ends after its future was cancelled or its
-deadline passed is undone: a descriptor is closed, a name removed.
+A thread that is hanging in the kernel cannot be ended, but the threads are daemons, so the process
+can exit without them. An operation that ends after its future was cancelled or its deadline passed
+is undone: a descriptor is closed, or a name is removed.
 """
 
 from __future__ import annotations
@@ -46,16 +45,18 @@ _PATIENCE_S = 5.0
 
 
 class Scheduler:
-    """Runs operations; a context manager that waits until everything submitted has ended.
+    """Runs operations. Leaving its context waits until everything that was submitted has ended.
 
-    `threads` is the number of threads for each kind of operation; None adapts it, up to
-    `max_threads`. If the block raises an exception, operations that have not begun are cancelled.
+    `threads` is the number of threads for each kind of operation; if it is None, the number is
+    adapted, up to `max_threads`. If the block raises an exception, operations that have not started
+    are cancelled.
     """
 
     def __init__(self, threads: int | None = None, *, max_threads: int = 64) -> None:
         if threads is not None and threads < 1:
             raise ValueError("threads must be at least 1")
-        self._paths: dict[object, Path | None] = {}  # by descriptor: the path that it was opened by
+        # By descriptor: the path by which it was opened.
+        self._paths: dict[object, Path | None] = {}
         self._busy = _Count()  # jobs and continuations
         self._continuations = _Continuations(self._busy)
         self._deadlines = _Deadlines()
@@ -72,9 +73,9 @@ class Scheduler:
         deadline_s: float | None = None,
         kind: str | None = None,
     ) -> Future[T]:
-        """Queue an operation, or a composite operation; takes constant time.
+        """Queue an operation or a composite operation, in constant time.
 
-        If it has not ended after `deadline_s` seconds its future fails with TimeoutError, and the
+        If it has not ended after `deadline_s` seconds, its future fails with TimeoutError, and the
         operation is treated as if it had been cancelled. A composite operation counts as DATA
         unless `kind` is given.
         """
@@ -102,12 +103,12 @@ class Scheduler:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until all operations and their continuations have ended; return False on timeout.
 
-        A continuation must not call it: it would wait for itself.
+        Continuations must not call this method, because they would wait for themselves.
         """
         return self._busy.wait(timeout_s)
 
     def close(self, patience_s: float = _PATIENCE_S) -> bool:
-        """End the threads once the queues are empty; return False if one hangs in an operation."""
+        """End the threads once the queues are empty; return False if a thread is still running."""
         until_s = time.monotonic() + patience_s
         ended = [lane.close(until_s) for lane in self._lanes.values()]
         self._deadlines.close()
@@ -127,11 +128,11 @@ class Scheduler:
     # ---- on the threads --------------------------------------------------------
 
     def carry_out(self, operation: Operation[T]) -> T:
-        """Execute an operation on this thread. OSError with errno and path."""
+        """Execute an operation on this thread. Raises OSError with errno and path."""
         if not isinstance(operation, Operation):
             raise TypeError(f"a composite operation yielded no operation: {operation!r}")
         if operation.name == "close" and operation.path is None:
-            # Before the call: afterwards the number may already belong to another file.
+            # Remove the path first: after the call, the number may already belong to another file.
             operation.path = self._paths.pop(operation.fd, None)
         try:
             value = operation()
@@ -151,14 +152,14 @@ class Scheduler:
 
 
 class _LaneJob(Protocol):
-    """A unit of work that a lane's thread takes from its queue."""
+    """A unit of work in the queue of a lane."""
 
     def run(self) -> None: ...
     def cancel(self) -> None: ...
 
 
 class _Submission(Generic[T]):
-    """A submitted operation, or composite operation, and its future."""
+    """A submitted operation or composite operation, and its future."""
 
     __slots__ = ("future", "scheduler", "work")
 
@@ -176,9 +177,9 @@ class _Submission(Generic[T]):
             self._drive(self.work)
 
     def cancel(self) -> None:
-        """Cancel a job that has not begun."""
+        """Cancel a job that has not started."""
         self.future.cancel()
-        self.run()  # closes a composite one
+        self.run()  # closes the generator of a composite operation
 
     def _run(self, operation: Operation[T]) -> None:
         if self.future.done:
@@ -217,11 +218,10 @@ class _Submission(Generic[T]):
 
 
 class _Orders:
-    """Jobs that use a descriptor's position: one at a time for each descriptor, in order.
+    """Jobs that use the position of a descriptor, which run in order, one at a time per descriptor.
 
-    The lanes have one turn for each job, and a turn runs the first job of its descriptor that has
-    not run. A turn that finds a job of its descriptor running leaves its own job to the running
-    turn.
+    Each job has a turn in the queue of its lane. A turn runs all waiting jobs of its descriptor in
+    order, unless another turn is already running them.
     """
 
     def __init__(self) -> None:
@@ -230,13 +230,13 @@ class _Orders:
         self._running: set[int] = set()
 
     def put(self, fd: int, job: _LaneJob, lane: _Lane) -> None:
-        """Queue a job. RuntimeError if the scheduler is closed."""
-        with self._lock:  # a turn is queued together with its job
+        """Queue a job. Raises RuntimeError if the scheduler is closed."""
+        with self._lock:  # queue the turn and the job atomically
             lane.put(_Turn(self, fd))
             self._waiting.setdefault(fd, deque()).append(job)
 
     def run(self, fd: int) -> None:
-        """Run the jobs of a descriptor until none waits, unless another thread runs them."""
+        """Run the waiting jobs of a descriptor, unless another thread is running them."""
         with self._lock:
             if fd in self._running:
                 return
@@ -245,7 +245,7 @@ class _Orders:
             job.run()
 
     def cancel(self, fd: int) -> None:
-        """Cancel the last job of a descriptor that has not begun."""
+        """Cancel the last job of a descriptor that has not started."""
         with self._lock:
             waiting = self._waiting.get(fd)
             job = waiting.pop() if waiting else None
@@ -263,7 +263,7 @@ class _Orders:
 
 
 class _Turn:
-    """A placeholder in a lane for a job that waits for its turn at a descriptor."""
+    """A placeholder in a lane's queue for a job in `_Orders`."""
 
     __slots__ = ("_fd", "_orders")
 
@@ -275,7 +275,7 @@ class _Turn:
         self._orders.run(self._fd)
 
     def cancel(self) -> None:
-        """Cancel a job that has not begun."""
+        """Cancel a job that has not started."""
         self._orders.cancel(self._fd)
 
 
@@ -303,17 +303,18 @@ class _Lane:
                 raise RuntimeError("the scheduler is closed")
             self._busy.add()
             self._submitted += 1
-            self._jobs.put(job)  # under the lock: ahead of the None that ends a thread
-            # Start one more thread only if all are busy.
+            # Under the lock, so that it precedes any None that ends a thread.
+            self._jobs.put(job)
+            # Start another thread only if all are busy.
             if len(self._workers) < min(self.limit, self._submitted - self._finished):
                 self._begin()
 
     def cancel(self) -> None:
-        """Cancel the jobs that have not begun."""
-        with suppress(Empty):  # the threads take jobs meanwhile
+        """Cancel the jobs that have not started."""
+        with suppress(Empty):  # the threads may take the last jobs
             while True:
                 job = self._jobs.get_nowait()
-                if job is None:  # ends a thread
+                if job is None:  # the None that ends a thread
                     self._jobs.put(None)
                     return
                 job.cancel()
@@ -331,7 +332,7 @@ class _Lane:
         return not any(worker.is_alive() for worker in self._workers)
 
     def _begin(self) -> bool:
-        """Start one more thread; return False if that is not allowed or not possible."""
+        """Start another thread; return False if that is not permitted or not possible."""
         with self._state:
             number = len(self._workers)
             if number >= self.limit or self._closing:
@@ -358,7 +359,7 @@ class _Lane:
         self._busy.remove()
 
     def _look(self, climb: ThreadCountSearch) -> None:
-        """Adapt the number of threads at the end of a window."""
+        """Adapt the number of threads if a window has ended."""
         with self._state:
             now_s = time.monotonic()
             elapsed_s, self._began_s = now_s - self._began_s, now_s
@@ -368,7 +369,8 @@ class _Lane:
             cpu_s, delay_s = cpu_and_delay_s([w.native_id for w in self._workers[: self.limit]])
             before, self._spent = self._spent, (cpu_s, delay_s)
             idle = self._submitted - self._finished < self.limit
-            if not idle:  # otherwise the submitter would be measured, not the file system
+            # With idle threads, the window measures the submitter, not the file system.
+            if not idle:
                 used = max(0.0, cpu_s - before[0]), max(0.0, delay_s - before[1])
                 self.limit = climb.update(Window(done, elapsed_s, *used))
                 self._spent = cpu_and_delay_s([w.native_id for w in self._workers[: self.limit]])
@@ -379,7 +381,7 @@ class _Lane:
 
 
 class _Count:
-    """The number of jobs and continuations in progress."""
+    """The number of jobs and continuations that are queued or in progress."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -401,9 +403,9 @@ class _Count:
 
 
 class _Continuations:
-    """The thread that runs continuations one after another; it starts with the first one.
+    """The thread that runs continuations one after another, which starts with the first.
 
-    After the scheduler was closed, late continuations run on the thread that submits them.
+    After the scheduler is closed, late continuations run on the thread that submits them.
     """
 
     def __init__(self, busy: _Count) -> None:
@@ -414,7 +416,7 @@ class _Continuations:
         self._finishing = False
 
     def run(self, function: Callable[[], None]) -> None:
-        """Queue a function behind all earlier ones."""
+        """Queue a function after all earlier ones."""
         with self._lock:
             late = self._finishing
             if not late:
@@ -444,7 +446,7 @@ class _Continuations:
 
 
 class _Deadline:
-    """How to settle a future when its deadline passes, and its path; nothing once it is settled."""
+    """The function that settles an overdue future, and the path for its error."""
 
     __slots__ = ("path", "settle")
 
@@ -453,15 +455,15 @@ class _Deadline:
         self.path = path
 
     def forget(self) -> None:
-        """Drop the future, so that its value is not kept until the deadline."""
+        """Drop the future, so that its value is not kept in memory until the deadline."""
         self.settle = self.path = None
 
 
 class _Deadlines:
-    """Futures with a deadline, and the thread that fails overdue futures."""
+    """Futures with a deadline, and the thread that settles those that are overdue."""
 
     def __init__(self) -> None:
-        # With a unique number, so that no two entries are equal.
+        # A unique number makes sure that deadlines are never compared.
         self._heap: list[tuple[float, int, _Deadline]] = []
         self._settled = 0  # entries of the heap, approximately
         self._numbers = count()
@@ -489,7 +491,7 @@ class _Deadlines:
             self._state.notify()
 
     def _forget(self, deadline: _Deadline) -> None:
-        """Drop a settled future, so that its value is not kept until the deadline."""
+        """Drop a settled future, so that its value is not kept in memory until the deadline."""
         with self._state:
             deadline.forget()
             self._settled += 1
