@@ -1,4 +1,4 @@
-"""The runtime: tasks, the loop that runs them on each rank, and the functions that start a job."""
+"""Tasks, the loop that runs them on each rank, and the functions that start a job."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Reports of exceptions that no code expects.
+"""Reports of unexpected exceptions.
 
-For a defect of a tool, a report is written to a file that the user can send in. For a bug in a
-user's own task, the traceback is printed on standard error, once, even if every rank has met it.
+For a defect in a tool, a report is written to a file that the user can send to the maintainers. For
+a bug in a user's own task, the traceback is printed once on standard error, even if it occurred on
+every rank.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def write_report(error: BaseException, doing: str) -> str:
 
 
 def report_directory() -> str:
-    """Return the directory of reports, which does not depend on the working directory."""
+    """Return the directory for reports, which does not depend on the working directory."""
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):
         state = os.path.join(os.path.expanduser("~"), ".local", "state")
@@ -47,10 +48,10 @@ def report_directory() -> str:
 
 
 class CrashReporter:
-    """Reports unexpected exceptions of a tool in a file, which the message names."""
+    """Writes unexpected exceptions in a tool to a file, which the message names."""
 
     def package_problem(self, error: BaseException) -> str:
-        """Return what is wrong with a required package, if that is the cause."""
+        """Return a message about a required package if it caused the error, or an empty text."""
         return package_problem(error)
 
     def explain(self, error: BaseException, doing: str) -> str:
@@ -58,7 +59,7 @@ class CrashReporter:
         return write_report(error, doing)
 
     def late(self, rank: int, reason: str, code: int) -> None:
-        """Print a reason that came too late for rank 0; `code` is the job's exit code so far."""
+        """Print a reason that occurred too late for rank 0; `code` is the exit code so far."""
         print_error(f"rank {rank}: {reason}")
 
 
@@ -69,27 +70,27 @@ _BEGIN = "Traceback (most recent call last):\n"
 
 
 class TracebackReporter(CrashReporter):
-    """Reports unexpected exceptions of a user's own task: the user sees the traceback."""
+    """Reports unexpected exceptions in a user's own task with their tracebacks."""
 
     def package_problem(self, error: BaseException) -> str:
-        """Return nothing: the task may import the same packages."""
+        """Return an empty text, because the task itself may import the package."""
         return ""
 
     def explain(self, error: BaseException, doing: str) -> str:
-        """Return the traceback, below a description of what was being done."""
+        """Return a description of what was being done, followed by the traceback."""
         import traceback
 
         lines = traceback.format_exception(type(error), error, error.__traceback__)
         return f"exception while {_short(doing)}:\n{''.join(lines).rstrip()}"
 
     def late(self, rank: int, reason: str, code: int) -> None:
-        """Print the reason, but not what several ranks have met at the same time."""
+        """Print the reason, unless the job has already failed because of a defect."""
         if code != Defect.exit_code:
             super().late(rank, reason, code)
 
 
 def without_repeated_tracebacks(reasons: Sequence[str]) -> list[str]:
-    """Return the reasons to print for the author of a task: of the tracebacks only the first."""
+    """Return the reasons to print for the author of a task, with only the first traceback."""
     tracebacks = [reason for reason in reasons if _BEGIN in reason]
     shown = [reason for reason in reasons if reason not in tracebacks]
     if tracebacks:

@@ -1,8 +1,8 @@
-"""A job from the command that starts it to its exit code, the same on every transport.
+"""The life of a job, from its start to its exit code, on any transport.
 
-Only rank 0 interprets the arguments (`prepare`). Whether a destination exists, for example, must
-have one answer, and by the time another rank looked, rank 0 might have created it. Rank 0's plan,
-or its refusal, is the first message down the tree; only then is a task created on any rank.
+Only rank 0 interprets the arguments (`prepare`), because all ranks must agree. For example, rank 0
+might create a destination before another rank checks whether it exists. The first message down the
+tree of ranks is rank 0's plan or its refusal. A rank creates its task when it has received a plan.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from pcircle.transport.start import is_importable, start, warn_stale_launcher
 
 
 class Program(ABC):
-    """A tool, as seen by the runtime. Its messages on standard error start with `name`."""
+    """The interface of a tool to the runtime. Messages on standard error start with `name`."""
 
     name = "pcircle"
     limit: TimeLimit | None = None
-    """When rank 0 stops the job, if at all."""
+    """The time at which rank 0 stops the job, or None."""
     again = False
-    """Set if the process may run further jobs after this one, also under MPI."""
+    """True if the process may run further jobs after this one, even under MPI."""
 
     def complain(self, text: str) -> None:
-        """Print on standard error why the job ends; front ends may override this."""
+        """Print the reason why the job ends on standard error. Front ends may override this."""
         print_error(text, self.name)
 
     def explain_unreadable(self, error: OSError) -> str:
@@ -59,23 +59,23 @@ class Program(ABC):
         return f"cannot prepare the job: {error.strerror}"
 
     def mishaps(self) -> CrashReporter:
-        """Return how unexpected exceptions are reported; called on every rank."""
+        """Return the reporter of unexpected exceptions; called on every rank."""
         return CrashReporter()
 
     @abstractmethod
     def prepare(self, nodes: Sequence[int]) -> bytes:
-        """On rank 0: return the plan of the job, for all ranks; `nodes` is the node of each rank.
+        """On rank 0: return the plan of the job for all ranks; `nodes` contains each rank's node.
 
-        May raise a `PcircleError`: the job then ends with its code before it has begun. An OSError
-        of the file system ends the job like a failed entry.
+        If this raises a `PcircleError`, the job ends with the error's exit code before it has
+        begun. An OSError from the file system ends the job like a failed entry.
         """
 
     def withdraw(self) -> None:  # noqa: B027
-        """On rank 0: undo what `prepare` did, after it raised or was interrupted by a signal."""
+        """On rank 0: undo the effects of `prepare`, after it raised or was interrupted."""
 
     @abstractmethod
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
-        """On every rank: return the task that executes the plan."""
+        """On each rank: return the task that executes the plan."""
 
     @abstractmethod
     def observer(self, plan: bytes) -> Observer[Any]:
@@ -90,22 +90,22 @@ class Program(ABC):
         )
 
 
-# No file system returns these; None means that no system call returned the OSError.
+# No file system returns these numbers; None means that no system call failed.
 _DEFECTS = (None, errno.EBADF, errno.EFAULT)
 
 
 class _Opening(msgspec.Struct, frozen=True, array_like=True):
-    """The first message down the tree: run this plan, or end with this code."""
+    """The first message down the tree: run this plan or, if `code` is not 0, end with it."""
 
     code: int
     plan: bytes
 
 
 def run_program(program: Program, jobs: int | None, transport: TransportOption) -> int:
-    """Run a program on the ranks that the launcher, or `jobs`, provides; return its exit code.
+    """Run a program on the launcher's ranks, or on `jobs` local ranks; return its exit code.
 
-    All ranks return the same code, except that forked ranks do not return. Raises UsageError if
-    options and launcher disagree.
+    All ranks return the same code, but forked ranks do not return at all. Raises UsageError if the
+    options contradict the launcher.
     """
     choice = choose(transport, jobs, launched())
     if choice.kind != "mpi":
@@ -113,13 +113,13 @@ def run_program(program: Program, jobs: int | None, transport: TransportOption) 
     body = _Body(program)
     try:
         return start(choice, body, body.pickled, again=program.again)
-    except Defect as error:  # its ranks have been killed
+    except Defect as error:  # the ranks have been killed
         program.complain(str(error))
         return error.exit_code
 
 
 class _Body:
-    """The body of a rank; its fields are what a new interpreter needs to run it."""
+    """The function that each rank runs; its fields are all that a new interpreter needs."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -129,7 +129,7 @@ class _Body:
         return _run(self._program, transport, by_value if self._by_value else None)
 
     def pickled(self) -> bytes:
-        """Return the body for new interpreters; UsageError if these could not unpickle it."""
+        """Pickle the body for new interpreters. Raises UsageError if they could not unpickle it."""
         import pickle
 
         from pcircle.threads.threads import OperationTimeout
@@ -220,15 +220,16 @@ def _open(
 def _await_opening(
     transport: Transport, tree: TreePosition, signals: Signals
 ) -> tuple[bytes, list[Delivery | LostRank]]:
-    """Wait for the opening; return it and what arrived meanwhile from ranks that had theirs sooner.
+    """Wait for the opening; return it with all that arrived earlier from other ranks.
 
-    The loss of a rank is returned as well and ends the job later, unless no opening can arrive
-    without that rank.
+    Ranks that received the opening sooner may already have sent messages. The loss of a rank is
+    returned as well, and ends the job later, unless the opening would have to come through that
+    rank.
     """
     early: list[Delivery | LostRank] = []
     while True:
         early.extend(transport.poll(None))
-        # Rank 0 doesn't know of the signal: raise, so that this rank is reported as lost.
+        # Rank 0 does not know about the signal: raise, so that this rank is reported as lost.
         signals.check()
         for place, arrival in enumerate(early):
             if isinstance(arrival, LostRank):
@@ -243,7 +244,7 @@ def _ending(code: int) -> bytes:
 
 
 class Result(msgspec.Struct, Generic[R], frozen=True):
-    """The result of `run`: the exit code and, on rank 0, the outcome (elsewhere None)."""
+    """The result of `run`: the exit code, and the outcome on rank 0 (None on other ranks)."""
 
     code: int
     outcome: Outcome[R] | None
@@ -264,7 +265,7 @@ class _OutcomeKeeper(Observer[R]):
 
 
 class _Library(Program, Generic[I, R]):
-    """A user's task as a program; every rank has the task, so its plan is empty."""
+    """A user's task as a program. Its plan is empty, because every rank has the task."""
 
     again = True
 
@@ -298,17 +299,17 @@ def run(
     outcome on rank 0 only. Otherwise `jobs` local processes share the work (default: one per core,
     at most 8), and only the caller returns.
 
-    In a process without other threads, the local processes are forked. If there are other threads,
-    as in a notebook, new interpreters are started, which import the module of the task. If that
-    module is the script itself, it must call `run` below `if __name__ == "__main__":`; if it is a
-    notebook, the package cloudpickle is required. The task is pickled for them.
+    If the process has no other threads, the local processes are forked. Otherwise, for example in a
+    notebook, new interpreters are started, for which the task is pickled, and which import the
+    task's module. If that module is the script itself, it must call `run` below `if __name__ ==
+    "__main__":`. In a notebook, the package cloudpickle is required.
 
-    A UsageError is raised for arguments that are rejected before the job begins. An exception that
-    leaves a method of the task ends the job, and its traceback is printed on standard error.
+    Raises UsageError if the arguments are rejected before the job begins. An exception that leaves
+    a method of the task ends the job, and its traceback is printed on standard error.
 
-    A job that did not complete raises the `PcircleError` of its exit code, on every rank: `Defect`
-    if the task raised an exception. With `check=False` the result is returned instead; its `code`
-    is then not 0, and its outcome is that of a part of the work.
+    If the job is not completed, the `PcircleError` of its exit code is raised on every rank:
+    `Defect` if the task raised an exception. With `check=False`, the result is returned instead;
+    its `code` is not 0, and its outcome covers only a part of the work.
     """
     program = _Library(task)
     code = run_program(program, jobs, transport)

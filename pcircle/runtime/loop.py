@@ -1,13 +1,13 @@
-"""The main loop of a rank, which connects engine, transport and workers, and its spill file.
+"""The main loop of a rank, which connects engine, transport and workers; and the spill file.
 
-Arrivals and finished file work become engine events; engine instructions become sends and
-submissions. Everything here runs on the rank's main thread and returns soon; operations that may
-take long run in the pool.
+Messages and results of finished work become events for the engine, and the engine's instructions
+become messages and submitted work. Everything here runs on the rank's main thread and returns soon,
+because operations that may take long run in the pool.
 
-`SpillFile` stores the middle of a long queue in one unnamed temporary file per rank. A segment is
-written at the end of the file. The segment fetched next is usually the last one written (the own
-end is last-in first-out), so the file is then truncated; it is empty again when all segments are
-gone. The file has no name, so a killed job leaves nothing behind.
+`SpillFile` stores the middle of a long queue in one temporary file per rank. A segment is written
+at the end of the file. The next segment to be fetched is usually the last one written, because a
+rank takes its own items last-in first-out, so fetching truncates the file. The file has no name, so
+a killed job leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -78,15 +78,15 @@ if TYPE_CHECKING:
 
 
 _LAST_CALLS_S = 5.0
-_LONGEST_WAIT_S = 3600.0  # in one call
-_MAX_RECEIVERS = 256  # blocks of receivers in a report
+_LONGEST_WAIT_S = 3600.0  # in one call of `poll`
+_MAX_RECEIVERS = 256  # maximum number of blocks of receivers in a report
 
 
 class Rank(Generic[I, R]):
     """One rank of a job, from its first item to the agreed exit code.
 
-    `observer` and `limit` are given on rank 0 only. `mishaps` reports defects; `pickled` is that of
-    `Codec`. Use: `Rank(...).run(signals)`, once.
+    `observer` and `limit` are given only on rank 0. `mishaps` reports defects; `pickled` is passed
+    to `Codec`. Call `run` once.
     """
 
     _is_status_requested = False
@@ -114,11 +114,11 @@ class Rank(Generic[I, R]):
         self._code: int | None = None
         self._message_bytes = 0
         self._sent_block = -(-transport.size // _MAX_RECEIVERS)
-        self._sent: dict[int, list[int]] = {}  # messages and their bytes, by block of receivers
+        self._sent: dict[int, list[int]] = {}  # number and bytes of messages, by block of receivers
         self._are_portable = type(task).portable is Task.portable  # results need no conversion
-        self._contribution: R | None = None  # of the task, at the end
-        self._late: list[tuple[int, str]] = []  # codes and reasons found while accounts were made
-        self._sums_up = transport.size > settings.rank_rows  # the ranks' reports
+        self._contribution: R | None = None  # the result of `Task.finish`
+        self._late: list[tuple[int, str]] = []  # failures while accounts are made
+        self._sums_up = transport.size > settings.rank_rows  # reports are summed up
         self._engine: Engine[I, R] = Engine(
             transport.rank,
             transport.size,
@@ -151,7 +151,8 @@ class Rank(Generic[I, R]):
             StopRank: self._stop,
         }
 
-    # The resources of a rank; `pcircle.testing` overrides them with seeded ones.
+    # These methods create the resources of a rank; `pcircle.testing` overrides them with
+    # deterministic ones.
 
     def _workers(self, threads: int) -> WorkerPool:
         return WorkerPool(self._transport.wake, threads)
@@ -169,7 +170,7 @@ class Rank(Generic[I, R]):
     def run(self, signals: Signals) -> int:
         """Work until all ranks agree to stop; return the exit code.
 
-        Raises Defect if the job cannot reach agreement; the other ranks must then be killed.
+        Raises Defect if the ranks cannot reach agreement; the other ranks must then be killed.
         """
         try:
             code = self._loop(signals)
@@ -182,7 +183,8 @@ class Rank(Generic[I, R]):
         finally:
             self._end()
         if self._unheard:
-            # Silent ranks do not know that the job has ended, and the launcher may wait for them.
+            # Silent ranks do not know that the job has ended, and the launcher may be waiting for
+            # them.
             self._transport.abort(code)
         return code
 
@@ -219,7 +221,7 @@ class Rank(Generic[I, R]):
     # ---- events ----------------------------------------------------------------
 
     def _attend(self, signals: Signals, observer: Observer[R]) -> None:
-        """On rank 0: do what a signal requests."""
+        """On rank 0: suspend the process or show progress, as a signal requested."""
         if signals.suspended:
             observer.suspend()
             observer.resume(signals.suspend())
@@ -235,7 +237,7 @@ class Rank(Generic[I, R]):
             self._fail(error, "seeding the job")
 
     def _left_s(self, limit: TimeLimit) -> float:
-        """Return how long the job may continue; a job that already ends has no limit."""
+        """Return the remaining time of the job; infinite if it is already ending."""
         return inf if self._stopping or self._engine.phase > WORKING else limit.at_s - _now_s()
 
     def _timeout_s(self) -> float | None:
@@ -251,7 +253,7 @@ class Rank(Generic[I, R]):
 
     def _arrived(self, arrival: Delivery | LostRank) -> None:
         if isinstance(arrival, LostRank):
-            # Rank 0 knows why a rank died; the other ranks only saw a connection end.
+            # Rank 0 knows the cause of a rank's death; other ranks only saw a connection close.
             cause = arrival.reason if self._transport.rank == 0 else ""
             self._engine.rank_lost(arrival.rank, cause, _now_s())
             return
@@ -260,11 +262,12 @@ class Rank(Generic[I, R]):
             self._engine.receive(arrival.source, message, _now_s())
         except Exception as error:
             self._fail(error, f"handling a message of rank {arrival.source}")
-        # Execute instructions message by message: an answer must not wait for later messages.
+        # Execute the instructions after each message, so that replies do not wait for later
+        # messages.
         self._perform()
 
     def _read(self, source: int, payload: bytes) -> Message:
-        """Decode a message; abort the job if a value is not of a type that the task declares."""
+        """Decode a message; abort the job if a value does not have the declared type."""
         try:
             return self._codec.message(payload)
         except msgspec.ValidationError as error:
@@ -277,7 +280,8 @@ class Rank(Generic[I, R]):
         error = future.error()
         if error is not None:
             self._fail(error, f"{phase} {item!r}")
-            # The job is aborting: the value is dropped, but the ticket must be returned.
+            # The job is being aborted, so the value is dropped, but the engine must know that the
+            # item ended.
             self._engine.finished(ticket, None, _now_s())
         else:
             try:
@@ -290,7 +294,7 @@ class Rank(Generic[I, R]):
         code, reason = self._explain(error, doing)
         self._engine.abort(code, reason, _now_s())
         if reason not in self._engine.reasons:
-            # The accounts are in flight without it.
+            # This rank's account has already been sent without the reason.
             self._mishaps.late(self._transport.rank, reason, self._engine.code)
 
     def _explain(self, error: BaseException, doing: str) -> tuple[int, str]:
@@ -306,14 +310,15 @@ class Rank(Generic[I, R]):
             return self._task.merge(a, b)
         except Exception as error:
             if self._engine.phase < GATHERING:
-                raise  # this stops the job
+                raise  # the caller stops the job
             self._late.append(self._explain(error, "merging the results of ranks"))
             return a
 
     def _amended(self, account: FinalAccount[R]) -> FinalAccount[R]:
-        """Return an account as it leaves this rank, with the reports of many ranks summed up.
+        """Return the account that this rank sends, with the reports of many ranks summed up.
 
-        Includes what went wrong while the account was made, when it is too late for an abort.
+        It includes failures that occurred while the account was made, which is too late for an
+        abort.
         """
         if self._sums_up and len(account.reports) > 1:
             reports = (self._summed_up(account.reports),)
@@ -349,7 +354,7 @@ class Rank(Generic[I, R]):
 
     def _send(self, send: Send) -> None:
         if isinstance(send.message, NoticeReply):
-            self._answers.append(send)  # sent when the notices are on disk
+            self._answers.append(send)  # sent as soon as the notices are on disk
         else:
             self._deliver(send)
 
@@ -371,7 +376,7 @@ class Rank(Generic[I, R]):
         self._transport.send(send.dest, payload)
 
     def _encode_failed(self, message: Message, error: Exception) -> bytes:
-        """Return what is sent instead of values that cannot be encoded; the job ends."""
+        """Return a payload to send instead of a message that cannot be encoded; end the job."""
         if isinstance(message, TreeReduction) and message.account is not None:
             self._late.append(self._explain(error, "sending a result to another rank"))
             account = self._amended(msgspec.structs.replace(message.account, value=None))
@@ -380,7 +385,8 @@ class Rank(Generic[I, R]):
         if isinstance(message, WorkTransfer) and message.moved:
             what = "items, or what has come of others,"
         self._fail(error, f"sending {what} to another rank")
-        return self._codec.encode(PinnedWork(()))  # a basic message, like the original
+        # It counts for termination detection, like the original.
+        return self._codec.encode(PinnedWork(()))
 
     def _is_stopping(self) -> bool:
         return self._stopping
@@ -390,7 +396,7 @@ class Rank(Generic[I, R]):
         future.then(partial(self._ended, start.ticket, start.item, "processing"))
 
     def _process(self, item: I, context: Context[I]) -> object:
-        # An item that was started in advance need not run when the job stops.
+        # An item that is still queued in the pool need not run if the job is stopping.
         return None if self._stopping else self._parts.context().process(item, context)
 
     def _complete(self, complete: CompleteItem[I]) -> None:
@@ -413,7 +419,7 @@ class Rank(Generic[I, R]):
 
     def _fetch(self, fetch: FetchSegment) -> None:
         if self._engine.reasons or self._stopping:
-            return  # not needed, and writing it may have failed
+            return  # the segment is not needed, and writing it may have failed
         try:
             data = self._spill.fetch(fetch.segment)
         except OSError as error:
@@ -485,7 +491,7 @@ class Rank(Generic[I, R]):
     def _conclude(self, conclude: Conclude[R]) -> None:
         account = self._amended(conclude.account)
         code = account.code
-        # Another rank may know of a loss that this rank has not learnt of yet.
+        # Another rank may know of a loss of which this rank has not been notified yet.
         lost = self._engine.lost | set(map(RankLost.rank_in, account.reasons))
         silent = tuple(rank for rank in account.silent if rank not in lost)
         self._unheard = bool(silent or account.more_silent)
@@ -514,13 +520,13 @@ class Rank(Generic[I, R]):
             self._code = self._tell(Outcome(stop.code, self._engine.reasons, (), (), None))
 
     def _tell(self, outcome: Outcome[R]) -> int:
-        """Make the observer conclude; return the job's exit code."""
+        """Let the observer report the outcome; return the job's exit code."""
         if self._observer is None:
             return outcome.code
         try:
             return self._observer.conclude(outcome)
         except Exception as error:
-            # The other ranks must still be stopped, and only this message explains why.
+            # The other ranks must still be stopped, and only this message explains the failure.
             code, reason = self._explain(error, "concluding the job")
             print_error(reason)
             return worst((outcome.code, code))
@@ -532,9 +538,9 @@ class Rank(Generic[I, R]):
         self._stopping = True
         self._line.let_go()
         self._syncer.close(_LAST_CALLS_S)
-        # Workers undo abandoned items; a stuck worker ends with the process.
+        # Workers undo abandoned items. A worker that is hanging ends with the process.
         if self._pool.close(_LAST_CALLS_S):
-            # The last items to end may have to be abandoned, or may have failed.
+            # The items that ended last may have failed, or may have to be abandoned.
             self._pool.drain()
             self._pool.close(_LAST_CALLS_S)
             self._pool.drain()
@@ -586,7 +592,7 @@ class Rank(Generic[I, R]):
         return self._encoded(Summary.of(report.rank, counts, figures))
 
     def _summed_up(self, reports: Sequence[bytes]) -> bytes:
-        """Return the reports of many ranks as one."""
+        """Return the merged report of many ranks."""
         from pcircle.runtime.summary import merged, unpacked
 
         return self._encoded(merged(unpacked(reports)))
@@ -594,20 +600,20 @@ class Rank(Generic[I, R]):
     def _encoded(self, report: RankReport | Summary) -> bytes:
         try:
             return msgspec.msgpack.encode(report)
-        except OverflowError as error:  # a count of more than 64 bits
+        except OverflowError as error:  # a count exceeds 64 bits
             self._late.append(self._explain(error, "telling what was done"))
             return msgspec.msgpack.encode(msgspec.structs.replace(report, counts=()))
 
 
 def _without_echoes(reasons: Sequence[str]) -> tuple[str, ...]:
-    """Return the reasons, omitting any that another reason repeats with its cause."""
+    """Return the reasons except those that another reason repeats and supplements with a cause."""
     return tuple(
         reason for reason in reasons if not any(r.startswith(f"{reason}:") for r in reasons)
     )
 
 
 def _left_out(account: FinalAccount[R]) -> Iterator[str]:
-    """Yield how many reasons and silent ranks an account could not list."""
+    """Yield messages about reasons and silent ranks that an account could not list."""
     if account.more_reasons:
         yield f"up to {account.more_reasons} more reasons"
     if account.more_silent:
@@ -619,15 +625,15 @@ def _now_s() -> float:
 
 
 def _peak_rss_bytes() -> int:
-    """Return the peak memory of this program."""
-    # ru_maxrss includes the size of the parent process at the fork.
+    """Return the peak memory size of this process."""
+    # After a fork, ru_maxrss includes the size of the parent process.
     try:
         with open("/proc/self/status", "rb") as status:
             for line in status:
                 if line.startswith(b"VmHWM:"):
                     return int(line.split()[1]) * 1024
     except OSError:
-        pass  # there is no /proc
+        pass  # procfs is not mounted
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -639,12 +645,12 @@ def _by_rank(report: RankReport) -> int:
 
 
 class SpillFile:
-    """Numbered byte strings on disk; OSError if the temporary directory cannot hold them."""
+    """Numbered segments of bytes on disk. Raises OSError if the temporary directory is full."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
         self._places: dict[int, tuple[int, int, int]] = {}  # descriptor, offset, size
-        self._order: list[tuple[int, int]] = []  # numbers and offsets in file order
+        self._order: list[tuple[int, int]] = []  # segment numbers and offsets, in file order
         self._end = 0
 
     def keep(self, number: int, data: bytes) -> None:
@@ -674,7 +680,7 @@ class SpillFile:
         return b"".join(parts)
 
     def discard(self, number: int) -> None:
-        """Discard a segment and truncate the file to the last segment that remains."""
+        """Discard a segment, and truncate the file after the last segment that remains."""
         del self._places[number]
         end = self._end
         while self._order and self._order[-1][0] not in self._places:
@@ -684,7 +690,7 @@ class SpillFile:
             self._end = end
 
     def close(self) -> None:
-        """Release the space."""
+        """Delete the file."""
         if self._file is not None:
             discard(self._file)
             self._file = None

@@ -1,15 +1,14 @@
-"""SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGTSTP as events of the loop.
+"""SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGTSTP as events of the main loop.
 
-The first SIGINT, SIGTERM or SIGHUP requests that the job stop: the handler only records it and
-wakes the loop, which informs all ranks. A second SIGINT ends the process at once, unless it arrives
-within half a second, because some launchers deliver a single Ctrl-C twice.
+The first SIGINT, SIGTERM or SIGHUP requests that the job stop: the handler only records the signal
+and wakes the loop, which informs all ranks. A second SIGINT ends the process at once, unless it
+arrives within half a second, because some launchers deliver a single Ctrl-C twice.
 
-SIGUSR1 requests a line about the job's progress, as with dd. Ctrl-Z (SIGTSTP) suspends the process
-after the terminal has been restored.
+SIGUSR1 requests a line about the job's progress, as with dd. On Ctrl-Z (SIGTSTP), the terminal is
+restored before the process is suspended.
 
-A forked rank starts with these signals blocked, so that a signal that arrives before it has
-handlers is not lost; it also ends with them blocked, because the job's exit code is settled by
-then.
+A forked rank starts with these signals blocked, so that none is lost before the handlers are
+installed. It also ends with them blocked, because the job's exit code is final by then.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ CODES = {
 
 
 class Signals:
-    """While entered, `pending` is the first signal that stops the job, or None.
+    """A context in which `pending` is the first signal that stops the job, or None.
 
-    `asked` is set by SIGUSR1, and `suspended` by SIGTSTP after `hear_suspends`. On a thread other
-    than the main thread no signals are handled.
+    `asked` is set by SIGUSR1, and `suspended` by SIGTSTP after `hear_suspends`. On threads other
+    than the main thread, no signals are handled.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -49,13 +48,13 @@ class Signals:
         self._since_s = 0.0
         self._raises = False
         self._former: dict[signal.Signals, Any] = {}
-        self._held: set[int | signal.Signals] = set()  # while not entered
+        self._held: set[int | signal.Signals] = set()  # the signal mask outside the context
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is not threading.main_thread():
             return self  # only the main thread can handle signals
         for number in (*CODES, signal.SIGUSR1):
-            # SIGHUP stays ignored under nohup.
+            # Under nohup, SIGHUP must remain ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._former[number] = signal.signal(number, self._handle)
         self._held = signal.pthread_sigmask(signal.SIG_UNBLOCK, (*CODES, signal.SIGUSR1))
@@ -69,7 +68,7 @@ class Signals:
             signal.signal(number, handler)
 
     def hear_suspends(self) -> None:
-        """Handle SIGTSTP from now on: set `suspended`, for a caller of `suspend`."""
+        """From now on, set `suspended` on SIGTSTP; the loop must then call `suspend`."""
         if (
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
@@ -104,7 +103,7 @@ class Signals:
 
     @contextmanager
     def raised(self) -> Iterator[None]:
-        """Raise the signal's error inside the block, which may wait long without a loop."""
+        """Raise the signal's error inside the block, which may run for long outside the loop."""
         self.check()
         self._raises = True
         try:
@@ -120,5 +119,5 @@ class Signals:
 
     @property
     def code(self) -> int | None:
-        """The exit code that the pending signal stands for."""
+        """The exit code for the pending signal, or None."""
         return None if self.pending is None else CODES[self.pending]

@@ -1,14 +1,14 @@
-"""Summaries of many ranks in constant space: sums, extremes and a histogram of each figure.
+"""Summaries of many ranks in constant space: the sum, extremes and histogram of each figure.
 
-In a job of more than `EngineSettings.rank_rows` ranks, a row per rank would be unreadable, and rank
-0 could not hold all of them. There each rank's report is the `Summary` of one rank, and a rank that
-passes its account up the tree merges those of its children into its own. So an account has the same
-size everywhere in the tree, whatever the number of ranks.
+In a job of more than `EngineSettings.rank_rows` ranks, a table with a row per rank would be
+unreadable and too large for rank 0. In such a job, each rank's report is a `Summary`, and a rank
+that sends its account up the tree merges those of its children into its own. So the size of an
+account does not depend on the number of ranks.
 
 Merging is associative and commutative, so the summary does not depend on the shape of the tree.
-This includes the histograms: bins of level 0 are at most 1.6 % wide, each level above joins two
-bins of the level below, and a histogram is at the lowest level at which it has at most `MAX_BINS`
-bins. All figures are integers.
+This includes the histograms: a bin of level 0 is at most 1.6 % wide, a bin of each higher level
+joins two bins of the level below, and a histogram is stored at the lowest level at which it has at
+most `MAX_BINS` bins. All figures are integers.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import msgspec
 
 MAX_BINS = 64
 LIMIT = (1 << 63) - 1
-_HIGH_BITS = 62  # the low part of a sum
+_HIGH_BITS = 62  # the size of the low part of a sum
 _FINE_BITS = 6  # bits after the leading bit that distinguish values
 
 
 class FigureDistribution(msgspec.Struct, frozen=True, array_like=True):
-    """One figure over many ranks: `bins` has the number of ranks by bin, at this `level`.
+    """One figure over many ranks; `bins` maps each bin, at this `level`, to its number of ranks.
 
-    If several ranks have the same minimum or maximum, the first is stored. The sum is stored in
-    two parts, because it may exceed 64 bits.
+    If several ranks share the minimum or maximum, the lowest rank is stored. The sum is stored in
+    two parts, `high` and `low`, because it may exceed 64 bits.
     """
 
     high: int
@@ -41,7 +41,7 @@ class FigureDistribution(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, rank: int, value: int) -> FigureDistribution:
-        """Return the spread of one rank's figure."""
+        """Return the distribution of one rank's figure."""
         value = max(-LIMIT, min(LIMIT, value))
         bins = {bin_of(value): 1}
         return cls(*divmod(value, 1 << _HIGH_BITS), value, rank, value, rank, 0, bins)
@@ -66,7 +66,7 @@ class FigureDistribution(msgspec.Struct, frozen=True, array_like=True):
         return FigureDistribution(*total, minimum, min_rank, -maximum, max_rank, level, bins)
 
     def quantile(self, share: float) -> int:
-        """Return a value that this share of the ranks does not exceed, to the width of a bin."""
+        """Return the value that this share of the ranks does not exceed, rounded to a bin."""
         due = share * sum(self.bins.values())
         for number, count in sorted(self.bins.items()):
             due -= count
@@ -95,7 +95,7 @@ def bin_of(value: int) -> int:
 
 
 def edge(number: int) -> int:
-    """Return the value of the smallest magnitude in a bin of level 0."""
+    """Return the value of smallest magnitude in a bin of level 0."""
     if number < 0:
         return -edge(-number)
     shift = max(0, (number >> _FINE_BITS) - 1)
@@ -103,7 +103,7 @@ def edge(number: int) -> int:
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True, tag="s"):
-    """The work of several ranks: the sums of their `counts`, and the spread of each figure."""
+    """The work of several ranks: the sums of their counts, and the distribution of each figure."""
 
     ranks: int
     counts: tuple[int, ...]
@@ -117,7 +117,8 @@ class Summary(msgspec.Struct, frozen=True, array_like=True, tag="s"):
         )
 
     def __add__(self, other: Summary) -> Summary:
-        if not (self.counts and other.counts):  # empty for a rank that failed to count
+        # The counts of a rank that failed to count are empty.
+        if not (self.counts and other.counts):
             counts = self.counts or other.counts
         else:
             counts = tuple(map(sum, zip(self.counts, other.counts, strict=True)))
@@ -133,5 +134,5 @@ def unpacked(reports: Iterable[bytes]) -> Iterator[Summary]:
 
 
 def merged(summaries: Iterable[Summary]) -> Summary:
-    """Return the sum of summaries."""
+    """Merge summaries."""
     return sum(summaries, Summary(0, (), {}))

@@ -1,9 +1,9 @@
-"""Runs a job in a child process, so that the command ends even if a thread hangs in the kernel.
+"""Run a job in a child process, so that the command ends even if a thread hangs in the kernel.
 
-A process ends when its last thread does, and its parent waits until then. A thread that hangs in a
-system call forever would keep a shell or a launcher waiting long after the job has ended. So the
-job runs in a child, which closes its descriptors and reports its exit code when everything is
-written; the command then ends with that code, whether or not the child can end.
+A process ends only when its last thread does, and its parent waits until then. So a thread that
+hangs in a system call forever would keep a shell or launcher waiting long after the job has ended.
+Therefore the job runs in a child, which closes its descriptors and reports its exit code when all
+output is written. The command then ends with that code, whether or not the child can end.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from pcircle.transport._exit import (
 )
 from pcircle.transport.launch import launched
 
-_GRACE_S = 1.0  # enough for a process without hanging threads to end
+_GRACE_S = 1.0  # enough time for a process to end if no thread is hanging
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-_handlers: list[object] = []  # keeps exit handlers alive, of which C has only the address
+_handlers: list[object] = []  # keeps exit handlers alive, because C stores only their addresses
 
 
 def supervised(name: str, limit_s: float, run: Callable[[], int]) -> int:
-    """Run a job in a child, with a time limit for calls on files; return its exit code."""
+    """Run a job in a child with a time limit for file operations; return its exit code."""
     flush_standard_streams()
     read_fd, write_fd = os.pipe()
     parent = os.getpid()
@@ -42,14 +42,14 @@ def supervised(name: str, limit_s: float, run: Callable[[], int]) -> int:
     if not child:
         os.close(read_fd)
         signal.pthread_sigmask(signal.SIG_SETMASK, former_mask)
-        # The parent has ended, so nothing waits for the job.
+        # If the parent has ended, no process is waiting for the job.
         if not signal_on_parent_exit(parent, signal.SIGKILL):
             os._exit(RankLost.exit_code)
         _be_child(write_fd, limit_s, run)
     os.close(write_fd)
 
     def forward(number: int, frame: FrameType | None) -> None:
-        with suppress(ProcessLookupError):  # it has just ended
+        with suppress(ProcessLookupError):  # the child has just ended
             os.kill(child, number)
 
     for number in _FORWARDED:
@@ -70,7 +70,7 @@ def supervised(name: str, limit_s: float, run: Callable[[], int]) -> int:
 
 
 def _reaped(child: int, patience_s: float | None) -> int | None:
-    """Return a child's wait status; None if it does not end in time."""
+    """Wait for a child and return its wait status; None if it does not end in time."""
     if patience_s is None:
         return os.waitpid(child, 0)[1]
     until_s = time.monotonic() + patience_s
@@ -101,7 +101,7 @@ def _be_child(report_fd: int, limit_s: float, run: Callable[[], int]) -> None:
     except BaseException as error:
         code = report_exception(error, 0)
     finally:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)  # the exit code is settled
+        signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)  # the exit code is final
         try:
             flush_standard_streams()
             atexit._run_exitfuncs()  # exit handlers of libraries
@@ -110,13 +110,13 @@ def _be_child(report_fd: int, limit_s: float, run: Callable[[], int]) -> None:
 
 
 def _after_libraries(last: Callable[[], None]) -> Callable[[], object]:
-    """Return a function that ends this process, and that calls `last` at the very end.
+    """Return a function that ends this process and calls `last` as the very last step.
 
-    Under a launcher, libraries have exit handlers in C, which need descriptors that `last` closes.
-    MPICH informs the launcher in an exit(3) handler that a rank has ended properly; otherwise the
-    launcher kills all other ranks. Handlers are called in reverse order, so a handler that is
-    registered here, before MPI is loaded, comes last. Python's own finalisation is skipped: it
-    would wait for threads.
+    Under a launcher, libraries have exit handlers in C that need the descriptors which `last`
+    closes. For example, MPICH informs the launcher in an exit(3) handler that a rank has ended
+    properly; without that, the launcher kills all other ranks. Handlers are called in reverse
+    order, so a handler that is registered here, before MPI is loaded, is called last. Python's own
+    finalisation is skipped, because it would wait for threads.
     """
     if launched().kind == "none":
         return last
@@ -126,7 +126,7 @@ def _after_libraries(last: Callable[[], None]) -> Callable[[], object]:
     ending: list[int] = []
 
     def at_exit(_: int | None) -> None:
-        # A library, or a forked process, may call exit on its own.
+        # A library or a forked process may call exit(3) itself.
         if ending == [os.getpid()]:
             last()
 

@@ -1,10 +1,9 @@
-"""Tasks: what a user of the engine writes.
+"""The interface between the engine and its users: tasks, contexts and observers.
 
-A task defines the initial items of a job (`seed`), the processing of one item, which may spawn
-further items (`process`), the merging of two results (`merge`), and what to do when everything that
-an item spawned is complete (`join`). The engine decides where items run and how they travel, and
-detects completion. The library of LaFon et al. 2012 had create and process callbacks; joins are an
-addition.
+A task defines the initial items of a job (`seed`), how an item is processed, which may spawn
+further items (`process`), how two results are merged (`merge`), and what to do when everything that
+an item spawned is complete (`join`). The engine distributes the items and detects completion. The
+library of LaFon et al. (2012) had create and process callbacks; joins are an addition.
 
     class Walk(Task[bytes, int]):
         def seed(self): return [b"/usr"]
@@ -34,7 +33,7 @@ import msgspec
 from pcircle.circle import ProgressSums
 from pcircle.transport._exit import print_error
 
-if TYPE_CHECKING:  # only very large jobs have one
+if TYPE_CHECKING:  # only very large jobs have a summary
     from pcircle.runtime.summary import Summary
 
 I = TypeVar("I")  # noqa: E741 - item
@@ -44,7 +43,7 @@ R = TypeVar("R")  # result
 _NAMELESS = (
     TypeVar,
     ForwardRef,
-)  # of these a class declares no type yet
+)  # arguments of a base class that do not declare a type
 
 
 class Work(NamedTuple):
@@ -55,7 +54,7 @@ class Work(NamedTuple):
 
     @property
     def all(self) -> float:
-        """The sum of both."""
+        """The sum of the work on names and on contents."""
         return self.metadata + self.data
 
 
@@ -63,38 +62,38 @@ class EngineChannel(Protocol[I_contra]):
     """The connection of a context to the engine, used on the worker thread."""
 
     def spawn(self, ticket: int, items: Sequence[I_contra]) -> None:
-        """Add items that the item has created."""
+        """Add the child items of an item."""
 
     def post(self, ticket: int, rank: int, items: Sequence[I_contra]) -> None:
-        """Add items that the item has created for one rank."""
+        """Add child items of an item that only `rank` processes."""
 
     def hold(self, ticket: int, epoch: int) -> None:
-        """Hold the item open until `resume`; with `epoch`, until that epoch is committed."""
+        """Keep an item incomplete until `resume`; with `epoch`, until that epoch is committed."""
 
     def resume(self, ticket: int, items: Sequence[I_contra], value: object, epoch: int) -> None:
-        """End one hold of an item, with new items and a result; `epoch` as for the hold."""
+        """End one hold of an item, with new items and a result; `epoch` is that of the hold."""
 
     def note(self, notices: Sequence[object]) -> None:
         """Send notices to rank 0."""
 
     def note_synced(self, notices: Sequence[object]) -> bool:
-        """Send notices and wait until rank 0 has recorded them; False if it never will."""
+        """Send notices and wait until rank 0 has recorded them; return False if it never will."""
         ...
 
     def is_stopping(self) -> bool:
-        """Return whether the job stops early."""
+        """Return whether the job is stopping early."""
         ...
 
     def has_idle_workers(self) -> bool:
-        """Return whether another worker waits for work that this rank could give."""
+        """Return whether another worker is waiting for work that this rank could give away."""
         ...
 
 
 class Context(Generic[I_contra]):
-    """The interface of an item to its job while it is processed; used on the worker thread.
+    """The interface through which `process` and `join` act on the job, on the worker thread.
 
-    `spawn` and `note` may be called any number of times. Early calls are better: spawned items can
-    be stolen at once. `ticket` identifies the item on this rank, for `resume`.
+    `spawn` and `note` may be called any number of times. Early calls are better, because spawned
+    items can be stolen at once. `ticket` identifies the item on this rank for `resume`.
     """
 
     __slots__ = ("has_idle_workers", "is_stopping", "line", "spawned", "ticket")
@@ -107,21 +106,21 @@ class Context(Generic[I_contra]):
         self.line = line
 
     def spawn(self, items: Sequence[I_contra]) -> None:
-        """Create child items of this item. `spawned` counts them."""
+        """Create child items of this item, which `spawned` counts."""
         if items:
             self.spawned += len(items)
             self.line.spawn(self.ticket, items)
 
     def post(self, rank: int, items: Sequence[I_contra]) -> None:
-        """Create child items that only `rank` can process; keep them short."""
+        """Create child items that only `rank` processes; they must be short."""
         if items:
             self.spawned += len(items)
             self.line.post(self.ticket, rank, items)
 
     def hold(self, epoch: int = 0) -> None:
-        """Don't complete this item before `resume` is called with its ticket, once per hold.
+        """Keep this item incomplete until `resume` is called with its ticket, once for each hold.
 
-        With `epoch` the item waits for the commit of that epoch, which is then accelerated.
+        If `epoch` is given, the item also waits for the commit of that epoch, which is accelerated.
         """
         self.spawned += 1
         self.line.hold(self.ticket, epoch)
@@ -129,7 +128,7 @@ class Context(Generic[I_contra]):
     def resume(self, ticket: int, items: Sequence[I_contra], value: object, epoch: int = 0) -> None:
         """End one hold of an item of this rank, with new `items` and a result.
 
-        May be called on any thread and at any time; `epoch` must be that of the hold.
+        This may be called on any thread at any time; `epoch` must be that of the hold.
         """
         self.line.resume(ticket, items, value, epoch)
 
@@ -141,53 +140,55 @@ class Context(Generic[I_contra]):
     def note_synced(self, notices: Sequence[object]) -> bool:
         """Send notices to rank 0 and wait until `Observer.sync` has written them to disk.
 
-        Returns False if that fails or the job stops; then the actions that they announce must not
-        be done.
+        Return False if that fails or the job is stopping; the actions that the notices announce
+        must not be performed then.
         """
         return not notices or self.line.note_synced(notices)
 
     @property
     def stopping(self) -> bool:
-        """Return whether the job stops early.
+        """Return whether the job is stopping early.
 
-        Then leave a consistent state and return soon; the result is not used.
+        In this case leave a consistent state and return soon; the result will not be used.
         """
         return self.is_stopping()
 
 
 class Task(ABC, Generic[I, R]):
-    """The work of a job. Subclass as `Task[Item, Result]`.
+    """The work of a job. Subclasses derive from `Task[Item, Result]`.
 
-    Item and Result declare how these values travel between ranks. Types that msgspec can encode
-    (numbers, bytes, tuples, Structs, unions of tagged Structs) are compact and checked. Values of
-    other types, or of a class that declares none (`class Walk(Task)`), are pickled. So are notices,
-    unless `notice_type` declares their type.
+    The types Item and Result determine how these values are sent between ranks. Values of types
+    that msgspec can encode (numbers, bytes, tuples, Structs, unions of tagged Structs) are compact
+    and checked. Values of other types, or of undeclared types (`class Walk(Task)`), are pickled. So
+    are notices, unless `notice_type` declares their type.
 
-    With `structured` each item has a join, so completion is known item by item. Otherwise results
-    are merged rank by rank, which saves a message per stolen item. An exception that leaves a
-    method ends the job: a `PcircleError` with its exit code, any other exception as a defect. A
-    failure of a single entry is a result, not an exception.
+    With `structured`, each item that spawned is joined, so the completion of each item is known.
+    Otherwise each rank merges its results, which saves a message per stolen item. An exception that
+    leaves a method ends the job: a `PcircleError` with its exit code, any other exception as a
+    defect. The failure of a single entry must be a result, not an exception.
     """
 
     structured: ClassVar[bool] = True
     notice_type: ClassVar[object] = Any
     threads: int | None = 1
-    """The number of worker threads that process items on a rank; None: adaptive.
+    """The number of worker threads that process items on a rank (None: adaptive).
 
-    Several threads are for tasks whose items wait; each has a part of the task, see `part`.
+    Several threads help if items wait for I/O. Each thread has its own part of the task, see
+    `part`.
     """
 
     max_threads: int = 64
-    """The maximum number of worker threads."""
+    """The maximum number of worker threads on a rank."""
 
     line_of: Callable[[Any], bytes] | None = None
-    """Returns the line of a notice in the job's log, possibly empty; None: there is no log.
+    """Returns the line, possibly empty, of a notice in the job's log (None: the job has no log).
 
-    Called on the worker thread that sends the notice, so that each rank formats its own lines.
+    It is called on the worker thread that sends the notice, so that each rank formats its own
+    lines.
     """
 
     epoch_period_s: float | None = None
-    """Seconds between epochs, see `pcircle.circle.epochs`; None: no epochs."""
+    """Seconds between epochs, see `pcircle.circle.epochs` (None: no epochs)."""
 
     @abstractmethod
     def seed(self) -> Iterable[I]:
@@ -195,19 +196,19 @@ class Task(ABC, Generic[I, R]):
 
     @abstractmethod
     def process(self, item: I, context: Context[I]) -> Any:
-        """Process one item, on a worker thread of the rank that has it.
+        """Process one item on a worker thread.
 
-        Returns the item's result; or, if it spawned in a structured task, any value, which `join`
-        receives on the same rank.
+        Return the item's result. If the item spawned in a structured task, return any value
+        instead, which `join` receives on the same rank.
         """
 
     def join(self, item: I, own: Any, merged: R, context: Context[I]) -> R:
         """Return the result of an item whose spawned items are complete.
 
-        `own` is what `process` returned, `merged` the merged result of the children. Runs on a
-        worker thread of the rank that processed the item; may send notices and resume other items.
-        If it spawns, what it returns is `own` of another call, with the results of the new
-        children, and the item is complete after that.
+        `own` is the value that `process` returned, and `merged` is the merged result of the
+        children. This is called on a worker thread of the rank that processed the item, and may
+        send notices and resume other items. If it spawns, it is called again with the results of
+        the new children, and its return value becomes `own`.
         """
         return self.merge(own, merged)
 
@@ -216,50 +217,51 @@ class Task(ABC, Generic[I, R]):
         """Merge two results; must be associative and commutative."""
 
     def portable(self, result: R) -> R:
-        """Return a result for another rank, including everything that is stored on this rank.
+        """Return a result for another rank, including data that is stored only on this rank.
 
-        That may be in a file, for example. Called on the main thread, before the result is sent.
+        Such data may be in a file, for example. Called on the main thread before the result is
+        sent.
         """
         return result
 
     def abandon(self, item: I, own: Any) -> None:
-        """Undo what `item` began and its `join` would have finished; the job stops early."""
+        """Undo what `item` began, because the job is stopping early and will not join it."""
 
     def seal(self, epoch: int) -> None:
-        """Assign work that is done from now on to a later epoch; called on the main thread.
+        """Assign all work from now on to a later epoch; called on the main thread.
 
-        An item that is running belongs to the epoch in which it ends.
+        An item that is being processed belongs to the epoch in which it ends.
         """
 
     def sync(self, epoch: int) -> None:
-        """Flush this rank's work up to `epoch` to disk; called on a thread of its own."""
+        """Flush this rank's work up to `epoch` to disk; called on a separate thread."""
 
     def commit(self, epoch: int) -> None:
-        """Note that all ranks' work up to `epoch` is on disk; called on the thread of `sync`."""
+        """Record that all ranks' work up to `epoch` is on disk; called on the thread of `sync`."""
 
     def part(self, number: int) -> Task[I, R]:
-        """Return the object whose `process`, `join` and `abandon` worker thread `number` calls.
+        """Return the part of this task for worker thread `number`.
 
-        Number 0 is the task itself. Called once on each worker thread. The parts run at the same
-        time, each on its own thread, and items pass between them. All other methods are called on
-        the task.
+        The thread calls the part's `process`, `join` and `abandon`; all other methods are called on
+        the task, which is itself part 0. This is called once on each worker thread. The parts run
+        at the same time, and an item may be joined by another part than the one that processed it.
         """
         if number:
             raise NotImplementedError("this task has one part")
         return self
 
     def work(self) -> Work:
-        """Return the amount of work done on this rank so far, to compare numbers of threads.
+        """Return the work done on this rank so far, by which numbers of threads are compared.
 
-        Called on the main thread while worker threads run.
+        Called on the main thread while worker threads are running.
         """
         return Work()
 
     def finish(self) -> R | None:
-        """Return a last contribution of this rank to the result, after all work has ended well.
+        """Return this rank's last contribution to the result, after all work has succeeded.
 
-        Called on the main thread, before this rank gives its account. The value is merged, up the
-        tree, into the job's result.
+        Called on the main thread before this rank sends its account. The value is merged into the
+        job's result.
         """
         return None
 
@@ -268,18 +270,18 @@ class Task(ABC, Generic[I, R]):
         return ProgressSums(ranks=1)
 
     def keep_for_restart(self) -> None:
-        """Keep what the next run of the same plan needs when this one is closed."""
+        """Keep the resources that the next run of the same plan needs when this task is closed."""
 
     def figures(self, counts: tuple[int, ...]) -> Mapping[str, int]:
-        """Return figures by name, for the summary of many ranks, of a rank that has these counts.
+        """Return the figures of a rank with these counts, by name, for the summary of many ranks.
 
-        They are in addition to the engine's own. Names of times in microseconds end in `_us`.
+        The engine adds its own figures. Names of times in microseconds end in `_us`.
         """
         return {}
 
 
 def wire_types(task: type[Task[I, R]]) -> tuple[object, object]:
-    """Return Item and Result of a task class; Any where it does not declare them."""
+    """Return the types Item and Result of a task class, or Any if it does not declare them."""
     for ancestor in task.__mro__:
         for base in getattr(ancestor, "__orig_bases__", ()):
             arguments = get_args(base)
@@ -292,9 +294,9 @@ def wire_types(task: type[Task[I, R]]) -> tuple[object, object]:
 class RankReport(msgspec.Struct, frozen=True, array_like=True, tag="r"):
     """One rank's report at the end of a job.
 
-    `rates` has the work (`Task.work`) per second, on metadata or data, for each number of threads
-    that was tried. `sent` has the number and bytes of messages by receiver, as the first rank of a
-    block of `sent_block` ranks: in a large job they are summed by block.
+    `rates` contains the work (`Task.work`) per second, on metadata or data, for each number of
+    threads that was tried. `sent` contains the number and bytes of messages by receiver. In a large
+    job these are summed for blocks of `sent_block` ranks, identified by their first rank.
     """
 
     rank: int
@@ -316,7 +318,7 @@ class RankReport(msgspec.Struct, frozen=True, array_like=True, tag="r"):
     sent_block: int = 1
 
     def figures(self) -> dict[str, int]:
-        """Return this rank's figures for a summary of many ranks, as in `Task.figures`."""
+        """Return this rank's figures for a summary of many ranks, named as in `Task.figures`."""
         return {
             "threads": self.threads,
             "items": self.items,
@@ -333,9 +335,9 @@ class RankReport(msgspec.Struct, frozen=True, array_like=True, tag="r"):
 class Outcome(msgspec.Struct, Generic[R], frozen=True):
     """The outcome of a job, on rank 0.
 
-    `code` is the exit code as known to the engine; `reasons` explain why the job stopped early;
-    `silent` are ranks that did not answer at the end; `result` is the merged result, or None. In a
-    job of more than `EngineSettings.rank_rows` ranks there are no `reports`, but a `summary`.
+    `code` is the exit code that the engine determined, `reasons` explain why the job stopped early,
+    `silent` are the ranks that did not answer at the end, and `result` is the merged result or
+    None. A job of more than `EngineSettings.rank_rows` ranks has a `summary` instead of `reports`.
     """
 
     code: int
@@ -347,16 +349,16 @@ class Outcome(msgspec.Struct, Generic[R], frozen=True):
 
     @property
     def counts(self) -> tuple[tuple[int, ...], ...]:
-        """Rows of counts that together cover all ranks that answered."""
+        """Rows of counts, whose sum covers all ranks that answered."""
         if self.summary is not None:
             return (self.summary.counts,)
         return tuple(report.counts for report in self.reports)
 
 
 class TimeLimit(NamedTuple):
-    """The time at which rank 0 stops a job early, as a signal would, and the reason to report.
+    """The time at which rank 0 stops a job early, as if by a signal, and the reason to report.
 
-    `at_s` is a time of the monotonic clock.
+    `at_s` is a time on the monotonic clock.
     """
 
     at_s: float
@@ -366,17 +368,17 @@ class TimeLimit(NamedTuple):
 class Observer(Generic[R]):
     """Rank 0's view of a job: receives its progress, notices and outcome.
 
-    By default notices, and the reasons why a job stopped early, are printed on standard error.
+    By default, notices and the reasons why a job stopped early are printed on standard error.
     """
 
     period_s: float | None = None
-    """Seconds between progress rounds; None: no rounds."""
+    """Seconds between progress rounds (None: no rounds)."""
 
     def show(self, sums: ProgressSums) -> None:
         """Display the result of a progress round."""
 
     def status(self, sums: ProgressSums) -> None:
-        """Print the job's progress on request; a round was held for this."""
+        """Print the job's progress, which was collected on request."""
 
     def suspend(self) -> None:
         """Restore the terminal, because the process is about to be suspended."""
@@ -385,18 +387,18 @@ class Observer(Generic[R]):
         """Continue after a suspension of `stopped_s` seconds."""
 
     def log(self, lines: bytes) -> None:
-        """Write lines to the job's log, before `notice` with the same notices (`Task.line_of`)."""
+        """Write the lines of notices (`Task.line_of`) to the job's log; called before `notice`."""
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
-        """Process notices of a rank."""
+        """Process notices from a rank."""
         for value in values:
             print(value, file=sys.stderr)
 
     def sync(self) -> None:
-        """Flush records of notices to disk: ranks wait for this."""
+        """Flush records of notices to disk. Ranks may be waiting for this."""
 
     def conclude(self, outcome: Outcome[R]) -> int:
-        """Report the end of the job and return the exit code of all ranks."""
+        """Report the end of the job; return the exit code for all ranks."""
         for reason in outcome.reasons:
             print_error(reason)
         if outcome.silent:

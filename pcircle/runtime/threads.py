@@ -1,10 +1,10 @@
-"""The worker threads of a rank: which part of the task each has, and how many of them pay.
+"""The worker threads of a rank: their parts of the task, and the best number of threads.
 
-A rank starts with one thread, and on a fast file system keeps one: it never waits, and a second
-thread would contend with it for the interpreter lock. If operations take long, many threads wait at
-the same time. Their number is found by `pcircle.threads.thread_tuning`, separately for work on
-names and on contents, because the best numbers differ. The input of that search is the task's own
-count of work between two checks of the main loop, so the work itself has no overhead.
+A rank starts with one thread. On a fast file system that thread rarely waits, so a second one would
+only contend for the interpreter lock. If operations take long, many threads can wait at the same
+time. The best number is searched by `pcircle.threads.thread_tuning`, separately for work on names
+and on contents. The input of the search is the task's count of work between two checks by the main
+loop, so tuning adds no overhead to the work itself.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from pcircle.threads.threads import count_runnable, cpu_and_delay_s, other_threa
 METADATA, DATA = "metadata", "data"
 
 WINDOW_S = 0.05
-_FIRST_LOOK_S = 0.01  # of uninterrupted work
-_SWITCH_RATIO = 3  # of the other kind of work to the present kind
-_MANY = 4  # wait for accounting if one in this many threads is runnable
+_FIRST_LOOK_S = 0.01  # seconds of uninterrupted work
+_SWITCH_RATIO = 3  # the ratio of the other kind of work to the present kind that switches kinds
+_MANY = 4  # wait for the kernel's accounting if one in this many threads is runnable
 _MAX_OF_A_RANK = 64
 _MAX_OF_A_NODE = 128
 
 
 def max_threads(nodes: Sequence[int], rank: int) -> int:
-    """Return the maximum number of threads of a rank: its share of the node's threads.
+    """Return the maximum number of threads of a rank, which is its share of the node's limit.
 
-    Few ranks per node, with many threads on one queue in each, are the hybrid ranks (H-DRQS) of
-    LaFon et al. 2012. With as many ranks as cores, the ranks themselves overlap waiting.
+    Few ranks per node, each with many threads on one queue, correspond to the hybrid ranks (H-DRQS)
+    of LaFon et al. (2012). With one rank per core, the ranks themselves overlap waiting.
     """
     return max(1, min(_MAX_OF_A_RANK, _MAX_OF_A_NODE // list(nodes).count(nodes[rank])))
 
@@ -55,7 +55,7 @@ class PerThreadTasks(Generic[I, R]):
 
 
 class Tuner:
-    """Finds, while a pool works, how many of its threads pay, up to a maximum."""
+    """Searches for the best number of threads of a pool, up to a maximum, while the pool works."""
 
     def __init__(self, task: Task[I, R], pool: WorkerPool, max_count: int) -> None:
         self._work = task.work
@@ -77,9 +77,9 @@ class Tuner:
         return WINDOW_S if self._has_looked else _FIRST_LOOK_S
 
     def look(self, now_s: float, *, held: bool = False) -> int:
-        """Return the number of threads for the next window, after evaluating a window that is over.
+        """Evaluate the current window if it has ended; return the number of threads to use now.
 
-        `held` means that threads have waited for something other than their work.
+        `held` means that threads waited for something other than their work.
         """
         pool = self._pool
         # A window with idle threads cannot be evaluated.
@@ -91,7 +91,7 @@ class Tuner:
             return pool.threads
         done = self._work()
         if done == self._before and not self._starved:
-            return pool.threads  # an operation takes longer than a window
+            return pool.threads  # no operation has ended in this window
         if not self._starved:
             pairs = zip(self._spend(), self._spent, strict=True)
             used = (max(0.0, now - before) for now, before in pairs)
@@ -106,7 +106,7 @@ class Tuner:
         return pool.threads
 
     def _look_first(self, now_s: float, *, held: bool) -> None:
-        """Check whether the first work consists of nothing but waiting."""
+        """Check whether the first work of the job consists only of waiting."""
         pool = self._pool
         if held or pool.in_flight < pool.threads:
             self._first = None
@@ -121,10 +121,10 @@ class Tuner:
             self._has_looked = True
 
     def _is_delay_unknown(self, window: Window) -> bool:
-        """Return whether threads may have waited for a processor all the time, and still do.
+        """Return whether threads may still be waiting for a processor, not for the file system.
 
-        The kernel accounts the time that a thread waits for a processor when the thread gets one.
-        Until then it looks like waiting for the file system.
+        The kernel accounts for the time that a thread waited for a processor only when the thread
+        gets one. Until then, that time looks like waiting for the file system.
         """
         threads = self._pool.threads
         waiting = 1.0 - (window.cpu_s + window.delay_s) / (window.elapsed_s * threads)
@@ -144,12 +144,12 @@ class Tuner:
 
     @property
     def settled(self) -> int:
-        """The number of threads that paid for the latest work."""
+        """The best number of threads found for the latest kind of work."""
         return self._climbs[self._kind].confirmed
 
     @property
     def rates(self) -> tuple[tuple[str, int, float], ...]:
-        """Kind, number of threads, and latest work per second with that number, for each tried."""
+        """For each number of threads tried: the kind of work, the number, and the latest rate."""
         return tuple(
             (kind, threads, rate)
             for kind, climb in self._climbs.items()
@@ -157,7 +157,7 @@ class Tuner:
         )
 
     def _spend(self) -> tuple[float, float, float]:
-        """Return the CPU time and delay of the threads in use, and the CPU time of all others."""
+        """Return the CPU time and delay of the threads in use, and their sum for all others."""
         workers = self._pool.native_ids
         return *cpu_and_delay_s(workers[: self._pool.threads]), sum(
             cpu_and_delay_s(other_threads(workers))

@@ -1,8 +1,8 @@
 """Encoding of messages: MessagePack by msgspec, checked against the task's own types.
 
-Values whose type a task does not declare, or that MessagePack cannot represent, are pickled: a
-user's program need not know about either. All ranks run one program of one user, so the data is
-trusted. Data that outlives a job is never pickled.
+Values that MessagePack cannot represent, or whose type a task does not declare, are pickled, so
+users of the library need not care about encoding. Unpickling is safe, because all ranks run the
+same program of the same user. Data that outlives a job is never pickled.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ _PICKLED = 1  # MessagePack extension code of pickled values
 
 
 def _pickle(value: object) -> bytes:
-    import pickle  # tools declare their types
+    import pickle  # rarely needed: tools declare their types
 
     return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 
 
 def by_value(value: object) -> bytes:
-    """Pickle a value with the classes that no other process could import; may raise ImportError."""
+    """Pickle a value with classes that other processes cannot import. Raises ImportError."""
     data: bytes = import_module("cloudpickle").dumps(value)
     return data
 
 
 class Codec:
-    """Encodes and decodes messages and parcels whose items and results have the given types.
+    """Encodes and decodes messages and parcels with items and results of the given types.
 
-    A notice travels with its line for the job's log. `pickled` encodes values without a declared
-    type (Any); None: pickle.
+    A notice is sent with its line for the job's log. `pickled` encodes values without a declared
+    type (Any); the default is to pickle them.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Codec:
         )
 
     def message(self, payload: bytes) -> Message:
-        """Decode a message; raises msgspec.DecodeError if it is invalid."""
+        """Decode a message. Raises msgspec.DecodeError if it is invalid."""
         message: Message = self.decode(payload)
         return message
 
@@ -103,7 +103,7 @@ class Codec:
         return tuple(Parcel(self._whole(parcel.item), parcel.parent) for parcel in parcels)
 
     def _encode_untyped(self, message: Message) -> bytes:
-        """Encode with pickled values: MessagePack would turn tuples into lists."""
+        """Encode a message with pickled values: MessagePack would turn tuples into lists."""
         if not self._results:
             message = with_results(message, self._whole)
         if isinstance(message, PinnedWork):
@@ -119,7 +119,7 @@ class Codec:
 
 
 def with_results(message: Message, change: Callable[[Any], object]) -> Message:
-    """Return a message with `change` applied to each result in it."""
+    """Return a message with `change` applied to each of its results."""
     replace = msgspec.structs.replace
     if isinstance(message, ItemResult):
         return ItemResult(message.join, change(message.value))
@@ -137,7 +137,10 @@ def with_results(message: Message, change: Callable[[Any], object]) -> Message:
 
 
 def _decoders(item_type: Any, result_type: Any, notice_type: Any) -> tuple[Any, Any]:
-    """Return decoders of messages and of parcels; TypeError if msgspec does not support a type."""
+    """Return decoders for messages and parcels.
+
+    Raises TypeError if msgspec does not support a type.
+    """
     union = Union[  # noqa: UP007 - its members are known only at run time
         StealRequest,
         StealRefusal,
@@ -162,7 +165,7 @@ def _decoder(declared: object) -> Any:
 
 
 def _sent_as(declared: object) -> Any:
-    """Return the type, or Any if msgspec does not support it."""
+    """Return a declared type, or Any if msgspec does not support the type."""
     try:
         _decoder(declared)
     except TypeError:
@@ -177,5 +180,5 @@ def _unpickled(code: int, data: memoryview) -> Any:
 
 
 def _checked(declared: type, value: object) -> object:
-    """Accept a value of a type that only Python knows, which was pickled."""
+    """Accept a value whose type msgspec cannot check, because it was pickled."""
     return value

@@ -1,13 +1,13 @@
-"""The channel from a worker thread to the engine, for everything but an item's result.
+"""The channel from worker threads to the engine, for everything except results of items.
 
-Each call is handed to the owner of the pool and becomes an engine event there, in the order of the
-calls and before the item's end. Notices for rank 0 go to the engine's outbox instead, and wait for
-room there: a worker that produces more than rank 0 can process is blocked, because the outboxes of
-thousands of ranks must stay small, and so must rank 0's inbox.
+Each call is passed to the main thread, where it becomes an engine event, in the order of the calls
+and before the end of the item. Notices for rank 0 are added to the engine's outbox instead. A
+worker that produces more notices than rank 0 can process is blocked, so that the outboxes of
+thousands of ranks, and rank 0's inbox, stay small.
 
-`PartedTask` is the base class of tasks with one part per worker thread. A part has its own
-counters, buffers and open directories, so that the hot loops need no lock. Everything that belongs
-to the rank as a whole is shared with the first part.
+`PartedTask` is the base class of tasks with one part per worker thread. Each part has its own
+counters, buffers and open directories, so that the hot loops need no lock. State that belongs to
+the rank is shared with the first part.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PartCounters(Protocol):
     """The counters of a part."""
 
     def sums(self) -> ProgressSums:
-        """Return the counts for a progress round, as the counts of one rank."""
+        """Return the counts for a progress round, as for one rank."""
         ...
 
     def work(self) -> Work:
@@ -50,19 +50,19 @@ class PartCounters(Protocol):
 
 
 class PartedTask(Task[I, R]):
-    """A task in parts. `parts` are those created so far, the task itself first."""
+    """A task in parts. `parts` are those created so far, of which the task itself is the first."""
 
     def __init__(self) -> None:
-        self.parts: list[Any] = [self]  # of the subclass
+        self.parts: list[Any] = [self]  # instances of the subclass
 
     @property
     @abstractmethod
     def counted(self) -> PartCounters:
-        """The counters of this part only."""
+        """The counters of this part."""
 
     @abstractmethod
     def beside(self, number: int) -> Self:
-        """Create the part of worker thread `number`, not the first; called on that thread."""
+        """Create the part for worker thread `number` (not 0); called on that thread."""
 
     def part(self, number: int) -> Self:
         if not number:
@@ -86,17 +86,17 @@ class PartedTask(Task[I, R]):
 
 
 MAX_OUTBOX_BYTES = 4 * PACK_BYTES
-"""The size of a rank's outbox above which its workers wait."""
+"""The size of a rank's outbox above which its workers must wait."""
 MAX_BACKLOG_ITEMS = 256
-"""The number of spawned items, not accepted by the engine, above which workers wait."""
+"""The number of spawned items not yet accepted by the engine above which workers must wait."""
 
 
 class SpawnBacklog:
-    """Counts the items that workers have spawned and the engine has not accepted yet.
+    """Counts the items that workers have spawned but the engine has not accepted yet.
 
-    The engine accepts them at once, except while the rank's main thread is busy, for example
-    sorting on rank 0. A worker that lists a directory of millions of entries meanwhile would fill
-    the memory: a long queue spills to disk, but not the items that wait to enter it.
+    The engine accepts them at once unless the rank's main thread is busy, for example sorting on
+    rank 0. A worker that lists millions of entries in the meantime would fill the memory, because a
+    long queue spills to disk, but items waiting to enter the queue do not.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class SpawnBacklog:
         self._open = False
 
     def add(self, count: int) -> None:
-        """Count more items, after waiting while there are too many."""
+        """Wait while there are too many items, and then count more."""
         with self._changed:
             self._waiters += 1
             while self.is_full:
@@ -127,16 +127,17 @@ class SpawnBacklog:
                 self._changed.notify_all()
 
     def let_go(self) -> None:
-        """Let no worker wait from now on."""
+        """Release all waiting workers, and let none wait from now on."""
         with self._changed:
             self._open = True
             self._changed.notify_all()
 
 
 class WorkerChannel(Generic[I, R]):
-    """The `EngineChannel` of one rank. `perform` executes the engine's instructions.
+    """The `EngineChannel` of a rank. `perform` executes the engine's instructions.
 
-    `line_of` returns the log line of a notice, if the job has a log; `encode` encodes both.
+    `line_of` returns the log line of a notice if the job has a log; `encode` encodes a notice
+    together with its line.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class WorkerChannel(Generic[I, R]):
         self.has_idle_workers = engine.has_idle_workers
 
     def spawn(self, ticket: int, items: Sequence[I]) -> None:
-        """Add items; waits while the engine has too many to accept."""
+        """Add items; wait while too many are not yet accepted by the engine."""
         if threading.get_ident() != self._main:
             self._backlog.add(len(items))
             self._pool.post(self._take, ticket, items)
@@ -179,7 +180,7 @@ class WorkerChannel(Generic[I, R]):
         self._pool.post(partial(self._do, self._engine.resumed, ticket, items, value, epoch=epoch))
 
     def note(self, notices: Sequence[object]) -> None:
-        """Send notices to rank 0; waits while the outbox is full."""
+        """Send notices to rank 0; wait while the outbox is full."""
         outbox = self._outbox
         for notice in notices:
             entry = notice, b"" if self._line_of is None else self._line_of(notice)
@@ -191,7 +192,7 @@ class WorkerChannel(Generic[I, R]):
                 self._await_room()
 
     def note_synced(self, notices: Sequence[object]) -> bool:
-        """Send notices and wait until rank 0 has them on disk; False if it never will."""
+        """Send notices and wait until rank 0 has recorded them; return False if it never will."""
         if threading.get_ident() == self._main:
             raise Defect("only a worker can wait for a record")
         self.note(notices)
@@ -201,7 +202,7 @@ class WorkerChannel(Generic[I, R]):
         self._outbox.await_room(MAX_OUTBOX_BYTES)
 
     def let_go(self) -> None:
-        """Let no worker wait for anything from now on, because the job ends."""
+        """Release all waiting workers, and let none wait from now on, because the job is ending."""
         self._outbox.let_go()
         self._backlog.let_go()
 

@@ -1,1 +1,1 @@
-"""Jobs that restart without a lost rank."""
+"""Jobs that are restarted without their lost ranks."""

@@ -1,11 +1,11 @@
-"""Restartable jobs: when local ranks are lost, the job is restarted without them.
+"""Restart a job without its lost ranks.
 
-The surviving ranks stop as for any other reason, and end. Rank 0, which is the process that the
-user started, then runs the same plan again with fewer ranks. This is one path for all tools: the
-state of the lost rank, its unfinished work and its messages need not be known. A tool declares
-whether it can be restarted (`ToolProgram.outlives`). Tools that only read can, because no output is
-repeated (`pcircle.runtime.restart.output_log`). fcp uses its checkpoint instead, see
-`pcircle.tools.common.copy_program`.
+If local ranks are lost, the surviving ranks stop as usual and end. Rank 0, which is the process
+that the user started, then runs the same plan again with fewer ranks. This works in the same way
+for all tools, because the state, unfinished work and messages of the lost ranks need not be known.
+A tool declares whether it can be restarted (`ToolProgram.outlives`). Tools that only read can be,
+because `pcircle.runtime.restart.output_log` makes sure that no output is repeated. fcp resumes from
+its checkpoint instead, see `pcircle.tools.common.copy_program`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pcircle.runtime.restart.output_log import OutputLog
 from pcircle.runtime.task import I, R, TimeLimit
 from pcircle.threads.threads import has_live_workers
 
-_LAST_THREADS_S = 10.0  # for threads without work to end, on a busy machine
+_LAST_THREADS_S = 10.0  # the time for idle threads to end on a busy machine
 _STEP_S = 0.002
 
 
@@ -69,7 +69,7 @@ class RestartableProgram(Protocol):
 
 
 class _RestartObserver(Observer[R]):
-    """Rank 0's observer: passes everything to the console, but handles the loss of ranks."""
+    """Rank 0's observer: passes events to the console, but handles the loss of ranks itself."""
 
     def __init__(self, job: RestartableJob, console: RestartConsole) -> None:
         self._job = job
@@ -108,17 +108,17 @@ class _RestartObserver(Observer[R]):
 
 
 class RestartableJob(Program):
-    """A tool's job, for the runtime. `lost` are the ranks lost in its last run."""
+    """A tool's job as a program. `lost` contains the ranks that were lost in the last run."""
 
     def __init__(self, program: RestartableProgram) -> None:
         self.name, self.limit, self.again = program.name, program.limit, program.again
         self.lost: tuple[int, ...] = ()
-        self.code: int | None = None  # once it has ended
+        self.code: int | None = None  # once the job has ended
         self.output_log = OutputLog()
         self._program = program
         self._plan = b""
         self._is_restartable = False
-        self._keep_for_restart: Callable[[], None] | None = None  # of the task of this process
+        self._keep_for_restart: Callable[[], None] | None = None  # a method of this process's task
         self._console: RestartConsole | None = None
 
     limit: TimeLimit | None
@@ -151,7 +151,7 @@ class RestartableJob(Program):
         return task
 
     def close(self) -> None:
-        """Release what this process's task holds, except for lists, which are read again."""
+        """Release the resources of this process's task, except those that the next run needs."""
         if self._keep_for_restart is not None:
             self._keep_for_restart()
         self._program.close()
@@ -169,19 +169,19 @@ class RestartableJob(Program):
 
 
 def run_restartable(program: RestartableProgram, ranks: int) -> int:
-    """Run a tool on local ranks, with fewer after each loss; return the exit code."""
+    """Run a tool on local ranks, with fewer ranks after each loss; return the exit code."""
     job = RestartableJob(program)
     try:
         while True:
             program.share(ranks)
             code = run_program(job, ranks, "local")
             if not job.lost:
-                # A rank that is lost after all accounts were given loses no work.
+                # If a rank is lost after all accounts were sent, no work is lost.
                 late = code == RankLost.exit_code and job.code is not None
                 return job.code if late and job.code is not None else code
             ranks, job.lost = max(1, ranks - len(job.lost)), ()
-            # Workers end by themselves. Their helpers end when the task is closed, which must come
-            # after any use of its descriptors.
+            # Idle workers end without being closed. Their helper threads end when the task is
+            # closed, which must not happen before its descriptors are no longer in use.
             ended = _await_condition(lambda: not has_live_workers())
             if ended:
                 job.close()
@@ -193,12 +193,12 @@ def run_restartable(program: RestartableProgram, ranks: int) -> int:
 
 
 def can_restart() -> bool:
-    """Return whether this process can start ranks again: it forks them, so it needs one thread."""
+    """Return whether this process can fork ranks again, for which it must have only one thread."""
     return len(sys._current_frames()) == 1
 
 
 def _await_condition(true: Callable[[], bool]) -> bool:
-    """Wait until a condition on the last run's threads holds; return whether it does."""
+    """Wait for a condition on the threads of the last run; return whether it holds."""
     until_s = time.monotonic() + _LAST_THREADS_S
     while not true() and time.monotonic() < until_s:
         time.sleep(_STEP_S)

@@ -1,9 +1,9 @@
-"""The output of a job so far, record by record, so that a restarted job repeats none of it.
+"""The output of a job so far, by record, so that a restarted job does not repeat it.
 
-Output that a job produces while it runs (lines of standard output, of lists and logs) is also
-stored here: a copy of its bytes, in a temporary file beyond a certain size. That is the whole cost
-of a job in which no rank is lost. If a rank is lost, the records are hashed, and each record of the
-restarted job that was already output is omitted, as many times as it was output.
+A copy of the output that a job produces while it is running (standard output, lists and logs) is
+stored here, and beyond a certain size in a temporary file. If no rank is lost, this is the only
+cost. If a rank is lost, the records are hashed, and a record of the restarted job is omitted as
+many times as it was already output.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from typing import IO
 
 from pcircle.core.writing import discard, write_all
 
-_MAX_BYTES = 256 << 20  # of all streams; hashes of short lines need two thirds as much memory
-_MEMORY_BYTES = 1 << 20  # of a stream
+# For all streams; the hashes of short lines need two thirds of that in memory.
+_MAX_BYTES = 256 << 20
+_MEMORY_BYTES = 1 << 20  # for each stream
 _READ_BYTES = 1 << 20
 _KIND, _STATE = b',"kind":"', b',"state":"'
-_OF_RANK = b',"rank":'  # from here on a line of actions depends on the rank and the time
+_OF_RANK = b',"rank":'  # the part of an action's line from here on depends on the rank and the time
 
 
 class _RecordStore:
@@ -33,7 +34,7 @@ class _RecordStore:
         self._file: IO[bytes] | None = None
 
     def add(self, text: bytes) -> None:
-        """Append records; raises OSError without space."""
+        """Append records. Raises OSError if no space is left."""
         self._texts.append(text)
         self._size += len(text)
         if self._size > _MEMORY_BYTES:
@@ -45,7 +46,7 @@ class _RecordStore:
             write_all(self._file.fileno(), b"".join(texts))
 
     def records(self) -> Iterator[bytes]:
-        """Yield all records without their terminators; raises OSError."""
+        """Yield all records without their terminators. Raises OSError."""
         remainder = b""
         for text in self._blocks():
             *whole, remainder = (remainder + text).split(self.end)
@@ -73,7 +74,7 @@ class _Hashes:
             self._left.append(sum(1 for _ in same))
 
     def take(self, wanted: int) -> bool:
-        """Remove a hash and return True, or return False if it is not left."""
+        """Remove one occurrence of a hash; return False if none is left."""
         at = bisect_left(self._known, wanted)
         if at == len(self._known) or self._known[at] != wanted or not self._left[at]:
             return False
@@ -82,7 +83,7 @@ class _Hashes:
 
 
 class OutputLog:
-    """The output of a job on its streams.
+    """The output of a job, by stream.
 
     `is_whole` is true while all output is stored, so that the job can be restarted.
     """
@@ -94,7 +95,7 @@ class OutputLog:
         self._before: dict[str, _Hashes] = {}
 
     def fresh(self, stream: str, text: bytes, end: bytes = b"\n") -> bytes:
-        """Return the records that are still to be output; the text ends with a terminator."""
+        """Return the records of a terminated text that must still be output."""
         before = self._before.get(stream)
         if before is not None:
             records = text.split(end)[:-1]
@@ -105,7 +106,7 @@ class OutputLog:
         return text
 
     def fresh_lines(self, stream: str, lines: Sequence[str]) -> list[str]:
-        """Like `fresh`, for lines without terminators and without newlines in them."""
+        """Like `fresh`, for lines that contain neither terminators nor other newlines."""
         if not lines:
             return []
         text = "".join(line + "\n" for line in lines).encode(errors="surrogateescape")
@@ -117,12 +118,12 @@ class OutputLog:
             if self._room < 0:
                 raise OSError
             self._stores.setdefault(stream, _RecordStore(end)).add(text)
-        except OSError:  # the loss of a rank then ends the job
+        except OSError:  # without the output, the job cannot be restarted
             self.is_whole = False
             self.close()
 
     def begin_again(self) -> None:
-        """Omit from now on what was already output; raises OSError."""
+        """From now on, omit records that were already output. Raises OSError."""
         self._before = {
             stream: _Hashes(_hash(stream, record) for record in records.records())
             for stream, records in self._stores.items()
@@ -136,11 +137,11 @@ class OutputLog:
 
 
 def _hash(stream: str, record: bytes) -> int:
-    from xxhash import xxh3_64_intdigest  # only after the loss of a rank
+    from xxhash import xxh3_64_intdigest  # needed only after the loss of a rank
 
     if stream in ("actions", "copies"):
         record = record.rpartition(_OF_RANK)[0]
-    if stream == "copies":  # the next run may copy it by another method
+    if stream == "copies":  # the next run may use another copy method
         path = record.find(b'"path')
         record = record[path : record.find(_KIND, path)] + record[record.rfind(_STATE) :]
     return xxh3_64_intdigest(record)
