@@ -1,1 +1,1 @@
-"""Jobs over trees, without a terminal: tasks, counters, failures, plan files."""
+"""Jobs over trees, independent of a user interface: tasks, counters, failures and plan files."""

@@ -1,10 +1,10 @@
-"""Access times from before the first walk of `--max-delete`, which only counts.
+"""Access times from before the counting walk of `--max-delete`.
 
-Reading a directory updates its access time, except with O_NOATIME, which only the owner and root
-may use, and which some file systems ignore. Reading a symbolic link always does. If access times
-decide what is removed, the second walk must use the times that the first walk has seen. Each rank
-remembers the times that the first walk may have changed, and sends them to all other ranks before
-the second walk begins.
+Reading a directory updates its access time unless O_NOATIME is used, which only the owner and root
+may use and some file systems ignore. Reading a symbolic link always updates its access time. If
+access times decide which entries are removed, the second walk must use the times from before the
+first walk. Each rank records the times that the first walk may change, and sends them to all other
+ranks before the second walk begins.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pcircle.core.units import timestamp
 from pcircle.fs.file_system import obeys_noatime
 from pcircle.walk.items import Accesses
 
-_MAX_KNOWN = 100_000  # about 30 MB in each rank
-_O_NOATIME: int = getattr(os, "O_NOATIME", 0)  # Linux
+_MAX_KNOWN = 100_000  # about 30 MB of memory in each rank
+_O_NOATIME: int = getattr(os, "O_NOATIME", 0)  # Linux only
 
 
 class _Key(NamedTuple):
-    """An entry, as long as only its access time changes."""
+    """The key of an entry, which is valid while only the access time changes."""
 
     device: int
     inode: int
@@ -33,9 +33,9 @@ class _Key(NamedTuple):
 
 
 class AccessTimes:
-    """The access times that a rank remembers; its threads share them.
+    """The access times that a rank has recorded. Safe to use from any thread.
 
-    `identify` returns device and inode, as of `Directories`.
+    `identify` returns device and inode, as for `Directories`.
     """
 
     def __init__(self, identify: Callable[[os.stat_result], tuple[int, int]]) -> None:
@@ -46,18 +46,18 @@ class AccessTimes:
         self._is_complete = False
 
     def is_updated_by(self, fd: int) -> bool:
-        """Return whether reading an open directory may update its access time in this walk."""
+        """Return whether reading an open directory in the first walk may update its access time."""
         if self._is_complete:
             return False
         return not (fcntl.fcntl(fd, fcntl.F_GETFL) & _O_NOATIME and obeys_noatime(fd))
 
     def remember(self, status: os.stat_result) -> None:
-        """Remember an access time during the first walk."""
+        """Record an access time, if this is the first walk."""
         if not self._is_complete:
             self._add([(self._key(status), status.st_atime_ns)], self._new)
 
     def receive(self, accesses: Accesses) -> None:
-        """Remember the times from another rank. StoppedEarly if there are too many."""
+        """Record the times from another rank. Raises StoppedEarly if there are too many."""
         self._add(
             (_Key(device, inode, changed.ns), accessed.ns)
             for device, inode, changed, accessed in accesses.entries
@@ -65,7 +65,10 @@ class AccessTimes:
         self._limit()
 
     def take_new(self) -> Accesses | None:
-        """Return the times that were not sent yet. StoppedEarly if there are too many."""
+        """Return the times that have not been sent yet.
+
+        Raises StoppedEarly if there are too many.
+        """
         self._limit()
         with self._lock:
             new, self._new = self._new, []
@@ -76,11 +79,11 @@ class AccessTimes:
         return Accesses(tuple(entries)) if entries else None
 
     def complete(self) -> None:
-        """Remember nothing more: the second walk begins."""
+        """Stop recording, because the second walk is beginning."""
         self._is_complete = True
 
     def restored(self, status: os.stat_result) -> os.stat_result:
-        """Return the status with the access time from before the first walk."""
+        """Return a status with the access time from before the first walk."""
         before_ns = self._known.get(self._key(status))
         if before_ns is None or before_ns >= status.st_atime_ns:
             return status
@@ -93,7 +96,7 @@ class AccessTimes:
         return _Key(*self._identify(status), status.st_ctime_ns)
 
     def _add(self, times: Iterable[tuple[_Key, int]], new: list[_Key] | None = None) -> None:
-        """Keep the earliest time of each entry: another rank may have read it since."""
+        """Record the earliest time of each entry, which another rank may have read since."""
         with self._lock:
             for key, accessed_ns in times:
                 known_ns = self._known.get(key)

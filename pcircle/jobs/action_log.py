@@ -1,12 +1,13 @@
-"""`--json-lines` and `--list-out`: a record of each action, and a list of the entries.
+"""The output of `--json-lines` and `--list-out`: a record, or the path, of each entry.
 
-The rank that acts formats the lines and keeps them until its item ends. They then travel to rank 0
-as notices, packed and acknowledged (`pcircle.circle.notices`). So lines are complete, lines of one
-rank are in order, memory is bounded, and a rank that acts faster than rank 0 writes has to wait.
+The rank that performs an action formats its line and keeps it until the item ends. The lines are
+then sent to rank 0 as notices, which are packed and acknowledged (`pcircle.circle.notices`). So
+lines are complete, the lines of each rank are in order, memory is bounded, and a rank that acts
+faster than rank 0 can write must wait.
 
-Lists that each rank writes to a file, to be merged at the end, would be sorted, which no reader
-needs. But the result could not be a pipe, it would need a directory that all ranks see, and it
-would be lost if the job ended early.
+Alternatively, each rank could write a file, and these could be merged at the end. But then the
+output could not be a pipe, the ranks would need a shared directory, and the output would be lost if
+the job ended early.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from pcircle.fs.path_list_slice import COMMENT
 from pcircle.jobs.failures import NoticeSink
 
 _VERSION = 1
-NOTICE_BYTES = 1 << 15  # of lines in a notice
+NOTICE_BYTES = 1 << 15  # size of the lines in a notice
 _MANY = 1024  # entries
 NOTICE_LINES = 256  # entries in a notice
 
 
 class ActionLines(msgspec.Struct, frozen=True, array_like=True, tag="j"):
-    """Complete lines of the action log, and paths of the list with their terminators.
+    """A notice with complete lines of the action log, and terminated paths for the list.
 
-    `unlisted` counts paths that contain the terminator and so cannot be listed. `said` contains the
-    lines for standard output, `planned` the lines for a plan.
+    `unlisted` is the number of paths that cannot be listed because they contain the terminator.
+    `said` contains the lines for standard output, and `planned` those for a plan.
     """
 
     text: bytes
@@ -44,9 +45,10 @@ class ActionLines(msgspec.Struct, frozen=True, array_like=True, tag="j"):
 
 
 class ActionOutput(msgspec.Struct, frozen=True, array_like=True):
-    """The requested output: lines of the action log, and paths that end with `end`.
+    """The requested output: lines of the action log, and paths terminated by `end`.
 
-    If `word` is not empty, standard output has a line of this word and the path for each action.
+    If `word` is not empty, a line with this word and the path is printed on standard output for
+    each action. With `plan`, the actions are written to a plan.
     """
 
     lines: bool = False
@@ -60,11 +62,11 @@ class ActionOutput(msgspec.Struct, frozen=True, array_like=True):
 
 
 Said = bytes | None
-"""Lines for standard output; None for the line that the word of `ActionOutput` makes."""
+"""Lines for standard output; None for the usual line, which `ActionOutput.word` defines."""
 
 
 class _ActionOutput(msgspec.Struct, frozen=True):
-    """The output for one action, until the item ends."""
+    """The output for one action, which is kept until the item ends."""
 
     root: int
     path: bytes
@@ -75,10 +77,11 @@ class _ActionOutput(msgspec.Struct, frozen=True):
 
 
 class Action(msgspec.Struct, frozen=True):
-    """A line of the action log: an action on an entry, done or planned.
+    """A line of the action log: an action on an entry, and its state.
 
     `path` is relative to PATH number `root`, and `.` for the root itself; a path that is not UTF-8
-    is in `path_b64`. `kind` is a letter of `find -type`, `t` the seconds since the rank started.
+    is stored in `path_b64`. `kind` is a letter of `find -type`, and `t` is the time in seconds
+    since the rank started.
     """
 
     v: int
@@ -97,7 +100,7 @@ class Action(msgspec.Struct, frozen=True):
 
 
 class ActionLog:
-    """The actions of one worker thread. With `planned` no action is carried out."""
+    """The actions of one worker thread. With `planned`, they are only planned."""
 
     def __init__(
         self,
@@ -109,7 +112,7 @@ class ActionLog:
         planned: bool = False,
         shown: Sequence[bytes] = (),
     ) -> None:
-        """`first` belongs to the rank's first thread; `shown` has the roots as typed."""
+        """`first` is the log of the rank's first thread; `shown` contains the roots as typed."""
         self._shown = shown
         self._tool = tool
         self.wanted = wanted
@@ -131,7 +134,7 @@ class ActionLog:
         said: Said = None,
         why: tuple[str, ...] = (),
     ) -> None:
-        """Record an action; the text `said` replaces the usual line on standard output."""
+        """Record an action; `said` replaces the usual line on standard output."""
         self._add(action, root, path, kind, size, self._done, None, said, why)
 
     def planned(self, line: bytes) -> None:
@@ -139,7 +142,7 @@ class ActionLog:
         self._planned.append(line)
 
     def skipped(self, root: int, path: bytes, kind: str, *, said: Said = None) -> None:
-        """Record an entry that is left unchanged; for `said` see `done`."""
+        """Record an entry that is left unchanged; see `done` for `said`."""
         state = "skipped" if self._done == "done" else self._done
         self._add("skip", root, path, kind, 0, state, None, said)
 
@@ -167,7 +170,7 @@ class ActionLog:
     ) -> None:
         wanted = self.wanted
         if said is None and not (wanted.lines or wanted.end or wanted.word):
-            return  # only a plan is wanted, which has lines of its own
+            return  # only a plan is requested, whose lines are recorded separately
         line = b""
         if wanted.lines:
             text, coded = _as_text(path or b".")
@@ -198,11 +201,11 @@ class ActionLog:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the item should end, because the limit on records was reached."""
+        """Return whether the item should end because the limit on records is reached."""
         return len(self._outputs) >= _MANY or len(self._planned) >= _MANY
 
     def tell(self, context: NoticeSink) -> None:
-        """Send all records to rank 0, at the end of an item."""
+        """Send all records to rank 0 at the end of an item."""
         if self._outputs:
             outputs, self._outputs = self._outputs, []
             context.note(_packed(outputs))
@@ -213,7 +216,7 @@ class ActionLog:
 
 
 def _as_text(path: bytes) -> tuple[str | UnsetType, str | UnsetType]:
-    """Return the path as text, or in base 64 if it is not UTF-8."""
+    """Return a path as text or, if it is not UTF-8, in base 64."""
     try:
         return path.decode(), UNSET
     except UnicodeDecodeError:
@@ -221,7 +224,7 @@ def _as_text(path: bytes) -> tuple[str | UnsetType, str | UnsetType]:
 
 
 def _listed(path: bytes, end: bytes) -> bytes:
-    """Return a path as `--files-from` reads it; a leading comment sign gets `./` in front."""
+    """Return a path as `--files-from` reads it, with `./` before a leading comment character."""
     path = path or b"."
     return (b"./" if end == b"\n" and path.startswith(COMMENT) else b"") + path + end
 

@@ -1,8 +1,8 @@
 """Jobs that change or remove the entries of trees.
 
-A job may act at once, only plan (`dry`), or carry out an earlier plan (`applies`). With a limit on
-removals it walks twice: the first walk only counts, and if the limit would be exceeded nothing is
-removed at all. Operations per second may be limited.
+A job may act at once, only plan (`dry`), or carry out an earlier plan (`applies`). If removals are
+limited, it walks twice: the first walk only counts, and if the limit would be exceeded, nothing is
+removed. The number of operations per second may also be limited.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from pcircle.walk.walker import Walker
 if TYPE_CHECKING:
     from pcircle.jobs.access_times import AccessTimes
 
-_REMOVED, _FOUND = -1, -2  # counts among the results of items, by slot
+_REMOVED, _FOUND = -1, -2  # the slots of counts among the results of items
 
 
 class MaxDelete(msgspec.Struct, frozen=True, array_like=True):
-    """The largest number of entries to remove, or their largest percentage of all entries."""
+    """The maximum number of entries to remove, or the maximum percentage of all entries."""
 
     text: str
     number: float
@@ -57,10 +57,10 @@ class MaxDelete(msgspec.Struct, frozen=True, array_like=True):
 class ChangePlan(TreePlan, frozen=True, kw_only=True):
     """The plan of a job that changes entries.
 
-    With `dry` no entry is changed, and with `acts.plan` the changes are written to a plan. `acts`
-    is the requested output. All `ranks` have equal shares of `operations_per_s`. With `applies` a
-    plan is carried out, and `marks` has the marks of its roots that are not directories. `written`
-    has device and inode of the plan that is written, which the job must not change.
+    With `dry`, no entry is changed; with `acts.plan`, the changes are written to a plan. `acts` is
+    the requested output. The `ranks` have equal shares of `operations_per_s`. With `applies`, a
+    plan is carried out, and `marks` contains the marks of its roots that are not directories.
+    `written` is the device and inode of the plan being written, which the job must not change.
     """
 
     dry: bool = False
@@ -74,7 +74,7 @@ class ChangePlan(TreePlan, frozen=True, kw_only=True):
 
 
 class ChangeCounters(TreeCounters):
-    """Counts of entries that remain unchanged: excluded by filters, or `kept` for other reasons."""
+    """Counts of unchanged entries: `left_out` by filters, or `kept` for other reasons."""
 
     left_out: int
     kept: int
@@ -84,10 +84,11 @@ ChangeItem: TypeAlias = TreeItem | WalkPhase | Accesses
 
 
 class ChangeTask(TreeTask, PartedTask[ChangeItem, dict[int, int]]):  # pyright: ignore[reportGeneralTypeIssues]
-    """The part of one rank, or of one thread. `acts` records actions, if requested.
+    """The part of a rank, or of a thread, in a job that changes entries.
 
-    With `max_delete` the job walks twice: the first walk has a visitor that only counts, and
-    counters of its own. Its roots are numbered after the roots of the second walk.
+    `acts` records actions, if requested. If `max_delete` is set, the job walks twice: the first
+    walk has a visitor that only counts, and separate counters. Its roots are numbered after those
+    of the second walk.
     """
 
     notice_type = Failure | ActionLines
@@ -115,7 +116,7 @@ class ChangeTask(TreeTask, PartedTask[ChangeItem, dict[int, int]]):  # pyright: 
         if first is not None:
             self.access_times = first.access_times
         elif self.walks_twice and self.tests_access_times:
-            from pcircle.jobs.access_times import AccessTimes  # few runs need them
+            from pcircle.jobs.access_times import AccessTimes  # few runs need access times
 
             identify = device_and_inode if plan.one_node else inode_alone
             self.access_times = AccessTimes(identify)
@@ -126,14 +127,14 @@ class ChangeTask(TreeTask, PartedTask[ChangeItem, dict[int, int]]):  # pyright: 
             self._throttle.take(count, stop)
 
     def removed(self, counters: ChangeCounters) -> int:
-        """Return the number of entries to remove, by the counters of the first walk."""
+        """Return the number of entries to remove, as counted by the first walk."""
         return int(counters.completed)
 
     # ---- counting first --------------------------------------------------------
 
     @property
     def walks_twice(self) -> bool:
-        """Return whether a first walk counts, which must not affect times that filters use."""
+        """Return whether a first walk only counts."""
         return self.plan.max_delete is not None
 
     @property
@@ -180,7 +181,7 @@ class ChangeTask(TreeTask, PartedTask[ChangeItem, dict[int, int]]):  # pyright: 
         return self._with_counts(own)
 
     def _send_access_times(self, item: TreeItem, context: Context[Accesses]) -> None:
-        """Send an item's new access times to all other ranks; the first walk waits for this."""
+        """Send an item's new access times to all other ranks before the first walk ends."""
         if self.access_times is None or item.root < len(self.plan.roots):
             return
         accesses = self.access_times.take_new()
@@ -199,13 +200,16 @@ class ChangeTask(TreeTask, PartedTask[ChangeItem, dict[int, int]]):  # pyright: 
         joined = self.merge(super().join(item, own, slots, context), counts)
         if new_counts := self._take_new_counts():
             joined = self.merge(joined, new_counts)
-        self._send_access_times(item, context)  # then it is joined again
+        self._send_access_times(item, context)  # if this posts items, the item is joined again
         return joined
 
     def _end_walk(
         self, own: dict[int, int] | None, merged: dict[int, int], context: Context[TreeItem]
     ) -> dict[int, int] | None:
-        """End a walk; after the first walk begin the second. StoppedEarly."""
+        """End a walk; after the first walk, begin the second.
+
+        Raises StoppedEarly if too many entries would be removed.
+        """
         if own is None:
             return merged
         counted = self.merge(own, merged)
@@ -217,7 +221,7 @@ class ChangeTask(TreeTask, PartedTask[ChangeItem, dict[int, int]]):  # pyright: 
         return None
 
     def _with_counts(self, own: ItemState) -> ItemState:
-        """Add the counts of the first walk to an item's result, or to the state of its join."""
+        """Add new counts of the first walk to an item's result, or to the state of its join."""
         if own is None or not (counts := self._take_new_counts()):
             return own
         if isinstance(own, list):
@@ -226,7 +230,7 @@ class ChangeTask(TreeTask, PartedTask[ChangeItem, dict[int, int]]):  # pyright: 
         return self.merge(own, counts)
 
     def _take_new_counts(self) -> dict[int, int]:
-        """Return the counts of the first walk since the last call, as results of slots."""
+        """Return the counts of the first walk since the last call, by slot."""
         if self._counting is None:
             return {}
         now = self.removed(self._counted), self._counted.found + self._counted.left_out

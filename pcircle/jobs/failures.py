@@ -1,14 +1,14 @@
-"""Failed entries, as they are reported to rank 0, to the user and to the error log.
+"""Failed entries, and how they are reported to rank 0, the user and the error log.
 
-The error log (`--error-log`) has one JSON object per line, one line for each failed entry. The rank
-on which an entry fails formats its line (`pcircle.runtime.Task.line_of`). Lines travel with the
-notices of the failures, and rank 0 appends them as they arrive; lines of one rank are in the order
-of its failures. Only complete lines are written, so the log is usable while the job runs and after
-any end. Names are percent-encoded, so no byte is lost.
+The error log (`--error-log`) contains a line with a JSON object for each failed entry. The rank on
+which an entry fails formats its line (`pcircle.runtime.Task.line_of`). Lines are sent with the
+notices of failures, and rank 0 appends them as they arrive; the lines of each rank are in the order
+of its failures. Only complete lines are written, so the log is usable at any time, even if the job
+is killed. Names are percent-encoded, so no byte is lost.
 
-A file for each rank, merged at the end, was rejected. The log may be a pipe, or lie where only rank
-0 can write; after a kill the parts would remain unmerged. Every failure travels to rank 0 anyway,
-because it is printed on standard error.
+Files that each rank writes and that are merged at the end were rejected: the log may be a pipe, or
+in a directory where only rank 0 can write, and after a kill the files would not be merged. Besides,
+each failure is sent to rank 0 anyway, because it is printed on standard error.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TOGETHER_BYTES = 4096
 
 
 class NoticeSink(Protocol):
-    """The part of a `Context` that sends notices to rank 0."""
+    """The method of a `Context` that sends notices to rank 0."""
 
     def note(self, notices: Sequence[object]) -> None: ...
 
@@ -49,7 +49,10 @@ class LogFile:
         self._fd = fd
 
     def append(self, lines: bytes) -> None:
-        """Append lines, at most 4 KiB at a time, so that a kill cuts no long write. OSError."""
+        """Append lines, at most 4 KiB at a time, so that a kill truncates no long write.
+
+        Raises OSError.
+        """
         at = 0
         while at < len(lines):
             end = lines.rfind(b"\n", at, at + _TOGETHER_BYTES) + 1
@@ -58,7 +61,7 @@ class LogFile:
             at = end
 
     def _write(self, lines: bytes) -> None:
-        """Append all lines or none: half a path in a list would name its parent directory."""
+        """Append all lines or none: a truncated path in a list could name a parent directory."""
         status = os.fstat(self._fd)
         try:
             write_all(self._fd, lines)
@@ -68,7 +71,7 @@ class LogFile:
             raise
 
     def sync(self) -> None:
-        """Flush the log to disk. OSError."""
+        """Flush the log to disk. Raises OSError."""
         try:
             os.fsync(self._fd)
         except OSError as error:
@@ -76,7 +79,7 @@ class LogFile:
                 raise
 
     def close(self) -> None:
-        """Flush the log to disk and close it. OSError."""
+        """Flush the log to disk and close it. Raises OSError."""
         try:
             self.sync()
         finally:
@@ -84,7 +87,10 @@ class LogFile:
 
 
 def open_log(path: str, option: str = "--error-log") -> int:
-    """Open a file for a new log. UsageError with the option's name if it is not writable."""
+    """Open a file for a new log, discarding its content.
+
+    Raises UsageError, with the option's name, if the file is not writable.
+    """
     try:
         fd = writing(os.fsencode(path), os.O_APPEND)
         if stat.S_ISREG(os.fstat(fd).st_mode):
@@ -103,7 +109,7 @@ def encode(path: bytes) -> str:
 
 
 def decode(text: str) -> bytes:
-    """Return the bytes that `encode` encoded. ValueError for any other text."""
+    """Decode the result of `encode`. Raises ValueError for any other text."""
     first, *remaining = text.encode("ascii").split(b"%")
     path = first + b"".join(bytes.fromhex(part[:2].decode()) + part[2:] for part in remaining)
     if encode(path) != text:
@@ -112,9 +118,9 @@ def decode(text: str) -> bytes:
 
 
 class FailedEntry(msgspec.Struct, frozen=True):
-    """A failure in the report; the path with odd bytes escaped.
+    """A failure in the report, whose path is escaped for display.
 
-    `errno` is null where no system call has failed; `error` as of `error_name`.
+    `errno` is None if no system call failed; `error` is the result of `error_name`.
     """
 
     path: str
@@ -125,10 +131,10 @@ class FailedEntry(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
-    """A failed entry: the attempted operation, the path and the reason.
+    """A failed entry: its path, the attempted operation and the reason.
 
-    `path` begins as the user typed it; `entry` is the path below root number `root`. A failure for
-    which the system has no `errno` has a `kind`, see `pcircle.fs.entry_errors`.
+    `path` begins with the operand as typed; `entry` is the path below root number `root`. A failure
+    that no system call reported has a `kind` instead of an `errno`, see `pcircle.fs.entry_errors`.
     """
 
     path: bytes
@@ -140,7 +146,7 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     kind: str = ""
 
     def said(self, tool: str) -> str:
-        """Return the tool's message, one line."""
+        """Return the tool's message, which is one line."""
         return f"{tool}: cannot {self.doing} '{show(self.path)}': {self.reason}"
 
     def reported(self) -> FailedEntry:
@@ -150,14 +156,14 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
 
 
 def failure_of(root: Root, number: int, path: bytes, doing: str, error: OSError) -> Failure:
-    """Return the failure of the entry `path` below root number `number`."""
+    """Return the failure of an entry with this path below root number `number`."""
     entry = b"" if root.name else path
     shown = os.path.join(root.shown, entry) if entry else root.shown
     return Failure(shown, doing, *errno_and_reason(error), number, entry, kind_of(error))
 
 
 class RecallNotice(msgspec.Struct, frozen=True, array_like=True, tag="recalled"):
-    """A file whose data is on tape, and which is about to be read."""
+    """A notice that a file whose data is on tape is about to be read."""
 
     path: bytes
 
@@ -165,12 +171,15 @@ class RecallNotice(msgspec.Struct, frozen=True, array_like=True, tag="recalled")
 def tell_recalls(
     recalls: Recalls, shown: Callable[[int, bytes], bytes], context: NoticeSink
 ) -> None:
-    """Report the first recalled file with the current item; `shown` returns its path."""
+    """Let `recalls` report the first recalled file through `context`.
+
+    `shown` returns the file's path for display.
+    """
     recalls.tell = lambda root, path: context.note([RecallNotice(shown(root, path))])
 
 
 def shown_below(root: Root, path: bytes) -> bytes:
-    """Return the path of an entry below a root, beginning as the user typed it."""
+    """Return the path of an entry below a root, which begins with the operand as typed."""
     return root.shown if root.name else os.path.join(root.shown, path)
 
 
@@ -197,7 +206,7 @@ class FailureReporter(ABC):
         *,
         sized: bool = False,
     ) -> None:
-        """Count and report a failed entry; `sized` if its size was counted before.
+        """Count and report a failed entry; `sized` means that its size was already counted.
 
         If `doing` is None, the error names the operation.
         """
@@ -207,7 +216,7 @@ class FailureReporter(ABC):
         self.tell(self.failure(root, path, doing, error), context)
 
     def tell(self, failure: Failure, context: NoticeSink) -> None:
-        """Report a failure that was counted before."""
+        """Report a failure that was already counted."""
         context.note([failure])
 
     @abstractmethod
@@ -218,9 +227,9 @@ class FailureReporter(ABC):
 class LogLine(msgspec.Struct, frozen=True):
     """A failed entry in the error log.
 
-    `path` and `error` are for people; `error` is the name of the `errno`, or of the kind of
-    failure. `entry` is the percent-encoded path below operand number `root`, and empty for the
-    operand itself.
+    `path` is escaped for display. `error` is the name of the `errno`, or the kind of failure.
+    `entry` is the percent-encoded path below operand number `root`; it is empty for the operand
+    itself.
     """
 
     path: str
@@ -246,7 +255,7 @@ def log_line(failure: Failure) -> LogLine:
 
 
 def line_of(notice: object) -> bytes:
-    """Return the error log's line for a notice of a tool that only reads, or nothing."""
+    """Return the error log's line for a notice; empty if the notice is not a failure."""
     if not isinstance(notice, Failure):
         return b""
     return msgspec.json.encode(log_line(notice)) + b"\n"

@@ -1,17 +1,18 @@
-"""Reading plans: `--plan FILE` writes the intended actions, `--apply FILE` carries them out.
+"""Read plans, which `--plan FILE` writes and `--apply FILE` carries out.
 
-A plan is a file of JSON lines. The first line names the tool and the PATHs. The last line has the
-number of entries; a plan without it was interrupted and is refused. Every other line is an entry on
-which the tool would act: the number of its PATH, its percent-encoded path below that PATH, and its
-kind, inode, size and modification time. Each line ends with a checksum
-(`pcircle.jobs.plan_output`); all checksums are verified before the first action.
+A plan is a file of JSON lines. The first line names the tool and the PATHs. The last line contains
+the number of entries; if it is missing, writing the plan was interrupted, and the plan is refused.
+Each of the other lines describes an entry on which the tool would act: the number of its PATH, the
+percent-encoded path below that PATH, and kind, inode, size and modification time. Each line ends
+with a checksum (`pcircle.jobs.plan_output`). All checksums are verified before the first action.
 
-The second run walks only the entries of the plan, by a list (`pcircle.fs.lists`), so a plan may be
-longer than memory and is divided among the ranks. The list has a record of the expected state of
-each entry, its *mark*: it follows an empty name, which no entry has. In the names that visitors
-receive, the mark follows a slash, which no name contains. Tools may define longer marks.
+The run that carries out a plan converts it to a list (`pcircle.fs.lists`) and walks only the
+entries in that list, so a plan may exceed the memory, and its entries are divided among the ranks.
+The list stores the expected state of each entry, its *mark*, in a record in which the mark follows
+an empty name, because no entry has an empty name. In the names that visitors receive, the mark
+follows a slash, which no name contains. Tools may define longer marks.
 
-The mark of a directory is its inode alone, because actions on its entries change its times.
+The mark of a directory contains only its inode, because actions on its entries change its times.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ _ENTRY = msgspec.json.Decoder(tuple[int, str, str, str])
 _MAX_LINE_BYTES = 64 << 20
 
 Check: TypeAlias = "Callable[[int, bytes], object]"
-"""Checks the mark of an entry below the root with this number. ValueError."""
+"""Checks the mark of an entry below the root with this number. Raises ValueError."""
 
 
 class PlanHeader(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The first line of a plan. Paths are percent-encoded; `roots` has the fields of `Root`.
+    """The first line of a plan. Paths are percent-encoded; `roots` contains the fields of `Root`.
 
-    `more` has fields of the tool.
+    `more` contains the tool's own fields.
     """
 
     plan: int
@@ -59,16 +60,16 @@ class PlanHeader(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PlanTrailer(msgspec.Struct, frozen=True):
-    """The last line: the number of entries in the plan, and of all entries found."""
+    """The last line of a plan: the numbers of entries in the plan and of entries found."""
 
     entries: int
     found: int
 
 
 class LoadedPlan(NamedTuple):
-    """A plan that was read. `marks` has the marks of roots that are not directories.
+    """A verified plan. `marks` contains the marks of roots that are not directories.
 
-    An undo record may be `cut`, if the run that wrote it was killed or its disk was full.
+    An undo record may be `cut` because the run that wrote it was killed or the disk was full.
     """
 
     roots: tuple[Root, ...]
@@ -76,12 +77,12 @@ class LoadedPlan(NamedTuple):
     marks: tuple[bytes, ...]
     lists: Lists
     tail: PlanTrailer
-    more: dict[str, Any] = {}  # noqa: RUF012 - never modified
+    more: dict[str, Any] = {}  # noqa: RUF012 - it is never modified
     cut: bool = False
 
 
 def mark_of(status: os.stat_result) -> bytes:
-    """Return the mark of an entry: a letter for its kind, inode, size and time."""
+    """Return the mark of an entry: a letter for its kind, and its inode, size and time."""
     kind = LETTERS.get(stat.S_IFMT(status.st_mode), "?")
     if kind == "d":
         return b"d,%d" % status.st_ino
@@ -127,9 +128,9 @@ def _line(value: object) -> bytes:
 def read_plan(
     name: str, tool: str, check: Check = check_mark, *, may_be_cut: bool = False
 ) -> LoadedPlan:
-    """Read and verify a plan; `check` raises ValueError for a mark that the tool cannot use.
+    """Read and verify a plan; `check` raises ValueError for marks that the tool cannot use.
 
-    UsageError if the file is not a plan of this tool, is damaged or, without `may_be_cut`, is
+    Raises UsageError if the file is not a plan of this tool, is damaged or, unless `may_be_cut`, is
     incomplete.
     """
     shown = show(os.fsencode(name))
@@ -151,14 +152,14 @@ def read_plan(
 
 
 class _Reader:
-    """Reads and verifies the lines of a plan in order. ValueError, OSError."""
+    """Reads and verifies the lines of a plan in order. Methods raise ValueError or OSError."""
 
     def __init__(self, stream: IO[bytes], tool: str, check: Check, *, may_be_cut: bool) -> None:
         self._stream, self._check, self._may_be_cut = stream, check, may_be_cut
-        from pcircle.jobs.plan_output import Checksums  # few runs have a plan
+        from pcircle.jobs.plan_output import Checksums  # few runs read a plan
 
         self._checksums = Checksums()
-        self._number = 0  # of the line
+        self._number = 0  # number of the current line
         line = self._line()
         self.first = msgspec.json.decode(line, type=PlanHeader)
         if (self.first.plan, self.first.tool) != (_VERSION, tool):
@@ -171,7 +172,10 @@ class _Reader:
         self.is_cut = False
 
     def records(self) -> Iterator[bytes]:
-        """Return the records of all entries; after the last one, all lines are verified."""
+        """Yield the records of all entries.
+
+        When the last one was yielded, all lines are verified.
+        """
         count = 0
         while True:
             line = self._line()
@@ -208,13 +212,13 @@ class _Reader:
 
 
 def _is_cut(line: bytes) -> bool:
-    """Return whether a line is empty or cut, as a killed run leaves it."""
+    """Return whether a line is missing or truncated, as a killed run leaves it."""
     is_text = line.isascii() and _NUL not in line
     return not line or (not line.endswith(b"\n") and line[:1] in (b"[", b"{") and is_text)
 
 
 def _refuse_foreign(status: os.stat_result) -> None:
-    """Refuse a plan that another user could have written. ValueError."""
+    """Raise ValueError for a plan that another user could have written."""
     if status.st_uid not in (0, os.geteuid()) or status.st_mode & OTHERS_WRITE:
         raise ValueError("it belongs to or may be written by another user")
 
@@ -227,7 +231,7 @@ def _record(path: bytes, mark: bytes) -> bytes:
 
 
 def _sorted(records: Iterable[bytes], roots: int) -> Lists:
-    """Return the lists of all roots; a root without entries has an empty list."""
+    """Return the lists of all roots; the list of a root without entries is empty."""
     from pcircle.fs.lists import sort  # few runs have a list
     from pcircle.fs.sorting import sorted_records
 
@@ -237,7 +241,7 @@ def _sorted(records: Iterable[bytes], roots: int) -> Lists:
 
 
 def _with_ends(records: Iterable[bytes], ends: Iterable[bytes]) -> Iterator[bytes]:
-    """Return sorted records, with an empty record for each root, so that no root is missing."""
+    """Add an empty record for each root to sorted records, so that no root is missing."""
     from heapq import merge
 
     return merge(records, ends)
@@ -251,7 +255,7 @@ def _bare(group: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def mark_in(listed: PathListSlice, lists: Lists | None) -> bytes:
-    """Return the mark of the directory of this list; empty if the plan does not act on it."""
+    """Return the mark of a list's directory; empty if the plan does not act on it."""
     from pcircle.fs.lists import first_of
 
     record = first_of(listed, lists) or b""
@@ -259,7 +263,7 @@ def mark_in(listed: PathListSlice, lists: Lists | None) -> bytes:
 
 
 def sorted_out(block: Block) -> Block:
-    """Return a block of listed names, sorted by the kinds that the plan recorded."""
+    """Sort the listed names in a block by the kinds that the plan recorded."""
     from pcircle.core.encoding import text_of
 
     found, block.directories = block.directories, []
@@ -276,6 +280,6 @@ def sorted_out(block: Block) -> Block:
 
 
 def parted(name: bytes) -> tuple[bytes, bytes]:
-    """Split a name from `sorted_out` into name and mark."""
+    """Split a name that `sorted_out` returned into the name and the mark."""
     bare, _, mark = name.partition(_SLASH)
     return bare, mark

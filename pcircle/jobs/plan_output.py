@@ -1,11 +1,11 @@
-"""Writing plans and undo records: JSON lines, each with a checksum.
+"""Write plans and undo records: JSON lines, each with a checksum.
 
-The last field of a line is its checksum, which covers all lines up to and including this one. So
-damage anywhere in the file is detected before the first action, and all complete lines of a
-truncated file can still be verified.
+The last field of a line is a checksum of all lines up to and including this one. So damage anywhere
+in the file is detected before the first action, and the complete lines of a truncated file can
+still be verified.
 
-Only rank 0 writes the file. A run that cannot write it stops: a plan would lack entries, and
-changes that a record lacks could not be undone.
+Only rank 0 writes the file. If it cannot be written, the run stops, because the plan would lack
+entries, and changes missing from an undo record could not be undone.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from pcircle.fs.safe_open import writing
 from pcircle.jobs.failures import LogFile, open_log
 
 _FIELDS = {b"]": b',"', b"}": b',"check":"'}
-"""The text before the checksum, by the last byte of the line."""
+"""The text that precedes the checksum, by the last byte of the line."""
 _CHECK_BYTES = 16
 
 
 class Checksums:
-    """Adds and verifies the checksums of the lines of one file, in their order."""
+    """Adds or verifies the checksums of a file's lines, in order."""
 
     def __init__(self) -> None:
         self._digest = xxhash.xxh3_64()
@@ -53,12 +53,12 @@ class Checksums:
 class PlanFile:
     """A plan or undo record that rank 0 writes; `what` names it in messages.
 
-    Methods raise StoppedEarly if the file cannot be written. No line is added after that, so the
-    file never looks complete.
+    Methods raise StoppedEarly if the file cannot be written. After that, no line is added, so that
+    the file never looks complete.
     """
 
     def __init__(self, path: str, option: str, what: str) -> None:
-        """Begin a new file. UsageError if it can't be opened."""
+        """Begin a new file. Raises UsageError if it cannot be opened."""
         self._path, self._what = path, what
         self._checksums = Checksums()
         self._log: LogFile | None = LogFile(open_log(path, option))
@@ -75,8 +75,8 @@ class PlanFile:
             self._try(self._sync)
 
     def end(self, line: bytes) -> None:
-        """Add the last line, which makes the file complete, and close it."""
-        self.sync()  # or the last line could reach the disk before others
+        """Add the last line, which marks the file as complete, and close the file."""
+        self.sync()  # otherwise the last line could reach the disk before others
         self._try(self._end, line)
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class PlanFile:
         if log is not None and not self.is_broken:
             self._try(log.close)
         elif log is not None:
-            with suppress(OSError):  # an error was reported
+            with suppress(OSError):  # an error has already been reported
                 log.close()
 
     def _append(self, lines: bytes) -> None:
@@ -108,7 +108,7 @@ class PlanFile:
                 log.close()
         except OSError:
             if stat.S_ISREG(status.st_mode):
-                with suppress(OSError):  # the first error is the one to report
+                with suppress(OSError):  # the original error must be reported
                     os.truncate(self._path, status.st_size)
             raise
 

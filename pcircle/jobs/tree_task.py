@@ -1,11 +1,12 @@
 """Tasks that process the entries of trees one by one, and their counters.
 
-A tool subclasses `TreeTask` and overrides a method for each kind of entry that it processes. The
-base class opens directories, applies filters, divides the work among ranks and threads, and counts
-results and failures, on `pcircle.walk`. A tool that combines results directory by directory
-(digests, sums) has a `Visitor` of its own; see `docs/new-tool.rst`.
+A tool derives from `TreeTask` and overrides a method for each kind of entry that it processes. With
+the help of `pcircle.walk`, the base class opens directories, applies filters, divides the work
+among ranks and threads, and counts results and failures. A tool that combines results by directory
+(digests, sums) defines its own `Visitor`; see `docs/new-tool.rst`.
 
-The counters serve progress, the number of threads, and the final accounts.
+The counters are used for progress reports, for tuning the number of threads, and for the final
+report.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ ENTRY_COST_BYTES = 256 << 10
 
 
 class WorkCounts(msgspec.Struct, frozen=True):
-    """The known work of a job: entries found, entries of known size, and entries done.
+    """The known work of a job: the numbers of entries found, of known size, and done.
 
-    If `scanned`, the walk has found all entries. `weight` estimates the share of the tree that was
-    visited. `earlier` and `earlier_bytes` count work that an earlier run did. Bytes that cost no
-    time are not counted as found.
+    `scanned` means that the walk has found all entries. `weight` estimates the share of the tree
+    that was visited. `earlier` and `earlier_bytes` count the work of an earlier run. Bytes that
+    cost no time are not counted as found.
     """
 
     found: int
@@ -75,7 +76,7 @@ class WorkCounts(msgspec.Struct, frozen=True):
 
 
 class WalkCounts(Protocol):
-    """The attributes of counters of a walk, see `EntryCounters`."""
+    """The interface of a walk's counters, see `EntryCounters`."""
 
     found: int
     scans_due: int
@@ -96,7 +97,7 @@ class WalkCounts(Protocol):
 
 
 class SizedWalkCounts(WalkCounts, Protocol):
-    """The counters of a walk that reads the contents of files."""
+    """The interface of the counters of a walk that reads the contents of files."""
 
     names: ClassVar[tuple[str, ...]]
     sized: int
@@ -105,7 +106,7 @@ class SizedWalkCounts(WalkCounts, Protocol):
 
 
 class _ReadableRow(SizedWalkCounts, Protocol):
-    """Counters that `Counting.of` makes from a row."""
+    """Counters that can be created from a row."""
 
     @classmethod
     def of(cls: type[S], row: Iterable[int]) -> S: ...
@@ -115,7 +116,7 @@ S = TypeVar("S")
 
 
 class DerivedCounts:
-    """Figures that are computed from the counters."""
+    """A mixin with figures that are computed from counters."""
 
     __slots__ = ()
 
@@ -139,13 +140,13 @@ class DerivedCounts:
         return ProgressSums(self.row(), self.weight, 1)
 
     def work(self: SizedWalkCounts) -> Work:
-        """Return the work done so far; 256 KiB of data count as one name."""
+        """Return the work done so far, in which 256 KiB of data count as one name."""
         return Work(self.completed + self.scans_done, self.bytes_done / ENTRY_COST_BYTES)
 
     def done_at_once(self: SizedWalkCounts, directories: int, files: int, weight: float) -> None:
-        """Count directories, each of this weight, that were completed with their files.
+        """Count directories, each of this weight, that were completed together with their files.
 
-        The caller counts the results of the files.
+        The caller must count the results of the files.
         """
         self.found += files
         if "sized" in self.names:
@@ -156,12 +157,12 @@ class DerivedCounts:
 
     @classmethod
     def figures(cls: type[_ReadableRow], counts: tuple[int, ...]) -> dict[str, int]:
-        """Return the figures of a rank with these counts, for a summary of many ranks."""
+        """Return the figures of a rank with these counts for a summary of many ranks."""
         total = cls.of(counts)
         return {"entries": total.completed, "bytes": total.bytes_done}
 
     def known(self: SizedWalkCounts, weight: float) -> WorkCounts:
-        """Return the known work, from which the remaining time is estimated."""
+        """Return the known work, by which the remaining time is estimated."""
         return WorkCounts(
             found=self.found,
             sized=self.sized,
@@ -174,11 +175,11 @@ class DerivedCounts:
 
 
 class EntryCounters(DerivedCounts, CounterSet):
-    """The counters of a walk: entries found, and the result of each.
+    """The counters of a walk: the entries found, and the result of each.
 
-    Each entry that is `found` is later counted exactly once as files, directories, links, special
-    or failed. `scans_due` counts the directories found, `scans_done` the directories read.
-    `offline` counts files that were excluded because their data is on tape.
+    Each entry that is `found` is later counted exactly once as `files`, `directories`, `links`,
+    `special` or `failed`. `scans_due` counts the directories found, and `scans_done` those that
+    were read. `offline` counts the files that were excluded because their data is on tape.
     """
 
     found: int
@@ -193,35 +194,35 @@ class EntryCounters(DerivedCounts, CounterSet):
 
 
 class NamedCounters(Protocol):
-    """Counters with a tuple of their names."""
+    """Counters with a tuple of their `names`."""
 
     names: ClassVar[tuple[str, ...]]
 
 
 def reported(report: type[msgspec.Struct], total: NamedCounters) -> dict[str, int]:
-    """Return the values of all fields of a report type that are counters."""
+    """Return those fields of a report type that are counters, with their values."""
     return {name: getattr(total, name) for name in report.__struct_fields__ if name in total.names}
 
 
-_POLITE_THREADS = 16  # which take turns
+_POLITE_THREADS = 16  # the number of threads that take turns
 
 
 class WalkPhase(msgspec.Struct, frozen=True, array_like=True, tag="a"):
-    """The item that stands for a whole walk, whose join begins another walk."""
+    """The item that represents a whole walk; its join may begin another walk."""
 
 
 TreeItem: TypeAlias = Tree | Batch | Portion
 ItemState: TypeAlias = "dict[int, int] | list[Open[int]] | None"
-"""The result of an item, the directories that its join completes, or None if it was posted."""
+"""An item's result, the directories that its join completes, or None if it was posted to rank 0."""
 
 
 class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The job as rank 0 has decided it. Tools add fields of their own.
+    """The job as rank 0 has determined it. Tools add their own fields.
 
-    `directory` is the working directory; `one_node` means that all ranks run on one node. `rules`
-    and `wanted` select entries below the roots; ages are relative to `now_ns`. With
-    `one_file_system` mount points are not entered. With `follow` symbolic links stand for their
-    targets. `polite` is the largest share of time, from 0 to 1, in which a rank may have an
+    `directory` is the working directory; `one_node` means that all ranks are running on one node.
+    `rules` and `wanted` select entries below the roots; ages are relative to `now_ns`. With
+    `one_file_system`, mount points are not entered. With `follow`, symbolic links stand for their
+    targets. `polite` is the maximum share of time, from 0 to 1, in which a rank may have an
     operation in progress.
     """
 
@@ -238,12 +239,18 @@ class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve(paths: Sequence[bytes], doing: str = "read") -> tuple[Root, ...]:
-    """Return the roots; symbolic links are followed. UsageError if a path does not exist."""
+    """Return the roots for paths, following symbolic links.
+
+    Raises UsageError if a path cannot be reached.
+    """
     return tuple(resolve_root(path, doing)[0] for path in paths)
 
 
 def resolve_root(path: bytes, doing: str) -> tuple[Root, os.stat_result]:
-    """Return a root and its status. UsageError with the name of the job if it does not exist."""
+    """Return a root and its status.
+
+    Raises UsageError, which names the operation `doing`, if the path cannot be reached.
+    """
     try:
         return root_of(path)
     except OSError as error:
@@ -251,7 +258,7 @@ def resolve_root(path: bytes, doing: str) -> tuple[Root, os.stat_result]:
 
 
 class TreeCounters(EntryCounters):
-    """The counters of a thread, a rank or a job. Tools add counters as annotations.
+    """The counters of a thread, a rank or a job. Tools add their own counters as annotations.
 
     `sized` counts the entries of known size.
     """
@@ -262,9 +269,9 @@ class TreeCounters(EntryCounters):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """An entry other than a directory: `name` in the directory `path` below a root.
+    """An entry other than a directory, called `name` in the directory `path` below a root.
 
-    `directory_fd` is the open directory, through which the entry must be accessed.
+    The entry must be accessed through `directory_fd`, the descriptor of its directory.
     """
 
     root: Root
@@ -275,13 +282,13 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> bytes:
-        """Return the path, beginning as the user typed it."""
+        """Return the path of the entry, which begins with the operand as typed."""
         if self.root.name:
             return self.root.shown
         return os.path.join(self.root.shown, join_path(self.path, self.name))
 
     def open(self) -> BinaryIO:
-        """Open the file for reading: never through a link, never a device or FIFO. OSError."""
+        """Open a regular file for reading, not following links. Raises OSError for other kinds."""
         fd = os.open(self.name, OPEN_FILE, dir_fd=self.directory_fd)
         try:
             status = os.fstat(fd)
@@ -295,10 +302,10 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class TreeTask(WalkTask[TreeItem, dict[int, int]]):
-    """The part of one rank, or of one worker thread, in a job over trees.
+    """The part of a rank, or of a worker thread, in a job over trees.
 
-    Tools override some methods, which are called on the worker thread. An OSError that leaves a
-    method is reported as a failure of its entry; `doing` names the operation that failed.
+    Tools override methods, which are called on the worker thread. An OSError that leaves such a
+    method is reported as a failure of its entry; `doing` names the failed operation.
     """
 
     counters_type: ClassVar[type[TreeCounters]] = TreeCounters
@@ -308,7 +315,7 @@ class TreeTask(WalkTask[TreeItem, dict[int, int]]):
     first: TreeTask | None
 
     def begin(self) -> None:
-        """Create the state of a part."""
+        """Create the state of a part; called by the constructor."""
 
     def file(self, entry: Entry, context: Context[TreeItem]) -> None:
         """Process a regular file."""
@@ -320,10 +327,10 @@ class TreeTask(WalkTask[TreeItem, dict[int, int]]):
         """Process a device, FIFO or socket."""
 
     def directory(self, opened: Open[int], context: Context[TreeItem]) -> None:
-        """Process a directory, after all entries in it."""
+        """Process a directory after all its entries."""
 
     def reach(self, *, is_first: bool) -> Directories:
-        """Return the cache of open directories of this part."""
+        """Return this part's cache of open directories."""
         identify = device_and_inode if self.plan.one_node else inode_alone
         return open_roots(self.plan.roots, self.plan.directory, identify, is_first=is_first)
 
@@ -347,7 +354,7 @@ class TreeTask(WalkTask[TreeItem, dict[int, int]]):
         self._walker = self.walker(self.visitor_type(self))
 
     def walker(self, visitor: EntryVisitor) -> Walker[int]:
-        """Return a walk on this part's thread with this visitor."""
+        """Return a walker for this part's thread with this visitor."""
         plan = self.plan
         chosen = (plan.rules, plan.one_file_system, plan.follow, plan.wanted, plan.now_ns)
         counters, rank = visitor.counters, self.rank
@@ -360,7 +367,7 @@ class TreeTask(WalkTask[TreeItem, dict[int, int]]):
         return self.turns is None
 
     def pace(self, count: int, stop: Callable[[], bool]) -> None:
-        """Wait until more entries may be processed, after `count` of them."""
+        """Wait until more entries may be processed, after `count` entries."""
 
     def beside(self, number: int) -> TreeTask:
         return type(self)(self.plan, self.rank, self.lists, self)
@@ -369,7 +376,7 @@ class TreeTask(WalkTask[TreeItem, dict[int, int]]):
         return self.begun(self.counters)
 
     def begun(self, counters: TreeCounters) -> Iterator[Tree | Batch]:
-        """Return the items with which a walk begins."""
+        """Return the initial items of a walk."""
         only = None if self.lists is None else [part.listed for part in self.lists.parts]
         return seeds(self.plan.roots, counters, only)
 
@@ -390,15 +397,15 @@ class TreeTask(WalkTask[TreeItem, dict[int, int]]):
 
 
 class EntryVisitor(Visitor[int]):
-    """The visitor that calls a `TreeTask` for each entry. Its results are empty.
+    """The visitor that calls the methods of a `TreeTask` for each entry. Its results are empty.
 
-    Tools that process names in batches have visitors of their own.
+    Tools that process names in batches have their own visitors.
     """
 
     nothing: ClassVar[int] = 0
 
     def __init__(self, task: TreeTask, counters: TreeCounters | None = None) -> None:
-        """`counters` belong to a walk other than the task's main walk."""
+        """`counters` are given for a walk other than the task's main walk."""
         self.task = task
         self.counters = task.counters if counters is None else counters
 
@@ -420,7 +427,7 @@ class EntryVisitor(Visitor[int]):
         return 0
 
     def failed(self, opened: Open[int], error: OSError, context: Context[TreeItem]) -> None:
-        if opened.place is None:  # it was not opened
+        if opened.place is None:  # the directory was not opened
             self.counters.scans_done += 1
             self.counters.sized += 1
         self.fail(opened.root, opened.path, "read directory", error, context)
@@ -439,7 +446,7 @@ class EntryVisitor(Visitor[int]):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[int]
     ) -> None:
-        """Process the names; hand back the remaining files if the batch takes too long."""
+        """Process names; hand back the remaining files if the batch takes too long."""
         begun_s = time.monotonic()
         task, counters, files = self.task, self.counters, names.files
         for name in names.links:
@@ -462,7 +469,7 @@ class EntryVisitor(Visitor[int]):
         directory_fd: int,
         context: ItemContext[int],
     ) -> bool:
-        """Process an entry, and return whether it succeeded."""
+        """Process an entry; return whether that succeeded."""
         counters = self.counters
         counters.weight += where.weight
         try:
