@@ -292,7 +292,7 @@ class PseudoDirectories:
     def __init__(self) -> None:
         self._known: dict[int, bool] = {}
         self._devices: tuple[int, int] | None = None
-        # in a container, /dev is not on devtmpfs, and is recognised by its inode
+        # In a container, /dev is not on devtmpfs, and is recognised by its inode.
         with suppress(OSError):
             devices = os.stat(b"/dev")
             self._devices = (devices.st_dev, devices.st_ino)

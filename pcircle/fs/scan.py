@@ -31,7 +31,7 @@ BLOCK_BYTES = 2 << 20
 """The total size of the names in a block. As objects, short names take three times that."""
 _BLOCK_S = 0.2
 _CALLS = 5  # system calls for a directory, in addition to one for each entry
-# for several directories, so that the walk can check whether the job is stopping
+# For several directories, so that the walk can check whether the job is stopping.
 _SCAN_NS = 20_000_000
 _KINDS_NS = 100_000_000  # for looking up kinds that the directory does not store
 # On these file systems a listing includes all remaining entries even if listed entries are removed

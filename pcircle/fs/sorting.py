@@ -41,7 +41,7 @@ class Sorter:
     def __init__(self, run_bytes: int = RUN_BYTES) -> None:
         self._run_bytes = run_bytes
         self._together = 1
-        # by level: each run is merged from FAN_IN runs of the level below
+        # By level: each run is merged from FAN_IN runs of the level below.
         self._runs: list[list[IO[bytes]]] = [[]]
         self._some: list[bytes] = []
         self._size = 0

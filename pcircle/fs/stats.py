@@ -45,7 +45,7 @@ _FEW_WORKERS = 4
 _SLOW_S = 50e-6
 _SLOW_BLOCKS = 3  # recent slow blocks
 _PROBE_NS = 300_000  # the duration of a probe
-# slow probes that are required: one may be slow because the process waited for a processor
+# Slow probes that are required: one may be slow because the process waited for a processor.
 _PROBES = 3
 _SURELY_SLOW_S = 500e-6  # time per name with which a probe counts twice
 _NEVER = 1 << 62
@@ -255,7 +255,7 @@ class Stats(Table):
             if slow >= _PROBES:
                 self._slow = max(self._slow, _SLOW_BLOCKS)
                 return begin
-        # one block of few names proves little
+        # One block of few names proves little.
         self._slow = min(self._slow + slow, 2 * _SLOW_BLOCKS)
         return begin
 

@@ -182,7 +182,7 @@ class Admissions:
         while self._admitted:
             fd, obstacle = self._admitted.pop()
             try:
-                # the entry may belong to another user by now
+                # The entry may belong to another user by now.
                 with suppress(OSError):
                     obstacle.restore(fd)
             finally:

@@ -120,7 +120,7 @@ def withdraw(
     shared = common(old, new, needed)
     wanted = _state(special, shared)
     if shared == _simplified(_rights(status.st_uid, status.st_gid, now)):
-        # the same rights may have another ACL
+        # The same rights may have another ACL.
         wanted = AccessState(special | now.mode & 0o777, now.access)
     return _give(target, now, wanted) != now or changed
 
