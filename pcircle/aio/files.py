@@ -1,4 +1,4 @@
-"""A scheduler that has a method for every file operation, which returns a future at once."""
+"""A scheduler whose methods submit file operations and return futures at once."""
 
 from __future__ import annotations
 

@@ -145,10 +145,10 @@ class Future(Generic[T]):
         return self._end(None, Cancelled(), abort=True)
 
     def _when_done(self, callback: Callable[[], object]) -> None:
-        """Call `callback` once, when the future is settled; it must be brief.
+        """Call `callback`, which must be brief, when the future is settled.
 
-        It runs on the thread that settles the future or, if that is already settled, on this
-        thread.
+        The callback runs on the thread that settles the future or, if the future is already
+        settled, on this thread.
         """
         with _lock:
             if not self._done:

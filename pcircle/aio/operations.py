@@ -4,8 +4,8 @@ The functions here create an `Operation`, which has no effect until a scheduler 
 Composite operations are generators that yield such objects. An operation is one system call, or a
 few that belong together (a batch of names, a complete write).
 
-A failed operation raises OSError with errno and a path. For a descriptor, this is the path by which
-the scheduler opened it.
+A failed operation raises OSError with errno and a path. If the operation uses a descriptor, the
+path is the one by which the scheduler opened it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Operation(Generic[T]):
 
     `kind` is METADATA or DATA, for which the numbers of threads are adapted separately. `path` is
     for error messages; `fd` is the descriptor that the operation uses, or -1. With `moves`, the
-    operation uses the position of `fd` or closes it; such operations on a descriptor run in the
-    order of their submission. `undo` is called with the result of an operation that ended too late.
-    A `tidying` operation is executed even if its composite was cancelled.
+    operation uses the position of `fd` or closes `fd`. Such operations on the same descriptor run
+    in the order of their submission. `undo` is called with the result of an operation that ended
+    too late. A `tidying` operation is executed even if its composite was cancelled.
     """
 
     __slots__ = (

@@ -57,7 +57,7 @@ class Scheduler:
             raise ValueError("threads must be at least 1")
         # By descriptor: the path by which it was opened.
         self._paths: dict[object, Path | None] = {}
-        self._busy = _Count()  # jobs and continuations
+        self._busy = _Count()  # unfinished jobs and continuations
         self._continuations = _Continuations(self._busy)
         self._deadlines = _Deadlines()
         self._orders = _Orders()
@@ -465,7 +465,7 @@ class _Deadlines:
     def __init__(self) -> None:
         # A unique number makes sure that deadlines are never compared.
         self._heap: list[tuple[float, int, _Deadline]] = []
-        self._settled = 0  # entries of the heap, approximately
+        self._settled = 0  # approximate number of settled futures in the heap
         self._numbers = count()
         self._state = threading.Condition()
         self._thread: threading.Thread | None = None

@@ -1,17 +1,17 @@
 """Copy the data of a file: ranges, holes, and the cheapest method that works.
 
-Four methods, tried in this order for each pair of file systems:
+Four methods are tried in this order for each pair of file systems:
 
 - *clone* (FICLONE, FICLONERANGE): the target shares the source's blocks until one of them is
-  written to. This costs one call for any size.
+  written to. One call suffices for any size.
 - `copy_file_range`: the kernel or the server copies the bytes. On XFS and btrfs it clones, too, so
   it is not used if clones are not wanted.
 - `sendfile`: the kernel copies the bytes, even between file systems of different types.
 - reading and writing through a buffer: works on all file systems and is tried last.
 
-Measured on Linux 6.18, two cores, dense files in the page cache, medians of interleaved runs in
-milliseconds (XFS on a loop device). The table excludes cloning, with which copy_file_range takes
-0.02, 0.02 and 0.1 ms on XFS:
+The following times are medians of interleaved runs in milliseconds, measured on Linux 6.18 with two
+cores and dense files in the page cache (XFS on a loop device). They exclude cloning, with which
+copy_file_range takes 0.02, 0.02 and 0.1 ms on XFS:
 
     file      on      copy_file_range  sendfile  256 KiB  512 KiB  1 MiB
     256 KiB   tmpfs   0.068            0.065     0.075    0.077    0.074
@@ -25,8 +25,8 @@ milliseconds (XFS on a loop device). The table excludes cloning, with which copy
 
 (`both` is from tmpfs to XFS, where copy_file_range fails.)
 
-Therefore the kernel's methods are tried before the buffer. The buffer has 512 KiB, because a larger
-one does not fit in the processor's cache and is usually slower.
+Therefore the kernel's methods are tried before the buffer. The buffer size is 512 KiB, because a
+larger one does not fit in the processor's cache and is usually slower.
 
 A method that a pair of file systems does not support (EXDEV, EOPNOTSUPP, ENOSYS, ENOTTY) is not
 tried again for that pair. Any other error may concern a single file (EINVAL for a file that is open
@@ -159,12 +159,12 @@ def clone_range(source_fd: int, target_fd: int, offset: int, length: int) -> int
 
 
 def copy_range(source_fd: int, target_fd: int, offset: int, length: int) -> int:
-    """Let the kernel, or the server, copy a range."""
+    """Copy a range with copy_file_range, in the kernel or on the server."""
     return os.copy_file_range(source_fd, target_fd, length, offset, offset)
 
 
 def send_range(source_fd: int, target_fd: int, offset: int, length: int) -> int:
-    """Let the kernel send a range to another file; changes the target's position."""
+    """Copy a range with sendfile, which changes the target's position."""
     os.lseek(target_fd, offset, os.SEEK_SET)
     return os.sendfile(target_fd, source_fd, offset, length)
 
@@ -324,9 +324,9 @@ class Tiers:
         """Return whether the data of a file must be fetched before it can be read.
 
         If `directory_fd` is None, the name is a path. On Lustre the layout decides; a released file
-        has at most one block. On other file systems that an archive may be behind, a file counts as
-        offline if it has no blocks but more bytes than fit in an inode. This includes files that
-        consist of a single hole.
+        has at most one block. On another file system that may be backed by an archive, a file
+        counts as offline if it has no blocks but more bytes than fit in an inode. This includes
+        files that consist of a single hole.
         """
         if not stat.S_ISREG(status.st_mode) or not status.st_size or status.st_blocks > 1:
             return False
@@ -342,7 +342,7 @@ class Tiers:
         )
 
     def may_have(self, device: int) -> bool:
-        """Return whether an archive may be behind the file system with this device number."""
+        """Return whether the file system with this device number may be backed by an archive."""
         type_ = self._type_of(device)
         return type_ is not None and type_ not in _UNTIERED
 
@@ -377,7 +377,7 @@ class Recalls:
         self._tiers = Tiers(follow=follow)
 
     def may_be_in(self, directory_fd: int) -> bool:
-        """Return whether a file of this directory may be offline."""
+        """Return whether files in this directory may be offline."""
         try:
             device = os.fstat(directory_fd).st_dev
         except OSError:

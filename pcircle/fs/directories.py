@@ -49,7 +49,7 @@ _NEW_THREADS = 2  # threads that may start in the meantime
 # Linux only; other systems report the same error again.
 _O_PATH: int = getattr(os, "O_PATH", OPEN_DIRECTORY_FOLLOW)
 _O_NOATIME: int = getattr(os, "O_NOATIME", 0)  # Linux
-_AS_GIVEN = -1  # stands for a root: the path is one that the user specified
+_AS_GIVEN = -1  # in place of a root's number: the path is one that the user specified
 
 
 class RootPath(msgspec.Struct, frozen=True):
@@ -295,7 +295,7 @@ class Directories:
         found = self._open.get((root, path))
         if found is not None:
             return found
-        # From the nearest ancestor that is open down to the path.
+        # Open the missing directories from the nearest open ancestor down to the path.
         missing: list[bytes] = []
         above = path
         while found is None and above not in (b"", HOLDER):
@@ -334,7 +334,7 @@ class Directories:
     ) -> _Open:
         """Open and cache a directory.
 
-        Below its parent, no link is followed unless that is permitted.
+        Links below a root are not followed unless that is permitted.
         """
         follow = 0 if dir_fd is None else self._no_follow
         opened = self._open_at(name, dir_fd, follow, locked=locked)
@@ -465,8 +465,8 @@ def _half() -> int:
 def affordable_threads(sides: int = 1) -> int:
     """Return the number of threads for which the descriptors suffice.
 
-    Each thread caches directories of `sides` trees, for example of source and target. The number of
-    directories per tree is that of `capacity_of`.
+    Each thread caches directories of `sides` trees, for example of source and target. `capacity_of`
+    returns the number of directories per tree.
     """
     return 1 + affordable() // (sides * _EACH_OF_MANY + _OF_A_THREAD)
 
@@ -479,7 +479,7 @@ def capacity_of(*, is_first: bool) -> int:
 def affordable_at_once() -> int:
     """Return the number of small directories that a thread may open in addition to its cache.
 
-    With this limit, all threads of the process together do not run out of descriptors.
+    The limit prevents the threads of the process from running out of descriptors together.
     """
     threads = threading.active_count() + _NEW_THREADS
     return max(1, min(_MAX_AT_ONCE, _half() // threads))

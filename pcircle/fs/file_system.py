@@ -9,8 +9,8 @@ system that an NFS, SMB or 9P server exports; overlayfs may pass the call on to 
 version 2.2.2, ZFS reported data as holes (OpenZFS #15526). Files on these file systems are read
 completely, and their zeros may become holes in a copy.
 
-*Sizes* (`size_is_nominal`). Files of procfs report size 0 but have content; files of sysfs report a
-page but contain less. Some FUSE servers do likewise.
+*Sizes* (`size_is_nominal`). Files of procfs report size 0 but have content; files of sysfs report
+the size of a page but contain less. Some FUSE servers do likewise.
 
 *Distinct files* (`is_view_free`). Two files with different devices may be the same file if one of
 the file systems shows files of the other, as FUSE servers, overlayfs and network file systems may.

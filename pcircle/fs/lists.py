@@ -112,7 +112,7 @@ class Lists:
         return change(listed, end=at), change(listed, begin=at)
 
     def below(self, listed: PathListSlice) -> Iterator[NameRecords]:
-        """Yield the records of a range for each name in its directory."""
+        """Yield the records of a range, grouped by name in its directory."""
         return groups(self._text, listed.begin, listed.end, listed.skip)
 
     def portions(self, listed: PathListSlice) -> Iterator[NameRecords | bytes]:

@@ -25,7 +25,7 @@ _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2  # linux/fs.h
 def give_free_name(written: bytes, name: bytes, directory_fd: int) -> None:
     """Rename `written` to `name` in one directory.
 
-    Raises FileExistsError if the name exists; nothing has been changed then.
+    Raises FileExistsError, with nothing changed, if the name exists.
     """
     try:
         os.link(
@@ -84,7 +84,7 @@ def _rename(written: bytes, name: bytes, fds: tuple[int, int], flags: int) -> No
 
 
 def claim_and_rename(written: bytes, name: bytes, directory_fd: int) -> None:
-    """Claim the name with an empty file, then replace that. Raises FileExistsError."""
+    """Claim the name with an empty file, and then replace this file. Raises FileExistsError."""
     os.close(os.open(name, CREATE_FILE, 0o600, dir_fd=directory_fd))
     try:
         os.rename(written, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)

@@ -433,8 +433,8 @@ def opened(place: ResolvedName, flags: int) -> int:
 def _refuse_other_direction(fd: int, flags: int) -> None:
     """Raise OSError (EBADF) if a descriptor is not open for the direction that `flags` request.
 
-    Reopening ignores the descriptor's own mode. One that was closed when the process started is now
-    open on /dev/null, which would accept any data.
+    A descriptor that was closed when the process started is now open on /dev/null, which would
+    otherwise accept any data.
     """
     own, wanted = (mode & os.O_ACCMODE for mode in (fcntl.fcntl(fd, fcntl.F_GETFL), flags))
     if own not in (wanted, os.O_RDWR):

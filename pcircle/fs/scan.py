@@ -31,9 +31,10 @@ BLOCK_BYTES = 2 << 20
 """The total size of the names in a block. As objects, short names take three times that."""
 _BLOCK_S = 0.2
 _CALLS = 5  # system calls for a directory, in addition to one for each entry
-# For several directories, so that the walk can check whether the job is stopping.
+# Time limit for listing several directories, after which the walk checks whether the job is
+# stopping.
 _SCAN_NS = 20_000_000
-_KINDS_NS = 100_000_000  # for looking up kinds that the directory does not store
+_KINDS_NS = 100_000_000  # time limit for looking up kinds that the directory does not store
 # On these file systems a listing includes all remaining entries even if listed entries are removed
 # meanwhile.
 _STEADY = frozenset(b"tmpfs devtmpfs ext2 ext3 ext4 xfs btrfs f2fs ramfs overlay zfs".split())
@@ -51,7 +52,7 @@ class StableListing:
         self._known: dict[int, bool] = {}  # by device
 
     def of(self, device: int) -> bool:
-        """Return whether the listings of a device are complete; numbers are those of this node."""
+        """Return whether listings are complete on the device with this number on this node."""
         known = self._known.get(device)
         if known is None:
             known = self._known[device] = type_of_device(device) in _STEADY
@@ -61,7 +62,7 @@ class StableListing:
 def listed_first(found: Iterable[Block]) -> Iterator[Block]:
     """Yield the same blocks, but only after the whole directory has been read.
 
-    Until then the names of a block are stored as joined text, which takes about ten bytes a name.
+    Until then the names of a block are stored as joined text, which takes about ten bytes per name.
     """
     packed: list[tuple[tuple[str, str, str, str], dict[str, PathListSlice | None]]] = []
     for block in found:
@@ -177,8 +178,8 @@ class DirectoryBatch:
 
     `unread` contains the directories that are not plain or cannot be read, and `later` those that
     were not tried. `places` are the positions of the plain directories among all names. The call
-    took `elapsed_s` seconds, and a system call `each_s` seconds on average. If that is long,
-    `Stats.look` is faster, because it overlaps look-ups.
+    took `elapsed_s` seconds, and a system call `each_s` seconds on average. If system calls take
+    long, `Stats.look` is faster, because it overlaps look-ups.
 
     Leaving the context closes the descriptors.
     """
@@ -289,7 +290,7 @@ class DirectoryBatch:
 
 
 def rewound(directory_fd: int) -> int:
-    """Rewind a directory that was opened or listed earlier, so that a listing has new entries.
+    """Rewind a directory that was opened or listed earlier, so that it lists new entries.
 
     btrfs lists the entries that existed when the directory was opened or rewound. Raises OSError.
     """

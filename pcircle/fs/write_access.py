@@ -47,7 +47,7 @@ class Obstacle(msgspec.Struct, frozen=True):
     def restore(self, fd: int) -> None:
         """Restore the obstacle, unless the mode was changed in the meantime.
 
-        Raises Raises OSError.
+        Raises OSError.
         """
         if self.mode is not None and os.fstat(fd).st_mode & _MODE_BITS == self.mode | _ALL:
             os.chmod(_path_of(fd), self.mode)
@@ -71,7 +71,7 @@ class WriteAccess(msgspec.Struct, frozen=True):
         return self.any and error.errno in _DENIED
 
     def obstacle(self, fd: int, status: os.stat_result | None = None) -> Obstacle | None:
-        """Return the obstacle to changing an open entry, or None. Raises Raises OSError.
+        """Return the obstacle to changing an open entry, or None. Raises OSError.
 
         `status` is from an earlier look-up; another rank may have changed the mode since.
         """
@@ -115,7 +115,7 @@ class WriteAccess(msgspec.Struct, frozen=True):
         """Call `act`, which changes a name; if flags forbid that, remove them during the call.
 
         The flags are restored if the entry still exists, under this name or a new one. `check`
-        raises OSError if the entry must keep its flags. Raises Raises OSError.
+        raises OSError if the entry must keep its flags. Raises OSError.
         """
         try:
             return act()
@@ -142,7 +142,7 @@ class WriteAccess(msgspec.Struct, frozen=True):
     ) -> Iterator[None]:
         """Remove the flags that forbid changes from an entry; restore them if it remains.
 
-        Flags that another rank has removed are restored by that rank. Raises Raises OSError.
+        Flags that another rank has removed are restored by that rank. Raises OSError.
         """
         if not self.flags or not _may_have_flags(name, directory_fd):
             yield

@@ -26,7 +26,7 @@ from pcircle.jobs.failures import NoticeSink
 
 _VERSION = 1
 NOTICE_BYTES = 1 << 15  # size of the lines in a notice
-_MANY = 1024  # entries
+_MANY = 1024  # entries after which an item should end
 NOTICE_LINES = 256  # entries in a notice
 
 

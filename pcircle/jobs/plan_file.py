@@ -174,7 +174,7 @@ class _Reader:
     def records(self) -> Iterator[bytes]:
         """Yield the records of all entries.
 
-        When the last one was yielded, all lines are verified.
+        When the last one has been yielded, all lines have been verified.
         """
         count = 0
         while True:

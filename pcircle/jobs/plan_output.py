@@ -38,7 +38,7 @@ class Checksums:
         return b"".join([self._line(line[:-1], line[-1:]) for line in lines.splitlines()])
 
     def verify(self, line: bytes) -> None:
-        """Raise ValueError if a line was damaged."""
+        """Raise ValueError if the checksum of a line is wrong."""
         end = line[-2:-1]
         field = _FIELDS.get(end, b"")
         body = line[: -len(field) - _CHECK_BYTES - 3]

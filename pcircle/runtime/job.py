@@ -51,7 +51,7 @@ class Program(ABC):
     """True if the process may run further jobs after this one, even under MPI."""
 
     def complain(self, text: str) -> None:
-        """Print the reason why the job ends on standard error. Front ends may override this."""
+        """Print on standard error why the job ends. Front ends may override this."""
         print_error(text, self.name)
 
     def explain_unreadable(self, error: OSError) -> str:

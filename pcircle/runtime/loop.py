@@ -1,8 +1,8 @@
-"""The main loop of a rank, which connects engine, transport and workers; and the spill file.
+"""The main loop of a rank, and its spill file.
 
-Messages and results of finished work become events for the engine, and the engine's instructions
-become messages and submitted work. Everything here runs on the rank's main thread and returns soon,
-because operations that may take long run in the pool.
+The loop connects engine, transport and workers: messages and finished work become events for the
+engine, and the engine's instructions become messages and submitted work. Everything here runs on
+the rank's main thread and returns soon, because operations that may take long run in the pool.
 
 `SpillFile` stores the middle of a long queue in one temporary file per rank. A segment is written
 at the end of the file. The next segment to be fetched is usually the last one written, because a

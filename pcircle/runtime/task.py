@@ -244,7 +244,8 @@ class Task(ABC, Generic[I, R]):
 
         The thread calls the part's `process`, `join` and `abandon`; all other methods are called on
         the task, which is itself part 0. This is called once on each worker thread. The parts run
-        at the same time, and an item may be joined by another part than the one that processed it.
+        at the same time, and an item may be joined by a different part from the one that processed
+        it.
         """
         if number:
             raise NotImplementedError("this task has one part")

@@ -1,1 +1,1 @@
-"""Attributes of files: modes, owners, lists, extended attributes, layouts, mounts."""
+"""Attributes of files: modes, owners, ACLs, extended attributes, layouts and mounts."""

@@ -102,10 +102,10 @@ def mode_with(mode: int, access: bytes) -> int:
 def mode_without(mode: int, access: bytes) -> int:
     """Return the mode for a copy of a file with this ACL if the copy cannot have an ACL.
 
-    No user is granted more than by the ACL. The group gets the rights that the ACL grants it, not
-    the mask. Without the ACL, named users and groups count as others, and named users possibly as
-    members of the group. If the ACL grants a named user or group less than these classes, the class
-    is limited to that.
+    The mode grants no user more than the ACL does. The group gets the rights that the ACL grants
+    it, not the mask. Without the ACL, named users and groups count as others, and named users
+    possibly as members of the group. If the ACL grants a named user or group less than these
+    classes, the class is limited to that.
     """
     entries = list(entries_of(access))
     rights = {tag: right for tag, right, _ in entries}

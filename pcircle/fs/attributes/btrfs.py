@@ -38,11 +38,12 @@ _INODE_ITEM, _INODE_REF, _INODE_EXTREF, _DIR_INDEX, _ROOT_ITEM = 1, 12, 13, 96, 
 _ROOT_REF, _UUID_KEY = 156, 251
 _OWN_TREE, _ROOTS_TREE, _UUIDS_TREE = 0, 1, 9
 _ROOT_REFS_AT, _ROOT_UUID_AT = 216, 247  # in a subvolume's item
-_ROOT_TRANSIDS = struct.Struct("<16s32xQQ")  # from there: uuid, of the last change, of its making
+# At that offset: UUID, and the generations of the last change and of the creation.
+_ROOT_TRANSIDS = struct.Struct("<16s32xQQ")
 _LAST = 2**64 - 1
 _MAX_INODE = _LAST - 256
 _MODE_AT = 52  # in an inode's item
-_DIR_ENTRY = struct.Struct("<QBQQHHB")  # before a name: key, generation, lengths, type
+_DIR_ENTRY = struct.Struct("<QBQQHHB")  # precedes a name: key, generation, lengths, type
 _OWN_NUMBER = struct.Struct("<Q")
 _NO_BTRFS = (errno.ENOTTY, errno.EINVAL, errno.EOPNOTSUPP)
 
@@ -97,7 +98,7 @@ def subvolume_of(fd: int) -> Subvolume | None:
     is_snapshot = any(parent)
     origin = (parent if is_snapshot else uuid).hex()
     read_only = bool(flags & 1)
-    if read_only and is_snapshot:  # it equals its origin at the time of the snapshot
+    if read_only and is_snapshot:  # its content is that of its origin at the time of the snapshot
         generation = otransid
     is_touched = is_snapshot and ctransid > otransid
     changed = ctransid, seconds * 10**9 + nanoseconds
@@ -177,7 +178,7 @@ def subvolumes_in(fd: int, directory: int, generation: int) -> Iterator[bytes]:
 
 
 def has_subvolumes(fd: int) -> bool:
-    """Return whether the subvolume of an open directory contains others. Raises OSError."""
+    """Return whether an open directory's subvolume contains other subvolumes. Raises OSError."""
     buffer = bytearray(4096)
     struct.pack_into("<QQ", buffer, 0, 0, ROOT_INODE)
     fcntl.ioctl(fd, _INO_LOOKUP, buffer)

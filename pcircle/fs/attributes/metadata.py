@@ -46,9 +46,9 @@ class Keep(msgspec.Struct, frozen=True, array_like=True):
     """The attributes that a copy preserves. `mode` and `acl` are preserved only together.
 
     With `special`, FIFOs, sockets and devices are copied. With `stripe`, Lustre layouts are
-    preserved if source and target are on Lustre. An entry fails if its attributes of a
-    `..._demanded` kind cannot be preserved. `given` defines owners and modes that replace those of
-    the sources.
+    preserved if source and target are on Lustre. With `xattr_demanded`, `acl_demanded` or
+    `stripe_demanded`, an entry whose attributes of that kind cannot be preserved fails. `given`
+    defines owners and modes that replace those of the sources.
     """
 
     mode: bool = False
@@ -94,9 +94,9 @@ def settle_file(
 ) -> list[AttributeLoss]:
     """Set the attributes of an open file, or of a path, except inode flags.
 
-    `made` is the status of a file that this job created inaccessible to other users: if its owner
-    and group are right, they are not set again. Return the attributes that could not be preserved.
-    Raises OSError.
+    `made` is the status of a file that this job has created with access only for its owner. If it
+    already has the right owner and group, these are not set again. Return the attributes that could
+    not be preserved. Raises OSError.
     """
     source, held = keep.status(source), keep.held(source, held)
     refused: list[AttributeLoss] = []
@@ -135,7 +135,7 @@ def chown_file(fd: int | bytes, source: os.stat_result) -> bool:
 
 
 def _chown_group(fd: int | bytes, source: os.stat_result, error: OSError) -> bool:
-    """Set only the group, after `error` for the owner; see `chown_file`."""
+    """Set only the group, because setting the owner failed with `error`; see `chown_file`."""
     if error.errno not in _NOT_ALLOWED or not os.geteuid():
         raise error
     try:

@@ -19,7 +19,7 @@ _WHO = {"u": 0o4700, "g": 0o2070, "o": 0o1007, "a": ALL}
 _COPIED = {"u": 0o700, "g": 0o070, "o": 0o007}
 _BITS = {"r": _READ, "w": _WRITE, "x": _EXECUTE, "X": 0, "s": SET_ID, "t": 0o1000}
 _OPERATORS, _OCTAL = "+-=", "01234567"
-_WHOLE = 5  # octal digits from which a mode also clears the set-id bits of directories
+_WHOLE = 5  # an octal mode of this many digits also clears the set-id bits of directories
 
 
 class Clause(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class ModeChange(msgspec.Struct, frozen=True):
         return self._changed(mode, is_directory)[0]
 
     def bits(self, *, is_directory: bool) -> int:
-        """Return the permission bits that the change sets or clears, whatever the old mode."""
+        """Return the permission bits that the change sets or clears, regardless of the old mode."""
         return self._changed(0, is_directory)[1]
 
     def _changed(self, mode: int, is_directory: bool) -> tuple[int, int]:

@@ -33,7 +33,8 @@ from pcircle.fs.attributes.acls import (
 _ALL, _EXECUTE = 0o7777, 0o111
 _WHO = {"u": (0o100, 0o4000), "g": (0o010, 0o2000), "o": (0o001, 0), "a": (0o111, 0o6000)}
 _SHIFTS = {"u": 6, "g": 3, "o": 0}
-_CLEARED = {"u": 0o4700, "g": 0o2070, "o": 0o1007, "a": 0o7777}  # if rights are copied
+# The bits that assigning another class's rights clears.
+_CLEARED = {"u": 0o4700, "g": 0o2070, "o": 0o1007, "a": 0o7777}
 _BITS = {"r": 4, "w": 2, "x": 1, "X": 1}
 _OCTAL = frozenset("01234567")
 
@@ -262,7 +263,7 @@ def _bits(text: str, umask: int) -> Bits:
 
 
 def _copying(who: set[str], operator: str, copies: _UserClass, of: _FileType, umask: int) -> Bits:
-    """Make a step that gives a class the rights of another class, or removes them."""
+    """Return a step that grants or removes the rights of another class."""
     cleared = 0
     for letter in who or {"a"}:
         cleared |= _CLEARED[letter]
@@ -273,7 +274,7 @@ def _copying(who: set[str], operator: str, copies: _UserClass, of: _FileType, um
 
 def user_name(number: int) -> str:
     """Return the name of a user on this node, or the number as text."""
-    import pwd  # imported here because few runs need names
+    import pwd  # few runs need names
 
     try:
         return pwd.getpwuid(number).pw_name
@@ -283,7 +284,7 @@ def user_name(number: int) -> str:
 
 def group_name(number: int) -> str:
     """Return the name of a group on this node, or the number as text."""
-    import grp  # as for `pwd`
+    import grp  # few runs need names
 
     try:
         return grp.getgrgid(number).gr_name

@@ -78,8 +78,8 @@ _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
 _LISTING = frozenset((b"tmpfs", b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs"))
 _NOT_LISTED = frozenset((errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EACCES))
 
-# asm-generic/ioctl.h, asm/ioctl.h of POWER; linux/fs.h. The request number encodes the size of a
-# long, but the argument is an int.
+# From asm-generic/ioctl.h, asm/ioctl.h of POWER, and linux/fs.h. The request number encodes the
+# size of a long, but the argument is an int.
 _GET, _SET = (2 << 29, 4 << 29) if os.uname().machine.startswith("ppc") else (2 << 30, 1 << 30)
 _NUMBER = struct.calcsize("l") << 16 | ord("f") << 8
 _GET_VERSION = _GET | struct.calcsize("l") << 16 | ord("v") << 8 | 1
@@ -109,7 +109,7 @@ class AttributeLoss(msgspec.Struct, frozen=True):
 
     @property
     def may_be_full(self) -> bool:
-        """Return whether a full disk may be the reason."""
+        """Return whether a full disk may have caused the loss."""
         return self.error is not None and self.error.errno in _NO_ROOM
 
 
@@ -134,8 +134,8 @@ class ExtendedAttributes(msgspec.Struct, frozen=True):
 def lists_all(device: int) -> bool:
     """Return whether listxattr includes ACLs on the file system with this device number.
 
-    Lustre has a file's ACL at hand, but not the names of its attributes. For file systems that are
-    not known, assume that ACLs are not listed.
+    Lustre returns an ACL at once, but listing the names of attributes takes longer. For file
+    systems that are not known, assume that ACLs are not listed.
     """
     return type_of_device(device) in _LISTING
 
@@ -168,9 +168,9 @@ def read_attributes(
     """Return the extended attributes to preserve, and the ACLs named in `lists`, of a file.
 
     `source` is an open file or a path. With `listed`, ACLs are found by listing all names in one
-    call, which is cheaper for several ACLs, but not for one, which Lustre has at hand. Attributes
-    that cannot be read or copied are added to `unread`; if that is None, those that cannot be read
-    raise OSError.
+    call, which is cheaper for several ACLs, but not for a single one, which Lustre returns at once.
+    Attributes that cannot be read or copied are added to `unread`; if that is None, those that
+    cannot be read raise OSError.
     """
     names: Sequence[str] = lists
     if xattr or listed:
@@ -248,8 +248,8 @@ def give_lists(
     else:
         if access is not None:
             mode = mode_without(mode, access)
-        # Removing an ACL costs a call. A new file has usually inherited one; a directory usually
-        # has none.
+        # Looking up the ACL saves a call only if there is none, which is usual for directories, but
+        # not for new files that may inherit one.
         if held.alone and not (directory and read_list(target) is None):
             replace_list(target, mode)
     if directory:

@@ -427,10 +427,10 @@ def scan_directories(
     until_ns: int,
     /,
 ) -> tuple[bytes, list[int], bytes, bytes, bytes, bytes, bytes]:
-    """List small directories; return the number of entries of each, and more.
+    """List small directories; return the number of entries in each, and the entries.
 
-    Their parents are one directory for all, or one for each. A directory is opened with `flags`. It
-    is plain if it is on `device` (-1: any; its own status is then not looked up) and has at most
+    They are in one directory, or each is in its own. A directory is opened with `flags`. It is
+    plain if it is on `device` (-1: any; its own status is then not looked up) and has at most
     `max_each` entries, all of `kinds`, a mask with bit 1 << DT_* for each kind. If `looks` is not
     0, the entries are looked up as well; if that fails for one, the directory is not plain. If
     `looks` is 2, subdirectories are not looked up: their rows contain the mode S_IFDIR, one link
@@ -884,7 +884,7 @@ def table(rows: list[os.stat_result | None]) -> bytes:
     for column in zip(*fields, strict=True):
         try:
             numbers.extend(array("q", column))  # adds all numbers or none
-        except OverflowError:  # inode numbers may need 64 bits
+        except OverflowError:  # inode numbers may use all 64 bits
             numbers.extend(array("q", array("Q", [n & _ALL_BITS for n in column]).tobytes()))
     return numbers.tobytes()
 

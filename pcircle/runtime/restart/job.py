@@ -3,9 +3,9 @@
 If local ranks are lost, the surviving ranks stop as usual and end. Rank 0, which is the process
 that the user started, then runs the same plan again with fewer ranks. This works in the same way
 for all tools, because the state, unfinished work and messages of the lost ranks need not be known.
-A tool declares whether it can be restarted (`ToolProgram.outlives`). Tools that only read can be,
-because `pcircle.runtime.restart.output_log` makes sure that no output is repeated. fcp resumes from
-its checkpoint instead, see `pcircle.tools.common.copy_program`.
+A tool declares whether it can be restarted (`ToolProgram.outlives`). Tools that only read can be
+restarted, because `pcircle.runtime.restart.output_log` makes sure that no output is repeated. fcp
+resumes from its checkpoint instead, see `pcircle.tools.common.copy_program`.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def run_restartable(program: RestartableProgram, ranks: int) -> int:
                 return job.code if late and job.code is not None else code
             ranks, job.lost = max(1, ranks - len(job.lost)), ()
             # Idle workers end without being closed. Their helper threads end when the task is
-            # closed, which must not happen before its descriptors are no longer in use.
+            # closed, which must wait until the workers no longer use its descriptors.
             ended = _await_condition(lambda: not has_live_workers())
             if ended:
                 job.close()

@@ -1,9 +1,9 @@
 """The output of a job so far, by record, so that a restarted job does not repeat it.
 
 A copy of the output that a job produces while it is running (standard output, lists and logs) is
-stored here, and beyond a certain size in a temporary file. If no rank is lost, this is the only
-cost. If a rank is lost, the records are hashed, and a record of the restarted job is omitted as
-many times as it was already output.
+stored in memory and, beyond a certain size, in a temporary file. If no rank is lost, this is the
+only cost. If a rank is lost, the records are hashed, and a record of the restarted job is omitted
+as many times as it was already output.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import IO
 
 from pcircle.core.writing import discard, write_all
 
-# For all streams; the hashes of short lines need two thirds of that in memory.
+# The limit for all streams. The hashes of short lines need two thirds of that in memory.
 _MAX_BYTES = 256 << 20
-_MEMORY_BYTES = 1 << 20  # for each stream
+_MEMORY_BYTES = 1 << 20  # the limit for each stream
 _READ_BYTES = 1 << 20
 _KIND, _STATE = b',"kind":"', b',"state":"'
 _OF_RANK = b',"rank":'  # the part of an action's line from here on depends on the rank and the time
@@ -95,7 +95,7 @@ class OutputLog:
         self._before: dict[str, _Hashes] = {}
 
     def fresh(self, stream: str, text: bytes, end: bytes = b"\n") -> bytes:
-        """Return the records of a terminated text that must still be output."""
+        """Return the records in `text` that must still be output; `text` ends with a terminator."""
         before = self._before.get(stream)
         if before is not None:
             records = text.split(end)[:-1]
@@ -106,7 +106,7 @@ class OutputLog:
         return text
 
     def fresh_lines(self, stream: str, lines: Sequence[str]) -> list[str]:
-        """Like `fresh`, for lines that contain neither terminators nor other newlines."""
+        """Like `fresh`, for lines that contain no newlines."""
         if not lines:
             return []
         text = "".join(line + "\n" for line in lines).encode(errors="surrogateescape")
