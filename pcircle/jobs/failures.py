@@ -120,7 +120,8 @@ def decode(text: str) -> bytes:
 class FailedEntry(msgspec.Struct, frozen=True):
     """A failure in the report, whose path is escaped for display.
 
-    `errno` is None if no system call failed; `error` is the result of `error_name`.
+    `errno` is null if no system call failed. `error` is the name of the `errno`, or the kind of
+    failure.
     """
 
     path: str
