@@ -109,12 +109,11 @@ def copy_files(
     bytes, has no holes, contains as many bytes as its status reports, and has no attributes to
     preserve except owner, mode and times. It is opened with `flags`. A larger file of up to
     `max_range_bytes` is plain, too, if copy_file_range(2) can copy it. A copy is created with the
-    bits `creation_bits` of its mode and then given owner, mode and times, in this order. If modes
-    are preserved, it is always accessible to its owner in the meantime. If new files have the
-    `owner` and `group` (-1: unknown) of the source, the copy is created with its final mode; the
-    target directory must then be inaccessible to other users and have no default ACL.
-
-    `ignored` contains the NUL-terminated names of attributes that copies do not get.
+    bits `creation_bits` of its mode, and 0600 if modes are preserved, and then given owner, mode
+    and times, in this order. If new files have the `owner` and `group` (-1: unknown) of the source,
+    the copy is created with its final mode; the target directory must then be inaccessible to other
+    users and have no default ACL. `ignored` contains the NUL-terminated names of attributes that
+    copies do not get.
 
     If `contents_bytes` is not 0, that many bytes are returned as well: the contents of all files,
     one after another, and undefined bytes. Files whose contents may not fit are not tried. In this
@@ -596,11 +595,10 @@ def format_entries(
     decimal numbers, a function that returns the text of a number, or, for times, a tuple (recent,
     distant, from_s, from_ns, until_s, until_ns). `recent` and `distant` return the template for a
     second; a time is recent if it is later than the first limit and not later than the second. In a
-    template, ``%09d`` stands for the nanoseconds and ``%%`` for ``%``. If the source is `OF_NAME`,
-    the text is the name. For `OF_EACH` and `OF_BODY`, the conversion is a list with the text for
-    each row or each body. Aligned fields are padded to the widest text in a body.
-
-    If `total` is a column (-1: none), a body begins with the result of `total_text` for its sum.
+    template, ``%09d`` stands for the nanoseconds and ``%%`` for ``%``. For `OF_NAME`, the text is
+    the name. For `OF_EACH` and `OF_BODY`, the conversion lists the text for each row or each body.
+    Aligned fields are padded to the widest text in a body. If `total` is a column (-1: none), a
+    body begins with the result of `total_text` for its sum.
     """
     texts = names.split(b"\0")
     if texts.pop():
