@@ -1,9 +1,9 @@
 """The walk over trees that all tools share.
 
-`walker` visits directories depth first and hands out what is left after some milliseconds; `items`
-are its units of work as they travel, `open_directory` the open directories, `visitor` the interface
-of tools. `roots` are where a walk starts; `globs` and `attributes` apply rules and filters.
+`walker` visits directories depth first, and hands out the remaining work after some milliseconds.
+`items` defines the units of work, `open_directory` the state of open directories, and `visitor` the
+interface that tools implement. `roots` defines where a walk starts, and `globs` and `attributes`
+select entries by rules and filters.
 
-`segments` stores results that are too long for messages in files of the ranks, and has all ranks
-sort them.
+`segments` stores results that are too long for messages in files, which all ranks sort together.
 """

@@ -1,13 +1,13 @@
-"""Filters by attributes of an entry: kind, path, size, owner, times, and location of its data.
+"""Filters by the attributes of an entry: kind, path, size, owner, times, and location of its data.
 
-Cheap filters come first. They select entries other than directories, which are always entered,
-because selected entries may be in them. An entry is looked up only if a filter needs it, once for
-all filters, and only if other filters have selected it. An entry that cannot be looked up is
-selected, so the tool's own access reports the failure. If birth times are requested but not stored,
-the selection is undefined: the directory fails.
+Filters do not apply to directories, which are always entered, because they may contain selected
+entries. Cheap filters are applied first. An entry is looked up only if a filter needs its status
+and all cheaper filters have selected the entry, and only once for all filters. An entry that cannot
+be looked up is selected, so that the tool's own access reports the failure. If a filter uses birth
+times, but the file system does not store them, the directory fails.
 """
 
-# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
+# Annotations are not deferred, because msgspec would compile each of them in every rank.
 import os
 import re
 import stat
@@ -42,7 +42,7 @@ Names = list[str]
 
 
 class Moment(msgspec.Struct, frozen=True, array_like=True):
-    """A time since the epoch, or with `ago` a duration before the start of the job."""
+    """A time since the epoch or, with `ago`, a duration before the start of the job."""
 
     time: Timestamp
     ago: bool = False
@@ -53,12 +53,12 @@ class Moment(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Attributes(msgspec.Struct, frozen=True, array_like=True):
-    """The required attributes of an entry; None means any. All must match.
+    """The attributes that an entry must have to be selected. None accepts any value.
 
-    The time `by_time` is after `newer`, and no later than `older`; the size is from `min_bytes` to
-    `max_bytes`; owner, group and kind (a letter of `KINDS`) are among the given ones; each regular
-    expression matches the path below the root. With `online` the data is in the file system, not on
-    tape.
+    The time that `by_time` selects must be after `newer`, and no later than `older`. The size must
+    be between `min_bytes` and `max_bytes`. `owners`, `groups` and `kinds` (letters of `KINDS`)
+    contain the accepted values. Every regular expression in `match` must match the path below the
+    root. With `online`, the data must be in the file system, not on tape.
     """
 
     newer: Moment | None = None
@@ -85,10 +85,10 @@ ANY = Attributes()
 def chooser_of(
     wanted: Attributes, now_ns: int, *, follow: bool, tally: OfflineCounter | None = None
 ) -> Callable[[Block, bytes, int], None]:
-    """Return a function that removes other entries from a block of a directory.
+    """Return a function that removes entries without the wanted attributes from a block.
 
-    It gets the path and the descriptor of the directory. With `follow` links stand for their
-    targets.
+    The function also takes the path and the descriptor of the directory. With `follow`, the
+    attributes of a link are those of its target.
     """
     patterns = [re.compile(text, re.DOTALL).search for text in wanted.match]
     tests = _tests(wanted, now_ns)
@@ -123,8 +123,9 @@ def test_of_directory(
 ) -> Callable[[bytes, os.stat_result, int], bool] | None:
     """Return a test of a directory itself, by its path, status and descriptor.
 
-    None: directories of any kind match. Sizes do not apply to directories, so with a required size
-    none matches. The test raises EntryError if birth times are requested but not stored.
+    Return None if every directory passes. The test ignores `kinds`. If a size is required, all
+    directories fail, because sizes do not apply to directories. The test raises EntryError if it
+    needs birth times that the file system does not store.
     """
     if msgspec.structs.replace(wanted, by_time=ANY.by_time, kinds=None) == ANY:
         return None
@@ -142,7 +143,7 @@ def test_of_directory(
 
 
 class _Here:
-    """Finds and counts files whose data is elsewhere."""
+    """Tests whether the data of a file is in the file system, and counts the other files."""
 
     def __init__(self, tally: OfflineCounter | None, *, follow: bool) -> None:
         self._tally = tally
@@ -167,7 +168,7 @@ def _passes(
     try:
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=follow)
     except OSError:
-        return True  # the tool will find out why
+        return True  # the tool's own access reports the error
     if not all(test(status) for test in tests):
         return False
     if born is not None and not born(os.fsencode(name), directory_fd):
@@ -176,7 +177,7 @@ def _passes(
 
 
 def _born(wanted: Attributes, now_ns: int, *, follow: bool) -> BirthTest | None:
-    """Return the test of birth times; None without one."""
+    """Return the test of birth times, or None if any birth time is accepted."""
     newer, older = wanted.newer, wanted.older
     if wanted.by_time != "btime" or (newer is None and older is None):
         return None
@@ -187,7 +188,7 @@ def _born(wanted: Attributes, now_ns: int, *, follow: bool) -> BirthTest | None:
         born_ns = birth_ns(name, directory_fd, follow=follow)
         if born_ns is None:
             if name and _is_gone(name, directory_fd, follow):
-                return True  # as of one that cannot be looked up
+                return True  # like every entry that cannot be looked up
             raise EntryError(AGELESS, "the file system keeps no birth times (--by-time=btime)")
         return (after_ns is None or born_ns > after_ns) and (
             until_ns is None or born_ns <= until_ns
@@ -205,7 +206,7 @@ def _is_gone(name: bytes, directory_fd: int, follow: bool) -> bool:
 
 
 def _tests(wanted: Attributes, now_ns: int) -> list[Test]:
-    """Return the tests of an entry that was looked up."""
+    """Return the tests of an entry's status."""
     tests: list[Test] = []
     times: dict[Time, Callable[[os.stat_result], int]] = {
         "mtime": lambda status: status.st_mtime_ns,

@@ -1,21 +1,23 @@
-"""rsync's patterns, compiled to regular expressions, and the selection of entries by them.
+"""Selection of entries by rsync's filter patterns, which are compiled to regular expressions.
 
-Users know rsync's rules, so these are the same, including special cases; the tests compare with
-rsync itself. In short: the first rule that matches decides, and a name without a match is selected.
-`*` and `?` stop at a slash, `**` does not. A pattern without a slash and without `**` is matched
-against the name alone; one with a slash inside against the end of the path; one that begins with a
-slash against the whole path below the root. One that ends in a slash is for directories only, and
-one that ends in `/***` is for a directory and everything in it (`/***/`: all directories). A
-backslash escapes the next character, but only in a pattern that has a wildcard.
+The rules follow those of rsync, including special cases, because users know them; the tests compare
+the results with rsync itself. The first rule that matches decides, and a name that no rule matches
+is selected. `*` and `?` do not match a slash, but `**` does. A pattern that contains neither a
+slash nor `**` is matched against the name alone, a pattern with a slash against the end of the
+path, and a pattern that begins with a slash against the complete path below the root. A pattern
+that ends with a slash matches only directories. A pattern that ends with `/***` matches a directory
+and everything in it, and one that ends with `/***/` only the directories among these. A backslash
+escapes the next character, but only in a pattern that contains a wildcard.
 
-All rules become one alternation for directories and one for other entries. Python tries
-alternatives in order, so the one that matched is the first rule that does: one match for a name,
-however many rules there are. If no rule concerns paths, no path is built.
+All rules are compiled to one alternation for directories and one for other entries. Python tries
+alternatives in order, so the alternative that matches belongs to the first matching rule, and a
+name needs only one match, however many rules there are. If all patterns match names only, no paths
+are built.
 
-Source of the algorithm: rsync's `exclude.c` (rule_matches) and `wildmatch.c`.
+The algorithm is that of `rule_matches` in rsync's `exclude.c`, and of `wildmatch.c`.
 
-Rules and filters select the entries of a directory. Excluded entries are not seen again, and an
-excluded directory is not entered.
+Rules and filters are applied to the names in a directory when it is read. The walk ignores excluded
+entries and does not enter excluded directories.
 """
 
 from __future__ import annotations
@@ -58,16 +60,16 @@ _CLASSES = {
 
 
 class Rule(msgspec.Struct, frozen=True, array_like=True):
-    """A pattern, and whether it includes or excludes."""
+    """A pattern, and whether it includes or excludes matching entries."""
 
     include: bool
     pattern: bytes
 
 
 def read_rule(text: bytes, *, include: bool) -> Rule | None:
-    """Parse a rule; None for `!`, which cancels all earlier rules.
+    """Parse a rule; return None for `!`, which cancels all earlier rules.
 
-    A leading `+ ` or `- ` overrides `include`. ValueError for an empty pattern.
+    A leading `+ ` or `- ` overrides `include`. Raises ValueError for an empty pattern.
     """
     if text == b"!":
         return None
@@ -79,9 +81,10 @@ def read_rule(text: bytes, *, include: bool) -> Rule | None:
 
 
 def read_rules(text: bytes, *, include: bool, null: bool = False) -> Iterator[Rule | None]:
-    """Parse the rules of a file, one per line (with `null`, NUL-terminated), without comments.
+    """Parse the rules of a file, one per line or, with `null`, NUL-terminated.
 
-    Comments begin with `#` or `;`. ValueError names the line.
+    Lines that begin with `#` or `;` are comments. Raises ValueError, which names the line, if a
+    rule is invalid.
     """
     lines = text.split(b"\0") if null else re.split(rb"[\r\n]", text)
     for number, line in enumerate(lines, 1):
@@ -93,7 +96,7 @@ def read_rules(text: bytes, *, include: bool, null: bool = False) -> Iterator[Ru
 
 
 def leave_out(rules: Sequence[Rule], path: bytes, *, directory: bool) -> bool:
-    """Return whether rules exclude the entry of a path, or one of its parents."""
+    """Return whether rules exclude the entry at a path or one of its parents."""
     chooser, parts = Chooser(rules), path.split(b"/")
     for count in range(1, len(parts) + 1):
         asked = parts[count - 1] if chooser.by_name else b"/".join(parts[:count])
@@ -109,7 +112,7 @@ class Chooser:
         patterns = [_Pattern(rule.pattern) for rule in rules]
         names_only = all(pattern.name_only for pattern in patterns)
         self.by_name = names_only
-        """True if rules match names only: queries need no paths."""
+        """True if all rules match names only, so that `chooses` needs no paths."""
         self._includes: dict[bool, list[bool]] = {}
         self._match = {}
         for directory in (False, True):
@@ -123,7 +126,7 @@ class Chooser:
             self._match[directory] = re.compile(union if patterns_of_kind else _NEVER).fullmatch
 
     def chooses(self, path: bytes, *, directory: bool) -> bool:
-        """Return whether a path below the root (with `by_name` its last name) is selected."""
+        """Return whether an entry is selected, by its path or, if `by_name`, by its name."""
         found = self._match[directory](path)
         if found is None:
             return True
@@ -150,16 +153,16 @@ class _Pattern:
         self._classes = b"[" in text
 
     def expression(self, directory: bool, names_only: bool) -> bytes:
-        """Return a regular expression, without groups, for paths or with `names_only` names."""
+        """Return a regular expression without groups for paths or, with `names_only`, for names."""
         tokens = self._tokens
         if directory and self._ends_crossing and tokens[-2:] == [_SLASH, _ANY]:
-            # The directory and its content.
+            # Match both the directory and its contents.
             tokens = [*tokens[:-2], b"(?:/(?s:.*))?"]
         body = b"".join(tokens)
         if self._anchored or names_only or tokens == [_NEVER]:
             return body
         if self._begins_crossing:
-            # `**/a` is `a` at the top as well. The first token is `**`.
+            # `**/a` also matches `a` at the top level. The first token is `**`.
             suffix = b"".join(tokens[1:])
             if tokens[1:2] == [_SLASH]:
                 return _AT_ANY_LEVEL + b"".join(tokens[2:])
@@ -172,7 +175,7 @@ class _Pattern:
 
 
 def _tokens(text: bytes) -> list[bytes] | None:
-    """Return a pattern's parts as regular expressions; None if it cannot match."""
+    """Translate the parts of a pattern to regular expressions; return None if it cannot match."""
     tokens = []
     at = 0
     while at < len(text):
@@ -202,11 +205,14 @@ def _tokens(text: bytes) -> list[bytes] | None:
 
 
 def _bracket(text: bytes, at: int) -> tuple[bytes, int] | None:
-    """Return the set of characters after a `[`, and its end."""
+    """Translate a bracket expression, and find its end; return None if it is invalid.
+
+    `at` is the index after the `[`.
+    """
     inverted = text[at : at + 1] in (b"!", b"^")
     at += inverted
     parts: list[bytes] = []
-    before = b""  # the first character of a range, if `-` follows
+    before = b""  # the previous character, which begins a range if `-` follows
     first = True
     while first or text[at : at + 1] != b"]":
         first = False
@@ -260,7 +266,10 @@ _ONE_NAME = struct.Struct("<QQ")
 
 
 def descent(above: bytes, identity: Identity) -> bytes:
-    """Return the `ancestors` of entries of a directory below `above`. EntryError for a cycle."""
+    """Return the `ancestors` of the entries in a directory, whose own ancestors are `above`.
+
+    Raises EntryError if the directory is one of its own ancestors.
+    """
     one = _ONE_NAME.pack(*identity)
     if any(above.startswith(one, at) for at in range(0, len(above), _ONE_NAME.size)):
         raise EntryError(LOOP, "it leads back to a directory above it")
@@ -268,13 +277,13 @@ def descent(above: bytes, identity: Identity) -> bytes:
 
 
 def follow(block: Block, directory_fd: int) -> None:
-    """Sort links by the kinds of their targets."""
+    """Classify the links in a block by the kinds of their targets."""
     links, block.links = block.links, []
     for name in links:
         try:
             mode = os.stat(name, dir_fd=directory_fd).st_mode
         except OSError:
-            mode = stat.S_IFREG  # opening it will fail, which is reported
+            mode = stat.S_IFREG  # opening the file will report the error
         if stat.S_ISDIR(mode):
             block.directories.append(name)
         elif stat.S_ISREG(mode):
@@ -296,8 +305,9 @@ def choosing(
 ) -> Choose:
     """Return a function that removes excluded entries from a block of a directory.
 
-    Rules need its path, attributes its descriptor. Ages are relative to `now_ns`, and with `follow`
-    links stand for their targets. Files that are excluded as offline are counted in the `tally`.
+    The function also takes the path of the directory, which rules need, and its descriptor, which
+    attributes need. Ages are relative to `now_ns`. With `follow`, the attributes of a link are
+    those of its target. `tally` counts the files that are excluded because they are offline.
     """
     steps: list[Choose] = []
     if rules:

@@ -1,11 +1,12 @@
-"""Indexes: the recorded entries of trees, in one file that is read as a stream.
+"""Indexes, which record the entries of trees in one file that is read as a stream.
 
-`docs/index-format.rst` specifies the format, byte by byte. The file consists of sections: one for
-each directory, followed by sections for its names and for its subdirectories. Names are stored by
-column, as in `pcircle.fs.stats`, so a query of one column never reads another column.
+`docs/index-format.rst` specifies every byte of the format. The file consists of sections. The
+section of a directory is followed by the sections of its names and of its subdirectories. The
+status of names is stored by column, as in `pcircle.fs.stats`, so a query of one column does not
+decode the others.
 
-An index may come from any source. The whole file is compared with its digest before it is used
-(`Index.verify`), and values are checked where they are used.
+The content of an index is not trusted. `Index.verify` compares the whole file with its digest
+before it is used, and values are checked where they are used.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pcircle.fs.stats import Stats, StatusRow
 
 VERSION = 1
 ENDING = b".entries"
-"""The suffix of the name of an index, next to its profile."""
+"""The suffix that is added to the name of a profile to form that of its index."""
 
 _BEGIN = b"pcircle index "
 _PROFILE = b"pcircle profile "
@@ -40,7 +41,7 @@ _END = struct.Struct("<IQ")
 _DIGEST_BYTES = 16
 _RANGE_BYTES = 1 << 20
 _AHEAD_BYTES = 64 << 10
-_MAX_BYTES = 64 << 20  # of a section: a path may be long
+_MAX_BYTES = 64 << 20  # of a section, whose path may be long
 FIELDS = (
     ("mode", "I"), ("inode", "Q"), ("device", "Q"), ("links", "Q"), ("uid", "I"), ("gid", "I"),
     ("size", "Q"), ("blocks", "Q"), ("rdev", "Q"), ("atime", "q"), ("atime_ns", "I"),
@@ -60,7 +61,7 @@ class DamagedIndexError(ValueError):
 
 
 class IndexedRoot(NamedTuple):
-    """A PATH of an index: as typed, and absolute."""
+    """A root of an index: the PATH as typed, and its absolute form."""
 
     shown: bytes
     path: bytes
@@ -70,7 +71,7 @@ class IndexedRoot(NamedTuple):
 
 
 def key_of(root: int, path: bytes, *, itself: bool = False) -> bytes:
-    """Return the sort key of a section: a directory `itself` precedes its contents."""
+    """Return the sort key of a section. With `itself`, it precedes the directory's contents."""
     path = b"%06d/%b" % (root, path) if path else b"%06d" % root
     return path + b"/" if itself else path
 
@@ -110,7 +111,10 @@ def names(
     places: Sequence[int],
     targets: Sequence[bytes],
 ) -> bytes:
-    """Return the section of looked up names, at these places; links have their `targets`."""
+    """Return the section of names that were looked up, whose rows in `stats` are `places`.
+
+    `targets` are the targets of the links among them.
+    """
     text = b"/".join(found)
     columns = []
     for name, letter in FIELDS:
@@ -130,12 +134,12 @@ def _packed(letter: str, column: Sequence[int]) -> bytes:
 
 
 def failure(root: int, path: bytes, name: bytes, doing: int, error: OSError) -> bytes:
-    """Return the section of a name, or of a directory itself, that failed."""
+    """Return the section of a failed operation on a name or on the directory itself."""
     return _section(FAILURE, root, path, _FAILURE.pack(error.errno or 0, doing) + name)
 
 
 def whole(roots: Sequence[IndexedRoot], sections: Iterable[bytes], entries: int) -> Iterator[bytes]:
-    """Return a whole index, from sections in the order of their keys, in pieces."""
+    """Yield the pieces of an index file, given its sections in the order of their keys."""
     digest = xxhash.xxh3_128()
 
     def content() -> Iterator[bytes]:
@@ -163,7 +167,7 @@ def key(root: int, path: bytes) -> Key:
 
 
 class Section(msgspec.Struct, frozen=True):
-    """A section of an index: see `DIRECTORY`, `NAMES` and `FAILURE`."""
+    """A section of an index, whose kind is `DIRECTORY`, `NAMES` or `FAILURE`."""
 
     kind: int
     root: int
@@ -176,7 +180,7 @@ class Section(msgspec.Struct, frozen=True):
         return key(self.root, self.path)
 
     def holds(self, other: Section | None) -> bool:
-        """Return whether another section is within this directory."""
+        """Return whether another section belongs to this directory or lies below it."""
         if other is None or other.root != self.root:
             return False
         return is_below(other.path, self.path)
@@ -190,17 +194,20 @@ class Section(msgspec.Struct, frozen=True):
 
     @property
     def entered(self) -> bool:
-        """Return whether a directory was read."""
+        """Return whether the directory was read."""
         return self.body[_ROW.size] == 1
 
     def failure(self) -> tuple[bytes, int, int]:
-        """Return the failed name, which may be empty, the operation, and the errno."""
+        """Return the failed name (empty for the directory itself), the operation, and the errno."""
         number, doing = _FAILURE.unpack_from(self.body)
         return self.body[_FAILURE.size :], doing, number
 
 
 class Columns:
-    """The names of a section, and their columns. ValueError if they are invalid."""
+    """The names in a section, and the columns of their status.
+
+    Raises DamagedIndexError if the names are invalid.
+    """
 
     def __init__(self, section: Section) -> None:
         body = section.body
@@ -216,7 +223,7 @@ class Columns:
         self._targets: dict[bytes, bytes] | None = None
 
     def column(self, name: str) -> array[int]:
-        """Return a column of all names."""
+        """Return one column, with a value for each name."""
         found = self._known.get(name)
         if found is None:
             letter, before = _COLUMNS[name]
@@ -230,13 +237,13 @@ class Columns:
         return found
 
     def place(self, name: bytes) -> int:
-        """Return the place of a name. KeyError."""
+        """Return the place of a name in the columns. Raises KeyError for other names."""
         if not self._places:
             self._places = {listed: place for place, listed in enumerate(self.names)}
         return self._places[name]
 
     def rows(self, wanted: Sequence[bytes]) -> list[StatusRow]:
-        """Return the rows of some of the names."""
+        """Return the rows of the wanted names."""
         places: Sequence[int] = range(self._count)
         if len(wanted) < self._count:
             places = [self.place(name) for name in wanted]
@@ -266,7 +273,7 @@ class Columns:
 
 
 def _offsets() -> Iterator[tuple[str, tuple[str, int]]]:
-    """Yield the type of each column, and the bytes of a row before it."""
+    """Yield the name of each column, its type, and its offset in a row of all columns."""
     before = 0
     for name, letter in FIELDS:
         yield name, (letter, before)
@@ -277,19 +284,19 @@ _COLUMNS = dict(_offsets())
 
 
 def _refuse_odd(text: bytes) -> None:
-    """Raise ValueError for a path that is invalid or leads elsewhere."""
+    """Raise DamagedIndexError for a path that is invalid or could leave the tree."""
     framed = b"/%b/" % text
     if b"\0" in text or any(odd in framed for odd in (b"//", b"/./", b"/../")):
         raise DamagedIndexError("a name can't be")
 
 
 def is_below(path: bytes, above: bytes) -> bool:
-    """Return whether a path is a directory or lies within it."""
+    """Return whether a path equals `above` or lies below it."""
     return not above or path == above or path.startswith(above + b"/")
 
 
 class Range(msgspec.Struct, frozen=True):
-    """The beginning and the end of some sections, and the key of the first."""
+    """The byte range of consecutive sections, and the key of the first section."""
 
     begin: int
     end: int
@@ -297,7 +304,10 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class Index:
-    """An index, open for reading. OSError; DamagedIndexError if its beginning or end is invalid."""
+    """An index that is open for reading.
+
+    Raises OSError, or DamagedIndexError if the beginning or the end of the file is invalid.
+    """
 
     def __init__(self, path: bytes) -> None:
         self.path = path
@@ -342,9 +352,9 @@ class Index:
         os.close(self._fd)
 
     def verify(self) -> list[Range]:
-        """Read the whole index; return ranges of its sections. OSError.
+        """Read the whole index, and return ranges of its sections.
 
-        DamagedIndexError if it is not as it was written.
+        Raises OSError, or DamagedIndexError if the file has changed since it was written.
         """
         digest = xxhash.xxh3_128(self._read(0, self._begin))
         found: list[Range] = []
@@ -352,7 +362,7 @@ class Index:
         while at < self._end:
             data = self._read(at, min(_RANGE_BYTES, self._end - at))
             size = _sections_bytes(data)
-            if not size:  # one that is longer
+            if not size:  # the next section is longer than this
                 data = self._read(at, self._length_at(data))
                 size = _sections_bytes(data)
             if not size:
@@ -374,14 +384,17 @@ class Index:
         return int(length)
 
     def sections(self, begin: int, end: int) -> Iterator[tuple[Section, Section | None]]:
-        """Yield the sections of a range, each with its successor. OSError, DamagedIndexError."""
+        """Yield the sections of a range, each with its successor.
+
+        Raises OSError or DamagedIndexError.
+        """
         sections = self._from(begin, end)
         for section, after in pairwise(sections):
             if section is not None:
                 yield section, after
 
     def _from(self, begin: int, end: int) -> Iterator[Section | None]:
-        """Yield the sections of a range, and their successor, or None."""
+        """Yield the sections of a range, then the section after it, or None at the end."""
         at = begin
         while at < self._end:
             data = self._read(at, min(_RANGE_BYTES + _AHEAD_BYTES, self._end - at))
@@ -402,7 +415,7 @@ class Index:
 
 
 def _sections_bytes(data: bytes) -> int:
-    """Return the number of bytes in complete sections. DamagedIndexError."""
+    """Return the length of the complete sections in `data`. Raises DamagedIndexError."""
     at, end = 0, len(data)
     while at + _HEAD.size <= end:
         length = _SIZE.unpack_from(data, at)[0]
@@ -427,7 +440,7 @@ def _section_at(data: bytes, at: int) -> Section:
 
 
 def place_of(path: bytes) -> bytes:
-    """Return the file of an index: next to the profile, if that is named. OSError."""
+    """Return the path of an index, given that path or the path of its profile. Raises OSError."""
     fd = reading(path)
     try:
         is_profile = os.pread(fd, len(_PROFILE), 0) == _PROFILE

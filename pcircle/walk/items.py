@@ -1,17 +1,19 @@
 """The walk's units of work, as they travel between ranks.
 
-An item is never one small directory: the rank that holds a directory continues into it, and what is
-left after some milliseconds is packed into items. Names are packed into one byte string (a name
-cannot contain NUL), so a queue of a million names is a few thousand objects.
+An item is never a single small directory. The rank that has read a directory also walks its
+subdirectories, and packs those that remain after some milliseconds into items. The names in an item
+are joined into one byte string, separated by NUL, which no name contains, so a queue of a million
+names consists of only a few thousand objects.
 
-Every item names its directory by (root, path), see `pcircle.fs.directories`, and carries the
-identities of that directory on both sides: if another directory has the path by then, its entries
-fail. `slot` is the number of the directory among the open ones of the item that made this one, to
-which results belong. An item that opens no directories passes its own number on. `weight` is a
-share of the job's 1.
+Every item identifies its directory by (root, path), see `pcircle.fs.directories`, and carries the
+identities of that directory on both sides. If another directory has taken the path before the item
+is processed, its entries fail. `slot` is the number of the directory among those that are open in
+the parent item; results are merged into that directory. An item that opens no directories passes
+its own `slot` on to the items that it spawns. `weight` is a fraction of the whole job, whose weight
+is 1.
 """
 
-# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
+# Annotations are not deferred, because msgspec would compile each of them in every rank.
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -30,13 +32,14 @@ NOWHERE: Identity = (0, 0)
 
 
 class DirectoryIdentity(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The identity of a directory in the source and, with two sides, in the target.
+    """The identity of a directory in the source and, if there is one, in the target.
 
-    `copy` is the root's own copy, which must not be copied again, as it would be where a mount
-    shows a part of the source elsewhere. `file_system` is the walk's own number of the source's
-    file system. The target was made in `epoch`: work in it counts no sooner. `made` means that this
-    run has made it, and no other process fills it; `bare` that it has no default access control
-    list. `since` is its state since an earlier run, if known and relevant.
+    `copy` is the copy of the root, which must not be copied into itself if a mount shows it within
+    the source. `file_system` is the number that the walk has assigned to the source's file system.
+    `epoch` is the latest epoch in which the target or one of its parents was created; work in the
+    target belongs to no earlier epoch. `made` means that this run has created the target and no
+    other process fills it, and `bare` that the target has no default access control list. `since`
+    states how the directory has changed since an earlier run, if that is known and relevant.
     """
 
     source: tuple[int, int]
@@ -50,11 +53,11 @@ class DirectoryIdentity(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
-    """Walk the directories of these names in the directory `path`, and everything below them.
+    """Walk the subdirectories with these names in the directory `path`, and everything below them.
 
-    Without names, and then without a place, it is the root itself. With `only` the one directory is
-    restricted to its listed paths. `ancestors`, if links are followed, are the identities of the
-    directories on the path.
+    If there are no names, the item is the root itself, and `place` is None. If `only` is given, the
+    item is one directory, which is restricted to these listed paths. If links are followed,
+    `ancestors` contains the identities of the directories on the path.
     """
 
     root: int
@@ -68,7 +71,7 @@ class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
 
 
 class Portion(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
-    """Process the listed entries of a directory, of which this text is a part."""
+    """Process some of the listed entries of a directory; `text` is that part of the list."""
 
     root: int
     path: bytes
@@ -80,7 +83,7 @@ class Portion(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
-    """Process entries other than directories; without a place, in the parent of a root."""
+    """Process entries other than directories. If `place` is None, they are in a root's parent."""
 
     root: int
     path: bytes
@@ -94,17 +97,17 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
 
 
 WalkItem: TypeAlias = Tree | Batch
-"""The items that every walk makes; a walk with lists also makes a `Portion`."""
+"""The items that every walk creates. A walk with lists also creates `Portion` items."""
 
 
 class Accesses(msgspec.Struct, frozen=True, array_like=True, tag="t"):
-    """Device, inode, change time and access time of entries, for another rank."""
+    """The device, inode, change time and access time of each entry, sent to another rank."""
 
     entries: tuple[tuple[int, int, Timestamp, Timestamp], ...]
 
 
 class Gather(msgspec.Struct, Generic[I], frozen=True, array_like=True, tag="sink"):
-    """The whole work of a job whose records go to a sink: the parent of its first items."""
+    """The parent of the first items of a job that writes its records to a sink."""
 
     items: tuple[I, ...]
 
@@ -114,7 +117,7 @@ class Seal(msgspec.Struct, frozen=True, array_like=True, tag="seal"):
 
 
 class Merge(msgspec.Struct, frozen=True, array_like=True, tag="merge"):
-    """Sort a range: the keys from `low` to `high`; the last range has no `high`."""
+    """Sort the records with keys from `low` to `high`. The last range has no `high`."""
 
     number: int
     low: bytes
@@ -126,12 +129,12 @@ SINK_ITEMS = (Gather, Seal, Merge)
 
 
 def unpack(packed: bytes) -> list[bytes]:
-    """Return the names as bytes."""
+    """Return the names in a packed byte string."""
     return packed.split(b"\0") if packed else []
 
 
 def handed_back(item: Any, files: Sequence[bytes]) -> Iterable[Batch]:
-    """Return the rest of a slow batch in two parts."""
+    """Yield the remaining files of a slow batch, in at most two batches."""
     half = (len(files) + 1) // 2
     for part in (files[:half], files[half:]):
         if part:

@@ -1,9 +1,10 @@
-"""Open directories: the state of each, and what is left of it for other ranks.
+"""Open directories: their state, and the items for their remaining subdirectories.
 
-The directories of an item form a forest: each has the number (its *slot*) of its parent, and the
-first is the directory that contains the item's names. They are kept in the order in which they were
-entered, so everything below a directory follows it, and a complete one is always the last. A
-directory that waits for other items stays, while its siblings continue.
+The open directories of an item form a tree. The first one is the directory that contains the item's
+names. They are stored in the order in which they were entered, and the position of a directory, its
+*slot*, identifies it in spawned items. Everything below a directory follows it, so a directory that
+is complete is always the last one. A directory that must wait for other items remains in place
+while the walk continues with its siblings.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ P = TypeVar("P")
 
 SHARES = 8
 BATCH_S = 0.1
-_HUNGRY_S = 0.01  # where another rank or thread waits for work
+_HUNGRY_S = 0.01  # if another rank or thread is waiting for work
 
 
 class Open(Generic[P]):
     """A directory that is not complete.
 
-    `own` is the state of the tool, and `part` the result so far. `weight` is that of each entry.
-    Its leases, of the source and of the target, exist while it is processed.
+    `own` is the state of the tool, `part` the result so far, and `weight` the weight of each entry.
+    Its leases, of the source and the target, exist while the directory is being processed.
     """
 
     __slots__ = (
@@ -63,26 +64,26 @@ class Open(Generic[P]):
         self.part = part
         self.place: DirectoryIdentity | None = None
         self.own: Any = None
-        self.began: Any = None  # the tool's marks of its begin and end
+        self.began: Any = None  # marks that the tool sets at its beginning and end
         self.ended: Any = None
         self.weight = 0.0
         self.only: PathListSlice | None = None
-        self.ancestors = b""  # of its entries
+        self.ancestors = b""  # the identities that its entries inherit
         self.pending: list[bytes] = []  # subdirectories to enter
-        self.tried = 0  # how many at the end are known not to be small
-        self.below: dict[bytes, PathListSlice] = {}  # lists of partly selected ones
-        self.entered = True  # unless it is a mount point that is left empty
-        self.failed = False  # it could not be read or made: nothing is done when it ends
-        self.left_out = 0  # entries in it, by what is chosen
-        self.waits = False  # for items, for what is held or for a directory that does
+        self.tried = 0  # number of names at the end of `pending` that are known not to be small
+        self.below: dict[bytes, PathListSlice] = {}  # listed paths in subdirectories
+        self.entered = True  # False for a mount point that must not be crossed
+        self.failed = False  # could not be read or made, so it is not completed by `leave`
+        self.left_out = 0  # number of its entries that the scope excludes
+        self.waits = False  # for items, for work that the tool delays, or for a subdirectory
         self.leases: tuple[Lease, Lease | None] | None = None
 
 
 class ItemContext(Context[Any], Generic[P]):
-    """The context of an item while it walks: spawned items are kept until `flush`.
+    """The context of an item that is being walked, which buffers spawned items until `flush`.
 
-    A call of the engine costs as much as a small directory, so it is made once per item. `opens`
-    are the open directories of the item.
+    A call of the engine takes as long as processing a small directory, so it is made once per item.
+    `opens` contains the open directories of the item.
     """
 
     __slots__ = ("_completes", "_unflushed", "opens")
@@ -98,15 +99,15 @@ class ItemContext(Context[Any], Generic[P]):
         self._completes = completes
 
     def complete(self, opened: Open[P]) -> None:
-        """Let the walk complete a directory that a visitor has opened, the last of `opens`."""
+        """Let the walk complete the last directory in `opens`, which a visitor has opened."""
         require(self._completes)(opened, self)
 
     def is_time_up(self, spent_s: float) -> bool:
-        """Return whether work has taken so long that what is left of it should be handed out."""
+        """Return whether work has taken so long that the remainder should be handed out."""
         return spent_s > BATCH_S or (spent_s > _HUNGRY_S and self.has_idle_workers())
 
     def time_limit(self) -> Callable[[], bool]:
-        """Return a function that returns whether the time for work that begins now is up."""
+        """Return a function that reports whether the time for work that begins now is up."""
         began_s = time.monotonic()
         return lambda: self.is_time_up(time.monotonic() - began_s)
 
@@ -134,9 +135,10 @@ class ItemContext(Context[Any], Generic[P]):
 def left_of(
     opened: Open[P], max_names: int | None = None, *, min_names: int = 1, shares: int = SHARES
 ) -> list[Tree]:
-    """Return what is left of a directory, or `max_names` names of it, to hand out.
+    """Return items for the pending subdirectories, or for `max_names` of them.
 
-    It is divided into `shares`, of at least `min_names` names.
+    The names are divided into at most `shares` items of at least `min_names` names. In addition,
+    each partly selected subdirectory becomes a separate item.
     """
     names, opened.pending = opened.pending, []
     if max_names is not None and max_names < len(names):
@@ -158,7 +160,7 @@ def left_of(
 
 
 def child_of(above: Open[P], name: bytes, slot: int, part: P) -> Open[P]:
-    """Return the subdirectory of this name, before it is entered."""
+    """Return the state of a subdirectory before it is entered."""
     opened = Open(above.root, join_path(above.path, name), slot, above, part)
     if above.below:
         opened.only = above.below.get(name)

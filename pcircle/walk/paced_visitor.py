@@ -1,8 +1,8 @@
-"""A visitor that limits the pace: the wrapped visitor processes few names at a time, with rests.
+"""A wrapper that limits the pace of a visitor, which rests after every few names.
 
-The walk does not notice. All time outside of rests counts as work, including the opening and
-reading of directories by the walk. `pcircle.threads.load_limit` determines the length of a rest; a
-tool may add pauses of its own, such as a rate limit.
+The wrapper is transparent to the walk. All time outside of rests counts as work, including the time
+in which the walk opens and reads directories. `pcircle.threads.load_limit` determines the length of
+a rest. A tool may add other pauses, such as those of a rate limit.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from pcircle.walk.walker import batches
 P = TypeVar("P")
 Due = Callable[[int, Callable[[], bool]], None]
 
-_SOME = 32  # names between two rests
+_SOME = 32  # maximum number of names between two rests
 _REST_AFTER_S = 0.01
 _WAITED_FOR_S = 0.02
 
 
 def paced(visitor: Visitor[P], turns: TurnTaking | None, due: Due | None = None) -> Visitor[P]:
-    """Return the visitor with a limited pace: by `turns`, and with `due` called for entries."""
+    """Wrap a visitor so that `turns` limits its pace, and `due` is called after operations."""
     return cast("Visitor[P]", _Paced(visitor, turns, due))
 
 
 class _Paced(Generic[P]):
-    """A wrapped visitor, without its batches of directories."""
+    """A wrapped visitor, which the walk gives single directories and no batches."""
 
     scan = None
 
@@ -42,9 +42,9 @@ class _Paced(Generic[P]):
         self._turns = turns
         self._due = due
         self._stop: Callable[[], bool] = bool
-        self._since_s = 0.0  # when it began to work
-        self._mark_s = 0.0  # when it was last heard of
-        self._worked_s = 0.0  # before that, without a rest
+        self._since_s = 0.0  # when the current work began
+        self._mark_s = 0.0  # when the last operation ended
+        self._worked_s = 0.0  # work before `_since_s` that no rest has followed
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._visitor, name)
@@ -75,7 +75,7 @@ class _Paced(Generic[P]):
         self._since_s = self._mark_s = time.monotonic()
 
     def _done(self, kind: str, count: int) -> None:
-        """Record completed operations, and rest if it is time."""
+        """Record completed operations, and rest if a rest is due."""
         now_s = time.monotonic()
         turns = self._turns
         if self._due is not None and count:
@@ -128,7 +128,7 @@ class _Paced(Generic[P]):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[P]
     ) -> None:
-        """Process names; hand back the rest if it takes too long, unless all must be done here."""
+        """Process names; after some time, hand back the remaining ones if the visitor allows it."""
         begun_s = time.monotonic()
         remaining = names
         while len(remaining) > _SOME and not context.stopping:
@@ -150,7 +150,7 @@ class _Paced(Generic[P]):
 
 
 def _parted(names: Names) -> tuple[Names, Names]:
-    """Split names into two parts."""
+    """Split off a batch of names; return the batch and the remaining names."""
     for kind in ("links", "specials", "files"):
         every = getattr(names, kind)
         if every:

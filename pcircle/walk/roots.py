@@ -1,4 +1,4 @@
-"""The roots of a walk: each PATH as typed, and the directories below it."""
+"""The roots of a walk: the PATHs as typed, and the items and directories for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pcircle.walk.visitor import Names, WalkCounters
 def seeds(
     roots: Sequence[Root], tally: WalkCounters, only: Sequence[PathListSlice | None] | None = None
 ) -> Iterator[Tree | Batch]:
-    """Yield an item for each root, which is counted; `only` has the listed paths of each."""
+    """Count the roots, and yield an item for each. `only` contains their listed paths."""
     weight = 1.0 / max(1, len(roots))
     tally.found += len(roots)
     for number, root in enumerate(roots):
@@ -33,24 +33,24 @@ def seeds(
 
 
 def kind_of_root(holder: bytes, name: bytes) -> Names:
-    """Return a root that is not a directory, by its kind."""
+    """Look up the kind of a root that is not a directory, and return its name by kind."""
     try:
         mode = os.stat(os.path.join(holder, name), follow_symlinks=False).st_mode
     except OSError:
-        mode = stat.S_IFREG  # reading it reports the error
+        mode = stat.S_IFREG  # reading the file will report the error
     if stat.S_ISREG(mode):
         return Names([name], [], [])
     return Names([], [name], []) if stat.S_ISLNK(mode) else Names([], [], [name])
 
 
 class Root(msgspec.Struct, frozen=True, array_like=True):
-    """A PATH.
+    """A root of a walk, given as a PATH.
 
-    An empty `name` means that `holder` is the directory itself; `shown` is what was typed.
+    `shown` is the PATH as typed. An empty `name` means that `holder` is the root directory itself.
 
-    A directory that must be reached through its parent, from which it will be removed, is `within`
-    in `holder`. With `strict` it is reached through no link. With `known`, device and inode, it
-    must be that directory when it is opened.
+    If the root is a directory that will be removed from its parent, `holder` is the parent, and
+    `within` the name of the root in it. With `strict`, no link leads to the root. If `known` is
+    given, the root must have this device and inode when it is opened.
     """
 
     holder: bytes
@@ -62,7 +62,7 @@ class Root(msgspec.Struct, frozen=True, array_like=True):
 
 
 def root_of(path: bytes) -> tuple[Root, os.stat_result]:
-    """Return the root of a path, and its status. A symbolic link is followed. OSError."""
+    """Return the root for a path, and its status. Links are followed. Raises OSError."""
     status = os.stat(path)
     if stat.S_ISDIR(status.st_mode):
         return Root(path, b"", path), status
@@ -85,7 +85,7 @@ def open_roots(
     follow: bool = False,
     no_atime: bool = False,
 ) -> Directories:
-    """Return the directories below the roots, typed in `directory`.
+    """Return the directories below the roots, whose paths are relative to `directory`.
 
     `is_first` is passed to `capacity_of`, the other arguments to `Directories`.
     """

@@ -1,32 +1,34 @@
-"""Long results: files with records of the ranks, their merge by ranges, and the sink of a task.
+"""Results that are too long for messages: record files of the ranks, and their parallel merge.
 
-A rank appends its records to one file, and keeps a sorted index of them in another: a
-`SegmentWriter`. A record has a path, by which it is sorted in the order of a walk, and text, from
-nothing to gigabytes.
+A rank appends its records to one file and their sorted index to another (`SegmentWriter`). A record
+consists of a path, which determines its place in the order of a walk, and a text, which may be
+empty or gigabytes long. The two files are a *part* of the result.
 
-`merged` returns the text of all records between two paths, in order. It reads the piece of each
-part's index, sorts these, and reads the texts in batches that fit in memory, for each batch from
-one part after another. So it opens two files at a time, however many parts there are, and needs
-memory for a batch; a merge of sorted runs would need passes, or a descriptor and a buffer for each
-run. The cost is an open of each part for each range and batch, so ranges are large, see `cut`.
+`merged` yields the texts of all records between two keys, in order. It sorts the entries between
+these keys from the indexes of all parts, and reads the texts in batches that fit in memory. Each
+batch is read from one part after another, so no more than two files are open, however many parts
+there are, and only one batch is in memory. A merge of sorted runs would need several passes, or a
+descriptor and a buffer for each run. The price is that every batch opens its parts again, so ranges
+are large (see `cut`).
 
-A `Sink` takes results too long for messages and memory: names, digests, differences. Each rank puts
-its records into a `SegmentWriter` in a directory that all ranks reach. When all work is done they
-are sorted, without passing through a single process if they are long:
+A `Sink` takes results that are too long for messages and memory, such as names, digests and
+differences. Each rank writes its records to a `SegmentWriter` in a directory that all ranks can
+access. When all work is done, the records are sorted in three steps, so that long results do not
+pass through a single process:
 
-1. `Seal`, posted to every rank: it ends its part and sorts its index.
-2. Samples of the parts' keys cut the whole into ranges of some 64 MiB
-   (`cut`). If that is one range, nothing more happens here.
-3. A `Merge` for each range, an item that any rank may take: it reads that range
-   of all parts and writes it, in order, to a file (`merged`).
+1. A `Seal` is posted to every rank, which ends its part and sorts the index.
+2. Keys sampled from all parts divide the records into ranges of about 64 MiB (`cut`). If there is
+   only one range, the third step is omitted.
+3. A `Merge`, which any rank may steal, reads one range from all parts (`merged`), and writes it to
+   a file in order.
 
-So merging is work like any other: it is stolen, it ends early when the job is stopped, and the
-engine knows nothing of it. `result` then gives the whole as a stream on rank 0, which can write to
-standard output or compute a checksum of all records: it only copies bytes and compares no names.
+Merging is thus ordinary work: it can be stolen, it ends early if the job is stopped, and the engine
+does not distinguish it. Afterwards, rank 0 reads the ordered records from `result`, and can write
+them to standard output or compute their checksum. It only copies bytes and compares no names.
 
-Failures do not use the sink. They must be reported at once, on rank 0's standard error, and their
-log must be usable after a kill at any moment; so they are sent as notices, packed and acknowledged
-(`pcircle.circle.notices`).
+Failures do not use the sink, because they must be reported immediately on rank 0's standard error,
+and their log must be usable even if the job is killed. They are sent as notices, packed and
+acknowledged (`pcircle.circle.notices`).
 
 Use in a task:
 
@@ -35,7 +37,7 @@ Use in a task:
     join:     if isinstance(item, SINK_ITEMS): return sink.join(item, own, merged, context)
     anywhere: with sink.part() as part: part.add(path, text)
 
-and its observer reads `result(place, ranks)`, then calls `remove(place, ranks)`.
+The observer of the task reads `result(place, ranks)`, then calls `remove(place, ranks)`.
 """
 
 from __future__ import annotations
@@ -59,24 +61,27 @@ from pcircle.runtime import Context
 from pcircle.walk.items import Gather, Merge, Seal
 
 RANGE_BYTES = 64 << 20
-"""The size of the text in a range, if the paths are spread like their samples."""
+"""The size of the text in a range if paths are distributed like the sampled ones."""
 MAX_RANGES = 1024
 _BATCH_BYTES = 16 << 20
 _BATCH_RECORDS = 100_000
 _COPY_BYTES = 1 << 20
 _FLUSH_BYTES = 1 << 20
-_SAMPLES = 8  # for each range that a part would fill alone
-_MAX_SAMPLES = 256  # of a part
+_SAMPLES = 8  # per range that a part would fill alone
+_MAX_SAMPLES = 256  # per part
 _KEY_END = b"\0\0"
 
 
 def key_of(path: bytes) -> bytes:
-    """Return the sort key of records."""
+    """Return the sort key of the records of a path."""
     return path.replace(b"/", b"\0") + _KEY_END
 
 
 class SegmentWriter:
-    """One rank's records. `place` is the path of its files without suffixes. OSError."""
+    """Writes one rank's records. `place` is the path of the files without their suffixes.
+
+    The methods raise OSError.
+    """
 
     def __init__(self, place: bytes) -> None:
         self._place = place
@@ -100,11 +105,11 @@ class SegmentWriter:
             self._flush()
 
     def end(self, path: bytes) -> None:
-        """End the record of this path."""
+        """End the record, which belongs to this path."""
         self._sorter.add(b"%b%d %d" % (key_of(path), self._began, self._reached - self._began))
 
     def add(self, path: bytes, text: bytes) -> None:
-        """Add a whole record."""
+        """Add a record with this text."""
         self.begin()
         self.put(text)
         self.end(path)
@@ -115,10 +120,10 @@ class SegmentWriter:
         self._pending_bytes = 0
 
     def close(self) -> None:
-        """Close the files, for other ranks to read.
+        """Close the files, so that other ranks can read them.
 
-        Closing a file is enough for that on network file systems too, and the files are not needed
-        after a crash, so nothing is synced.
+        The files are not synced: closing them is sufficient on network file systems too, and they
+        are not needed after a crash.
         """
         try:
             with self._text:
@@ -136,7 +141,7 @@ def _create(path: bytes) -> BinaryIO:
 
 
 def present(place: bytes, ranks: int) -> list[bytes]:
-    """Return the parts that ranks have written below a place."""
+    """Return the parts that ranks have written at a place."""
     parts = [b"%b-%d" % (place, rank) for rank in range(ranks)]
     return [part for part in parts if os.path.exists(part + b".index")]
 
@@ -145,9 +150,10 @@ def present(place: bytes, ranks: int) -> list[bytes]:
 
 
 def cut(parts: Sequence[bytes], range_bytes: int = RANGE_BYTES) -> list[bytes]:
-    """Return keys that divide all parts into ranges of about this size; none for one range.
+    """Return the keys that separate ranges of about this size, or no keys if there is one range.
 
-    Each part contributes keys at even distances, more if it is large. OSError.
+    Keys are sampled from each part at even distances, more of them from large parts. Raises
+    OSError.
     """
     weighed: list[tuple[bytes, float]] = []
     total_bytes = 0
@@ -186,7 +192,7 @@ def _index(part: bytes) -> Iterator[mmap.mmap | bytes]:
 
 
 def _start_from(index: mmap.mmap | bytes, at: int) -> int:
-    """Return the start of the first record at or after `at`; the end without one."""
+    """Return the start of the first record at or after `at`, or the end of the index."""
     return index.find(END, at - 1) + 1 or len(index) if at else 0
 
 
@@ -197,14 +203,14 @@ def _key_from(index: mmap.mmap | bytes, at: int) -> bytes:
 
 
 def _first(index: mmap.mmap | bytes, key: bytes) -> int:
-    """Return the start of the first record not before a key; the end without one."""
+    """Return the start of the first record at or after a key, or the end of the index."""
     # Records before `low` are before the key; records from `high` on are not.
     low, high = 0, len(index)
     while low < high:
         middle = (low + high) // 2
         start = _start_from(index, middle)
         if start >= high:
-            high = middle  # nothing begins in between
+            high = middle  # no record starts between `middle` and `high`
             continue
         end = index.find(END, start)
         if index[start:end] < key:
@@ -215,9 +221,9 @@ def _first(index: mmap.mmap | bytes, key: bytes) -> int:
 
 
 def merged(parts: Sequence[bytes], low: bytes = b"", high: bytes | None = None) -> Iterator[bytes]:
-    """Yield the text of all records from one key to another, in order, in bounded pieces.
+    """Yield the texts of all records from one key to another, in order, in bounded pieces.
 
-    OSError, also if a part is shorter than its index states.
+    Raises OSError, for example if a part is shorter than its index states.
     """
     wanted: list[tuple[int, int, int]] = []
     wanted_bytes = 0
@@ -233,7 +239,7 @@ def merged(parts: Sequence[bytes], low: bytes = b"", high: bytes | None = None) 
 
 
 def _records(parts: Sequence[bytes], low: bytes, high: bytes | None) -> Iterator[bytes]:
-    """Yield the records of all indexes between two keys, with the number of their part."""
+    """Yield the records between two keys in all indexes, each with the number of its part."""
     for number, part in enumerate(parts):
         with _index(part) as index:
             at = _first(index, low)
@@ -245,8 +251,8 @@ def _records(parts: Sequence[bytes], low: bytes, high: bytes | None) -> Iterator
 
 
 def _texts(parts: Sequence[bytes], wanted: Sequence[tuple[int, int, int]]) -> Iterator[bytes]:
-    """Yield texts, given as (number of the part, begin, length), in that order."""
-    if len(wanted) == 1:  # perhaps of gigabytes
+    """Yield texts in the given order. Each is given as (number of the part, begin, length)."""
+    if len(wanted) == 1:  # it may be gigabytes long
         number, begin, length = wanted[0]
         yield from _read(parts[number], begin, length)
         return
@@ -264,7 +270,7 @@ def _texts(parts: Sequence[bytes], wanted: Sequence[tuple[int, int, int]]) -> It
     finally:
         if fd >= 0:
             os.close(fd)
-    # Few at once where they are long, or all of them would be there twice.
+    # Long texts are joined a few at a time, because one join would hold all of them twice.
     together = max(1, TOGETHER * len(found) * 64 // max(1, sum(map(len, found))))
     for at in range(0, len(found), together):
         yield b"".join(found[at : at + together])
@@ -296,9 +302,9 @@ def _range_name(place: bytes, number: int, *, last: bool) -> bytes:
 
 
 def write_range(place: bytes, number: int, texts: Iterable[bytes], *, last: bool) -> None:
-    """Write the texts of a range to a file whose name has its number and whether it is the last.
+    """Write the texts of a range to a file, which is named by its number and whether it is last.
 
-    OSError.
+    Raises OSError.
     """
     with _create(_range_name(place, number, last=last)) as stream:
         for text in texts:
@@ -306,9 +312,9 @@ def write_range(place: bytes, number: int, texts: Iterable[bytes], *, last: bool
 
 
 def result(place: bytes, ranks: int) -> Iterator[bytes]:
-    """Yield all records in order: of the ranges if they exist, otherwise of the parts.
+    """Yield all records in order, from the ranges if they exist, otherwise from the parts.
 
-    OSError, also if a range is missing.
+    Raises OSError, for example if a range is missing.
     """
     if not os.path.exists(_range_name(place, 0, last=False)):
         yield from merged(present(place, ranks))
@@ -323,7 +329,7 @@ def result(place: bytes, ranks: int) -> Iterator[bytes]:
 
 
 def remove(place: bytes, ranks: int) -> None:
-    """Remove the files below a place. OSError."""
+    """Remove all files of a place. Raises OSError."""
     parts = (b"%b-%d" % (place, rank) for rank in range(ranks))
     names = [part + ending for part in parts for ending in (b".text", b".index")]
     names += [
@@ -347,18 +353,18 @@ SinkItem: TypeAlias = Gather[I] | Seal | Merge
 
 
 class _Stage(msgspec.Struct, frozen=True):
-    """The next stage of a `Gather`, and the result of the work itself."""
+    """The stage for which a `Gather` is waiting, and the result of the work itself."""
 
     waits: str
     result: object = None
 
 
 class Sink(Generic[R]):
-    """One rank's side of a sink. Many threads may use it; `part` belongs to one at a time.
+    """One rank's side of a sink. Its threads share it, but only one at a time may use `part`.
 
-    `place` is a file that rank 0 has made, and the prefix of all files of the sink: a rank that
-    does not find it is on a node where that path leads elsewhere. `nothing` makes an empty result,
-    `unwritable` the exception for files that cannot be written or read.
+    `place` is a file that rank 0 has created, and the prefix of the names of all files of the sink.
+    If a rank does not find it, the path leads elsewhere on that rank's node. `nothing` returns an
+    empty result, and `unwritable` the exception for files that cannot be written or read.
     """
 
     def __init__(
@@ -381,10 +387,10 @@ class Sink(Generic[R]):
 
     @contextmanager
     def part(self) -> Iterator[SegmentWriter]:
-        """Return this rank's part, for this thread alone."""
+        """Give this thread exclusive use of the rank's part."""
         with self._alone, self._careful():
             if self._part is None:
-                os.stat(self._place)  # otherwise rank 0 would never see the part
+                os.stat(self._place)  # fails on a node where rank 0 would never see the part
                 self._part = SegmentWriter(b"%b-%d" % (self._place, self._rank))
             yield self._part
 
@@ -416,7 +422,7 @@ class Sink(Generic[R]):
         return self._nothing()
 
     def join(self, item: SinkItem[Any], own: Any, merged: R, context: Context[Any]) -> R:
-        """Start the next stage: after all work, after all seals, and after all merges."""
+        """Start the next stage after all work or all seals; return the result after all merges."""
         stage = require_type(_Stage, own)
         if stage.waits == "work":
             for rank in range(self._ranks):

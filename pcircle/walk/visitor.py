@@ -1,8 +1,8 @@
-"""The interface of a tool to the walk: its work at each step.
+"""The interface through which the walk calls a tool at each step.
 
-The walk reaches, reads, filters, divides and completes directories, on one side or on two; a
-visitor processes what is found. Its methods run on the worker's thread, one directory at a time,
-from `enter` to the end of its `names`.
+The walk opens, reads, filters, divides and completes directories, on one side or on both, and a
+visitor processes their entries. Its methods run on the worker's thread, one directory at a time,
+from `enter` to the last call of `names`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ P = TypeVar("P")
 
 
 class Where(Protocol):
-    """A parent directory, in the form of an `Open` and a `Batch`."""
+    """The directory that contains some names, given by an `Open` or a `Batch`."""
 
     @property
     def root(self) -> int: ...
@@ -36,7 +36,7 @@ class Where(Protocol):
 
 
 class WalkCounters(Protocol):
-    """The counters of the walk, see the counters of the tools."""
+    """The counters that the walk updates. Every tool's counters include them."""
 
     found: int
     scans_due: int
@@ -48,14 +48,14 @@ class WalkCounters(Protocol):
 
 
 class DirectoryScan(NamedTuple):
-    """How the walk reads small directories for `Visitor.process_directories`.
+    """Options for reading small directories for `Visitor.process_directories`.
 
-    A directory is small if it holds at most `max_entries`, all of which are regular files. The
-    directories of a batch together hold at most `max_batch_entries` where each holds fewer.
-    `look_up` looks up the entries, `keep_open` keeps the descriptors of the directories, and `sort`
-    sorts the entries of each directory by name. A directory must be on the file system of its
-    parent; with `any_device` it may be on any, and its own status is not known. With `one_mount`
-    it must be on the same mount as its parent.
+    A directory is small if it contains at most `max_entries` entries, all of which are regular
+    files. The directories of a batch together contain at most `max_batch_entries` entries, unless
+    `max_entries` is larger. `look_up` looks up the entries, `keep_open` keeps the descriptors of
+    the directories, and `sort` sorts the entries of each directory by name. A directory must be on
+    the file system of its parent, unless `any_device` is set; the status of the directory itself is
+    then unknown. With `one_mount`, it must be on the same mount as its parent.
     """
 
     max_entries: int
@@ -67,7 +67,7 @@ class DirectoryScan(NamedTuple):
     one_mount: bool = False
 
     def read(self, parent: Lease, names: list[bytes]) -> DirectoryBatch:
-        """Open and list the first of these subdirectories."""
+        """Open and list a batch of these subdirectories, beginning with the first one."""
         return DirectoryBatch(
             parent.fd,
             names,
@@ -82,7 +82,7 @@ class DirectoryScan(NamedTuple):
 
 
 class Names:
-    """Names of one directory other than directories, by kind."""
+    """The names in one directory, except those of subdirectories, by kind."""
 
     __slots__ = ("files", "links", "specials")
 
@@ -102,28 +102,28 @@ class Names:
 class Visitor(ABC, Generic[P]):
     """A tool's part in the walk. P is the type of results.
 
-    A tool declares in its methods which items it spawns: `Context[object]` accepts all of them.
-    An OSError raised by `enter`, `meant` or `names` fails the open directory.
+    The methods of a tool declare which items it spawns; `Context[object]` accepts any items. If
+    `enter`, `meant` or `names` raises OSError, the open directory fails.
     """
 
     nothing: ClassVar[Any]
     """The empty result."""
     batch_names: ClassVar[int] = 512
-    """The number of names that the item processes itself; further names are handed out."""
+    """The maximum number of names that one item processes. Further names become batches."""
 
     in_place: bool = False
     """True if the item processes all names itself, as they are read."""
 
     @abstractmethod
     def enter(self, opened: Open[P], source: Lease, holder: Open[P] | None) -> Lease | None:
-        """Process an open directory before it is read; set its `place`.
+        """Process an open directory before it is read, and set its `place`.
 
-        Return its lease on the other side. `holder` is its parent, whose leases are held; None for
-        a root.
+        Return the lease of the directory on the other side, or None. `holder` is the parent, whose
+        leases are held, or None for a root.
         """
 
     def listed(self, opened: Open[P], source: Lease) -> Iterator[Block]:
-        """Return the entries of an open directory, before any filter. OSError."""
+        """Return the entries of an open directory, before filters are applied. Raises OSError."""
         return blocks(source.fd)
 
     def meant(self, opened: Open[P], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
@@ -135,19 +135,19 @@ class Visitor(ABC, Generic[P]):
         return None
 
     scan: DirectoryScan | None = None
-    """How small directories are read, if `process_directories` can process any."""
+    """Options for reading small directories. None if `process_directories` is not implemented."""
 
     def scan_of(self, above: Open[P]) -> DirectoryScan | None:
-        """Return how the next small directories in `above` are read; None if the walk enters each.
+        """Return the options for reading the next batch of small directories in `above`.
 
-        Called before each batch.
+        Return None if the walk must enter all directories.
         """
         return self.scan
 
     def select_directories(
         self, above: Open[P], names: list[bytes], context: ItemContext[P]
     ) -> tuple[list[bytes], list[bytes]]:
-        """Divide subdirectories of `above`: names to scan, and names that the walk enters."""
+        """Divide subdirectories of `above` into names to scan and names that the walk enters."""
         return names, []
 
     def process_directories(
@@ -155,25 +155,26 @@ class Visitor(ABC, Generic[P]):
     ) -> list[bytes]:
         """Process small subdirectories of `above` with all entries; return the remaining names.
 
-        The results of processed directories are merged into `above.part` here. A directory that was
-        begun and turns out not to be plain is passed to `context.complete`, in the state after
-        `enter` and `names`. The walk counts the directories that are done, and the files in
-        `batch.counts`. It does not call this where names are chosen.
+        The method merges the results of the processed directories into `above.part`. If it cannot
+        complete a directory that it has begun, it passes the directory to `context.complete`, in
+        the state after `enter` and `names`. The walk counts the processed directories, and their
+        files by `batch.counts`. It calls the method only if no rules or filters apply.
         """
         return batch.names
 
     def read_directory(
         self, opened: Open[P], weight: float, source: Lease, context: Context[object]
     ) -> list[bytes] | None:
-        """Read an open directory and process all that is in it. Return its subdirectories.
+        """Read an open directory, process its entries, and return its subdirectories.
 
-        This is for tools that find out which names are directories while they look all names up.
-        With None the walk reads the directory. It does not call this where names are chosen. The
-        visitor counts what it finds, with its `weight`; the walk counts only the subdirectories as
-        scans due. `opened.weight` must be the weight of each of these.
+        This is for tools that look up all names anyway, and thereby learn which of them are
+        directories. If the method returns None, the walk reads the directory. The walk calls the
+        method only if no rules or filters apply. The visitor counts the entries that it finds, and
+        their weight; the walk only counts the subdirectories as scans due. `opened.weight` must be
+        set to the weight of each subdirectory.
 
-        This is not a case of `process_directories`: the directory is open and entered, may hold
-        entries of any kind, and is completed by `leave` when its subdirectories are.
+        In contrast to `process_directories`, the directory is open and entered, may contain entries
+        of any kind, and is completed by `leave` after its subdirectories.
         """
         return None
 
@@ -183,36 +184,36 @@ class Visitor(ABC, Generic[P]):
     ) -> None:
         """Process names of an open directory; some may be handed back by `context.spawn`.
 
-        `fds` are the directory's on both sides, -1 for a missing side. The visitor counts their
-        weight.
+        `fds` are the descriptors of the directory on both sides, or -1 for a missing side. The
+        visitor counts the weight of the names that it processes.
         """
 
     @abstractmethod
     def leave(self, opened: Open[P], context: Context[object]) -> P:
-        """Complete a directory after everything in it; return its result, including its `part`."""
+        """Complete a directory after all its entries; return its result, which includes `part`."""
 
     def stays(self, opened: Open[P]) -> None:
-        """Note that a directory waits for other items, until the item's join completes it."""
+        """Note that a directory remains incomplete until the item's join."""
 
     def stopped(self, opens: Sequence[Open[P]]) -> None:
-        """Note that the job stops, and these directories of an item stay incomplete."""
+        """Note that the job is stopping, so these directories of an item remain incomplete."""
 
     @abstractmethod
     def failed(self, opened: Open[P], error: OSError, context: Context[object]) -> None:
-        """Report a directory that cannot be reached, made or read; spawned items continue.
+        """Report a directory that cannot be reached, made or read. Spawned items continue.
 
-        Its `leases` exist if it was reached.
+        `opened.leases` exist if the directory was reached.
         """
 
     @abstractmethod
     def lost(self, opened: Open[P]) -> P:
-        """Return the result of a directory that has failed; see `leave`."""
+        """Return the result of a failed directory, for which `leave` is not called."""
 
     @abstractmethod
     def unreached(
         self, where: Where, name: bytes, error: OSError, context: Context[object]
     ) -> None:
-        """Report an entry whose directory cannot be reached; does not count its weight."""
+        """Report an entry whose directory cannot be reached, but do not count its weight."""
 
     @abstractmethod
     def merge(self, a: P, b: P) -> P:
@@ -220,17 +221,17 @@ class Visitor(ABC, Generic[P]):
 
     @abstractmethod
     def taken(self) -> P:
-        """Return the result of the work since the last call, except by `leave`."""
+        """Return the result of the work since the last call, except that of `leave`."""
 
     def divided(self, opened: Open[P], text: bytes) -> bytes:
-        """Return what remains of a part of a list."""
+        """Return the part of a list that remains to be processed."""
         return text
 
     def begin(self, item: Any, context: Context[object]) -> None:
         """Begin an item."""
 
     def resume(self, base: Open[P], context: Context[object]) -> None:
-        """Begin the join of an item whose first directory this is."""
+        """Begin the join of the item whose first directory is `base`."""
 
     def end(self, context: Context[object], opens: Sequence[Open[P]]) -> None:
-        """End an item, or its join; `opens` are not complete."""
+        """End an item or its join. The directories in `opens` are incomplete."""

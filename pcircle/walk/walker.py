@@ -1,23 +1,26 @@
-"""The walk of one rank, on one worker thread, and the base of tasks that walk.
+"""The walk on one worker thread of a rank, and the base class of tasks that walk.
 
-A directory is read once. A few names are processed at once; more of them become batches that other
-ranks can steal. The thread then continues with the subdirectories, depth first, for some
-milliseconds; what is left at all levels becomes items. So items, joins, messages and thread
-hand-overs are paid once per time slice, not for each directory: in real trees directories have few
-files. If other ranks wait for work, some of it is handed out sooner, shallow levels first.
+Every directory is read once. If it contains few names, they are processed immediately; otherwise
+they become batches that other ranks can steal. The thread then walks the subdirectories, depth
+first, for a time slice of some milliseconds, after which the remaining subdirectories of all levels
+become items. Items, joins, messages and hand-overs between threads thus cost time once per time
+slice and not once per directory, which matters because most directories in real trees contain few
+files. If other ranks are waiting for work, part of it is handed out before the time slice ends,
+beginning with the shallowest level.
 
-A directory is complete in place if it was read whole, nothing of it was handed out, and the job is
-not stopping, which may leave half of it undone; other directories are completed in the item's join,
-deepest first, after everything that was handed out.
+A directory is completed in place if it was read to the end, no work in it was handed out, and the
+job is not stopping, because a job that is stopping may leave entries unprocessed. All other
+directories are completed in the item's join, deepest first, after the work that was handed out.
 
-A directory is opened from the directory in which it was found, on both sides, and repeatedly used
-ones are leased (`pcircle.fs.directories`): never a descriptor for each level.
+On both sides, a directory is opened relative to its parent. Directories that are used repeatedly
+are leased (`pcircle.fs.directories`), so the walk does not need one descriptor per level.
 
-`WalkTask`, the base of tasks that walk, has the directories of a part and the items of the walk.
+`WalkTask` is the base class of tasks that walk. It holds the directories that one part of a task
+has open, and processes the items of the walk.
 
-`Emptiness` detects directories that contain only directories, before they are entered. Most
-directories have a file among their first names, so for most this is one more listing.
-Subdirectories of an empty one are not listed again, because it is excluded as a whole.
+`Emptiness` detects directories that contain nothing but directories, before the walk enters them.
+Most directories contain a file among their first names, so the test usually costs one additional
+listing. The walk excludes an empty directory, so its subdirectories are not listed a second time.
 """
 
 from __future__ import annotations
@@ -47,25 +50,25 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 
-_FEW_NAMES = 64  # processed by the item that has read them, even if idle ranks wait
+_FEW_NAMES = 64  # processed by the item that has read them, even if ranks are idle
 _ITEM_S = 0.01
-_FIRST_ITEM_S = 0.001  # of a root: the other ranks have no work yet
-_MORE_S = 0.04  # if no rank waits, which is checked for each directory
-_LEVELS_PER_ENTERED = 8  # entering a directory takes about as long as passing this number of levels
-_GIVEN_AT_ONCE = 64  # directories, to a waiting rank
+_FIRST_ITEM_S = 0.001  # shorter for a root, because the other ranks have no work yet
+_MORE_S = 0.04  # additional time while no rank is waiting
+_LEVELS_PER_ENTERED = 8  # entering a directory costs about as much as traversing this many levels
+_GIVEN_AT_ONCE = 64  # maximum number of directories handed out at once to waiting ranks
 _BETWEEN_GIFTS_S = 0.001
-_MIN_NAMES = 32  # of directories that are divided although no rank waits
+_MIN_NAMES = 32  # minimum number of names in an item while no rank is waiting
 _MAX_SHARES = 128
-_FADES = 0.7  # weight of a measured duration, after each further directory
-_SEVERAL = 64  # directories that are processed at once, within the time below
+_FADES = 0.7  # decay of a measured duration with each further directory
+_SEVERAL = 64  # maximum number of directories in a batch that should take `_SEVERAL_S`
 _SEVERAL_S = 0.002
-_PATIENCE = 256  # directories before the next attempt, after attempts that failed
+_PATIENCE = 256  # maximum number of directories entered singly after unsuccessful batches
 _BATCH_BYTES = 32 << 10
 _DENIED = PermissionError(13, os.strerror(13))
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """The selected part of the roots, and how it is walked."""
+    """The selected part of the roots, and the treatment of links and mount points."""
 
     rules: Sequence[Rule] = ()
     one_file_system: bool = False
@@ -75,9 +78,9 @@ class Scope(msgspec.Struct, frozen=True):
 
 
 class _ParentLeases(Generic[P]):
-    """The parent of the directories that are being entered, with its leases.
+    """The directory whose subdirectories are being entered, and its leases.
 
-    `reached_s` is the time spent so far on reaching such directories from their roots.
+    `reached_s` is the total time spent on reaching such directories by their paths.
     """
 
     def __init__(self, sources: Directories, targets: Directories | None) -> None:
@@ -87,7 +90,10 @@ class _ParentLeases(Generic[P]):
         self.reached_s = 0.0
 
     def hold(self, opened: Open[P]) -> tuple[Lease, Lease | None]:
-        """Return its leases, by identity. OSError; Changed if it is another directory."""
+        """Return the leases of a directory, after checking its identity.
+
+        Raises OSError, and Changed if another directory has taken its path.
+        """
         if self.opened is opened and opened.leases is not None:
             return opened.leases
         self.release()
@@ -114,7 +120,7 @@ class _ParentLeases(Generic[P]):
         return source, target
 
     def take(self, opened: Open[P], leases: tuple[Lease, Lease | None]) -> None:
-        """Continue with a directory that has these leases, and will be needed by its path."""
+        """Hold a directory with these leases, and cache it for items that need it by its path."""
         self.release()
         source, target = leases
         self._sources.keep(source, opened.root, opened.path)
@@ -123,14 +129,14 @@ class _ParentLeases(Generic[P]):
         self.opened = opened
 
     def release(self) -> None:
-        """End the leases."""
+        """End the leases of the directory."""
         if self.opened is not None:
             release(self.opened)
             self.opened = None
 
 
 def release(opened: Open[P]) -> None:
-    """End a directory's leases."""
+    """End the leases of a directory, if it has any."""
     if opened.leases is not None:
         (source, target), opened.leases = opened.leases, None
         source.end()
@@ -141,7 +147,7 @@ def release(opened: Open[P]) -> None:
 class Walker(Generic[P]):
     """The walk on one thread. `targets` are the directories of the other side, if there is one.
 
-    `lists` restrict the roots; rank 0 has them.
+    `lists` restrict the roots to listed paths. Only rank 0 holds them.
     """
 
     def __init__(
@@ -165,19 +171,19 @@ class Walker(Generic[P]):
             scope.rules, scope.wanted, scope.now_ns, follow=scope.follow, tally=tally
         )
         self._takes_all = not scope.rules and not scope.follow and scope.wanted == ANY
-        # Where nothing is chosen; lists choose for each directory.
+        # Batches are possible only if no entry can be excluded. Lists are checked per directory.
         self._scans_small = (
             visitor.scan is not None and self._takes_all and not scope.one_file_system
         )
         self._held: _ParentLeases[P] = _ParentLeases(sources, targets)
-        self._each_s = inf  # the duration of a directory at worst, not yet known
-        self._useless = self._skipped = 0  # failed batches, directories since
-        self._begun: set[bytes] = set()  # directories of a batch that the walk has completed
+        self._each_s = inf  # worst-case duration of a directory; unknown at first
+        self._useless = self._skipped = 0  # directories to enter singly, and those entered so far
+        self._begun: set[bytes] = set()  # directories of a batch that the visitor left to the walk
 
     # ---- one item --------------------------------------------------------------
 
     def tree(self, item: Tree, line: Context[WalkItem]) -> list[Open[P]] | P:
-        """Walk for a time slice; return the incomplete directories, or the result."""
+        """Walk for a time slice; return incomplete directories, or the result if there are none."""
         context: ItemContext[P] = ItemContext(line, self._complete)
         visitor, opens = self._visitor, context.opens
         visitor.begin(item, context)
@@ -212,7 +218,7 @@ class Walker(Generic[P]):
         return opens if context.spawned else base.part
 
     def join(self, opens: list[Open[P]], slots: dict[int, P], context: Context[Any]) -> P:
-        """Complete the remaining directories, deepest first, after all spawned items."""
+        """Complete the remaining directories, deepest first, after all spawned items have ended."""
         visitor = self._visitor
         visitor.resume(opens[0], context)
         for slot, part in slots.items():
@@ -225,7 +231,7 @@ class Walker(Generic[P]):
         return opens[0].part
 
     def batch(self, item: Batch, line: Context[WalkItem]) -> P:
-        """Process names that were handed out."""
+        """Process the names of a batch."""
         context: ItemContext[P] = ItemContext(line)
         visitor = self._visitor
         visitor.begin(item, context)
@@ -262,8 +268,8 @@ class Walker(Generic[P]):
     ) -> None:
         """Walk depth first until the deadline, but enter at least one directory.
 
-        Deeper levels take longer, because the next item, and this one's join, must reach them by
-        their path.
+        The minimum grows with the depth, because the next item, and the join of this one, must
+        reach the level by its path.
         """
         entered, fed_s, nothing = len(stack) - 1, 0.0, self._visitor.nothing
         while True:
@@ -293,7 +299,7 @@ class Walker(Generic[P]):
             name = top.pending.pop()
             top.tried = max(0, top.tried - 1)
             if self._each_s > _ITEM_S:
-                # A directory may hang: no other work should wait for it.
+                # The next directory may hang, and no other work should wait for it.
                 self._give_all(stack, context, at_ease=not hungry)
                 context.flush()
             reached_s = self._held.reached_s
@@ -306,9 +312,9 @@ class Walker(Generic[P]):
     def _give_all(
         self, stack: Sequence[Open[P]], context: ItemContext[P], *, at_ease: bool
     ) -> None:
-        """Hand out what is left: one by one if each may take long and other ranks wait.
+        """Hand out pending directories, in smaller items if they are slow and ranks are waiting.
 
-        `at_ease` means that none waits: few directories are then not divided.
+        `at_ease` means that no rank is waiting. A small number of directories is then not divided.
         """
         slow = self._each_s > _ITEM_S
         min_names = 1 if slow or not at_ease else _MIN_NAMES
@@ -333,7 +339,10 @@ class Walker(Generic[P]):
         self._look(opened, None, stack, context)
 
     def _several(self, above: Open[P], began_s: float, context: ItemContext[P]) -> int:
-        """Process small directories together; the others are entered next."""
+        """Process a batch of small directories, and return how many were tried.
+
+        The walk enters the unsuitable directories next.
+        """
         count = min(len(above.pending), _SEVERAL, max(1, int(_SEVERAL_S / self._each_s)))
         names = above.pending[-count:]
         try:
@@ -381,7 +390,7 @@ class Walker(Generic[P]):
     def _process_batch(
         self, above: Open[P], batch: DirectoryBatch, context: ItemContext[P]
     ) -> list[bytes]:
-        """Process small directories that were listed, and count them. Return those not done."""
+        """Process and count small directories; return the names of the remaining ones."""
         undone = self._visitor.process_directories(above, batch, context)
         counts: Sequence[int] = batch.counts
         if undone or self._begun:
@@ -395,7 +404,7 @@ class Walker(Generic[P]):
         return undone
 
     def _complete(self, opened: Open[P], context: ItemContext[P]) -> None:
-        """Continue with a directory that a visitor has opened and processed."""
+        """Complete a directory that a visitor has opened and processed, unless it must wait."""
         self._begun.add(os.path.basename(opened.path))
         self._add(opened, self._visitor.taken())
         self._settle(opened, require(opened.above), context)
@@ -404,7 +413,7 @@ class Walker(Generic[P]):
     def _look(
         self, opened: Open[P], name: bytes | None, stack: list[Open[P]], context: ItemContext[P]
     ) -> None:
-        """Open, read and process a subdirectory of the last directory, or a root."""
+        """Open, read and process a root, or a subdirectory of the top of the stack."""
         above = stack[-1]
         weight, spawned = above.weight, context.spawned
         known = self._visitor.known(opened, context)
@@ -437,7 +446,7 @@ class Walker(Generic[P]):
     def _open(
         self, opened: Open[P], name: bytes | None, above: Open[P]
     ) -> tuple[Lease, Lease | None]:
-        """Open a directory in its parent, or a root, and enter it. OSError."""
+        """Open a root, or a directory within its parent, and enter it. Raises OSError."""
         if name is None:
             source = self._sources.lease(opened.root, b"")
         else:
@@ -461,7 +470,7 @@ class Walker(Generic[P]):
         target: Lease | None,
         context: ItemContext[P],
     ) -> float:
-        """Read an open directory; return the weight that is not processed yet. OSError."""
+        """Read an open directory, and return its unprocessed weight. Raises OSError."""
         tally, visitor = self._tally, self._visitor
         if not opened.entered:
             tally.weight += weight
@@ -484,7 +493,7 @@ class Walker(Generic[P]):
             found = iter([self._picked(opened.path, only.text, source.fd)])
         fds = source.fd, -1 if target is None else target.fd
         for block in visitor.meant(opened, found, source):
-            # Before the end of a directory is read, the share of a name is unknown.
+            # The share of a name is unknown until the end of the directory has been read.
             share = weight if block.last else weight / 2
             weight -= share
             count = len(block)
@@ -507,7 +516,7 @@ class Walker(Generic[P]):
         fds: tuple[int, int],
         context: ItemContext[P],
     ) -> None:
-        """Process the names of a block, or hand them out; keep its directories."""
+        """Process the names of a block or hand them out, and note its directories as pending."""
         if block.directories:
             count -= len(block.directories)
             self._tally.scans_due += len(block.directories)
@@ -532,7 +541,7 @@ class Walker(Generic[P]):
             context.flush()
 
     def _chosen(self, opened: Open[P], found: Iterator[Block], source: Lease) -> Iterator[Block]:
-        """Yield the blocks of a directory within the scope."""
+        """Yield the blocks of a directory without the entries that the scope excludes."""
         for block in found:
             if self._scope.follow:
                 follow(block, source.fd)
@@ -542,7 +551,7 @@ class Walker(Generic[P]):
             yield block
 
     def _picked(self, path: bytes, text: bytes, fd: int) -> Block:
-        from pcircle.fs.lists import Picked  # few runs have a list
+        from pcircle.fs.lists import Picked  # imported late because few runs have a list
 
         block: Block = Picked(fd, text, follow=self._scope.follow)
         self._choose(block, path, fd)
@@ -575,7 +584,7 @@ class Walker(Generic[P]):
         source: Lease,
         context: ItemContext[P],
     ) -> None:
-        """Hand out the listed subdirectories and names of a directory with many."""
+        """Hand out the listed subdirectories and names of a directory that has many."""
         place, slot = require(opened.place), opened.slot
         for share, part in require(self._lists).shares(only, weight):
             if context.stopping:
@@ -644,9 +653,9 @@ def device(lease: Lease) -> int:
 
 
 def batches(where: Any, names: Names, max_names: int) -> Iterator[Batch]:
-    """Yield names of an `Open` or `Batch` directory in batches of bounded number and size.
+    """Divide names of an `Open` or a `Batch` into batches of limited length.
 
-    A rank may hold a few hundred batches.
+    Their size in bytes is limited too, because a rank may hold a few hundred batches.
     """
     place = require(where.place)
     for kind in ("files", "links", "specials"):
@@ -679,9 +688,9 @@ R = TypeVar("R")  # result
 
 
 class WalkTask(PartedTask[I, R]):
-    """The part of one rank, or of one worker thread, in a walk. `lists` are on rank 0.
+    """The part of a walk that belongs to one rank or worker thread.
 
-    A subclass creates `counters`, `directories` and the walker.
+    Only rank 0 holds `lists`. A subclass creates `counters`, `directories` and the walker.
     """
 
     counters: Any
@@ -704,20 +713,20 @@ class WalkTask(PartedTask[I, R]):
         self.keeps_lists = True
 
     def close(self) -> None:
-        """Release the directories and the lists."""
+        """Release the directories, and the lists unless a restart needs them."""
         for part in self.parts:
             part.directories.close()
         if self.lists is not None and not self.keeps_lists:
             self.lists.close()
 
     def walker_of(self, item: WalkItem | Portion) -> Walker[Any]:
-        """Return the walk of an item, one of several."""
+        """Return the walker that processes an item. A subclass may have several."""
         return self._walker
 
     def walked(self, item: WalkItem | Portion, context: Context[WalkItem]) -> Any:
-        """Return the result of an item of the walk, or the list of what is kept for its join.
+        """Process an item; return its result, or the incomplete directories for its join.
 
-        None if rank 0, which has the lists, processes it.
+        Return None if the item was passed to rank 0 because only rank 0 holds the lists.
         """
         walker = self.walker_of(item)
         if isinstance(item, Batch):
@@ -731,12 +740,12 @@ class WalkTask(PartedTask[I, R]):
 
 
 class Emptiness:
-    """Detects directories that are empty within a scope."""
+    """Detects directories in which a scope selects nothing but directories."""
 
     def __init__(self, scope: Scope) -> None:
         self._choose = choosing(scope.rules, scope.wanted, scope.now_ns, follow=scope.follow)
         self._stays = scope.one_file_system
-        self._filled = b""  # the last one below which something was found: so those above it
+        self._filled = b""  # the last directory found not to be empty, like all of its parents
 
     def without_empty(self, block: Block, path: bytes, directory_fd: int) -> None:
         """Remove empty directories from a block of the open directory with this path."""
