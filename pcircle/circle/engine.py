@@ -1,28 +1,29 @@
 """The engine: one rank's part of a job and its shutdown, as a pure state machine.
 
 Events go in (a message arrived, an item finished, time passed) and instructions come out (send this
-message, start that item). The engine has no I/O, thread, clock or random generator of its own, so
-the same code runs under MPI, under forked processes and in a simulator with thousands of ranks and
-virtual time, where a seed reproduces a failing run.
+message, start that item). The engine contains no I/O, threads, clock or random generator, so the
+same code runs under MPI, in forked processes, and in a simulator with thousands of ranks and
+virtual time, which reproduces a failing run from its seed.
 
-The life of a job has four phases, the same on every rank:
+A job passes through four phases, which are the same on every rank:
 
     WORKING    items run, thieves steal, waves detect quiescence
     DRAINING   no more work; after an abort, waves count *all* loose messages
     GATHERING  one round up the tree collects every rank's account; waves may follow
     STOPPED    the exit code that rank 0 derived from the accounts has arrived
 
-Structured work ends when the join of the seeds completes, unstructured work when the detector finds
-that all ranks are quiescent. An abort is broadcast along the tree. A rank that receives it drops
-its queue, abandons its open joins and waits only for running items, and rank 0 sets a deadline for
-the final rounds.
+Structured work ends when the join of the seeds is complete, unstructured work when the detector
+finds that all ranks are quiescent. An abort is broadcast along the tree. A rank that receives it
+drops its queue, abandons its open joins and waits only for running items. Rank 0 also sets a
+deadline for the final rounds.
 
-`Shutdown` drains messages, gives the rank's final account and keeps the deadlines. A job that ends
-well has no deadline. Its accounts are collected in one round of the tree, which also sums the
-message counters. While these do not balance, waves follow until no message is in flight
-(`pcircle.circle.termination` has the argument), and rank 0 withholds its own account: an abort
-counts until rank 0 concludes. After an abort the waves come first, and everything has a deadline:
-half of `EngineSettings.final_deadline_s` for the waves, a quarter for the accounts.
+`Shutdown` drains messages, delivers the rank's final account and enforces the deadlines. A job that
+ends normally has no deadline. Its accounts are collected in one round of the tree, which also sums
+the message counters. If the sums do not balance, waves follow until no message is in flight (for
+the argument, see `pcircle.circle.termination`). Until then rank 0 withholds its own account,
+because an abort is still possible until rank 0 concludes. After an abort the waves precede the
+accounts, and both have a deadline: half of `EngineSettings.final_deadline_s` for the waves, and a
+quarter of it for the accounts.
 """
 
 from __future__ import annotations
@@ -78,19 +79,20 @@ from pcircle.circle.topology import Locality, NodeMap, TreePosition
 from pcircle.core.errors import Defect, RankLost, StoppedEarly, worst
 
 WORKING, DRAINING, GATHERING, STOPPED = range(4)
-# With fewer waiting items none is started in advance: a started item cannot be stolen, and near the
-# end of a job many ranks would wait for it.
+# If fewer items are waiting, none is started in advance, because a started item cannot be stolen,
+# and near the end of a job many ranks would wait for it.
 _MIN_QUEUE_TO_RUN_AHEAD = 16
 
 
 class Engine(Generic[I, R]):
-    """One rank of a job.
+    """The state machine of one rank of a job.
 
     `merge` combines two results and must be associative and commutative. `measure` returns this
-    rank's progress counters. `report` returns its encoded report for the final account, and
-    `contribution`, called after it, what the rank adds to the result. Values that are added to
-    `outbox`, at any time, are sent to rank 0 in batches. Call an event method, then execute what
-    `take` returns; call `tick` no later than `wakeup_s`.
+    rank's progress counters. `report` returns the rank's encoded report for the final account, and
+    `contribution`, which is called afterwards, returns the value that the rank adds to the result.
+    Values may be added to `outbox` at any time, and are sent to rank 0 in batches. A driver calls
+    an event method, then executes the instructions that `take` returns. It calls `tick` no later
+    than at `wakeup_s`.
     """
 
     def __init__(
@@ -137,11 +139,11 @@ class Engine(Generic[I, R]):
         self._merge = merge
         self._report = report
         self._contribution = contribution
-        self._value: R | None = None  # of unstructured work
-        self._result: R | None = None  # of the root join
+        self._value: R | None = None  # the result of unstructured work
+        self._result: R | None = None  # the result of the root join
         self._seeded = rank != 0
         self._aborted = False
-        self._n_open_joins = 0  # at the moment of an abort
+        self._n_open_joins = 0  # when the job was aborted
         self._out: list[do.Instruction[I, R]] = []
         if rank == 0 and settings.structured:
             self.joins.expect(ROOT.number, None, 0)
@@ -154,7 +156,7 @@ class Engine(Generic[I, R]):
         return out
 
     def seed(self, items: Iterable[I], now_s: float) -> None:
-        """Set the initial items of the job, possibly none; called once, on rank 0."""
+        """Set the initial items of the job, which may be none. Called once, on rank 0."""
         if self._aborted:
             return
         if self._seeded:
@@ -175,7 +177,8 @@ class Engine(Generic[I, R]):
         if not self._aborted:
             self._push(self._children(ref, parcel, items))
         elif ref is not None:
-            # Its completion will never run: `AbandonItem` must undo its work once it has finished.
+            # The completion will never run, so `AbandonItem` must undo the item once it has
+            # finished.
             self.joins.expect(ticket, parcel, 0)
         self._advance(now_s)
 
@@ -193,7 +196,7 @@ class Engine(Generic[I, R]):
     def held(self, ticket: int, now_s: float, epoch: int = 0) -> None:
         """Hold a running item open until `resumed` is called, once per hold.
 
-        With `epoch` the item waits for the commit of that epoch.
+        With `epoch`, the item waits for the commit of that epoch.
         """
         if not self._aborted and self.settings.structured:
             self.joins.expect(ticket, self.running[ticket], 1)
@@ -204,7 +207,7 @@ class Engine(Generic[I, R]):
     def resumed(
         self, ticket: int, items: Iterable[I], value: R, now_s: float, epoch: int = 0
     ) -> None:
-        """End one hold of an item, with the items that this creates and a result to merge."""
+        """End one hold of an item: add the items that this creates, and merge a result."""
         if not self._aborted:
             self.epochs.awaited -= bool(epoch)
             parcel = self.joins.peek(ticket).parcel
@@ -215,7 +218,7 @@ class Engine(Generic[I, R]):
     def finished(self, ticket: int, value: Any, now_s: float) -> None:
         """Record that an item, or its completion, has run.
 
-        `value` is its result, or, if its completion is still to follow, the value passed to that.
+        `value` is the result or, if the completion will follow, the value that is passed to it.
         """
         parcel = self.running.pop(ticket)
         join = self.joins.processed(ticket, value)
@@ -237,16 +240,16 @@ class Engine(Generic[I, R]):
 
     def synced(self, epoch: int, now_s: float) -> None:
         """Record that this rank's work of a sealed epoch is on disk."""
-        # Committed work is not repeated after a crash, so rank 0 must have its notices before.
+        # Committed work is not repeated after a crash, so rank 0 must first receive its notices.
         self.epochs.synced(epoch, self.outbox.added)
         self._advance(now_s)
 
     def tick(self, now_s: float) -> None:
-        """Let time pass."""
+        """Perform the actions that are due at this time."""
         self._advance(now_s)
 
     def abort(self, code: int, reason: str, now_s: float) -> None:
-        """Stop the job early on all ranks, for a reason found on this rank."""
+        """Stop the job early on all ranks, for a reason that arose on this rank."""
         self._abort(code, reason, None, now_s)
         self._advance(now_s)
 
@@ -259,7 +262,7 @@ class Engine(Generic[I, R]):
         self._advance(now_s)
 
     def conclude(self, code: int, now_s: float) -> None:
-        """On rank 0: stop all ranks with the exit code derived from the accounts."""
+        """On rank 0, stop all ranks with the exit code that was derived from the accounts."""
         for child in self.tree.children:
             self._send(child, TreeBroadcast(STOP, 1, code))
         self._stop(code, agreed=True)
@@ -295,7 +298,7 @@ class Engine(Generic[I, R]):
             self._round(source, message, now_s)
         elif isinstance(message, NoticeBatch):
             self._out.append(do.DeliverNotices(source, message.values))
-            self._send(source, NoticeReply())  # after it: instructions are executed in order
+            self._send(source, NoticeReply())  # executed after the delivery
         elif isinstance(message, NoticeReply):
             self.notices.answered(refused=message.refused)
         elif isinstance(message, SafraToken):
@@ -305,7 +308,7 @@ class Engine(Generic[I, R]):
         self._advance(now_s)
 
     def wakeup_s(self) -> float | None:
-        """Return the time at which `tick` must be called if nothing else happens, if any."""
+        """Return the time at which `tick` must be called if nothing else happens, or None."""
         phase = self.phase
         due_s = self.shutdown.give_up_s
         if phase != STOPPED:
@@ -328,8 +331,11 @@ class Engine(Generic[I, R]):
         return due_s
 
     def has_idle_workers(self) -> bool:
-        """Return whether a worker of any rank waits for work. A hint, for any thread."""
-        # Called for each directory: the condition that is mostly false comes first.
+        """Return whether a worker of any rank is waiting for work.
+
+        The answer is a hint, which any thread may request.
+        """
+        # Called for each directory, so the condition that is usually false comes first.
         if not self.sharing.is_waited_for and len(self.running) >= self.workers:
             return False
         return not (len(self.queue) or self.pinned)
@@ -341,12 +347,12 @@ class Engine(Generic[I, R]):
 
     @property
     def _is_settled(self) -> bool:
-        """Return whether everything that this rank started has ended, requests included."""
+        """Return whether everything that this rank started has ended, including requests."""
         return self.passive and self.notices.settled and self.sharing.thief.asked is None
 
     @property
     def _is_dry(self) -> bool:
-        """Return whether a worker here is idle and there is no item for it."""
+        """Return whether a worker of this rank is idle and there is no item for it."""
         idle = len(self.running) < self.workers
         return idle and not (len(self.queue) or self.pinned or self._aborted)
 
@@ -360,7 +366,7 @@ class Engine(Generic[I, R]):
     def _children(
         self, ref: JoinRef | None, parcel: Parcel[I] | None, items: Iterable[I]
     ) -> list[Parcel[I]]:
-        """Return the items that an item has created as parcels, which its join, if any, expects."""
+        """Wrap the items that an item has created in parcels, and make its join expect them."""
         parcels = [Parcel(item, ref) for item in items]
         self.activity.spawned += len(parcels)
         if ref is not None and parcels:
@@ -379,7 +385,7 @@ class Engine(Generic[I, R]):
         self.queue.spills.clear()
 
     def _resolve(self, parent: JoinRef | None, value: R) -> None:
-        """Deliver a final result to the join that waits for it."""
+        """Deliver a final result to the join that is waiting for it."""
         if parent is None:
             self._value = value if self._value is None else self._merge(self._value, value)
         elif parent.rank == self.rank:
@@ -414,7 +420,7 @@ class Engine(Generic[I, R]):
         self._out.append(do.CompleteItem(number, join.parcel.item, join.own, join.merged))
 
     def _dispatch(self) -> None:
-        """Start items, and start items in advance only while thieves still find enough."""
+        """Start items. Start more items than workers only while enough remain for thieves."""
         settings, pinned = self.settings, self.pinned
         while len(self.running) < self.workers + settings.ahead:
             thieves = self.size > 1 and len(self.queue) < _MIN_QUEUE_TO_RUN_AHEAD and not pinned
@@ -431,7 +437,7 @@ class Engine(Generic[I, R]):
     # ---- rounds and phases -----------------------------------------------------
 
     def show_progress(self, now_s: float) -> None:
-        """On rank 0: hold a progress round now, which leads to `ShowProgress`."""
+        """On rank 0, start a progress round now, which results in `ShowProgress`."""
         if self.phase == WORKING:
             self._send_all(self.progress.ask(now_s))
             self._advance(now_s)
@@ -491,7 +497,7 @@ class Engine(Generic[I, R]):
                 self._stop(worst((self.code, StoppedEarly.exit_code)), agreed=False)
 
     def _drain(self, now_s: float) -> None:
-        """Drain the messages that an abort has left, then gather the accounts."""
+        """Drain the messages that an abort has left in flight, then gather the accounts."""
         ends_well = self.rank == 0 and not self._aborted
         if not ends_well:
             self._send_all(self.shutdown.drain.advance(self._is_settled, now_s))
@@ -501,11 +507,11 @@ class Engine(Generic[I, R]):
             self._begin_gathering(now_s)
 
     def _gather(self, now_s: float) -> None:
-        """Give the account; on rank 0, conclude when all are in and no message is in flight."""
+        """Give the account; on rank 0, conclude once all accounts and messages have arrived."""
         shutdown, gather = self.shutdown, self.shutdown.gather
         idle = not self.running and self.notices.settled and not self._owes_epoch(now_s)
         idle = idle and (self._is_settled or self._aborted)
-        # A rank that has given its account starts nothing, whatever it waits for.
+        # A rank that has given its account starts nothing, whatever it is waiting for.
         self._send_all(shutdown.drain_after(gather.closed or self._is_settled, self.lost, now_s))
         if self.rank == 0:
             idle = idle and shutdown.is_drained(self.lost)
@@ -538,7 +544,7 @@ class Engine(Generic[I, R]):
                 self.shutdown.gather.hurry(now_s)
 
     def _owes_epoch(self, now_s: float) -> bool:
-        """Return, on rank 0, whether an abort was too late for the drain to wait for its epoch."""
+        """Return, on rank 0, whether an abort came too late for the drain to await its epoch."""
         late = self._aborted and self.shutdown.began_well and not self.lost
         return self.rank == 0 and late and not self.epochs.are_over(True, now_s)
 
@@ -576,7 +582,7 @@ class Engine(Generic[I, R]):
         self._begin_draining()
 
     def _abandon_joins(self) -> None:
-        # An item that still runs keeps its join until it has finished.
+        # An item that is still running keeps its join until it has finished.
         for join in self.joins.abandon():
             if join.parcel is not None:
                 self._out.append(do.AbandonItem(join.parcel.item, join.own))
@@ -598,7 +604,7 @@ class Engine(Generic[I, R]):
         for values in self.notices.packs(now_s, hurry=self.phase > WORKING):
             if self.rank == 0:
                 self._out.append(do.DeliverNotices(0, values))
-            elif not self.shutdown.gather.closed:  # nothing waits for later notices
+            elif not self.shutdown.gather.closed:  # later notices are dropped
                 self._send(0, NoticeBatch(values))
 
     def _send(self, dest: int, message: Message) -> None:
@@ -618,7 +624,7 @@ class Engine(Generic[I, R]):
 
 
 class Shutdown(Generic[R]):
-    """One rank's part of the shutdown; for `account` and `merge` see `GatherRound`."""
+    """One rank's part of the shutdown. `account` and `merge` are those of `GatherRound`."""
 
     def __init__(
         self,
@@ -635,7 +641,7 @@ class Shutdown(Generic[R]):
         self._deadline_s = deadline_s
 
     def hurry(self, now_s: float) -> None:
-        """Set a deadline, from now, for everything that does not end by itself."""
+        """Set a deadline, counted from now, for everything that might not end."""
         if self.give_up_s is None:
             # Other ranks wait longer, so that the decision of rank 0 has time to reach them.
             self.give_up_s = now_s + self._deadline_s * (1 if self._is_root else 2)
@@ -659,15 +665,15 @@ class Shutdown(Generic[R]):
         return self.drain.advance(is_settled, now_s)
 
     def is_drained(self, lost: Collection[int]) -> bool:
-        """Return, on rank 0 with the other ranks' accounts, whether no message is in flight."""
+        """Return, on rank 0 after all ranks have answered, whether no message is in flight."""
         if not self.began_well or lost or self.drain.terminated:
             return True
         counted = self.gather.counted
-        # An open wave must be completed: its answers must not stay in flight, either.
+        # An open wave must be completed, so that its answers do not remain in flight either.
         return not self.drain.waves and counted.sent == counted.received
 
     def wakeup_s(self) -> float | None:
-        """Return the time of the next action while accounts are gathered, if any."""
+        """Return the time of the next action while accounts are being gathered, or None."""
         due_s = self.gather.wakeup_s()
         if self._is_root and self.gather.has_all:
             due_s = earlier(due_s, self.drain.wakeup_s())

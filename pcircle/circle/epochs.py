@@ -1,24 +1,24 @@
 """Epochs: agreement of all ranks on which work is on disk.
 
-A journal may record only work that a crash cannot undo, and no rank can know this by itself: its
+A journal may record only work that a crash cannot undo. No rank can know this alone, because its
 work may depend on bytes that another node still holds in memory. So rounds of the tree divide time
-into numbered epochs. A round seals epoch n: each rank first assigns its further work to epoch n +
-1, then flushes its earlier work to disk, then answers. When all ranks have answered, rank 0 commits
-n and broadcasts the commit.
+into numbered epochs. A round seals epoch n: each rank first assigns its subsequent work to epoch n
++ 1, then flushes its earlier work to disk, then answers. When all ranks have answered, rank 0
+commits n and broadcasts the commit.
 
 Correctness: work belongs to the epoch of its rank at the time when the work is *done*. Work of
 epoch n is done before its rank is sealed for n, so the sync that follows covers it, and n is
 committed after all these syncs. A result that is merged from others belongs to the latest epoch
 among them, no matter on which rank it is merged.
 
-A job that stops early ends with one more round, so that its work is not lost if time permits. An
-abort may arrive as late as the gathering of the accounts; rank 0 then withholds its own account
-until that round is complete.
+A job that stops early ends with one more round, if time permits, so that its work is not lost. If
+an abort arrives while the accounts are being gathered, rank 0 withholds its own account until that
+round is complete.
 
 A missing answer delays a commit and is never assumed, and rounds do not overlap. A round that is
 open when the accounts are gathered is abandoned; its late answers are recognised by their number.
-An item that waits for a commit, as in verification, can urge the next round, which starts as soon
-as the waiting ranks have nothing else to do. Rounds never take more than half of the time.
+An item that is waiting for a commit, as in verification, can urge the next round, which starts as
+soon as the waiting ranks have nothing else to do. Rounds never take more than half of the time.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ Order: TypeAlias = SealEpoch | CommitEpoch
 
 
 class EpochRounds:
-    """One rank's part of the rounds; rank 0 opens one every `period_s` (None: never).
+    """One rank's part of the rounds. If `period_s` is not None, rank 0 opens rounds periodically.
 
-    `sealed` and `committed` are the last epochs sealed and committed, `awaited` is the number of
-    items of this rank that are held until a commit.
+    `sealed` and `committed` are the last epochs sealed and committed, and `awaited` is the number
+    of this rank's items that are held until a commit.
     """
 
     def __init__(self, tree: TreePosition, period_s: float | None) -> None:
@@ -49,7 +49,7 @@ class EpochRounds:
         self._open = False
         self._on_disk: int | None = None  # notices added by the end of the sync
         self._waiting: set[int] = set()  # children that have not answered
-        self._latest = 0  # epoch that is awaited
+        self._latest = 0  # the latest epoch that is awaited
         self._urged = False
         self._last = 0
         self._is_finishing = False
@@ -69,7 +69,7 @@ class EpochRounds:
         self._latest = max(self._latest, epoch)
 
     def forget(self) -> None:
-        """Wait for no further commits, because the job stops early."""
+        """Stop waiting for commits, because the job is stopping early."""
         self.awaited = self._latest = 0
 
     def handle(self, source: int, message: TreeBroadcast | TreeReduction[R]) -> Outgoing:
@@ -95,7 +95,7 @@ class EpochRounds:
     def advance(self, idle: bool, heard: int, now_s: float) -> Outgoing:
         """Answer, commit or open a round if possible.
 
-        `idle` is true if this rank has no other work; `heard` is the number of its notices that
+        `idle` is true if this rank has no other work, and `heard` is the number of its notices that
         rank 0 has received.
         """
         if self._period_s is None:
@@ -125,7 +125,7 @@ class EpochRounds:
     def are_over(self, aborted: bool, now_s: float) -> bool:
         """Return, on rank 0 after all work has ended, whether no further epoch will follow.
 
-        An aborted job has one more, which this method requests when it is first called.
+        An aborted job needs one more epoch, which this method requests when it is first called.
         """
         if self._period_s is None or not aborted:
             return True
@@ -135,7 +135,7 @@ class EpochRounds:
         return self.committed >= self._last
 
     def finish(self) -> None:
-        """Abandon an open round and allow no further rounds but that of `are_over`."""
+        """Abandon an open round and allow no further rounds except that of `are_over`."""
         self._is_finishing = True
         self._open = False
 
@@ -165,6 +165,6 @@ class EpochRounds:
         return [(child, TreeBroadcast(COMMIT, number)) for child in self._tree.children]
 
     def wakeup_s(self) -> float | None:
-        """Return the time at which rank 0 may open the next round, if any."""
+        """Return the time at which rank 0 may open the next round, or None."""
         closed = self._period_s is None or self._open or not self._may_open()
         return None if closed else self._due_s

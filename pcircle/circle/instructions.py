@@ -21,7 +21,7 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class StartItem(msgspec.Struct, Generic[I], frozen=True):
-    """Process an item. It is answered by any number of `spawned` events, then `finished`."""
+    """Process an item. Answered by any number of `spawned` events, then by `finished`."""
 
     ticket: int
     item: I
@@ -56,21 +56,21 @@ class DiscardSegments(msgspec.Struct, frozen=True):
 
 
 class AbandonItem(msgspec.Struct, Generic[I], frozen=True):
-    """Undo what an item began and cannot complete, because the job stops early."""
+    """Undo the work that an item has begun and cannot complete, because the job is stopping."""
 
     item: I
     own: object
 
 
 class DeliverNotices(msgspec.Struct, frozen=True):
-    """On rank 0: process the notices of a rank."""
+    """On rank 0, process the notices of a rank."""
 
     source: int
     values: tuple[Any, ...]
 
 
 class ShowProgress(msgspec.Struct, frozen=True):
-    """On rank 0: display the result of a progress round."""
+    """On rank 0, display the result of a progress round."""
 
     sums: ProgressSums
 
@@ -91,7 +91,7 @@ class CommitEpoch(msgspec.Struct, frozen=True):
 
 
 class Conclude(msgspec.Struct, Generic[R], frozen=True):
-    """On rank 0: all accounts have arrived. Answered by `conclude` with the job's exit code."""
+    """On rank 0, derive the job's exit code from all accounts. Answered by `conclude`."""
 
     account: FinalAccount[R]
     result: R | None

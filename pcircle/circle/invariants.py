@@ -47,7 +47,7 @@ def check_rank(engine: Engine[I, R]) -> None:
 def check_job(
     engines: Sequence[Engine[I, R]], in_flight: Iterable[tuple[int, int, Message]]
 ) -> None:
-    """Check the invariants across ranks: counters balance, and each request has one answer.
+    """Check the invariants across ranks: counters balance, and every request is answered once.
 
     `in_flight` yields (source, destination, message) for everything sent and not received.
     """
@@ -96,7 +96,7 @@ def _check_bundles(
 def _check_lifelines(
     engines: Sequence[Engine[I, R]], flying: Sequence[tuple[int, int, Message]]
 ) -> None:
-    """Check that each waiting rank is registered, about to be registered, or sent work."""
+    """Check that each waiting rank is registered, about to be registered, or being sent work."""
     coming = {
         (source, dest) for source, dest, message in flying if isinstance(message, LifelineRequest)
     }

@@ -1,26 +1,26 @@
 """Fork-join bookkeeping: joins count an item's children, bundles return results of stolen items.
 
-An item is complete when everything that it spawned is complete. A join stands for an item that has
+An item is complete when everything that it spawned is complete. A join represents an item that has
 spawned children. It stays on the rank that processed the item, counts the children and their
-results, wherever they run, and merges results as they arrive, so that its size does not grow with
-the number of children. The rank then runs the item's completion, whose return value is the result
-for the item's own parent. Joins belong to the engine and not to the runtime, because matching
-results to children is part of the protocol: the simulator searches it for lost and duplicated
-results.
+results, wherever they are processed, and merges results as they arrive, so that its size does not
+grow with the number of children. The rank then runs the item's completion, whose return value is
+the result for the item's own parent. Joins belong to the engine and not to the runtime, because
+matching results to children is part of the protocol, which the simulator searches for lost and
+duplicated results.
 
 Bundles return the results of stolen items, one message per bundle. A rank that receives a share of
-another rank's queue answers for it with one message. The items of the share are grouped by the
-joins that wait for them; each group is a *slot*. At the thief a slot is represented by a join
-without an item, a *proxy*: it is the parent of the items of the slot, and their results merge in
-it, wherever the items are processed in the end. A rank that spawns ten thousand items therefore
-receives one message from each rank that it gave items to, and not one from each rank that processed
-an item. The load on a rank's inbox does not grow with the width of a directory.
+another rank's queue returns the results in one message. The items of the share are grouped by the
+joins that are waiting for them. Each group is a *slot*. At the thief a slot is represented by a
+join without an item, a *proxy*, which is the parent of the slot's items. Their results are merged
+into the proxy, no matter which rank finally processes the items. A rank that spawns ten thousand
+items therefore receives one message from each rank that it gave items to, and not one from each
+rank that processed an item. The load on a rank's inbox does not grow with the width of a directory.
 
 A complete slot waits for the other slots of its bundle, so that one message carries all results,
-but only for a limited time. A rank may be waiting for this result before it can produce the rest: a
-hard link, for example, waits for the file that another rank copies. A bundle that waited for all of
-its slots could wait forever. Within a slot this cannot happen: its items belong to one join, which
-needs all of them anyway.
+but only for a limited time. The result may be needed before the others can be produced: a hard
+link, for example, waits for the file that another rank is copying. A bundle that waited for all of
+its slots could wait forever. Within a slot this cannot happen, because its items belong to one
+join, which needs all of them anyway.
 
 Near the end of a job single items travel from rank to rank. If a result had to return through all
 of these ranks, one after the other, that would dominate the time to finish. So a rank that gives
@@ -39,14 +39,14 @@ import msgspec
 from pcircle.circle.messages import BundleResults, I, JoinRef, MovedSlot, Parcel, R, WorkTransfer
 
 ROOT = JoinRef(0, 0)
-"""The join of the seeds, on rank 0. The job is complete when this join is."""
+"""The join of the seeds, on rank 0. The job is complete when this join is complete."""
 
 
 class Join(Generic[I, R]):
-    """An item that waits for its children, or, without an item, the proxy of a remote join.
+    """An item that is waiting for its children or, if `parcel` is None, a proxy or the root join.
 
-    `own` is what processing the item itself returned; it never leaves this rank. `merged` is None
-    until the first result of a child arrives.
+    `own` is the value that processing the item itself returned, which never leaves this rank.
+    `merged` is None until the first result of a child arrives.
     """
 
     __slots__ = ("merged", "own", "parcel", "pending", "processed")
@@ -80,7 +80,7 @@ class Joins(Generic[I, R]):
         return iter(self._open.values())
 
     def number(self) -> int:
-        """Return a new number, for an item that starts and for the join that it may need."""
+        """Return a new number for an item and for the join that it may need."""
         self._last += 1
         return self._last
 
@@ -97,7 +97,7 @@ class Joins(Generic[I, R]):
         join.pending += children
 
     def processed(self, number: int, own: object) -> Join[I, R] | None:
-        """Record that the item itself has run; return its join, or None if it never spawned."""
+        """Record that the item itself has run; return its join, or None if it has no children."""
         join = self._open.get(number)
         if join is not None:
             join.processed = True
@@ -107,7 +107,7 @@ class Joins(Generic[I, R]):
     def arrived(self, number: int, value: R, count: int = 1) -> Join[I, R]:
         """Merge the result of `count` children and return the join.
 
-        Raises KeyError if the join is not open, ValueError if it expects fewer results.
+        Raises KeyError if the join is not open, and ValueError if it expects fewer results.
         """
         join = self._open[number]
         if join.pending < count:
@@ -117,7 +117,7 @@ class Joins(Generic[I, R]):
         return join
 
     def peek(self, number: int) -> Join[I, R]:
-        """Return an open join; raises KeyError if it is not open."""
+        """Return an open join. Raises KeyError if it is not open."""
         return self._open[number]
 
     def close(self, number: int) -> Join[I, R]:
@@ -144,15 +144,15 @@ class _TakenBundle(msgspec.Struct, Generic[R]):
     victim: int
     number: int
     open: int  # incomplete slots
-    done: list[tuple[int, R]] = []  # complete slots and their results, not sent
-    due_s: float | None = None  # when `done` must be sent; set when `results` first sees it
+    done: list[tuple[int, R]] = []  # complete slots and their results, not sent yet
+    due_s: float | None = None  # when `done` must be sent; set by the first call of `results`
 
 
 class Bundles(Generic[I, R]):
     """The bundles that one rank has given and taken.
 
-    `joins` are the rank's own joins; proxies are added to them. A complete result waits for at most
-    `combine_s` seconds for the other results of its bundle.
+    `joins` are the rank's own joins, to which proxies are added. A complete result waits for at
+    most `combine_s` seconds for the other results of its bundle.
     """
 
     def __init__(self, rank: int, joins: Joins[I, R], combine_s: float) -> None:
@@ -162,7 +162,7 @@ class Bundles(Generic[I, R]):
         self._last = 0
         # For each bundle given, by slot: the join and the number of results that it expects.
         self._given: dict[int, dict[int, tuple[int, int]]] = {}
-        self._slots: dict[int, tuple[_TakenBundle[R], int]] = {}  # by proxy
+        self._slots: dict[int, tuple[_TakenBundle[R], int]] = {}  # keyed by proxy
         self._unsent: dict[int, _TakenBundle[R]] = {}  # in order of `due_s`
 
     @property
@@ -183,7 +183,7 @@ class Bundles(Generic[I, R]):
     def give(
         self, thief: int, parcels: Iterable[Parcel[I]], *, is_answer: bool, remaining: int = 0
     ) -> WorkTransfer[I, R]:
-        """Return the message that gives these parcels to a thief; their joins expect its results.
+        """Return the message that gives these parcels to a thief, and expect their results.
 
         `remaining` is the number of parcels of the same share that later messages will carry.
         """
@@ -209,8 +209,8 @@ class Bundles(Generic[I, R]):
     def _is_all(self, join: int, items: int, thief: int) -> bool:
         """Return whether this many items are all that remains of a slot that can be transferred.
 
-        A slot of the thief itself is not transferred: its items return to the thief like any
-        others.
+        A slot that belongs to the thief is not transferred. Its items return to the thief like any
+        other items.
         """
         found = self._slots.get(join)
         if found is None or found[0].victim == thief:
@@ -280,11 +280,11 @@ class Bundles(Generic[I, R]):
             del self._given[returns.bundle]
 
     def clear(self) -> None:
-        """Forget all bundles, because the job stops early."""
+        """Forget all bundles, because the job is stopping early."""
         self._given.clear()
         self._slots.clear()
         self._unsent.clear()
 
     def wakeup_s(self) -> float | None:
-        """Return the time at which the oldest waiting results must be sent, if any."""
+        """Return the time at which the oldest waiting results must be sent, or None."""
         return next((taken.due_s for taken in self._unsent.values()), None)

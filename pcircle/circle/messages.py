@@ -1,7 +1,8 @@
 """The messages between ranks.
 
-Each message of the engine is a frozen struct. The runtime encodes them with one msgspec decoder for
-their union, made for the item and result types of a task. Messages belong to three classes:
+Each message of the engine is a frozen struct. The runtime decodes messages with one msgspec decoder
+for their union, which is created for the item and result types of a task. Messages belong to three
+classes:
 
 *basic*
     `WorkTransfer`, `BundleResults`, `PinnedWork` and `ItemResult` make a passive rank active.
@@ -17,7 +18,7 @@ their union, made for the item and result types of a task. Messages belong to th
     the STOP round.
 """
 
-# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
+# Annotations are not deferred, because msgspec would compile each of them in every rank.
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -58,8 +59,8 @@ class Parcel(msgspec.Struct, Generic[I], frozen=True, array_like=True):
 class ProgressSums(msgspec.Struct, frozen=True, array_like=True):
     """The values that a progress round adds up: integer counters, a weight, and coverage.
 
-    `weight` is the finished share of the job, 0 to 1. `ranks` is the number of ranks that the sums
-    cover; the values of `stale` of them are from an earlier round.
+    `weight` is the finished share of the job, from 0 to 1. `ranks` is the number of ranks that the
+    sums cover. For `stale` of these ranks, the values are from an earlier round.
     """
 
     counts: tuple[int, ...] = ()
@@ -92,9 +93,9 @@ class FinalAccount(msgspec.Struct, Generic[R], frozen=True, array_like=True):
 
     `reports` are the ranks' encoded reports, one per rank, or one for all ranks of a large job
     (`EngineSettings.rank_rows`). `value` is the merged result of unstructured work, `code` the
-    worst exit code, `reasons` its causes, `silent` the ranks that did not answer in time,
+    worst exit code, `reasons` its causes, `silent` the ranks that did not answer in time, and
     `open_joins` the number of joins that were open at an abort. `more_reasons` and `more_silent`
-    count what exceeds the limits on the lengths of `reasons` and `silent`.
+    count the elements that exceed the maximum lengths of `reasons` and `silent`.
     """
 
     reports: tuple[bytes, ...] = ()
@@ -119,19 +120,19 @@ class StealRequest(msgspec.Struct, frozen=True, tag="a", array_like=True):
 
 
 class StealRefusal(msgspec.Struct, frozen=True, tag="n", array_like=True):
-    """A victim has no work to give."""
+    """The answer of a victim that has no work to give."""
 
 
 class LifelineRequest(msgspec.Struct, frozen=True, tag="l", array_like=True):
-    """A rank registers at a neighbour: it makes no more requests and will be sent work."""
+    """The registration of a rank that is waiting, without a request, for work from a neighbour."""
 
 
 class MovedSlot(msgspec.Struct, Generic[R], frozen=True, array_like=True):
-    """A transferred slot: the group of items that was all that remained of another rank's slot.
+    """A slot of another rank that is transferred with its last remaining items.
 
-    It describes the group at index `place` of the `WorkTransfer`. The `BundleResults` for it are
-    sent to `rank`, with that rank's number of the `bundle` and the `slot`. `came` holds the merged
-    result of the slot's other items, if there is one.
+    The items are the group at index `place` of the `WorkTransfer`. Their `BundleResults` are sent
+    to `rank`, which has assigned the numbers `bundle` and `slot`. `came` holds the merged result of
+    the slot's other items, if there is one.
     """
 
     place: int
@@ -142,12 +143,12 @@ class MovedSlot(msgspec.Struct, Generic[R], frozen=True, array_like=True):
 
 
 class WorkTransfer(msgspec.Struct, Generic[I, R], frozen=True, tag="w", array_like=True):
-    """A victim's share of its queue, grouped by the joins that the items belong to. Basic.
+    """A share of a victim's queue, grouped by the joins that the items belong to.
 
-    The `BundleResults` for it carry `bundle`, a number of the victim; it is 0 if the items have no
-    joins. The message answers a `StealRequest`, or is pushed to a rank that waits. If it is a part
-    of a large share, `remaining` parcels follow. `moved` describes the groups that are transferred
-    slots.
+    `bundle` is a number that the victim assigns and the `BundleResults` repeat, or 0 if the items
+    have no joins. The message answers a `StealRequest`, or is pushed to a rank that is waiting. If
+    it is a part of a large share, `remaining` parcels follow. `moved` describes the groups that are
+    transferred slots.
     """
 
     bundle: int
@@ -158,20 +159,20 @@ class WorkTransfer(msgspec.Struct, Generic[I, R], frozen=True, tag="w", array_li
 
 
 class BundleResults(msgspec.Struct, Generic[R], frozen=True, tag="b", array_like=True):
-    """Results of a bundle, possibly of a part: pairs of slot and merged result. Basic."""
+    """The results of some or all slots of a bundle, as pairs of slot and merged result."""
 
     bundle: int
     results: tuple[tuple[int, R], ...]
 
 
 class PinnedWork(msgspec.Struct, Generic[I], frozen=True, tag="p", array_like=True):
-    """Items that only the receiving rank can process. Basic."""
+    """Items that only the receiving rank can process."""
 
     parcels: tuple[Parcel[I], ...]
 
 
 class ItemResult(msgspec.Struct, Generic[R], frozen=True, tag="r", array_like=True):
-    """The result of an item that was posted. Basic."""
+    """The result of an item that was posted."""
 
     join: int
     value: R
@@ -188,7 +189,7 @@ class NoticeBatch(msgspec.Struct, Generic[N], frozen=True, tag="m", array_like=T
 
 
 class NoticeReply(msgspec.Struct, frozen=True, tag="h", array_like=True):
-    """Rank 0 has processed a `NoticeBatch` of this rank, or could not record it (`refused`)."""
+    """Rank 0's reply to a `NoticeBatch` that it has processed, or could not record (`refused`)."""
 
     refused: bool = False
 
@@ -210,7 +211,7 @@ class TreeBroadcast(msgspec.Struct, frozen=True, tag="d", array_like=True):
 
 
 class TreeReduction(msgspec.Struct, Generic[R], frozen=True, tag="u", array_like=True):
-    """A subtree's answer in a round; `kind` determines which of the three values it carries."""
+    """A subtree's answer in a round, which carries one value: that of the kind of round."""
 
     kind: int
     number: int
@@ -220,7 +221,7 @@ class TreeReduction(msgspec.Struct, Generic[R], frozen=True, tag="u", array_like
 
 
 class Abort(msgspec.Struct, frozen=True, tag="x", array_like=True):
-    """Stop early with this exit code, for this reason. Broadcast along the tree."""
+    """A request to stop early with this exit code, for this reason, broadcast along the tree."""
 
     code: int
     reason: str

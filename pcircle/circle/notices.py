@@ -1,24 +1,24 @@
-"""Notices from ranks to rank 0: batched, with flow control, and optionally acknowledged.
+"""Notices from ranks to rank 0, which are batched, acknowledged and, on request, recorded.
 
-A failure cannot be a message of its own: if 40,000 files are unreadable, 40,000 messages keep all
-ranks from their work, and rank 0's memory fills with messages that it has not read. So a rank's
-notices wait in an `Outbox`, which its worker threads write to, and are sent in batches, in order.
+Failures cannot be sent as separate messages. If 40,000 files were unreadable, 40,000 messages would
+keep all ranks from their work, and unread messages would fill rank 0's memory. So a rank's notices
+wait in an `Outbox`, which its worker threads write to, and are sent in batches, in order.
 
-A rank has at most one batch in flight: rank 0 acknowledges a batch after processing it, and only
-then is the next one sent. So the notices in flight are limited to one batch per rank, and
-`MAX_IN_FLIGHT_BYTES` for all ranks; a rank that produces notices faster than rank 0 can process
-them waits (the runtime blocks the worker that does, see `pcircle.runtime.worker_channel`). The
-first notice after a pause is sent at once. Later ones wait until they fill a batch, or for `age_s`
+A rank has at most one batch in flight, because it sends the next batch only after rank 0 has
+processed and acknowledged the previous one. So the notices in flight are limited to one batch per
+rank, and to `MAX_IN_FLIGHT_BYTES` for all ranks. If a worker produces notices faster than rank 0
+can process them, the runtime blocks the worker (see `pcircle.runtime.worker_channel`). The first
+notice after a pause is sent immediately. Later ones wait until they fill a batch, or for `age_s`
 after the previous batch.
 
 A thread can also wait until rank 0 has *recorded* its notices: a change, for example, must not be
-made before its undo information is on disk. Such notices are sent at once, and rank 0 writes all
-batches that have arrived to disk together before it acknowledges them. If it cannot, it refuses
-these batches and all later ones.
+made before its undo information is on disk. Such notices are sent immediately, and rank 0 writes
+all batches that have arrived to disk together before it acknowledges them. If it cannot write them,
+it refuses these batches and all later ones.
 
 The alternatives are worse. Without acknowledgements, rank 0 would need a limit on its receive
-memory, which MPI does not have. Spilling notices to a file on each rank would block no worker, but
-a job that is killed would then leave most failures unreported.
+memory, which MPI does not provide. Spilling notices to a file on each rank would block no worker,
+but a job that is killed would then leave most failures unreported.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _ANSWERS_PER_S = 5000  # limit on the acknowledgements of rank 0 while no batch 
 
 
 def pack_bytes(ranks: int) -> int:
-    """Return the largest size of a batch in a job of this number of ranks."""
+    """Return the maximum size of a batch in a job with this number of ranks."""
     return max(_SMALLEST_PACK_BYTES, min(PACK_BYTES, MAX_IN_FLIGHT_BYTES // ranks))
 
 
 def age_s(ranks: int) -> float:
-    """Return how long a notice may wait for others in a job of this number of ranks."""
+    """Return how long a notice may wait for others in a job with this number of ranks."""
     return _AGE_S + ranks / _ANSWERS_PER_S
 
 
@@ -53,10 +53,10 @@ class Outbox:
         self._open = False
         self._waiters = 0
         self._had_waiters = False
-        self._recorded = 0  # values since the start
-        self._wanted = 0  # values that threads wait to have recorded
+        self._recorded = 0  # number of values recorded since the start
+        self._wanted = 0  # number of values whose recording threads are waiting for
         self.size_bytes = 0
-        self.added = 0  # values since the start
+        self.added = 0  # number of values added since the start
 
     def add(self, value: object, size_bytes: int) -> int:
         """Append a value of this size and return the size of everything before it."""
@@ -101,7 +101,7 @@ class Outbox:
 
     @property
     def is_urgent(self) -> bool:
-        """Return whether a thread waits until its notices are recorded."""
+        """Return whether a thread is waiting until its notices are recorded."""
         return self._wanted > self._recorded
 
     def await_record(self, wake: Callable[[], None]) -> bool:
@@ -139,8 +139,8 @@ class NoticeSender:
         self._age_s = age_s(size) if rank else _AGE_S
         self._is_root = rank == 0  # rank 0 acknowledges its own batches
         self._answered = True
-        self._sent = 0  # values since the start
-        self.heard = 0  # values that rank 0 has acknowledged
+        self._sent = 0  # number of values sent since the start
+        self.heard = 0  # number of values that rank 0 has acknowledged
         self.is_refused = False  # rank 0 could not record a batch
         self._due_s = 0.0  # when a batch that is not full is sent
 
@@ -150,7 +150,7 @@ class NoticeSender:
         return self._answered and not self._outbox
 
     def packs(self, now_s: float, *, hurry: bool) -> Iterator[tuple[object, ...]]:
-        """Yield the batches to send now; `hurry` means that none waits for more notices."""
+        """Yield the batches to send now. With `hurry`, no batch waits for more notices."""
         outbox = self._outbox
         while self._answered and outbox:
             waits = now_s < self._due_s and not (hurry or outbox.is_urgent)
@@ -171,7 +171,7 @@ class NoticeSender:
         self.heard = self._sent
 
     def wakeup_s(self) -> float | None:
-        """Return the time of the next call of `packs` if nothing else happens, if any."""
+        """Return when `packs` must be called if nothing else happens, or None."""
         if not (self._answered and self._outbox):
             return None
         return 0.0 if self._outbox.is_urgent else self._due_s

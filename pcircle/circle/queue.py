@@ -1,16 +1,15 @@
 """A rank's queue of parcels: the rank works at one end, thieves steal from the other.
 
-The own end is last-in first-out: depth first, so that a walk keeps the siblings of one path in
-memory and not the breadth of a tree. The steal end is first-in first-out: its parcels are nearest
-the root and therefore the largest. Both ends are in memory. Beyond a threshold the *middle* is
-spilled as segments to external storage and read back, in order, when an end is empty. A queue
+The rank's own end is last-in first-out, so that a walk is depth first and keeps the siblings of one
+path in memory, not the breadth of a tree. The steal end is first-in first-out, so its parcels are
+nearest the root and therefore the largest. Both ends are in memory. Beyond a threshold the *middle*
+is spilled as segments to external storage and read back, in order, when an end is empty. A queue
 therefore holds at most about `1.5 * high` parcels in memory, whatever its length.
 
     steal end                                                own end
     head (memory) | segment | segment | ... | segment | tail (memory)
 
-This is pure bookkeeping: `spills` and `fetch` report what must be written or read; the caller does
-the I/O.
+This is pure bookkeeping. `spills` and `fetch` report which segments the caller must write or read.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from pcircle.circle.messages import I, Parcel
 
 
 class Queue(Generic[I]):
-    """Parcels, with a middle that spills.
+    """A queue of parcels, whose middle can be spilled.
 
     `high` is the number of parcels that the own end may hold in memory. When it holds more, a
-    quarter of `high`, the part farthest from the end, moves to the middle.
+    quarter of this number, those farthest from the end, move to the middle.
     """
 
     def __init__(self, high: int = 512) -> None:
@@ -79,7 +78,7 @@ class Queue(Generic[I]):
                 self.spills.append((number, tuple(moved)))
 
     def pop(self) -> Parcel[I] | None:
-        """Remove and return the parcel at the own end; None if empty or not in memory."""
+        """Remove and return the parcel at the own end, or None if no parcel is in memory there."""
         if self._tail:
             return self._tail.pop()
         if self._segments or self._fetching:
@@ -100,7 +99,7 @@ class Queue(Generic[I]):
         return len(self._head) + (0 if middle else len(self._tail))
 
     def gathers(self, count: int) -> bool:
-        """Return whether `count` parcels need segments to be read first, and request them."""
+        """Request `count` parcels at the steal end; return whether segments must be read first."""
         if len(self._head) >= count or not self._segments:
             return False
         self._wanted = count
@@ -110,7 +109,7 @@ class Queue(Generic[I]):
     def fetch(self) -> int | None:
         """Return the number of the segment to read back now, or None, and mark it as being read.
 
-        Only one segment is read at a time. The own end has priority, because a worker waits for it.
+        Only one segment is read at a time. The own end has priority, because a worker is waiting.
         """
         if self._fetching is not None or not self._segments:
             return None
@@ -135,7 +134,7 @@ class Queue(Generic[I]):
         if len(parcels) != count:
             raise ValueError(f"segment {number} came back with {len(parcels)} of {count} parcels")
         if own and self._segments and self._segments[-1][0] > number:
-            # The own end has spilled newer segments in the meantime: this one is the middle again.
+            # The own end has meanwhile spilled newer segments, so this one belongs to the middle.
             older = sum(other < number for other, _ in self._segments)
             self._segments.insert(older, (number, count))
             self.spills.append((number, parcels))
@@ -149,7 +148,7 @@ class Queue(Generic[I]):
     def clear(self) -> list[int]:
         """Drop everything and return the numbers of the segments that are no longer needed.
 
-        A segment that is being read is not included: the reader discards it.
+        A segment that is being read is not included, because the reader discards it.
         """
         dropped = [number for number, _ in self._segments]
         self._head.clear()

@@ -1,12 +1,12 @@
-"""Rounds with deadlines: progress while the job runs, the accounts at its end.
+"""Rounds with deadlines, which collect progress during a job and the accounts at its end.
 
-Both travel down the tree of ranks as `TreeBroadcast` and return as merged `TreeReduction` messages.
-Unlike termination waves they have deadlines, because a rank that is stuck in a system call must
-block neither the progress of other ranks nor the end of the job. In a progress round a parent uses
-the last value from the missing child, marked as stale. In the final round of an aborted job it
-lists the child as silent; a job that ends well waits for all accounts, because all are needed and
-there is no hurry. A parent's deadline shrinks with its depth, so that it can still answer its own
-parent in time.
+Both kinds of rounds travel down the tree of ranks as `TreeBroadcast` messages and return as merged
+`TreeReduction` messages. Unlike termination waves they have deadlines, because a rank that is stuck
+in a system call must block neither the progress of other ranks nor the end of the job. If a child
+does not answer a progress round in time, its parent uses the child's last value, marked as stale.
+In the final round of an aborted job, the parent lists the child as silent. A job that ends normally
+waits for all accounts, because all are needed and there is no hurry. A parent's deadline shrinks
+with its depth, so that it can still answer its own parent in time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Outgoing = list[tuple[int, Message]]
 
 MAX_REASONS = 100
 MAX_SILENT = 1000
-"""The numbers of reasons and of silent ranks that an account lists."""
+"""The maximum numbers of reasons and of silent ranks that an account lists."""
 
 
 def earlier(a: float | None, b: float | None) -> float | None:
@@ -47,7 +47,7 @@ def earlier(a: float | None, b: float | None) -> float | None:
 def merge_accounts(
     a: FinalAccount[R], b: FinalAccount[R], merge: Callable[[R, R], R]
 ) -> FinalAccount[R]:
-    """Return the account of two sets of ranks; `merge` merges their values."""
+    """Return the account of two disjoint sets of ranks. `merge` merges their values."""
     if a.value is None or b.value is None:
         value = a.value if b.value is None else b.value
     else:
@@ -69,8 +69,8 @@ def merge_accounts(
 class ProgressRounds:
     """Periodic sums of the ranks' counters, with missing values marked as stale.
 
-    `measure` returns this rank's own counters. Rank 0 opens a round every `period_s` (None: never);
-    `sums` is the result of the latest round.
+    `measure` returns this rank's own counters. If `period_s` is not None, rank 0 opens rounds
+    periodically. `sums` is the result of the latest round.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ProgressRounds:
     def handle(
         self, source: int, message: TreeBroadcast | TreeReduction[R], now_s: float
     ) -> Outgoing:
-        """Open a round, or process a child's answer, possibly too late for its round."""
+        """Open a round, or process a child's answer, even if it is too late for its round."""
         if isinstance(message, TreeBroadcast):
             return self._open(message.number, now_s)
         self._last[source] = require(message.sums)
@@ -101,14 +101,14 @@ class ProgressRounds:
         return self.advance(now_s)
 
     def ask(self, now_s: float) -> Outgoing:
-        """On rank 0: start a round now, whatever the period, unless one is open."""
+        """On rank 0, start a round now, regardless of the period, unless one is open."""
         if self._deadline_s is not None:
             return []
         self.rounds += 1
         return self._open(self._number + 1, now_s)
 
     def _open(self, number: int, now_s: float) -> Outgoing:
-        # A round that is still open here is abandoned: the parent has moved on.
+        # A round that is still open here is abandoned, because the parent has abandoned it.
         self._number = number
         self._waiting = set(self._tree.children)
         self._deadline_s = now_s + self._patience_s
@@ -148,18 +148,18 @@ class ProgressRounds:
         return [ShowProgress(self.sums)]
 
     def wakeup_s(self) -> float | None:
-        """Return the time of the next deadline or round, if any."""
+        """Return the time of the next deadline or round, or None."""
         return self._deadline_s if self._deadline_s is not None else self._due_s
 
 
 class GatherRound(Generic[R]):
     """The round that collects the ranks' accounts.
 
-    `account` returns this rank's own account; it is called when the rank is idle and its children
+    `account` returns this rank's own account, and is called when the rank is idle and its children
     have answered. `merge` merges the accounts' values. `counted` returns the number of messages
-    that the rank has sent and received; the property of that name adds the numbers of the ranks
-    below. A child that is `lost`, or that does not answer within `patience_s` after `hurry`, is
-    listed as silent; the state of the ranks below it is then unknown too.
+    that the rank has sent and received, to which the property `counted` adds the numbers of the
+    ranks below. A child that is `lost`, or that does not answer within `patience_s` after `hurry`,
+    is listed as silent. The state of the ranks below it is then unknown too.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class GatherRound(Generic[R]):
             self._counted_below += message.counted or MessageCounts()
 
     def advance(self, lost: set[int], idle: bool, now_s: float) -> Outgoing:
-        """Close the round if no child and no work of this rank is pending, or at the deadline."""
+        """Close the round when no child and no work of this rank is pending, or at the deadline."""
         if not self._open:
             return []
         overdue = self._deadline_s is not None and now_s >= self._deadline_s
@@ -237,5 +237,5 @@ class GatherRound(Generic[R]):
         return []
 
     def wakeup_s(self) -> float | None:
-        """Return this rank's deadline, if any."""
+        """Return this rank's deadline, or None."""
         return self._deadline_s if self._open else None

@@ -6,18 +6,19 @@ import msgspec
 
 
 class EngineSettings(msgspec.Struct, frozen=True):
-    """The options of an engine; times are in seconds.
+    """The options of an engine.
 
-    `workers` is the number of items that this rank runs at once, `ahead` the number of items that
-    it starts in advance, so that a worker need not wait for the next one. `victims` is "random",
-    "nearest", or "auto", which means "nearest" where several nodes have several ranks. A rank
-    without work sends `tries` requests and then waits along its lifelines. The results of a bundle
-    wait for each other for at most `combine_s`. `structured` selects fork-join work, in which items
-    have joins. A message carries at most `share_limit` parcels, fewer in a small job (see
-    `pcircle.circle.stealing.parcels_per_message`). `progress_period_s` None disables progress
-    rounds, `epoch_period_s` None disables epochs. `final_deadline_s` limits how long an aborted job
-    takes to end. In a job of more than `rank_rows` ranks the final account contains sums and
-    distributions instead of a report for each rank.
+    `workers` is the number of items that this rank runs at once, and `ahead` the number of items
+    that it starts in advance, so that a worker need not wait for the next one. `victims` is
+    "random", "nearest", or "auto", which means "nearest" if there are several nodes and not all of
+    them run a single rank. A rank without work makes `tries` attempts to steal and then waits for
+    its lifelines. The results of a bundle wait for each other for at most `combine_s`. `structured`
+    selects fork-join work, in which items have joins. A message carries at most `share_limit`
+    parcels, fewer in a small job (see `pcircle.circle.stealing.parcels_per_message`). If
+    `progress_period_s` is None, there are no progress rounds; if `epoch_period_s` is None, there
+    are no epochs. `final_deadline_s` limits how long an aborted job takes to end. In a job with
+    more than `rank_rows` ranks the final account contains sums and distributions instead of a
+    report for each rank.
     """
 
     workers: int = 1
@@ -38,7 +39,7 @@ class EngineSettings(msgspec.Struct, frozen=True):
 
 
 class Activity(msgspec.Struct):
-    """Counters of a rank's activity, to assess how evenly a job is balanced."""
+    """Counters of a rank's activity, which show how evenly a job is balanced."""
 
     items: int = 0
     spawned: int = 0

@@ -1,36 +1,36 @@
 """Work stealing: the choice of victims, the number of requests, and the share that a victim gives.
 
-After LaFon, Misra and Bringhurst, "On Distributed File Tree Walk of Parallel File Systems" (SC12).
-The choice of the victim (random or proximity-aware) and the split (random or equal) are independent
-here, so that their DRQS, DEQS and PA-DRQS are combinations. A rank has at most one request
-outstanding. After a few refusals it makes no more requests and relies on its lifelines, so that
-idle ranks neither spin nor flood the working ranks.
+The policies are those of LaFon, Misra and Bringhurst, "On Distributed File Tree Walk of Parallel
+File Systems" (SC12). The choice of the victim (random or proximity-aware) and the split (random or
+equal) are independent here, so that the paper's DRQS, DEQS and PA-DRQS are combinations of the two.
+A rank has at most one request outstanding. After a few refusals it makes no more requests and
+relies on its lifelines, so that idle ranks neither spin nor flood the working ranks.
 
-Lifelines: a rank whose first requests fail registers as a waiter with its neighbours in a fixed
-graph, its *lifelines*, and is silent. A neighbour that has work to spare pushes some of it. This is
-the scheme of Saraswat, Kambadur, Kodali, Grove and Krishnamoorthy, "Lifeline-based Global Load
+A rank whose first requests fail registers as a waiter with its neighbours in a fixed graph, its
+*lifelines*, and is then silent. A neighbour that has work to spare sends it some. This is the
+scheme of Saraswat, Kambadur, Kodali, Grove and Krishnamoorthy, "Lifeline-based Global Load
 Balancing" (PPoPP 2011). An idle job therefore sends no messages, however long a single item runs,
 and when there is work again, it reaches every rank in as many steps as the diameter of the graph,
 without a timer.
 
-The graph is a hypercube: neighbours are the ranks whose numbers differ in one bit, log2(P) of them.
-Only a rank with nothing to do registers. If busy ranks registered as well, demand would reach every
-rank, but single items would circulate among busy ranks forever. The price is that a waiting rank
-can be unlucky: all its neighbours are busy and have nothing to spare. So after a while it sends
-another request to other ranks (`Thief`).
+The graph is a hypercube. The log2(P) neighbours of a rank are those whose numbers differ in one
+bit. Only a rank with nothing to do registers. If busy ranks also registered, demand would reach
+every rank, but single items would circulate among busy ranks forever. The price is that all
+neighbours of a waiting rank may be busy with nothing to spare. So after a while the rank sends one
+more request, to other ranks (`Thief`).
 
 A lifeline has two ends. `_lines` are the neighbours at which this rank is registered and that have
-not served it; `_waiters` are the neighbours registered here. Giving work consumes both
-registrations between the two ranks, the taker's and the giver's, because a giver is not waiting: at
-the giver when the work is sent, at the taker when it arrives. Messages between two ranks keep their
-order, so a registration that follows a transfer is valid. If messages cross, a registration may be
-known only to the neighbour; the waiting rank then registers again. It is never known only to the
-waiting rank, which would wait forever.
+not served it, and `_waiters` are the neighbours registered here. A transfer of work consumes both
+registrations between the two ranks, that of the taker and that of the giver, because a giver is not
+waiting. They are removed at the giver when the work is sent, and at the taker when it arrives.
+Messages between two ranks keep their order, so a registration that follows a transfer is valid. If
+messages cross, a registration may be known only to the neighbour, and the waiting rank then
+registers again. It is never known only to the waiting rank, which would then wait forever.
 
-At the start no rank sends a registration. Each rank is registered with its parent in the binomial
-tree, whose number is its own without the highest bit, and the work of rank 0 flows down that tree,
-half of it to the largest subtree. If every rank were registered with all its neighbours, most of
-them would act on it too late.
+At the start no rank needs to send a registration, because each rank counts as registered with its
+parent in the binomial tree, whose number is its own without the highest bit. The work of rank 0
+flows down that tree, half of it to the largest subtree. If every rank were registered with all its
+neighbours, most of these registrations would be served too late.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from pcircle.circle.topology import Locality
 
 
 class Lifelines:
-    """One rank's ends of its lifelines."""
+    """The lifelines of one rank."""
 
     def __init__(self, rank: int, size: int) -> None:
         bits = range((size - 1).bit_length())
@@ -69,12 +69,12 @@ class Lifelines:
 
     @property
     def has_waiters(self) -> bool:
-        """Return whether a neighbour waits for work from this rank."""
+        """Return whether a neighbour is waiting for work from this rank."""
         return bool(self._waiters)
 
     @property
     def waiters(self) -> tuple[int, ...]:
-        """The neighbours that wait here, longest waiting first."""
+        """The neighbours that are waiting for work from this rank, longest waiting first."""
         return tuple(self._waiters)
 
     @property
@@ -122,7 +122,7 @@ def random_share(stealable: int, rng: Random) -> int:
 
 
 def equal_share(stealable: int, rng: Random) -> int:
-    """Return half of the parcels, rounded up, so that both ranks have as many (DEQS)."""
+    """Return half of the parcels, rounded up, so that both ranks have equally many (DEQS)."""
     return (stealable + 1) // 2
 
 
@@ -147,7 +147,7 @@ class VictimPolicy(Protocol):
 
 
 class RandomVictims:
-    """DRQS: any other rank, chosen uniformly."""
+    """The policy of DRQS, which chooses uniformly among all other ranks."""
 
     def __init__(self, rank: int, size: int) -> None:
         self._rank = rank
@@ -170,15 +170,15 @@ class RandomVictims:
 
 
 class NearestVictims:
-    """PA-DRQS: first a rank of the same node, then, through its leader, one of another node.
+    """The policy of PA-DRQS: first a rank of the same node, then one of another node.
 
-    Every rank works, including the leader. When a neighbour requests work from the leader after
-    another neighbour has refused, the leader gives what it has or else passes the request on; the
-    answer is sent directly to that neighbour. So requests leave a node only after ranks have
-    searched it, and only through one rank, and work travels once. (The leaders of LaFon et al.
-    steal for themselves, and their neighbours then steal from them. In simulated jobs of 200 ranks
-    on nodes of 32 that cost a sixth of the total time: the leader's work was gone before most
-    neighbours had requested it.)
+    Every rank works, including the leader of the node. When a rank requests work from the leader
+    after another neighbour has refused, the leader gives work if it has any, and otherwise passes
+    the request on to another node. The answer is sent directly to the rank that needs work. So
+    requests leave a node only after it has been searched, and only through one rank, and work
+    travels once. (The leaders of LaFon et al. steal for themselves, and their neighbours then steal
+    from them. In simulated jobs of 200 ranks on nodes of 32 that cost a sixth of the total time,
+    because the leader's work was gone before most neighbours had requested it.)
     """
 
     def __init__(self, nodes: Locality) -> None:
@@ -186,25 +186,26 @@ class NearestVictims:
         self._far = not nodes.has_local
 
     def choose(self, rng: Random) -> tuple[int, StealRequest] | None:
-        """Return a rank of the own node or, after it refused, a rank of another node."""
+        """Return a rank of the own node or, after it has refused, a rank of another node."""
         nodes = self._nodes
         if not self._far or not nodes.has_remote:
             near = nodes.near(rng)
             if near != nodes.leader or not nodes.has_remote:
                 return None if near is None else (near, StealRequest())
-            self._far = True  # the leader itself would refuse again: make it pass the request on
+            # The next request would go to the leader too, so this one may be passed on.
+            self._far = True
         far = nodes.far(rng) if nodes.is_leader else None
         return (nodes.leader, StealRequest(onward=True)) if far is None else (far, StealRequest())
 
     def refused(self) -> bool:
-        """Ask another node after a neighbour refused: both together are one attempt."""
+        """Try another node after a neighbour has refused. Both requests form one attempt."""
         nodes = self._nodes
         was_near = not self._far
         self._far = nodes.has_remote and (was_near or not nodes.has_local)
         return not (was_near and self._far)
 
     def served(self) -> None:
-        """Start with the own node again."""
+        """Start with this rank's own node again."""
         self._far = not self._nodes.has_local
 
     def outward(self, rng: Random) -> int | None:
@@ -212,20 +213,20 @@ class NearestVictims:
 
 
 def victims_of(policy: str, nodes: Locality) -> VictimPolicy:
-    """Return the policy of that name; "auto" is the nearest if several ranks share a node."""
+    """Return the policy of that name. For "auto", see `EngineSettings`."""
     if policy == "nearest" or (policy == "auto" and nodes.are_shared):
         return NearestVictims(nodes)
     return RandomVictims(nodes.rank, nodes.size)
 
 
 _PAUSE_S = 0.25  # varied at random by up to a half
-_PARCELS_PER_RANK = 16  # enough for a while
-_MAX_MESSAGES = 128  # of the largest share
-_MIN_PARCELS = 64  # limit per message of a small job
+_PARCELS_PER_RANK = 16  # enough work for a while
+_MAX_MESSAGES = 128  # maximum number of messages for the largest share
+_MIN_PARCELS = 64  # limit per message in a small job
 
 
 def parcels_per_message(limit: int, ranks: int) -> int:
-    """Return the maximum number of parcels in one message of a job of this number of ranks.
+    """Return the maximum number of parcels in one message of a job with this number of ranks.
 
     Few parcels keep memory small, because each may be a list of names, and a message exists in
     several copies while it travels. But a share for thousands of ranks needs large messages,
@@ -238,19 +239,19 @@ class Thief:
     """One rank's requests for work.
 
     A rank without work makes `tries` attempts, one after the other. Then it waits, and makes one
-    more attempt after a pause, to reach ranks that its lifelines may not reach. After that, within
-    less than half a second, it is silent.
+    more attempt after a pause of less than half a second, to reach ranks that its lifelines may not
+    reach. After that it is silent.
     """
 
     def __init__(self, victims: VictimPolicy, tries: int, rng: Random) -> None:
         self.asked: int | None = None  # the rank that owes an answer, or passed the request on
-        self.ask_at_s: float | None = None  # earliest time of the next request; None: no request
+        self.ask_at_s: float | None = None  # earliest time of the next request, if one is due
         self.waits = True  # at the start only rank 0 has work
-        self.registers = not tries  # registration at the neighbours may wait for the attempts
+        self.registers = not tries  # otherwise the attempts precede the registrations
         self.victims = victims
         self._tries = self._left = tries
         self._has_paused = False
-        self._is_halfway = False  # a near rank has refused, a far rank is next
+        self._is_halfway = False  # a near rank has refused, and a far rank is next
         self._rng = rng
 
     def ask(self, now_s: float, lost: Container[int]) -> tuple[int, StealRequest] | None:
@@ -278,7 +279,7 @@ class Thief:
         self.victims.served()
 
     def fed(self) -> None:
-        """Record that there is work, from whatever source."""
+        """Record that there is work, from any source."""
         self.waits = self.registers = not self._tries
         self.ask_at_s, self._is_halfway = None, False
         self._left, self._has_paused = self._tries, False
@@ -295,7 +296,7 @@ class Thief:
 class WorkSharing(Generic[I, R]):
     """One rank's part in sharing work: what it requests, gives, receives and returns.
 
-    It gives parcels of the `queue`; the proxies of its bundles are in `joins`.
+    It gives parcels of the `queue`, and adds the proxies of its bundles to `joins`.
     """
 
     def __init__(
@@ -309,23 +310,26 @@ class WorkSharing(Generic[I, R]):
         self.activity = Activity()
         self.lifelines = Lifelines(place.rank, place.size)
         self.bundles: Bundles[I, R] = Bundles(place.rank, joins, settings.combine_s)
-        # Requests pay only if there are ranks other than the lifelines' neighbours.
+        # Requests are useful only if there are ranks other than the lifelines' neighbours.
         unlinked = place.size - 1 - len(self.lifelines.neighbours)
         tries = settings.tries if unlinked else 0
         self.thief = Thief(victims_of(settings.victims, place), tries, rng)
-        self.refuses = False  # since this rank last had work to give
+        self.refuses = False  # has refused a request since it last had work
         self._queue = queue
         self._rng = rng
         self._split = SPLITS[settings.split]
         self._share_limit = parcels_per_message(settings.share_limit, place.size)
         self._max_share = max(self._share_limit, _PARCELS_PER_RANK * place.size)
         self._receiver = 0  # the rank that is being served
-        self._remaining = 0  # parcels of its share still to be sent
+        self._remaining = 0  # number of parcels of its share that are still to be sent
         self._announced: dict[int, int] = {}  # parcels that will follow, by sender
 
     @property
     def is_waited_for(self) -> bool:
-        """Return whether another rank wants work of this rank. A hint, for any thread."""
+        """Return whether another rank wants work from this rank.
+
+        The answer is a hint, which any thread may request.
+        """
         return self.refuses or self.is_serving
 
     @property
@@ -336,8 +340,8 @@ class WorkSharing(Generic[I, R]):
     def seek(self, now_s: float, lost: Container[int]) -> Outgoing:
         """Request work for an idle worker, or register this rank once as waiting.
 
-        Requests must not be made ahead of time. Otherwise two ranks take each other's last items,
-        and these items travel back and forth as long as the workers are busy.
+        Requests must not be made in advance. Otherwise two ranks would take each other's last
+        items, which would travel back and forth while the workers are busy.
         """
         out: Outgoing = []
         self._announced.clear()
@@ -365,9 +369,10 @@ class WorkSharing(Generic[I, R]):
     def serve(self) -> Outgoing:
         """Push the queue to waiting ranks, half to each, because all workers here are busy.
 
-        A large share is sent in several messages, and parcels that are announced count as present:
-        half of them is passed on to the next rank, part by part. A share is limited to what gives
-        each rank enough for a while; the remainder stays here, and may be on disk.
+        A large share is sent in several messages. Parcels that another rank has announced count as
+        present, so half of them are passed on as they arrive. A share is limited to the number of
+        parcels that keeps all ranks busy for a while. The remaining parcels stay here, and may be
+        on disk.
         """
         out: Outgoing = []
         queue = self._queue
@@ -397,7 +402,7 @@ class WorkSharing(Generic[I, R]):
         return thief, self.bundles.give(thief, parcels, is_answer=is_answer, remaining=remaining)
 
     def got(self, source: int, work: WorkTransfer[I, R]) -> None:
-        """Record work that has arrived; `bundles.take` turns it into parcels."""
+        """Record that work has arrived, which `bundles.take` turns into parcels."""
         self.lifelines.got(source)
         if work.remaining:
             self._announced[source] = work.remaining
@@ -409,7 +414,7 @@ class WorkSharing(Generic[I, R]):
         self.activity.parcels_got += sum(map(len, work.groups))
 
     def fed(self) -> None:
-        """Record that there is work, from whatever source."""
+        """Record that there is work, from any source."""
         self.refuses = False
         self.thief.fed()
 

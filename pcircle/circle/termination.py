@@ -1,29 +1,30 @@
 """Termination detection: two algorithms, each with the argument for its correctness.
 
-The model. A rank is *passive* when its queue is empty (the spilled part included) and none of its
+The model. A rank is *passive* when its queue is empty (including the spilled part) and none of its
 items and completions is running or waiting. A passive rank becomes active only by receiving a
-*basic* message (work or a result), and only active ranks send basic messages. Messages take any
+*basic* message (work or a result), and only active ranks send basic messages. Messages may take any
 time and keep their order only per pair of ranks. The computation has *terminated* when every rank
-is passive and no basic message is in flight. That state is stable; the question is how to observe
+is passive and no basic message is in flight. That state is stable. The question is how to observe
 it from inside, where no two ranks share a "now".
 
-Four counters (Mattern 1987, "Algorithms for distributed termination detection", section 4), as
-waves on the tree of ranks. Every rank counts the basic messages that it ordered (sent) and consumed
-(received). A wave collects the counters of all ranks; a rank answers when it is passive and all its
-children have answered, with the counters as they are *then*. Suppose that of two waves the second
-was opened after the first was closed at the root, with sums S1 = R1 = S2 = R2.
+Four counters. The algorithm of Mattern ("Algorithms for distributed termination detection", 1987,
+section 4) runs here as waves on the tree of ranks. Every rank counts the basic messages that it
+ordered (sent) and consumed (received). A wave collects the counters of all ranks. A rank answers
+when it is passive and all its children have answered, with its counters at that moment. Suppose
+that of two waves the second was opened after the first was closed at the root, with sums S1 = R1 =
+S2 = R2.
 
   Let t be the moment when the first wave was closed. Every rank's first report was
   made before t and its second after t, and counters never decrease. So
   R1 <= R(t) <= S(t) <= S2: at least the messages in the first reports were received
   by t, no message is received that was not sent, and at most the messages in the
-  second reports were sent by t. With R1 = S2 follows R(t) = S(t): at t no basic
-  message was in flight. As S1 = S2 and R1 = R2 and counters never decrease, no rank's
+  second reports were sent by t. R1 = S2 implies R(t) = S(t), so no basic message was
+  in flight at t. Because S1 = S2, R1 = R2 and counters never decrease, no rank's
   counters changed between its two reports. Each rank was passive at its first report
-  and has since received no basic message, so it stayed passive until its second
-  report, t included. Hence at t the computation had terminated.
+  and received no basic message after it, so it was still passive at its second
+  report, and thus at t. Hence the computation had terminated at t.
 
-Each premise is necessary, and the tests have a mutant without it:
+Each premise is necessary, and for each the tests contain a mutant without it:
 
 * the counters: all ranks may report that they are passive while work is in flight to a rank that
   reported before it arrives;
@@ -31,46 +32,47 @@ Each premise is necessary, and the tests have a mutant without it:
   (received after the stale report and sent on before t);
 * waves that do not overlap: otherwise no moment t lies between all first reports and all second
   reports;
-* passive means that nothing is *running*: an item that runs may spawn items without a message that
+* passive means that nothing is *running*: a running item may spawn items without a message that
   would reveal it.
 
-A wave costs 2(P-1) messages and O(log P) time. As reports wait until a rank is passive, a wave is
-not a poll: while any rank is active, it does not proceed.
+A wave costs 2(P-1) messages and O(log P) time. A wave is not a poll: because ranks report only when
+they are passive, it does not proceed while any rank is active.
 
 The drain. When all work is done, other messages may still be in flight: requests, refusals,
 registrations of waiting ranks. None may remain, because the next job of the same ranks would
-receive it. One wave of the same counters is enough for that, and the round that collects the
-accounts is such a wave. Further waves follow only if it finds messages in flight; rank 0 gives its
-own account, and concludes, when there are none. (After an abort the waves precede the accounts,
-because messages in flight must not reach ranks that have already given theirs.) Once a rank drains,
+receive it. One wave of the same counters is sufficient, and the round that collects the accounts is
+such a wave. Further waves follow only if it finds messages in flight. When there are none, rank 0
+gives its own account and concludes. (After an abort the waves precede the accounts, because
+messages in flight must not reach ranks that have already given theirs.) Once a rank is draining,
 the only counted messages that it sends are answers, and notices to rank 0, which rank 0 answers.
-Each message has at most one answer, sent in the same step. A rank reports when it drains, is
-passive and has received the answers to its notices. It also waits for the answer to its own
-request, so that the first wave rarely fails; the argument needs only that nothing new is started.
+Each message has at most one answer, sent in the same step. A rank reports when it is draining and
+passive, and has received the answers to its notices. It also waits for the answer to its own
+request, but only so that the first wave rarely fails: the argument requires only that a rank starts
+nothing new.
 
   Consider a chain: a message, its answer, the answer to that, and so on. An answer
   is on the same side of its sender's report as the message that it answers. So a
   chain adds to S - R of the wave: 1 if its first message was sent before its sender's
-  report, less 1 if its last message was received, and that before its receiver's
-  report. It adds 0 or 1 if it began before the report: 0 only if all of it had
+  report, less 1 if its last message was received before its receiver's report. A
+  chain that began before the report adds 0 or 1, and 0 only if all its messages had
   arrived when the wave was closed. A chain that began after the report starts with a
-  notice and ends at the rank where it began: it adds 0. No chain adds less than 0, so
-  with S = R no chain of the first kind is in flight. A rank waits for its chains of
+  notice and ends at the rank where it began, so it adds 0. No chain adds less than 0,
+  so if S = R, no chain of the first kind is in flight. A rank waits for its chains of
   the second kind before it gives its account, and starts none after that.
 
-With two answers per message this would be wrong: two answers that were sent after a report and
-received before another report would hide two messages in flight.
+If a message could have two answers, this would be wrong: two answers that were sent after a report
+and received before another report would hide two messages in flight.
 
-Token ring (Dijkstra, Feijen, van Gasteren 1983; with Safra's counts, EWD 998, so that it is correct
-for messages that take time). A token travels from rank 0 through P-1, P-2, ..., 1 back to 0. Only
-passive ranks pass it on, adding their number of messages sent less received. A rank that has
-received a message since it last passed the token is black and blackens the token. Rank 0 concludes
-when it is passive and white, the token returns white, and the counts sum to zero. EWD 998 has the
-invariant and its proof: (P0) the sum of counts is the number of messages in flight; and (P1) the
-ranks that the token has passed are passive and their counts sum to the token's, or (P2) the sum of
-the token's and the unpassed ranks' counts is positive, or (P3) an unpassed rank is black, or (P4)
-the token is. Published systems (libcircle) use rings; their O(P) time per round is the reason why
-the ring is here for comparison and is not the default.
+Token ring. This is the algorithm of Dijkstra, Feijen and van Gasteren (1983) with Safra's counts
+(EWD 998), which make it correct for messages that take time. A token travels from rank 0 through
+P-1, P-2, ..., 1 back to 0. Only passive ranks pass it on, and add their number of messages sent
+less received. A rank that has received a message since it last passed the token is black and
+blackens the token. Rank 0 concludes when it is passive and white, the token returns white, and the
+counts sum to zero. EWD 998 proves this invariant: (P0) the sum of counts is the number of messages
+in flight; and (P1) the ranks that the token has passed are passive and their counts sum to the
+token's, or (P2) the sum of the token's and the unpassed ranks' counts is positive, or (P3) an
+unpassed rank is black, or (P4) the token is. Published systems such as libcircle use rings. The
+ring is here for comparison, and is not the default because a round takes O(P) time.
 """
 
 from __future__ import annotations
@@ -89,8 +91,8 @@ class Detector(Protocol):
 
     The engine calls `sent` and `received` for every counted message, passes in what arrives, and
     calls `advance` after every event. `terminated` becomes true on rank 0, once, and only if the
-    computation has terminated; and it does become true if the computation terminates and messages
-    keep arriving.
+    computation has terminated. It does become true if the computation terminates and messages
+    continue to be delivered.
     """
 
     terminated: bool
@@ -122,7 +124,7 @@ class Backoff:
         self.due_s: float | None = None
 
     def reset(self) -> None:
-        """Allow an attempt at once, and start again with the shortest delay."""
+        """Allow an immediate attempt, and start again with the shortest delay."""
         self._wait_s = self._first_s
         self.due_s = None
 
@@ -181,14 +183,14 @@ class CounterWaves:
         return [(child, TreeBroadcast(self._kind, number)) for child in self._tree.children]
 
     def _may_open(self, passive: bool, now_s: float) -> bool:
-        # The last wave must be closed, or the moment t of the argument does not exist.
+        # The last wave must be closed, otherwise the moment t of the argument does not exist.
         return passive and not self._open and self._backoff.is_due(now_s)
 
     def _may_report(self, passive: bool) -> bool:
         return self._open and passive and not self._waiting
 
     def advance(self, passive: bool, now_s: float) -> Outgoing:
-        """Report if this rank and its children are done; on the root, end or start a new wave."""
+        """Report if this rank and its children are done; on the root, end or start a wave."""
         out: Outgoing = []
         root = self._tree.parent is None
         if root and not self.terminated and self._may_open(passive, now_s):
@@ -216,7 +218,7 @@ class CounterWaves:
 
 
 class FourCounter(CounterWaves):
-    """Mattern's four counters: terminated when two waves agree."""
+    """Mattern's four counters, which show termination when two successive waves agree."""
 
     _previous: MessageCounts | None = None
 
@@ -231,7 +233,7 @@ class FourCounter(CounterWaves):
 
 
 class DrainWaves(CounterWaves):
-    """A single wave of ranks that start nothing new: drained when its sums balance."""
+    """Waves of ranks that start nothing new. One wave whose sums balance is sufficient."""
 
     def _closed(self, total: MessageCounts, now_s: float) -> None:
         self.terminated = total.sent == total.received
@@ -246,7 +248,7 @@ class TokenRing:
         self.probes = 0
         self._rank = rank
         self._size = size
-        self._count = 0  # sent less received
+        self._count = 0  # messages sent less received
         self._black = (
             True  # rank 0 must not conclude from the initial token, which no rank has seen
         )
@@ -257,7 +259,7 @@ class TokenRing:
         self._count += 1
 
     def received(self) -> None:
-        """Count a message: this rank may have become active behind the token."""
+        """Count a message, which may have made this rank active behind the token."""
         self._count -= 1
         self._black = True
 
@@ -268,7 +270,7 @@ class TokenRing:
         return []
 
     def advance(self, passive: bool, now_s: float) -> Outgoing:
-        """Pass the token on if this rank holds it and is passive; on rank 0, judge it first."""
+        """Pass the token on if this rank holds it and is passive; on rank 0, evaluate it first."""
         token = self._token
         if token is None or not passive or self.terminated:
             return []

@@ -1,7 +1,7 @@
 """The topology of a job: which ranks share a node, and the tree of ranks.
 
-Both are functions of the mapping of ranks to nodes, which every rank receives when the job starts,
-so computing them takes no messages.
+Every rank computes them without messages from the mapping of ranks to nodes, which it receives when
+the job starts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from random import Random
 
 
 class NodeMap:
-    """The node of each rank. Its size is O(ranks): ranks in one process can share it."""
+    """The node of each rank. Its size is O(ranks), but ranks in one process can share it."""
 
     def __init__(self, nodes: Sequence[int]) -> None:
         self.nodes = tuple(nodes)
@@ -28,8 +28,8 @@ class TreePosition:
     """A rank's position in the tree of all ranks, whose root is rank 0.
 
     The first ranks of all nodes form a k-ary tree, and so do the ranks of each node below its first
-    rank: a value that is summed up the tree crosses between nodes once per node, not once per rank.
-    Without `places` all ranks share a node.
+    rank. A value that is summed up the tree therefore crosses between nodes once per node, not once
+    per rank. If `places` is None, all ranks share a node.
     """
 
     def __init__(self, rank: int, size: int, arity: int, places: NodeMap | None = None) -> None:
@@ -75,7 +75,7 @@ class TreePosition:
         return (*near, *(firsts[i] for i in self._above(at)))
 
     def patience(self) -> float:
-        """Return the share of a time limit that this rank may wait for its children, 0 to 1.
+        """Return the fraction of a time limit for which this rank may wait for its children.
 
         It decreases by the same step per level, so that a rank that gives up can still answer its
         parent in time, however deep the tree is.
@@ -89,7 +89,7 @@ class TreePosition:
 
 
 class Locality:
-    """Which ranks share a node with this rank, and the leader of that node."""
+    """The ranks that share a node with this rank, and the leader of that node."""
 
     def __init__(self, rank: int, nodes: Sequence[int] | NodeMap) -> None:
         places = nodes if isinstance(nodes, NodeMap) else NodeMap(nodes)
@@ -103,7 +103,7 @@ class Locality:
         self.has_local = len(here) > 1
         self.has_remote = len(here) < self.size
         count = len(places.ranks)
-        self.are_shared = 1 < count < self.size  # several nodes, not all with a single rank
+        self.are_shared = 1 < count < self.size  # there are several nodes, some with several ranks
 
     def near(self, rng: Random) -> int | None:
         """Return another rank of this node, chosen uniformly, or None."""
