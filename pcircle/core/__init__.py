@@ -1,1 +1,1 @@
-"""The foundation of all packages: errors, units, names, encodings, invariants, buffers."""
+"""The foundation of all packages: errors, units, encodings, counters, buffers and imports."""

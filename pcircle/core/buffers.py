@@ -1,20 +1,20 @@
-"""Memory to read into: file content and messages.
+"""Buffers into which file content and messages are read.
 
 A `bytearray` of 128 KiB or more begins 16 bytes into a page, because malloc allocates it with mmap
-and puts its own header first. Where the kernel copies with one instruction (`rep movsb`), that
-offset costs: an AMD EPYC copied at 1.6 GB/s to addresses 8 to 16 bytes into a page and at 6 GB/s
-elsewhere, and an Intel Xeon loses 5 to 15% where the offset is not a multiple of 64 bytes
+and puts its own header first. If the kernel copies with one instruction (`rep movsb`), that offset
+is expensive: an AMD EPYC copied at 1.6 GB/s to addresses 8 to 16 bytes into a page and at 6 GB/s
+elsewhere, and an Intel Xeon loses 5 to 15% if the offset is not a multiple of 64 bytes
 (`docs/benchmarks.rst`; `python -m tests.benchmarks.alignment` measures it). Buffers from this
 module therefore begin at a page boundary.
 
 The memory is private to the process: a forked child gets a copy, and neither process sees data that
-the other reads. It needs no explicit release; it is freed with its last view. Pages that were never
+the other reads. It is freed with its last view and needs no explicit release. Pages that were never
 touched take no memory. Touching them for the first time costs far more than the alignment gains, so
-allocate a buffer once and reuse it. Messages, which have all sizes and arrive one at a time, use a
+allocate a buffer once and reuse it. Messages vary in size and arrive one at a time, so they use a
 `Pool`.
 
-Data that ends up in a `bytes` object is best read as one: its content begins 48 bytes into a page
-if it is large, and an intermediate buffer would cost one more copy.
+Data that ends up in a `bytes` object should be read directly into one, because an intermediate
+buffer would cost another copy. The content of a large `bytes` object begins 48 bytes into a page.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _KEPT_BYTES = 8 << 20
 
 
 def anonymous(size: int) -> mmap.mmap:
-    """Allocate `size` zero bytes that start at a page boundary. OSError if there is no memory."""
-    # Without these flags it would be shared with forked processes.
+    """Allocate `size` zero bytes at a page boundary. Raises OSError if there is no memory."""
+    # Without these flags, forked processes would share the memory.
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
@@ -50,7 +50,7 @@ class Pool:
         self._free: dict[int, list[mmap.mmap]] = {}
 
     def take(self, size: int) -> memoryview:
-        """Return a buffer of `size` bytes, not initialised. OSError if there is no memory."""
+        """Return an uninitialised buffer of `size` bytes. Raises OSError if there is no memory."""
         if size < _SMALL_BYTES:
             return memoryview(bytearray(size))
         whole = 1 << (size - 1).bit_length()
@@ -61,10 +61,10 @@ class Pool:
         return memoryview(anonymous(whole))[:size]
 
     def give(self, buffer: memoryview) -> None:
-        """Return a buffer to the pool; it and its slices may not be used afterwards.
+        """Return a buffer to the pool. The buffer and its slices must not be used afterwards.
 
-        A buffer that is not returned is freed with its last view. ValueError if it was already
-        returned.
+        A buffer that is not returned is freed with its last view. Raises ValueError if the buffer
+        was already returned.
         """
         memory = buffer.obj
         buffer.release()

@@ -1,12 +1,12 @@
-"""Sets of counters, each declared once as a class annotation.
+"""Sets of counters, each of which is declared once as a class annotation.
 
     class Counts(CounterSet):
         files: int
         links: int
 
 Counters are attributes in slots, as fast as those of any class, and start at 0. Code that adds,
-sends or stores them iterates over `names`, so a new counter takes one line. In addition each set
-has a `weight`, the share of the work that is done.
+sends or stores them iterates over `names`, so a new counter needs only one line. In addition, each
+set contains a `weight`, the share of the work that is done.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ C = TypeVar("C", bound="CounterSet")
 
 
 class _Declared(type):
-    """A metaclass that makes slots of annotations, and counters of `int` annotations."""
+    """A metaclass that turns annotations into slots, and `int` annotations into counters."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _Declared:
         annotated = namespace.get("__annotations__", {}).items()
@@ -49,7 +49,7 @@ class CounterSet(metaclass=_Declared):
     names: ClassVar[tuple[str, ...]]
     """The names of all counters in order of declaration, base classes first."""
     row_of: ClassVar[Callable[[object], tuple[int, ...]]]
-    """Return the counts of an object with these attributes as a tuple, in the order of `names`."""
+    """The function that returns the counts of an object as a tuple, in the order of `names`."""
 
     weight: float
 
@@ -71,7 +71,7 @@ class CounterSet(metaclass=_Declared):
 
     @classmethod
     def total(cls: type[C], rows: Iterable[tuple[int, ...]]) -> C:
-        """Make a set of the sums of rows. ValueError if the rows differ in length."""
+        """Make a set of the sums of rows. Raises ValueError if the rows differ in length."""
         return cls.of(map(sum, zip(*rows, strict=True)))
 
     def __eq__(self, other: object) -> bool:

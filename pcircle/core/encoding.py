@@ -1,24 +1,25 @@
-r"""File names: decode them losslessly in every locale, and show them safely and unambiguously.
+r"""Decode file names losslessly in every locale, and show them safely and unambiguously.
 
-A name is bytes. Python decodes it with the encoding of the locale. Big5, Big5-HKSCS, cp932 and
-Johab decode different names to the same text, so that two files could be confused. UTF-8 restores
-all bytes (bytes that are not characters become lone surrogates), so nothing is done there. In any
-other locale every byte that is not ASCII becomes a lone surrogate: then `os.fsencode`, and every
-call that takes a path, restores the original bytes in any encoding.
+A name consists of bytes, which Python decodes with the encoding of the locale. Big5, Big5-HKSCS,
+cp932 and Johab decode different names to the same text, so that two files could be confused. In
+UTF-8 locales Python's decoding is reversible, because bytes that are not characters become lone
+surrogates. In any other locale this module decodes every byte that is not ASCII to a lone
+surrogate, from which `os.fsencode`, and every call that takes a path, restores the original bytes
+in any encoding.
 
 In such a locale, text that Python itself has decoded (`sys.argv`, entries of a scan by descriptor)
 is replaced by a decoding of the original bytes.
 
-`show` displays a name. Its bytes were chosen by the creator of the file. Printed raw, it can move
-the cursor, overwrite the line above, or (by bidirectional overrides) look like a different name.
-Everything that Unicode does not consider printable is therefore escaped: ``\xNN`` is always one
-byte, ``\uNNNN`` and ``\UNNNNNNNN`` are always one character, ``\\`` is a backslash. Two different
-names are never shown alike.
+`show` displays a name. The creator of a file chooses its bytes, so a name that is printed raw can
+move the cursor, overwrite the line above, or (by bidirectional overrides) look like a different
+name. Everything that Unicode does not consider printable is therefore escaped: ``\xNN`` is always
+one byte, ``\uNNNN`` and ``\UNNNNNNNN`` are always one character, and ``\\`` is a backslash. Two
+different names are never shown alike.
 
 Plain ASCII, by far the most common case, takes some 0.2 µs per name; other names are processed
 character by character.
 
-This module does not quote for a shell, and does not protect from names that merely look alike.
+This module does not quote for a shell, and does not protect against names that merely look alike.
 """
 
 from __future__ import annotations
@@ -38,22 +39,23 @@ def text_of(name: bytes) -> str:
 
 
 def to_scan(directory_fd: int) -> int | bytes:
-    """Return what to pass to `os.scandir` for a directory; if bytes, entries have bytes names."""
+    """Return the argument of `os.scandir` for a directory. If it is bytes, so are the names."""
     return directory_fd if IS_EXACT else b"/proc/self/fd/%d" % directory_fd
 
 
 def exact(name: str | bytes) -> str:
-    """Return the text of an entry's name, from a scan of the result of `to_scan`."""
+    """Return the text of a name that `os.scandir` has returned for `to_scan`."""
     return name if isinstance(name, str) else text_of(name)
 
 
 def arguments() -> list[str]:
     """Return the arguments of the command line, decoded like `text_of`.
 
-    UsageError if the original bytes cannot be read.
+    Raises UsageError if the original bytes cannot be read.
     """
     decoded = sys.argv[1:]
-    # Others than the process was started with are given by a program, as to a library.
+    # Arguments other than those of the process were set by a program, so they are returned
+    # unchanged.
     if IS_EXACT or not decoded or decoded != sys.orig_argv[-len(decoded) :]:
         return decoded
     if all(word.isascii() for word in decoded):
@@ -76,17 +78,17 @@ def arguments() -> list[str]:
 
 
 def attributes(source: int | str | bytes, *, follow: bool = True) -> list[str]:
-    """Return the names of extended attributes, decoded like `text_of`. Errors of `os.listxattr`."""
+    """Return the names of extended attributes, decoded like `text_of`. Raises OSError."""
     names = os.listxattr(source, follow_symlinks=follow)
     if IS_EXACT or all(name.isascii() for name in names):
         return names
-    import ctypes  # Python gives these names as its own text only
+    import ctypes  # Python returns these names only in its own decoding
 
     libc = ctypes.CDLL(None, use_errno=True)
     call = libc.flistxattr if isinstance(source, int) else libc.listxattr
     if not follow:
         call = libc.llistxattr
-    room = ctypes.create_string_buffer(1 << 16)  # the kernel gives no longer list
+    room = ctypes.create_string_buffer(1 << 16)  # the kernel returns no longer list
     file = source if isinstance(source, int) else os.fsencode(source)
     size = call(file, room, ctypes.c_size_t(len(room)))
     if size < 0:
@@ -110,7 +112,7 @@ def _show_character(character: str) -> str:
     if character.isprintable():
         return character
     code = ord(character)
-    if 0xDC80 <= code <= 0xDCFF:  # how surrogateescape carries a byte that is not UTF-8
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8, as decoded by surrogateescape
         return f"\\x{code - 0xDC00:02x}"
     if code < 0x80:
         return f"\\x{code:02x}"

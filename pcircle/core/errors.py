@@ -1,8 +1,8 @@
 """Errors that end a job, one class for each cause, and checks of internal invariants.
 
-An exit code is a promise to the script that reads it, so each is defined in one place. A class's
-``exit_code`` is the exit code of the process, and its docstring explains that code to users:
-``docs/exit-codes.rst`` is generated from this module, and a test compares the two.
+An exit code is a promise to the script that reads it, so each is defined in one place. The
+``exit_code`` of a class is the exit code of the process, and the docstring explains that code to
+users: ``docs/exit-codes.rst`` is generated from this module, and a test compares the two.
 
 The failure of an entry is not an exception. A file that could not be copied is data, counted and
 returned by the code that processed it; only errors of the *job* are raised.
@@ -10,7 +10,7 @@ returned by the code that processed it; only errors of the *job* are raised.
 The checks raise `Inconsistent` if an invariant is violated, which ends the job as a defect, with a
 report. `python -O` removes `assert`, but not these checks.
 
-This module imports nothing of the package.
+This module imports nothing from the package.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ REQUIRED_PACKAGES = {
     package: module
     for package, _, module in (line.partition(" ") for line in _REQUIRED.splitlines())
 }
-"""The packages that pip installs with this one, and their modules."""
+"""The packages that pip installs with this one, mapped to their modules."""
 
 
 class PcircleError(Exception):
     """The job cannot end as requested.
 
-    The base of every error that ends a job. ``str(error)`` is the message for the user, already
-    printable: names in it were escaped where it was raised.
+    The base class of every error that ends a job. ``str(error)`` is the message for the user. It is
+    printable, because names in it were escaped where the error was raised.
     """
 
     exit_code: ClassVar[int] = 70
@@ -74,7 +74,8 @@ class PcircleError(Exception):
 class UsageError(PcircleError):
     """The command was refused.
 
-    A bad option, a missing source, a copy into itself: nothing was touched.
+    An option was invalid, for example, or a source was missing or would have been copied into
+    itself. Nothing was changed.
     """
 
     exit_code: ClassVar[int] = 2
@@ -83,7 +84,7 @@ class UsageError(PcircleError):
 class EntriesFailed(PcircleError):
     """The run finished, but some entries failed.
 
-    Each of them was named with its reason; everything else is done.
+    Each of them was reported with the reason. All other entries are complete.
     """
 
     exit_code: ClassVar[int] = 1
@@ -92,7 +93,7 @@ class EntriesFailed(PcircleError):
 class IntegrityError(PcircleError):
     """Verification or a check found content that differs.
 
-    Each of the entries was named.
+    Each of the entries was reported.
     """
 
     exit_code: ClassVar[int] = 3
@@ -101,8 +102,8 @@ class IntegrityError(PcircleError):
 class StoppedEarly(PcircleError):
     """The job stopped before it was complete, and can be resumed.
 
-    Continuing would not have helped: completed work is kept, and so is the checkpoint if there
-    is one.
+    Continuing would not have helped. Completed work is kept, and so is the checkpoint if there is
+    one.
     """
 
     exit_code: ClassVar[int] = 4
@@ -111,15 +112,15 @@ class StoppedEarly(PcircleError):
 class NoSpace(StoppedEarly):
     """The destination cannot be written.
 
-    It is full, over its quota or read-only; a probe write confirmed it.
+    It is full, over its quota or read-only, as a probe write has confirmed.
     """
 
 
 class RankLost(StoppedEarly):
     """A process of the job died.
 
-    It was killed, or lost its connection, and the job could not continue without it: its work
-    cannot be accounted for.
+    It was killed or lost its connection. The job could not continue, because the work of that
+    process cannot be accounted for.
     """
 
     @classmethod
@@ -128,7 +129,7 @@ class RankLost(StoppedEarly):
 
     @staticmethod
     def rank_in(reason: str) -> int | None:
-        """Return the rank that a job's end reason reports as lost, or None."""
+        """Return the rank that the reason for a job's end reports as lost, or None."""
         word, _, after_word = reason.partition(" ")
         number, _, how = after_word.partition(" ")
         is_rank_lost = word == "rank" and number.isdigit() and how.startswith("was lost")
@@ -144,9 +145,10 @@ class RankLost(StoppedEarly):
 class Defect(PcircleError):
     """Internal error.
 
-    Something happened that should never happen. A report file has the details, and the message
+    Something happened that should never happen. A report file contains the details, and the message
     names it: ``pcircle-defect-*.txt`` below ``~/.local/state/pcircle``, or below ``pcircle`` in
-    ``XDG_STATE_HOME`` if that is set. If none can be written, the message has the traceback.
+    ``XDG_STATE_HOME`` if that is set. If no report can be written, the message contains the
+    traceback.
     """
 
     exit_code: ClassVar[int] = 70
@@ -155,7 +157,7 @@ class Defect(PcircleError):
 class Interrupted(PcircleError):
     """Interrupted by SIGINT.
 
-    All ranks stopped in an orderly way; the checkpoint is kept if there is one.
+    All ranks stopped cleanly, and the checkpoint is kept if there is one.
     """
 
     exit_code: ClassVar[int] = 130
@@ -164,14 +166,14 @@ class Interrupted(PcircleError):
 class Terminated(PcircleError):
     """Ended by SIGTERM.
 
-    All ranks stopped in an orderly way; the checkpoint is kept if there is one.
+    All ranks stopped cleanly, and the checkpoint is kept if there is one.
     """
 
     exit_code: ClassVar[int] = 143
 
 
-# Which code a job gives when its ranks, or its phases, end with several: the first that occurs.
-# Usage errors stand last because they happen before there is anything to mix them with.
+# If the ranks or phases of a job end with different codes, the code that is listed first counts.
+# Usage errors come last because they are raised before other errors can occur.
 _PRECEDENCE = (
     Defect.exit_code,
     Terminated.exit_code,
@@ -187,8 +189,8 @@ _PRECEDENCE = (
 def worst(codes: Iterable[int]) -> int:
     """Return the most severe of the exit codes of a job's parts; 0 if there are none.
 
-    A code that is not defined here cannot be intended (a process was killed from outside, or a
-    library called exit): it counts as a defect, never as success.
+    A code that is not defined here cannot be intended, because a process was killed from outside,
+    or a library called exit. It counts as a defect, never as success.
     """
     seen = set(codes)
     if not seen.issubset(_PRECEDENCE):
@@ -204,8 +206,8 @@ _OF_FILE_SYSTEMS = frozenset(
 def operand_error(text: str, error: OSError) -> PcircleError:
     """Return the error that ends a job if an operand cannot be looked up.
 
-    A wrong operand is a usage error. A failing file system does not make the command wrong: it
-    fails the entry.
+    A wrong operand is a usage error. A failing file system is not an error in the command, so only
+    the entry fails.
     """
     return (EntriesFailed if error.errno in _OF_FILE_SYSTEMS else UsageError)(text)
 
@@ -235,7 +237,7 @@ def package_problem(error: BaseException) -> str:
     def is_absent(module: str) -> bool:
         try:
             return find_spec(module) is None
-        except ImportError:  # of a finder that answers in this way
+        except ImportError:  # some finders raise it for an absent module
             return True
 
     modules = set(_modules_of(error))

@@ -1,21 +1,23 @@
-"""Find modules with two calls on files each, where Python makes six or more.
+"""An import finder that makes two file system calls per module, where Python makes six or more.
 
-Ten thousand ranks that start at once read the same two hundred modules from one shared file system.
-For each module Python looks up the time of every folder on the search path and looks up the source
-twice, opens the compiled file, and looks up its size twice. This finder lists each folder once, and
-one status call on the source shows whether the compiled file is current, so a status call and an
-open remain. Compiled files are still Python's: they are validated as usual, and written if missing.
+Ten thousand ranks that start together read the same two hundred modules from one shared file
+system. For each module Python looks up the modification time of every folder on the search path,
+looks up the source twice, opens the compiled file, and looks up its size twice. This finder lists
+each folder once, and one status call on the source shows whether the compiled file is current, so
+only a status call and an open remain. Python still handles the compiled files: they are validated
+as usual, and written if missing.
 
 A command installs the finder for its own process (`pcircle.cli.startup`), ahead of Python's
-`PathFinder`; importing the package as a library leaves Python's finders alone. They also decide on
-everything that is not a plain file in a listed folder: namespace packages, archives, and files that
-were created after the listing, unless a later folder contains one of that name.
+`PathFinder`. Importing the package as a library leaves Python's finders alone. Python's finders
+also handle everything that is not a plain file in a listed folder: namespace packages, archives,
+and files that were created after the listing, unless a later folder contains a file of that name.
 
-While msgspec is imported, typing_extensions is hidden: msgspec imports it if it is installed, needs
-nothing of it from Python 3.11 on, and its own imports take a tenth of the start. Other modules that
-are imported with msgspec, and rarely used, are loaded on first use (`_DEFERRED`).
+While msgspec is being imported, typing_extensions is hidden. msgspec imports it if it is installed,
+but needs nothing from it since Python 3.11, and the imports of typing_extensions take a tenth of
+the startup time. Other modules that are imported with msgspec, and rarely used, are loaded on first
+use (`_DEFERRED`).
 
-This module imports nothing of the package.
+This module imports nothing from the package.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ __all__ = ["ImportFinder", "install"]
 
 _OWN = f"{__name__.partition('.')[0]}."
 _READ_BYTES = 256 << 10
-# The attributes that importers use at once: uuid queries the operating system.
+# Attributes that importers use immediately are predefined: uuid calls `platform.system`.
 _DEFERRED: dict[str, dict[str, object]] = {
     "msgspec.inspect": {},
     "msgspec.toml": {},
@@ -55,7 +57,7 @@ _DEFERRED: dict[str, dict[str, object]] = {
 def install() -> None:
     """Insert the finder before Python's, and remove the interpreter's own folder from `sys.path`.
 
-    That folder comes first for a script that is installed next to the interpreter, and has no
+    That folder comes first if a script is installed next to the interpreter, and contains no
     modules.
     """
     if sys.path and sys.path[0] == os.path.dirname(sys.executable):
@@ -81,7 +83,7 @@ class ImportFinder:
         if name == "typing_extensions" and _is_for_msgspec():
             raise ModuleNotFoundError(f"msgspec does not need {name}", name=name)
         if folders is not None and name.startswith(_OWN) and name.count(".") > 1:
-            # In a room of ours is nothing but modules, and hardly another room: not worth a list.
+            # Our packages contain little but modules, so listing them would not pay off.
             path = os.path.join(folders[0], last)
             inside = os.path.join(path, "__init__.py")
             return _source(name, f"{path}.py", None) or _source(name, inside, [path])
@@ -98,7 +100,7 @@ class ImportFinder:
                     return _at(name, path + suffix, loader, None)
             if f"{last}.py" in names:
                 return _source(name, f"{path}.py", None)
-            if f"{last}.pyc" in names:  # compiled, and no source
+            if f"{last}.pyc" in names:  # compiled without source, which Python's finder handles
                 return None
         return None
 
@@ -107,7 +109,7 @@ class ImportFinder:
         self._listed.clear()
 
     def _names(self, folder: str) -> frozenset[str] | None:
-        """Return the names in a folder, empty if it does not exist; None if it cannot be listed."""
+        """Return the names in a folder, empty if it does not exist, or None if it is unreadable."""
         if folder not in self._listed:
             names = None
             if os.path.isabs(folder):
@@ -116,13 +118,13 @@ class ImportFinder:
                 except FileNotFoundError:
                     names = frozenset()
                 except OSError:
-                    pass  # left to Python's finder: an archive, or unreadable
+                    pass  # an archive, or unreadable, which Python's finder handles
             self._listed[folder] = names
         return self._listed[folder]
 
 
 def _is_for_msgspec() -> bool:
-    """Return whether an import is made by msgspec, which imports its module `json` later."""
+    """Return whether msgspec is being imported but has not imported its module `json` yet."""
     is_begun = "msgspec" in sys.modules and "msgspec.json" not in sys.modules
     return is_begun and sys.version_info >= (3, 11)
 
@@ -137,7 +139,7 @@ def _source(name: str, path: str, inside: list[str] | None) -> ModuleSpec | None
 
 
 def _at(name: str, path: str, loader: Loader, inside: list[str] | None) -> ModuleSpec:
-    """Make a spec as `importlib.util.spec_from_file_location` does, without its slow import."""
+    """Make a spec like `importlib.util.spec_from_file_location`, which is slow to import."""
     spec = ModuleSpec(name, loader, origin=path)
     spec.submodule_search_locations = inside
     spec.has_location = True
@@ -168,7 +170,7 @@ class _DeferringLoader(_Loader):
     """A loader that leaves a module unread until one of its attributes is used."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Prepare the module, with the attributes that are known before it is read."""
+        """Prepare the module with the attributes that are known before it is read."""
         vars(module).update(_DEFERRED[self.name])
         module.__class__ = _DeferredModule
 

@@ -1,17 +1,17 @@
 """Optional packages, which a child process tries out before this process imports them.
 
-A compiled package can end the process that imports or uses it without a message: by SIGILL where
-its wheel was built for newer processors, by SIGSEGV where a library does not fit. A job must not
-end like that, least of all hours later with its results. When an option needs an optional package,
-a child process therefore uses the package first, in the same way as the caller will, before any
-work starts.
+A compiled package can end the process that imports or uses it without a message: by SIGILL if its
+wheel was built for newer processors, or by SIGSEGV if a library is incompatible. A job must not end
+like that, least of all after hours of work. When an option needs an optional package, a child
+process therefore uses the package first, in the same way as the caller will, before any work
+starts.
 
-This is not for required packages: they must run on old processors, which the tests verify, and
-ctypes and sqlite3 are part of Python. It is not for MPI either, which is imported only where a
-launcher or ``--transport`` requests it: a child of a rank must not load it a second time, and the
-launcher reports the signal that ended a rank.
+Required packages are not tried out, because they must run on old processors, which the tests
+verify, and ctypes and sqlite3 are part of Python. Nor is MPI, which is imported only if a launcher
+or ``--transport`` requests it: a child of a rank must not load it a second time, and the launcher
+reports the signal that ended a rank.
 
-This module imports nothing of the package.
+This module imports nothing from the package.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 __all__ = ["load", "try_out"]
 
-# The same modules as here, and no core file if it crashes.
+# The child finds the same modules as this process, and writes no core file if it crashes.
 _SETUP = """
 import sys
 sys.path[:] = sys.argv[1:]
@@ -33,7 +33,7 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def load(package: str, trial: str) -> Any:
-    """Import a package after a child process has survived `trial`. ImportError otherwise."""
+    """Import a package after a child process has survived `trial`. Raises ImportError otherwise."""
     from importlib import import_module
 
     try_out(package, trial)
@@ -41,10 +41,11 @@ def load(package: str, trial: str) -> Any:
 
 
 def try_out(package: str, trial: str) -> None:
-    """Check that a package can be used; ModuleNotFoundError if it is not installed.
+    """Check that a package can be used.
 
-    `trial` is a program that uses the package as the caller will. The ImportError that is raised if
-    it fails has the reason. Each package is tried once.
+    `trial` is a program that uses the package as the caller will. Raises ModuleNotFoundError if the
+    package is not installed, and ImportError with the reason if the trial fails. Each trial runs
+    only once.
     """
     problem = _problem(package, trial)
     if problem is None:
@@ -55,15 +56,15 @@ def try_out(package: str, trial: str) -> None:
 
 @cache
 def _problem(package: str, trial: str) -> str | None:
-    """Return why a package cannot be used, or "" if it can; None if it is not installed."""
-    import subprocess  # imported late: few jobs request an optional package
+    """Return why a package cannot be used, "" if it can, or None if it is not installed."""
+    import subprocess  # imported late because few jobs need an optional package
     from importlib.util import find_spec
 
     if find_spec(package) is None:
         return None
-    if not sys.executable:  # Python inside another program: there is no child to be started
+    if not sys.executable:  # embedded in another program, Python cannot start a child
         return ""
-    # Isolated, so that nothing is imported from the current directory on the way.
+    # The child is isolated, so that it imports nothing from the current directory.
     done = subprocess.run(
         [sys.executable, "-I", "-c", _SETUP + trial, *sys.path],
         stdin=subprocess.DEVNULL,
@@ -83,5 +84,5 @@ def _problem(package: str, trial: str) -> str | None:
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # of a real-time signal
+    except ValueError:  # real-time signals have no names
         return f"signal {number}"

@@ -1,4 +1,4 @@
-"""Sizes, durations, rates, counts and times: parse them from options, format them for reports.
+"""Parse sizes, durations, rates, counts and times from options, and format them for reports.
 
 Every option of every tool reads ``64k`` the same way, and every report shows it the same way. Sizes
 follow GNU coreutils (``k`` and ``KiB`` are 1024, ``kB`` is 1000), except that case never matters.
@@ -8,9 +8,10 @@ and no result reads ``1024.0 KiB``.
 The parsers raise a ``ValueError`` that quotes invalid text; the caller adds the name of the option.
 The functions for values of options raise `UsageError` instead.
 
-Times of files have seconds and nanoseconds. A Linux file system stores 64 bits of seconds. The same
-time in nanoseconds needs 94 bits: Python's integers hold it, but messages, packed records and most
-JSON parsers do not. Times that leave a process are therefore sent as a `Timestamp`.
+File times consist of seconds and nanoseconds. A Linux file system stores 64 bits of seconds. The
+same time in nanoseconds needs 94 bits, which Python's integers can hold, but messages, packed
+records and most JSON parsers cannot. Times that leave a process are therefore sent as a
+`Timestamp`.
 
 `time.strftime` fails for the last 1,900 years of the C library's calendar, and pads years
 differently from ls. `format_time` covers every year that `time.localtime` can represent.
@@ -28,7 +29,7 @@ from typing import NamedTuple
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
 
-# Compiled by `re` when they are first used: most runs need none.
+# Compiled by `re` on first use, because most runs need none of them.
 _SIZE = r"([0-9]{1,30})(?:\.([0-9]{1,30}))? ?(?:(b)|([kmgtpe])(b|ib)?)?"
 _PREFIXES = "kmgtpe"
 _MAX_SIZE_BYTES = 2**63 - 1
@@ -46,8 +47,8 @@ DAY_S = 86400
 def parse_size(text: str) -> int:
     """Parse a size in bytes: ``4096``, ``64k`` or ``1.5GiB`` (binary), ``2GB`` (decimal).
 
-    A fraction is evaluated exactly and rounded down to a whole byte. ValueError if the text is
-    invalid or exceeds the size of any file (2**63 and more).
+    A fraction is evaluated exactly and rounded down to a whole byte. Raises ValueError if the text
+    is invalid, or the size is one that no file can have (2**63 or more).
     """
     match = re.fullmatch(_SIZE, text.strip(), re.IGNORECASE)
     if match is None:
@@ -69,7 +70,7 @@ def format_size(size_bytes: int) -> str:
         return f"{size_bytes} B"
     power = min((size_bytes.bit_length() - 1) // 10, len(_SIZE_UNITS) - 1)
     tenths = _tenths(size_bytes, power)
-    # 1023.95 KiB would be shown as 1024.0 KiB: use the next unit.
+    # 1023.95 KiB would be shown as 1024.0 KiB, so use the next unit.
     if tenths >= 10240 and power < len(_SIZE_UNITS) - 1:
         power += 1
         tenths = _tenths(size_bytes, power)
@@ -85,8 +86,8 @@ def _tenths(size_bytes: int, power: int) -> int:
 def parse_duration(text: str) -> float:
     """Parse a duration in seconds: ``30``, ``0.5s``, ``250ms``, ``5m``, ``1h30m``, ``2d``.
 
-    The default unit is seconds. ValueError if the text is invalid. Zero is accepted; the caller
-    decides whether it makes sense.
+    The default unit is seconds. Raises ValueError if the text is invalid. Zero is accepted, because
+    only the caller knows whether it makes sense.
     """
     stripped = text.strip()
     if re.fullmatch(_PLAIN_SECONDS, stripped):
@@ -108,7 +109,7 @@ def format_duration(duration_s: float) -> str:
         return "?"
     if duration_s < 0:
         return "-" + format_duration(-duration_s)
-    # The limits are where rounding would carry: 9.995 must read 10.0, never 10.00.
+    # At these limits rounding carries: 9.995 must be shown as 10.0s, not 10.00s.
     if duration_s < 9.995:
         return f"{duration_s:.2f}s"
     if duration_s < 59.95:
@@ -145,11 +146,11 @@ def plural(count: int, one: str, many: str) -> str:
 CHUNK_UNIT_BYTES = 4 << 20  # the block of the signature
 
 MAX_THREADS = 1024
-MAX_DIGITS = 30  # int() has a limit of its own
+MAX_DIGITS = 30  # int() rejects thousands of digits
 
 
 def number(option: str, text: str, parse: Callable[[str], float]) -> float:
-    """Return the number that `parse` reads from the text. UsageError if it is invalid."""
+    """Return the number that `parse` reads from the text. Raises UsageError if it is invalid."""
     try:
         return parse(text)
     except ValueError as error:
@@ -157,7 +158,7 @@ def number(option: str, text: str, parse: Callable[[str], float]) -> float:
 
 
 def interval_s(option: str, text: str) -> float:
-    """Return a time in seconds greater than 0."""
+    """Return a duration in seconds, which must be greater than 0."""
     found = number(option, text, parse_duration)
     if not 0 < found < math.inf:
         raise invalid(option, text, "must be greater than 0")
@@ -175,7 +176,7 @@ def number_of_threads(text: str) -> int:
 
 
 def positive(option: str, text: str, most: int | None = None) -> int:
-    """Return a whole number from 1 to *most*."""
+    """Return a whole number, which must be from 1 to *most*."""
     if not text.isdecimal() or int(text[:MAX_DIGITS]) < 1:
         raise invalid(option, text, "must be a positive integer")
     if len(text) > MAX_DIGITS or (most is not None and int(text) > most):
@@ -185,7 +186,7 @@ def positive(option: str, text: str, most: int | None = None) -> int:
 
 
 def parse_number(text: str) -> float:
-    """Parse any number. ValueError quotes text that is not a number."""
+    """Parse any number. Raises ValueError, which quotes the text, if it is not a number."""
     try:
         return float(text)
     except ValueError:
@@ -193,7 +194,7 @@ def parse_number(text: str) -> float:
 
 
 def chunk_bytes(text: str) -> int:
-    """Return the value of --chunksize, a multiple of 4 MiB."""
+    """Return the value of --chunksize, rounded up to a multiple of 4 MiB."""
     size = number("--chunksize", text, parse_size)
     if size < 1:
         raise invalid("--chunksize", text, "must be at least 1 byte")
@@ -217,11 +218,11 @@ MIN_NS, MAX_NS = -(1 << 63) * NS_PER_S, (1 << 63) * NS_PER_S - 1
 """The earliest and the latest time that a file can have, in nanoseconds since the epoch."""
 
 _MAX_INT = (1 << 31) - 1
-_CALENDAR_YEARS = 400  # after which the Gregorian calendar repeats, days of the week included
+_CALENDAR_YEARS = 400  # after which the Gregorian calendar repeats, including the days of the week
 
 
 class Timestamp(NamedTuple):
-    """A time since the epoch; `nanoseconds` is from 0 to 999,999,999, also before the epoch."""
+    """A time since the epoch. `nanoseconds` is never negative, even before the epoch."""
 
     seconds: int
     nanoseconds: int
@@ -238,9 +239,10 @@ def timestamp(time_ns: int) -> Timestamp:
 
 
 def format_time(pattern: str, second: int, *, padded: bool) -> str:
-    """Format a time in the local time zone. OverflowError or OSError if the year is out of range.
+    """Format a time in the local time zone.
 
-    Years are `padded` to four digits, as in ls, or formatted as by the C library, as in find.
+    Years are either `padded` to four digits, as in ls, or formatted by the rules of the C library,
+    as in find. Raises OverflowError or OSError if the year is out of range.
     """
     moment = time.localtime(second)
     year = moment.tm_year
@@ -250,7 +252,7 @@ def format_time(pattern: str, second: int, *, padded: bool) -> str:
     twin = time.struct_time(
         (twin_year, *moment[1:]), {"tm_zone": moment.tm_zone, "tm_gmtoff": moment.tm_gmtoff}
     )
-    wrapped = (year + _MAX_INT + 1) % (1 << 32) - _MAX_INT - 1  # as an int of the C library
+    wrapped = (year + _MAX_INT + 1) % (1 << 32) - _MAX_INT - 1  # as a C int
     if padded:
         sign, size = "-" if year < 0 else "", abs(year)
         century, short = f"{sign}{size // 100}".zfill(2 - len(sign)), f"{size % 100:02d}"

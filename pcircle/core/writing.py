@@ -1,8 +1,8 @@
 """Complete writes to file descriptors.
 
 A kernel may write less than it was given, so the remainder needs another call. The server of a
-network file system may even write nothing without reporting an error. Retrying might never end, and
-ignoring it would lose data, so that is treated as an error here.
+network file system may even write nothing without reporting an error. This module treats that as an
+error, because retrying might never end, and ignoring it would lose data.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = [
 
 
 def left(data: ReadableBuffer, written: int) -> memoryview:
-    """Return the data that a call which wrote `written` bytes left. OSError if it wrote none."""
+    """Return the data that remains after a write. Raises OSError if `written` is 0."""
     if not written:
         raise OSError(errno.ENOSPC, "no more data could be written")
     return memoryview(data).cast("B")[written:]
 
 
 def write_all(fd: int, data: ReadableBuffer) -> int:
-    """Write a whole buffer at the current position and return its size. OSError."""
+    """Write a whole buffer at the current position and return its size. Raises OSError."""
     size = len(data) if isinstance(data, bytes) else memoryview(data).nbytes
     written = os.write(fd, data)
     missing = size - written
@@ -48,7 +48,7 @@ def write_all(fd: int, data: ReadableBuffer) -> int:
 
 
 def write_at(fd: int, data: ReadableBuffer, offset: int) -> int:
-    """Write a whole buffer at an offset and return its size. OSError."""
+    """Write a whole buffer at an offset and return its size. Raises OSError."""
     size = len(data) if isinstance(data, bytes) else memoryview(data).nbytes
     written = os.pwrite(fd, data, offset)
     missing = size - written
@@ -61,7 +61,10 @@ def write_at(fd: int, data: ReadableBuffer, offset: int) -> int:
 
 
 class WholeFile(io.FileIO):
-    """A raw file for buffered writers, which would retry forever if nothing were written."""
+    """A raw file that raises OSError if nothing was written.
+
+    It is used for buffered writers, which would otherwise retry forever.
+    """
 
     def write(self, data: ReadableBuffer) -> int:
         written = super().write(data)
@@ -77,7 +80,7 @@ def discard(file: IO[AnyStr]) -> None:
 
 
 def close_new(fd: int, path: bytes) -> None:
-    """Close a file that was just created; remove it if that fails. OSError."""
+    """Close a file that was just created, or remove it if closing fails. Raises OSError."""
     try:
         os.close(fd)
     except OSError:
@@ -92,10 +95,11 @@ def is_left(error: OSError) -> bool:
 
 
 def write_stream(stream: IO[Any] | None, data: bytes) -> None:
-    """Write a result to a standard stream, bypassing its buffer. OSError.
+    """Write a result to a standard stream, bypassing its buffer.
 
-    The stream is None if the process was started without that descriptor. A stream without a
-    descriptor (StringIO, or a notebook's) is written to directly.
+    The stream is None if the process was started without that descriptor. A stream that has no
+    descriptor, such as a StringIO or the stream of a notebook, is written to directly. Raises
+    OSError.
     """
     if stream is None:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
