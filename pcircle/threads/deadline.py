@@ -1,17 +1,17 @@
-"""Limit the time of each file operation, by making it on a helper thread.
+"""Limit the time of each file operation by making it on a helper thread.
 
-A call that a dead server never answers holds its thread in the kernel, where nothing can end it:
-not a signal, often not even SIGKILL. With a time limit, a worker therefore hands each of these
-calls to a helper thread and waits for the result. If the limit passes, the call fails with
+A call that a dead server never answers holds its thread in the kernel, where nothing can end it: no
+signal, and often not even SIGKILL. If there is a time limit, a worker therefore hands each file
+operation to a helper thread and waits for the result. When the limit expires, the call fails with
 ETIMEDOUT, the entry is reported like any other failure, and the worker continues with a new helper.
-The old helper stays behind until the system call returns, and its late result is dropped.
+The old helper remains until the system call returns, and its late result is dropped.
 
 While a limit is set, the functions of `os` that access file systems are replaced by versions that
-do this: on the worker threads of the process, and for look-ups before there are any workers. All
-tools that read access files through these functions. The native functions are replaced by their
-Python twins (`pcircle.fs.stats.within_limit`), which call `os`. Data is read into memory of the
-helper, so that a late result never overwrites anything else. This costs some 20 µs per call;
-without a limit it costs nothing.
+do this on the worker threads of the process, and for look-ups also on other threads, because some
+precede the workers. Tools that read files use these functions for every access. The native
+functions are replaced by their Python twins (`pcircle.fs.stats.within_limit`), which call `os`.
+Data is read into memory of the helper, so that a late result never overwrites anything else. A
+limit costs some 20 µs per call; without a limit there is no cost.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _WORKER_FUNCTIONS = (
 )
 _LOOK_UP_FUNCTIONS = ("stat", "lstat", "readlink")
 MAX_LOST_CALLS = 256
-"""The number of abandoned calls after which the process stops, since each holds a thread."""
+"""The number of abandoned calls after which the process stops, because each holds a thread."""
 
-# A wait is divided into slices: while the process is suspended (SIGSTOP) at most one of them ends.
+# A wait is divided into slices, at most one of which ends while the process is suspended (SIGSTOP).
 _SLICES = 8
 _BATCH_ENTRIES = 256  # entries of a directory per call
 _WORKER_PREFIXES = ("worker-", HELPER_PREFIX)  # of the names of threads that work on files
@@ -53,7 +53,7 @@ _NAME = HELPER_PREFIX + "deadline-"
 
 
 class _TimedOutError(TimeoutError):
-    """A call was abandoned; unlike the ETIMEDOUT that a file system itself may return."""
+    """The error of an abandoned call, as opposed to an ETIMEDOUT of the file system itself."""
 
 
 class _CallHelper:
@@ -106,8 +106,8 @@ class _CallHelper:
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
             with self._lock:
-                # The call may be abandoned before it starts, on a busy machine. Its descriptor
-                # may since have been reused.
+                # On a busy machine the call may have been abandoned before it started, and its
+                # descriptor may have been reused.
                 if self._is_lost:
                     return
             function, args, options = call
@@ -177,7 +177,7 @@ def _with_timeout(function: Callable[..., T], *, always: bool) -> Callable[..., 
 
 
 def call_with_timeout(function: Callable[..., T], *args: object) -> T:
-    """Call a function that accesses a file system; on a worker thread within the limit, if any."""
+    """Call a function that accesses a file system. On a worker thread, the limit applies."""
     return _call(function, *args) if _is_worker() else function(*args)
 
 
@@ -218,7 +218,7 @@ class _TimedScan:
 
 
 def _next_batch(scan: Iterator[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
-    """Return the next entries of a scan, with their types, which may need a look-up."""
+    """Return the next entries of a scan, after looking up their types if necessary."""
     batch = list(islice(scan, _BATCH_ENTRIES))
     for entry in batch:
         with suppress(OSError):
@@ -264,7 +264,7 @@ def _open(*args: Any, **options: Any) -> int:
 
 @contextmanager
 def operation_timeout(limit_s: float | None) -> Iterator[None]:
-    """Limit the time of this process's file operations while the context is active, unless None."""
+    """Limit the time of file operations while the context is active, unless `limit_s` is None."""
     if limit_s is None:
         yield
         return

@@ -1,15 +1,16 @@
-"""Limit the load that a rank puts on a shared file system, by measured latency.
+"""Limit the load that a rank puts on a shared file system, based on measured latency.
 
 Clients of a shared server notice each other as latency: a request that queues behind ours takes
 longer than the best time observed. `LoadLimit` takes the durations of operations and returns how
-many may be in flight. The number may be below one; a thread then pauses after each operation in
-proportion to its duration. The limit is *share* times *width*, divided by the slowdown, the ratio
-of current durations to the best. The width is one as long as additional operations are noticeable,
-and grows while durations do not increase with it, as on a parallel file system.
+many may be in flight. The number may be below one, in which case a thread pauses after each
+operation in proportion to its duration. The limit is *share* times *width*, divided by the
+slowdown, which is the ratio of current durations to the best duration. The width is one as long as
+additional operations are noticeable, and grows while durations do not increase with it, as on a
+parallel file system.
 
 Each kind of operation is compared with the best of its own kind. Very short operations are answered
 by the kernel's caches or by a local disk that has no other clients, and are ignored. The best
-duration ages slowly, because what is walked changes, and the cost of an operation with it.
+duration ages slowly, because the cost of an operation changes from one part of a tree to the next.
 
 All of this is pure except `TurnTaking`, which makes the threads of a rank obey the limit.
 """
@@ -71,7 +72,7 @@ class LoadLimit:
     def record(
         self, kind: str, count: int, duration_s: float, now_s: float, *, is_limiting: bool
     ) -> None:
-        """Record that `count` operations took `duration_s`; for concurrent ones a sum.
+        """Record `count` operations whose durations add up to `duration_s`.
 
         `is_limiting` states that more operations would be in flight without the limit.
         """
@@ -108,7 +109,7 @@ class TurnTaking:
         self._limit = LoadLimit(share, max_load)
         self._condition = Condition()
         self._busy = 0
-        self._waiting = 0  # threads that wait for a turn, or pause
+        self._waiting = 0  # threads that are waiting for a turn, or pausing
 
     def begin(self, stop: Callable[[], bool]) -> None:
         """Wait for a turn, or proceed without one once `stop` returns true."""

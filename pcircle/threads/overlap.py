@@ -1,11 +1,11 @@
-"""Run blocking calls in parallel: one function over the parts of a range, on helper threads.
+"""Run blocking calls in parallel, by calling a function for parts of a range on helper threads.
 
-On a file system with latency, a thousand look-ups in sequence take a thousand round trips, though
-the server could answer many at once. Here a range is divided into parts; the caller processes the
-first part itself and returns when all are done. Helper threads are started when first needed and
-are few: because of the interpreter lock they help only calls that wait (see
-`pcircle.threads.pool`). They end with `close`, or when the `Overlap` is garbage collected: a
-program that uses pcircle as a library must not accumulate threads.
+On a file system with latency, a thousand look-ups in sequence take a thousand round trips, although
+the server could answer many at once. Here a range is divided into parts. The caller processes the
+first part itself and returns when all parts are done. Helper threads are started when first needed.
+There are only a few, because under the interpreter lock they speed up only calls that wait (see
+`pcircle.threads.pool`). They end with `close`, or when the `Overlap` is garbage collected, because
+a program that uses pcircle as a library must not accumulate threads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from pcircle.threads.threads import HELPER_PREFIX, start_thread
 
 RangeFunction = Callable[[int, int], None]
-"""A function of a range: its start, and its stop (exclusive)."""
+"""A function of a range, given by its start and its stop (exclusive)."""
 
 _Calls = SimpleQueue[tuple[RangeFunction, int, int] | None]
 _Done = SimpleQueue[BaseException | None]
@@ -71,7 +71,7 @@ def _end(helpers: list[threading.Thread], calls: _Calls) -> None:
 def _help(calls: _Calls, done: _Done) -> None:
     while (call := calls.get()) is not None:
         done.put(_error_of(*call))
-        del call  # its function may reference the `Overlap`, which would never be collected
+        del call  # the function may reference the `Overlap`, which would never be collected
 
 
 def _error_of(function: RangeFunction, start: int, stop: int) -> BaseException | None:

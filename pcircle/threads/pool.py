@@ -5,12 +5,11 @@ submits the work here and continues. Results, and messages that workers post mea
 `wake` notifies the owner, which handles them when it calls `drain`. The state of the owner is
 therefore never accessed by two threads, and nothing above this module needs a lock.
 
-Threads are for waiting, not for computing: under the interpreter lock two busy workers are slower
-than one. `threads` may change at any time.
+Threads are for waiting, not for computing, because under the interpreter lock two busy workers are
+slower than one. `threads` may change at any time.
 
-`concurrent.futures` differs in three ways that matter: its threads are joined at exit, so a read
-that hangs forever hangs the process; its callbacks run on the worker; and a call costs twice as
-much.
+`concurrent.futures` differs in three ways that matter. Its threads are joined at exit, so a read
+that hangs forever hangs the process. Its callbacks run on the worker. A call costs twice as much.
 """
 
 from __future__ import annotations
@@ -39,7 +38,10 @@ class PoolFuture(Generic[T]):
         self._callbacks: list[Callable[[PoolFuture[T]], None]] = []
 
     def result(self) -> T:
-        """Return the call's value or raise its exception; RuntimeError if it has not ended."""
+        """Return the call's value or raise its exception.
+
+        Raises RuntimeError if the call has not ended.
+        """
         if not self.done:
             raise RuntimeError("the call has not ended yet")
         if self._error is not None:
@@ -51,7 +53,7 @@ class PoolFuture(Generic[T]):
         return self._error
 
     def then(self, callback: Callable[[PoolFuture[T]], None]) -> None:
-        """Call `callback` on the owner thread when the call has ended, immediately if it has."""
+        """Call `callback` on the owner thread once the call has ended, possibly immediately."""
         if self.done:
             callback(self)
         else:
@@ -68,7 +70,7 @@ class PoolFuture(Generic[T]):
 
 
 class WorkerPool:
-    """Up to `threads` workers, which are started as calls arrive."""
+    """A pool of up to `threads` workers, which are started as calls arrive."""
 
     def __init__(self, wake: Callable[[], None], threads: int = 1) -> None:
         if threads < 1:
@@ -85,7 +87,7 @@ class WorkerPool:
 
     @property
     def number(self) -> int:
-        """The number of the calling worker, from 0."""
+        """The number of the calling worker, counted from 0."""
         return self._local.number  # type: ignore[no-any-return]
 
     @property
@@ -94,7 +96,7 @@ class WorkerPool:
         return [worker.native_id for worker in self._workers]
 
     def submit(self, function: Callable[..., T], *args: object) -> PoolFuture[T]:
-        """Call a function on a worker. Takes constant time."""
+        """Queue the call of a function on a worker, in constant time."""
         future: PoolFuture[T] = PoolFuture()
         self.in_flight += 1
         self._calls.put((future, function, args))
@@ -109,10 +111,10 @@ class WorkerPool:
         self.wake()
 
     def drain(self) -> None:
-        """Handle the messages and results that are queued now; called on the owner thread.
+        """Handle the messages and results that are queued now. Called on the owner thread.
 
-        Those that arrive meanwhile wait for the next `drain`, for which the workers wake the owner
-        again: busy workers must not keep the owner from its other duties.
+        Results that arrive meanwhile wait for the next `drain`, for which the workers wake the
+        owner again. Otherwise busy workers could keep the owner from its other duties.
         """
         posts = self._posts
         for _ in range(len(posts)):

@@ -2,10 +2,10 @@
 
 On a parallel file system an operation takes a millisecond in which the thread does nothing, so
 dozens of threads are dozens of times as fast. On a local file system threads compete for the
-interpreter lock, and a second one slows everything down. Users should not have to know which case
-they have, so each rank measures.
+interpreter lock, and a second thread slows everything down. Users should not have to know which
+case applies, so each rank measures.
 
-`ThreadCountSearch` is pure: it takes what was done in a window of time and returns the number of
+`ThreadCountSearch` is pure: it takes the work done in a window of time and returns the number of
 threads for the next window, starting with one. It considers three quantities:
 
 - *Waiting*: the share of the window in which the threads neither ran nor wanted to run, from their
@@ -13,17 +13,17 @@ threads for the next window, starting with one. It considers three quantities:
   interpreter lock looks the same, so the time in which other threads of the process could hold the
   lock, because they ran or were kept from running, is subtracted. More threads cannot help threads
   that do not wait, nor any thread once the lock is held nearly all the time.
-- *Run delay*: where threads are ready but have no processor for a large part of the time, nothing
-  is learned about the file system, and the search steps down. The kernel accounts a delay when it
-  ends, so a window is not closed during one (`pcircle.runtime.threads`).
+- *Run delay*: if threads are ready but have no processor for a large part of the time, nothing can
+  be learned about the file system, and the search steps down. The kernel accounts for a delay when
+  it ends, so a window is not closed during a delay (`pcircle.runtime.threads`).
 - *Throughput*: work per second in which the threads were not kept from running. A step up must
-  achieve a fair part of the gain that was possible; otherwise it is reverted, and retried after an
-  interval that doubles. From time to time a step down is tried, and kept if it costs nothing.
+  achieve a fair part of the possible gain; otherwise it is reverted, and retried after an interval
+  that doubles each time. From time to time a step down is tried, and kept if it costs nothing.
 
-Small trees are finished before much can be measured: if the first short window is nothing but
-waiting, the search starts at eight threads.
+Small trees are finished before much can be measured, so if the threads only wait in the first short
+window, the search starts at eight threads.
 
-This is hill climbing as in any adaptive concurrency limit; excluding run delay keeps ranks on a
+This is hill climbing as in any adaptive concurrency limit. Excluding run delay keeps ranks on a
 crowded node from reacting to noise.
 """
 
@@ -32,7 +32,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 LEVELS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
-"""Numbers of threads that are tried."""
+"""The numbers of threads that are tried."""
 
 WORTH_WAITING = 0.35  # minimum share of waiting for a step up
 _MAX_DELAY = 0.3  # maximum share of run delay at which a window is evidence
@@ -40,8 +40,8 @@ _NEARLY_ALL = 0.7  # minimum share of waiting and of free lock for two steps at 
 _MIN_LOCK_FREE = 0.2  # minimum share of time with a free interpreter lock for a step up
 _MIN_GAIN = 0.3  # minimum part of the possible gain at which a step up is kept
 _MAX_LOSS = 0.12  # maximum loss at which a step down is kept
-_CHANGE = 0.5  # change of throughput after which the file system is taken for a different one
-_ALL = 0.8  # minimum share of both in the first window for starting at a higher level
+_CHANGE = 0.5  # change of throughput after which a new search begins
+_ALL = 0.8  # minimum share of waiting and of free lock for starting at a higher level
 _FIRST_LEVEL = 3
 _FIRST_HOLD = 8  # windows before the next trial
 _MAX_HOLD = 128
@@ -50,9 +50,9 @@ _MAX_HOLD = 128
 class Window(NamedTuple):
     """The work done in an interval of time, and how the threads spent that time.
 
-    `done` is in units of work. `cpu_s` and `delay_s` are sums over the threads: running, and ready
-    to run without a processor. `other_threads_s` is the sum of both over the process's other
-    threads.
+    `done` is in units of work. `cpu_s` is the total time for which the threads ran, and `delay_s`
+    the total time for which they were ready to run but had no processor. `other_threads_s` is the
+    sum of both times for the other threads of the process.
     """
 
     done: float
@@ -63,7 +63,7 @@ class Window(NamedTuple):
 
 
 def _shares(window: Window, threads: int) -> tuple[float, float]:
-    """Return the shares of a window that threads waited and that the interpreter lock was free."""
+    """Return the shares of a window in which threads waited, and in which the lock was free."""
     other_share = window.other_threads_s / window.elapsed_s
     own = (window.cpu_s + window.delay_s / threads) / window.elapsed_s
     waiting = 1.0 - (window.cpu_s + window.delay_s) / (window.elapsed_s * threads) - other_share
@@ -92,7 +92,7 @@ class ThreadCountSearch:
 
     @property
     def confirmed(self) -> int:
-        """The number of threads found useful so far; a level that is on trial does not count."""
+        """The number of threads found useful so far, excluding a level that is on trial."""
         return self._levels[self._index - max(0, self._trial)]
 
     def abandon_trial(self) -> None:
@@ -104,9 +104,9 @@ class ThreadCountSearch:
     def update_first(self, window: Window) -> int:
         """Evaluate a short first window, which need not have completed any operation.
 
-        If it was spent on waiting alone, start at a number of threads that costs little where it
-        does not pay off. A tree with few operations ends before a regular search could get there.
-        Return the number of threads to use.
+        If the threads only waited, start with a number of threads that costs little if it does not
+        pay off, because a walk of a small tree ends before a regular search could reach it. Return
+        the number of threads to use.
         """
         waiting, lock_free = _shares(window, self.threads)
         if not self._index and not self._trial and min(waiting, lock_free) > _ALL:
@@ -146,7 +146,7 @@ class ThreadCountSearch:
         return self.threads
 
     def _step_down(self) -> None:
-        """Step down: processors are scarce, so measurements reflect other processes."""
+        """Step down, because processors are scarce and measurements reflect other processes."""
         self._index -= max(self._trial, min(self._index, 1))
         if self._trial:
             self._pause_trials()

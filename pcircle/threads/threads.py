@@ -1,7 +1,7 @@
-"""Worker threads: how they are started, which of them live, and what time they spend.
+"""Functions that start worker threads, find those alive, and measure how they spend time.
 
-All are daemons: a thread that hangs in the kernel cannot be ended and must not keep its process
-alive.
+All worker threads are daemons, because a thread that hangs in the kernel cannot be ended and must
+not keep its process alive.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class OperationTimeout:
 
 
 class _Worker(threading.Thread):
-    """A thread that was started by this module."""
+    """A thread that this module has started."""
 
 
 def has_live_workers() -> bool:
-    """Return whether any worker of this process has not ended.
+    """Return whether any worker of this process is alive.
 
-    Helpers do not count: without the worker that they help they are idle and about to end.
+    Helpers do not count, because without the worker that they help they are idle and about to end.
     """
     workers = (thread for thread in threading.enumerate() if isinstance(thread, _Worker))
     return any(not is_helper(worker) for worker in workers)
@@ -45,7 +45,7 @@ def is_helper(thread: threading.Thread) -> bool:
 def start_thread(
     workers: list[threading.Thread], work: Callable[..., None], *args: object, name: str
 ) -> bool:
-    """Start a thread and append it to `workers`; its number completes its name.
+    """Start a thread, whose name ends with its index, and append it to `workers`.
 
     Return false if this process may have no more threads.
     """
@@ -78,7 +78,7 @@ def other_threads(threads: Collection[int | None]) -> list[int | None]:
 
 
 def count_runnable(threads: Iterable[int | None]) -> int:
-    """Return how many of the threads are running or waiting for a processor right now."""
+    """Return how many of the threads are currently running or waiting for a processor."""
     number = 0
     for thread in threads:
         try:
@@ -90,7 +90,7 @@ def count_runnable(threads: Iterable[int | None]) -> int:
 
 
 def cpu_and_delay_s(threads: Iterable[int | None]) -> tuple[float, float]:
-    """Return the seconds that threads have run, and have waited for a processor, in total.
+    """Return the total time that threads have run, and have waited for a processor, in seconds.
 
     Both are zero on kernels without scheduler statistics (CONFIG_SCHED_INFO).
     """

@@ -1,11 +1,12 @@
-"""Limit rates, by a token bucket that all threads share.
+"""Limit rates by a token bucket that all threads share.
 
 A bucket holds the amount that may be used at once, and refills at the given rate. Taking more than
-it holds leaves a debt, and the taker waits until that is paid. Therefore the amount used in any
-period is at most rate times time, plus the bucket's capacity, plus the last amount taken.
+the bucket holds leaves a debt, and the taker waits until the debt is paid. Therefore the amount
+used in any period is at most rate times time, plus the bucket's capacity, plus the last amount
+taken.
 
-`TokenBucket` is arithmetic over a clock that is passed in. `Throttle` waits, on a worker thread, in
-steps short enough to react to a request to stop at once.
+`TokenBucket` only computes, with times that are passed in. `Throttle` waits, on a worker thread, in
+steps that are short enough to react promptly to a request to stop.
 """
 
 from __future__ import annotations
