@@ -1,15 +1,15 @@
 """fls: list files and trees in parallel. Programs call `listing`.
 
-A directory of up to 4,096 names is listed by the item that reads it. Its text, already sorted, goes
-to rank 0 as one record. The names of larger directories are looked up in batches by any rank, and
-each name is a record of columns. Rank 0 pads the columns to the widths of all batches.
+A directory of up to 4,096 names is listed by the item that reads it, and its sorted text is sent to
+rank 0 as one record. The names of a larger directory are looked up in batches by any rank, and the
+columns of each name are one record. Rank 0 pads these columns to the widths of all batches.
 
-A record begins with a key (`Keys` in `plan.py`) of all directories above the entry. Sorting the
-bytes of keys sorts the listing: descending keys are complemented, and times and sizes have a fixed
-width. Rank 0 sorts records in bounded memory, and in files if there are many. So a listing needs no
-directory that all ranks can access, and its memory does not depend on the width of directories.
-Totals of directories (`--total`) follow from the order alone, because the contents of a directory
-follow it.
+A record begins with the keys (`Keys` in `plan.py`) of all directories above the entry. Sorting
+records as bytes sorts the listing, because descending keys are complemented and times and sizes
+have a fixed width. Rank 0 sorts records in bounded memory, and in temporary files if there are
+many. A listing therefore needs no directory that all ranks share, and the size of a directory does
+not affect its memory. In sorted records the contents of a directory follow it, so `--total` adds
+them up in one pass.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def listing(*paths: str | bytes, **options: object) -> ListReport | None:
     """List entries without printing; return the report of `--json`, with `entries`.
 
     `options` are the options of the command line, by name: ``listing("/scratch", recursive=True,
-    sort="-size", jobs=4)``. All entries are in memory, except with `json`, `csv` or `parquet`,
-    which write them to a file instead. The result contains the entries that could not be listed.
-    Under MPI all ranks must call this function, and only the first rank receives a result.
+    sort="-size", jobs=4)``. All entries are held in memory, unless `json`, `csv` or
+    `parquet` writes them to a file instead. The result names the entries that could not be listed.
+    Under MPI all ranks must call this function, but only the first rank receives a result.
 
     Raise UsageError if the arguments are invalid.
     """

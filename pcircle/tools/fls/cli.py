@@ -49,7 +49,7 @@ BARE = {"--color": "--color=always", "--hyperlink": "--hyperlink=always", **POLI
 
 
 def _add(p: Parser) -> None:
-    # -h is for people who read sizes, as with ls.
+    # As in ls, -h selects human-readable sizes, so only --help prints the help.
     p._option_string_actions.pop("-h").option_strings = ["--help"]
     _add_entries(p)
     _add_form(p)

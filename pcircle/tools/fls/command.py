@@ -1,4 +1,4 @@
-"""The program of fls: interprets the options and runs the listing."""
+"""The program of fls, which interprets the options and runs the listing."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ListConsole(TreeConsole):
 
 
 class ListProgram(TreeProgram):
-    """The program of fls. With `collects`, rows are stored in `entries` for a caller."""
+    """The program of fls. If `collects` is set, rows are stored in `entries` for a caller."""
 
     name = "fls"
     plan_type, task_type, console_type = ListPlan, ListTask, ListConsole
@@ -109,7 +109,7 @@ class ListProgram(TreeProgram):
         return bool(self.args.recursive)
 
     def outlives(self) -> bool:
-        """Return whether nothing is printed before the walk has ended."""
+        """Return whether the program prints nothing before the end of the walk."""
         return bool(self._keys) or self.is_rows
 
     def roots(self) -> tuple[Root, ...]:
@@ -126,7 +126,10 @@ class ListProgram(TreeProgram):
         return tuple(found)
 
     def _root(self, path: bytes) -> Root:
-        """Return the root of a PATH; as in ls, a link to a directory is followed. UsageError."""
+        """Return the root of a PATH; follow a link to a directory in the same cases as ls.
+
+        Raise UsageError if the PATH cannot be looked up.
+        """
         args = self.args
         is_itself = args.directory or args.classify or _is_long(args) or self.is_rows
         try:
@@ -145,7 +148,7 @@ class ListProgram(TreeProgram):
 
     @property
     def is_rows(self) -> bool:
-        """Return whether each entry is printed as a row of JSON or CSV."""
+        """Return whether the listing consists of rows for programs."""
         return self.rows is not None or self.collects
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
@@ -213,7 +216,7 @@ class ListProgram(TreeProgram):
         return super().observer(plan)
 
     def collected(self) -> rows.ListReport | None:
-        """Run the tool and return the report, with the entries unless they are in a file."""
+        """Run the tool and return the report, with the entries unless a file contains them."""
         report: TreeReport | None = self.call()
         if report is None:
             return None
@@ -237,9 +240,12 @@ def _time_of(args: argparse.Namespace) -> str:
 
 
 def _keys_of(args: argparse.Namespace) -> tuple[tuple[str, bool], ...]:
-    """Return the sort fields; each has a flag for descending order. UsageError."""
+    """Return the sort fields, each with a flag for descending order.
+
+    Raise UsageError if a field is unknown.
+    """
     time = _time_of(args)
-    # As in ls, a requested time that is not displayed selects the sort order.
+    # As in ls, --time selects the sort order if the time is not displayed.
     by = args.by or ("-time" if args.time is not None and not _is_long(args) else "name")
     if by == "none":
         return ()
@@ -257,7 +263,10 @@ def _keys_of(args: argparse.Namespace) -> tuple[tuple[str, bool], ...]:
 
 
 def program_of(args: argparse.Namespace, *, collects: bool = False) -> ListProgram:
-    """Return the program for a command line, or for a call that `collects` rows. UsageError."""
+    """Return the program for a command line, or for a caller that `collects` rows.
+
+    Raise UsageError if options are invalid together.
+    """
     given = [f"--{name}" for name in _FILES if getattr(args, name) is not None]
     given += ["--total"] * args.total
     if len(given) > 1:
@@ -287,5 +296,5 @@ def program_of(args: argparse.Namespace, *, collects: bool = False) -> ListProgr
 
 
 def list_typed(args: argparse.Namespace) -> int:
-    """Carry out a parsed command line and return the exit code. UsageError."""
+    """Run a parsed command line and return the exit code; raise UsageError if it is invalid."""
     return program_of(args).run()

@@ -1,4 +1,4 @@
-"""Names in a listing: escaped, coloured, with type indicators and link targets."""
+"""Names as printed in a listing: escaped, coloured, with type indicators and link targets."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pcircle.tools.fls.plan import Form
 
 
 class NameBatch(msgspec.Struct, frozen=True):
-    """Names of a directory that are not looked up.
+    """Names in a directory that are not looked up.
 
-    `printed` are the printed names, and `shown` is the path of the directory, empty for PATHs. The
-    first names are the directory `itself`: ``.`` and ``..``.
+    `printed` contains the names as printed. `shown` is the path of the directory, or empty for
+    PATHs. `itself` is the number of leading names that are ``.`` or ``..``.
     """
 
     names: Sequence[bytes]
@@ -30,10 +30,10 @@ class NameBatch(msgspec.Struct, frozen=True):
 
 
 class StatBatch(NameBatch, frozen=True):
-    """Names of a directory with the columns of their `stats`.
+    """Names in a directory, and the results of their look-ups in `stats`.
 
-    `failed` has the errors of failed look-ups, and `kinds` the letters of ls for these names. `led`
-    has the modes of link targets, on request.
+    `failed` maps places to the errors of failed look-ups, and `kinds` maps the names to type
+    letters. `led` maps places to the modes of link targets, if these are requested.
     """
 
     stats: Stats
@@ -42,7 +42,7 @@ class StatBatch(NameBatch, frozen=True):
     led: dict[int, int]
 
     def column(self, name: str) -> list[int]:
-        """Return a column of numbers."""
+        """Return one status field of all entries."""
         return self.stats.column(name, 0, len(self.names))
 
 
@@ -71,7 +71,7 @@ Extra = dict[int, dict[str, bytes]]
 
 
 class NameFormatter:
-    """Formats names as requested."""
+    """Formats names with the requested additions."""
 
     def __init__(self, form: Form) -> None:
         self._form = form
@@ -88,7 +88,7 @@ class NameFormatter:
         return [show(name).encode() for name in names] if self._form.escaped else list(names)
 
     def extra(self, looked: StatBatch, modes: list[int]) -> Extra:
-        """Return properties that need further calls, keyed by the places of entries."""
+        """Return properties that require further system calls, by the places of entries."""
         found: Extra = {}
         has_links = self._links and any(map(stat.S_ISLNK, set(modes)))
 

@@ -1,7 +1,7 @@
 """The columns of a listing, in the format of ls, and their widths.
 
-One native call formats the listings of several directories. The columns of a very large directory
-travel to rank 0, which formats the lines, because the widths are known only after the last look-up.
+One native call formats the listings of several directories. The lines of a very large directory are
+formatted by rank 0, because the widths of its columns are known only after the last look-up.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ESCAPES = re.compile(rb"\x1b\[[0-9;]*m|\x1b\]8;;.*?\x07")
 
 
 def width_of(line: bytes) -> int:
-    """Return the number of terminal columns of a line."""
+    """Return the number of terminal columns that a line occupies."""
     if b"\x1b" in line:
         line = _ESCAPES.sub(b"", line)
     if line.isascii():
@@ -43,7 +43,7 @@ def width_of(line: bytes) -> int:
 
 
 def in_columns(lines: Sequence[bytes], terminal: int) -> bytes:
-    """Return lines side by side in as many columns as fit, ordered top to bottom."""
+    """Arrange lines in as many columns as fit on the terminal, sorted down each column."""
     widths = list(map(width_of, lines))
     count = len(lines)
     for columns in range(min(count, max(1, terminal // _LEAST)), 0, -1):
@@ -69,11 +69,11 @@ _BLOCKS = PLACE_OF["blocks"]
 
 
 class Widths(msgspec.Struct, array_like=True):
-    """The widths of columns.
+    """The widths of the columns of a directory.
 
-    They include the widths of the two numbers of devices, and the columns of names that contain
-    numbers, which are right-aligned. `blocks` is the total of all entries, and `heading` is the
-    line above them.
+    `major` and `minor` are the widths of device numbers. `numbers` is a bit mask of the owner
+    columns that contain numbers, which are right-aligned. `blocks` is the total of all entries, and
+    `heading` is the line above them.
     """
 
     columns: list[int]
@@ -84,7 +84,7 @@ class Widths(msgspec.Struct, array_like=True):
     heading: bytes = b""
 
     def add(self, other: Widths) -> None:
-        """Increase the widths to include other widths."""
+        """Widen columns to the other widths, and add the other blocks."""
         if not self.columns or not other.columns:
             self.columns = self.columns or other.columns
         self.columns = list(map(max, self.columns, other.columns or self.columns))
@@ -98,7 +98,7 @@ Rows = Iterable[Sequence[bytes]]
 
 
 class ColumnFormatter:
-    """Formats columns and lines of one form."""
+    """Formats the columns and lines of a listing."""
 
     def __init__(self, form: Form, now_ns: int) -> None:
         self._form = form
@@ -138,7 +138,7 @@ class ColumnFormatter:
     # ---- columns ---------------------------------------------------------------
 
     def of(self, looked: NameBatch) -> tuple[list[tuple[bytes, ...]], Widths]:
-        """Return the columns of entries as rows that end with the name, and the other widths."""
+        """Return the columns of each entry, which end with its name, and the widths of columns."""
         if not isinstance(looked, StatBatch):
             return [(name,) for name in self._formatter.plain(looked.printed)], Widths([])
         modes = looked.column("mode")
@@ -159,11 +159,11 @@ class ColumnFormatter:
         *,
         whole: bool = True,
     ) -> list[bytes]:
-        """Return the text of several listings, with `counts` entries each.
+        """Return the text of several directories, the entries of which are counted in `counts`.
 
-        `order` has the places of the entries. The text of a directory that is listed `whole` begins
-        with its total blocks. `names` has all names, NUL-terminated, if they are known and
-        `are_plain`.
+        `order` contains the places of the entries in the order of the output. If a directory is
+        listed `whole`, its text begins with its total blocks. `names` contains all names with NUL
+        terminators if they need no additions (see `are_plain`).
         """
         form, fields, table = self._form, list[Any](), b""
         if not isinstance(looked, StatBatch):
@@ -186,7 +186,7 @@ class ColumnFormatter:
         return [self._in_columns(text, total >= 0) for text in found] if form.columns else found
 
     def _adjusted(self, looked: StatBatch, modes: list[int], extra: Extra) -> list[list[bytes]]:
-        """Return the columns of entries that need more than their status for the format."""
+        """Return the columns of entries whose format depends on more than their status."""
         made, widths = self._made(looked, modes, extra)
         if widths.minor:
             rows = self._with_devices(zip(*made, strict=True), widths.minor)
@@ -194,7 +194,7 @@ class ColumnFormatter:
         return made
 
     def _in_columns(self, text: bytes, has_total: bool) -> bytes:
-        """Return a listing with names side by side."""
+        """Arrange the names of a listing in columns, below its total."""
         lines = text.split(self._form.end)[:-1]
         head = [line + self._form.end for line in lines[:has_total]]
         return b"".join((*head, self.text(lines[has_total:])))
@@ -202,7 +202,7 @@ class ColumnFormatter:
     def _made(
         self, looked: StatBatch, modes: list[int], extra: Extra
     ) -> tuple[list[list[bytes]], Widths]:
-        """Return the columns of entries, and the widths that the columns do not determine."""
+        """Return the columns of entries, and the widths that are not those of columns."""
         widths = Widths([])
         made = [self._column(name, looked, extra) for name in self._columns]
         for number, (name, column) in enumerate(zip(self._columns, made, strict=True)):
@@ -218,7 +218,7 @@ class ColumnFormatter:
         return made, widths
 
     def _column(self, name: str, looked: StatBatch, extra: Extra) -> list[bytes]:
-        """Return a column of entries."""
+        """Return the text of one column for all entries."""
         if name == "time":
             time = self._form.time
             return self._times.texts(looked.column(time), looked.column(f"{time}_ns"))
@@ -229,7 +229,7 @@ class ColumnFormatter:
         return list(map(change or b"%d".__mod__, looked.column(COLUMNS[place])))
 
     def space(self, blocks: int) -> bytes:
-        """Return blocks of 512 bytes in KiB, or in human-readable form."""
+        """Format a number of 512-byte blocks as KiB, or in human-readable form."""
         return human(blocks * _BLOCK_BYTES) if self._form.human else b"%d" % (-(-blocks // 2))
 
     def _put_unknown(self, made: list[list[bytes]], place: int, kind: bytes) -> None:
@@ -243,11 +243,11 @@ class ColumnFormatter:
     # ---- lines -----------------------------------------------------------------
 
     def lines(self, rows: Rows, widths: Widths) -> list[bytes]:
-        """Return the lines of entries, without newlines."""
+        """Return the lines of entries, without line endings."""
         if len(self._columns) == 0:
             return [row[-1] for row in rows]
         wide = list(widths.columns)
-        if not wide:  # without entries there are no widths
+        if not wide:  # there are no entries
             return []
         if widths.minor:
             rows = self._with_devices(rows, widths.minor)
@@ -282,13 +282,13 @@ class ColumnFormatter:
             yield changed
 
     def text(self, lines: Sequence[bytes]) -> bytes:
-        """Return lines for output, side by side on request."""
+        """Return lines as text, in columns if requested."""
         if self._form.columns and lines:
             return in_columns(lines, self._form.columns)
         return self._form.end.join([*lines, b""])
 
     def total(self, blocks: int) -> bytes:
-        """Return the line with a directory's total blocks, if the form has one."""
+        """Return the line with the total blocks of a directory, or nothing if it is not printed."""
         form = self._form
         return b"total %b%b" % (self.space(blocks), form.end) if form.has_total else b""
 
@@ -299,24 +299,24 @@ class ColumnFormatter:
         return not (form.escaped or form.classify or form.colors or form.host)
 
     def shown(self, names: Sequence[bytes]) -> list[bytes]:
-        """Return names for output."""
+        """Return names as printed, without additions."""
         return self._formatter.plain(names)
 
 
 def _part(align: int, width: int) -> bytes:
-    """Return a column of a format template."""
+    """Return the part of a format template for one column."""
     return b"%b" if align == AS_IS else b"%%%b%db" % (b"" if align == RIGHT else b"-", width)
 
 
 def _are_special(modes: list[int], extra: Extra) -> bool:
-    """Return whether an entry needs more than its status."""
+    """Return whether the columns of an entry are not determined by its status alone."""
     if any("mark" in more for more in extra.values()):
         return True
     return any(stat.S_ISBLK(mode) or stat.S_ISCHR(mode) for mode in set(modes))
 
 
 def _put_devices(column: list[bytes], looked: StatBatch, modes: list[int], widths: Widths) -> None:
-    """Replace the sizes of devices by their numbers."""
+    """Replace the sizes of device files by their major and minor numbers."""
     if not _are_special(modes, {}):
         return
     devices = looked.column("rdev")

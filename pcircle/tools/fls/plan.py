@@ -1,8 +1,9 @@
-"""The plan of a listing, decided on rank 0, the notices of ranks, and the sort keys of entries.
+"""The plan of a listing, which rank 0 makes, the notices of ranks, and the sort keys of entries.
 
-Sort keys are bytes that sort in the order of the listing. A key contains neither NUL nor slash,
-which separate the keys of all parent directories. For descending text the bytes are complemented.
-The terminator must then be the largest byte, so the two smallest bytes share their first byte.
+Sort keys are byte strings that sort in the order of the listing. A key contains neither NUL nor
+slash, so that NUL can separate the keys of nested directories. Text in descending order is
+complemented byte by byte and ends with the largest byte. No byte is left for two of the
+complements, so these are encoded as two bytes.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from pcircle.jobs.tree_task import TreeCounters, TreePlan
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents and the format of entries.
+    """The contents and the format of the listing.
 
-    `shape` is ``lines``, ``json`` (rows), ``csv`` or ``total``. `hidden` includes dot files with 1,
-    and ``.`` and ``..`` with 2. `columns` is the width of lines with several names, or 0 for one
-    name per line. Names are `escaped` for terminals. `colors` is as in LS_COLORS, and `host` the
-    host of links to files; both may be empty.
+    `shape` is ``lines``, ``json`` (rows), ``csv`` or ``total``. If `hidden` is 1, dot files are
+    listed, and if it is 2, also ``.`` and ``..``. `columns` is the line width for names in columns,
+    or 0 for one name per line. On terminals, names are `escaped`. `colors` has the syntax of
+    LS_COLORS, and `host` is the host name in hyperlinks; each is empty unless requested.
     """
 
     shape: str = "lines"
@@ -57,7 +58,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def follows(self) -> bool:
-        """Return whether link targets are looked up for their colours."""
+        """Return whether the targets of links are looked up, for colours or type indicators."""
         words = self.colors.split(":")
         return (
             self.classify
@@ -67,23 +68,23 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_alike(self) -> bool:
-        """Return whether a file's line needs only its name and status."""
+        """Return whether the line of a file depends only on its name and status."""
         return not (self.acl or self.xattr or self.context or self.host)
 
     @property
     def has_total(self) -> bool:
-        """Return whether the output has totals of directories' blocks."""
+        """Return whether the total blocks of each directory are printed, as in ``ls -l``."""
         return self.long or self.blocks
 
 
 class ListPlan(TreePlan, frozen=True, kw_only=True):
     """The plan of a listing.
 
-    `keys` are the sort fields, each with a flag for descending order. Without keys, entries are
-    printed in the order in which they are found. Directories are `headed` by their paths. With
-    `deep`, totals include subdirectories of PATHs. `directories` are PATHs that are listed together
-    with files. `acts` is the requested output of actions, and the `ranks` have equal shares of
-    `operations_per_s`.
+    `keys` are the sort fields, each with a flag for descending order. If there are none, entries
+    are printed in the order in which they are found. If `headed`, the path of each directory
+    precedes its entries. If `deep`, `--total` also prints the subdirectories of PATHs.
+    `directories` are the PATHs that are directories if other PATHs are not. `acts` is the requested
+    output of actions. Each of the `ranks` has an equal share of `operations_per_s`.
     """
 
     form: Form
@@ -99,7 +100,7 @@ class ListPlan(TreePlan, frozen=True, kw_only=True):
 
     @property
     def looks_up(self) -> bool:
-        """Return whether entries must be looked up."""
+        """Return whether names and types alone are not enough, so that entries are looked up."""
         form = self.form
         asked = form.has_total or form.inode or form.classify or form.colors or form.acl
         options = (
@@ -144,17 +145,17 @@ _KINDS = {
 
 
 def kind_of(mode: int) -> bytes:
-    """Return a letter of ``find -type``."""
+    """Return the letter of ``find -type`` for a file type."""
     return _KINDS.get(stat.S_IFMT(mode), b"?")
 
 
 def turned(text: bytes) -> bytes:
-    """Return a text with the opposite order, which also reverses the order of prefixes."""
+    """Return a key that sorts in the opposite order, also for texts that begin with each other."""
     return text.translate(_TURN).replace(b"\0", b"\1\1").replace(b"/", b"\1\2") + b"\xff"
 
 
 class Keys:
-    """Computes keys from sort fields; keys that include the name are unique."""
+    """Computes sort keys; the keys in a directory are unique because they end with the name."""
 
     def __init__(self, keys: Sequence[tuple[str, bool]], *, directories_first: bool) -> None:
         self._first = directories_first
@@ -167,9 +168,10 @@ class Keys:
     def of(
         self, names: Sequence[bytes], stats: Stats | None, led: Mapping[int, int]
     ) -> Sequence[bytes]:
-        """Return the keys of names, which must be looked up unless the keys need only names.
+        """Return the keys of names; `stats` is required unless keys consist of names alone.
 
-        `led` has the modes of link targets: a link to a directory counts as a directory.
+        `led` maps places of links to the modes of their targets, because
+        `--group-directories-first` treats a link to a directory as a directory.
         """
         last = list(map(turned, names)) if self.turns else names
         if stats is None or self.of_names_alone:

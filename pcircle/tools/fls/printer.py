@@ -1,8 +1,9 @@
 """The printer of rank 0: sorts records, on disk if necessary, and formats them.
 
-Ranks send records that sort as bytes: a place, a text and a letter. A place consists of the keys of
-all parent directories and the key of the entry. A record about the directory as a whole has no
-entry key, so it comes first. NULs separate the keys. The letter marks complete directories.
+Records are byte strings that sort in the order of the listing. Each consists of the place of a
+directory, the key of an entry, a text and a letter. The place consists of the keys of the directory
+and of all directories above it, separated by NULs. A record about the directory itself has no key,
+so it precedes the entries. The letter distinguishes formatted text from columns.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ OPERANDS = b"0"
 """The place of PATHs that are not directories, which precedes all directories."""
 DIRECTORY = ord("d")
 tag_of: Callable[[bytes], int] = itemgetter(-1)
-"""Return the letter of a record; `DIRECTORY` marks a complete directory."""
+"""Return the letter of a record; `DIRECTORY` means that its text is formatted."""
 _DIRECTORY = b"%b\0\0\0%b%bd"
 
 
@@ -38,17 +39,17 @@ class Record(NamedTuple):
 
 
 def root_place(number: int) -> bytes:
-    """Return the place of a PATH that is a directory, by its number."""
+    """Return the place of a PATH that is a directory, from its position among the roots."""
     return b"1%08x" % number
 
 
 def place_in(place: bytes, key: bytes) -> bytes:
-    """Return the place of a directory by its key in its parent."""
+    """Return the place of a directory, from the place of its parent and its own key."""
     return place + b"\0" + key
 
 
 def record(place: bytes, text: bytes, key: bytes = b"") -> bytes:
-    """Return a record of the entry with this key, or of a directory as a whole."""
+    """Return the record of the entry with this key, or of a directory itself without a key."""
     return b"%b\0\0%b\0%be" % (place, key, text)
 
 
@@ -62,7 +63,7 @@ def read(packed: bytes) -> Record:
 def directories(
     places: Iterable[bytes], headings: Iterable[bytes], texts: Iterable[bytes]
 ) -> list[bytes]:
-    """Return the records of directories, or of parts of them, with headings and texts."""
+    """Return the records of directories, or of parts of them, whose text is already formatted."""
     return list(map(_DIRECTORY.__mod__, zip(places, headings, texts, strict=True)))
 
 
@@ -78,11 +79,11 @@ def place_of(packed: bytes) -> bytes:
 
 _AT_ONCE = 64  # directories, each with up to some ten kilobytes of text
 _TOGETHER = 4096
-"""The number of lines formatted together; larger directories have one name per line."""
+"""The number of lines formatted together; larger directories are printed one name per line."""
 
 
 class _Sums(msgspec.Struct, frozen=True):
-    """The sums of a directory, including the subdirectories added so far."""
+    """The sums of a directory, including those subdirectories that are already added."""
 
     place: bytes
     shown: bytes
@@ -98,7 +99,7 @@ class _Sums(msgspec.Struct, frozen=True):
 
 
 class Printer:
-    """Receives records, and prints unsorted output at once."""
+    """Stores records until the walk has ended, or formats them at once if there is no order."""
 
     def __init__(self, plan: ListPlan) -> None:
         self._plan, self._form = plan, plan.form
@@ -108,7 +109,10 @@ class Printer:
         self._is_first = True
 
     def add(self, packed: Sequence[bytes]) -> bytes:
-        """Store records; return text to print now. Raise StoppedEarly if the disk is full."""
+        """Store records, and return the text that can be printed already.
+
+        Raise StoppedEarly if temporary files cannot be written.
+        """
         if self._sorter is None:
             return self._apart(packed)
         try:
@@ -118,7 +122,10 @@ class Printer:
         return b""
 
     def remaining(self) -> Iterator[bytes]:
-        """Yield the text of all stored records in order. StoppedEarly."""
+        """Yield the text of all stored records in order.
+
+        Raise StoppedEarly if temporary files cannot be written or read.
+        """
         if self._sorter is None:
             return
         try:
@@ -138,7 +145,7 @@ class Printer:
             self._sorter.close()
 
     def _apart(self, packed: Sequence[bytes]) -> bytes:
-        """Return the text of directories with separating lines."""
+        """Return the text of directory records, separated by empty lines if there are headings."""
         return b"".join([self._gap(record) + read_directories([record]) for record in packed])
 
     def _gap(self, packed: bytes) -> bytes:
@@ -158,7 +165,7 @@ class Printer:
                     yield from self._wide(place, entries)
 
     def _wide(self, place: bytes, entries: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield the text of a directory that consists of many records, or of PATHs."""
+        """Yield the text of a large directory, or of PATHs, whose entries are separate records."""
         widths = Widths([])
         for packed in entries:
             found = read(packed)
@@ -183,7 +190,7 @@ class Printer:
     # ---- sums ------------------------------------------------------------------
 
     def _totals(self, records: Iterable[Record]) -> Iterator[bytes]:
-        """Yield a line for each directory, after the lines of its subdirectories, as in du."""
+        """Yield a line for each directory, after the lines of its subdirectories, like du."""
         above: list[_Sums] = []
         for found in records:
             numbers, shown = found.text.split(b" ", 4)[:4], found.text.split(b" ", 4)[4]
@@ -224,5 +231,5 @@ def _is_below(place: bytes, above: bytes) -> bool:
 
 
 def unsorted(error: OSError) -> StoppedEarly:
-    """Return the error for results that fit neither into memory nor into temporary files."""
+    """Return the error to raise when a temporary file for sorting cannot be used."""
     return StoppedEarly(f"cannot write temporary files: {error.strerror}")

@@ -1,7 +1,7 @@
-"""Entries for programs: one row for each entry, as JSON, CSV or Parquet.
+"""Output for programs: one row for each entry, in a JSON, CSV or Parquet file.
 
-`RowFormatter` formats the row of an entry as a line of JSON or CSV. A file of rows is JSON, CSV or
-Parquet, and is written completely or not at all.
+`RowFormatter` formats each row as a line of JSON or CSV on the rank that looked up the entry. Rank
+0 writes the file, completely or not at all.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _LUSTRE = b"lustre"
 
 
 class ListRow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An entry. Names and link targets that are not UTF-8 are in base64.
+    """The row of an entry. Names and link targets that are not UTF-8 are encoded in base64.
 
-    `kind` is a letter of ``find -type``. Times are nanoseconds since the epoch, and `blocks` have
-    512 bytes. `acl`, `context` and `signature` are present on request, and `stripe_count`,
-    `stripe_bytes` and `pool` on Lustre.
+    `kind` is a letter of ``find -type``. Times are in nanoseconds since the epoch, and `blocks`
+    counts units of 512 bytes. `acl`, `context` and `signature` are set on request; `stripe_count`,
+    `stripe_bytes` and `pool` are set on Lustre.
     """
 
     path: str | None
@@ -78,7 +78,7 @@ class ListRow(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RowExtras(TypedDict, total=False):
-    """The fields of a row that need further calls."""
+    """The fields of a row that require system calls in addition to the look-up."""
 
     target: str | None
     target_b64: str | None
@@ -96,7 +96,7 @@ _MARKED = re.compile('[,"\r\n]').search
 
 
 def coded(name: bytes) -> tuple[str | None, str | None]:
-    """Return a name as text, or in base64 if it is not UTF-8."""
+    """Return a name as a pair of text and base64, one of which is None."""
     try:
         return name.decode(), None
     except UnicodeDecodeError:
@@ -104,7 +104,7 @@ def coded(name: bytes) -> tuple[str | None, str | None]:
 
 
 class _Texts(dict[int, str]):
-    """Names of owners as text."""
+    """A cache of the names of users or groups as text."""
 
     def __init__(self, owners: Owners) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class _Texts(dict[int, str]):
 
 
 class RowFormatter:
-    """Formats rows with terminators; entries that cannot be read are in `failed`."""
+    """Formats rows, each with a newline; `failed` lists the entries that cannot be read."""
 
     def __init__(self, form: Form) -> None:
         self._form = form
@@ -128,7 +128,7 @@ class RowFormatter:
         self._signer: Signer | None = None
 
     def of(self, looked: StatBatch) -> list[bytes]:
-        """Return the rows of looked up entries in order, except failed entries."""
+        """Return the row of each entry, in order; the rows of failed entries are empty."""
         stats, count = looked.stats, len(looked.names)
         columns = [
             looked.column(name)
@@ -149,7 +149,7 @@ class RowFormatter:
                         self.failed.append((place, error))
 
         if self._form.digest:
-            ask(0, count)  # files are read one after the other
+            ask(0, count)  # one after the other, because the files share a signer
         else:
             stats.beside(ask, 0, count)
         above = os.path.join(looked.shown, b"")
@@ -177,7 +177,7 @@ class RowFormatter:
         return self._encode(row) + b"\n"
 
     def _more(self, looked: StatBatch, name: bytes, mode: int, device: int) -> RowExtras:
-        """Return fields that need further calls. OSError if a file cannot be read."""
+        """Return the fields that require further calls. Raise OSError if a file cannot be read."""
         form = self._form
         more: RowExtras = {}
         path = b"/proc/self/fd/%d/%b" % (looked.fd, name)
@@ -204,7 +204,10 @@ class RowFormatter:
         return more
 
     def _signature(self, name: bytes, directory_fd: int) -> str:
-        """Return the signature of a file, as in fsum. Raise OSError also if the job ends."""
+        """Return the signature of a file, as printed by fsum.
+
+        Raise OSError if the file cannot be read or if the job is stopping.
+        """
         from pcircle.ops.digest import Signer, format_signature  # few listings contain signatures
         from pcircle.ops.digest.digests import DEFAULT
 
@@ -229,7 +232,7 @@ def _text(name: str) -> str:
 
 
 def layout_of(path: bytes) -> RowExtras:
-    """Return the Lustre layout of the last component of a file that has stripes."""
+    """Return the Lustre layout of a file: that of its last component with stripes."""
     with suppress(OSError, ValueError, IndexError):  # no layout, or a layout of unknown format
         value = lustre.read_layout(path)
         if value is not None:
@@ -249,7 +252,7 @@ _NUMBERS = ",".join(["%d"] * 4 + ["%s"] * 2 + ["%d"] * 9)
 
 
 def csv_line(row: ListRow) -> bytes:
-    """Return a row as CSV; spaces separate attributes, and spaces in them are escaped."""
+    """Return a row as CSV, with extended attributes as one space-separated field."""
     numbers = _NUMBERS % (
         *(row.mode, row.links, row.uid, row.gid, _quoted(row.owner), _quoted(row.group)),
         *(row.size, row.blocks, row.block_size, row.inode, row.device, row.rdev),
@@ -275,13 +278,13 @@ import io, pyarrow, pyarrow.json, pyarrow.parquet
 pyarrow.parquet.write_table(pyarrow.table({"a": [1]}), io.BytesIO())
 """
 Pieces = Callable[[Iterator[bytes], jsonout.JsonDocument], Iterator[bytes]]
-"""A function that formats rows and the report as a file, in pieces."""
+"""A function that yields a file of rows, and the report if the format includes it."""
 _GROUP_BYTES = 8 << 20
-"""The size of the text of rows in a row group of Parquet."""
+"""The size of a Parquet row group, as JSON text."""
 
 
 class ListReport(TreeReport, frozen=True):
-    """The result for programs: the common report, and the entries in order."""
+    """The result for programs: the report of all tree tools, and the entries in order."""
 
     entries: tuple[ListRow, ...]
 
@@ -306,7 +309,7 @@ class RowResults(Results):
 
 
 def as_json(rows: Iterator[bytes], report: jsonout.JsonDocument) -> Iterator[bytes]:
-    """Return a JSON document: first the entries, then the report."""
+    """Yield a JSON document with the entries, followed by the fields of the report."""
     yield b'{"entries": ['
     gap = b"\n"
     for text in rows:
@@ -317,13 +320,13 @@ def as_json(rows: Iterator[bytes], report: jsonout.JsonDocument) -> Iterator[byt
 
 
 def as_csv(rows: Iterator[bytes], report: jsonout.JsonDocument) -> Iterator[bytes]:
-    """Return CSV, with column names in the first line."""
+    """Yield CSV, with column names in the first line."""
     yield ",".join(NAMES).encode() + b"\n"
     yield from rows
 
 
 def of_rows(rows: Iterable[bytes]) -> tuple[ListRow, ...]:
-    """Return rows as objects for programs."""
+    """Decode rows into objects for programs."""
     decode = msgspec.json.Decoder(ListRow).decode
     return tuple(decode(line) for text in rows for line in text.splitlines())
 
@@ -348,10 +351,10 @@ class _Pieces:
         return self._at
 
     def flush(self) -> None:
-        """Do nothing: no data is buffered."""
+        """Do nothing, because no data is buffered."""
 
     def close(self) -> None:
-        """Do nothing: the caller takes the data."""
+        """Do nothing, because the caller still needs the data."""
 
     def taken(self) -> bytes:
         """Return the data written since the last call."""
@@ -360,7 +363,7 @@ class _Pieces:
 
 
 def check_arrow() -> None:
-    """Raise UsageError if pyarrow is not usable."""
+    """Raise UsageError if pyarrow is missing or unusable."""
     try:
         try_out("pyarrow", _TRIAL)
     except ImportError as error:
@@ -371,7 +374,7 @@ _LARGE_TIME = re.compile(rb'("[acm]time_ns":)(-?(?:9\d{18}|\d{20,}))')
 
 
 def _without_large_times(text: bytes) -> bytes:
-    """Replace times in JSON rows by null if 64 bits of nanoseconds cannot hold them."""
+    """Replace times that do not fit into 64 bits by null in JSON rows, as Parquet requires."""
 
     def shorten(found: re.Match[bytes]) -> bytes:
         fits = -(1 << 63) <= int(found[2]) < 1 << 63
@@ -381,7 +384,7 @@ def _without_large_times(text: bytes) -> bytes:
 
 
 def as_parquet(rows: Iterator[bytes], report: jsonout.JsonDocument) -> Iterator[bytes]:
-    """Yield a Parquet file, with a column for each field and thousands of rows in a group."""
+    """Yield a Parquet file with one column for each field of a row."""
     arrow, json, parquet = map(import_module, ("pyarrow", "pyarrow.json", "pyarrow.parquet"))
     schema = _schema(arrow)
     options = json.ParseOptions(
@@ -414,7 +417,7 @@ def _schema(arrow: Any) -> Any:
 
 
 def together(texts: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Yield texts joined into pieces of about this size."""
+    """Join texts into pieces of at least `size` bytes, except the last piece."""
     batch: list[bytes] = []
     held = 0
     for text in texts:

@@ -1,8 +1,8 @@
-"""The visitor of fls: looks up names and creates records of them.
+"""The visitor of fls: looks up names and creates the records that rank 0 prints.
 
-A directory with few names is processed by the item that reads it, and becomes one record: its text,
-in order. The names of a larger directory are looked up in batches by any rank, and each name
-becomes a record.
+The item that reads a small directory also lists it, as one record that contains the sorted text.
+The names of a larger directory are divided into batches that any rank can process, and each name
+becomes one record.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from pcircle.walk.visitor import DirectoryScan, Names, Where
 from pcircle.walk.walker import Walker
 
 MAX_WHOLE = 4096
-"""The largest number of names of a directory that is processed as a whole."""
+"""The maximum number of names in a directory that is listed as one record."""
 _ITSELF = (b".", b"..")
 _FEW = 256  # names
 _HERE = -100  # AT_FDCWD
@@ -68,14 +68,14 @@ class ListVisitor(EntryVisitor):
         self._pending_bytes = 0
         more = self._follows or self._rows or self._acts or plan.form.shape == "total"
         is_plain = self._keys.of_names_alone and not more
-        # A batch may span directories if the format needs only names and statuses of files.
+        # Files of several directories can be formatted together if names and statuses suffice.
         is_plain = is_plain and plan.form.is_alike
         if is_plain and plan.recursive and plan.form.hidden < len(_ITSELF):
             looks, sorts = self._looks_up, bool(plan.keys)
             self.scan = DirectoryScan(_FEW, 2 * CAPACITY, looks, sort=sorts, any_device=not looks)
 
     def _shown(self, where: Where) -> bytes:
-        """Return the printed path of a directory; empty for the directory of PATHs."""
+        """Return the path of a directory as printed, or an empty path for the holder of PATHs."""
         if where.path == HOLDER:
             return b""
         shown = self._plan.roots[where.root].shown
@@ -89,7 +89,7 @@ class ListVisitor(EntryVisitor):
         self._context = context
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
-        """Enter a directory, and record the sort key of its contents."""
+        """Enter a directory, and compute its place in the listing."""
         super().enter(opened, source, holder)
         status = source.opened.status
         if holder is None:
@@ -103,7 +103,10 @@ class ListVisitor(EntryVisitor):
         return None
 
     def scan_of(self, above: Open[int]) -> DirectoryScan | None:
-        """Return the scan of small directories; slow look-ups of a batch overlap."""
+        """Return how to scan small directories.
+
+        If look-ups are slow, the scan leaves them to `_bodies`, where those of a batch overlap.
+        """
         if self.scan is None or not (self._looks_up and self._stats.is_slow):
             return self.scan
         return self.scan._replace(max_batch_entries=CAPACITY, look_up=False, keep_open=True)
@@ -111,7 +114,7 @@ class ListVisitor(EntryVisitor):
     def process_directories(
         self, above: Open[int], batch: DirectoryBatch, context: ItemContext[int]
     ) -> list[bytes]:
-        """List small directories that contain only files; return the names of the others."""
+        """List small directories that contain only files; return the remaining names."""
         shown = self._shown(above).rstrip(b"/") + b"/"
         listed, undone = batch.names, list[bytes]()
         bodies = self._bodies(batch, require(above.leases)[0].fd, shown)
@@ -131,9 +134,9 @@ class ListVisitor(EntryVisitor):
         return undone
 
     def _bodies(self, batch: DirectoryBatch, fd: int, shown: bytes) -> list[bytes] | None:
-        """Return the text of several directories of files; None if an entry has failed.
+        """Return the text of each directory of a batch, all of which contain only files.
 
-        The format needs only the status of these files.
+        Return None if a look-up failed or an entry is no longer a regular file.
         """
         names, counts = batch.inside, batch.counts
         stats = self._stats if self._looks_up and names else None
@@ -143,7 +146,7 @@ class ListVisitor(EntryVisitor):
             except StatBlockError:
                 return None
             if not all(map(stat.S_ISREG, set(stats.column("mode", 0, len(names))))):
-                return None  # an entry was replaced after the directory was read
+                return None  # an entry was replaced after its directory was read
         elif stats is not None:
             stats.put(batch.table, batch.each_s)
         order = None
@@ -159,7 +162,10 @@ class ListVisitor(EntryVisitor):
     def read_directory(
         self, opened: Open[int], weight: float, source: Lease, context: Context[TreeItem]
     ) -> list[bytes] | None:
-        """List a directory with few names as one record; return its subdirectories."""
+        """List a small directory as one record, and return its subdirectories.
+
+        Return None if the directory is large, so that the walk reads it.
+        """
         found = self._few(source)
         if found is None:
             return None
@@ -181,9 +187,9 @@ class ListVisitor(EntryVisitor):
         return below
 
     def _few(self, source: Lease) -> tuple[list[bytes], list[bytes]] | None:
-        """Return the names of a directory and, without look-ups, its subdirectories.
+        """Return the names in a small directory, and its subdirectories unless names are looked up.
 
-        Return None if the directory has many names.
+        Return None if the directory has too many names or if the type of an entry is unknown.
         """
         found = names_and_kinds(source.fd, MAX_WHOLE, asks=not self._looks_up)
         if found is None or (not self._looks_up and 0 in found[1]):
@@ -198,7 +204,7 @@ class ListVisitor(EntryVisitor):
         return names if self._form.hidden else [name for name in names if name[:1] != b"."]
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
-        """Look up the subdirectories of a large or filtered directory."""
+        """List the subdirectories of a large or filtered directory as its blocks are read."""
         itself = _ITSELF if self._form.hidden > 1 and opened.only is None else ()
         if opened.only is None:
             self._keep_widths(opened.ancestors, Widths([], heading=self._heading(opened)))
@@ -223,7 +229,7 @@ class ListVisitor(EntryVisitor):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[int]
     ) -> None:
-        """Process names of a large directory, or a PATH."""
+        """List names in a large directory, or a PATH."""
         every = names.all()
         for at in range(0, len(every), CAPACITY):
             if at and context.is_stopping():
@@ -236,7 +242,7 @@ class ListVisitor(EntryVisitor):
             self._keep_entries(where, looked, context)
 
     def operands(self) -> None:
-        """Widen the columns of PATHs for directories among them, as ls does."""
+        """Include PATHs that are directories in the column widths of the other PATHs, like ls."""
         directories = self._plan.directories
         for at in range(0, len(directories), CAPACITY):
             names = directories[at : at + CAPACITY]
@@ -253,7 +259,7 @@ class ListVisitor(EntryVisitor):
         context: Context[TreeItem] | None,
         itself: int,
     ) -> NameBatch:
-        """Look up names if necessary, and report failures if a context is given."""
+        """Look up names if the plan requires it; report failures if there is a context."""
         shown, args, failed = b"", names, dict[int, OSError]()
         if where is not None:
             shown = self._shown(where)
@@ -278,16 +284,16 @@ class ListVisitor(EntryVisitor):
         if self._follows:
             for place, mode in enumerate(looked.column("mode")):
                 if stat.S_ISLNK(mode) and place not in failed:
-                    with suppress(OSError):  # a dangling link has no target mode
+                    with suppress(OSError):  # the link is dangling
                         looked.led[place] = os.stat(names[place], dir_fd=fd).st_mode
         return looked
 
     def _count(self, looked: NameBatch) -> list[bytes]:
-        """Count looked-up names, and return the directories among them."""
+        """Count names by type; return the directories among them if they were looked up."""
         counters, count = self.counters, len(looked.names) - looked.itself
         counters.sized += count
         if not isinstance(looked, StatBatch):
-            counters.files += count  # without look-ups, the kinds are unknown
+            counters.files += count  # types are unknown because nothing was looked up
             return []
         if not looked.itself and not looked.failed:
             mode = looked.stats.common("mode", count) or 0
@@ -313,7 +319,7 @@ class ListVisitor(EntryVisitor):
     # ---- records ----------------------------------------------------------
 
     def _tell(self, acts: ActionLog, where: Where, looked: NameBatch) -> None:
-        """Send a record for each name whose look-up did not fail to rank 0."""
+        """Log an action for each name except those whose look-up failed."""
         modes, failed = list[int](), dict[int, OSError]()
         if isinstance(looked, StatBatch):
             modes, failed = looked.column("mode"), looked.failed
@@ -342,7 +348,7 @@ class ListVisitor(EntryVisitor):
         *,
         whole: bool = False,
     ) -> None:
-        """Record entries: with `whole` all entries of a directory, otherwise a part of them."""
+        """Add the records of entries; with `whole`, they are all entries of a directory."""
         if self._acts is not None:
             self._tell(self._acts, where, looked)
         if self._form.shape == "total":
@@ -382,12 +388,12 @@ class ListVisitor(EntryVisitor):
         looked: StatBatch,
         context: Context[TreeItem] | None,
     ) -> list[bytes]:
-        """Return the rows of looked up names, for programs."""
+        """Return the rows of entries, and report those that cannot be read."""
         if context is not None:
             formatter.is_stopping = context.is_stopping
         rows = formatter.of(looked)
         for place, error in formatter.failed:
-            # The entry was already counted by its kind.
+            # The entry was already counted by its type.
             self._recount(where, looked, place, error, context)
         return rows
 
@@ -402,7 +408,7 @@ class ListVisitor(EntryVisitor):
             self._keep(record(place, msgspec.msgpack.encode(widths)))
 
     def _add_sums(self, where: Where, looked: StatBatch) -> None:
-        """Add entries other than directories to the sums of their directory."""
+        """Record the sums of entries; directories record their own (see `enter`)."""
         columns = map(looked.column, ("mode", "size", "blocks"))
         times = looked.stats.times_ns("mtime", 0, len(looked.names))
         rows = [
@@ -444,12 +450,12 @@ class ListVisitor(EntryVisitor):
         self._pending_bytes += sum(map(len, packed))
 
     def _flush_much(self) -> None:
-        """Send records if there are many, because the number of subdirectories is unlimited."""
+        """Send pending records if there are many, to bound the memory for a large directory."""
         if self._pending_bytes > _MUCH_BYTES and self._context is not None:
             self._flush(self._context)
 
     def end(self, context: Context[TreeItem], opens: Sequence[Open[int]]) -> None:
-        """Send all records to rank 0."""
+        """Send all pending records and actions to rank 0."""
         self._flush(context)
         if self._acts is not None:
             self._acts.tell(context)
@@ -469,7 +475,7 @@ class ListVisitor(EntryVisitor):
 
 
 def _kinds(fd: int) -> dict[bytes, bytes]:
-    """Return letters for the names of a directory, as ls prints them without look-ups."""
+    """Return the type letter that ls prints for each name in a directory if look-ups fail."""
     kinds = {}
     with suppress(OSError), os.scandir(to_scan(rewound(fd))) as entries:
         for entry in entries:
@@ -480,7 +486,7 @@ def _kinds(fd: int) -> dict[bytes, bytes]:
 
 
 class ListTask(TreeTask):
-    """The listing task of one rank or thread. Each thread overlaps its slow look-ups."""
+    """The listing task of one rank or thread; helper threads overlap its slow look-ups."""
 
     notice_type = Failure | ActionLines | ListRecords
     counters_type, visitor_type = ListCounters, ListVisitor
@@ -498,7 +504,7 @@ class ListTask(TreeTask):
         if plan.operations_per_s is not None:
             rate = plan.operations_per_s / plan.ranks
             self._throttle = Throttle(rate, BURST_S) if first is None else first._throttle
-        if self.turns is not None:  # each thread has one look-up in progress
+        if self.turns is not None:  # one look-up at a time in each thread
             self.stats = Stats(1)
             return
         division = divide(self.plan.threads)
@@ -511,7 +517,7 @@ class ListTask(TreeTask):
         return self._throttle is None and super().is_at_will
 
     def pace(self, count: int, stop: Callable[[], bool]) -> None:
-        """Wait for the rate limit; each entry counts as one operation."""
+        """Wait until the rate limit permits `count` entries; each is one operation."""
         if self._throttle is not None:
             self._throttle.take(count, stop)
 
