@@ -46,7 +46,7 @@ Examples:
 BARE = {
     "--compress": "--compress=1024",
 }
-"""Options with an optional value, and their default forms."""
+"""The options whose value is optional, with their default values."""
 
 
 def _add(p: Parser) -> None:

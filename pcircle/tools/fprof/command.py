@@ -1,4 +1,4 @@
-"""Run fprof: parsed options to exit code."""
+"""The program of fprof, which interprets the options, runs the walk and returns the exit code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pcircle.jobs.tree_task import TreePlan
     from pcircle.walk.roots import Root
 
-# Modules that only some runs need are imported late, because every run pays for its start.
+# Modules that only some runs need are imported late, to keep the start of all other runs short.
 
 _MAX_TOP = 10_000
 _MAX_PIECES = 1_000_000
@@ -42,7 +42,7 @@ KEPT_TOP = 100
 
 
 class ProfileProgram(WalkProgram[ProfileTask]):
-    """The fprof program, as run by the runtime."""
+    """The program of fprof."""
 
     name = "fprof"
     reads_only, plan_type = True, ProfilePlan
@@ -91,18 +91,18 @@ class ProfileProgram(WalkProgram[ProfileTask]):
         return {"index": self._parts}
 
     def prepare_again(self, plan: bytes, ranks: int) -> bytes:
-        """Return the plan for a job with other ranks.
+        """Return the plan for a new job after a rank was lost.
 
-        Parts of an index that the earlier ranks wrote are removed.
+        Remove the parts of the index that the ranks of the earlier job wrote.
         """
         if self._parts is not None:
-            from pcircle.walk.segments import remove  # needed only if ranks were lost
+            from pcircle.walk.segments import remove  # required only if ranks were lost
 
             remove(self._parts, msgspec.msgpack.decode(plan, type=ProfilePlan).ranks)
         return super().prepare_again(plan, ranks)
 
     def _begin_lists(self, end: bytes) -> None:
-        """Open the lists of files. Raise UsageError if that fails."""
+        """Open the lists of files, and raise UsageError if that fails."""
         from pcircle.tools.fprof.entries import heading
 
         for kind, name in self.options.lists:
@@ -122,7 +122,7 @@ class ProfileProgram(WalkProgram[ProfileTask]):
 
 
 def profile_typed(args: argparse.Namespace) -> int:
-    """Run a parsed command line and return its exit code. Raise UsageError if it is invalid."""
+    """Run a parsed command line and return its exit code; raise UsageError if it is invalid."""
     if not all(args.operands):
         raise UsageError("empty file name")
     if args.diff is not None:
@@ -166,7 +166,7 @@ def profile_typed(args: argparse.Namespace) -> int:
 def _wishes(args: argparse.Namespace, lists: Collection[str]) -> ReportOptions:
     """Return the requested contents of the report.
 
-    A list of files requires the search that finds them.
+    A list of files (`--list-out`) also requests the examination that finds these files.
     """
     by = [word for text in args.by or () for word in text.split(",")]
     for word in by:
@@ -179,7 +179,7 @@ def _wishes(args: argparse.Namespace, lists: Collection[str]) -> ReportOptions:
     if pieces is None and "compress" in lists:
         pieces = _PIECES
     depth = None if args.depth is None else _depth(args.depth)
-    # On a terminal the report starts with the largest directories.
+    # On a terminal the report begins with the largest directories.
     shown = depth is None and not args.quiet and _is_read(args)
     return ReportOptions(
         depth=depth,
@@ -198,7 +198,7 @@ def _wishes(args: argparse.Namespace, lists: Collection[str]) -> ReportOptions:
 
 
 def _is_read(args: argparse.Namespace) -> bool:
-    """Return whether the report goes to a terminal."""
+    """Return whether the report is printed on a terminal."""
     stream = sys.stderr if args.json == "-" else sys.stdout
     return stream is not None and not stream.closed and stream.isatty()
 
@@ -206,7 +206,7 @@ def _is_read(args: argparse.Namespace) -> bool:
 def _depth(text: str) -> int:
     if not text.isdecimal():
         raise invalid("--depth", text, "must be 0 or a positive integer")
-    return int(text[:_DEPTH_DIGITS])  # a longer number exceeds the depth of any path
+    return int(text[:_DEPTH_DIGITS])  # no path is so deep that further digits matter
 
 
 def _bins(text: str | None) -> tuple[str, tuple[int, ...]]:
@@ -231,7 +231,7 @@ def _in_inode(text: str) -> int:
 
 
 def _block(text: str) -> tuple[int, int]:
-    """Parse a block size with an optional subblock: 4M, or 4M/8k."""
+    """Parse a block size with an optional subblock size, such as 4M or 4M/8k."""
     from pcircle.tools.fprof.profile.inspecting import is_unit, subblock_of
 
     first, _, second = text.partition("/")
@@ -246,7 +246,7 @@ def _block(text: str) -> tuple[int, int]:
 
 
 def _run(options: ProfileOptions) -> int:
-    # Every walk needs ctypes. Without this, each forked rank would import it.
+    # Every walk needs ctypes, which would otherwise be imported by each forked rank.
     import ctypes  # noqa: F401
 
     return ProfileProgram(options).run()

@@ -1,4 +1,4 @@
-"""The console of a profile: failures as they occur, progress, and the report."""
+"""The console of fprof, which prints failures as they occur, progress, and the report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pcircle.tools.fprof.reports.text import summary
 
 
 class ProfileConsole(base.Console[ProfileResult]):
-    """Reports failures, progress and the profile."""
+    """Prints failures and progress, and writes all outputs at the end."""
 
     tool = "fprof"
 
@@ -128,7 +128,7 @@ def entry_count(profile: Profile) -> int:
 
 
 def _account(total: ProfileTotals, profile: Profile | None) -> str | None:
-    """Return an error if the counts of a successful job disagree, or None."""
+    """Return a message if the counts of a successful job disagree, or None if they agree."""
     profiled = 0 if profile is None else entry_count(profile)
     examined = total.settled - total.failed
     text = base.unsettled(total)

@@ -1,11 +1,11 @@
 """Files of entries: the index next to a saved profile, and the lists of `--list-out`.
 
-The index has all entries. Each rank writes its entries to its own part (`pcircle.walk.segments`).
-Rank 0 sorts the parts and joins them into one file.
+The index contains all entries. Each rank writes the entries that it finds to its own part
+(`pcircle.walk.segments`). Rank 0 sorts the parts and joins them into one file.
 
-`--list-out KIND:FILE` writes a line for each file in which a search has found something. The rank
-that examines the file formats the line and keeps it until its item ends. Lines are sent to rank 0
-as notices, so memory is bounded. The path is the last column, as `find` prints it.
+`--list-out KIND:FILE` writes a line for each file with a finding of this kind. The rank that
+examines the file formats the line. When its item ends, the rank sends all its lines to rank 0 as
+notices, so memory is bounded. The path is the last column, printed as by `find`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pcircle.walk.segments import Sink, remove, result
 
 
 class Entries:
-    """Writes the entries of one thread to the rank's part of an index."""
+    """Writes the entries that one thread finds to the part of the index that its rank writes."""
 
     def __init__(
         self, plan: ProfilePlan, place: bytes, rank: int, first: Entries | None = None
@@ -50,18 +50,18 @@ class Entries:
         *,
         entered: bool = True,
     ) -> None:
-        """Write a directory that was opened, or a root that is not a directory."""
+        """Write an open directory, or a root that is not a directory."""
         text = index.directory(root, path, status, entered=entered)
         self._add(root, path, text, itself=True)
 
     def names(
         self, root: int, path: bytes, names: Sequence[bytes], stats: Stats, directory_fd: int
     ) -> None:
-        """Write names that were looked up, other than directories."""
+        """Write entries that were looked up, except directories."""
         modes = stats.column("mode", 0, len(names))
         places = [place for place, mode in enumerate(modes) if not stat.S_ISDIR(mode)]
         if path == HOLDER:
-            # Only a root can be something other than a directory.
+            # These entries are roots that are not directories.
             for status in stats.rows(len(names)):
                 self.directory(root, b"", status)
         elif places:
@@ -71,11 +71,11 @@ class Entries:
             self._add(root, path, index.names(root, path, found, stats, places, targets))
 
     def unread(self, root: int, path: bytes, error: OSError) -> None:
-        """Record that the contents of a directory are unknown."""
+        """Write that a directory cannot be read, so that its contents are unknown."""
         self._add(root, path, index.failure(root, path, b"", index.READ, error))
 
     def unreached(self, root: int, path: bytes, error: OSError, directories: Directories) -> None:
-        """Record an entry that cannot be looked up, or a directory that cannot be opened."""
+        """Write an entry that cannot be looked up, or a directory that cannot be opened."""
         above, _, name = path.rpartition(b"/")
         if name:
             with suppress(OSError), directories.lease(root, above) as lease:
@@ -104,10 +104,10 @@ def _unwritable(error: OSError) -> StoppedEarly:
 
 
 def place_for(save: str, roots: Sequence[Root], directory: bytes) -> bytes:
-    """Return the path prefix for the parts of an index, next to the profile.
+    """Return the path prefix of the parts of an index, which are written next to the profile.
 
-    Raise UsageError if the parts cannot be created there, and StoppedEarly if the file system loses
-    accepted data.
+    Raise UsageError if the index would be below a root or cannot be created, and StoppedEarly if
+    closing the new file reports lost data.
     """
     holder = os.path.realpath(os.path.dirname(os.fsencode(save)) or b".")
     for root in roots:
@@ -129,18 +129,18 @@ def place_for(save: str, roots: Sequence[Root], directory: bytes) -> bytes:
 
 
 def publish(plan: ProfilePlan, place: bytes, save: str, entries: int) -> None:
-    """Join the parts into one file. Raise OSError if it cannot be written."""
+    """Join the parts into one file; raise OSError if it cannot be written."""
     found = [
         index.IndexedRoot(root.shown, os.path.abspath(os.path.join(plan.directory, root.shown)))
         for root in plan.roots
     ]
     sections = result(place, plan.ranks)
-    # The index reveals the contents of directories that other users may not read.
+    # The index names the contents of directories that other users may not be allowed to read.
     jsonout.stream(index.whole(found, sections, entries), index_of(save), private=True)
 
 
 def clear(plan: ProfilePlan) -> None:
-    """Remove the parts."""
+    """Remove the parts of the index."""
     if plan.index is not None:
         with suppress(OSError):
             remove(plan.index, plan.ranks)
@@ -155,11 +155,11 @@ COLUMNS = {
     "compress": ("size", "sampled", "compressed"),
     "special": ("kind",),
 }
-"""The kinds of lists, and the columns before the path."""
+"""The kinds of lists, and the columns that precede the path."""
 
 
 class FileLists:
-    """The lines of one worker for the lists of `kinds`, each with this terminator."""
+    """The lines of one worker for the lists of `kinds`; `end` terminates each line."""
 
     def __init__(self, kinds: Sequence[str], end: bytes, roots: Sequence[Root]) -> None:
         self.kinds = frozenset(kinds)
@@ -169,7 +169,7 @@ class FileLists:
         self._unlisted = dict.fromkeys(kinds, 0)
 
     def add(self, kind: str, root: int, path: bytes, name: bytes, *values: object) -> None:
-        """Add a file, if its list was requested."""
+        """Add a file if its list was requested."""
         if kind not in self.kinds:
             return
         at = self._roots[root]
@@ -181,7 +181,7 @@ class FileLists:
         self._lines[kind].append(columns + shown + self._end)
 
     def tell(self, context: NoticeSink) -> None:
-        """Send the lines to rank 0, at the end of an item."""
+        """Send the lines to rank 0; the task calls this at the end of each item."""
         for kind, lines in self._lines.items():
             unlisted, self._unlisted[kind] = self._unlisted[kind], 0
             if not (lines or unlisted):
@@ -198,12 +198,12 @@ class FileLists:
 
 
 def heading(kind: str, end: bytes) -> bytes:
-    """Return the first line of a list: the names of its columns, as a comment."""
+    """Return the first line of a list, a comment that names its columns."""
     return b"#" + "\t".join((*COLUMNS[kind], "path")).encode() + end
 
 
 def lists_of(args: Sequence[str] | None) -> Mapping[str, str]:
-    """Return the files of --list-out by kind. Raise UsageError if a list is invalid."""
+    """Return the file of each kind of `--list-out`; raise UsageError if an argument is invalid."""
     found: dict[str, str] = {}
     for text in args or ():
         kind, colon, file = text.partition(":")

@@ -1,7 +1,4 @@
-"""The resolved options of fprof, and the check of all output files.
-
-New and saved profiles have the same options.
-"""
+"""The resolved options of fprof, for new and for saved profiles, and the check of output files."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from pcircle.tools.fprof.reports.report import ReportOptions
 class ProfileOptions(CommonOptions, frozen=True, kw_only=True):
     """The resolved options of fprof.
 
-    `lists` has the kind and file name of each requested list of files.
+    `lists` contains the kind and the file name of each requested list of files.
     """
 
     paths: tuple[bytes, ...]
@@ -32,13 +29,13 @@ class ProfileOptions(CommonOptions, frozen=True, kw_only=True):
     lists: tuple[tuple[str, str], ...] = ()
 
     def outputs(self) -> Outputs:
-        """Return the outputs."""
+        """Return the requested outputs of the report."""
         files = {name: getattr(self, name) for name in ("json", "csv", "save", "html", "plot")}
         return Outputs(**files, tree=self.wishes.tree)
 
 
 def check_outputs(options: ProfileOptions) -> None:
-    """Raise UsageError, before any work, if an output file could not be written at the end."""
+    """Raise UsageError if an output file cannot be written, before the walk begins."""
     _check_files(options)
     if options.plot is not None:
         from pcircle.cli import pictures
@@ -63,7 +60,7 @@ def _check_files(options: ProfileOptions) -> None:
         shown = show(os.fsencode(where))
         if where == "-":
             raise UsageError(f"--{option}: '-' is not supported: the text is on standard output")
-        # Logs and lists are opened at the start.
+        # Logs and lists are checked when they are opened at the start.
         if not option.startswith(("error-log", "list-out")):
             jsonout.check(where)
         other = option_by_path.setdefault(os.path.realpath(where), option)

@@ -1,9 +1,9 @@
-"""The plan of a profile, which rank 0 decides for all ranks, its items, and its counters.
+"""The plan of a profile, which rank 0 makes for all ranks, its items, and its counters.
 
-In addition to the items of the walk, a profile has items for names of any kind, for ranges of a
-list, and for claims to hard-linked files.
+In addition to the items of the walk, there are items for names of any kind, for ranges of a list,
+and for claims of hard-linked files.
 
-`ProfileCounters` are the counters of a worker, and `ProfileTotals` of a rank or of all ranks.
+`ProfileCounters` are the counters of a worker; `ProfileTotals` are the totals of one or all ranks.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from pcircle.walk.roots import Root
 
 
 class Mixed(msgspec.Struct, frozen=True, array_like=True, tag="m", gc=False):
-    """Profile names of any kind in the directory `path`, without entering directories.
+    """An item that profiles names of any kind in the directory `path`, without entering any.
 
-    Names are separated by NUL. They do not count for the directory.
+    The names are separated by NUL and do not count as contents of the directory.
     """
 
     root: int
@@ -40,7 +40,7 @@ class Mixed(msgspec.Struct, frozen=True, array_like=True, tag="m", gc=False):
 
 
 class Lines(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
-    """Profile the entries of a list. Rank 0 has the list, and `only` is a range of it."""
+    """An item that profiles a range of a list, which only rank 0 can read."""
 
     root: int
     only: PathListSlice
@@ -48,7 +48,7 @@ class Lines(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
 
 
 class Claims(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
-    """Names of hard-linked files, for the rank that registers these files; see `Claim`."""
+    """An item that sends claims of hard-linked files to their home; see `Claim`."""
 
     packed: bytes
 
@@ -59,13 +59,13 @@ Item: TypeAlias = (
 
 
 Sum: TypeAlias = tuple[int, int, int]
-"""Entries and bytes of a part of a directory, and the bytes directly in it."""
+"""The entries and the bytes of a part of a directory, and the bytes directly in the directory."""
 
 _HIGH_BITS = 60
 
 
 def narrow(part: Sum) -> tuple[int, ...]:
-    """Encode a sum for a message: a number that may exceed 64 bits becomes two numbers."""
+    """Encode a sum for a message, in which numbers cannot exceed 64 bits."""
     entries, size, own = part
     if (size | own) >> _HIGH_BITS == 0:
         return part
@@ -74,7 +74,7 @@ def narrow(part: Sum) -> tuple[int, ...]:
 
 
 def wide(part: tuple[int, ...]) -> Sum:
-    """Decode a sum of `narrow`."""
+    """Decode a sum that `narrow` has encoded."""
     entries, size, own = part[:3]
     if len(part) > 3:
         size, own = size + (part[3] << _HIGH_BITS), own + (part[4] << _HIGH_BITS)
@@ -82,14 +82,17 @@ def wide(part: tuple[int, ...]) -> Sum:
 
 
 class ProfileResult(msgspec.Struct, frozen=True, array_like=True):
-    """The result of an item: sums by slot and, at the end of the job, a rank's packed profile."""
+    """The result of an item: sums by slot and, at the end of the job, the profile of a rank."""
 
     slots: dict[int, tuple[int, ...]] = {}
     profile: bytes = b""
 
 
 class FileLines(msgspec.Struct, frozen=True, array_like=True, tag="listed"):
-    """Lines of a list of files. `unlisted` counts paths that contain the terminator."""
+    """A notice with lines of a list of files.
+
+    `unlisted` counts the files that are omitted because their paths contain the terminator.
+    """
 
     kind: str
     lines: bytes
@@ -102,13 +105,13 @@ def added(a: Sum, b: Sum) -> Sum:
 
 
 class ProfilePlan(TreePlan, frozen=True, kw_only=True):
-    """The roots and the resolved options.
+    """The plan of a profile: the roots and the resolved options.
 
-    `volumes` has the same number for roots on the same file system. `facets` are the sums in
-    addition to sizes, `top` is the length of top lists, and `edges` are the edges of an exact
-    histogram. `pieces` is the size of the sample to compress. `index` is the path prefix of the
-    parts of an index; each of the `ranks` appends its number. `lists` are the requested lists of
-    files, with their terminator.
+    `volumes` contains equal numbers for roots on the same file system. `facets` are the sums in
+    addition to sizes, `top` is the length of top lists, and `edges` are the edges of a histogram
+    with exact counts. `pieces` is the size of the sample to compress. `index` is the path prefix of
+    the parts of an index, to which each of the `ranks` appends its number. `lists` are the kinds of
+    the requested lists of files, whose lines end with `list_end`.
     """
 
     volumes: tuple[int, ...]
@@ -123,17 +126,17 @@ class ProfilePlan(TreePlan, frozen=True, kw_only=True):
 
 
 def index_of(save: str) -> str:
-    """Return the name of the index file that belongs to a profile."""
-    from pcircle.walk.index import ENDING  # imported late, as few runs write an index
+    """Return the name of the index file for the profile file `save`."""
+    from pcircle.walk.index import ENDING  # imported late because few runs write an index
 
     return save + os.fsdecode(ENDING)
 
 
 def resolve(paths: Sequence[bytes]) -> tuple[tuple[Root, ...], tuple[int, ...]]:
-    """Return the roots, and the numbers of their file systems. Symbolic links are followed.
+    """Return the roots, and a number for the file system of each root; follow symbolic links.
 
-    Raise UsageError if a root does not exist, or if a root contains another root, whose entries
-    would count twice.
+    Raise UsageError if a root does not exist, or if it contains another root, whose entries would
+    count twice.
     """
     found = [resolve_root(path, "profile") for path in paths]
     real = [os.path.realpath(path) for path in paths]
@@ -149,7 +152,7 @@ def resolve(paths: Sequence[bytes]) -> tuple[tuple[Root, ...], tuple[int, ...]]:
                 raise UsageError(f"'{show(paths[place])}' is in '{show(paths[places[outer]])}'")
     same: dict[tuple[int, int], int] = {}
     for place, (root, status) in enumerate(found):
-        # Bind mounts give a directory a second path. Files may repeat, as hard links count once.
+        # A bind mount gives a directory a second path. Files may occur twice, like hard links.
         other = same.setdefault((status.st_dev, status.st_ino), place)
         if other != place and not root.name:
             raise UsageError(f"'{show(paths[place])}' is '{show(paths[other])}'")
@@ -163,13 +166,13 @@ _COUNTER_HIGH_BITS = 48
 
 
 class ProfileTotals(EntryCounters):
-    """The counts of a rank or of all ranks. Times are in microseconds.
+    """The counts of one rank or of all ranks, with times in microseconds.
 
-    `unreadable` counts directories whose entries could not be listed, and `recalled` offline files
-    of which a piece was read. `bytes_high` counts units of 2**48 bytes, sent separately because
-    sparse files may claim more than 64 bits. The worker's time is `work_us`, which includes the
-    time for reading directories and looking up names. `protocol_us` is the processor time of the
-    engine.
+    `unreadable` counts the directories that could not be read, and `recalled` counts the offline
+    files of which a piece was read. `bytes_high` counts units of 2**48 bytes; it is sent separately
+    because the sizes of sparse files may add up to more than 64 bits. `work_us` is the time of the
+    workers, including `readdir_us` for reading directories and `stat_us` for looking up names.
+    `protocol_us` is the processor time of the engine.
     """
 
     unreadable: int
@@ -184,22 +187,22 @@ class ProfileTotals(EntryCounters):
 
     @property
     def troubles(self) -> int:
-        """Return the number of entries that are unknown, or whose contents are unknown."""
+        """Return the number of entries that could not be looked up or read."""
         return self.failed + self.unreadable
 
     @property
     def bytes_done(self) -> int:
-        """Return the bytes of the entries, for the console."""
+        """Return the bytes of all entries, which the console shows as progress."""
         return self.bytes
 
     @property
     def idle_us(self) -> int:
-        """Return the time in which the workers of this rank waited for work."""
+        """Return how long the workers waited for work."""
         return max(0, self.elapsed_us - self.work_us)
 
     @property
     def adding_us(self) -> int:
-        """Return the time of the workers outside of directories and names."""
+        """Return how long the workers neither read directories nor looked up names."""
         return max(0, self.work_us - self.readdir_us - self.stat_us)
 
     @classmethod
@@ -210,7 +213,7 @@ class ProfileTotals(EntryCounters):
         return figures | {name: getattr(total, name) for name in times}
 
     def known(self, weight: float) -> WorkCounts:
-        """Return the known work. Bytes do not count as work here."""
+        """Return the known work, in which bytes do not count."""
         return WorkCounts(
             found=self.found,
             sized=self.found,
@@ -223,7 +226,7 @@ class ProfileTotals(EntryCounters):
 
 
 class ProfileCounters(ProfileTotals):
-    """The running counts of a worker, which writes them; the main thread only reads them."""
+    """The running counts of a worker; the main thread only reads them."""
 
     readdir_s: float
     stat_s: float
@@ -232,9 +235,9 @@ class ProfileCounters(ProfileTotals):
     _protocol_s: float | None
 
     def __init__(self, *, first: bool = True) -> None:
-        """Make the counters of a worker.
+        """Set all counters to 0.
 
-        The `first` worker of a rank also counts the thread of the engine.
+        The counters of the `first` worker of a rank include the processor time of the engine.
         """
         super().__init__()
         self.readdir_s = self.stat_s = self.work_s = 0.0
@@ -242,7 +245,7 @@ class ProfileCounters(ProfileTotals):
         self._protocol_s = time.thread_time() if first else None
 
     def sums(self) -> ProgressSums:
-        """Return the counts for a progress round. The main thread calls this."""
+        """Return the counts for a progress round; called by the main thread."""
         now = ProfileTotals.of(self.row())
         now.bytes, now.bytes_high = (
             self.bytes & (1 << _COUNTER_HIGH_BITS) - 1,
@@ -256,12 +259,12 @@ class ProfileCounters(ProfileTotals):
         return ProgressSums(now.row(), self.weight, 1)
 
     def work(self) -> Work:
-        """Return the work done so far: names looked up, and directories read."""
+        """Return the work done so far: the entries completed and the directories read."""
         return Work(self.completed + self.scans_done)
 
 
 def totals(counts: tuple[int, ...]) -> ProfileTotals:
-    """Return the counts of `ProfileCounters.sums` by name."""
+    """Decode the counts that `ProfileCounters.sums` has encoded."""
     found = ProfileTotals.of(counts)
     found.bytes += found.bytes_high << _COUNTER_HIGH_BITS
     found.bytes_high = 0
@@ -269,5 +272,5 @@ def totals(counts: tuple[int, ...]) -> ProfileTotals:
 
 
 def add_up(rows: Iterable[tuple[int, ...]]) -> ProfileTotals:
-    """Return the sum of the counts of all ranks."""
+    """Add up the counts of all ranks."""
     return totals(ProfileTotals.total(rows).row())

@@ -22,9 +22,9 @@ from pcircle.walk.attributes import ANY
 
 
 def report_saved(options: ProfileOptions) -> int:
-    """Report on saved profiles, on rank 0 of a launched job. Other ranks do nothing.
+    """Report on saved profiles, whose files are the `paths` of the options, on rank 0 only.
 
-    The `paths` of the options are the files. Return the exit code, or raise UsageError.
+    Return the exit code; raise UsageError if the options or the profiles do not allow the report.
     """
     filtered = bool(options.filters) or options.wanted != ANY
     scan_options = (
@@ -60,7 +60,7 @@ def report_saved(options: ProfileOptions) -> int:
 
 
 def diff(args: argparse.Namespace) -> int:
-    """Compare saved profiles, on rank 0 of a launched job. Other ranks do nothing."""
+    """Compare two saved profiles on rank 0, and return the exit code."""
     refuse_others(args, "two saved profiles")
     if launched().rank:
         return 0

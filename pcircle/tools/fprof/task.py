@@ -1,13 +1,13 @@
-"""Profiling as a task: the work of each kind of item, and the merging of sums.
+"""The profiling task: the work of each type of item, and the merging of sums.
 
 The walk (`pcircle.walk`) traverses the trees. A directory is complete when everything below it is
-complete, on whichever rank. The sums of a rank (`profile.collect`) stay there until the end of the
-job and are then merged up the tree.
+complete, on all ranks. The other sums (`profile.collect`) stay on the rank that computes them until
+the end of the job, and are then merged up the tree of ranks.
 
-With `--files-from` items are made for the entries of a list. `pcircle.fs.lists` sorts the list on
-disk, so entries of one directory are together, and their names are looked up together, as fast as
-in a walk. A listed directory counts without its contents. The contents count only if they are
-listed too, or if the directory is listed with a trailing slash.
+With `--files-from`, items are created for the entries of a list. `pcircle.fs.lists` sorts the list
+on disk, so that the entries of a directory are adjacent and can be looked up together, as fast as
+in a walk. The contents of a listed directory count only if they are also listed, or if the
+directory is listed with a trailing slash.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _NUL = b"\0"
 
 
 class _Waiting:
-    """Names of one directory: names that count alone, and names with their subtrees."""
+    """Listed names in one directory: those that count alone, and those with their subtrees."""
 
     __slots__ = ("alone", "inside", "whole")
 
@@ -66,7 +66,7 @@ class _Waiting:
         self.whole: list[bytes] = []
 
     def items(self, root: int, weight: float) -> Iterator[Mixed | Tree]:
-        """Yield items for these names, and clear the names."""
+        """Yield items for these names, and forget the names."""
         path = self.inside[:-1].replace(_NUL, b"/")
         if self.alone:
             names = _NUL.join(self.alone)
@@ -77,7 +77,10 @@ class _Waiting:
 
 
 def divided(records: Iterable[bytes], root: int, weight: float) -> Iterator[Mixed | Tree]:
-    """Yield items for sorted records, in bounded memory. Each path has this weight."""
+    """Yield items for the sorted records of a list, in bounded memory.
+
+    `weight` is the weight of each path.
+    """
     waiting: list[_Waiting] = []  # each directory is inside the previous one
     for record in records:
         whole = record.endswith(_NUL)
@@ -88,7 +91,7 @@ def divided(records: Iterable[bytes], root: int, weight: float) -> Iterator[Mixe
         if not waiting or waiting[-1].inside != inside:
             waiting.append(_Waiting(inside))
         here = waiting[-1]
-        # The directory itself is named as seen from within.
+        # An empty name stands for the directory itself.
         (here.whole if whole else here.alone).append(name or b".")
         if len(here.alone) + len(here.whole) == _MAX_NAMES:
             yield from here.items(root, weight)
@@ -96,13 +99,13 @@ def divided(records: Iterable[bytes], root: int, weight: float) -> Iterator[Mixe
         yield from waiting.pop().items(root, weight)
 
 
-_LIST_BYTES = 1 << 20  # size of the part of a list that is divided at once
+_LIST_BYTES = 1 << 20  # the part of a list that is divided at once
 
 
 class ProfileTask(WalkTask[Item, ProfileResult]):
-    """The part of a profile on one rank.
+    """The profiling task of one worker.
 
-    Further workers of the rank are created with `first`, the task of its first worker.
+    `first` is the task of the first worker of the rank, or None for that worker itself.
     """
 
     notice_type = Failure | RecallNotice | FileLines
@@ -145,7 +148,7 @@ class ProfileTask(WalkTask[Item, ProfileResult]):
         added = (self.counters, self._collector, self._stats, self.directories)
         means = ProfileContext(*added, self._looks, self._entries, self._lists_of_files)
         self._visitor = ProfileVisitor(plan, rank, means)
-        # The visitor decides whether mount points are entered.
+        # The visitor decides whether to enter a mount point.
         self._walker: Walker[Sum] = Walker(
             self._visitor,
             Scope(plan.rules, wanted=plan.wanted, now_ns=plan.now_ns),
@@ -168,7 +171,7 @@ class ProfileTask(WalkTask[Item, ProfileResult]):
         return ProfileResult(profile=pack(reduce(merge, (part._end() for part in self.parts))))
 
     def _end(self) -> Profile:
-        """Return the profile of this worker."""
+        """Complete the profile of this worker and return it."""
         profile = self._collector.end(tuple(root.shown for root in self._plan.roots))
         if self._looks is not None:
             self._looks.end(profile, self._plan.pieces)
@@ -239,12 +242,12 @@ class ProfileTask(WalkTask[Item, ProfileResult]):
         return self.merge(require_type(ProfileResult, own), merged)
 
     def _lines(self, item: Lines, context: Context[Item]) -> None:
-        """Divide the entries of a list among all ranks."""
+        """Spawn items for a part of a list, which all ranks can take."""
         if self.lists is None:
             context.post(0, [item])
             return
 
-        # The remaining lines are processed later, so that a long list is never entirely in memory.
+        # The remaining lines become a later item, so that a long list need not fit into memory.
         only, remaining = self.lists.cut(item.only, _LIST_BYTES)
         whole = item.only.end - item.only.begin
         weight = item.weight * (only.end - only.begin) / whole if whole else item.weight

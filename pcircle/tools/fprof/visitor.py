@@ -1,9 +1,9 @@
 """The visitor of fprof: looks up names and adds up their attributes.
 
-Small directories that hold only files are listed and looked up many at a time. In other small
-directories all names are looked up at once, which shows which of them are directories. Larger
-directories are read in blocks, by kind. Only the sums of a directory travel between ranks. All
-other results are added up on the rank that saw the entry (`pcircle.tools.fprof.profile.collect`).
+Small directories that contain only files are listed and looked up many at a time. In other small
+directories all names are looked up to find those that are directories. Larger directories are read
+in blocks, by type of entry. Ranks exchange only the sums of directories. All other results are
+added up on the rank that looked up the entry (`pcircle.tools.fprof.profile.collect`).
 """
 
 from __future__ import annotations
@@ -37,12 +37,16 @@ NOTHING: Sum = (0, 0, 0)
 
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 _SPACE = ("size", "blocks")
-_WHOLE = 4 * CAPACITY  # maximum names of a directory that is listed at once
+_WHOLE = 4 * CAPACITY  # the maximum number of names in a directory that is listed at once
 _SCAN = DirectoryScan(max_entries=256, max_batch_entries=2 * CAPACITY, look_up=True)
 
 
 class ProfileContext(NamedTuple):
-    """The tools of a worker: look-ups, sums, the index in `entries`, and `lists` of files."""
+    """The objects that a visitor uses.
+
+    `looks` examines files, `entries` writes the index, and `lists` collects the lines of
+    `--list-out`; each is None if it was not requested.
+    """
 
     counters: ProfileCounters
     collector: Collector
@@ -54,7 +58,7 @@ class ProfileContext(NamedTuple):
 
 
 class ProfileVisitor(Visitor[Sum]):
-    """The visitor of one worker thread. `claims` are sorted by home."""
+    """The visitor of one worker thread; `claims` are the pending claims by home."""
 
     nothing: ClassVar[Sum] = NOTHING
     batch_names: ClassVar[int] = 2 * CAPACITY
@@ -65,7 +69,7 @@ class ProfileVisitor(Visitor[Sum]):
         self._rank = rank
         self._counters, self._collector, self._stats, self._directories = means[:4]
         self._looks, self._entries, self._lists = means[4:]
-        self._bytes = 0  # sum over the names that were looked up
+        self._bytes = 0  # of the names looked up since `taken`
         if self._looks is None and self._entries is None:
             self.scan = _SCAN
         self._devices: dict[int, int] = {}  # device numbers of roots on this node
@@ -82,8 +86,8 @@ class ProfileVisitor(Visitor[Sum]):
     def enter(self, opened: Open[Sum], source: Lease, holder: Open[Sum] | None) -> Lease | None:
         """Count a directory, and decide whether to enter it if it is a mount point.
 
-        The place of the directory stores its file system, by which `_claim` identifies hard-linked
-        files.
+        The `place` of the directory stores its file system, because `_claim` identifies hard-linked
+        files by file system and inode.
         """
         status = source.opened.status
         self._reached(status)
@@ -116,16 +120,16 @@ class ProfileVisitor(Visitor[Sum]):
         return self._devices[root]
 
     def scan_of(self, above: Open[Sum]) -> DirectoryScan | None:
-        """Return the scan that reads many directories at once, or None where look-ups are slow.
+        """Return the scan that reads many directories at once, or None if look-ups are slow.
 
-        There the look-ups of one directory overlap instead.
+        Slow look-ups overlap within one directory instead.
         """
         return None if self._stats.is_slow else self.scan
 
     def process_directories(
         self, above: Open[Sum], batch: DirectoryBatch, context: ItemContext[Sum]
     ) -> list[bytes]:
-        """Add up directories whose files were looked up together."""
+        """Add directories whose files were looked up together."""
         counters, collector, stats = self._counters, self._collector, self._stats
         number, count = len(batch.names), len(batch.kinds)
         stats.put(batch.table, batch.each_s)
@@ -160,7 +164,10 @@ class ProfileVisitor(Visitor[Sum]):
     def read_directory(
         self, opened: Open[Sum], weight: float, source: Lease, context: Context[object]
     ) -> list[bytes] | None:
-        """Read a small directory with a single listing, and look up all its names."""
+        """List a small directory completely, and look up all its names.
+
+        Return its subdirectories, or None if it has too many names.
+        """
         counters, fd = self._counters, source.fd
         began_s = time.perf_counter()
         found = names_and_kinds(fd, _WHOLE, asks=False)
@@ -192,7 +199,7 @@ class ProfileVisitor(Visitor[Sum]):
         return below
 
     def meant(self, opened: Open[Sum], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
-        """Count all entries of a directory, including entries that filters exclude."""
+        """Count all entries in a directory, including those that filters exclude."""
         opened.own = 0
         scan = iter(blocks)
         while True:
@@ -207,7 +214,7 @@ class ProfileVisitor(Visitor[Sum]):
             yield block
 
     def leave(self, opened: Open[Sum], context: Context[object] | None) -> Sum:
-        """Complete a directory after everything below it."""
+        """Add a directory when everything below it is complete."""
         path = opened.path
         entries, size, own_bytes = opened.part
         entries += 1
@@ -220,7 +227,7 @@ class ProfileVisitor(Visitor[Sum]):
         return self.leave(opened, None)
 
     def failed(self, opened: Open[Sum], error: OSError, context: Context[object]) -> None:
-        """Report a directory. If it was opened, it is counted with unknown entries."""
+        """Report a directory; if it was opened, count it as unreadable."""
         if opened.leases is None:
             self._counters.scans_done += 1
             self._counters.failed += 1
@@ -246,7 +253,7 @@ class ProfileVisitor(Visitor[Sum]):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[Sum]
     ) -> None:
-        """Look up names. Spawn the remaining names as an item if the batch takes too long."""
+        """Look up names and add them; spawn the remaining files if the batch takes too long."""
         until_s = time.monotonic() + BATCH_S
         fd = fds[0]
         files = names.files
@@ -266,7 +273,7 @@ class ProfileVisitor(Visitor[Sum]):
         self._bytes += total
 
     def taken(self) -> Sum:
-        """Return the bytes that count for their directory, twice."""
+        """Return the bytes of the names since the last call, as bytes in and below a directory."""
         total = self._bytes
         if not total:
             return NOTHING
@@ -274,7 +281,7 @@ class ProfileVisitor(Visitor[Sum]):
         return 0, total, total
 
     def mixed(self, item: Mixed, context: NoticeSink) -> None:
-        """Look up names of any kind, which do not count for their directory."""
+        """Look up names of any kind and add them, but not to the sums of their directory."""
         names = item.names.split(b"\0")
         try:
             with self._directories.lease(item.root, item.path) as lease:
@@ -290,9 +297,9 @@ class ProfileVisitor(Visitor[Sum]):
                 self.unreached(item, name, error, context)
 
     def _sorted(self, where: Where, names: Sequence[bytes], fd: int) -> tuple[int, list[bytes]]:
-        """Add the looked up names by kind. Return their bytes and the subdirectories.
+        """Add entries that were looked up, by kind, and return their bytes and the subdirectories.
 
-        Names from a list have no subdirectories.
+        Directories from a list are added here and not returned, because they are not entered.
         """
         if self._stats.are_files(len(names)):
             return self._add_files(where, names, None, fd), []
@@ -315,7 +322,7 @@ class ProfileVisitor(Visitor[Sum]):
     def _add_others(
         self, kind: str, places: Sequence[int], where: Where, names: Sequence[bytes]
     ) -> int:
-        """Add entries of one kind other than files, at these places. Return their bytes."""
+        """Add the entries at these places, which are not files, and return their bytes."""
         sizes, taken = (
             [column[place] for place in places]
             for column in (self._stats.column(name, 0, places[-1] + 1) for name in _SPACE)
@@ -332,7 +339,7 @@ class ProfileVisitor(Visitor[Sum]):
         return total
 
     def _specials(self, places: Sequence[int], where: Where, names: Sequence[bytes]) -> None:
-        """Count special files by kind."""
+        """Count special files by kind, and list them if requested."""
         self._counters.special += len(places)
         column = self._stats.column("mode", 0, places[-1] + 1)
         modes = [column[place] for place in places]
@@ -345,11 +352,11 @@ class ProfileVisitor(Visitor[Sum]):
     def _add_files(
         self, where: Where, names: Sequence[bytes], places: Sequence[int] | None, fd: int
     ) -> int:
-        """Add looked up files. Return the bytes that count for their directory."""
+        """Add files that were looked up, and return the bytes that count for their directory."""
         path = where.path
         depth = path.count(b"/") + 1 if path else 0
         if path == HOLDER:
-            depth = -1  # a PATH that is a file is its own root
+            depth = -1  # so that a PATH that is a file has depth 0
         files = FileBatch(self._stats, names, (where.root, path, depth), places)
         total, claims = self._collector.files(files)
         self._counters.files += len(names)
@@ -375,7 +382,7 @@ class ProfileVisitor(Visitor[Sum]):
     def _looked_up(
         self, where: Where, names: Sequence[bytes], fd: int, context: NoticeSink
     ) -> Sequence[bytes]:
-        """Look up names. Report failures, and return the names without failures."""
+        """Look up names, report failures, and return the remaining names."""
         began_s = time.perf_counter()
         counters, weight = self._counters, where.weight
         counters.weight += weight * len(names)
@@ -385,7 +392,7 @@ class ProfileVisitor(Visitor[Sum]):
             for place, error in failed.errors.items():
                 self.unreached(where, names[place], error, context)
             names = [name for place, name in enumerate(names) if place not in failed.errors]
-            # Failures are rare, so the other names are simply looked up again.
+            # Failures are rare, so the remaining names are simply looked up again.
             counters.weight -= weight * len(names)
             return self._looked_up(where, names, fd, context)
         counters.stat_s += time.perf_counter() - began_s

@@ -1,1 +1,1 @@
-"""Profiles of trees: summed, merged, saved, and compared with each other."""
+"""Profiles of trees: how they are collected, merged, saved and compared."""

@@ -1,10 +1,11 @@
-"""The sums of a rank while it walks, which become its profile at the end.
+"""The sums that a rank collects during the walk, and turns into its profile at the end.
 
-The walk passes blocks of files of one directory as columns (`pcircle.fs.stats`), and all expensive
-work is done by column: sums, the largest files, sizes (`sizes`). Sums that only some reports need
-are only computed for them (`facets`).
+The walk passes the files of a directory as columns (`pcircle.fs.stats`). To be fast, sums, size
+histograms and lists of the largest files are computed from whole columns. Sums that only some
+reports need are computed only for these reports (`facets`).
 
-Hard-linked files are added like all files, and then subtracted as far as they count only once.
+Hard-linked files are first added like all files. The part that must count only once for all names
+is then subtracted, and the home of the inode adds it for the first name.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from pcircle.tools.fprof.profile.sizes import SizeCounts, bin_of, octave_of
 from pcircle.tools.fprof.profile.tables import Best, Sums, add_to, by_number, by_sense
 
 FACETS = ("age", "blocks", "dirsize", "depth", "ext", "group", "owner", "top", "tree")
-"""Sums that are only computed on request."""
+"""The sums that are computed only on request."""
 
 SECTOR_BYTES = 512
 SPECIALS = {
@@ -47,22 +48,26 @@ SPECIALS = {
     stat.S_IFCHR: "character devices",
     stat.S_IFBLK: "block devices",
 }
-LONGEST_PATH_BYTES = 1024  # for the thousands of directories that form the tree
-_LONGEST_LISTED_BYTES = 4096  # for entries of top lists
+LONGEST_PATH_BYTES = 1024  # in the lists of thousands of directories that form the tree
+_LONGEST_LISTED_BYTES = 4096  # in top lists
 _MAX_DAYS = 16_384
 _FIRST_DAY, _LAST_DAY = -25_567, 73_049  # the first day of 1900 and a day of 2170
 
 
 Tell = Callable[..., None]
-"""A callback for a file: the kind of list, root, path of the directory, name, and the finding."""
+"""A callback for each file with a finding.
+
+Its arguments are the name of the list, the root, the path of the directory, the name of the file,
+and the fields of the finding.
+"""
 
 
 class FileBatch:
-    """Files of one directory: their names, and columns in the same order.
+    """Files in one directory: their names, and columns in the same order.
 
-    `places` are their rows in the table of look-ups, or None if all rows are files. If the files
-    lie in several subdirectories, `holders` has the names of the subdirectories, and `ends` the
-    number of files up to the end of each.
+    `places` are the rows of the files in the table of look-ups, or None if all rows are files. If
+    the files are in several subdirectories, `holders` names these, and `ends` contains the number
+    of files up to the end of each subdirectory.
     """
 
     __slots__ = (
@@ -121,9 +126,10 @@ Where = tuple[int, bytes, int]
 
 
 class Collector:
-    """The sums of a worker. `edges` are the edges of a histogram that must be exact.
+    """The sums of a worker.
 
-    The workers of a rank share `inodes`.
+    `edges` are the edges of a histogram whose counts must be exact. The workers of a rank share
+    `inodes`.
     """
 
     def __init__(
@@ -152,7 +158,7 @@ class Collector:
             name: Best[DirectoryRow](self._length(name, most, top), order)
             for name, (order, most) in DIRECTORY_LISTS.items()
         }
-        # The lists that are kept, each with the number by which it is ranked.
+        # The lists that are not empty, each with the number by which it is ranked.
         numbers = {"wide": "own_entries", "heavy": "own_bytes"}
         numbers |= {"weights": "size_bytes", "crowds": "entries"}
         self._ranked = [
@@ -171,7 +177,7 @@ class Collector:
         self._more = [add for name, add in optional.items() if name in self._wanted]
 
     def _length(self, name: str, most: int | None, top: int) -> int:
-        """Return the length of a list of directories. The widest directory is always needed."""
+        """Return the length of a list of directories; every report names the widest directory."""
         if name == "wide":
             return top
         if name == "heavy":
@@ -183,7 +189,7 @@ class Collector:
     def files(self, files: FileBatch) -> tuple[int, list[Claim]]:
         """Add a block of files.
 
-        Return the bytes that count for its directory, and the claims to hard-linked files.
+        Return the bytes that count for the directory, and the claims of hard-linked files.
         """
         sizes = files.sizes
         total = sum(sizes)
@@ -205,7 +211,7 @@ class Collector:
         return total, claims
 
     def _claims(self, files: FileBatch, links: list[int]) -> Iterable[Claim]:
-        """Return the claims for the homes of hard-linked files."""
+        """Yield the claim of each hard-linked file, and reduce the sums that count by name."""
         places = [place for place, number in enumerate(links) if number > 1]
         rows = zip(
             files.column("inode"),
@@ -226,7 +232,7 @@ class Collector:
                 self._share(files, files.names[place], size, blocks * SECTOR_BYTES, number)
 
     def _share(self, files: FileBatch, name: bytes, size: int, allocated: int, links: int) -> None:
-        """Count only a part of the bytes under this name, one of `links` names."""
+        """Reduce the bytes counted under this name to one part in `links`."""
         back = (0, size // links - size, allocated // links - allocated)
         if "ext" in self._wanted:
             self._extensions.add(extension_of(name), *back)
@@ -234,7 +240,7 @@ class Collector:
             self._tally(self.profile.depths, min(files.depth + 1, DEEPEST), *back)
 
     def once(self, claim: Claim, sign: int) -> None:
-        """Add, or subtract, the bytes of a file that count once for all its names."""
+        """Add or subtract the bytes that count only once for all names of a file."""
         size, allocated = sign * claim.size_bytes, sign * claim.allocated_bytes
         add_to(self._kinds["file"], (0, size, allocated))
         self._sizes.once(claim.size_bytes, sign)
@@ -249,12 +255,12 @@ class Collector:
             self._tally(self.profile.age_sizes, place, 0, size, 0)
 
     def claim(self, claim: Claim) -> None:
-        """Record a name of a hard-linked file, at the home of its inode."""
+        """Register a name of a hard-linked file; its home calls this method."""
         if self.inodes.is_first(claim):
             self.profile.names[1] += 1
             self.once(claim, 1)
 
-    # ---- what some reports want of files ---------------------------------------
+    # ---- sums of files for some reports ----------------------------------------
 
     def _by_id(self, table: Sums[int], files: FileBatch, column: str) -> None:
         ids = files.column(column)
@@ -289,7 +295,7 @@ class Collector:
                 tally[1] += size
 
     def _bound_ages(self) -> None:
-        """Bound the number of days, since hostile timestamps could all be different."""
+        """Bound the number of days, because a hostile tree may use any number of timestamps."""
         profile = self.profile
         profile.ages = _bounded(profile.ages, 1, _FIRST_DAY, _LAST_DAY)
         first, last = _FIRST_DAY // 7, _LAST_DAY // 7
@@ -345,14 +351,14 @@ class Collector:
         tally[2] += SECTOR_BYTES * sum(blocks)
 
     def specials(self, modes: Iterable[int]) -> None:
-        """Count special files by kind. Their bytes were added before."""
+        """Count special files by kind; `add_others` adds their bytes."""
         counted = self.profile.specials
         for mode in modes:
             kind = SPECIALS.get(stat.S_IFMT(mode), "other")
             counted[kind] = [counted.get(kind, [0])[0] + 1]
 
     def entered(self, size: int, blocks: int) -> None:
-        """Add a directory."""
+        """Add the entry of a directory to the sums by kind."""
         tally = self._kinds["directory"]
         tally[0] += 1
         tally[1] += size
@@ -367,10 +373,10 @@ class Collector:
         counts: Sequence[int],
         sizes: Sequence[int],
     ) -> None:
-        """Add several directories that hold only files, with their numbers of files and bytes.
+        """Add several directories that contain only files, given the files and bytes in each.
 
-        `prefix` precedes the names in their paths. Rows are made only for directories that matter
-        to a list.
+        `prefix` and a name form the path of a directory. To save time, a row is created only for a
+        directory that may enter a list.
         """
         if "dirsize" in self._wanted:
             for number, times in Counter(counts).items():
@@ -380,12 +386,12 @@ class Collector:
         first = prefix + min(names)
         places: set[int] = set()
         for name, best, _ in self._ranked:
-            below = 1 if name == "crowds" else 0  # the entries of a directory include itself
+            below = 1 if name == "crowds" else 0  # a directory counts among its own entries
             values = counts if name in ("wide", "crowds") else sizes
             least = -best.floor - below
             place_of_first = (root, first) if name in ("wide", "heavy") else (depth, root, first)
             if best.passes_by(place_of_first):
-                least += 1  # rows with an equal number come after the kept rows
+                least += 1  # rows with an equal number would follow the kept rows
             if max(values) >= least:
                 places.update(place for place, value in enumerate(values) if value >= least)
         for place in sorted(places):
@@ -394,7 +400,7 @@ class Collector:
             self._rank(DirectoryRow(root, path, depth, count + 1, size, count, size))
 
     def directory(self, row: DirectoryRow) -> None:
-        """Add a complete directory."""
+        """Add a directory whose contents have all been added."""
         if "dirsize" in self._wanted:
             tally = self.profile.directory_sizes.setdefault(bin_of(row.own_entries), [0, 0])
             tally[0] += 1
@@ -414,7 +420,7 @@ class Collector:
     # ---- the end ---------------------------------------------------------------
 
     def end(self, roots: tuple[bytes, ...]) -> Profile:
-        """Return the profile."""
+        """Complete the profile and return it."""
         self._bound_ages()
         profile = self.profile
         profile.roots = roots
@@ -439,16 +445,16 @@ class Collector:
 
 
 def _listed(path: bytes) -> bytes:
-    """Return a path for a top list. A path that is too long is cut and ends with dots."""
+    """Return a path for a top list, shortened and marked with dots if it is too long."""
     if len(path) <= _LONGEST_LISTED_BYTES:
         return path
     return path[: _LONGEST_LISTED_BYTES - 3] + b"..."
 
 
 def _bounded(table: dict[int, list[int]], unit: int, first: int, last: int) -> dict[int, list[int]]:
-    """Merge tallies by time outside of the days from `first` to `last`.
+    """Merge tallies before `first` or after `last` into those of `first` and `last`.
 
-    A key is a time times `unit`, plus a second property below `unit`.
+    A key consists of a time, multiplied by `unit`, and a second property below `unit`.
     """
     bounded: dict[int, list[int]] = {}
     for key, tally in table.items():
@@ -462,7 +468,7 @@ def _bounded(table: dict[int, list[int]], unit: int, first: int, last: int) -> d
 
 
 def extension_of(name: bytes) -> str:
-    """Return the extension of a name in lower case, or an empty string without one."""
+    """Return the extension of a name in lower case, or an empty string if it has none."""
     stem, dot, extension = name.rpartition(b".")
     if not dot or not stem or not 0 < len(extension) <= LONGEST_EXTENSION:
         return ""

@@ -1,9 +1,9 @@
 """Growth and shrinkage between two profiles: by directory, owner, group, extension and size.
 
-Directories are compared by their direct contents, so that a change appears where it was made and
-not in all parent directories. A profile has only some thousand largest directories. If it is full,
-a directory that only the other profile has may exist in both. It is reported as "new or grown", or
-as "gone or shrunk".
+Directories are compared by their direct contents, so that a change appears only where it was made
+and not in all parent directories. A profile lists only the largest directories, some thousands of
+them. If its list is full, a directory that only the other profile lists may exist in both trees, so
+it is reported as "new or grown" or as "gone or shrunk".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROWS = 20
 
 
 class Change(msgspec.Struct, frozen=True):
-    """The increase of a number, negative for a decrease, and its present value."""
+    """The change of a row, negative for a decrease, and its values in the new profile."""
 
     label: str
     number: int
@@ -37,10 +37,10 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class DirectoryChange(msgspec.Struct, frozen=True):
-    """A directory with other entries or bytes.
+    """A directory whose entries or bytes have changed.
 
     `what` is "changed", "new", "gone", "new or grown" or "gone or shrunk". `entries` and `bytes`
-    count direct contents only, and `all_bytes` includes subdirectories.
+    count direct contents only; `all_entries` and `all_bytes` include subdirectories.
     """
 
     path: str
@@ -65,7 +65,7 @@ class ProfileComparison(ToolReport, frozen=True):
 
 
 def compare(old: Profile, new: Profile, names: tuple[str, str], version: str) -> ProfileComparison:
-    """Compare a new profile with an old one. `names` are the names of their files."""
+    """Compare two profiles; `names` are the names of the files that contain them."""
     largest = max(old.largest_bytes, new.largest_bytes)
     edges = standard_edges("log2", largest)
     labels = [*(f"up to {format_size(edge)}" for edge in edges), "larger"]
@@ -110,7 +110,7 @@ def _largest_change_first(change: DirectoryChange) -> tuple[int, int, str]:
 
 
 def _directories(old: Profile, new: Profile) -> Iterator[DirectoryChange]:
-    # If both have one tree, it is the same tree, even if it was moved.
+    # Two profiles of one tree each are taken for the same tree, which may have been moved.
     alone = len(old.roots) == len(new.roots) == 1
     before, after = (dict(_rows(profile, alone=alone)) for profile in (old, new))
     whole = {id(profile): _knows_all(profile) for profile in (old, new)}
@@ -147,7 +147,7 @@ def _knows_all(profile: Profile) -> bool:
 
 
 def render(comparison: ProfileComparison) -> Iterable[str]:
-    """Return a comparison as text."""
+    """Yield a comparison as text."""
     old, new = comparison.old, comparison.new
     yield f"{old} ({comparison.old_taken}) to {new} ({comparison.new_taken})\n"
     tables = [("kind", comparison.kinds), ("size", comparison.sizes)]

@@ -1,9 +1,9 @@
 """Groups of files by age, owner, group, extension, depth and directory size, and top lists.
 
-A registry has the hard-linked files that were seen, at the home of each inode. The home is a rank,
-found by hashing, so a file counts once even if its names are spread over many ranks. A home needs
-bounded memory (`pcircle.fs.registry`): it stores only the number of missing names, and forgets an
-inode when all its names have arrived.
+Each hard-linked file is registered at its home, a rank determined by hashing the inode, so that the
+file counts once even if several ranks find its names. The memory of a home is bounded
+(`pcircle.fs.registry`): it stores only how many names of an inode are missing, and forgets the
+inode when all names have been found.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _PACKED = struct.Struct("=QQIQQIIq")
 
 
 class Claim(NamedTuple):
-    """One name of a hard-linked file, for its home. `volume` is the file system."""
+    """A message to the home of a hard-linked file that one of its names was found.
+
+    `volume` is the device number of the file system.
+    """
 
     volume: int
     inode: int
@@ -58,7 +61,7 @@ def home_of(claim: Claim, size: int) -> int:
 
 
 class Inodes:
-    """The inodes of a home, for all of its threads.
+    """The inodes whose home is this rank, shared by its threads.
 
     Methods raise StoppedEarly if temporary space is exhausted.
     """
@@ -67,7 +70,7 @@ class Inodes:
         self._firsts = Firsts(most)
 
     def is_first(self, claim: Claim) -> bool:
-        """Return whether this is the first name of its file."""
+        """Return whether this is the first name of the file that was found."""
         return self._firsts.is_first((claim.volume, claim.inode), claim.links)
 
     def close(self) -> None:
@@ -82,7 +85,7 @@ DIRECTORY_SIZES = (0, 1, 4, 16, 64, 256, 1024, 4096, 16_384, 65_536, 1 << 20, 1 
 class Group(msgspec.Struct, frozen=True):
     """Files with a common property.
 
-    For `dirsize`, a group has directories instead of files, and entries instead of bytes.
+    A group of `dirsize` counts directories instead of files, and entries instead of bytes.
     """
 
     label: str
@@ -94,7 +97,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class TopFile(msgspec.Struct, frozen=True):
-    """A file of a top list, with its size or its modification time."""
+    """A file in a top list, with its size or its modification time."""
 
     path: str
     bytes: int | None = None
@@ -102,7 +105,7 @@ class TopFile(msgspec.Struct, frozen=True):
 
 
 class DirectorySize(msgspec.Struct, frozen=True):
-    """A directory with its direct contents, and its contents including subdirectories."""
+    """A directory, with the sums of its direct contents and of all contents (`all_`)."""
 
     path: str
     entries: int
@@ -125,12 +128,12 @@ class Top(msgspec.Struct, frozen=True):
 
 
 def share(part: float, whole: float) -> float:
-    """Return the ratio of a part to a whole, to six digits. The whole may be 0."""
+    """Return the ratio of a part to a whole, rounded to six digits, or 0 if the whole is 0."""
     return round(part / whole, 6) if whole else 0.0
 
 
 def groups(profile: Profile, dimension: str) -> tuple[Group, ...]:
-    """Return the files of a profile by one of the dimensions, in the order of reports."""
+    """Return the files of a profile grouped by a dimension, in the order of reports."""
     return _MAKE[dimension](profile)
 
 
@@ -182,7 +185,7 @@ def _group(gid: int) -> str:
 
 
 def _ages(profile: Profile) -> tuple[Group, ...]:
-    """Return the files by whole days since the last modification."""
+    """Return the files grouped by whole days since their last modification."""
     today = profile.taken_s // DAY_S
     rows = [[0, 0, 0] for _ in range(len(AGES_DAYS) + 2)]
     for day, tally in profile.ages.items():
@@ -228,7 +231,7 @@ _MAKE: dict[str, Callable[[Profile], tuple[Group, ...]]] = {
 
 
 def top_of(profile: Profile, most: int) -> Top:
-    """Return the top lists."""
+    """Return the top lists of a profile, with at most `most` rows each."""
     roots = profile.roots
 
     def sized(row: FileRow) -> TopFile:
@@ -247,18 +250,18 @@ def top_of(profile: Profile, most: int) -> Top:
 
 
 def directory_of(roots: tuple[bytes, ...], row: DirectoryRow) -> DirectorySize:
-    """Return a directory for a report."""
+    """Return a directory as shown in reports."""
     path = shown_path(roots, row.root, row.path)
     return DirectorySize(path, row.own_entries, row.own_bytes, row.entries, row.size_bytes)
 
 
 def shown_path(roots: tuple[bytes, ...], root: int, path: bytes) -> str:
-    """Return a path that begins with the PATH of the command line."""
+    """Return a path for reports, which begins with the PATH of the command line."""
     return show(roots[root].rstrip(b"/") + b"/" + path if path else roots[root])
 
 
 def moment(seconds: int) -> str:
-    """Return a time since 1970 in UTC, or the number of seconds if it is out of range."""
+    """Return a time in UTC, or the number of seconds since 1970 if it is out of range."""
     try:
         return datetime.fromtimestamp(seconds, timezone.utc).isoformat()
     except (OverflowError, ValueError, OSError):

@@ -1,18 +1,17 @@
-"""Examinations of files that some runs need, and the space that the files would take elsewhere.
+"""Optional examinations of files, and the space that they would take on another file system.
 
-`Looks` examines holes, Lustre layouts, and pieces to compress. Examining holes and layouts reads no
-data. A file that takes less space than its size has holes, or its file system has compressed it or
-stores it within the inode. SEEK_DATA distinguishes these cases (lseek(2)): data without space was
-compressed. A layout is an attribute of the file, read through the descriptor of its directory. File
-systems other than Lustre are queried once.
+`Looks` finds holes and Lustre layouts, and compresses a sample of the data. Only the sample must be
+read. If a file takes less space than its size, it has holes, or its file system compresses it or
+stores it in the inode. SEEK_DATA (lseek(2)) distinguishes holes from data, and data that takes no
+space is counted as compressed. A layout is an extended attribute, read through the descriptor of
+the directory. A file system other than Lustre is queried only once.
 
-The space elsewhere is in blocks of a given size, and within inodes. A file system that allocates in
-units takes a whole number of units for each file. GPFS (Spectrum Scale) has large blocks, and
-stores the end of a file in subblocks, so its unit is a subblock. The profile has the number of
-units of all files for each power of two, so the result is exact. Small files may be stored within
-their inodes and take no unit. They are subtracted by the fine bins of sizes
-(`pcircle.tools.fprof.profile.sizes`), in which all files take the same number of units unless units
-are far smaller.
+A file system that allocates space in units takes a whole number of units for each file. The unit of
+GPFS (Spectrum Scale), which stores the end of a file in subblocks of its large blocks, is the
+subblock. The profile stores the number of units of all files for each power of two, so the result
+is exact. Small files take no unit if the file system stores them in their inodes, so they are
+subtracted. The fine bins of sizes (`pcircle.tools.fprof.profile.sizes`) suffice for that, because
+all files in a bin take the same number of units, unless units are far smaller than the files.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ UNKNOWN = "unknown layout"
 class Sparse(msgspec.Struct, frozen=True):
     """Files that take less space than their size.
 
-    `hole_bytes` are in holes. `compressed_bytes` are data without space, which the file system has
-    compressed or stored within inodes. `unknown` counts files that could not be examined.
+    `hole_bytes` are in holes. `compressed_bytes` are data that takes no space, because the file
+    system compresses it or stores it in inodes. `unknown` counts files that could not be examined.
     """
 
     number: int
@@ -54,14 +53,14 @@ class Sparse(msgspec.Struct, frozen=True):
 
 
 def find_holes(directory_fd: int, files: FileBatch, profile: Profile, tell: Tell) -> None:
-    """Add sparse files to a profile."""
+    """Find the sparse files of a batch and add them to a profile."""
     sums = profile.sparse
     links = files.column("links")
     for place, (size, blocks) in enumerate(zip(files.sizes, files.blocks, strict=True)):
         allocated = blocks * SECTOR_BYTES
         if allocated >= size:
             continue
-        # A hard-linked file counts with a part under each name.
+        # An equal part of a hard-linked file counts under each name.
         parts = max(1, links[place])
         sums[0] += 1
         sums[1] += size // parts
@@ -79,7 +78,7 @@ def find_holes(directory_fd: int, files: FileBatch, profile: Profile, tell: Tell
 
 
 def _data_bytes(directory_fd: int, name: bytes, size: int) -> int:
-    """Return the bytes of a file outside of holes."""
+    """Return the number of bytes of a file that are not in holes."""
     fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
     try:
         data = at = 0
@@ -99,7 +98,7 @@ def _data_bytes(directory_fd: int, name: bytes, size: int) -> int:
 
 
 class Layouts:
-    """The numbers of files by layout."""
+    """The files and bytes of each Lustre layout."""
 
     def __init__(self) -> None:
         self.found: Sums[str] = Sums(MAX_LAYOUTS, by_length)
@@ -135,9 +134,9 @@ _NONE = frozenset((errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS))
 
 
 def describe(layout: Layout) -> str:
-    """Return a short description of a layout: "4 x 1.0 MiB", with the pool.
+    """Return a short description of a layout, such as "4 x 1.0 MiB in POOL".
 
-    Components are listed by offset.
+    A composite layout is described by its components and their offsets.
     """
     if isinstance(layout, Stripes):
         return _stripes(layout)
@@ -166,16 +165,16 @@ def _stripes(stripes: Stripes) -> str:
 
 
 def _nobody(*found: object) -> None:
-    """Ignore a file, because no list was requested."""
+    """Ignore a finding, because no list was requested."""
 
 
 class Looks:
-    """The findings of a rank that are not yet in its profile."""
+    """The optional examinations on one rank, and those findings that `end` adds to the profile."""
 
     def __init__(
         self, facets: Iterable[str], pieces: int, counts: Recalling, tell: Tell | None = None
     ) -> None:
-        """Make empty findings. Each file with a finding is passed to `tell`."""
+        """Prepare the examinations of `facets`; pass each file with a finding to `tell`."""
         self._wanted = frozenset(facets)
         self._tell: Tell = tell or _nobody
         self._layouts = Layouts()
@@ -183,7 +182,7 @@ class Looks:
         self._sampler = Sampler(pieces, self.recalls)
 
     def look(self, directory_fd: int, files: FileBatch, profile: Profile) -> None:
-        """Examine files of a directory."""
+        """Examine files in a directory."""
         if "sparse" in self._wanted:
             find_holes(directory_fd, files, profile, self._tell)
         if "stripe" in self._wanted:
@@ -192,7 +191,7 @@ class Looks:
             self._sampler.look(directory_fd, files, self._tell)
 
     def end(self, profile: Profile, pieces: int) -> None:
-        """Add the layouts, and the compression of `pieces` pieces, to a profile."""
+        """Add the layouts, and the sample of at most `pieces` pieces, to a profile."""
         layouts = self._layouts.found
         layouts.cut()
         profile.stripes, profile.other_stripes = layouts.tallies, layouts.other
@@ -202,7 +201,7 @@ class Looks:
 # ---- space elsewhere -----------------------------------------------------------------------------
 
 KiB, MiB = 1 << 10, 1 << 20
-# Subblocks by block size in GPFS since version 5. Other blocks have 32 subblocks, as before.
+# Subblock sizes by block size since GPFS version 5. Blocks of other sizes have 32 subblocks.
 _SUBBLOCKS = {
     64 * KiB: 2 * KiB,
     128 * KiB: 4 * KiB,
@@ -212,9 +211,9 @@ _SUBBLOCKS = {
 
 
 class Blocks(msgspec.Struct, frozen=True):
-    """The space of files in blocks, in whole blocks and with subblocks.
+    """The space that files would take in whole blocks, and with subblocks.
 
-    An efficiency is the share of the space that holds data.
+    An efficiency is the fraction of the space that contains data.
     """
 
     block_bytes: int
@@ -229,8 +228,7 @@ class Blocks(msgspec.Struct, frozen=True):
 class InInode(msgspec.Struct, frozen=True):
     """Files of at most `limit_bytes`, whose data would fit into their inodes.
 
-    The limit is the edge of a bin: the largest that does not exceed `asked_bytes`, the requested
-    size.
+    The limit is the largest edge of a bin that does not exceed `asked_bytes`, the requested size.
     """
 
     asked_bytes: int
@@ -242,9 +240,9 @@ class InInode(msgspec.Struct, frozen=True):
 
 
 LARGEST_INODE_BYTES = 128 << UNITS[0]
-"""The size of the largest inode.
+"""The largest inode size for which the space can be estimated.
 
-Up to this size, all files of a bin take the same number of units.
+Up to this size, all files in a bin take the same number of units.
 """
 
 
@@ -254,14 +252,14 @@ def subblock_of(block_bytes: int) -> int:
 
 
 def is_unit(size_bytes: int) -> bool:
-    """Return whether a profile knows the space for units of this size."""
+    """Return whether a profile stores the number of units of this size."""
     return size_bytes in {1 << bits for bits in UNITS}
 
 
 def blocks_of(
     profile: Profile, wanted: Sequence[tuple[int, int]], inode: InInode | None
 ) -> tuple[Blocks, ...]:
-    """Return the space for each pair of block and subblock."""
+    """Return the space that files would take for each pair of block and subblock sizes."""
     data = profile.kinds["file"][1] - (inode.bytes if inode else 0)
     limit = inode.limit_bytes if inode else -1
     rows = []
@@ -283,7 +281,7 @@ def blocks_of(
 
 
 def _units(profile: Profile, unit: int, limit: int) -> int:
-    """Return the number of units of files above a size. Hard-linked files count once."""
+    """Return the number of units that files larger than `limit` take, hard-linked files once."""
     total = profile.unit_counts[UNITS.index(unit.bit_length() - 1)]
     if limit <= 0:
         return total
@@ -295,7 +293,7 @@ def _units(profile: Profile, unit: int, limit: int) -> int:
 
 
 def in_inode(profile: Profile, limit_bytes: int) -> InInode:
-    """Return the files that would fit into inodes, up to the limit or the edge below it."""
+    """Return the files that would fit into inodes, up to the last bin edge within the limit."""
     last = bin_of(limit_bytes)
     if edge_of(last) > limit_bytes:
         last -= 1

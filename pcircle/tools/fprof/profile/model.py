@@ -1,20 +1,20 @@
 """The profile of a tree, mergeable and sufficient for every report, and its encoding as bytes.
 
-A profile holds sums, histograms at a fine resolution (`pcircle.tools.fprof.profile.sizes`), bounded
-tables (`pcircle.tools.fprof.profile.tables`) and a sample. Its size is fixed: no part of it grows
-with the number of entries. Merging is associative and commutative to the last digit, so the result
+A profile consists of sums, histograms of fine resolution (`pcircle.tools.fprof.profile.sizes`),
+bounded tables (`pcircle.tools.fprof.profile.tables`) and a sample. Its size is bounded, however
+many entries the tree contains. Merging is exactly associative and commutative, so the result
 depends neither on which rank saw an entry nor on the order of merges.
 
-Hard-linked files count with each name in numbers and once in bytes. By size, age and owner, which
-belong to the inode, the bytes count with the first name that arrived. By extension, depth and
-directory, which belong to the name, an n-th of the bytes counts under each of n names, so that the
-result does not depend on the order. A hard link between trees with separate profiles cannot be
-detected.
+In counts of files, a hard-linked file counts under each of its names. Its bytes count once: for
+size, age and owner, which are properties of the inode, under the first name that is found; for
+extension, depth and directory, which are properties of the name, in equal parts under all names, so
+that the result does not depend on the order. A hard link between trees that have separate profiles
+cannot be detected.
 
-Profiles in messages and files are MessagePack with integers of any size. Sparse files may have
-nearly 8 EiB each, so the sum of three does not fit into the 64 bits of a MessagePack integer.
-Larger integers are extension type 1: the number, big endian. They are so rare that they are
-searched for only if plain encoding fails.
+In messages and files, profiles are encoded as MessagePack, extended to integers of any size. A
+sparse file can have nearly 8 EiB, so the sum of three does not fit into the 64 bits of a
+MessagePack integer. Larger integers are encoded big endian as extension type 1. Because they are
+rare, the encoder looks for them only if plain encoding fails.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ MAX_EXTENSIONS = 8192
 MAX_LAYOUTS = 4096
 MAX_DIRECTORIES = 4096
 LONGEST_EXTENSION = 16
-DEEPEST = 255  # maximum depth; deeper entries are counted with this depth
+DEEPEST = 255  # entries at greater depths are counted at this depth
 LARGEST_UNIT_BITS = 26
 SMALLEST_UNIT_BITS = 9
 UNITS = range(SMALLEST_UNIT_BITS, LARGEST_UNIT_BITS + 1)
-"""The powers of two for which a profile knows how many units all files would take."""
+"""The exponents of the unit sizes for which a profile stores how many units all files take."""
 
 
 class FileRow(msgspec.Struct, frozen=True, array_like=True):
-    """A file of a top list. `value` is its size, or its modification time in seconds."""
+    """A file in a top list; `value` is its size, or its modification time in seconds."""
 
     value: int
     root: int
@@ -58,7 +58,10 @@ class FileRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DirectoryRow(msgspec.Struct, frozen=True, array_like=True):
-    """A directory with its direct contents (`own_`), and all contents including itself."""
+    """A directory, with the sums of its direct contents (`own_`) and of all contents.
+
+    `entries` counts the directory itself.
+    """
 
     root: int
     path: bytes
@@ -70,7 +73,7 @@ class DirectoryRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SamplePiece(msgspec.Struct, frozen=True, array_like=True):
-    """A piece of a file in the sample: its lot, and its bytes before and after compression."""
+    """A piece of a file in the sample: its lot, and its size before and after compression."""
 
     lot: int
     raw_bytes: int
@@ -81,19 +84,22 @@ Tallies = dict[int, list[int]]
 
 
 class Profile(msgspec.Struct, kw_only=True):
-    """The profile of the trees below `roots`. Bytes are apparent sizes unless stated otherwise.
+    """The profile of the trees below `roots`.
 
-    Tallies are [number, bytes, allocated bytes], except for `sizes`: [names, bytes, files]. `kinds`
-    is by kind of entry, and `specials` has the number of special files by kind. `sizes` is by bin
-    of size. `unit_counts` has, for each of `UNITS`, the number of units that hold all files. `ages`
-    is by day of modification since 1970, and `age_sizes` by 64 times the week plus the octave of
-    the size. `directory_sizes` is by bin of the number of entries: [directories, entries].
+    Bytes are apparent sizes unless stated otherwise. Tallies are [number, bytes, allocated bytes],
+    except those of `sizes`, which are [names, bytes, files], and those of `directory_sizes`, which
+    are [directories, entries]. The keys of `kinds` are the kinds of entries, those of `sizes` are
+    bins of sizes, and those of `directory_sizes` are bins of entry counts. `specials` maps kinds of
+    special files to their numbers. `unit_counts` lists, for each of `UNITS`, the number of units
+    that all files take. The keys of `ages` are days of modification since 1970, and a key of
+    `age_sizes` is 64 times the week plus the octave of the size. The keys of `stripes` are layouts.
 
-    `weights` and `crowds` are the directories with the most bytes and entries including
-    subdirectories, `heavy` and `wide` without. `names` counts names of hard-linked files, and these
-    files. `sparse` has: files with less space than bytes, their bytes, allocated bytes, bytes in
-    holes, bytes saved otherwise, files that could not be examined. `stripes` is by layout. `sample`
-    has the pieces with the lowest lots, and `sampled` is the requested number of pieces.
+    `weights` and `crowds` list the directories with the most bytes and entries including
+    subdirectories, and `heavy` and `wide` those with the most direct contents. `names` contains the
+    number of names of hard-linked files, and the number of these files. `sparse` contains the
+    number of sparse files, their bytes, their allocated bytes, the bytes in holes, the bytes saved
+    otherwise, and the number of files that could not be examined. `sample` contains the pieces with
+    the lowest lots, and `sampled` is the requested number of pieces.
     """
 
     taken_s: int
@@ -158,12 +164,12 @@ Order = tuple[int | bytes, ...]
 
 
 def by_bytes(row: DirectoryRow) -> Order:
-    """Return the sort key by all bytes. A directory never precedes its parent."""
+    """Return the sort key by all bytes; a directory never precedes its parent."""
     return -row.size_bytes, row.depth, *_all(row)
 
 
 def by_entries(row: DirectoryRow) -> Order:
-    """Return the sort key by all entries. A directory never precedes its parent."""
+    """Return the sort key by all entries; a directory never precedes its parent."""
     return -row.entries, row.depth, *_all(row)
 
 
@@ -189,11 +195,11 @@ DIRECTORY_LISTS = {
     "heavy": (by_own_bytes, None),
     "wide": (by_own_entries, None),
 }
-"""The order and the length of each list. None means the requested length."""
+"""The order and the length of each list, where None stands for the requested length."""
 
 
 def merge(a: Profile, b: Profile) -> Profile:
-    """Merge two profiles. Neither argument can be used afterwards."""
+    """Merge two profiles into one; neither argument can be used afterwards."""
     roots = a.roots
     if a.roots != b.roots:
         roots = tuple(sorted({*a.roots, *b.roots}))
@@ -225,7 +231,7 @@ def merge(a: Profile, b: Profile) -> Profile:
     for name, (by, max_kept) in DIRECTORY_LISTS.items():
         both = getattr(a, name), getattr(b, name)
         setattr(merged, name, _first(top if max_kept is None else max_kept, by, *both))
-    # Pieces with equal lots are the same piece, found by two ranks under two names.
+    # Equal lots belong to the same piece of a hard-linked file, found under two names.
     pieces = list({piece.lot: piece for piece in (*a.sample, *b.sample)}.values())
     merged.sample = _first(merged.sampled, _by_lot, pieces)
     return merged
@@ -243,7 +249,7 @@ def _first(most: int, order: Callable[[Row], RowKey], *lists: list[Row]) -> list
 
 
 def _summed(a: dict[K, list[int]], b: dict[K, list[int]]) -> dict[K, list[int]]:
-    """Add up tallies, in the larger of both tables."""
+    """Add the tallies of the smaller table to the larger one, and return the latter."""
     if len(a) < len(b):
         a, b = b, a
     for key, tally in b.items():
@@ -267,7 +273,7 @@ def _merge_bounded(
 
 
 def _renumbered(profile: Profile, roots: tuple[bytes, ...]) -> Profile:
-    """Renumber the roots of a profile by their places in `roots`."""
+    """Return a profile whose root numbers refer to `roots`."""
     change = msgspec.structs.replace
     places = {root: place for place, root in enumerate(roots)}
     changed = {}
@@ -285,7 +291,7 @@ _MAX_BYTES = 16
 
 
 def pack(profile: Profile) -> bytes:
-    """Return a profile as bytes."""
+    """Encode a profile as bytes."""
     try:
         return msgspec.msgpack.encode(profile)
     except OverflowError:

@@ -1,16 +1,18 @@
-"""The compressibility of files, estimated from a sample of pieces of 64 KiB, with its error.
+"""The compressibility of files, estimated from a sample of 64 KiB pieces, and the error.
 
-Every piece of every file draws a lot, and the pieces with the lowest lots are the sample (bottom-k
-sampling). So each byte has the same chance, and the samples of ranks merge into the sample of the
-whole. Lots are drawn by hashing, so the same tree gives the same sample each time. A file with many
-pieces does not draw for each piece: the lowest of m lots is drawn at once, then the next lowest.
+Each piece of each file draws a lot, and the pieces with the lowest lots form the sample (bottom-k
+sampling). All bytes therefore have the same probability, and the samples of the ranks can be merged
+into a sample of the tree. Because lots are drawn by hashing, the sample of an unchanged tree is
+always the same. To avoid a draw for each piece of a large file, the lowest of its m lots is drawn
+directly, then the next lowest, and so on.
 
-The estimate is a ratio of sums (Cochran, Sampling Techniques, 1977, chapter 6): compressed bytes by
-bytes of the sample, with its standard error and the correction for a finite population. If all
-pieces are alike, this error is 0. Up to 3 of n pieces may still differ (the rule of three; Hanley
-and Lippman-Hand, JAMA 1983), which is the smallest error stated. Pieces that could not be read add
-their share. Pieces are read during the walk, as soon as their lots are among the lowest: with N
-pieces in the tree, a rank reads about k (1 + ln(N / k)) of them.
+The estimate is a ratio of sums (Cochran, Sampling Techniques, 1977, chapter 6): the compressed
+bytes divided by the bytes of the sample, with its standard error and the correction for a finite
+population. If all n pieces compress equally, this error is 0, although a fraction of up to 3 / n of
+all pieces may differ (the rule of three; Hanley and Lippman-Hand, JAMA 1983). The reported error is
+therefore at least that fraction. Pieces that could not be read increase it by their share. A piece
+is read during the walk as soon as its lot is among the k lowest, so a rank reads about
+k (1 + ln(N / k)) of N pieces.
 """
 
 from __future__ import annotations
@@ -40,9 +42,11 @@ _Z_95 = 1.959964
 
 
 class Compression(msgspec.Struct, frozen=True):
-    """The estimate. `ratio` is compressed bytes by bytes, within `error` at 95 % confidence.
+    """The estimated compressibility of all files.
 
-    `pieces` of `of_pieces` were compressed, and `unread` could not be read.
+    `ratio` is the ratio of compressed to original bytes, within `error` at 95 % confidence.
+    `pieces` is the number of compressed pieces, `unread` the number of pieces that could not be
+    read, and `of_pieces` the estimated number of pieces in the tree.
     """
 
     method: str
@@ -56,21 +60,21 @@ class Compression(msgspec.Struct, frozen=True):
 
 
 class Sampler:
-    """The sample of a rank, of at most `most` pieces.
+    """The sample of a rank, which contains at most `most` pieces.
 
-    `recalls` counts offline files that are read.
+    `recalls` counts the offline files that are read.
     """
 
     def __init__(self, most: int, recalls: Recalls | None = None) -> None:
         self._most = most
         self._recalls = recalls
-        self._lots: list[tuple[int, int, int]] = []  # a heap, the highest lot first
+        self._lots: list[tuple[int, int, int]] = []  # a heap with the highest lot first
         self._drawn: set[int] = set()  # the lots in the heap
         self._bar = _LOTS
         self._piece = aligned(PIECE_BYTES)
 
     def look(self, directory_fd: int, files: FileBatch, tell: Tell) -> None:
-        """Draw lots for the pieces of files, and read the pieces with the lowest lots."""
+        """Draw lots for the pieces of files, and read the pieces that enter the sample."""
         if self._recalls is not None:
             self._recalls.place = files.root, files.path
         columns = [files.column(name) for name in ("inode", "links", "mtime")]
@@ -80,7 +84,7 @@ class Sampler:
                 hidden = may_hide_content(directory_fd) if hidden is None else hidden
                 if not hidden:
                     continue
-            # A hard-linked file draws the same lots under each name; they count once.
+            # A hard-linked file draws the same lots under each name, so its pieces count once.
             seed = b"%d %d %d %d" % (size, *identity)
             raw = packed = 0
             is_first = True
@@ -116,9 +120,9 @@ class Sampler:
     def _read(
         self, directory_fd: int, name: bytes, offset: int, lot: int, *, is_first: bool
     ) -> SamplePiece:
-        """Read and compress a piece. It has 0 bytes if it cannot be read.
+        """Read and compress a piece; return 0 bytes if it cannot be read.
 
-        For the first piece of a file, the file is counted as recalled if it was offline.
+        If it is the first piece of an offline file, count the file as recalled.
         """
         count = 0
         with suppress(OSError):
@@ -133,7 +137,7 @@ class Sampler:
 
 
 def _drawn(seed: bytes, pieces: int) -> Iterator[tuple[int, int]]:
-    """Yield the lots of a file's pieces with their numbers, lowest lot first."""
+    """Yield the lot and the number of each piece of a file, in ascending order of lots."""
     share, left = 0.0, pieces
     at = xxhash.xxh3_64_intdigest(seed, 1) % pieces
     step = max(1, round(pieces * 0.618))
@@ -148,7 +152,7 @@ def _drawn(seed: bytes, pieces: int) -> Iterator[tuple[int, int]]:
 
 
 def compression_of(profile: Profile) -> Compression | None:
-    """Return the estimate from the sample of a profile, or None without a sample."""
+    """Return the estimate from the sample of a profile, or None if there is no sample."""
     if not profile.sampled:
         return None
     read = [piece for piece in profile.sample if piece.raw_bytes]
@@ -159,10 +163,10 @@ def compression_of(profile: Profile) -> Compression | None:
     drawn = of_pieces = len(profile.sample)
     error = 0.0
     if drawn >= profile.sampled:
-        # The density of lots below the highest one in the sample gives the number of pieces.
+        # The density of the lots in the sample yields the number of pieces in the tree.
         of_pieces = max(drawn, round((drawn - 1) * _LOTS / max(1, profile.sample[-1].lot)))
         error = _Z_95 * _standard_error(read, ratio, raw, of_pieces)
-        # Even if all pieces read are alike, other pieces may differ: the rule of three.
+        # The rule of three: even if all pieces read are alike, other pieces may differ.
         error = max(error, 3 / max(3, number) * (1 - number / max(number, of_pieces)))
     # Unread pieces may have any ratio.
     error = min(1.0, error + (drawn - number) / drawn) if drawn else 0.0
@@ -179,7 +183,7 @@ def compression_of(profile: Profile) -> Compression | None:
 
 
 def _standard_error(read: Sequence[SamplePiece], ratio: float, raw: int, of_pieces: int) -> float:
-    """Return the standard error of a ratio of sums, for sampling without replacement."""
+    """Return the standard error of a ratio of sums when sampling without replacement."""
     number = len(read)
     if number < 2:
         return 1.0

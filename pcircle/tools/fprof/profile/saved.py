@@ -1,9 +1,9 @@
-"""Profiles in files: written atomically, and validated when read.
+"""Profile files, which are written atomically and validated when read.
 
-docs/profile-format.rst specifies the format: a line of text with its name, version and the digest
-of the rest, then compressed MessagePack. A profile may come from an untrusted source, so its size
-is bounded before and after decompression, the decoder checks types, and this module checks
-constraints that types cannot express. A file of a newer version is refused.
+docs/profile-format.rst specifies the format: a line of text with the name and version of the format
+and a digest of the rest, followed by compressed MessagePack. Because a profile may come from an
+untrusted source, its size is bounded before and after decompression, the decoder checks types, and
+this module checks constraints that types cannot express. A file of a newer version is rejected.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _LENGTHS = {
 
 
 def write(profile: Profile, path: str) -> None:
-    """Write a profile, replacing an older file. Raise OSError if that fails."""
+    """Write a profile, replacing any existing file; raise OSError if that fails."""
     packed = pack(profile)
     body = zlib.compress(packed, 6)
     if len(packed) >= _MAX_UNPACKED_BYTES or len(body) > _MAX_BYTES - _HEAD_MOST_BYTES:
@@ -76,7 +76,7 @@ def write(profile: Profile, path: str) -> None:
 
 
 def read(path: str | bytes) -> Profile:
-    """Read a profile from a file. Raise UsageError if it is invalid or of a newer version."""
+    """Read a profile from a file; raise UsageError if it is unreadable, invalid or too new."""
     name = show(os.fsencode(path))
     try:
         with open(reading(os.fsencode(path)), "rb") as file:
@@ -122,7 +122,7 @@ def _check(profile: Profile) -> None:
             raise ValueError(f"a key of {name} can't be")
     for name, longest in (("extensions", LONGEST_EXTENSION), ("stripes", _LONGEST_LAYOUT)):
         for text in getattr(profile, name):
-            # The text is printed without escapes.
+            # Reports print these texts without escaping them.
             if len(text) > longest or not (text.isascii() and (text.isprintable() or not text)):
                 raise ValueError(f"a key of {name} can't be")
     _check_sizes(profile)
@@ -136,7 +136,7 @@ def _check(profile: Profile) -> None:
 
 
 def _check_sizes(profile: Profile) -> None:
-    """Raise ValueError if a part is larger than the whole of which it is a share."""
+    """Raise ValueError if the bins of sizes contradict each other or the sums of all files."""
     if not 0 <= profile.largest_bytes < _LARGEST_FILE:
         raise ValueError("impossible file size")
     for place, (names, size, files) in profile.sizes.items():

@@ -1,24 +1,24 @@
-"""Sizes in bins that are fine enough for any histogram: counting files, and quantiles.
+"""The bins in which files are counted by size, fine enough for any histogram and for quantiles.
 
-The idea is that of log-linear histograms (HdrHistogram; with the error bound for quantiles, the
-DDSketch of Masson, Rim and Lee, VLDB 2019): each power of two is divided into 64 bins of equal
-width. Such a histogram has a fixed size, adds up exactly with any other histogram in any order, and
-gives every quantile to 1/128 of its value. It is a sketch and a histogram at once.
+The bins are those of a log-linear histogram (HdrHistogram; for the error bound of quantiles, see
+DDSketch by Masson, Rim and Lee, VLDB 2019): each power of two is divided into 64 bins of equal
+width. Such histograms have a fixed size, can be added exactly and in any order, and yield every
+quantile with a relative error of at most 1/128.
 
-Bins are closed above: a bin holds the sizes above the previous edge up to and including its own
-edge, so files of exactly 4 KiB are "up to 4 KiB". Bin 0 holds empty files; sizes up to 128 bytes
-have a bin each. All powers of two, and 64 to 128 times a power of two, are edges.
+A bin contains the sizes above the previous edge up to and including its own edge, so a file of
+exactly 4 KiB counts as "up to 4 KiB". Bin 0 contains empty files, and each size up to 128 bytes has
+its own bin. All powers of two, and 64 to 128 times each of them, are edges.
 
-`SizeCounts` counts files at a low cost per file for any distribution of sizes. Most files of a tree
-have the same size as other files. So sizes are counted in a dictionary, a block at a time, which is
-folded into the histogram when it has some thousand keys. If hardly any two sizes are equal, that is
-twice the work, and a block is added to its bins directly. As floating point numbers of 32 bits with
-a fraction of 23 bits, sizes have their bins in their upper half, and the machine converts a whole
-block in one step. A bin includes its upper edge, which as a number begins the next bin. So 1 is
-subtracted from the bits of each number, over the block as one long integer.
+`SizeCounts` is fast for any distribution of sizes. In most trees many files share a size. Sizes are
+therefore counted in a dictionary, a block of files at a time, and the dictionary is folded into the
+histogram when it contains some thousands of keys. If hardly any sizes are equal, this would double
+the work, so blocks are then added to the bins directly. All sizes of a block are converted to
+32-bit floating-point numbers in one step, and the upper half of such a number determines the bin.
+Because a bin includes its upper edge, whose floating-point number would begin the next bin, 1 is
+subtracted from the bits of each number, for the whole block at once as one long integer.
 
-Sizes with more bits than the fraction would be rounded. A block that has one is counted in the
-dictionary, as are all blocks if exact sizes are needed.
+Sizes that need more bits than the 23-bit fraction would be rounded. Blocks with such sizes are
+counted in the dictionary, and so are all blocks if exact sizes are needed.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pcircle.tools.fprof.profile.model import UNITS
 
 _MAX_SIZES = 8192
-_EXACT_BYTES = 1 << 24  # a 32-bit float represents all sizes up to this one exactly
+_EXACT_BYTES = 1 << 24  # 32-bit floats represent all sizes up to this limit exactly
 _BLOCK_FILES = 2048
-_BLOCKS_AT_ONCE = 128  # blocks added directly to bins before sizes are counted again
+_BLOCKS_AT_ONCE = 128  # blocks added directly to bins before the dictionary is tried again
 _UPPER_HALVES = slice(1, None, 2) if sys.byteorder == "little" else slice(0, None, 2)
 _HALVES = 0x4B80  # exceeds the upper half of the largest size
 _ONE_FILE = 1 << 64
@@ -42,10 +42,10 @@ _ONE = struct.pack("=I", 1)
 
 
 class SizeCounts:
-    """The files of one rank by size.
+    """The files of a worker, counted by size.
 
-    `unit_counts` are kept on request, and `edge_tallies` if there are `edges`. Both are described
-    in `pcircle.tools.fprof.profile.model.Profile`.
+    If `units` is set, `unit_counts` is computed, and if there are `edges`, `edge_tallies`; see
+    `pcircle.tools.fprof.profile.model.Profile`.
     """
 
     def __init__(self, edges: tuple[int, ...] = (), *, units: bool = False) -> None:
@@ -55,16 +55,16 @@ class SizeCounts:
         self._edges = edges
         self._units = units
         self._sizes: Counter[int] = Counter()
-        self._waiting: list[int] = []  # sizes that do not fill a block yet
-        # Files whose bytes were added or subtracted without a name.
+        self._waiting: list[int] = []  # sizes that do not yet fill a block
+        # The number of files added minus those subtracted by `once`, by size.
         self._once: Counter[int] = Counter()
         self._by_half: list[int] = []  # files * _ONE_FILE + bytes, empty until used
         self._bins = [0] * BINS, [0] * BINS  # files and bytes
-        self._unnamed: Counter[int] = Counter()  # hard-linked files subtracted, by bin
+        self._unnamed: Counter[int] = Counter()  # files subtracted minus files added, by bin
         self._at_once = 0  # remaining blocks to add directly to bins
 
     def add(self, sizes: Iterable[int]) -> None:
-        """Add files of a directory."""
+        """Count files of these sizes."""
         self._waiting += sizes
         if len(self._waiting) >= _BLOCK_FILES:
             waiting, self._waiting = self._waiting, []
@@ -84,13 +84,13 @@ class SizeCounts:
             self._fold()
 
     def once(self, size_bytes: int, sign: int) -> None:
-        """Add or subtract a file whose bytes count without a name."""
+        """Add or subtract a file and its bytes, but not a name."""
         self._once[size_bytes] += sign
         if len(self._once) > _MAX_SIZES:
             self._fold()
 
     def in_bins(self) -> dict[int, list[int]]:
-        """Return names, bytes and files by bin, and complete the other results."""
+        """Return the names, bytes and files in each bin, and complete the other results."""
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             self._add_block(waiting)
@@ -118,7 +118,7 @@ class SizeCounts:
             tallies[half] += size + one
 
     def _fold_halves(self) -> None:
-        """Move the files that were counted by upper halves to their bins."""
+        """Add the files that were counted by upper halves to their bins."""
         numbers, sizes = self._bins
         for half, tally in enumerate(self._by_half):
             if tally:
@@ -128,7 +128,7 @@ class SizeCounts:
         self._by_half = []
 
     def _fold(self) -> None:
-        """Move the counted sizes to all histograms."""
+        """Add the counted sizes to all histograms, and forget them."""
         sizes, once = self._sizes, self._once
         self.largest_bytes = max(self.largest_bytes, *sizes, 0)
         self._fold_into_bins(sizes.items(), named=True)
@@ -136,7 +136,7 @@ class SizeCounts:
         self._sizes, self._once = Counter(), Counter()
 
     def _fold_into_bins(self, counted: Iterable[tuple[int, int]], *, named: bool) -> None:
-        """Add files of each size to the histograms: bytes, and with `named` names."""
+        """Add files of each size to the histograms, and count their names if they are `named`."""
         numbers, sizes = self._bins
         for size, number in counted:
             # An inlined copy of `bin_of`.
@@ -163,7 +163,7 @@ class SizeCounts:
 
 
 def _bin_of_half(half: int) -> int:
-    """Return the bin of sizes whose bits, less 1, have this upper half."""
+    """Return the bin of the sizes whose bits, minus 1, have this upper half."""
     (least,) = struct.unpack("=f", struct.pack("=I", half << 16))
     return bin_of(int(least) + 1)
 
@@ -196,20 +196,20 @@ def edge_of(number: int) -> int:
 
 
 def is_edge(size_bytes: int) -> bool:
-    """Return whether a bin ends with this size, so that counts up to it are exact."""
+    """Return whether this size is the edge of a bin, so that the count up to it is exact."""
     return edge_of(bin_of(size_bytes)) == size_bytes
 
 
 def octave_of(size_bytes: int) -> int:
     """Return the exponent of the next power of two, plus 1, or 0 for empty files.
 
-    The result is at most 63, for all files of more than 2 EiB.
+    The result is 63 for all files of more than 2 EiB.
     """
     return 0 if size_bytes == 0 else min(63, (size_bytes - 1).bit_length() + 1)
 
 
 def quantile(numbers: Mapping[int, int], share: float) -> int | None:
-    """Return the size that this share of files does not exceed, or None without files.
+    """Return the size that this share of files does not exceed, or None if there are no files.
 
     The result is the middle of a bin, with an error of at most `RELATIVE_ERROR`.
     """
@@ -227,9 +227,10 @@ def quantile(numbers: Mapping[int, int], share: float) -> int | None:
 
 
 def standard_edges(kind: str, largest_bytes: int) -> list[int]:
-    """Return the edges of a histogram by name, up to the first edge that holds the largest size.
+    """Return the edges of a named histogram, up to the first that includes the largest size.
 
-    "log2" doubles from bin to bin, and "pow4" quadruples. The default starts at 4 KiB.
+    The edges of "log2" double from bin to bin, and those of "pow4" quadruple. For any other name,
+    edges quadruple from 4 KiB.
     """
     factor, first = {"log2": (2, 1), "pow4": (4, 1)}.get(kind, (4, 4096))
     edges = [0, first]
@@ -239,7 +240,7 @@ def standard_edges(kind: str, largest_bytes: int) -> list[int]:
 
 
 def rebin(tallies: Mapping[int, Sequence[int]], edges: Sequence[int]) -> list[list[int]]:
-    """Return the sums of fine bins up to each edge, and above the last edge."""
+    """Return the sum of the fine bins between each two edges, and above the last edge."""
     width = max((len(tally) for tally in tallies.values()), default=0)
     sums = [[0] * width for _ in range(len(edges) + 1)]
     place = 0

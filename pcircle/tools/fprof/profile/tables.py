@@ -1,14 +1,14 @@
-"""Tables of bounded size whose result does not depend on the order of rows.
+"""Tables of bounded size whose result does not depend on the order of additions.
 
-The kept rows must follow from the rows alone. Otherwise two ranks that saw the same files in
-different orders would report different results. So each table has a total order of rows. A top list
-keeps the first rows in its order. A table of sums keeps the first keys in an order of keys, and the
-sums of all other keys become "other". A row was dropped because enough rows to fill the table
-precede it. These rows are replaced only by rows that precede them, so the dropped row would not be
-in the final table either, and the kept rows are complete. Both kinds merge exactly, in any order.
+Two ranks that see the same files in different orders must keep the same rows. Each table therefore
+defines a total order. A top list keeps its first rows in that order. A table of sums keeps its
+first keys, and adds up all other keys as "other". A dropped row is preceded by enough rows to fill
+the table. Later rows can only replace these by rows that precede them, so the dropped row could not
+have been in the final table, and no row that belongs there is lost. Tables of both types can
+therefore be merged exactly, in any order.
 
-The price is that the choice of keys does not depend on their sums. So the limits are far above the
-numbers in real trees, and the order of keys drops the least informative keys first.
+The price is that a table of sums chooses keys regardless of their sums. The limits are therefore
+far higher than the numbers of keys in real trees, and the least informative keys are dropped first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Best(Generic[Row]):
     """The first `most` rows in the order of `key`.
 
     The first part of a key is the number by which rows are ranked. Rows whose number exceeds
-    `floor` are never kept, so they need not be created.
+    `floor` are never kept, so callers need not create them.
     """
 
     def __init__(self, most: int, key: Callable[[Row], RowKey]) -> None:
@@ -41,7 +41,7 @@ class Best(Generic[Row]):
         self._rows: list[Row] = []
 
     def passes_by(self, bounds: RowKey) -> bool:
-        """Return whether rows with the number `floor` and other parts from `bounds` are dropped."""
+        """Return whether rows are dropped that are ranked by `floor` and then follow `bounds`."""
         return bool(self._last) and bounds > self._last[1 : 1 + len(bounds)]
 
     def add(self, row: Row) -> None:
@@ -69,7 +69,7 @@ class Best(Generic[Row]):
 
 
 class Sums(Generic[K]):
-    """Tallies of the first `most` keys in the order of `rank`. Other keys are summed up."""
+    """Tallies of the first `most` keys in the order of `rank`, and of all other keys together."""
 
     def __init__(self, most: int, rank: Callable[[K], KeyRank]) -> None:
         self.tallies: dict[K, list[int]] = {}
@@ -78,7 +78,7 @@ class Sums(Generic[K]):
         self._rank = rank
 
     def add(self, key: K, number: int, size_bytes: int, allocated_bytes: int) -> None:
-        """Add to the tally of a key. Negative numbers undo earlier additions."""
+        """Add numbers to the tally of a key; negative numbers undo earlier additions."""
         tally = self.tallies.get(key)
         if tally is None:
             if len(self.tallies) >= 2 * self._most:
@@ -90,7 +90,7 @@ class Sums(Generic[K]):
             tally[2] += allocated_bytes
 
     def cut(self) -> None:
-        """Drop keys beyond the limit."""
+        """Add the tallies of keys beyond the limit to `other`."""
         if len(self.tallies) > self._most:
             for key in sorted(self.tallies, key=self._rank)[self._most :]:
                 add_to(self.other, self.tallies.pop(key))
@@ -103,15 +103,15 @@ def add_to(tally: list[int], more: Iterable[int]) -> None:
 
 
 def by_number(key: int) -> int:
-    """Return the order of owners and groups: system accounts first."""
+    """Return the sort key of an owner or group: system accounts are kept first."""
     return key
 
 
 def by_sense(extension: str) -> tuple[bool, int, str]:
-    """Return the order of extensions: plain and short ones first."""
+    """Return the sort key of an extension: short ones without digits are kept first."""
     return any(map(str.isdigit, extension)), len(extension), extension
 
 
 def by_length(layout: str) -> tuple[int, str]:
-    """Return the order of layouts: the plainest first."""
+    """Return the sort key of a layout: the shortest descriptions are kept first."""
     return len(layout), layout

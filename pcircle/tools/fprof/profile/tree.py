@@ -1,4 +1,4 @@
-"""The directories of a profile down to a depth, for reports: `-d`."""
+"""The directories of a profile down to a depth, for reports with ``-d``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Key = tuple[int, bytes]
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """A directory including subdirectories, `depth` levels below its PATH.
+    """A directory `depth` levels below its PATH, with the sums of all its contents.
 
-    `share` is relative to all bytes.
+    `share` is the directory's fraction of all bytes.
     """
 
     path: str
@@ -27,9 +27,9 @@ class Branch(msgspec.Struct, frozen=True):
 
 
 class DirectoryTree(msgspec.Struct, frozen=True):
-    """Directories, each before its subdirectories, which are sorted by size.
+    """Directories, each followed by its subdirectories in descending order of size.
 
-    If the tree is not `complete`, omitted directories have at most `omitted_bytes` each.
+    If the tree is not `complete`, each omitted directory contains at most `omitted_bytes`.
     """
 
     directories: tuple[Branch, ...]
@@ -38,7 +38,7 @@ class DirectoryTree(msgspec.Struct, frozen=True):
 
 
 def tree_of(profile: Profile, depth: int) -> DirectoryTree:
-    """Return the directories down to a depth below their PATHs, if the profile has them."""
+    """Return the directories down to a depth below their PATHs that the profile lists."""
     rows = [row for row in profile.weights if row.depth <= depth]
     total = sum(row.size_bytes for row in profile.weights if not row.path)
     found = [
@@ -57,7 +57,7 @@ def tree_of(profile: Profile, depth: int) -> DirectoryTree:
 
 
 def below_of(rows: Sequence[DirectoryRow]) -> dict[Key | None, list[DirectoryRow]]:
-    """Return directories by their parent, or None for roots. Lists have the order of rows."""
+    """Group directories by their parent, which is None for roots, and keep their order."""
     below: defaultdict[Key | None, list[DirectoryRow]] = defaultdict(list)
     for row in rows:
         above = (row.root, row.path.rpartition(b"/")[0]) if row.path else None
@@ -66,7 +66,7 @@ def below_of(rows: Sequence[DirectoryRow]) -> dict[Key | None, list[DirectoryRow
 
 
 def _in_order(rows: Sequence[DirectoryRow]) -> Iterator[DirectoryRow]:
-    """Yield each directory before its subdirectories, without directories that were moved."""
+    """Yield each directory before its subdirectories; omit directories without a listed parent."""
     below = below_of(rows)
     waiting = below[None][::-1]
     while waiting:

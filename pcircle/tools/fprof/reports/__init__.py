@@ -1,1 +1,1 @@
-"""Reports of a profile: a model, and its output as text, tables, pages and plots."""
+"""Reports of a profile: their data model, and the output as text, CSV, HTML and plots."""

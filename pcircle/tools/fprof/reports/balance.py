@@ -1,8 +1,8 @@
-"""The balance of work among the ranks: the work of each rank, and how its time was spent.
+"""The balance of work among the ranks: the work of each rank, and how it spent its time.
 
-The figures are those by which LaFon, Misra and Bringhurst (SC12) judged their walk: entries, work
-requests and messages of each rank, and the shares of its time spent reading directories, looking up
-names, in the protocol, and waiting for work.
+LaFon, Misra and Bringhurst (SC12) judged their walk by the same figures: the entries, work requests
+and messages of each rank, and the fractions of its time spent reading directories, looking up
+names, running the protocol and waiting for work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pcircle.tools.fprof.plan import totals
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """Messages to a rank, or to a block of ranks that starts with it."""
+    """The messages sent to a rank, or to a block of ranks that begins with this rank."""
 
     rank: int
     messages: int
@@ -28,11 +28,11 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class RankWork(RankShare, frozen=True, kw_only=True):
-    """The work of one rank. Times are in seconds.
+    """The work of one rank.
 
-    `threads` is the final number of workers. Their time is divided into `readdir_s`, `stat_s`,
-    `adding_s` (all other work) and `idle_s`. The processor time of the thread of the engine is
-    `protocol_s`.
+    `threads` is the number of workers at the end. Their time in seconds is divided into
+    `readdir_s`, `stat_s`, `adding_s` (all other work) and `idle_s`. `protocol_s` is the processor
+    time of the engine thread.
     """
 
     readdir_s: float
@@ -58,7 +58,7 @@ def rank_work(report: RankReport) -> RankWork:
 
 
 def render(ranks: Sequence[RankWork], entries: int, verbose: int) -> str:
-    """Return a table of the work of all ranks. `verbose` 2 adds memory and spilling."""
+    """Return a table of the work of all ranks, with more columns if `verbose` is above 1."""
     header = ["rank", "node", "entries", "share", "threads", "steals", "messages", "sent"]
     header += ["readdir", "stat", "adding", "idle", "protocol"]
     rows = []

@@ -17,7 +17,7 @@ from pcircle.tools.fprof.reports.report import ProfileReport
 
 
 def check(directory: str) -> None:
-    """Create the directory if it is missing. Raise UsageError if that fails."""
+    """Create the directory if it is missing; raise UsageError if files cannot be created in it."""
     try:
         make_directory(os.fsencode(directory), option=True)
         problem = "" if os.access(directory, os.W_OK | os.X_OK) else "cannot be written"
@@ -35,7 +35,7 @@ class Special(msgspec.Struct, frozen=True):
 
 
 def write(report: ProfileReport, directory: str) -> None:
-    """Write a file for each table of the report. Raise OSError if that fails."""
+    """Write a file for each table of the report; raise OSError if that fails."""
     for name, rows in tables(report):
         text = io.StringIO()
         writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
@@ -46,7 +46,7 @@ def write(report: ProfileReport, directory: str) -> None:
 
 
 def tables(report: ProfileReport) -> Iterator[tuple[str, list[dict[str, object]]]]:
-    """Yield the name of each table that has rows, with its rows by column names."""
+    """Yield each table that is not empty: its name, and its rows as dictionaries."""
     counts = msgspec.structs.asdict(report.counts)
     kinds = ("files", "directories", "links", "special", "total")
     yield "counts", [{"kind": kind, **msgspec.structs.asdict(counts[kind])} for kind in kinds]

@@ -1,4 +1,4 @@
-"""The outputs of a report: standard output, and requested files."""
+"""The outputs of a report: text on standard output, and the requested files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pcircle.tools.fprof.reports.text import render
 
 
 class Outputs(msgspec.Struct, frozen=True, kw_only=True):
-    """The outputs in addition to text: names of files, and the directory of `csv`.
+    """The names of the output files, and of the directory for CSV files.
 
-    With `tree`, the text on a terminal starts with the largest directories.
+    If `tree` is set, the text on a terminal begins with the largest directories.
     """
 
     json: str | None = None
@@ -52,7 +52,7 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
         if self.save is not None:
             from pcircle.tools.fprof.profile import saved
 
-            # Only the histogram of this run needs the exact edges.
+            # The exact edges were only computed for the histogram of this run.
             stored = msgspec.structs.replace(profile, edges=(), edge_tallies=[])
             yield self.save, partial(saved.write, stored, self.save)
         if self.csv is not None:
@@ -75,7 +75,7 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
 def _with_tree(
     profile: Profile, parts: Callable[..., Iterable[str]], results: Results, *, unicode: bool
 ) -> Iterator[str]:
-    """Yield the text with the largest directories in front, fitted to the terminal."""
+    """Yield the largest directories, as many as fit on the terminal, followed by the report."""
     from pcircle.tools.fprof.reports import tree
 
     other_parts = list(parts(unicode=unicode))
@@ -97,6 +97,6 @@ def tell(
 
 
 def _speaks_unicode(stream: TextIO | None) -> bool:
-    """Return whether the stream can show bars."""
+    """Return whether the encoding of a stream supports the characters of bars."""
     encoding = getattr(stream, "encoding", None) or ""
     return encoding.lower().replace("-", "") == "utf8"

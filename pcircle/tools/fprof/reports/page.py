@@ -1,9 +1,9 @@
-"""One HTML page of a profile, self-contained: charts, a treemap, and the numbers behind them.
+"""The HTML page of a profile: charts, a treemap, and the numbers behind them.
 
-The page (`page.html`) draws the JSON that it contains: the report, as `--json` writes it, and data
-for pictures: directories as a tree, ages by sizes, messages between ranks. It loads no other
-resources, and declares this to the browser (a content security policy), so it can be mailed and
-archived. Names are data: they are never parsed as HTML.
+The page (`page.html`) contains the report as JSON, in the format of `--json`, and the data of its
+pictures: the tree of directories, ages by sizes, and messages between ranks. Because it loads no
+other resources, which its content security policy also forbids, it can be mailed and archived.
+Names are passed as data, so the browser never parses them as HTML.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _ROWS = 12
 
 
 class TreemapNode(msgspec.Struct, frozen=True, array_like=True):
-    """A directory of the treemap.
+    """A directory in the treemap.
 
-    It has the index of its parent (-1 for none), its name, its contents including subdirectories,
-    and its direct contents.
+    `above` is the index of its parent, or -1 if it has none. `bytes` and `entries` include
+    subdirectories; `own_bytes` and `own_entries` count direct contents only.
     """
 
     above: int
@@ -44,7 +44,7 @@ class TreemapNode(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Heat(msgspec.Struct, frozen=True):
-    """Files by age (rows) and size (columns): their number and bytes in each cell."""
+    """The number and the bytes of files by age (rows) and size (columns)."""
 
     ages: tuple[str, ...]
     sizes: tuple[str, ...]
@@ -53,7 +53,7 @@ class Heat(msgspec.Struct, frozen=True):
 
 
 class PageData(msgspec.Struct, frozen=True):
-    """All data of the page. `sent` has messages by sender and receiver."""
+    """All data of the page; `sent` is the matrix of messages by sender and receiver."""
 
     report: ProfileReport
     nodes: tuple[TreemapNode, ...]
@@ -62,14 +62,17 @@ class PageData(msgspec.Struct, frozen=True):
 
 
 def wishes(top: int) -> ReportOptions:
-    """Return the contents of the page."""
+    """Return the options of the report on the page, whose top lists have `top` rows."""
     return ReportOptions(bins="log2", by=DIMENSIONS, top=top or 10, everything=True)
 
 
 def write(profile: Profile, report: ProfileReport, path: str) -> None:
-    """Write the page of a report made by `wishes`, replacing an older file. Raise OSError."""
+    """Write the page of a report with the options of `wishes`, replacing any existing file.
+
+    Raise OSError if that fails.
+    """
     data = PageData(report, tuple(_nodes(profile)), heat_of(profile), _sent(report))
-    # Escape text that would end the script element, or start a comment in it.
+    # Escape text that would end the script element or begin a comment in it.
     text = msgspec.json.encode(data).decode().replace("<", "\\u003c").replace("\u2028", "\\u2028")
     template = (
         files("pcircle.tools.fprof.reports").joinpath("page.html").read_text(encoding="utf-8")
@@ -79,7 +82,7 @@ def write(profile: Profile, report: ProfileReport, path: str) -> None:
 
 
 def _nodes(profile: Profile) -> Iterator[TreemapNode]:
-    """Yield the known directories, each after its parent. The first node holds all roots."""
+    """Yield the listed directories, each after its parent; several roots share a parent node."""
     rows = {(row.root, row.path): row for row in (*profile.weights, *profile.crowds)}
     ordered = sorted(rows.values(), key=lambda row: (row.depth, row.root, row.path))
     roots = [row for row in ordered if not row.path]
@@ -122,7 +125,7 @@ def heat_of(profile: Profile) -> Heat:
 
 
 def _sent(report: ProfileReport) -> tuple[tuple[int, ...], ...]:
-    """Return messages from rank to rank, or nothing if there are too many ranks to draw."""
+    """Return the matrix of messages, or an empty one if there are too many ranks to draw."""
     size = len(report.ranks)
     if not 1 < size <= 256:
         return ()

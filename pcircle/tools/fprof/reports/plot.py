@@ -1,7 +1,7 @@
-"""A picture of a profile: sizes by number and bytes, their sums, ages by sizes.
+"""The picture of a profile: files and bytes by size, their cumulative shares, and ages by sizes.
 
-It is drawn by matplotlib, see `pcircle.cli.pictures`. The page of `--html` needs no package and
-shows more.
+Drawing it requires matplotlib (see `pcircle.cli.pictures`). The page of `--html` requires no
+package and shows more.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BLUE, _ORANGE = "#2a6fc9", "#c2571a"
 
 
 def write(report: ProfileReport, heat: Heat, path: str) -> None:
-    """Draw the picture into a file. Raise OSError if it cannot be written."""
+    """Draw the picture into a file; raise OSError if the file cannot be written."""
     figure = pictures.new_figure(_SIZE_INCHES)
     figure.suptitle(", ".join(report.roots), parse_math=False)
     (number, size), (sums, ages) = figure.subplots(2, 2)

@@ -1,4 +1,4 @@
-"""Reports of a profile: the model that all outputs present, and the options for its contents."""
+"""The data model of reports, which all outputs present, and the options for its contents."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class Amount(msgspec.Struct, frozen=True):
 class KindCounts(msgspec.Struct, frozen=True):
     """The entries by kind.
 
-    `specials` has the number of special files by kind. `hard_linked_names` counts the names of
-    `hard_linked_files` files, whose bytes count once. `unreadable` directories are included in the
-    directories. `failed` entries have no kind.
+    `specials` maps each kind of special file to the number of such files. `hard_linked_names` is
+    the number of names that the `hard_linked_files` have together. `unreadable` directories are
+    included in `directories`. `failed` entries are of unknown kind and included only in `entries`.
     """
 
     entries: int
@@ -72,7 +72,10 @@ class KindCounts(msgspec.Struct, frozen=True):
 
 
 class Bin(msgspec.Struct, frozen=True):
-    """Files above the previous bin, and of at most `up_to` bytes. None means any size."""
+    """Files that are larger than the previous bin but not larger than `up_to` bytes.
+
+    In the last bin, `up_to` may be None, which means any size.
+    """
 
     up_to: int | None
     number: int
@@ -82,10 +85,10 @@ class Bin(msgspec.Struct, frozen=True):
 
 
 class SizeDistribution(msgspec.Struct, frozen=True):
-    """The sizes of files. Quantiles are within `quantile_error` of their value.
+    """The distribution of file sizes.
 
-    `exact` means that no file can be in a neighbouring bin, because all edges are edges of fine
-    bins.
+    `quantile_error` is the maximum relative error of quantiles. If the bins are not `exact`, files
+    may be counted in a neighbouring bin, because some edges are not edges of fine bins.
     """
 
     mean: float
@@ -98,7 +101,7 @@ class SizeDistribution(msgspec.Struct, frozen=True):
 
 
 class ProfileReport(ToolReport, frozen=True, kw_only=True):
-    """A profile for output. Times are in seconds, sizes in bytes."""
+    """The report of a profile."""
 
     roots: tuple[str, ...]
     taken: str
@@ -123,7 +126,7 @@ class ProfileReport(ToolReport, frozen=True, kw_only=True):
 
 
 class StoppedReport(ToolReport, frozen=True, kw_only=True):
-    """The report of a run without a profile, because it did not complete."""
+    """The report of a run that did not complete and therefore has no profile."""
 
     roots: tuple[str, ...]
     elapsed_s: float
@@ -133,7 +136,7 @@ class StoppedReport(ToolReport, frozen=True, kw_only=True):
 
 
 def stopped(roots: Sequence[bytes], run: ProfileRun) -> StoppedReport:
-    """Return the report of a run without a profile."""
+    """Return the report of a run that has no profile."""
     return StoppedReport(
         schema=SCHEMA,
         tool="fprof",
@@ -170,7 +173,7 @@ def counts_of(profile: Profile) -> KindCounts:
 
 
 def sizes_of(profile: Profile, kind: str, edges: tuple[int, ...]) -> SizeDistribution:
-    """Return the histogram of sizes with these edges, or with the edges of this name."""
+    """Return the histogram of sizes with these edges, or those of a named histogram (`kind`)."""
     if edges and profile.edges == edges:
         wanted, rows, exact = list(edges), profile.edge_tallies, True
     else:
@@ -201,7 +204,7 @@ def sizes_of(profile: Profile, kind: str, edges: tuple[int, ...]) -> SizeDistrib
 
 
 class ProfileRun(msgspec.Struct, frozen=True, kw_only=True):
-    """The course of a run, which a profile read from a file does not have."""
+    """The outcome of a run; all values but the exit code are defaults for a saved profile."""
 
     exit_code: int
     elapsed_s: float = 0.0
@@ -240,7 +243,7 @@ def make(profile: Profile, options: ReportOptions, run: ProfileRun) -> ProfileRe
 
 
 def _with_storage(report: ProfileReport, profile: Profile, options: ReportOptions) -> ProfileReport:
-    """Add to the report the space that the files would take elsewhere."""
+    """Return the report with the space that the files would take elsewhere."""
     if not options.blocks and options.in_inode is None:
         return report
     from pcircle.tools.fprof.profile.inspecting import blocks_of, in_inode
@@ -251,7 +254,7 @@ def _with_storage(report: ProfileReport, profile: Profile, options: ReportOption
 
 
 def _with_insides(report: ProfileReport, profile: Profile, options: ReportOptions) -> ProfileReport:
-    """Add to the report directories, and findings of examined files."""
+    """Return the report with the directories and the findings in files that were requested."""
     change = msgspec.structs.replace
     if options.depth is not None:
         from pcircle.tools.fprof.profile.tree import tree_of
@@ -278,12 +281,12 @@ DIMENSIONS = ("age", "owner", "group", "ext", "depth", "dirsize")
 class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The requested contents of a report.
 
-    `bins` is the name of a histogram of sizes, unless `edges` has its edges. `by` are dimensions,
-    and `top` is the length of top lists, 0 for none. `blocks` are pairs of block and subblock, and
-    `in_inode` is the largest data within inodes, in bytes. `sparse` requests files with holes, and
-    `stripe` layouts. `pieces` is the size of the sample to compress. `depth` is the depth of listed
-    directories, and `tree` requests the largest directories. `everything` requests all sums for
-    which no file must be examined.
+    `bins` is the name of a histogram of sizes, unless `edges` contains its edges. `by` lists
+    dimensions, and `top` is the length of top lists. `blocks` contains pairs of block and subblock
+    sizes, and `in_inode` is the maximum size of data in inodes. `sparse` requests files with holes,
+    and `stripe` requests Lustre layouts. `pieces` is the size of the sample to compress. `depth` is
+    the depth to which directories are listed, and `tree` requests the largest directories.
+    `everything` requests all sums that require no examination of files.
     """
 
     bins: str = ""

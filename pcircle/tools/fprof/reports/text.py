@@ -1,4 +1,4 @@
-"""The report as text: tables for people, which `awk` can split."""
+"""The report as text: tables for people, with columns that `awk` can split."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def bar(share: float, *, unicode: bool, cells: int = _BAR_CELLS) -> str:
-    """Return a bar of 1 to `cells` cells in proportion to the share, or an empty one for 0."""
+    """Return a bar of at most `cells` cells, in proportion to the share; it is empty only for 0."""
     if share <= 0:
         return ""
     if not unicode:
@@ -249,7 +249,7 @@ def _compression(found: Compression) -> str:
 
 
 def summary(report: ProfileReport) -> str:
-    """Return the result in one line."""
+    """Return a one-line summary of the report."""
     entries = plural(report.counts.entries, "entry", "entries")
     rate = format_count(round(report.entries_per_s))
     return f"profiled {entries} in {format_duration(report.elapsed_s)}: {rate} entries/s"

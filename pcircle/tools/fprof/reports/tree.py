@@ -1,12 +1,12 @@
 """The largest directories as a tree, fitted to a terminal.
 
-A profile keeps the 4,096 largest directories, each including subdirectories (`profile.model`). A
-directory is at least as large as its subdirectories, so the first directories form a tree without
-gaps, and no omitted directory is larger than the last one. The output is therefore exact for any
-number of directories.
+A profile lists the 4,096 largest directories, by their size including subdirectories
+(`profile.model`). Because a directory is at least as large as each subdirectory, the first n of
+them form a tree without gaps, and no omitted directory is larger than the last of these. The output
+is therefore exact for any n.
 
-The tree has as many rows as fit above the other parts of the report. A directory whose bytes are
-all in one subdirectory shares a row with it.
+The tree has as many rows as fit above the remaining parts of the report. A directory shares a row
+with its subdirectory if that contains all its bytes.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from pcircle.tools.fprof.profile.model import MAX_DIRECTORIES, DirectoryRow, Pro
 from pcircle.tools.fprof.profile.tree import below_of
 from pcircle.tools.fprof.reports.text import bar
 
-FEWEST_ROWS = 10  # even if the first rows then scroll out of view
+FEWEST_ROWS = 10  # even if the first rows scroll out of view
 _LINES, _COLUMNS = 24, 80  # for a terminal of unknown size
-_ENTRIES_FROM_COLUMNS = 60  # narrower terminals show sizes and names
+_ENTRIES_FROM_COLUMNS = 60  # narrower terminals show only sizes and names
 _BAR_FROM_COLUMNS = 72
 _MAX_BAR_CELLS = 20
 _FEWEST_NAME_CELLS = 8
@@ -40,14 +40,14 @@ _HEADERS = {
 
 
 class Terminal(msgspec.Struct, frozen=True):
-    """The terminal to which a tree is fitted."""
+    """The size of the terminal for which a tree is formatted."""
 
     lines: int
     columns: int
 
 
 class _Row(msgspec.Struct):
-    """A row of the tree. `below` has the rows of its contents."""
+    """A row of the tree; `below` contains the rows of its subdirectories and own files."""
 
     name: str
     entries: int
@@ -58,7 +58,10 @@ class _Row(msgspec.Struct):
 
 
 def terminal_of(stream: TextIO | None) -> Terminal | None:
-    """Return the terminal of a stream, or None. COLUMNS and LINES override its size."""
+    """Return the size of a stream's terminal, or None if it is not a terminal.
+
+    The environment variables COLUMNS and LINES override the size.
+    """
     try:
         if stream is None or not stream.isatty():
             return None
@@ -83,7 +86,7 @@ class _Fitted(msgspec.Struct):
 
 
 def _fitted(profile: Profile, most: int) -> _Fitted:
-    """Return the largest directories in at most `most` rows."""
+    """Return the largest directories that fit in `most` rows."""
     weights = profile.weights
     count = most
     while True:
@@ -91,7 +94,7 @@ def _fitted(profile: Profile, most: int) -> _Fitted:
         spare = most - _count(rows)
         if spare <= 0 or count >= len(weights):
             break
-        count += spare  # some directories share a row
+        count += spare  # directories that share a row leave room for others
     shown = min(count, len(weights))
     largest_omitted = (
         weights[count]
@@ -113,7 +116,7 @@ def _count(rows: Sequence[_Row]) -> int:
 
 
 def _without_least(rows: list[_Row]) -> _Row:
-    """Remove the smallest row without rows below it."""
+    """Remove and return the smallest row that has no rows below it."""
     holder, least = rows, rows[-1]
     waiting = [rows]
     while waiting:
@@ -125,7 +128,7 @@ def _without_least(rows: list[_Row]) -> _Row:
 
 
 def _grown(profile: Profile, rows: Sequence[DirectoryRow], *, full: bool) -> list[_Row]:
-    """Return rows of directories, and of the files directly in them if they are large enough."""
+    """Return the rows of directories, and of files directly in them that are large enough."""
     below = below_of(rows)
     least = rows[-1].size_bytes if rows and full else 0
 
@@ -147,16 +150,16 @@ def _grown(profile: Profile, rows: Sequence[DirectoryRow], *, full: bool) -> lis
 
 
 def lines_of(parts: Sequence[str], terminal: Terminal) -> int:
-    """Return the number of lines that the other parts of the report take.
+    """Return the number of lines that the remaining parts of the report take.
 
-    This includes empty lines between parts, the head and the foot of the tree, and the prompt.
+    The empty lines between parts, the head and the foot of the tree, and the prompt are included.
     """
     lines = [line for part in parts for line in (*part.splitlines(), "")]
     return 3 + sum(max(1, -(-listing.cell_width(line) // terminal.columns)) for line in lines)
 
 
 def render(profile: Profile, terminal: Terminal, taken: int, *, unicode: bool) -> str:
-    """Return the tree for a terminal on which `taken` lines are used, or an empty string."""
+    """Return the tree for a terminal on which `taken` lines are reserved, or an empty string."""
     fitted = _fitted(profile, max(FEWEST_ROWS, terminal.lines - taken))
     if not fitted.rows:
         return ""
@@ -174,7 +177,7 @@ def render(profile: Profile, terminal: Terminal, taken: int, *, unicode: bool) -
 
 
 class _Glyphs(msgspec.Struct, frozen=True):
-    """The characters of branches."""
+    """The characters with which branches are drawn."""
 
     inner: str
     last: str
@@ -202,7 +205,7 @@ def _lines(rows: Sequence[_Row], glyphs: _Glyphs) -> Iterator[tuple[_Row, str]]:
 def _cells(
     lines: Sequence[tuple[_Row, str]], total: int, columns: int, *, unicode: bool
 ) -> list[list[str]]:
-    """Return the rows of the table, with fewer columns on a narrow terminal."""
+    """Return the cells of the table, with fewer columns on a narrow terminal."""
     cells = []
     bar_cells = min(_MAX_BAR_CELLS, (columns - 2 * _BAR_FROM_COLUMNS // 3) // 3)
     for row, _ in lines:
@@ -223,7 +226,7 @@ def _cells(
 
 
 def _name(name: str, branch: str, cells: int, cut: str) -> str:
-    """Return a name with its branches, cut to `cells`. A root loses its beginning."""
+    """Return a name with its branches, shortened to `cells`; a root loses its beginning."""
     if len(branch) > cells - _FEWEST_NAME_CELLS:
         branch = cut + branch[len(branch) - max(0, cells - _FEWEST_NAME_CELLS - len(cut)) :]
     room = cells - len(branch)
