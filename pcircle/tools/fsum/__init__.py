@@ -1,19 +1,21 @@
 """fsum: compute one signature for a data set.
 
-The walk is that of a copy, with readers in place of copiers. A rank's signer (`pcircle.ops.digest`)
-packs entries, which flow up the joins as bytes. A directory's entries are sorted once, when the
-last one has arrived, and are on disk if they are more than 16 MiB. Native calls read small files,
-many at a time.
+The walk is the same as for a copy, except that files are read instead of copied. The signer of a
+rank (`pcircle.ops.digest`) packs entries into bytes, which joins merge. The entries of a directory
+are sorted once, when all of them have arrived, and are stored on disk if they exceed 16 MiB. Native
+calls read many small files at a time.
 
-Manifests: each rank writes the sections of the directories that it completes to its own files next
-to the manifest. At the end, samples of their paths divide the whole into ranges of some 64 MiB, and
-any rank sorts a range. A merge of sorted runs would need a descriptor and a buffer for each run.
-Rank 0 concatenates the ranges, because the check at the manifest's end covers all bytes.
+To write a manifest, each rank writes the sections of the directories that it completes to its own
+files next to the manifest. At the end, the manifest is divided into ranges of some 64 MiB according
+to samples of the paths, and any rank can sort a range. Merging sorted runs instead would need a
+descriptor and a buffer for each run. Rank 0 concatenates the ranges, because the checksum at the
+end of a manifest covers all bytes.
 
-A check is the same walk. Each rank finds its directories in the old manifest by bisection and
-compares entries as they pass. Before a manifest is trusted, rank 0 recomputes the digest of every
-directory from its section; otherwise a manifest that lacks a section would pass.
+To check a tree, ranks walk it in the same way, find each directory in the old manifest by
+bisection, and compare its entries when it is complete. Before a manifest is trusted, rank 0
+recomputes the digest of every directory from its section. Otherwise a manifest that lacks a section
+would go unnoticed.
 
-Lists of whole files (`whole.py`) are a visitor of the same walk. One process computes the digest of
-a file, so a file of more than 32 MiB is an item of its own.
+Digests of whole files (`whole.py`) are computed by another visitor of the same walk. Such a digest
+cannot be computed in parts, so a file of more than 32 MiB becomes a separate item.
 """

@@ -1,4 +1,4 @@
-"""The command `fsum`, and `python -m pcircle.tools.fsum`: see `pcircle.cli.startup`."""
+"""The command `fsum`, also available as `python -m pcircle.tools.fsum`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program of fsum: interprets the options and runs the signature or check."""
+"""The program of fsum, which interprets the options and computes or checks signatures."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ _WHOLE_CHUNKS = "--chunksize cannot be combined with digests of whole files"
 class SumOptions(CommonOptions, frozen=True, kw_only=True):
     """The resolved options of fsum.
 
-    With `files_from` and `deep` listed directories include their contents. `output` is the manifest
-    to write, `against` the manifest, or the list of digests, to compare with; with `whole` each
-    file gets a digest of its own.
+    If `deep` is set, directories listed in `files_from` include their contents. `output` is the
+    manifest to write. `against` is the manifest or checksum list to compare with. If `whole` is
+    set, the digest of each file is printed instead of one signature.
     """
 
     paths: tuple[bytes, ...]
@@ -64,7 +64,7 @@ class SumOptions(CommonOptions, frozen=True, kw_only=True):
 
 
 class SumProgram(WalkProgram["SumTask | WholeTask"]):
-    """The program of fsum, for the runtime."""
+    """The program of fsum."""
 
     name = "fsum"
     reads_only, plan_type = True, SumPlan
@@ -82,7 +82,10 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
         self._parts: bytes | None = None  # the temporary manifest, and the path prefix of its parts
 
     def check(self) -> None:
-        """Check the results, and read what to compare with, which may have the PATH. UsageError."""
+        """Check the output files, and read the manifest or list to compare with.
+
+        The manifest supplies the PATH if none is given. Raise UsageError if either fails.
+        """
         options = self.options
         if not options.whole and options.against is None:
             try:
@@ -129,7 +132,7 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
         super().begin(roots)
 
     def _begin_output(self, output: bytes, root: Root) -> None:
-        """Create the place for the parts of a manifest. UsageError."""
+        """Prepare the parts of the manifest; raise UsageError if it cannot be written."""
         from pcircle.tools.fsum.publishing import destination_of, own_files, place_for, refuse_data
 
         here = self.directory()
@@ -147,15 +150,18 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
             os.unlink(self._parts)
 
     def prepare_again(self, plan: bytes, ranks: int) -> bytes:
-        """Return the plan without the parts of a manifest that earlier ranks have written."""
+        """Return the plan for a new job after a rank was lost.
+
+        Remove the parts of the manifest that the ranks of the earlier job wrote.
+        """
         if self._parts is not None:
-            from pcircle.walk.segments import remove  # needed only after ranks were lost
+            from pcircle.walk.segments import remove  # required only if ranks were lost
 
             remove(self._parts, msgspec.msgpack.decode(plan, type=SumPlan).ranks)
         return super().prepare_again(plan, ranks)
 
     def _place_of_old(self, against: bytes, here: bytes) -> bytes:
-        """Return a path of the old manifest that ranks can open without following links."""
+        """Return a path by which ranks can open the old manifest without following links."""
         path = os.path.join(here, against)
         if self.options.insecure_links:
             with named(path) as place:
@@ -209,14 +215,14 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
 
 
 def sum_typed(args: argparse.Namespace) -> int:
-    """Carry out a parsed command line and return the exit code. UsageError."""
+    """Run a parsed command line and return the exit code; raise UsageError if it is invalid."""
     if not all(args.operands):
         raise UsageError("empty file name")
     if args.diff is not None:
         return _diff(args)
     if args.recursive and args.files_from is None:
         raise UsageError("--recursive requires --files-from")
-    if args.check is None:  # lines of a list of digests may end with NUL
+    if args.check is None:  # with --check, -0 applies to the checksum list
         refuse_idle_null(args)
     against, mode = _against(args)
     output = args.output if mode != "update" else args.output or against
@@ -264,7 +270,7 @@ def _against(args: argparse.Namespace) -> tuple[str | None, Against]:
 
 
 def _diff(args: argparse.Namespace) -> int:
-    """Compare two manifests, on rank 0 of a launched job; other ranks do nothing."""
+    """Compare two manifests on rank 0, and return the exit code."""
     refuse_others(args, "two manifests", format="pcsig")
     if launched().rank:
         return 0
@@ -295,5 +301,5 @@ def _run(options: SumOptions) -> int:
 
 
 def sign(paths: Sequence[str | bytes], **choices: object) -> int:
-    """Sign as the command does, from a program, and return the exit code."""
+    """Run fsum from Python, with its options as keywords, and return the exit code."""
     return called(_run, SumOptions, paths, choices)

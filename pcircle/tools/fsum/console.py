@@ -1,7 +1,7 @@
-"""The console of fsum, the comparison of two manifests, and the result with its text.
+"""The console of fsum, the comparison of two manifests, and the report.
 
-The console reports failures as they happen, progress, and signatures. Two manifests are compared
-top down; subtrees with equal digests are skipped.
+The console prints failures as they occur, progress, and signatures. Two manifests are compared from
+the top, and subtrees with equal digests are skipped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class SumConsole(base.Console[SumResult]):
-    """Reports failures, progress and the signatures."""
+    """Prints failures and progress, and the signatures or differences at the end."""
 
     tool = "fsum"
 
@@ -58,7 +58,7 @@ class SumConsole(base.Console[SumResult]):
         self._first_bad = first_bad
         self._digests: Sorter | None = None  # digests of whole files
         if plan.whole:
-            from pcircle.fs.sorting import Sorter  # most runs sign without digests of whole files
+            from pcircle.fs.sorting import Sorter  # most runs compute no digests of whole files
 
             self._digests = Sorter()
         self._signs = not plan.whole and (plan.against is None or plan.mode == "update")
@@ -134,7 +134,7 @@ class SumConsole(base.Console[SumResult]):
         return worst((code, IntegrityError.exit_code)) if self._differences else code
 
     def _texts(self, result: SumResult | None) -> dict[int, str]:
-        """Return the signatures of the roots that have one."""
+        """Return the signatures of the roots that were read completely, by root number."""
         if result is None or not self._signs:
             return {}
         chosen = get_algorithm(self._plan.algorithm)
@@ -174,7 +174,7 @@ class SumConsole(base.Console[SumResult]):
         )
 
     def _tell(self, report: SumReport) -> int:
-        """Write the requested results; a result that cannot be written is a failure."""
+        """Write the requested results, and return the exit code, also for failures to write."""
         self.results.document(report)
         self.results.text(self._lines(report))
         self._differences.close()
@@ -193,7 +193,7 @@ class SumConsole(base.Console[SumResult]):
         return worst((report.exit_code, self.results.code))
 
     def _lines(self, report: SumReport) -> Iterator[bytes]:
-        """Yield the lines of the output."""
+        """Yield the lines of the output: differences, digests of whole files, and signatures."""
         yield from _difference_lines(
             report.differences if self._json else self._differences.reported()
         )
@@ -209,7 +209,10 @@ class SumConsole(base.Console[SumResult]):
 
 
 def tell_differences(differences: Iterable[Difference], json: str | None) -> int:
-    """Report the differences of two manifests; return the exit code. StoppedEarly without space."""
+    """Print the differences between two manifests, and return the exit code.
+
+    Raise StoppedEarly if temporary files cannot be written.
+    """
     found = Differences()
     try:
         found.add(differences)
@@ -228,7 +231,7 @@ def tell_differences(differences: Iterable[Difference], json: str | None) -> int
 
 
 def _unsorted(error: OSError) -> StoppedEarly:
-    """Return the error for results that fit neither into memory nor into temporary files."""
+    """Return the error to raise when a temporary file for sorting cannot be written."""
     return StoppedEarly(f"cannot write temporary files: {error.strerror}")
 
 
@@ -237,7 +240,7 @@ def _difference_lines(differences: Iterable[ReportedDifference]) -> Iterator[byt
 
 
 def _account(total: SumCounters, outcome: Outcome[SumResult]) -> str | None:
-    """Return an error if the counts of a successful job disagree; otherwise None."""
+    """Return a message if the counts of a successful job disagree, or None if they agree."""
     signed = 0 if outcome.result is None else outcome.result.roots.signed
     text = base.unsettled(total)
     if not text and not total.failed and total.completed != signed:
@@ -249,7 +252,7 @@ def _account(total: SumCounters, outcome: Outcome[SumResult]) -> str | None:
 
 
 def differences(old: Manifest, new: Manifest) -> Iterator[Difference]:
-    """Yield the differences of entries of `old` and `new`, directory by directory."""
+    """Yield the differences between the entries of two manifests, directory by directory."""
     a, b = old.root, new.root
     if (a.kind, a.digest) == (b.kind, b.digest):
         return
@@ -280,27 +283,27 @@ def differences(old: Manifest, new: Manifest) -> Iterator[Difference]:
 # ---- result --------------------------------------------------------------------------------------
 
 SCHEMA = 1
-_BETWEEN = b"\0\0"  # occurs in no path, because names are not empty, and sorts first
+_BETWEEN = b"\0\0"  # sorts first, and occurs in no path because names are not empty
 
 
 class ReportedDifference(msgspec.Struct, frozen=True):
-    """An entry that differs from the manifest; the path is relative to its root."""
+    """An entry that differs from the manifest, with its path relative to the root."""
 
     what: str
     path: str
 
 
 class ManifestComparison(ToolReport, frozen=True):
-    """The differences of two manifests."""
+    """The differences between two manifests."""
 
     differences: tuple[ReportedDifference, ...]
 
 
 class SumReport(ReadReport, frozen=True):
-    """The result of a signature; `entries` counts entries with a digest.
+    """The report of a signature or check.
 
-    `bad_lines` counts invalid lines of a checksum list. Files in a manifest or list are counted as
-    `checked`, `unchecked` or `missing`.
+    `bad_lines` counts the invalid lines of a checksum list. Each file in a manifest or list is
+    counted as `checked`, `unchecked` or `missing`.
     """
 
     algorithm: str
@@ -313,10 +316,10 @@ class SumReport(ReadReport, frozen=True):
 
 
 class Differences:
-    """Collects differences and yields them in the order of the tree. OSError.
+    """Collects differences, and yields them in the order of the tree.
 
-    A comparison with the wrong tree reports every entry, so large numbers of differences are sorted
-    in files.
+    A comparison with the wrong tree finds a difference in every entry, so many differences are
+    sorted in temporary files. Methods raise OSError if such a file cannot be written or read.
     """
 
     def __init__(self) -> None:
@@ -339,7 +342,7 @@ class Differences:
             )
 
     def reported(self) -> Iterator[ReportedDifference]:
-        """Yield all differences once, a directory before its contents."""
+        """Yield all differences, each directory before its contents."""
         for record in () if self._sorter is None else self._sorter.sorted():
             path, _, what = record.rpartition(_BETWEEN)
             yield ReportedDifference(what.decode(), show(path.replace(b"\0", b"/")))
@@ -354,7 +357,7 @@ _UNCHECKED = {"rot": "modified since", "quick": "of unchanged size and time"}
 
 
 def verdict(kinds: Counter[str], report: SumReport, mode: str) -> str:
-    """Return the result of a check in one line: differences by kind, and unchecked files."""
+    """Return the result of a check in one line: the differences by kind, and unchecked files."""
     phrases = [f"{format_count(kinds[what])} {what}" for what in sorted(kinds)]
     parts = []
     if report.unchecked:
@@ -370,12 +373,12 @@ def verdict(kinds: Counter[str], report: SumReport, mode: str) -> str:
 
 
 def bad_lines(count: int) -> str:
-    """Return the text about invalid lines of a checksum list."""
+    """Return the message about invalid lines of a checksum list."""
     return f"{format_count(count)} line{'s are' if count > 1 else ' is'} improperly formatted"
 
 
 def summary(report: SumReport) -> str:
-    """Return the summary of the entries read, in one line."""
+    """Return a one-line summary of the entries that were signed."""
     failed = f"{plural(report.failed, 'entry', 'entries')} failed; " if report.failed else ""
     rate = format_count(round(report.entries_per_s))
     return (

@@ -1,9 +1,9 @@
-"""Manifests on a rank: writing sections of directories, and comparing them.
+"""Manifests on a rank: sections of directories are written, or compared with an old manifest.
 
-The entries of a complete directory arrive here in the order of their names, on the rank that has
-scanned it. They are written to the rank's part of a manifest, or compared with another manifest.
-Each rank reads the sections of its own directories, so no rank gathers the whole manifest. A file
-need not be read if its size and times are sufficient evidence.
+When a directory is complete, the rank that has read it passes its entries in the order of their
+names. They are written to the rank's part of a new manifest, or compared with an old manifest.
+Because each rank reads only the sections of its own directories, no rank needs the entire manifest
+in memory. In some modes, a file need not be read if its size and times decide the result.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from pcircle.walk.items import Batch, Gather, Tree
 from pcircle.walk.segments import Sink
 
 Known = Callable[[bytes], ManifestEntry | None]
-_TOGETHER = 4096  # the largest number of entries that are indexed in a dictionary
+_TOGETHER = 4096  # the maximum number of entries in a section that is read into a dictionary
 
 
 class Ledger:
-    """The manifests of one thread. `old` is the manifest to compare with.
+    """The manifests of one thread.
 
-    Threads of a rank share the part of `first`, and write to it one directory at a time.
+    `old` is the manifest to compare with. The threads of a rank share the part of a new manifest
+    that belongs to `first`, and write to it one directory at a time.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Ledger:
     # ---- known entries ---------------------------------------------------------
 
     def sparing(self, path: bytes) -> Callable[[bytes, int], bool] | None:
-        """Return a predicate for names of a directory that need not be read; see `spares`.
+        """Return a predicate for the names in a directory that need not be read; see `spares`.
 
         Return None if all names must be read.
         """
@@ -78,9 +79,9 @@ class Ledger:
         return self._cached[1]
 
     def leave_missing(self, block: Block, path: bytes, directory_fd: int) -> None:
-        """Remove listed names that exist only in the manifest, because they are missing.
+        """Remove listed names that exist only in the manifest, so that they count as missing.
 
-        Listed names that exist nowhere are failures.
+        Listed names that exist neither there nor on disk remain, so that reading them fails.
         """
         if self.old is None or not self.compares:
             return
@@ -92,14 +93,14 @@ class Ledger:
             except FileNotFoundError:
                 return known(os.fsencode(name)) is None
             except OSError:
-                pass  # reading the entry reports the error
+                pass  # the error is reported when the entry is read
             return True
 
         block.files = list(filter(there, block.files))
         block.directories = list(filter(there, block.directories))
 
     def is_meant(self, path: bytes, entry: ManifestEntry) -> bool:
-        """Return whether rules select an entry that is not a file of this run."""
+        """Return whether an entry is selected by rules and is not a file that this run writes."""
         if any(own.directory == path and own.names(entry.name) for own in self._plan.own):
             return False
         if self._chooser is None:
@@ -108,7 +109,10 @@ class Ledger:
         return self._chooser.chooses(name, directory=entry.kind == b"d")
 
     def spares(self, known: Known, name: bytes, directory_fd: int) -> bool:
-        """Return whether a file need not be read, and if so, seal it. OSError."""
+        """Return whether a file need not be read; if so, set the seal of the signer.
+
+        Raise OSError if the file cannot be looked up.
+        """
         entry = known(name)
         if entry is None or entry.kind != b"f":
             return self._plan.mode == "rot" and self._seal_nothing(name, directory_fd)
@@ -119,12 +123,12 @@ class Ledger:
         same_all = same and status.st_ctime_ns == entry.changed_ns
         mode = self._plan.mode
         if mode == "rot":
-            # Only content that changed without its size and times is silent corruption.
+            # Silent corruption changes the content but neither the size nor the times.
             self.counters.unchecked += not same_all
             return not same_all and self._seal_nothing(name, directory_fd)
         digest = entry.digest
         if mode == "quick" and status.st_size != entry.size:
-            digest = bytes(len(digest))  # zeros match no digest: the size differs
+            digest = bytes(len(digest))  # the size differs, so use a digest that never matches
         elif not (same if mode == "quick" else same_all):
             return False
         elif mode == "quick":
@@ -140,7 +144,7 @@ class Ledger:
         return True
 
     def files_of(self, path: bytes, entry: ManifestEntry) -> int:
-        """Return the number of files in the manifest at this path and below."""
+        """Return the number of files at and below this path in the manifest."""
         section = None if self.old is None or entry.kind != b"d" else self.old.section(path)
         if section is None:
             return int(entry.kind == b"f")
@@ -149,7 +153,7 @@ class Ledger:
     # ---- directories -----------------------------------------------------------
 
     def begin(self, items: Iterable[Tree | Batch]) -> Iterable[Item]:
-        """Return the first items of a job, wrapped for the sink of its manifest."""
+        """Return the first items of a job, wrapped in a `Gather` if a manifest is written."""
         return items if self.sink is None else [Gather(tuple(items))]
 
     def page(
@@ -161,14 +165,17 @@ class Ledger:
     ) -> Page:
         """Return the page of a directory, a context manager that receives its entries.
 
-        `meant` yields the selected names in order. Other names are not reported as missing. None
-        selects all names.
+        `meant` yields the selected names in order, or is None if all names are selected. Only
+        selected names are reported as missing.
         """
         return Page(self, path, status, tell, meant)
 
     @contextmanager
     def part(self) -> Iterator[SectionWriter | None]:
-        """Yield this rank's part of the manifest, exclusively. StoppedEarly."""
+        """Yield this rank's part of a new manifest, locked for this thread.
+
+        Raise StoppedEarly if the part cannot be written.
+        """
         if self.sink is None:
             yield None
             return
@@ -177,7 +184,7 @@ class Ledger:
 
     @property
     def signer(self) -> Signer:
-        """Return the rank's signer."""
+        """Return the signer of this thread."""
         return self._signer
 
     @property
@@ -187,12 +194,12 @@ class Ledger:
 
     @property
     def rot_only(self) -> bool:
-        """Return whether only silent changes of content are reported."""
+        """Return whether only silent corruption is reported."""
         return self._plan.mode == "rot"
 
 
 class Page:
-    """The entries of one directory, as they are written or compared."""
+    """The section of one directory while it is written or compared."""
 
     def __init__(
         self,
@@ -238,7 +245,7 @@ class Page:
         self._alone.__exit__(kind, error, trace)
 
     def see(self, records: Sequence[tuple[bytes, bytes]]) -> None:
-        """Process entries in the order of their names. Raise StoppedEarly if writing fails."""
+        """Process entries in the order of their names; raise StoppedEarly if writing fails."""
         signer = self._ledger.signer
         entries = [unpack_entry(name, packed, signer.algorithm.size) for name, packed in records]
         self._count += len(entries)
@@ -255,7 +262,7 @@ class Page:
         signer.trailer = pack_trailer(self._bytes, *self._times)
 
     def close(self, digest: bytes) -> None:
-        """End the directory. Raise StoppedEarly if writing fails."""
+        """End the directory and report missing entries; raise StoppedEarly if writing fails."""
         if self._part is not None:
             try:
                 self._part.end(self._path, self._count, digest)
@@ -271,7 +278,7 @@ class Page:
     # ---- comparing -------------------------------------------------------------
 
     def _against(self, entry: ManifestEntry) -> list[Difference]:
-        """Return the differences of an entry, and of missing entries that precede it."""
+        """Return the difference of an entry, and those of missing entries that precede it."""
         found = []
         while self._next is not None and self._next.name < entry.name:
             found += self._without(self._next)
@@ -283,7 +290,7 @@ class Page:
             return found  # the failure is reported separately
         if old is not None and old.kind == b"f":
             self._ledger.counters.compared += 1
-            # A file that is now another kind was replaced by a program, so it is not checked.
+            # A file whose type has changed was replaced by a program, so it is not checked.
             self._ledger.counters.unchecked += self._ledger.rot_only and entry.kind != b"f"
         if self._ledger.rot_only:
             if old is not None and has_rotted(old, entry):
@@ -318,7 +325,7 @@ class Page:
 
 
 def has_rotted(old: ManifestEntry, new: ManifestEntry) -> bool:
-    """Return whether content differs although no program has written the file."""
+    """Return whether the content of a file differs although its size and times are unchanged."""
     return (old.kind, *old[3:]) == (b"f", *new[3:]) and old.digest != new.digest
 
 
@@ -331,10 +338,10 @@ def _lookup(section: ManifestSection | None) -> Known:
 
 
 def _sink(plan: SumPlan, rank: int) -> Sink[SumResult] | None:
-    """Return the sink for sections of a manifest, if one is written."""
+    """Return the sink for the sections of a new manifest, or None if there is none."""
     return None if plan.parts is None else Sink(plan.parts, rank, plan.ranks, SumResult, unwritable)
 
 
 def unwritable(error: OSError) -> StoppedEarly:
-    """Return the error for a manifest that cannot be written."""
+    """Return the error to raise when a manifest cannot be written."""
     return StoppedEarly(f"cannot write the manifest: {error.strerror}")

@@ -1,9 +1,9 @@
-"""The plan of a signature, which rank 0 decides for all ranks.
+"""The plan of a signature, which rank 0 makes for all ranks, its items and its counters.
 
-Two kinds of items travel between ranks in addition to those of the walk: a large file to divide
-into chunks, and a chunk, each with its share of the job's `weight` of 1. Items that return to a
-directory or a file carry its identity (device, inode). If the name belongs to another entry by
-then, the item fails.
+In addition to the items of the walk, there are items for large files, which are divided into
+chunks, and for chunks. The `weight` of an item is its share of the job, whose weight is 1. An item
+that reopens a directory or a file contains its identity (device and inode), and fails if the name
+has been given to another entry.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pcircle.walk.walker import Scope
 
 
 class LargeFileEntry(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
-    """Sign one file in chunks."""
+    """An item that signs one file in chunks."""
 
     root: int
     path: bytes
@@ -43,7 +43,7 @@ class LargeFileEntry(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=F
 
 
 class FileChunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
-    """Read a range of a file. `sparse` means that it has holes to look for."""
+    """An item that reads a range of a file; `sparse` means that the range may contain holes."""
 
     root: int
     path: bytes
@@ -61,14 +61,14 @@ Item: TypeAlias = (
 
 
 class Difference(msgspec.Struct, frozen=True, array_like=True, tag="c"):
-    """An entry that differs from the manifest: "changed", "missing", "new" or "corrupt"."""
+    """A notice that an entry is "changed", "missing", "new" or "corrupt"."""
 
     what: str
     path: bytes
 
 
 class Digest(msgspec.Struct, frozen=True, array_like=True, tag="g"):
-    """The digest of a whole file, in hexadecimal; `path` begins as the user typed it."""
+    """A notice with the hexadecimal digest of a whole file, whose path begins with the PATH."""
 
     path: bytes
     digest: bytes
@@ -92,7 +92,7 @@ NOTHING = SignedPart()
 class SumResult(msgspec.Struct, frozen=True, array_like=True):
     """The result of an item: parts by the slot of their directory.
 
-    The result of a chunk also has the `blocks` of its file, or the `cause` of a failure.
+    The result of a chunk also contains the `blocks` of its file, or the `cause` of a failure.
     """
 
     slots: dict[int, SignedPart] = {}
@@ -106,10 +106,10 @@ class SumResult(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SumCounters(TreeCounters):
-    """The counters of a thread, a rank or a job; written by the worker, read by the main thread.
+    """The counters of a thread, a rank or a job, which the main thread only reads.
 
-    `recalled` counts offline files that were read. Files in a manifest or list are either
-    `compared` or `missing`. Compared files that need not be read are also `unchecked`.
+    `recalled` counts the offline files that were read. Files in a manifest or list are either
+    `compared` or `missing`. Compared files whose content is not read are also `unchecked`.
     """
 
     recalled: int
@@ -120,13 +120,13 @@ class SumCounters(TreeCounters):
 
 BLOCK_BYTES = 4 << 20
 LARGE_BYTES = 32 << 20
-"""Larger files are read in chunks, unless a chunk size is given."""
+"""The size above which files are read in chunks, unless the chunk size is smaller."""
 
 
 class OwnFile(msgspec.Struct, frozen=True, array_like=True):
-    """A manifest of this run in a directory below the root, or with `parts` its parts.
+    """A manifest of this run that is below the root, or the prefix of its `parts`.
 
-    A manifest cannot be an entry of itself.
+    Such files are excluded, because a manifest cannot contain its own digest.
     """
 
     directory: bytes
@@ -142,15 +142,16 @@ Against: TypeAlias = Literal["check", "quick", "update", "rot"]
 
 
 class SumPlan(TreePlan, frozen=True, kw_only=True):
-    """The roots and the resolved options.
+    """The plan of a signature: the roots and the resolved options.
 
-    Files of more than `large_bytes` are read in chunks of `chunk_bytes`; None is an adaptive size.
-    `listing` means that a list selects entries. `own` are files of this run below the root, which
-    are excluded.
+    Files of more than `large_bytes` are read in chunks of `chunk_bytes`, or of adaptive size if
+    that is None. `listing` means that a list selects entries. `own` contains the manifests of this
+    run below the root, which are excluded.
 
     `parts` is the path prefix of the parts of a manifest, to which each of the `ranks` appends its
-    number. `against` is the manifest to compare with, in this `mode`. With `whole` each file has a
-    digest of its own, and with `listed` the digests of a list are checked.
+    number. `against` is the manifest to compare with, and `mode` is the type of comparison. If
+    `whole` is set, a digest of each file is computed, and if `listed` is set, these digests are
+    compared with a checksum list.
     """
 
     algorithm: str
@@ -172,7 +173,7 @@ class SumPlan(TreePlan, frozen=True, kw_only=True):
 
     @property
     def whole_tree(self) -> bool:
-        """Return whether no option excludes entries."""
+        """Return whether no option and no file of this run excludes entries."""
         excludes = self.rules or self.one_file_system or self.listing or self.own
         return not excludes and self.wanted == ANY
 
@@ -182,20 +183,20 @@ class SumPlan(TreePlan, frozen=True, kw_only=True):
         return self.parts is not None or self.against is not None
 
     def shown(self, root: int, path: bytes) -> bytes:
-        """Return the path of an entry, with the root as the user typed it."""
+        """Return the path of an entry as shown to the user, which begins with the PATH."""
         base = self.roots[root]
         if self.listed:
             return path
         return base.shown if base.name or not path else os.path.join(base.shown, path)
 
     def reach(self, *, is_first: bool) -> Directories:
-        """Return the directories below the roots, for one thread of a rank."""
+        """Return the directory cache of one thread; `is_first` is true for the first thread."""
         return open_roots(self.roots, self.directory, self.identify, is_first=is_first)
 
     def identify(self, status: os.stat_result) -> tuple[int, int]:
-        """Return the identity of a file on all ranks: device and inode.
+        """Return the identity of a file that is valid on all ranks: device and inode.
 
-        Nodes number the devices of network file systems differently, so on several nodes the
-        identity is the inode alone.
+        The device number of a network file system depends on the node, so a job on several nodes
+        identifies files by the inode alone.
         """
         return (status.st_dev if self.one_node else 0), status.st_ino

@@ -1,4 +1,4 @@
-"""Manifests as files: the place of their parts, and the merge into one file."""
+"""Manifest files: how they are read, where their parts are, and how the parts are joined."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _BEGIN = b"pcmanifest "
 
 
 def read_manifest(path: bytes) -> Manifest:
-    """Read and verify a manifest. UsageError."""
+    """Read and verify a manifest; raise UsageError if it is unreadable or damaged."""
     try:
         manifest = Manifest(path)
         manifest.verify()
@@ -56,10 +56,10 @@ def read_manifest(path: bytes) -> Manifest:
 def read_against(
     path: bytes, algorithm: str | None, mode: str, *, null: bool = False
 ) -> Manifest | ChecksumList:
-    """Read a manifest, or for --check a list of digests, perhaps from a pipe.
+    """Read a manifest or, for --check, a checksum list, which may be read from a pipe.
 
-    With `null`, lines of a list are NUL-terminated. Raise UsageError if the file is damaged, or if
-    no line is valid.
+    If `null` is set, the lines of a list are NUL-terminated. Raise UsageError if the manifest is
+    damaged, or if no line of the list is valid.
     """
     try:
         with open(reading(path), "rb") as stream:
@@ -75,7 +75,10 @@ def read_against(
 
 
 def destination_of(output: bytes, here: bytes) -> bytes:
-    """Return the file that will be the manifest, with links resolved. UsageError."""
+    """Return the path of the new manifest, with links resolved.
+
+    Raise UsageError if it cannot be written or is not a regular file.
+    """
     shown = show(output)
     if output == b"-":
         raise UsageError("--output: '-' is not supported; for a file of that name use './-'")
@@ -93,7 +96,7 @@ def destination_of(output: bytes, here: bytes) -> bytes:
 
 
 def refuse_data(destination: bytes, root: Root, here: bytes) -> None:
-    """Raise UsageError if the manifest would replace data to sign."""
+    """Raise UsageError if the manifest would replace data that is to be signed."""
     if root.name:
         full = os.path.join(here, root.holder, root.name)
         lost = os.path.realpath(destination) == os.path.realpath(full)
@@ -116,19 +119,20 @@ def _may_be_replaced(destination: bytes) -> bool:
 
 
 def place_for(destination: bytes) -> bytes:
-    """Return the path prefix for the parts of a manifest, next to it. UsageError.
+    """Return the path prefix of the parts of a manifest, which are written next to it.
 
-    Raise StoppedEarly if the file system loses data that it has accepted.
+    Raise UsageError if a file cannot be created there, and StoppedEarly if closing it reports lost
+    data.
     """
     holder = os.path.dirname(destination)
     place = os.path.join(holder, b".fsum-" + os.urandom(4).hex().encode())
     try:
         old = os.stat(destination)
-    except OSError:  # without an old manifest, the mode of a new file applies
+    except OSError:  # there is no old manifest, so the mode is that of a new file
         old = None
     try:
         _make(place, destination, old)
-    except BaseException as error:  # includes an interrupt
+    except BaseException as error:  # also KeyboardInterrupt
         if not isinstance(error.__cause__ or error, FileExistsError):
             with suppress(OSError):
                 os.unlink(place)
@@ -137,7 +141,7 @@ def place_for(destination: bytes) -> bytes:
 
 
 def _make(place: bytes, destination: bytes, old: os.stat_result | None) -> None:
-    """Create the file, readable for the readers of the old manifest. UsageError, StoppedEarly."""
+    """Create the temporary manifest, readable by those who may read the old manifest."""
     try:
         fd = create(place, 0o666 if old is None else 0o600)
     except OSError as error:
@@ -153,7 +157,7 @@ def _make(place: bytes, destination: bytes, old: os.stat_result | None) -> None:
 
 
 def own_files(root: Root, here: bytes, found: Iterable[OwnFile]) -> tuple[OwnFile, ...]:
-    """Return the files that lie below a root, with directories relative to it."""
+    """Return the files that are below a root, with directories relative to the root."""
     top = os.path.realpath(os.path.join(here, root.holder))
     own = []
     for file in found:
@@ -167,9 +171,10 @@ def own_files(root: Root, here: bytes, found: Iterable[OwnFile]) -> tuple[OwnFil
 def publish(
     plan: SumPlan, parts: bytes, destination: bytes, root: ManifestEntry | None, entries: int
 ) -> None:
-    """Join the parts into one file, and rename it; without a root only remove them. OSError.
+    """Join the parts into one file and rename it to the manifest, unless `root` is None.
 
-    The temporary file already exists, with the mode of a new file.
+    Remove the parts in any case. The temporary file already exists, with the intended mode. Raise
+    OSError if a file cannot be written, renamed or removed.
     """
     try:
         if root is not None:
@@ -188,15 +193,15 @@ def publish(
 
 
 def clear(plan: SumPlan) -> None:
-    """Remove the parts of a manifest. OSError."""
+    """Remove the parts of a manifest; raise OSError if that fails."""
     if plan.parts is not None:
-        with suppress(FileNotFoundError):  # it was renamed to the manifest
+        with suppress(FileNotFoundError):  # the file was renamed to the manifest
             os.unlink(plan.parts)
         remove(plan.parts, plan.ranks)
 
 
 def root_of(plan: SumPlan, result: SumResult) -> ManifestEntry | None:
-    """Return the root's entry, from a job's result."""
+    """Return the entry of the root from the result of a job, or None if it has no digest."""
     if not result.roots.runs:
         return None
     size = get_algorithm(plan.algorithm).size
@@ -207,9 +212,9 @@ def root_of(plan: SumPlan, result: SumResult) -> ManifestEntry | None:
 def against_root(
     plan: SumPlan, against: bytes, root: ManifestEntry, *, reported: bool
 ) -> list[Difference]:
-    """Return the difference of the root itself from the manifest, if any.
+    """Return the difference between the root itself and the manifest, or an empty list.
 
-    The difference of a directory is omitted if entries below it were `reported`.
+    The difference of a directory is omitted if differences below it were `reported`.
     """
     old = Manifest(against).root
     if plan.mode == "rot":

@@ -1,10 +1,10 @@
-"""Reading the content of entries for their digests.
+"""Reading the content of entries to compute their digests.
 
-Native functions read small files, many at a time. Larger files are read in pieces that stay in the
-processor's cache until they are hashed; meanwhile, outside the interpreter lock, the kernel reads
-ahead. Holes are not read. A file that changes while it is read has no digest.
+A native function reads many small files per call. Larger files are read in pieces small enough to
+stay in the processor's cache until they are hashed, while the kernel reads ahead. Holes are not
+read. A file that changes while it is being read has no digest.
 
-`LargeFileSigner` signs large files in chunks that several ranks can read at once.
+`LargeFileSigner` signs large files in chunks that several ranks can read at the same time.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ _PIECE_BYTES = 512 << 10
 _AHEAD_BYTES = BLOCK_BYTES
 _CHUNK_SPLIT_S = 0.25
 _LOOK_EVERY_NS = 10_000_000  # interval of progress reports
-_TOGETHER = 64  # small files that are read by one call, with at most
+_TOGETHER = 64  # the maximum number of small files read by one call
 _CONTENTS_BYTES = 256 << 10
-_BARE_BYTES = 32 << 10  # in batches of directories; larger files are read singly
-_LARGER = 4  # large files in a row that end the search for small files
+_BARE_BYTES = 32 << 10  # larger files in batches of directories are read one by one
+_LARGER = 4  # consecutive large files after which `small` returns
 _KIND_BITS = 0o170000
 
 
 def check_same(before: os.stat_result, after: os.stat_result) -> None:
-    """Raise Changed if a file was modified or replaced."""
+    """Raise Changed if a file was modified or replaced between two look-ups."""
     for field in ("st_ino", "st_size", "st_mtime_ns", "st_ctime_ns"):
         if getattr(before, field) != getattr(after, field):
             raise Changed("it changed while it was read")
 
 
 class EntryReader(FailureReporter):
-    """Reads entries for a rank's signer, and reports failures."""
+    """Reads entries for the signer of a worker, and reports failures."""
 
     def __init__(self, plan: SumPlan, counters: SumCounters, signer: Signer) -> None:
         super().__init__(counters)
@@ -78,10 +78,10 @@ class EntryReader(FailureReporter):
     def small(
         self, names: list[bytes], directory_fd: int, enough: Callable[[], bool]
     ) -> tuple[int, list[bytes]]:
-        """Add small files in batches until `enough` is true or large files follow.
+        """Sign small files in batches until `enough` returns true or several large files follow.
 
-        Return the number of files tried, and the names that need `file`, because the files are not
-        small or an error occurred.
+        Return the number of files tried, and the names of those that are not small or failed, which
+        must be passed to `file`.
         """
         undone: list[bytes] = []
         tried, count = 0, _LARGER
@@ -93,7 +93,7 @@ class EntryReader(FailureReporter):
             tried += len(sizes)
             undone += missed
             self.count_files(len(sizes) - len(missed), sum(size for size in sizes if size > 0))
-            # Large files would be opened twice.
+            # Stop if the next files are probably large, because `file` would open them again.
             if enough() or sizes[-_LARGER:] == [NOT_PLAIN] * _LARGER:
                 break
             count = min(2 * count, _TOGETHER)
@@ -102,9 +102,9 @@ class EntryReader(FailureReporter):
     def bare(
         self, names: list[bytes], fds: list[int], enough: Callable[[], bool]
     ) -> tuple[list[int], list[bytes]]:
-        """Return the sizes and entries of files in several directories, until `enough` is true.
+        """Return the sizes and entries of files in several directories until `enough` returns true.
 
-        A file that needs `file` has an empty entry and no size. The counters do not change.
+        The entry of a file that must be passed to `file` is empty. The counters do not change.
         """
         sizes: list[int] = []
         entries: list[bytes] = []
@@ -132,26 +132,29 @@ class EntryReader(FailureReporter):
         max_bytes: int,
         contents_bytes: int = _CONTENTS_BYTES,
     ) -> tuple[list[int], list[bytes]]:
-        """Return the sizes and entries of a leading part of the files; see `bare`."""
+        """Return the sizes and entries of as many files as one call can read; see `bare`."""
         until_ns = time.monotonic_ns() + _LOOK_EVERY_NS
         outcomes, contents = self._native.read_files(
             fds, names, OPEN_FILE, max_bytes, contents_bytes, until_ns
         )
         sizes = native.numbers(outcomes)
         if sizes[-1] == UNTRIED:
-            # A signal or the file system interrupted the first read; `file` reads that file.
+            # If the first read was interrupted, leave that file to `file`.
             sizes = sizes[: sizes.index(UNTRIED)] or [NOT_PLAIN]
         return sizes, self._signer.pack_small_files(names, sizes, contents)
 
     def count_files(self, added: int, size: int) -> None:
-        """Count files that were added, and their bytes."""
+        """Count files that were signed, and their bytes."""
         self._counters.sized += added
         self._counters.files += added
         self._counters.bytes_found += size
         self._counters.bytes_done += size
 
     def file(self, name: bytes, directory_fd: int, stop: Callable[[], bool]) -> bool:
-        """Seal a regular file; return False if it must be read in chunks. OSError."""
+        """Sign a regular file; return False if it must be read in chunks.
+
+        Raise OSError if the file cannot be read or has changed.
+        """
         with error_context("open"):
             fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
         try:
@@ -159,7 +162,7 @@ class EntryReader(FailureReporter):
             self.recalls.see(name, directory_fd, status)
             size = status.st_size
             if size <= _SMALL_BYTES and status.st_mode & _KIND_BITS == stat.S_IFREG:
-                # Reading one byte more than expected detects a file that has grown.
+                # The buffer has one more byte than needed, to detect that the file has grown.
                 count = os.readv(fd, [self._small])
                 if count == size:
                     self._signer.seal_small_file(self._small[:count])
@@ -212,10 +215,11 @@ class EntryReader(FailureReporter):
     def chunk(
         self, item: FileChunk, directory_fd: int, stop: Callable[[], bool], *, split: bool
     ) -> int:
-        """Read a range of a file into the signer; return the offset where reading ended.
+        """Read a range of a file into the signer; return the offset at which reading ended.
 
-        With `split`, reading ends at the first block boundary after a quarter of a second, so that
-        the remaining range can be shared. OSError.
+        If `split` is set, reading ends at the first block boundary after a quarter of a second, so
+        that other ranks can read the remaining range. Raise OSError if the file cannot be read or
+        was replaced.
         """
         with error_context("open"):
             fd = os.open(item.name, OPEN_FILE, dir_fd=directory_fd)
@@ -240,7 +244,10 @@ class EntryReader(FailureReporter):
     def _ranges(
         self, fd: int, offset: int, end: int, *, sparse: bool, enough: Callable[[], bool]
     ) -> int:
-        """Read a range that starts at a block until `enough` is true; return where it ended."""
+        """Read a range that begins at a block boundary until `enough` returns true.
+
+        Return the offset at which reading ended.
+        """
         length = end - offset
         ranges = data_ranges(fd, offset, length) if sparse else iter([(offset, length)])
         for start, length in ranges:
@@ -262,7 +269,7 @@ class EntryReader(FailureReporter):
         return end
 
     def link(self, name: bytes, directory_fd: int) -> None:
-        """Seal a symbolic link. OSError."""
+        """Sign a symbolic link; raise OSError if it cannot be read."""
         with error_context("read link"):
             text = os.readlink(name, dir_fd=directory_fd)
         self._signer.seal_link(text)
@@ -271,7 +278,10 @@ class EntryReader(FailureReporter):
             self.note(status, len(text))
 
     def node(self, name: bytes, directory_fd: int) -> None:
-        """Seal a FIFO, socket or device without opening it. OSError."""
+        """Sign a FIFO, socket or device without opening it.
+
+        Raise OSError if it cannot be looked up or was replaced.
+        """
         with error_context("look at"):
             status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
             if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
@@ -280,19 +290,19 @@ class EntryReader(FailureReporter):
         self.note(status, 0)
 
     def note(self, status: os.stat_result, size: int) -> None:
-        """Store size and times with the seal if the plan needs them."""
+        """Store size and times with the seal if the plan requires them."""
         if self._detailed:
             self._signer.trailer = pack_trailer(size, status.st_mtime_ns, status.st_ctime_ns)
 
     # ---- failures --------------------------------------------------------------
 
     def tell(self, failure: Failure, context: NoticeSink) -> None:
-        """Report a failed entry, which gets no digest."""
+        """Report a failed entry, and mark it as failed for comparisons."""
         super().tell(failure, context)
         self.sign_failed(failure.root, failure.entry)
 
     def sign_failed(self, root: int, path: bytes) -> None:
-        """Add a failed entry, so that a comparison does not report it as missing."""
+        """Sign an entry as failed, so that a comparison does not report it as missing."""
         if self._plan.against is not None:
             self._signer.seal = FAILED + bytes(self._signer.algorithm.size)
             self._signer.trailer = bytes(TRAILER_BYTES)
@@ -314,7 +324,7 @@ _CHUNKS_PER_RANK = 32
 
 
 class LargeFile(msgspec.Struct, frozen=True):
-    """A large file between its first and its last chunk; `blocks` counts blocks with data."""
+    """A large file whose chunks are being read; `blocks` is the number of blocks with data."""
 
     status: os.stat_result
     blocks: int
@@ -375,14 +385,14 @@ class LargeFileSigner:
         return own if context.spawned else self.complete(item, own, SumResult(), context)
 
     def _grid(self, fd: int, size: int, *, sparse: bool) -> Iterator[tuple[int, int]]:
-        """Yield the chunks of a file that have data."""
+        """Yield the chunks of a file that contain data."""
         wanted = size // (_CHUNKS_PER_RANK * self._plan.ranks)
         wanted = max(_SMALLEST_CHUNK_BYTES, min(_LARGEST_CHUNK_BYTES, wanted))
         whole = self._plan.chunk_bytes or -(-wanted // BLOCK_BYTES) * BLOCK_BYTES
         return data_chunks(fd, size, whole, sparse=sparse)
 
     def chunk(self, item: FileChunk, context: Context[Item]) -> SumResult:
-        """Read a range; hand back the remaining range if it takes too long."""
+        """Read a range, and spawn items for the remaining range if reading takes too long."""
         reached, end = item.offset, item.offset + item.length
         split = self._plan.chunk_bytes is None
         try:
@@ -409,7 +419,7 @@ class LargeFileSigner:
     def complete(
         self, item: LargeFileEntry, own: LargeFile, merged: SumResult, context: Context[Item]
     ) -> SignedPart:
-        """Return the file's entry after all chunks, or no entry after a failure."""
+        """Sign a file whose chunks have been read, or report its failure."""
         cause = merged.cause
         if cause is None:
             try:

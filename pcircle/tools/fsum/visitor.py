@@ -1,7 +1,7 @@
-"""Signing as a task: the visitor that reads entries, the work of each item, and merging digests.
+"""The signing task: the visitor that reads entries, the work of each item, and merging digests.
 
-The walk (`pcircle.walk`) reads small files, and large files become chunks. The digest of a
-directory is computed after all of its contents, on the rank that has read it.
+Small files are read during the walk (`pcircle.walk`), and large files are divided into chunks. The
+rank that has read a directory computes its digest when the digests of all its contents are known.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SCAN = DirectoryScan(max_entries=64, max_batch_entries=512, keep_open=True, sor
 
 
 class SumVisitor(Visitor[SignedPart]):
-    """The visitor of one worker thread. On rank 0, `lists` restrict the roots."""
+    """The visitor of one worker thread; on rank 0, `lists` may restrict the roots."""
 
     nothing: ClassVar[SignedPart] = NOTHING
 
@@ -64,7 +64,7 @@ class SumVisitor(Visitor[SignedPart]):
         self._reader = reader
         self._ledger = ledger
         self._lists = lists
-        # Small directories are signed in batches if only digests are needed.
+        # Small directories can be signed in batches if only their digests are required.
         if ledger is None and not plan.detailed and not plan.own:
             self.scan = _SCAN
 
@@ -82,7 +82,7 @@ class SumVisitor(Visitor[SignedPart]):
     def process_directories(
         self, above: Open[SignedPart], batch: DirectoryBatch, context: ItemContext[SignedPart]
     ) -> list[bytes]:
-        """Sign directories whose files are all readable; return the names that remain."""
+        """Sign directories whose files can all be read at once; return the remaining names."""
         sizes, entries = self._reader.bare(batch.inside, batch.entry_fds(), context.time_limit())
         ranges = batch.ranges()
         made = self._signer.pack_small_directories(batch.names, ranges, batch.inside, entries)
@@ -104,7 +104,7 @@ class SumVisitor(Visitor[SignedPart]):
     def meant(
         self, opened: Open[SignedPart], blocks: Iterable[Block], source: Lease
     ) -> Iterable[Block]:
-        """Exclude files of this run, and listed names that are missing."""
+        """Exclude manifests of this run, and listed names that are missing."""
         missing = None if opened.only is None else self._ledger
         if not self._plan.own and missing is None:
             return blocks
@@ -122,7 +122,7 @@ class SumVisitor(Visitor[SignedPart]):
             yield block
 
     def leave(self, opened: Open[SignedPart], context: Context[object]) -> SignedPart:
-        """Return the digest of a directory."""
+        """Sign a directory, and write or compare its section."""
         where = opened.root, opened.path
         try:
             if self._ledger is None:
@@ -139,7 +139,7 @@ class SumVisitor(Visitor[SignedPart]):
         return part
 
     def _meant(self, opened: Open[SignedPart]) -> Iterable[bytes] | None:
-        """Return the selected names of a directory in order; None for all."""
+        """Return the listed names in a directory in order, or None if all names are selected."""
         only = opened.only
         if only is None:
             return None
@@ -158,7 +158,7 @@ class SumVisitor(Visitor[SignedPart]):
         opened.own = self._signer.attach_to(NOTHING)
 
     def lost(self, opened: Open[SignedPart]) -> SignedPart:
-        """Return an empty part for a directory whose entries are unknown."""
+        """Return the part of a directory that has failed; it contains no digest."""
         part: SignedPart = opened.own
         return part
 
@@ -185,7 +185,7 @@ class SumVisitor(Visitor[SignedPart]):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[SignedPart]
     ) -> None:
-        """Sign names; hand back the remaining names if the batch takes too long."""
+        """Sign names; spawn the remaining files if the batch takes too long."""
         fd = fds[0]
         self._reader.recalls.place = where.root, where.path
         for name in names.links:
@@ -213,7 +213,7 @@ class SumVisitor(Visitor[SignedPart]):
         enough: Callable[[], bool],
         context: Context[object],
     ) -> None:
-        """Sign files of any size, one by one."""
+        """Sign files of any size one by one, and spawn items for large files."""
         large: list[LargeFileEntry] = []
         read, add, stop = self._reader.file, self._signer.add_entry_or_root, context.is_stopping
         root, path, weight = where.root, where.path, where.weight
@@ -262,9 +262,10 @@ class SumVisitor(Visitor[SignedPart]):
 
 
 class SumTask(WalkTask[Item, SumResult]):
-    """The signing task of one rank. On rank 0, `lists` restrict the roots.
+    """The signing task of one worker.
 
-    With `first` it is the task of another worker thread of that rank.
+    `first` is the task of the first worker of the rank, or None for that worker itself. On rank 0,
+    `lists` may restrict the roots.
     """
 
     notice_type = Notice

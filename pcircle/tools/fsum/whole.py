@@ -1,8 +1,8 @@
-"""`--format coreutils`: the digest of each whole file, many files at a time.
+"""The digests of whole files, for ``--format coreutils`` and for checks of checksum lists.
 
-Directories are walked as for a signature. Digests go to rank 0, which sorts them in bounded memory
-and prints them at the end. For a check, the files of a list are looked up by name, as in sha256sum,
-even outside the root.
+Directories are walked as for a signature. Ranks send digests to rank 0, which sorts them in bounded
+memory and prints them at the end. For a check, files are opened by the paths in the list, which may
+be outside the root, as in sha256sum.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LISTED_NAMES = 256
 
 
 class Expected(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
-    """Compute and compare the digests of listed files."""
+    """An item that compares files with the digests of a checksum list."""
 
     paths: tuple[bytes, ...]
     digests: tuple[bytes, ...]
@@ -52,7 +52,7 @@ Notice: TypeAlias = Failure | RecallNotice | Digest | Difference
 class WholeTask(  # pyright: ignore[reportGeneralTypeIssues]
     TreeTask, PartedTask[Tree | Portion | Batch | Expected, dict[int, int]]
 ):
-    """The digest task of one rank or thread. Rank 0 has `expected`, a list to check."""
+    """The digest task of one rank or thread; on rank 0, `expected` is the list to check."""
 
     notice_type = Notice
     counters_type = SumCounters
@@ -147,13 +147,16 @@ class FileDigester:
         self.recalls = Recalls(counters, follow=plan.listed)
 
     def read_from_list(self, path: bytes, context: NoticeSink) -> None:
-        """Set the next file of a list."""
+        """Report recalls of offline files under this path, which is the next one of the list."""
         tell_recalls(self.recalls, lambda root, full: path, context)
 
     def digest(
         self, name: bytes, directory_fd: int | None, flags: int, max_bytes: int | None = None
     ) -> bytes | None:
-        """Return the digest of a regular file in hexadecimal; None if it is too large. OSError."""
+        """Return the hexadecimal digest of a regular file, or None if it exceeds `max_bytes`.
+
+        Raise OSError if the file cannot be read or has changed.
+        """
         hasher = new_hasher(self._plan.algorithm)
         fd = os.open(name, flags, dir_fd=directory_fd)
         try:
@@ -173,7 +176,7 @@ class FileDigester:
                     break
                 hasher.update(self._piece[:count])
                 at += count
-            if before.st_size:  # files in /proc have content but size 0
+            if before.st_size:  # files in /proc have content although their size is 0
                 check_same(before, os.fstat(fd))
         finally:
             close_read(fd)
@@ -185,19 +188,19 @@ class FileDigester:
 
 
 class WholeFiles(EntryVisitor):
-    """The visitor that computes the digest of each file, and ignores other entries."""
+    """The visitor that computes the digest of each file and ignores other entries."""
 
     task: WholeTask
 
     def __init__(self, task: WholeTask) -> None:
         super().__init__(task)
-        self._found: list[Digest] = []  # digests of the current item
+        self._found: list[Digest] = []  # the digests of the current item
 
     def begin(self, item: object, context: Context[object]) -> None:
         tell_recalls(self.task.digester.recalls, self.task.plan.shown, context)
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
-        """Select files and directories: other entries have no digests."""
+        """Select files and directories, because other entries have no digests."""
         for block in blocks:
             block.links, block.specials = [], []
             yield block
@@ -209,9 +212,9 @@ class WholeFiles(EntryVisitor):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[int]
     ) -> None:
-        """Compute digests; hand back the remaining names if the batch takes too long.
+        """Compute digests; spawn the remaining names if the batch takes too long.
 
-        A large file is an item of its own, so that subdirectories need not wait for it.
+        A large file becomes a separate item, so that subdirectories need not wait for it.
         """
         until_s = time.monotonic() + BATCH_S
         files, weight = names.files, where.weight
@@ -245,6 +248,6 @@ WholeTask.visitor_type = WholeFiles
 
 
 def failure_in(plan: SumPlan, root: int, path: bytes, doing: str, error: OSError) -> Failure:
-    """Return the failure of an entry of a root or of a list."""
+    """Return the failure of an entry below a root or in a list."""
     shown = plan.shown(root, path)
     return Failure(shown, doing, *errno_and_reason(error), root, path, kind_of(error))
