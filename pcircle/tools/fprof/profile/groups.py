@@ -31,7 +31,7 @@ _PACKED = struct.Struct("=QQIQQIIq")
 
 
 class Claim(NamedTuple):
-    """A message to the home of a hard-linked file that one of its names was found.
+    """A message to the home of a hard-linked file, sent for each of its names.
 
     `volume` is the device number of the file system.
     """
