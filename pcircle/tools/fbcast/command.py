@@ -1,4 +1,4 @@
-"""Run fbcast: parsed options to exit code."""
+"""The program of fbcast, which interprets the options and runs each rank's part of the job."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class BroadcastOptions(msgspec.Struct, frozen=True):
 
 
 def broadcast_typed(args: argparse.Namespace) -> int:
-    """Run a parsed command line and return its exit code. Raise UsageError if it is invalid."""
+    """Run a parsed command line and return its exit code; raise UsageError if it is invalid."""
     options = _options(args)
     choice = choose(options.transport, options.jobs, launched())
     if choice.kind != "mpi":
@@ -120,7 +120,7 @@ def _refuse_together(args: argparse.Namespace) -> None:
 
 
 def _operands(options: BroadcastOptions) -> list[Operand]:
-    """Return the path and name of each SRC. Raise UsageError if a name is unusable or repeated."""
+    """Return the path and name of each SRC; raise UsageError if a name is unusable or repeated."""
     found: list[Operand] = []
     for path in options.sources:
         name = os.path.basename(path.rstrip(b"/"))
@@ -136,7 +136,7 @@ def _operands(options: BroadcastOptions) -> list[Operand]:
 
 
 def _folders(operands: list[Operand]) -> tuple[bool, ...]:
-    """Return which operands are directories. Raise UsageError if one cannot be copied."""
+    """Return which operands are directories; raise UsageError if an operand cannot be copied."""
     folders = []
     for path, _ in operands:
         try:
@@ -150,10 +150,7 @@ def _folders(operands: list[Operand]) -> tuple[bool, ...]:
 
 
 def _refuse_inside(operands: list[Operand], folders: tuple[bool, ...], target: bytes) -> None:
-    """Raise UsageError if DST is inside a directory that is copied.
-
-    The broadcast would read its own output.
-    """
+    """Raise UsageError if DST is inside a SRC, because the broadcast would read its own output."""
     fixed = min(target.partition(b"{host}")[0], target.partition(b"{rank}")[0], key=len)
     if fixed != target:
         fixed = os.path.dirname(fixed)
@@ -172,9 +169,9 @@ class _RankJob:
         self._begun_s = time.monotonic()
 
     def run(self) -> int:
-        """Return the exit code of the job.
+        """Run the job and return its exit code.
 
-        An unexpected exception is written to a crash report and raised as a Defect.
+        Write a crash report about an unexpected exception, and raise Defect.
         """
         try:
             return self._run()
@@ -231,7 +228,7 @@ class _RankJob:
         return report.tell(options.verb, options.target, conductor, reader.totals, elapsed_s)
 
     def _prepare(self) -> tuple[BroadcastPlan, SourceReader, PcircleError | None]:
-        """Return the plan and the reader, with the error if the job is refused before it starts."""
+        """Return the plan and the reader, and the error if the job is refused before it starts."""
         options = self._options
         job = os.urandom(8).hex()
         proof = b"proof-" + job.encode()
@@ -266,7 +263,7 @@ class _RankJob:
 
 
 def _prove(records: bytes, proof: bytes) -> None:
-    """Create the directory of records with a proof file, by which the nodes recognize it.
+    """Create the directory of records, and a proof file by which nodes verify that they share it.
 
     Raise UsageError if that fails.
     """

@@ -1,8 +1,9 @@
-"""The coordinator of a broadcast, on the rank that reads: it joins nodes, streams, and commits.
+"""The coordinator of a broadcast, which runs on the rank that reads the source.
 
-The conductor is pure, like `pcircle.tools.fbcast.node`. `bad` maps each node that has dropped out
-to the reason. Without `partial` the first of them ends the job, and no node shows anything. With
-`partial`, a stream during which a node was lost is sent again to the remaining nodes.
+Like `pcircle.tools.fbcast.node`, the conductor performs no input or output itself. `bad` maps each
+node that has dropped out to the reason. The first such node ends the job, and no node shows
+anything, unless `partial` is set. In that case, a stream during which a node was lost is sent again
+to the remaining nodes.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ JOINING, LISTING, SENDING, CHECKING, SHOWING, OVER = range(6)
 class StreamSource(Protocol):
     """The data of a broadcast.
 
-    All methods may block. They raise an OSError that names the entry which failed.
+    All methods may block, and raise an OSError that names the entry that failed.
     """
 
     def begin(self, nodes: int, files: bool, needed: bytes | None) -> Way:
         """Start reading at the beginning, and return how the stream travels.
 
-        The stream has the `files`, or otherwise a list of them. If `needed` is given, only the
-        files in this bit map have content.
+        The stream contains files if `files` is set, or otherwise a list of them. If `needed` is
+        given, the stream contains the content of only those files whose bit is set.
         """
         ...
 
@@ -70,7 +71,7 @@ class StreamSource(Protocol):
 class Conductor:
     """The coordination of one broadcast.
 
-    Once `phase` is OVER, `code`, `reason`, `bad` and `decided` hold the outcome.
+    When `phase` is OVER, `code`, `reason`, `bad` and `decided` describe the outcome.
     """
 
     def __init__(
@@ -115,13 +116,13 @@ class Conductor:
         self._files = True
         self._needed: bytes | None = None
         self._number = 0
-        self._is_open = False  # whether this attempt reads the source
+        self._is_open = False  # whether this attempt is reading the source
         self._is_reading = False
         self._held: StreamChunk | None = None
         self._held_until_s = -inf
         self._op: Op | None = None
         self._shows = 0
-        self._lost_showing = False  # a node was lost during the operation
+        self._lost_showing = False  # whether a node was lost during the collective operation
         self._signed: bytes | None = None
         self.now_s = 0.0
         self._stopped: int | None = None
@@ -141,12 +142,15 @@ class Conductor:
             self._read(self._source.sign, self._source_signed)
 
     def refuse(self, code: int) -> None:
-        """Refuse the job before it starts: `begin` then only ends it on all ranks."""
+        """Refuse the job before it starts, so that `begin` only ends it on all ranks."""
         self.phase = OVER
         self.code = code
 
     def received(self, source: int, message: Message, now_s: float) -> bool:
-        """Handle a message. Return whether it was for the conductor rather than the node."""
+        """Handle a message if it is addressed to the conductor rather than the node.
+
+        Return whether it was handled.
+        """
         self.now_s = now_s
         if source in self._heard_s:
             self._heard_s[source] = now_s
@@ -158,7 +162,7 @@ class Conductor:
             self._stop(message.code)
         elif isinstance(message, Alive):
             if source != READER:
-                self._send(source, Alive())  # so that the node knows the reader is alive
+                self._send(source, Alive())  # so that the node knows that the reader is alive
                 return True
             return False
         else:
@@ -172,7 +176,7 @@ class Conductor:
             self._drop(rank, f"{_LOST}: {why}", gone=True)
 
     def tick(self, now_s: float) -> None:
-        """Drop silent nodes, continue the stream, and handle the collective operation's answer."""
+        """Drop silent nodes, continue the stream, and handle the result of the operation."""
         self.now_s = now_s
         if self.phase == OVER:
             return
@@ -199,7 +203,7 @@ class Conductor:
     def _stop(self, code: int) -> None:
         if self._stopped is None and self.phase != OVER:
             self._stopped = code
-            if self.phase != SHOWING:  # otherwise the decision is imminent
+            if self.phase != SHOWING:  # during SHOWING, the decision is imminent
                 self._over(code, "")
 
     # ---- nodes -----------------------------------------------------------------
@@ -212,12 +216,12 @@ class Conductor:
     def _waited_for(self) -> list[int]:
         if self.phase == SHOWING:
             return []  # the operation has its own timeouts
-        # A bad node that is alive still forwards the stream, so its silence matters too.
+        # A bad node that is alive still forwards the stream, so it must not be silent either.
         relays = self._route if self.phase in (LISTING, SENDING) else ()
         return [rank for rank in self._heard_s if rank not in self.bad or rank in relays]
 
     def _drop(self, rank: int, why: str, *, gone: bool = False) -> None:
-        """Mark a node as bad. A node that is `gone` no longer forwards the stream."""
+        """Mark a node as bad; if it is `gone`, it no longer forwards the stream."""
         was_good = rank not in self.bad
         if was_good:
             self.bad[rank] = why
@@ -240,7 +244,7 @@ class Conductor:
             self._look()
 
     def _look(self) -> None:
-        """Enter the next phase if no node is still awaited."""
+        """Enter the next phase if all nodes have answered or dropped out."""
         if self.phase == JOINING and self._ready.keys() | self.bad.keys() >= set(self._nodes):
             self._joined()
         elif self.phase == CHECKING:
@@ -289,7 +293,7 @@ class Conductor:
     # ---- the stream ------------------------------------------------------------
 
     def _stream(self) -> None:
-        """Send the whole stream, from the beginning, to the remaining nodes."""
+        """Send the entire stream to the remaining nodes."""
         self.phase = SENDING if self._files else LISTING
         self._attempt += 1
         self._number = 0
@@ -311,7 +315,7 @@ class Conductor:
         self._read(lambda: self._source.begin(len(route), files, needed), opened)
 
     def _pump(self) -> None:
-        """Read the next chunk if there is room, and offer the one read once its time has come."""
+        """Offer the chunk that was read if the rate limit permits, and read the next chunk."""
         spread = self._node.spread
         if spread is None or spread.attempt != self._attempt or not self._is_open:
             return
@@ -359,7 +363,7 @@ class Conductor:
             self._look()
 
     def _need(self) -> None:
-        """Send every file that any node needs, once all nodes have compared the list."""
+        """Send every file that any node needs, after all nodes have compared the list."""
         answers = [self._staged[rank] for rank in self.good]
         length = max(map(len, answers), default=0)
         needed = 0
@@ -390,10 +394,10 @@ class Conductor:
     # ---- showing ---------------------------------------------------------------
 
     def _show(self) -> None:
-        """Start the collective operation that shows the stream, which all nodes now hold."""
+        """Start the collective operation that shows the files, or removes the names."""
         self.phase = SHOWING
         self._shows += 1
-        # With a new key, the operation need not wait for nodes that still hold a failed one.
+        # A new key avoids waiting for nodes that have not yet ended a failed operation.
         key = b"%d" % self._shows
         request = Request(key, READER, self.good, self._plan.job.encode())
         self._op = require(self._node.member).request(request, self.now_s)

@@ -1,15 +1,16 @@
-"""The directory DST of a node: the stream is staged in it, and renaming shows the result.
+"""The directory DST of a node, in which the stream is staged and the result is shown by renaming.
 
-A job keeps all its files in one directory, `.fbcast-JOB-RANK`, which is locked while the job runs:
+A job keeps all its files in one directory, `.fbcast-JOB-RANK`, which is locked while the job is
+running:
 
-- `new`: the received entries, under their names,
-- `old`: the entries that they replaced,
-- `intent`: exists from the moment at which this node is ready to show the entries. It has all
-  the information needed to show or discard them when no other rank is left.
+- `new` contains the received entries under their names.
+- `old` contains the entries that they replaced.
+- `intent` exists as soon as this node is ready to show the entries. It contains all information
+  that is needed to show or discard them even if no other rank is left.
 
-To show a name is to rename it, or to exchange it with an existing directory of the same name. At
-every moment the name refers to the complete old tree or the complete new one. Each step can be
-repeated, since the intent has the new inode numbers.
+A name is shown by renaming the new entry, or by exchanging it with an existing directory of that
+name. At any moment the name refers to either the complete old tree or the complete new tree. Each
+step can be repeated, because the intent contains the inode numbers of the new entries.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _MAX_INTENT_BYTES = 1 << 20
 class Intent(msgspec.Struct, frozen=True, array_like=True):
     """The operation that a node is ready to carry out.
 
-    `inodes` and `modes` describe the new entries, and are empty for a removal.
+    `inodes` and `modes` describe the new entries. For a removal they are empty.
     """
 
     op: Op
@@ -58,7 +59,7 @@ class Intent(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Decisions:
-    """The directories in which the decisions of this job and of earlier ones are recorded."""
+    """The directories in which the decisions of this job and of earlier jobs are recorded."""
 
     def __init__(self) -> None:
         self.path = b""
@@ -83,7 +84,7 @@ class Destination:
         self._fd = -1  # descriptor of the target
         self._work: dict[bytes, int] = {}  # descriptors of locked job directories, by name
         self._own = b""
-        self._ops: dict[Op, bytes] = {}  # names of the job directories with intents
+        self._ops: dict[Op, bytes] = {}  # the name of the job directory of each intent
         self._finished: set[tuple[bytes, ...]] = set()
         self._stream: StreamDecoder | None = None
         self._staged = False
@@ -137,7 +138,7 @@ class Destination:
         return ""
 
     def _refused(self, plan: BroadcastPlan) -> str:
-        """Return why existing names must not be replaced, or an empty string."""
+        """Return the reason why existing names must not be replaced, or an empty string."""
         for name, folder in zip(plan.names, plan.folders, strict=True):
             status = self._status(name)
             shown = show(os.path.join(self._target, name))
@@ -157,7 +158,10 @@ class Destination:
             return None
 
     def _take_earlier(self, plan: BroadcastPlan) -> bool:
-        """Lock the directories of earlier jobs of this user. Return false if one still runs."""
+        """Lock the directories of earlier jobs of this user.
+
+        Return false if such a job is still running.
+        """
         for text in os.listdir(rewound(self._fd)):
             name = os.fsencode(text)
             if re.fullmatch(_JOB, name) is None:
@@ -238,9 +242,9 @@ class Destination:
         return answer
 
     def _sync(self, *, whole: bool) -> None:
-        """Flush the staged names to disk, or with `whole` the entire file system.
+        """Flush the staged names to disk or, if `whole` is set, the entire file system.
 
-        This may take long. It leaves little to write for the syncs during the collective operation.
+        This may take long, but leaves little for the collective operation to flush.
         """
         self._syncing = True
         try:
@@ -278,12 +282,12 @@ class Destination:
     # ---- the store of the collective operation ------------------------------------
 
     def prepare(self, op: Op, coordinator: int, what: bytes) -> bytes:
-        """Write the intent."""
+        """Write the intent; raise Refused if this node cannot carry it out."""
         plan = self._plan
         if plan is None or what != plan.job.encode() or not self._own:
             raise Refused("this node knows of another job")
         for stale in [candidate for candidate, job in self._ops.items() if job == self._own]:
-            self.undo(stale)  # the reader repeats a request only if the last one failed
+            self.undo(stale)  # the reader repeats a request only if the previous one failed
         inodes: list[int] = []
         modes: list[int] = []
         work = self._work[self._own]
@@ -309,7 +313,7 @@ class Destination:
         return b""
 
     def look(self, what: bytes) -> bytes:
-        """Refuse every query, since a broadcast has none."""
+        """Refuse every query, because a broadcast sends none."""
         raise Refused("there is nothing to be asked")
 
     def commit(self, op: Op) -> None:
@@ -335,7 +339,7 @@ class Destination:
         if status is None or status.st_ino != intent.inodes[number]:
             new = os.path.join(b"new", name)
             if stat.S_ISDIR(mode):
-                # A directory can only be moved if its owner may write to it.
+                # Moving a directory requires that its owner may write to it.
                 os.chmod(new, 0o700, dir_fd=work)
             self._rename(new, name, status, stat.S_ISDIR(mode), number, work)
         if stat.S_ISDIR(mode):
@@ -361,7 +365,7 @@ class Destination:
         os.rename(new, name, src_dir_fd=work, dst_dir_fd=self._fd)
 
     def undo(self, op: Op) -> None:
-        """Remove the intent. The staged entries remain until the job is over."""
+        """Remove the intent; the staged entries remain until the end of the job."""
         job = self._ops.get(op)
         if job is not None:
             self._forget(op, job)
@@ -387,7 +391,7 @@ class Destination:
 def _remove(name: bytes, holder: int, beat: Callable[[], None]) -> None:
     """Remove a tree of any depth without following links.
 
-    Directories that their owner may not enter are made accessible first.
+    Directories that their owner may not enter or change are made accessible first.
     """
     if _unlinked(name, holder):
         return
@@ -419,7 +423,7 @@ def _opened(name: bytes, holder: int) -> tuple[int, bytes, list[bytes]]:
 
 
 def _unlinked(name: bytes, holder: int) -> bool:
-    """Remove an entry that is not a directory. Return false if it is a directory."""
+    """Remove an entry and return true, or return false if it is a directory."""
     try:
         os.unlink(name, dir_fd=holder)
     except FileNotFoundError:
@@ -435,7 +439,7 @@ def _unlinked(name: bytes, holder: int) -> bool:
 
 
 def _sync_file_system(fd: int) -> None:
-    """Flush a file system to disk, or all of them where syncfs is missing."""
+    """Flush a file system to disk, or all file systems if syncfs is not available."""
     import ctypes
 
     library = ctypes.CDLL(None, use_errno=True)

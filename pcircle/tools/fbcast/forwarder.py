@@ -1,13 +1,13 @@
 """Distribution of a stream to all nodes: the forwarding on one node, and a cost model.
 
-A `Forwarder` uses neither the network nor files itself. A node forwards each chunk and delivers it
-to be written. After `chunk_written`, and once the chunk has been forwarded, the node sends an
-acknowledgement back, which allows the sender to send the next chunk. So a node holds a bounded
-number of chunks, no matter which node is slow.
+A `Forwarder` accesses neither the network nor files itself. A node forwards each chunk, and
+delivers it to be written. When the chunk has been written (`chunk_written`) and forwarded, the node
+sends an acknowledgement back, which allows the sender to send another chunk. A node therefore holds
+a bounded number of chunks, no matter which node is slow.
 
 The cost model chooses how a stream travels to all nodes, and the size of its chunks. Sending n
-bytes over a link takes alpha + n beta seconds, and a link carries both directions at once. For N
-bytes and P nodes:
+bytes over a link takes alpha + n beta seconds, and a link carries both directions at the same time.
+For N bytes and P nodes:
 
 - *chain*, in chunks of c bytes from each node to the next: (N / c + P - 2) (alpha + c beta). The
   best c is sqrt(N alpha / ((P - 2) beta)), and each link carries the data once. (A tree with a
@@ -18,9 +18,10 @@ bytes and P nodes:
 
 The exchange is the algorithm of van de Geijn (Barnett, Shuler, van de Geijn et al., Interprocessor
 collective communication library, 1994), as described by Thakur, Rabenseifner and Gropp
-(Optimization of collective communication operations in MPICH, 2005). The all-gather is Bruck's,
-which works for any number of nodes. The constants need not match the real network: the costs differ
-greatly where the choice matters, and little where they cross.
+(Optimization of collective communication operations in MPICH, 2005). The all-gather algorithm is
+Bruck's, which works for any number of nodes. The constants need not match the real network, because
+the costs are similar near the crossing point, and far from it they differ so much that the choice
+is clear.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ Deliver: TypeAlias = Callable[[StreamChunk], None]
 
 
 class Forwarder(ABC):
-    """The forwarding on one node. It calls `deliver` once for each chunk, in order."""
+    """The forwarding on one node, which calls `deliver` once for each chunk, in order."""
 
     def __init__(self, start: StreamStart, rank: int, send: Send, deliver: Deliver) -> None:
         self.attempt = start.attempt
@@ -69,12 +70,12 @@ class Forwarder(ABC):
 
     @abstractmethod
     def took(self, source: int, below: int) -> None:
-        """Handle the acknowledgement of all chunks, or panels, below a number."""
+        """Handle the acknowledgement of all chunks or panels below a number."""
 
     def chunk_written(self) -> None:
-        """Note that the next chunk is written.
+        """Note that the next chunk was written.
 
-        A node that has failed calls this as well, since it only forwards.
+        A node that has failed also calls this method, because it continues to forward.
         """
         self._written += 1
         self._tell()
@@ -138,9 +139,9 @@ class Chain(Forwarder):
 class Exchange(Forwarder):
     """Scatters by recursive halving, then gathers as in Bruck et al., panel by panel.
 
-    A panel has one chunk for each place of the route. In step k of the gathering, a node sends the
-    chunks of 2**k places, starting with its own, to the node 2**k places before it. The reader has
-    all chunks, so it receives none.
+    A panel consists of one chunk for each place on the route. In step k of the gathering, a node
+    sends the chunks of 2**k places, beginning with its own, to the node 2**k places before it. The
+    reader already has all chunks, so it receives none.
     """
 
     def __init__(self, start: StreamStart, rank: int, send: Send, deliver: Deliver) -> None:
@@ -226,7 +227,7 @@ class Exchange(Forwarder):
 
 
 def spread_of(start: StreamStart, rank: int, send: Send, deliver: Deliver) -> Forwarder:
-    """Return the forwarding of a node for the chosen algorithm."""
+    """Return the forwarder of a node for the algorithm that `start` specifies."""
     kind = Chain if start.way == "chain" else Exchange
     return kind(start, rank, send, deliver)
 
@@ -240,7 +241,7 @@ BETA_S = 1e-9
 MIN_CHUNK_BYTES = 64 << 10
 MAX_CHUNK_BYTES = 1 << 20
 MAX_PANEL_BYTES = 64 << 20
-"""The maximum size of a panel, the unit of the exchange. Each node holds two panels."""
+"""The maximum size of a panel, the unit of the exchange; each node holds two panels."""
 
 
 def chain_chunk_bytes(size_bytes: int, nodes: int) -> int:
@@ -251,7 +252,7 @@ def chain_chunk_bytes(size_bytes: int, nodes: int) -> int:
 
 
 def chain_s(size_bytes: int, nodes: int) -> float:
-    """Return the duration of a chain."""
+    """Return the estimated duration of a chain."""
     chunk = chain_chunk_bytes(size_bytes, nodes)
     return (ceil(size_bytes / chunk) + max(nodes - 2, 0)) * (ALPHA_S + chunk * BETA_S)
 
@@ -262,7 +263,7 @@ def exchange_chunk_bytes(size_bytes: int, nodes: int) -> int:
 
 
 def exchange_s(size_bytes: int, nodes: int) -> float:
-    """Return the duration of an exchange."""
+    """Return the estimated duration of an exchange."""
     panels = ceil(size_bytes / (nodes * exchange_chunk_bytes(size_bytes, nodes)))
     # A long message costs as much per byte as a sequence of chunks.
     byte_s = BETA_S + ALPHA_S / MAX_CHUNK_BYTES
@@ -278,7 +279,7 @@ def choose(size_bytes: int, nodes: int) -> tuple[Way, int]:
 
 
 def crossing_bytes(nodes: int) -> int:
-    """Return a size from which a chain is always best, so the exact size is not needed."""
+    """Return a size above which a chain is always best, so that exact sizes do not matter."""
     size_bytes = MIN_CHUNK_BYTES
     while choose(size_bytes, nodes)[0] == "exchange":
         size_bytes *= 2

@@ -1,7 +1,7 @@
-"""The event loop of one rank of a broadcast, which is the only code that reads a clock.
+"""The event loop of one rank of a broadcast, which reads the clock for the node and the conductor.
 
-Threads do the file I/O: one writes the stream, and on the reader a second one reads the source. So
-messages continue to flow while a disk is slow, and a disk that hangs is detected.
+Threads perform the file I/O: one writes the stream, and on the reader a second thread reads the
+source. Messages therefore continue to flow while a disk is slow, and a disk that hangs is detected.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def nodes_of(places: Sequence[int], *, per_rank: bool) -> tuple[int, ...]:
 
 
 class Loop:
-    """The messages, threads and signals of one rank. Without a `disk` it only waits for the end."""
+    """The event loop of one rank; a rank without a `disk` only waits for the end of the job."""
 
     def __init__(self, transport: Transport, disk: Disk | None, records: Records) -> None:
         self._transport = transport
@@ -62,7 +62,7 @@ class Loop:
             )
 
     def conduct(self, make: MakeConductor) -> Conductor:
-        """Make this rank the reader as well, and return its conductor."""
+        """Make this rank the reader in addition to a node, and return its conductor."""
         if self.node is None:
             raise ValueError("the reader is a node")
         self._conductor = make(self.node, self._send, _worker(self._reader))
@@ -124,7 +124,7 @@ class Loop:
             self.node.received(source, message, now_s)
 
     def _lose(self, rank: int, reason: str, now_s: float) -> None:
-        if self._conductor is not None:  # it has the reason, so it handles the loss first
+        if self._conductor is not None:  # first, because only the conductor reports the reason
             self._conductor.lost(rank, reason, now_s)
         if self.node is not None:
             self.node.lost(rank, now_s)
@@ -136,7 +136,7 @@ class Loop:
 
 
 def _worker(pool: WorkerPool) -> BlockingWorker:
-    """Return a function that runs a call on a thread of the pool and passes on its result."""
+    """Return a function that runs a call on a thread of the pool and then passes on its result."""
 
     def work(call: Callable[[], T], then: Then[T]) -> None:
         def ended(future: PoolFuture[T]) -> None:

@@ -1,13 +1,13 @@
 """The messages of a broadcast, and the frames of the stream that they carry.
 
 `Message` includes the messages of `pcircle.collective.messages`. The first rank is the reader and
-the conductor. One rank of each host, including the first, is a *node*. All nodes receive the same
-stream of bytes, cut into chunks. If a stream has to be sent again because a node was lost, it has a
-new `attempt` number, by which late messages of the earlier attempt are recognized.
+the conductor. One rank on each host, including the first rank, is a *node*. All nodes receive the
+same stream of bytes, divided into chunks. A stream that is sent again because a node was lost has a
+new `attempt` number, so that late messages of the earlier attempt can be recognized.
 
-A stream is a sequence of frames, each with a type and, for file content, the bytes that follow.
-Small files share a chunk, up to some thousand of them, and a large file spans many chunks. Frames
-enter and leave directories, so every name is a single component.
+A stream is a sequence of frames. The bytes of a piece of file content follow its frame. A chunk may
+contain some thousands of small files, and a large file spans many chunks. Because frames enter and
+leave directories, every name is a single component.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Way: TypeAlias = Literal["chain", "exchange"]
 class BroadcastPlan(msgspec.Struct, frozen=True, array_like=True):
     """The parameters of a job, as decided by the first rank.
 
-    `job` marks the temporary names of this job. `names` are the entries of the directory `target`
-    on each node, and `folders` marks which of them are directories. `records` is a directory that
-    all nodes share; it contains the file `proof` while the job starts.
+    `job` is part of the temporary names of this job. `names` are entries in the directory `target`
+    on each node, and `folders` states which of them are directories. `records` is a directory that
+    all nodes share, in which the file `proof` exists during the job.
     """
 
     job: str
@@ -54,11 +54,11 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
-    """The answer of a node to the reader: its host name, and the problem if there is one.
+    """The answer of a node to the reader: its host name, and the problem if it cannot take part.
 
-    `completed` means that an earlier job had decided to show the same names, and that they are now
-    shown here. `present` means that all names exist. `exists` is the reason why existing names must
-    not be replaced.
+    `completed` means that an earlier job had decided to show the same names, and that this node has
+    now shown them. `present` means that all names exist. `exists` is the reason why existing names
+    must not be replaced.
     """
 
     host: str
@@ -69,9 +69,9 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
 
 
 class StreamStart(msgspec.Struct, frozen=True, array_like=True, tag="start"):
-    """The announcement of a stream to each node on its route, which starts with the reader.
+    """The announcement of a stream to each node on its route, which begins with the reader.
 
-    The stream has the `files`, or otherwise the list of them that `--update` compares.
+    The stream contains files if `files` is set, or otherwise the list that `--update` compares.
     """
 
     attempt: int
@@ -90,7 +90,7 @@ class StreamChunk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Parts(msgspec.Struct, frozen=True, array_like=True, tag="parts"):
-    """Chunks, with the places of the route to which the receiver forwards: `onward`."""
+    """Chunks, and the places on the route to which the receiver forwards them (`onward`)."""
 
     attempt: int
     chunks: tuple[StreamChunk, ...]
@@ -98,7 +98,7 @@ class Parts(msgspec.Struct, frozen=True, array_like=True, tag="parts"):
 
 
 class Took(msgspec.Struct, frozen=True, array_like=True, tag="took"):
-    """An acknowledgement: all chunks below this number are written and forwarded."""
+    """An acknowledgement that all chunks or panels below a number are written and forwarded."""
 
     attempt: int
     below: int
@@ -117,13 +117,13 @@ class Alive(msgspec.Struct, frozen=True, array_like=True, tag="alive"):
 
 
 class StopRequest(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
-    """A request to the reader to stop with this exit code, since a rank received a signal."""
+    """A request to the reader to stop with this exit code because a rank received a signal."""
 
     code: int
 
 
 class Finish(msgspec.Struct, frozen=True, array_like=True, tag="finish"):
-    """The end of the job on all ranks, with its exit code. Nodes remove all hidden entries."""
+    """The end of the job on all ranks, with its exit code; nodes remove entries not shown."""
 
     code: int
 
@@ -158,7 +158,7 @@ class About(msgspec.Struct, frozen=True, array_like=True):
     lists: tuple[tuple[str, bytes], ...] = ()
 
     def status(self) -> os.stat_result:
-        """Return the metadata as a `stat` result, in which fields that are not kept are 0."""
+        """Return the metadata as a `stat` result; fields that a broadcast does not keep are 0."""
         times = {"st_atime_ns": self.accessed.ns, "st_mtime_ns": self.modified.ns}
         row = (self.mode, 0, 0, 1, self.uid, self.gid, 0, 0, 0, 0)
         return os.stat_result(row, times)
@@ -171,7 +171,7 @@ def about(status: os.stat_result, lists: tuple[tuple[str, bytes], ...] = ()) -> 
 
 
 class Enter(msgspec.Struct, frozen=True, array_like=True, tag="d"):
-    """A directory. The following frames are inside it, up to the matching `Leave`."""
+    """A directory, whose contents are the frames up to the matching `Leave`."""
 
     name: bytes
     about: About
@@ -184,8 +184,8 @@ class Leave(msgspec.Struct, frozen=True, array_like=True, tag="u"):
 class File(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     """A regular file with its number, counted from 0.
 
-    `linked` is true if the file has further hard links, which may follow. If `known_digest` is set,
-    all nodes already have the content, so no content follows; `known_digest` is its digest.
+    `linked` is true if the file has further hard links, which may follow. If all nodes already have
+    the content, `known_digest` is its digest, and no content follows.
     """
 
     name: bytes
@@ -197,7 +197,7 @@ class File(msgspec.Struct, frozen=True, array_like=True, tag="f"):
 
 
 class ContentHeader(msgspec.Struct, frozen=True, array_like=True, tag="c"):
-    """The header of a piece of file content. Gaps between pieces are holes."""
+    """The header of a piece of file content; gaps between pieces are holes."""
 
     offset: int
     length: int
@@ -243,6 +243,6 @@ decode = msgspec.msgpack.Decoder(Frame).decode
 
 
 def packed(frame: Frame) -> bytes:
-    """Return the encoded frame with its length in front."""
+    """Return the encoded frame, preceded by its length."""
     data = _encode(frame)
     return LENGTH.pack(len(data)) + data

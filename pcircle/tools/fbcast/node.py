@@ -1,4 +1,4 @@
-"""One node of a broadcast: a state machine of messages and calls of the node's disk.
+"""One node of a broadcast: a state machine that handles messages and calls the node's disk.
 
 The protocol:
 
@@ -7,15 +7,15 @@ The protocol:
 2. The stream arrives (`pcircle.tools.fbcast.forwarder`) and is written below a temporary name. A
    node that cannot write reports the problem, but continues to forward chunks to the nodes behind
    it.
-3. When all nodes have reported that they hold the whole stream, showing it is one collective
-   operation (`pcircle.collective`): all nodes prepare, a record holds the decision, and all nodes
-   carry it out. Before the record exists, no node shows anything. Once it exists, every node that
-   is alive, or is started again, shows the files.
+3. When all nodes have reported that they have received the entire stream, a collective operation
+   (`pcircle.collective`) shows it: all nodes prepare, the decision is recorded, and all nodes carry
+   it out. Before the record exists, no node shows anything. When it exists, every node that is
+   alive, or is started again, shows the files.
 4. The reader ends the job on all ranks. Nodes remove everything that is not shown.
 
-A node that loses the reader, or hears nothing from it for too long, looks up the record, carries
-out its decision, and ends. Like the members of collective operations, a node has no clock, no
-network and no threads. `work` runs calls that may block, in order, and passes on their results.
+A node that loses the reader, or receives no message from it for too long, looks up the record,
+carries out the decision, and ends. Like the members of collective operations, a node has no clock,
+no network and no threads. `work` runs calls that may block, in order, and passes on their results.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from pcircle.tools.fbcast.messages import (
 
 READER = 0
 _ALIVE_SHARE = 4
-"""The number of heartbeats that a node sends per timeout of the reader."""
+"""The number of heartbeats that a node sends during the reader's timeout."""
 _READER_SHARE = 3
-"""How many of the reader's own timeouts a node waits for a silent reader."""
+"""The number of the reader's timeouts for which a node waits for a silent reader."""
 
 T = TypeVar("T")
 Then: TypeAlias = Callable[[T | BaseException], None]
@@ -61,8 +61,7 @@ class BlockingWorker(Protocol):
 class Disk(Store, Protocol):
     """The storage of a node.
 
-    All methods may block, except for the methods of `Store`. They raise OSError with the reason of
-    a failure.
+    All methods except those of `Store` may block. They raise OSError with the reason if they fail.
     """
 
     def join(self, plan: BroadcastPlan, recover: Callable[[], Iterable[object]]) -> Ready:
@@ -70,21 +69,21 @@ class Disk(Store, Protocol):
         ...
 
     def pulse(self) -> int:
-        """Return a number that grows while a call makes progress, however long it takes."""
+        """Return a number that grows as long as a call is making progress."""
         ...
 
     def sign(self, names: Sequence[bytes]) -> bytes:
-        """Return the concatenated signatures of names."""
+        """Return the concatenated signatures of names in DST."""
         ...
 
     def begin(self, files: bool) -> None:
-        """Start a stream of files, or of the list of them. Discard an earlier stream."""
+        """Discard any earlier stream, and start a stream of files or of a list of files."""
 
     def write(self, data: bytes) -> None:
         """Write the next bytes of the stream."""
 
     def complete(self) -> bytes:
-        """Finish the stream, and return the answer to it."""
+        """Finish the stream, and return the answer for the reader."""
         ...
 
     def drop(self) -> None:
@@ -92,14 +91,14 @@ class Disk(Store, Protocol):
 
 
 def explain(error: BaseException) -> str:
-    """Return the text of an error for the user."""
+    """Return the reason of an error, as shown to the user."""
     if isinstance(error, OSError):
         return error.strerror or str(error) or type(error).__name__
     return str(error) or type(error).__name__
 
 
 class BroadcastNode:
-    """The state of one node, with its exit code. `has_ended` is set once it has no work left."""
+    """The state of one node; `has_ended` is set when no work is left."""
 
     def __init__(
         self,
@@ -130,7 +129,7 @@ class BroadcastNode:
         self._leaving = False
         self.now_s = 0.0
         self._alive_s = inf
-        self._reader_s = 0.0  # the time of its last message
+        self._reader_s = 0.0  # the time of the reader's last message
         self._under_way = 0  # pending calls of the disk
         self._pulse = 0
         self._since_s = 0.0  # when the disk last made progress
@@ -185,7 +184,7 @@ class BroadcastNode:
             self._send(READER, Alive())
             silent_s = 0.0 if self.rank == READER else now_s - self._reader_s
             if silent_s > _READER_SHARE * self.plan.patience_s:
-                self._finish(StoppedEarly.exit_code)  # the reader hangs
+                self._finish(StoppedEarly.exit_code)  # the reader is hanging
                 return
             if is_stuck:
                 self._fail(f"no answer from the file system in {self.plan.patience_s:g} s")
@@ -302,7 +301,7 @@ class BroadcastNode:
     # ---- the end ---------------------------------------------------------------
 
     def _finish(self, code: int) -> None:
-        """Leave the job: it is over, or the reader is lost. Records settle open decisions."""
+        """Leave the job because it is over or the reader is lost; records settle open decisions."""
         if self._leaving:
             return
         self._leaving = True
@@ -327,7 +326,7 @@ class BroadcastNode:
 
         def done(result: T | BaseException) -> None:
             self._under_way -= 1
-            self._since_s = self.now_s  # the next call starts
+            self._since_s = self.now_s  # the next call is starting
             then(result)
 
         self._work_on(call, done)

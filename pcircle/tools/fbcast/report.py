@@ -31,7 +31,7 @@ class BadNode(msgspec.Struct, frozen=True):
 
 
 class BroadcastDocument(ToolReport, frozen=True):
-    """The JSON document. `shown` is null if the outcome is in doubt."""
+    """The JSON document; `shown` is null if the outcome is in doubt."""
 
     action: str
     shown: bool | None

@@ -1,7 +1,7 @@
-"""Signatures of trees and digests of single files, for comparison of a node with the source.
+"""Signatures of trees and digests of files, by which a node is compared with the source.
 
-The signature is the one that `fsum` prints (`docs/signature.rst`). Here a single process computes
-it by walking a tree on its own node.
+The signature is the one that `fsum` prints (`docs/signature.rst`), but a single process computes it
+by walking the tree on its node.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Beat: TypeAlias = Callable[[], None]
 
 
 def digest(data: bytes) -> bytes:
-    """Return the digest of a chunk, which detects accidental damage at the speed of memory."""
+    """Return the digest of a chunk, by which accidental damage is detected."""
     return get_algorithm(DEFAULT).digest(data)
 
 
@@ -34,8 +34,7 @@ def _no_beat() -> None:
 def signatures_of(paths: Sequence[bytes], beat: Beat = _no_beat) -> bytes:
     """Return the concatenated signatures of files or trees.
 
-    `beat` is called as the work progresses. Raise an OSError that names the entry which cannot be
-    read.
+    Call `beat` as the work progresses. Raise an OSError that names the entry that cannot be read.
     """
     return b"".join(signature_of(path, beat) for path in paths)
 
@@ -43,7 +42,7 @@ def signatures_of(paths: Sequence[bytes], beat: Beat = _no_beat) -> bytes:
 def signature_of(path: bytes, beat: Beat = _no_beat) -> bytes:
     """Return the signature of a file or tree, following `path` if it is a symbolic link.
 
-    Raise an OSError that names the entry which cannot be read.
+    Raise an OSError that names the entry that cannot be read.
     """
     try:
         status = os.stat(path)
@@ -59,8 +58,8 @@ def signature_of(path: bytes, beat: Beat = _no_beat) -> bytes:
 def digest_of(fd: int, size: int, beat: Beat = _no_beat) -> bytes:
     """Return the digest of an open file's current content.
 
-    `size` is used only if `fd` is -1, for a file without any data. The length of an open file is
-    measured, since files of /proc and /sys have a wrong size field.
+    `size` is used only if `fd` is -1, which stands for a file without data. The length of an open
+    file is measured, because the size fields of files in /proc and /sys are wrong.
     """
     algorithm = get_algorithm(DEFAULT)
     hasher = BlockHasher(algorithm)
@@ -82,7 +81,7 @@ def _read(fd: int, add: Callable[[int, memoryview], None], beat: Beat) -> int:
 
 
 def open_source(name: bytes, holder: int | None) -> int:
-    """Open a file for reading. Without a `holder`, the name is a path whose link is followed."""
+    """Open a file for reading; if `holder` is None, the name is a path and links are followed."""
     flags = OPEN_FILE if holder is not None else OPEN_FILE & ~os.O_NOFOLLOW
     return os.open(name, flags, dir_fd=holder)
 
@@ -90,7 +89,10 @@ def open_source(name: bytes, holder: int | None) -> int:
 def _leaf(
     holder: int | None, name: bytes, status: os.stat_result, beat: Beat
 ) -> tuple[bytes, bytes]:
-    """Return the kind and digest of an entry that is not a directory."""
+    """Return the kind and digest of an entry that is not a directory.
+
+    The kind of a special file is empty.
+    """
     algorithm = get_algorithm(DEFAULT)
     if stat.S_ISLNK(status.st_mode):
         return b"l", link_digest(algorithm, os.readlink(name, dir_fd=holder))
@@ -104,10 +106,7 @@ def _leaf(
 
 
 def _tree(path: bytes, beat: Beat) -> bytes:
-    """Return the digest of a directory.
-
-    Special files are left out, as they are in a broadcast.
-    """
+    """Return the digest of a directory, omitting special files as a broadcast does."""
     store = RunStore(get_algorithm(DEFAULT))
     top = os.open(path, OPEN_DIRECTORY_FOLLOW)
     stack: list[tuple[int, bytes, list[bytes], Runs]] = [(top, b"", _names(top), Runs())]

@@ -1,7 +1,7 @@
-"""Reads files and trees into a stream of chunks, on the reader only.
+"""The source of a broadcast: reads files and trees into a stream of chunks, on the reader only.
 
-Each entry is read once, in directory order. A file that changes while it is read, or an entry that
-cannot be read, ends the broadcast, since every node must receive the whole tree.
+Each entry is read once, in directory order. A file that changes while it is being read, or an entry
+that cannot be read, ends the broadcast, because every node must receive the complete tree.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from pcircle.tools.fbcast.messages import (
 from pcircle.tools.fbcast.signatures import DIGEST_BYTES, digest_of, open_source, signatures_of
 
 _NOMINAL_BYTES = 128 << 10  # files of /proc/sys must be read in one call
-_HEAD_BYTES = 64  # maximum size of a `ContentHeader` frame
-_MIN_PIECE_BYTES = 4 << 10  # minimum content at the end of a chunk
+_HEAD_BYTES = 64  # the maximum size of a `ContentHeader` frame
+_MIN_PIECE_BYTES = 4 << 10  # the minimum content at the end of a chunk
 
 
 class Operand(NamedTuple):
@@ -61,7 +61,7 @@ class _Content(NamedTuple):
 
 
 class BroadcastTotals:
-    """The totals of a broadcast. `skipped` counts special files by kind."""
+    """The totals of a broadcast; `skipped` counts special files by kind."""
 
     def __init__(self) -> None:
         self.entries = 0
@@ -81,7 +81,7 @@ class SourceReader:
         self._chunk_bytes = forwarder.MAX_CHUNK_BYTES
         self._buffer = aligned(forwarder.MAX_CHUNK_BYTES)
         self._needed: bytes | None = None
-        self._digests = bytearray()  # of listed files, in the order of their numbers
+        self._digests = bytearray()  # of the listed files, in the order of their numbers
         self._files_seen = 0
         allow_descriptors()
 
@@ -97,7 +97,7 @@ class SourceReader:
         return way
 
     def close(self) -> None:
-        """Close the files and directories that are open."""
+        """Close all files and directories that are open."""
         close = getattr(self._frames, "close", None)
         if close is not None:
             close()
@@ -166,7 +166,7 @@ class SourceReader:
     def _tree(
         self, path: bytes, name: bytes, links: dict[tuple[int, int], int]
     ) -> Iterator[Frame | _Content]:
-        """Yield a directory with all its descendants, without recursion, as trees may be deep."""
+        """Yield a directory and everything below it; avoid recursion because trees may be deep."""
         fd = os.open(path, OPEN_DIRECTORY_FOLLOW)
         stack: list[tuple[int, bytes, Iterator[os.DirEntry[str]]]] = []
         try:
@@ -292,7 +292,7 @@ class SourceReader:
         yield Close(self.totals.entries)
 
     def _size_up_to(self, enough_bytes: int) -> int:
-        """Return the total size, or any number above `enough_bytes` if it is larger."""
+        """Return the total size or, if that exceeds `enough_bytes`, any larger number."""
         size_bytes = 0
         waiting = [operand.path for operand in self._operands]
         first = len(waiting)
@@ -304,12 +304,12 @@ class SourceReader:
                 if stat.S_ISDIR(status.st_mode):
                     waiting += [entry.path for entry in os.scandir(path)]
             except OSError:
-                continue  # the walk will report the error
+                continue  # the walk reports the error
         return size_bytes
 
 
 def _read_to_end(fd: int) -> int:
-    """Copy a file whose size field is not its length into memory, and return the descriptor.
+    """Copy a file whose size field is wrong into memory, and return a descriptor of the copy.
 
     Raise OSError if that fails.
     """
@@ -338,7 +338,7 @@ def _entries(fd: int) -> Iterator[os.DirEntry[str]]:
 
 
 def _named(path: bytes, error: OSError) -> OSError:
-    """Return the error with the path in its text, unless the text already names one."""
+    """Return the error with the path in its text, unless the text already contains a path."""
     if error.errno is None:
         text = str(error)
         prefix = show(path)
@@ -347,7 +347,7 @@ def _named(path: bytes, error: OSError) -> OSError:
 
 
 def allow_descriptors() -> None:
-    """Raise the limit of open files to the maximum, as each level of a tree needs one."""
+    """Raise the limit of open files to the maximum, because each level of a tree needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

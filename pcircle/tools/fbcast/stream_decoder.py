@@ -1,7 +1,7 @@
-"""Writes the files of a stream on a node, below a directory that only their owner can enter.
+"""Decoders of the stream on a node: one writes files, the other compares a list of files.
 
-Bytes arrive in pieces of any length. A file receives its attributes once its content is complete,
-and a directory once all its entries are complete. Until then only the owner can open them.
+Bytes arrive in pieces of any length. A file receives its attributes when its content is complete,
+and a directory when all its entries are complete. Until then only the owner can open them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COPY_BYTES = 1 << 30
 
 
 class InvalidStreamError(OSError):
-    """The stream is not one that a reader sends."""
+    """The stream is not one that a reader could have sent."""
 
 
 class _Entered(NamedTuple):
@@ -50,7 +50,7 @@ class _Entered(NamedTuple):
 
 
 class StreamDecoder(ABC):
-    """A decoder of the stream: it calls `frame` for each frame and `content` for file content."""
+    """Decodes a stream, and calls `frame` for each frame and `content` for file content."""
 
     def __init__(self) -> None:
         self.is_complete = False
@@ -99,19 +99,19 @@ class StreamDecoder(ABC):
         """Handle content of the open file."""
 
     def complete(self) -> bytes:
-        """Return the answer to the stream. Raise OSError if the stream ended early."""
+        """Return the answer to the stream; raise InvalidStreamError if it ended early."""
         if not self.is_complete or self._partial or self._missing:
             raise InvalidStreamError("the stream ended early")
         return b""
 
-    def close(self) -> None:  # noqa: B027 (a comparer has nothing open)
+    def close(self) -> None:  # noqa: B027 (a comparer opens nothing)
         """Close everything that is open."""
 
 
 class TreeWriter(StreamDecoder):
     """Writes entries into an open directory.
 
-    `old_fd` is the directory with the present versions of files that are kept.
+    `old_fd` is the directory that contains the existing versions of files.
     """
 
     def __init__(self, root_fd: int, old_fd: int, beat: Beat) -> None:
@@ -185,8 +185,9 @@ class TreeWriter(StreamDecoder):
     def _copy_old(self, frame: File) -> None:
         """Copy the content that this node already has, and verify its digest.
 
-        The old file remains unchanged until the new one is shown. The file may have changed since
-        the comparison, and so may the list of the source, and with it the numbers of files.
+        The old file remains unchanged until the new file is shown. Verification is required because
+        the old file may have changed since the comparison. Changes of the source may also have
+        changed the numbers of its files.
         """
         path = self._path(frame.name)
         at = 0
@@ -243,10 +244,10 @@ class TreeWriter(StreamDecoder):
 
 
 class FileListComparer(StreamDecoder):
-    """Compares the list of the source's files with the files of a directory.
+    """Compares the list of the source's files with the files in a directory.
 
     The answer is a bit map, indexed by the number of the file. A bit is set if this node needs the
-    content.
+    content of the file.
     """
 
     def __init__(self, old_fd: int, beat: Beat) -> None:
@@ -266,7 +267,7 @@ class FileListComparer(StreamDecoder):
         self._number += 1
 
     def content(self, data: memoryview) -> None:
-        """Ignore content, which the list does not have."""
+        """Ignore content, because a list contains none."""
 
     def complete(self) -> bytes:
         super().complete()
@@ -289,7 +290,7 @@ class FileListComparer(StreamDecoder):
 
 
 def _component(name: bytes) -> bytes:
-    """Return the name if it is a single path component. Raise InvalidStreamError otherwise."""
+    """Return the name if it is a single path component; otherwise raise InvalidStreamError."""
     if not name or name in (b".", b"..") or b"/" in name:
         raise InvalidStreamError("a name in the stream is none")
     return name
