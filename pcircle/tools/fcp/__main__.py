@@ -1,4 +1,4 @@
-"""The command `fcp`, and `python -m pcircle.tools.fcp`: see `pcircle.cli.startup`."""
+"""The command `fcp`, also available as `python -m pcircle.tools.fcp`."""
 
 from __future__ import annotations
 

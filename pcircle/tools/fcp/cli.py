@@ -49,7 +49,7 @@ Examples:
 )
 
 
-# Options of mirroring tools, for which the hint names fmirror.
+# Options of mirroring tools, for which a hint names fmirror.
 _OF_MIRRORS = (
     "--backup-dir",
     "--compare-dest",

@@ -1,4 +1,4 @@
-"""The program of fcp: interprets the options and runs the copy."""
+"""The program of fcp, which interprets the options and runs the copy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pcircle.tools.common.copy_program import CopyOptions, run_copy
 
 
 def copy_typed(args: argparse.Namespace) -> int:
-    """Carry out a parsed command line and return the exit code. UsageError."""
+    """Run a parsed command line and return the exit code; raise UsageError if it is invalid."""
     return run_copy(_options(args))
 
 
@@ -83,10 +83,10 @@ def _existing(args: argparse.Namespace) -> OverwriteOptions:
 
 
 def copy(sources: Sequence[str | bytes], target: str | bytes, **choices: Any) -> int:
-    """Copy as the command does, from a program, and return the exit code.
+    """Run a copy from Python, and return the exit code.
 
-    `choices` are fields of `CopyOptions`. Without `into` or `exact` the target follows the rules of
-    cp. Raise UsageError if this rank refuses the copy before it begins.
+    `choices` are fields of `CopyOptions`. Unless `into` or `exact` is set, the target follows the
+    rules of cp. Raise UsageError if this rank refuses the copy before it begins.
     """
     options = CopyOptions(
         tool="fcp", sources=tuple(map(os.fsencode, sources)), target=os.fsencode(target), **choices

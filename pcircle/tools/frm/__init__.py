@@ -11,13 +11,13 @@ def remove(*paths: str | bytes, **options: object) -> TreeReport | None:
     """Remove entries without printing; return the report that `--json` would write.
 
     `options` are the options of the command line, by name: ``remove("/scratch/old", recursive=True,
-    older_than="30d", jobs=4)``. A repeatable option takes a list. The result contains the entries
-    that could not be removed. Under MPI all ranks must call this function, and only the first rank
+    older_than="30d", jobs=4)``. A repeatable option takes a list. The result names the entries that
+    could not be removed. Under MPI all ranks must call this function, but only the first rank
     receives a result.
 
-    Raise UsageError if the arguments are invalid, and StoppedEarly if an applied plan has more than
-    `max_delete` entries. Without a plan a walk counts the entries first, and an excess is a result
-    with exit code 4.
+    Raise UsageError if the arguments are invalid, and StoppedEarly if an applied plan contains more
+    than `max_delete` entries. If no plan is applied, a walk counts the entries first, and if there
+    are more than `max_delete`, the exit code in the result is 4.
     """
     from pcircle.cli.arguments import POLITE
     from pcircle.cli.shell import words_of

@@ -1,4 +1,4 @@
-"""The command `frm`, and `python -m pcircle.tools.frm`: see `pcircle.cli.startup`."""
+"""The command `frm`, also available as `python -m pcircle.tools.frm`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program of frm: interprets the options, decides the root of each PATH, and runs the removal.
+"""The program of frm, which interprets the options, resolves the PATHs and runs the removal.
 
 `root_of` refuses PATHs that must not be removed.
 """
@@ -39,7 +39,7 @@ class FrmTask(RemoveTask):
 
 
 class RemoveConsole(ChangeConsole):
-    """Reports a removal."""
+    """Prints the failures and the summary of a removal."""
 
     _program: RemoveProgram
 
@@ -56,11 +56,11 @@ class RemoveConsole(ChangeConsole):
         return ", ".join(parts)
 
     def total(self, outcome: Outcome[dict[int, int]]) -> RemovalCounters:
-        """Return the counters of all ranks, including entries removed before ranks were lost."""
+        """Return the counters of all ranks, including those of jobs that lost ranks."""
         return self._program.with_former(super().total(outcome))
 
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
-        """End the console, and report directories whose times could not be restored."""
+        """Tidy up and end the console; report directories whose times could not be restored."""
         failures = self._program.tidy_up()
         code, reasons = super().end(outcome)
         for text in failures:
@@ -69,7 +69,7 @@ class RemoveConsole(ChangeConsole):
 
 
 class RemoveProgram(RestartableRemoval):
-    """The program of frm, for the runtime."""
+    """The program of frm."""
 
     name, said = "frm", "removed"
     task_type, console_type = FrmTask, RemoveConsole
@@ -106,10 +106,10 @@ class RemoveProgram(RestartableRemoval):
                 raise FileNotFoundError(2, os.strerror(2))
         except OSError as error:
             if args.force and not args.keep_root and error.errno == errno.ENOTDIR:
-                return None  # like rm: a path below a file does not exist
+                return None  # like rm, treat a path below a file as missing
             text = f"cannot remove '{show(path)}': {error.strerror or error}"
             raise operand_error(text, error) from None
-        # Entries of any kind are moved as a whole.
+        # The trash receives entries of any type by a single rename.
         if found is not None and args.trash is not None:
             root, held = found
             return Root(root.holder, root.name or root.within, path), held
@@ -123,7 +123,10 @@ class RemoveProgram(RestartableRemoval):
         return super().decided(roots, ranks) | {"trash": moved, "holders": self._known}
 
     def begin(self, roots: tuple[Root, ...]) -> None:
-        """Open the output files, and the directories whose times will be restored. UsageError."""
+        """Open the output files, and the directories whose times will be restored.
+
+        Raise UsageError if that fails.
+        """
         super().begin(roots)
         args = self.args
         if args.keep_times and not args.dry_run and args.plan is None:
@@ -145,7 +148,10 @@ class RemoveProgram(RestartableRemoval):
             raise
 
     def tidy_up(self) -> list[str]:
-        """Restore times of parent directories and remove an empty trash run; return failures."""
+        """Restore the times of the directories that contain PATHs, and remove an empty trash run.
+
+        Return messages about times that cannot be restored.
+        """
         failed = []
         for holder, fd, status in self._holders:
             try:
@@ -159,7 +165,7 @@ class RemoveProgram(RestartableRemoval):
 
 
 def program_of(args: argparse.Namespace) -> RemoveProgram:
-    """Return the program of a parsed command line. UsageError."""
+    """Return the program for a parsed command line; raise UsageError if it is invalid."""
     _refuse(args)
     if not args.force:
         refuse_remote(args.operands)
@@ -216,7 +222,7 @@ def _refuse(args: argparse.Namespace) -> None:
 
 
 def remove_typed(args: argparse.Namespace) -> int:
-    """Carry out a parsed command line and return the exit code. UsageError."""
+    """Run a parsed command line and return the exit code; raise UsageError if it is invalid."""
     return program_of(args).run()
 
 
@@ -228,9 +234,10 @@ def root_of(
 ) -> tuple[Root, tuple[int, int]] | None:
     """Return the root of a PATH, and the device and inode of its parent directory.
 
-    A link is not followed. Return None if the PATH does not exist. Raise UsageError for `/`, ``.``,
-    ``..``, a mount point unless `keep_root`, or a directory unless `recursive`. Raise OSError if
-    the PATH cannot be opened, or must be a directory but is not.
+    A symbolic link is not followed. Return None if the PATH does not exist. Raise UsageError for
+    `/`, ``.`` and ``..``, for a mount point unless `keep_root` is set, and for a directory unless
+    `recursive` is set. Raise OSError if the PATH cannot be opened, or if it must be a directory but
+    is not.
     """
     stripped = path.rstrip(b"/")
     holder, name = os.path.split(stripped)
@@ -263,7 +270,7 @@ def root_of(
 
 
 def opened(path: bytes) -> int:
-    """Open the parent directory of PATHs, as `root_of` does. OSError."""
+    """Open the directory that contains PATHs, as `root_of` does; raise OSError if that fails."""
     fd = directory(path)
     try:
         return os.open(b".", OPEN_DIRECTORY_FOLLOW, dir_fd=fd)

@@ -1,1 +1,1 @@
-"""The command `python -m pcircle.scale`: simulate how a task scales with the number of ranks."""
+"""The command `python -m pcircle.scale`, which simulates how a task scales with its ranks."""

@@ -1,4 +1,4 @@
-"""The command `python -m pcircle.scale`; see `pcircle.cli.startup`."""
+"""The command `python -m pcircle.scale`."""
 
 from __future__ import annotations
 

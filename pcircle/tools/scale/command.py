@@ -1,4 +1,4 @@
-"""Run the scaling simulator: parsed options to exit code."""
+"""The scaling simulator, which interprets the options and prints the predicted figures."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _HEADER = (
 
 
 def table(task: SimulatedTask, jobs: Sequence[Figures]) -> str:
-    """Return a line that describes the task, and a row for each number of ranks."""
+    """Return a line that describes the task, and a table with a row for each number of ranks."""
     first = jobs[0]
     summary = f"{format_count(first.entries)} entries in {format_count(first.items)} items"
     work, span = format_duration(first.work_s), format_duration(first.span_s)
@@ -68,12 +68,12 @@ MAX_ITEMS = 20_000_000
 _MAX_ENTRIES = 10**13
 _LATENCY_US = {"ethernet": 40.0, "infiniband": 3.0}
 _MAX_TIME = 1e9
-_MAX_DIGITS = 2  # maximum length of an exponent
+_MAX_DIGITS = 2  # the maximum length of an exponent
 _ITEMS_PER_RANK = 100
 
 
 class ScaleDocument(msgspec.Struct, frozen=True):
-    """The JSON document."""
+    """The JSON document of a simulation."""
 
     schema: int
     task: SimulatedTask
@@ -84,7 +84,7 @@ class ScaleDocument(msgspec.Struct, frozen=True):
 
 
 def scale_typed(args: argparse.Namespace) -> int:
-    """Run a parsed command line and return its exit code. Raise UsageError if it is invalid."""
+    """Run a parsed command line and return its exit code; raise UsageError if it is invalid."""
     if args.operands:
         raise UsageError(f"extra operand '{args.operands[0]}'")
     ranks = [_count("--ranks", count, MAX_RANKS) for count in args.ranks.split(",")]
