@@ -1,1 +1,1 @@
-"""fbench: benchmark a file system through the asynchronous layer, after Snyder 2013, chapter 5."""
+"""fbench: benchmark a file system through the asynchronous layer, as in Snyder 2013, chapter 5."""

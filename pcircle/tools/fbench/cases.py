@@ -1,15 +1,15 @@
-"""The benchmark cases on one client. Each case creates its files, measures, and removes them.
+"""The benchmark cases on one client, each of which creates and removes its own files.
 
 The cases follow Snyder 2013, chapter 5. *random* (case 1) reads and writes random blocks with many
 threads. *stream* (case 2) accesses blocks sequentially and submits all of them at once. *overlap*
-(case 3) measures the throughput lost to a computation on each block that is shorter than its I/O.
-*metadata* measures operations on names. *blocking* measures how long a submission blocks its
-caller, by block size. *continuation* measures the throughput by the cost of the computation that
-follows each block.
+(case 3) measures how much throughput is lost if each block is followed by a computation that takes
+less time than its I/O. *metadata* measures operations on names. *blocking* measures how long a
+submission blocks its caller, for several block sizes. *continuation* measures the throughput for
+several durations of the computation that follows each block.
 
 The measured time of a write includes the flush to disk. Before a read, the client evicts the file
-from the cache of the kernel. For file systems with their own caches, the files should be larger
-than these caches.
+from the page cache. If a file system has a cache of its own, the files should be larger than that
+cache.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _SUBMITTED = 32
 _ROUNDS = 3
 _COSTS_US = (0, 20, 100, 500, 2000)
 _NAMES = 512
-_LOOKED_AT = 16  # calls per check for a stop of the job
+_LOOKED_AT = 16  # the number of calls between two checks whether the job is stopping
 _LOOK_S = 0.1
-_CALIBRATIONS = 10  # the fastest counts: other processes may delay the rest
-_FITS = 0.8  # duration of the computation in case 3, as a fraction of the I/O
+_CALIBRATIONS = 10  # the fastest one counts, because other processes may delay some of them
+_FITS = 0.8  # the duration of the computation in case 3, as a fraction of the I/O
 
 Case: TypeAlias = Callable[[], Iterator[BenchFigure]]
 T = TypeVar("T")
 
 
 class StopCase(Exception):
-    """Raised within a case when the job stops, as its figures are no longer needed."""
+    """Raised within a case when the job is stopping, because its figures are no longer needed."""
 
 
 class Client:
-    """A client with its own directory."""
+    """A client, which runs the cases in its own directory."""
 
     def __init__(self, plan: BenchPlan, number: int) -> None:
         self._plan = plan
@@ -62,7 +62,7 @@ class Client:
     def measure(self, case: str, stopping: Callable[[], bool]) -> list[BenchFigure]:
         """Return the figures of a case.
 
-        Raise OSError if the case fails, and Stopped once `stopping` returns true.
+        Raise OSError if the case fails, and StopCase when `stopping` returns true.
         """
         self._stopping = stopping
         os.makedirs(self._place, exist_ok=True)
@@ -100,7 +100,7 @@ class Client:
 
     def _stream(self) -> Iterator[BenchFigure]:
         blocks = self._all_blocks()
-        # Sequential in each file, alternating between files: kernels allow one writer per file.
+        # Alternate between the files, because a kernel may allow only one writer per file.
         blocks.sort(key=lambda block: block[::-1])
         yield from self._both_ways("stream", lambda: blocks)
 
@@ -129,12 +129,12 @@ class Client:
         size = self._plan.block_bytes
         if what == "write":
             return ops.pwrite(fd, self._data, block * size)
-        # All threads read into the same memory: its content is not used, and it stays in the cache.
+        # All threads read into the same buffer, which is not used and stays in the CPU cache.
         return ops.readv(fd, [self._scratch], block * size)
 
     @contextmanager
     def _opened(self, what: str) -> Iterator[list[int]]:
-        """Open the client's files, empty for writing, or full and uncached for reading."""
+        """Open the client's files: empty ones for writing, or full, uncached ones for reading."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         names = [b"file-%d" % number for number in range(self._plan.files)]
         fds: list[int] = []
@@ -163,7 +163,7 @@ class Client:
     def _carry_out(self, backend: str, calls: Sequence[Operation[T]]) -> tuple[int, list[T]]:
         """Run all operations, and return the final number of threads and the results.
 
-        The number is 0 for the blocking backend. Raise OSError if an operation fails.
+        The blocking backend has 0 threads. Raise OSError if an operation fails.
         """
         if backend == "blocking":
             return 0, self._in_turn(calls)
@@ -197,16 +197,16 @@ class Client:
             raise StopCase
 
     def _unless_stopped(self, calls: Sequence[T]) -> Iterator[T]:
-        """Yield all calls. Raise StopCase when the job stops.
+        """Yield all calls; raise StopCase when the job is stopping.
 
-        The job is checked only once per batch of calls, so that the check costs nothing.
+        This is checked only once per batch of calls, so that the cost of the check is negligible.
         """
         for at in range(0, len(calls), _LOOKED_AT):
             self._go_on()
             yield from calls[at : at + _LOOKED_AT]
 
     def _wait(self, future: Future[T]) -> None:
-        """Wait until the operation has ended, with or without an error."""
+        """Wait until the operation has ended, even if it fails."""
         while not future.done:
             self._go_on()
             with suppress(TimeoutError):
@@ -215,7 +215,7 @@ class Client:
     # ---- overlap ---------------------------------------------------------------
 
     def _overlap(self) -> Iterator[BenchFigure]:
-        """Measure reads with a hash of each block that takes most of the time of its read."""
+        """Measure reads, each followed by hashing for most of the time that a read takes."""
         blocks = self._all_blocks()
         alone, lost = [], []
         for _ in range(_ROUNDS):
@@ -230,10 +230,7 @@ class Client:
     def _read_and_compute(
         self, blocks: Sequence[tuple[int, int]], compute: Callable[[], None] | None
     ) -> float:
-        """Return the time until the last block was read.
-
-        Computations may still be running.
-        """
+        """Return the time until the last block was read; computations may still be running."""
         with self._opened("read") as fds, Files(self._plan.threads) as io:
             begun_s = time.perf_counter()
             reads = self._unless_stopped(blocks)
@@ -256,7 +253,7 @@ class Client:
     # ---- submissions -----------------------------------------------------------
 
     def _blocking(self) -> Iterator[BenchFigure]:
-        """Measure the median time for which calls and submissions block the caller."""
+        """Measure the median times for which calls and submissions block the caller."""
         for size in _BLOCK_SIZES:
             data = bytes(size)
             what = f"{size >> 10} KiB"
@@ -282,9 +279,9 @@ class Client:
                 yield BenchFigure("metadata", what, backend, "op/s", rate)
 
     def _steps(self, fds: list[int], count: int) -> Iterator[tuple[str, list[Operation[Any]]]]:
-        """Yield kinds of operations with `count` calls each, in an order that is possible.
+        """Yield each type of operation and its `count` calls, in an order in which all can succeed.
 
-        `fds` must hold the descriptors that the previous step opened.
+        `fds` must contain the descriptors that the previous step opened.
         """
         files = [os.path.join(self._place, b"f%d" % number) for number in range(count)]
         folders = [os.path.join(self._place, b"d%d" % number) for number in range(count)]
@@ -301,7 +298,10 @@ class Client:
 
 
 def remove(place: bytes) -> None:
-    """Remove a client's directory with its files and empty directories. Raise OSError."""
+    """Remove a client's directory, which may contain files and empty directories.
+
+    Raise OSError if that fails.
+    """
     for name in os.listdir(place):
         path = os.path.join(place, name)
         (os.rmdir if os.path.isdir(path) else os.unlink)(path)
@@ -311,7 +311,7 @@ def remove(place: bytes) -> None:
 def computation(duration_s: float) -> Callable[[], None]:
     """Return a function that keeps a processor busy for about `duration_s`.
 
-    It releases the lock of the interpreter.
+    The function releases the interpreter lock.
     """
     if duration_s <= 0:
         return lambda: None

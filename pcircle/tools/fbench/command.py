@@ -1,7 +1,7 @@
-"""The program of fbench, from parsed options to the exit code, and the task of a benchmark.
+"""The program of fbench, which interprets the options, and the task of a benchmark.
 
-Every rank is a client, and all clients begin a case together. The runtime shares out work by
-stealing, which a benchmark must not use: the task posts its items to fixed ranks.
+Every rank is a client, and all clients begin a case at the same time. Work stealing would distort
+the results, so the task posts each item to a particular rank.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from pcircle.tools.fbench.plan import (
 from pcircle.tools.fbench.report import BenchConsole
 from pcircle.transport.launch import TransportOption
 
-PAPERS = "papers"  # a command only before DIR; as the single operand it is DIR itself
+PAPERS = "papers"  # a command if it precedes DIR; as the only operand it is DIR itself
 _MOST = 1 << 20
 _MAX_BLOCK_BYTES = 1 << 30
 
 
 class BenchOptions(msgspec.Struct, frozen=True):
-    """The validated options of one fbench run. Numbers are as in `BenchPlan`."""
+    """The validated options of one fbench run; for the numbers see `BenchPlan`."""
 
     folder: bytes
     cases: tuple[str, ...] = CASES
@@ -66,7 +66,7 @@ class BenchOptions(msgspec.Struct, frozen=True):
 
 
 class BenchProgram(ToolProgram):
-    """The fbench program, as run by the runtime."""
+    """The program of fbench."""
 
     name = "fbench"
 
@@ -104,7 +104,7 @@ class BenchProgram(ToolProgram):
         self.tidy()
 
     def tidy(self) -> None:
-        """Remove the temporary directory with any files that a stopped job left in it.
+        """Remove the temporary directory, and any files that a stopped job has left in it.
 
         Entries that cannot be removed remain.
         """
@@ -134,7 +134,7 @@ TREES = ("make", "corrupt")
 
 
 def bench_typed(args: argparse.Namespace) -> int:
-    """Run a parsed command line and return its exit code. Raise UsageError if it is invalid."""
+    """Run a parsed command line and return its exit code; raise UsageError if it is invalid."""
     if len(args.operands) == 2 and args.operands[0] in TREES:
         from pcircle.tools.fbench.trees import carry_out
 
@@ -193,20 +193,20 @@ _AHEAD_S = 0.1
 
 
 class BenchCase(msgspec.Struct, frozen=True, array_like=True, tag="c"):
-    """Starts the case with this number in the plan on all clients. Later cases follow it."""
+    """An item that starts a case of the plan on all clients; later cases follow it."""
 
     number: int
 
 
 class Turn(msgspec.Struct, frozen=True, array_like=True, tag="t"):
-    """One client's part of a case, which begins at a given wall-clock time."""
+    """An item for one client's part of a case, which begins at a given wall-clock time."""
 
     number: int
     begin_s: float
 
 
 class CaseEnd(msgspec.Struct, frozen=True, array_like=True, tag="e"):
-    """A note to rank 0 that another client has finished a case."""
+    """An item that notifies rank 0 that a client has finished a case."""
 
     number: int
 
@@ -215,7 +215,7 @@ Item: TypeAlias = BenchCase | Turn | CaseEnd
 
 
 class BenchTask(Task[Item, BenchResult]):
-    """Runs the cases in order, each on all ranks at once."""
+    """Runs the cases in order, each on all ranks at the same time."""
 
     def __init__(self, plan: BenchPlan, rank: int, size: int) -> None:
         self._plan = plan

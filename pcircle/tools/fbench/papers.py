@@ -1,24 +1,24 @@
-"""The benchmark cases of the papers on PXFS: `fbench papers`.
+"""The benchmark cases of the papers on PXFS, which `fbench papers` runs.
 
-The cases of Snyder 2013, chapter 5, run on one client:
+The cases of Snyder 2013, chapter 5, use one client:
 
-- *case1*: threads read and write random blocks of 512 KiB; each thread waits for its own blocks.
-- *case2*: one thread submits all blocks of one file at once, by block size.
+- *case1*: threads read and write random blocks of 512 KiB, and each waits for its own blocks.
+- *case2*: one thread submits all blocks of one file at once, for several block sizes.
 - *case3*: one thread submits a block, computes for 5 ms, and then waits for the block. The figures
   of the thesis for synchronous calls imply about this duration.
-- *sweep*: how long the thread of case 3 waits, by the length of the computation.
+- *sweep*: how long the thread of case 3 waits, for several durations of the computation.
 - *latency*: operations on names, one after the other.
-- *submission*: how long a submission blocks its caller, by size and number of threads.
+- *submission*: how long a submission blocks its caller, for several sizes and numbers of threads.
 
 The cost of continuations is the case *continuation* of `pcircle.tools.fbench.cases`.
 
-The workloads of Yang et al. 2013 run on many clients, which are the ranks. *small* and *large* use
-blocks of 64 KiB and 1 MiB, in five files of a hundred blocks each by default, with one or more
-threads. Each combination is a phase, which all clients begin at once.
+The workloads of Yang et al. 2013 use many clients, which are the ranks. *small* and *large* use
+blocks of 64 KiB and 1 MiB, by default in five files of a hundred blocks each, with one or more
+threads. Each combination is a phase, which all clients begin at the same time.
 
 Blocking calls correspond to the synchronous calls of the papers. In case 2 the file has
-`BenchPlan.blocks` MiB at each block size; the thesis used 1 GB. A file to read was written before
-by the same case.
+`BenchPlan.blocks` MiB for each block size, whereas the thesis used 1 GB. A case reads the files
+that it has written before.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Batch = Sequence[Operation[Any]]
 
 
 class Papers(Client):
-    """A client with the cases of the papers, in addition to the cases of fbench."""
+    """A client that also runs the cases of the papers."""
 
     def _cases(self) -> dict[str, Case]:
         return {
@@ -80,7 +80,7 @@ class Papers(Client):
 
     @contextmanager
     def _made(self, what: str, files: int, size_bytes: int) -> Iterator[list[int]]:
-        """Open files with only a hole for writing, or full and uncached files for reading."""
+        """Open files that consist of a hole for writing, or full, uncached files for reading."""
         fds: list[int] = []
         try:
             for number in range(files):
@@ -107,9 +107,9 @@ class Papers(Client):
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def _calls(self, what: str, places: Sequence[tuple[int, int]], size_bytes: int) -> Batch:
-        """Return operations that read or write blocks, given as (descriptor, number)."""
+        """Return operations that read or write the blocks at `places` (descriptor, number)."""
         if what == "write":
-            # Unaligned data covers one more page, and may be sent in two requests.
+            # Unaligned data would cover one more page, and might be sent in two requests.
             data = aligned(size_bytes)
             data[:] = os.urandom(size_bytes)
             return [ops.pwrite(fd, data, block * size_bytes) for fd, block in places]
@@ -119,10 +119,10 @@ class Papers(Client):
     # ---- threads ---------------------------------------------------------------
 
     def _elapsed_s(self, backend: str, batches: Sequence[Batch], at_once: bool) -> float:
-        """Return the time that all batches take, with one thread for each batch.
+        """Return the time that all batches take, each on its own thread.
 
-        With the blocking backend a thread runs its operations itself. Otherwise it submits them,
-        either all `at_once` or each after the previous one has ended.
+        With the blocking backend, the thread runs its operations itself. Otherwise it submits them,
+        either all `at_once` or each after the previous operation has ended.
         """
         if backend == "blocking":
             return _on_threads([partial(self._in_turn, batch) for batch in batches])
@@ -167,7 +167,7 @@ class Papers(Client):
 
     @contextmanager
     def _one_file(self, what: str, size_bytes: int) -> Iterator[Batch]:
-        """Yield the operations on all blocks of one file, in sequence."""
+        """Yield the operations on all blocks of one file, in ascending order."""
         count = max(1, self._plan.blocks * _MIB // size_bytes)
         with self._made(what, 1, count * size_bytes) as (fd,):
             yield self._calls(what, [(fd, block) for block in range(count)], size_bytes)
@@ -199,9 +199,9 @@ class Papers(Client):
     ) -> tuple[float, float]:
         """Run a batch with a computation for each block.
 
-        Return the total time in seconds, and the mean time that a block keeps the caller, in
-        microseconds. With the blocking backend the computation follows the call. Otherwise it runs
-        between the submission and the wait.
+        Return the total time in seconds, and the mean time for which a block keeps the caller, in
+        microseconds. With the blocking backend, the computation follows the call. Otherwise it
+        takes place between the submission and the wait.
         """
         waited: list[float] = []
         begun_s = time.perf_counter()
@@ -236,7 +236,7 @@ class Papers(Client):
                 yield BenchFigure("latency", what, backend, "us", each_s * 1e6)
 
     def _one_by_one(self, calls: Sequence[Operation[T]]) -> list[T]:
-        """Submit each operation after the previous one has ended, and return the results."""
+        """Submit each operation after the previous operation has ended, and return the results."""
         values: list[T] = []
         try:
             with Files(self._plan.threads) as io:
@@ -258,7 +258,7 @@ class Papers(Client):
                     yield BenchFigure("submission", what, backend, "us", kept_us)
 
     def _kept_us(self, backend: str, fds: Sequence[int], data: bytes) -> float:
-        """Return the median time of a call or a submission, in microseconds.
+        """Return the median time of calls or submissions in microseconds.
 
         There is one thread for each file.
         """
@@ -299,13 +299,13 @@ def _counted(what: str, threads: int) -> str:
 
 
 def _nothing() -> None:
-    """Compute nothing."""
+    """Do nothing, where a computation is expected."""
 
 
 def _on_threads(work: Sequence[Callable[[], object]]) -> float:
     """Run each function on its own thread, and return the time until all have ended.
 
-    Raise the first exception of the functions.
+    If functions fail, raise the exception of the first of them.
     """
     if len(work) == 1:
         begun_s = time.perf_counter()

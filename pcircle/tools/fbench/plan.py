@@ -1,6 +1,7 @@
-"""The plan of a benchmark, which rank 0 decides for all ranks.
+"""The plan of a benchmark, which rank 0 makes for all ranks, and its figures.
 
-A `BenchFigure` is a measured value, with the way in which values of several clients are combined.
+A `BenchFigure` is a measured value. Its unit determines how the values of several clients are
+combined.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ UNITS: dict[str, How] = {
     "%": "mean",
     "threads": "mean",
 }
-"""The units of figures, and how the figures of several clients are combined in each.
+"""How the figures of several clients are combined, by unit.
 
-All clients start a phase together, so its combined rate is limited by the slowest client.
+All clients begin a phase at the same time, so the slowest client limits the combined rate.
 """
 
 
 class BenchFigure(msgspec.Struct, frozen=True, array_like=True):
-    """A value measured in a case with a backend, in a unit of `UNITS`."""
+    """A value measured in a case with a backend, in one of the `UNITS`."""
 
     case: str
     what: str
@@ -45,7 +46,7 @@ class BenchResult(msgspec.Struct, frozen=True, array_like=True):
 
 
 def together(figures: Sequence[BenchFigure]) -> list[BenchFigure]:
-    """Combine the figures of all clients, in the order of their first occurrence."""
+    """Combine the figures of all clients, in the order in which they first occur."""
     groups: dict[tuple[str, str, str, str], list[float]] = {}
     for figure in figures:
         key = figure.case, figure.what, figure.backend, figure.unit
@@ -74,12 +75,12 @@ PAPER_CASES = (
 BACKENDS = ("blocking", "threads")
 
 WORKLOADS = {"small": 64 << 10, "large": 1 << 20}
-"""The cases that involve many clients, with their block sizes in bytes."""
+"""The cases for many clients, and their block sizes in bytes."""
 _WORKLOAD_THREADS = (1, 2, 4)
 
 
 class BenchPhase(msgspec.Struct, frozen=True):
-    """A part of a workload, which all clients begin at once."""
+    """A part of a workload, which all clients begin at the same time."""
 
     workload: str
     threads: int
@@ -93,7 +94,7 @@ class BenchPhase(msgspec.Struct, frozen=True):
 
 
 def phases(workload: str, backends: Sequence[str]) -> list[BenchPhase]:
-    """Return the phases of a workload. Each write phase is followed by the read of its files."""
+    """Return the phases of a workload, in which each write is followed by reading the files."""
     return [
         BenchPhase(workload, threads, backend, what)
         for threads in _WORKLOAD_THREADS
@@ -116,10 +117,10 @@ def in_phases(cases: Sequence[str], backends: Sequence[str]) -> tuple[str, ...]:
 class BenchPlan(msgspec.Struct, frozen=True):
     """The parameters of a benchmark, with their names in the thesis in parentheses.
 
-    There are `clients` (nc), which are the ranks, each with `threads` (nt), or None for an adaptive
-    number. Each client has `files` (nf) of `blocks` (nb) of `block_bytes` (sb). `place` is the
-    absolute path of fbench's temporary directory. In `cases`, workloads are replaced by their
-    phases.
+    `clients` (nc) is the number of ranks. `threads` (nt) is the number of threads per client, or
+    None if it is adaptive. Each client uses `files` (nf), each of which consists of `blocks` (nb)
+    of `block_bytes` (sb). `place` is the absolute path of the temporary directory. In `cases`,
+    workloads are replaced by their phases.
     """
 
     place: bytes

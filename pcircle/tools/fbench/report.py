@@ -41,7 +41,7 @@ _TITLES = {
 
 
 class BenchReport(msgspec.Struct, frozen=True):
-    """The JSON document. Figures of several clients are combined by unit, see `UNITS`."""
+    """The JSON document; figures of several clients are combined according to `UNITS`."""
 
     schema: int
     version: str
@@ -57,7 +57,7 @@ class BenchReport(msgspec.Struct, frozen=True):
 
 
 class BenchConsole(Observer[BenchResult]):
-    """Prints the figures when the benchmark is over."""
+    """Prints the figures at the end of the benchmark."""
 
     def __init__(
         self, plan: BenchPlan, *, shown: str, quiet: bool, json: str | None, plot: str | None
@@ -113,7 +113,7 @@ class BenchConsole(Observer[BenchResult]):
 
 
 def describe(figures: Sequence[BenchFigure]) -> str:
-    """Return the figures as text: a table for each case, a column for each backend."""
+    """Return the figures as text: a table for each case with a column for each backend."""
     parts = []
     for case in dict.fromkeys(figure.case for figure in figures):
         of_case = [figure for figure in figures if figure.case == case]
@@ -139,7 +139,7 @@ def _cell(value: float, unit: str) -> str:
 
 
 def draw(figures: Sequence[BenchFigure], path: str) -> None:
-    """Draw a chart for each case and unit. Raise OSError if it cannot be written."""
+    """Draw a chart for each case and unit; raise OSError if the picture cannot be written."""
     shown = [figure for figure in figures if figure.unit != "threads"]
     charts = list(dict.fromkeys((figure.case, figure.unit) for figure in shown))
     picture = pictures.new_figure((8, 2.6 * max(1, len(charts))))

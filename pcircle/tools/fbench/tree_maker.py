@@ -1,13 +1,13 @@
-"""Test trees: created by seed, and damaged by seed to simulate silent data corruption.
+"""Test trees that are created from a seed, and damaged to simulate silent data corruption.
 
-The same seed and shape make the same tree, with all data and times. A record lists the entries, one
-line of JSON each, so that the output of a copy, manifest or comparison can be checked against it.
+The same seed and shape always yield the same tree, including data and times. A record lists each
+entry as a line of JSON, so that the results of copies, manifests and comparisons can be checked.
 Trees are created only in new or empty directories, and no existing entry is ever replaced.
 
 `corrupt` damages copies of trees that `fbench make` has created. Sizes and modification times are
 preserved. A file is modified only if the record of `fbench make` lists it, its content matches the
-record, and all of its hard links are in this tree. So neither unrelated files nor the original of a
-hard-linked copy can be damaged.
+record, and all of its hard links are in this tree. Neither unrelated files nor the original of a
+hard-linked copy can therefore be damaged.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _MAX_PATH_BYTES = 2048
 _NAMES = ("plain", "odd")
 _ODD = (b" ", b"\n", b"-r", b"\xff\xfe", "ü漢".encode(), b"\x1b[1m", b"'\"$(x)", b"\\", b"*?[a]")
 _LONGEST_NAME = 255
-_FIRST_S, _LAST_S = 1_000_000_000, 1_700_000_000  # range of modification times
+_FIRST_S, _LAST_S = 1_000_000_000, 1_700_000_000  # the range of modification times
 _MODES = (0o644, 0o600, 0o640, 0o755)
 
 
 class Shape(msgspec.Struct, frozen=True):
     """The number of entries of each kind, their depth and size, and the style of their names.
 
-    Files have up to `size` bytes, with small sizes more often. `hardlinks` is the number of further
-    names of these files, and `sparse` of them have holes.
+    Files have up to `size` bytes, and small sizes are more frequent. `hardlinks` is the number of
+    additional names of these files, and `sparse` is the number of files that have holes.
     """
 
     files: int = 1000
@@ -63,10 +63,10 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class TreeEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of the record. `path` is percent-encoded, as in error logs.
+    """A line of the record.
 
-    A file has a `size`, a `sha256` and the number of its `names`. A further hard link has the first
-    name in `same_as`.
+    `path` is percent-encoded, as in error logs. For a file, `size`, `sha256` and the number of its
+    `names` are set. For an additional hard link, `same_as` is the first name.
     """
 
     path: str
@@ -89,7 +89,7 @@ class TreeHeader(msgspec.Struct, frozen=True):
 
 
 def shape_of(text: str | None) -> Shape:
-    """Parse the value of --shape, such as files=1000,size=1M. Raise UsageError if invalid."""
+    """Parse the value of --shape, such as files=1000,size=1M; raise UsageError if it is invalid."""
     shape = Shape()
     for word in text.split(",") if text else ():
         name, equals, value = word.partition("=")
@@ -113,7 +113,10 @@ def shape_of(text: str | None) -> Shape:
 
 
 def prepare(folder: bytes) -> int:
-    """Create and open a directory for a tree. Raise UsageError if it is not empty."""
+    """Create and open a directory for a tree.
+
+    Raise UsageError if it exists and is not empty, or cannot be created.
+    """
     try:
         make_directory(folder)
         fd = os.open(folder, OPEN_DIRECTORY)
@@ -126,7 +129,10 @@ def prepare(folder: bytes) -> int:
 
 
 def make(root_fd: int, seed: int, shape: Shape, record: Callable[[msgspec.Struct], None]) -> int:
-    """Make a tree in an open directory, and return the number of entries. Raise OSError."""
+    """Create a tree in an open directory, and return the number of entries.
+
+    Raise OSError if that fails.
+    """
     record(TreeHeader(FORMAT, __version__, seed, shape))
     tree = _Tree(root_fd, random.Random(seed), shape)
     count = 0
@@ -137,7 +143,7 @@ def make(root_fd: int, seed: int, shape: Shape, record: Callable[[msgspec.Struct
 
 
 class _Tree:
-    """A tree under construction. All choices come from one generator, in a fixed order."""
+    """Creates a tree; all random choices come from one generator, in a fixed order."""
 
     def __init__(self, root_fd: int, dice: random.Random, shape: Shape) -> None:
         self._root_fd = root_fd
@@ -147,7 +153,7 @@ class _Tree:
         self._number = 0
 
     def made(self) -> Iterator[TreeEntry]:
-        """Create the entries one by one, and yield their lines of the record."""
+        """Create the entries one by one, and yield the line of the record for each."""
         shape, dice = self._shape, self._dice
         for _ in range(shape.directories):
             yield self._folder()
@@ -198,7 +204,7 @@ class _Tree:
             for begin in range(0, size, _PIECE_BYTES):
                 piece = dice.randbytes(min(_PIECE_BYTES, size - begin))
                 if holes and begin // _PIECE_BYTES % 2 == 0:
-                    piece = bytes(len(piece))  # as read from a hole
+                    piece = bytes(len(piece))  # the content of a hole
                     file.seek(len(piece), os.SEEK_CUR)
                 else:
                     file.write(piece)
@@ -236,16 +242,16 @@ class _Tree:
 
 
 def _make_socket(path: bytes, root_fd: int) -> None:
-    """Create the name of a socket.
+    """Create a socket in the file system.
 
-    A socket is bound through a path in /proc, since names of sockets must be short.
+    If it must be bound, use a path in /proc, because the paths of sockets must be short.
     """
     holder, _, name = path.rpartition(b"/")
     fd = os.open(holder or b".", OPEN_DIRECTORY_PATH, dir_fd=root_fd)
     try:
         try:
             os.mknod(name, stat.S_IFSOCK | 0o600, dir_fd=fd)
-        except PermissionError:  # where only root may call it
+        except PermissionError:  # some systems allow only root to call mknod
             with socket.socket(socket.AF_UNIX) as made:
                 made.bind(b"/proc/self/fd/%d/%b" % (fd, name))
     finally:
@@ -253,7 +259,7 @@ def _make_socket(path: bytes, root_fd: int) -> None:
 
 
 def text_of(path: bytes) -> str:
-    """Return a path percent-encoded, as in error logs."""
+    """Percent-encode a path, as in error logs."""
     from pcircle.jobs.failures import encode
 
     return encode(path)
@@ -263,12 +269,12 @@ def text_of(path: bytes) -> str:
 
 CORRUPT_FORMAT = "fbench corrupt 1"
 _READ_BYTES = 1 << 20
-_LONGEST_RUN = 512  # wrong bytes, like a lost sector
+_LONGEST_RUN = 512  # the number of consecutive wrong bytes, like a lost sector
 _MAX_LINE_BYTES = 1 << 20
 
 
 class CorruptionHeader(msgspec.Struct, frozen=True):
-    """The first line of the record."""
+    """The first line of the record of `fbench corrupt`."""
 
     format: str
     version: str
@@ -277,7 +283,7 @@ class CorruptionHeader(msgspec.Struct, frozen=True):
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """A line of the record: the bytes from `offset`, in hex, before and after the change."""
+    """A line of that record: the hexadecimal bytes at `offset`, before and after the change."""
 
     path: str
     offset: int
@@ -286,7 +292,7 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 def read_record(path: str) -> tuple[TreeHeader, list[TreeEntry]]:
-    """Return the contents of a record of `fbench make`. Raise UsageError if it is invalid."""
+    """Return the contents of a record of `fbench make`; raise UsageError if it is invalid."""
     name = show(os.fsencode(path))
     try:
         with open(reading(os.fsencode(path)), "rb") as stream:
@@ -308,7 +314,7 @@ def corrupt(
     made: tuple[TreeHeader, list[TreeEntry]],
     record: Callable[[msgspec.Struct], None],
 ) -> int:
-    """Corrupt up to `changes` files of a tree, and return how many were corrupted.
+    """Corrupt up to `changes` files in a tree, and return the number of corrupted files.
 
     Raise OSError if a file or the record cannot be written.
     """
@@ -335,10 +341,10 @@ def _damaged(
     noise: bytes,
     record: Callable[[msgspec.Struct], None],
 ) -> bool:
-    """Corrupt a file if it is unchanged since it was made, and return whether it was.
+    """Corrupt a file if it is unchanged since it was created, and return whether it was unchanged.
 
-    The change is recorded before it is written, so that all damage is known even if the disk is
-    full. Raise OSError if a write fails.
+    The damage is recorded before it is written, so that it is known even if the disk is full. Raise
+    OSError if a write fails.
     """
     fd = _opened(root_fd, decode(line.path))
     if fd is None:
@@ -366,9 +372,9 @@ def _digest(file: BinaryIO) -> str:
 
 
 def _opened(root_fd: int, path: bytes) -> int | None:
-    """Open a file below a directory for writing without following links.
+    """Open a file below a directory for writing, without following links.
 
-    Return None if that is not possible.
+    Return None if that is impossible.
     """
     *folders, name = path.split(b"/")
     if not all((*folders, name)) or b".." in folders or name in (b".", b".."):

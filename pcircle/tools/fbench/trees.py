@@ -1,4 +1,4 @@
-"""Runs `fbench make` and `fbench corrupt`, in a single process."""
+"""The commands `fbench make` and `fbench corrupt`, which use a single process."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _DIGITS = 18
 
 
 def carry_out(word: str, args: argparse.Namespace) -> int:
-    """Make or corrupt a tree, and return the exit code. Raise UsageError for invalid options.
+    """Create or corrupt a tree, and return the exit code; raise UsageError for invalid options.
 
-    If a launcher started several ranks, only the first does the work.
+    If a launcher has started several ranks, only the first rank does the work.
     """
     _refuse_others(word, args)
     folder = os.fsencode(args.operands[1])
@@ -68,7 +68,7 @@ def carry_out(word: str, args: argparse.Namespace) -> int:
 
 
 def _refuse_others(word: str, args: argparse.Namespace) -> None:
-    """Raise UsageError for options that do not apply, or that are missing."""
+    """Raise UsageError if an option does not apply or a required option is missing."""
     given = {name for name, value in vars(args).items() if value not in (None, False, [])}
     given -= {*_OWN, *("transport",) * (args.transport == "auto")}
     given -= {*("block_size",) * (args.block_size == "1M")}
@@ -99,7 +99,7 @@ def _opened(folder: bytes) -> int:
 
 
 class _Record:
-    """The output of the record: FILE, or standard output."""
+    """The output for the record: FILE or standard output."""
 
     def __init__(self, name: str | None, folder: bytes, out: MessageStream) -> None:
         self._results = Results("fbench", None, out.line)
