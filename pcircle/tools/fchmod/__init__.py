@@ -1,12 +1,12 @@
 """fchmod, fchown, fchgrp: change modes and owners in parallel. Programs call `change`.
 
-The new state of an entry (owner, mode, access control lists) is computed from its present state
-without any call. `state` then brings the entry from one state to the other with the fewest calls,
-and writes the present state as text for `--undo`. The names of a hard-linked file go to one rank,
-where the first name decides.
+The new state of an entry (owner, mode, access control lists) is computed from its current state
+without system calls. The package `state` then applies the new state with as few calls as possible,
+and writes the old state as text for `--undo`. All names of a hard-linked file are sent to one rank,
+which changes the file under the first name.
 
-Entries are changed by name in batches only if no decision depends on their present state. Set-id
-bits and `--from` require open descriptors, and so do all entries of a directory in which other
+Entries are changed by name in batches only if no decision depends on their current state. Set-id
+bits and `--from` require open descriptors, and so do all entries in a directory in which other
 users may exchange names.
 """
 
@@ -21,8 +21,8 @@ def change(*paths: str | bytes, **options: object) -> TreeReport | None:
     """Change entries without printing; return the report that `--json` would write.
 
     `options` are the options of fchmod's command line, by name: ``change("/data", mode="g+rwX",
-    group="users", recursive=True, jobs=4)``. The result contains the entries that could not be
-    changed. Under MPI all ranks must call this function, and only the first rank receives a result.
+    group="users", recursive=True, jobs=4)``. The result names the entries that could not be
+    changed. Under MPI all ranks must call this function, but only the first rank receives a result.
 
     Raise UsageError if the arguments are invalid.
     """
@@ -41,7 +41,7 @@ def change(*paths: str | bytes, **options: object) -> TreeReport | None:
 
 
 def _says_what(options: dict[str, object]) -> bool:
-    """Return whether an option names a change; otherwise the first PATH would be a MODE."""
+    """Return whether an option specifies a change, so that the first PATH is not read as a MODE."""
     asked = {"mode", "files", "dirs", "owner", "group", "reference", "usermap", "groupmap"}
     asked |= {"acl", "acl_remove", "default_acl", "apply"}
     return any(options.get(name) not in (None, False) for name in asked)

@@ -1,4 +1,4 @@
-"""The command `fchmod`, and `python -m pcircle.tools.fchmod`: see `pcircle.cli.startup`."""
+"""The command `fchmod`, also available as `python -m pcircle.tools.fchmod`."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from pcircle.cli.arguments import (
 from pcircle.cli.shell import ToolCommand
 
 BARE = {"--acl-remove": "--acl-remove=all", **POLITE}
-_OWNER_OPTIONS = ("--of-owner", "--of-group")  # filters by owner; the usual names set the owner
+_OWNER_OPTIONS = ("--of-owner", "--of-group")  # filters; the usual names set the new owner
 _CODES = """\
 Exit codes: 0 success; 1 some entries could not be changed, each one named;
 2 refused; 4 stopped early (--stop-after, a lost rank); 70 internal error;
@@ -130,7 +130,7 @@ def _add_ways(add: Callable[..., object]) -> None:
 
 
 def _free_h(p: Parser) -> None:
-    """Remove -h for help, because chown has an option -h."""
+    """Remove -h as a short form of --help, because chown has another option -h."""
     p._actions[0].option_strings = ["--help"]
     del p._option_string_actions["-h"]
 

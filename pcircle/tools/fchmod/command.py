@@ -1,4 +1,4 @@
-"""The program of fchmod, fchown and fchgrp: interprets the options and runs the change."""
+"""The program of fchmod, fchown and fchgrp, which interprets the options and runs the change."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from pcircle.tools.fchmod.state.state import check_mark
 from pcircle.tools.fchmod.visitor import ModeTask
 from pcircle.walk.roots import Root
 
-_SHOWN = 10  # owners, and ids, in a remark
+_SHOWN = 10  # the maximum number of owners or ids in a remark
 
 
 class ModeConsole(ChangeConsole):
-    """Reports a change."""
+    """Prints changed entries, failures and the summary."""
 
     _program: ModeProgram
 
@@ -71,7 +71,7 @@ class ModeConsole(ChangeConsole):
                 yield f"{what} that are not mapped: {_listed(counts, str)}"
 
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
-        """End the console, and complete the undo file, however the job ended."""
+        """Complete the undo file, even if the job was stopped, and end the console."""
         if self._program.args.undo is not None and outcome.code:
             outcome = self.with_plan_ended(outcome, self.planned)
         code, reasons = super().end(outcome)
@@ -109,7 +109,7 @@ class ModeProgram(ChangeProgram):
                 raise UsageError(f"--undo: '{shown}' {reason}")
 
     def read_plan(self) -> LoadedPlan:
-        """Read the plan; each of the three tools can undo changes of the other tools."""
+        """Read an undo file; each of the three tools can undo the changes of the others."""
         self.applied = read_plan(self.args.apply, "fchmod", check_mark, may_be_cut=True)
         return self.applied
 
@@ -123,7 +123,7 @@ class ModeProgram(ChangeProgram):
 
     def _root(self, path: bytes) -> Root:
         args = self.args
-        # Like chmod and chown: with -R, chown follows links only with -H.
+        # As in coreutils, `chown -R` follows links only with -H or -L.
         follow = not (args.no_dereference or args.never)
         if self.name != "fchmod" and args.recursive:
             follow = bool(args.operand_links or args.all_links)
@@ -156,7 +156,7 @@ class ModeProgram(ChangeProgram):
 
 
 def _holds_something(name: str) -> bool:
-    """Return whether a file exists and is not empty; False if it cannot be looked up."""
+    """Return whether a file is known to exist and not to be empty."""
     try:
         return os.stat(os.fsencode(name)).st_size > 0
     except (OSError, ValueError):
@@ -164,7 +164,7 @@ def _holds_something(name: str) -> bool:
 
 
 def program_of(tool: str, args: argparse.Namespace) -> ModeProgram:
-    """Return the program of a parsed command line. UsageError."""
+    """Return the program for a parsed command line; raise UsageError if it is invalid."""
     _refuse(args)
     is_listed = args.files_from is not None
     request, paths = request_of(tool, args)
@@ -199,5 +199,5 @@ def _refuse(args: argparse.Namespace) -> None:
 
 
 def change_typed(tool: str, args: argparse.Namespace) -> int:
-    """Carry out a parsed command line and return the exit code. UsageError."""
+    """Run a parsed command line and return the exit code; raise UsageError if it is invalid."""
     return program_of(tool, args).run()

@@ -1,9 +1,9 @@
-"""The change of one entry: its calls, counts and reports.
+"""The change of one entry: its system calls, counts and reports.
 
-Undo records (`--undo`) are on disk at rank 0 before entries are changed. A rank waits for that, so
-it sends the records of many entries together. Before a block of names is changed, the known states
-of all its entries are recorded. A state that differs later, for example of an exchanged file, is
-recorded separately.
+Rank 0 writes undo records (`--undo`) to disk before the entries are changed. Because a rank must
+wait for that, it sends the records of many entries together: before a block of names is changed,
+the current states of all its entries are recorded. If the state of an entry differs when it is
+changed, for example because the file was exchanged, that state is recorded separately.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from pcircle.walk.open_directory import Open
 from pcircle.walk.roots import open_roots
 from pcircle.walk.visitor import Where
 
-_TOGETHER = 256  # lines in a notice
-_MAX_AT_HAND = 100_000  # hard-linked inodes, some 20 MB
+_TOGETHER = 256  # the maximum number of lines in a notice
+_MAX_AT_HAND = 100_000  # hard-linked inodes in memory, some 20 MB
 
 
 class UndoRecords:
@@ -55,12 +55,12 @@ class UndoRecords:
         self._recorded: set[bytes] = set()
 
     def add(self, lines: Iterable[bytes]) -> None:
-        """Record entries that will be changed next. StoppedEarly."""
+        """Record entries before they are changed; raise StoppedEarly if that fails."""
         self._recorded = set(lines)
         self._record(sorted(self._recorded))
 
     def demand(self, line: bytes) -> None:
-        """Record an entry unless `add` has recorded it. StoppedEarly."""
+        """Record an entry unless `add` has recorded it; raise StoppedEarly if that fails."""
         if line not in self._recorded:
             self._record([line])
 
@@ -75,9 +75,9 @@ _OTHER = "it is no longer what was planned"
 
 
 class ChangingTask(ChangeTask):
-    """The task of one rank or thread that changes modes, owners and lists.
+    """The task of one rank or thread that changes modes, owners and access control lists.
 
-    `unlock` is a function of its visitor. All threads share `firsts`.
+    `unlock` is a method of its visitor. All threads of a rank share `firsts`.
     """
 
     notice_type = Failure | ActionLines | Denied | Unmapped
@@ -102,20 +102,20 @@ class ChangingTask(ChangeTask):
         self.firsts.close()
 
     def never(self) -> bool:
-        """Return False: waiting is never interrupted."""
+        """Return False, so that waiting is never interrupted."""
         return False
 
     def key_of(self, status: os.stat_result) -> Key:
         """Return the identity of a file.
 
-        Nodes number file systems differently, so on several nodes a time of the file replaces the
-        device.
+        Device numbers of file systems differ between nodes, so in a job on several nodes the
+        modification time of the file replaces the device.
         """
         apart = status.st_dev if self.plan.one_node else status.st_mtime_ns
         return apart, status.st_ino
 
     def identify(self, status: os.stat_result) -> tuple[int, int]:
-        """Return the identity of a directory, valid on all nodes."""
+        """Return the identity of a directory that is valid on all nodes of the job."""
         return (device_and_inode if self.plan.one_node else inode_alone)(status)
 
     def reach(self, *, is_first: bool) -> Directories:
@@ -131,7 +131,7 @@ class ChangingTask(ChangeTask):
 
 
 class EntryChanger(EntryVisitor):
-    """The part of the visitor that changes entries."""
+    """The part of the visitor that changes single entries."""
 
     task: ChangingTask
     counters: ModeCounters
@@ -182,7 +182,7 @@ class EntryChanger(EntryVisitor):
         old: EntryState,
         new: EntryState,
     ) -> None:
-        """Bring an open entry to its new state, if it differs. OSError."""
+        """Change an open entry to its new state if that differs; raise OSError if that fails."""
         if new == old and not self._plan.force:
             return
         self._begin(root, path, status, old)
@@ -207,7 +207,7 @@ class EntryChanger(EntryVisitor):
         old: EntryState,
         new: EntryState,
     ) -> None:
-        """Bring an entry to its new state by its name. OSError."""
+        """Change an entry to its new state by name; raise OSError if that fails."""
         force = self._plan.force
         if new == old and not force:
             return
@@ -218,7 +218,7 @@ class EntryChanger(EntryVisitor):
             with held(name, fd) as (target, now):
                 if stat.S_ISLNK(now.st_mode):
                     raise Changed("it is a symbolic link now")
-                # Another process may have replaced the file since the look-up.
+                # Another process may have replaced the file after the look-up.
                 old = state_of(now)
                 new = self._resolver.of(stat.S_IFMT(now.st_mode), old)
                 self._bring(root, path, now, target, old, new)
@@ -279,7 +279,7 @@ class EntryChanger(EntryVisitor):
         status: os.stat_result | None,
         context: Context[TreeItem],
     ) -> None:
-        """Report an entry that could not be changed; count entries of other users by user."""
+        """Report an entry that could not be changed; count denied entries by owner."""
         if error.errno == errno.EPERM and status is not None:
             self._denied[status.st_uid] = self._denied.get(status.st_uid, 0) + 1
             if self._plan.silent > 1:
@@ -319,12 +319,12 @@ class EntryChanger(EntryVisitor):
 
 
 def resolver_of(plan: ModePlan) -> StateResolver:
-    """Return the resolver of the states that a plan requests."""
+    """Return the resolver of new states for the request of a plan."""
     return StateResolver(plan.request, report.user, report.group, force=plan.force)
 
 
 def restored(mark: bytes, status: os.stat_result, old: EntryState) -> EntryState:
-    """Return the state that a plan records for an entry. Raise Changed if it was replaced."""
+    """Return the state that a mark records for an entry; raise Changed if it was replaced."""
     try:
         planned = read_mark(mark)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The command `fchgrp`, and `python -m pcircle.tools.fchmod.fchgrp`: see `pcircle.cli.startup`."""
+"""The command `fchgrp`, also available as `python -m pcircle.tools.fchmod.fchgrp`."""
 
 from __future__ import annotations
 

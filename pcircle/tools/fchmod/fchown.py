@@ -1,4 +1,4 @@
-"""The command `fchown`, and `python -m pcircle.tools.fchmod.fchown`: see `pcircle.cli.startup`."""
+"""The command `fchown`, also available as `python -m pcircle.tools.fchmod.fchown`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The request of fchmod, fchown and fchgrp, in one form, and the root of each PATH.
+"""The request of fchmod, fchown or fchgrp, in a common form, and the root of each PATH.
 
-The root is the entry itself, or the target of a followed link.
+The root is the entry itself or, if links are followed, the target of a link.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from pcircle.tools.fchmod.state.resolve import ChangeRequest
 from pcircle.walk.roots import Root
 
 _PREFIXES = ("f:", "d:")
-# With one of these options the first operand is not a MODE.
+# If one of these options is given, the first operand is not a MODE.
 _INSTEAD = ("mode", "files", "dirs", "new_owner", "new_group", "reference", "usermap", "groupmap",
             "acl", "acl_remove", "default_acl")  # fmt: skip
 
 
 class RequestedChange(NamedTuple):
-    """The request, and the PATHs."""
+    """The request of a command line, and its PATHs."""
 
     request: ChangeRequest
     paths: list[bytes]
 
 
 def request_of(tool: str, args: argparse.Namespace) -> RequestedChange:
-    """Return the request of a command line. UsageError."""
+    """Return the request and the PATHs of a command line; raise UsageError if it is invalid."""
     operands = list(args.operands)
     if args.apply is not None:
         _refuse_with_apply(args)
@@ -113,7 +113,7 @@ def _of_fchmod(args: argparse.Namespace, operands: list[str]) -> ChangeRequest:
 
 
 def _kinds(text: str) -> tuple[str | None, str | None]:
-    """Return a MODE for files and one for directories: ``f:u+rw d:u+rwx``, or one for both."""
+    """Split a MODE into modes for files and for directories, as in ``f:u+rw d:u+rwx``."""
     words = text.split()
     if not any(word.startswith(_PREFIXES) for word in words):
         return text, text
@@ -168,7 +168,7 @@ _MAKERS = {"fchmod": _of_fchmod, "fchown": _of_fchown, "fchgrp": _of_fchgrp}
 
 
 def _status(name: str) -> os.stat_result:
-    """Return the status of the FILE of --reference. UsageError."""
+    """Return the status of the FILE of --reference; raise UsageError if that fails."""
     try:
         return os.stat(os.fsencode(name))
     except (OSError, ValueError) as error:
@@ -206,9 +206,10 @@ _DOTS = (b"", b".", b"..")
 
 
 def root_of(path: bytes, *, recursive: bool, follow: bool, keeps_root: bool) -> Root:
-    """Return the root of a PATH. With `recursive`, a directory is entered. UsageError, OSError.
+    """Return the root of a PATH, which is entered if it is a directory and `recursive` is set.
 
-    A link is not followed if another user could have created it.
+    A link is not followed if another user could have created it. Raise UsageError for the root
+    directory of the file system if `keeps_root` is set, and OSError if the PATH cannot be opened.
     """
     holder, name, status = _found(path, follow=follow)
     if keeps_root and recursive and stat.S_ISDIR(status.st_mode):
@@ -244,7 +245,7 @@ def _found(path: bytes, *, follow: bool) -> tuple[bytes, bytes, os.stat_result]:
                 os.close(fd)
         finally:
             os.close(above)
-        with place_of(path.rstrip(b"/")) as place:  # follows only trusted links
+        with place_of(path.rstrip(b"/")) as place:  # which follows only trusted links
             if place.status is None:
                 raise FileNotFoundError(2, os.strerror(2))
             path = place.path

@@ -1,6 +1,6 @@
 """The lines about changed entries, and the plan of a change with its counters and notices.
 
-Lines are worded as in `chmod` and `chown`, with names of users and groups. Rank 0 decides the plan.
+The lines have the wording of `chmod` and `chown`. Rank 0 makes the plan.
 """
 
 from __future__ import annotations
@@ -80,11 +80,12 @@ def _owner(state: EntryState, with_user: bool, with_group: bool) -> str:
 
 
 class ModePlan(ChangePlan, frozen=True, kw_only=True):
-    """The plan of the `tool` of this name. With `recursive`, directories include their contents.
+    """The plan of a change.
 
-    With `listed` only paths of a list are changed. With `force` calls are made even if nothing
-    changes. `silent` is the number of `-f` options. `verbosity` selects entries to print: 1 for
-    changed entries, 2 for all. With `undo` old states are recorded.
+    `tool` is the name of the command. If `recursive` is set, the contents of directories are also
+    changed, and if `listed` is set, only the paths in a list. If `force` is set, calls are made
+    even if nothing changes. `silent` is the number of `-f` options. `verbosity` is 1 to print
+    changed entries and 2 to print all. If `undo` is set, old states are recorded.
     """
 
     tool: str = "fchmod"
@@ -98,10 +99,11 @@ class ModePlan(ChangePlan, frozen=True, kw_only=True):
 
 
 class ModeCounters(ChangeCounters):
-    """The counters of a change. `changed` counts the completed entries that were changed.
+    """The counters of a change.
 
-    Other entries have `vanished`, or are further names of completed files, `linked`. Entries of
-    other users that were `denied` are failures, except with `-f -f`.
+    `changed` counts the completed entries that were changed. Entries may also have `vanished`, or
+    be additional names of hard-linked files (`linked`). With `-f -f`, entries that this process is
+    not permitted to change are counted as `denied` rather than failed.
     """
 
     changed: int
@@ -116,14 +118,14 @@ class ModeCounters(ChangeCounters):
 
 
 class Denied(msgspec.Struct, frozen=True, array_like=True, tag="x"):
-    """The number of entries of a user that could not be changed for lack of permission."""
+    """A notice with the number of a user's entries that could not be changed (EPERM)."""
 
     uid: int
     count: int
 
 
 class Unmapped(msgspec.Struct, frozen=True, array_like=True, tag="u"):
-    """A user or group id that the map does not contain, and its number of entries."""
+    """A notice with a user or group id that the map does not contain, and how often it occurs."""
 
     is_group: bool
     number: int

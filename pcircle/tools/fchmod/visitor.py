@@ -1,11 +1,11 @@
-"""The visitor of a change of modes, owners and lists.
+"""The visitor of a change of modes, owners and access control lists.
 
 A name is looked up, and changed only if its state differs. If the new state depends on the old
-state (`--from`, maps, lists, a plan), or if other users may exchange names, the entry is first
-opened with O_PATH. A directory is changed when the walk enters it or, if the change would deny this
-process access, when the walk leaves it. A directory that cannot be entered before it is changed is
-changed as soon as that is detected (`ModeVisitor.unlock`). A hard-linked file goes to one rank,
-found by hashing, where its first name decides.
+state (`--from`, maps, access control lists, a plan), or if other users may exchange names, the
+entry is first opened with O_PATH. A directory is changed when the walk enters it or, if the change
+would deny this process access, when the walk leaves it. A directory that can be entered only after
+its change is changed as soon as that is detected (`ModeVisitor.unlock`). All names of a hard-linked
+file are sent to one rank, determined by hashing, which changes the file under the first name.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ if TYPE_CHECKING:
     from pcircle.jobs.tree_task import TreeItem
     from pcircle.runtime import Context
 
-_FEW = 4  # names between two readings of the clock, more if they take less than
+_FEW = 4  # the initial batch size, which is doubled if a batch takes less than
 _QUICK_S = 0.002
-_SMALL = 256  # files in a directory that is processed as a whole
-_PARTS = 4  # parts in which the remaining names of a slow directory are handed back
-_ENTER = 5  # the rights to list and to search a directory
+_SMALL = 256  # the maximum number of files in a directory that is processed in a batch
+_PARTS = 4  # the number of items into which the remaining names of a slow directory are divided
+_ENTER = 5  # permission to list and to search a directory
 _FIELDS = {"f": "files", "d": "directories", "l": "links"}
 _OTHERS_EXCHANGE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class _PendingDirectory:
-    """A directory between its entry and its exit.
+    """The old and new state of a directory that the walk has entered but not left.
 
-    `new` is None if the directory is not selected. `done` means that it was changed, and `error` is
-    the reason if the change failed.
+    `new` is None if the directory is not selected. `done` means that the change was tried, and
+    `error` is the reason if it failed.
     """
 
     __slots__ = ("done", "error", "new", "old", "status")
@@ -81,7 +81,7 @@ class _PendingDirectory:
 
 
 class ModeVisitor(EntryChanger):
-    """The visitor of a change."""
+    """The visitor of a change in one worker thread."""
 
     def __init__(self, task: ChangingTask, counters: ModeCounters | None = None) -> None:
         super().__init__(task, counters)
@@ -93,12 +93,11 @@ class ModeVisitor(EntryChanger):
         self._lists = plan.request.lists
         self._depends = self._resolver.depends or plan.applies or plan.follow
         self._enters_all = ignores_modes()
-        # Only these users can exchange names in their directories. If all entries get the same
-        # mode, exchanged names do not matter.
+        # Directories of these users are safe unless other users may write to them. If all entries
+        # receive the same mode, exchanged names do not matter.
         self._trusted = 0, os.geteuid()
         self._is_one = self._resolver.is_one and not self._depends
-        # This resolver does not count ids: recorded entries are resolved again when they are
-        # changed.
+        # Undo records are resolved separately, so that unmapped ids are not counted twice.
         self._foreseer = resolver_of(plan) if plan.undo else None
         self._entering: Open[int] | None = None
         self._unlocked: tuple[tuple[int, int], _PendingDirectory] | None = None
@@ -124,14 +123,14 @@ class ModeVisitor(EntryChanger):
     # ---- directories -----------------------------------------------------------
 
     def known(self, opened: Open[int], context: Context[TreeItem]) -> int | None:
-        """Remember the next directory for `unlock`."""
+        """Store the directory that is entered next, for `unlock`."""
         self._entering, self._unlocked = opened, None
         return None
 
     def unlock(self, path_fd: int) -> bool:
-        """Change a directory that cannot be entered; return whether that made it accessible.
+        """Change a directory that cannot be entered; return whether the change made it accessible.
 
-        The directory is open with O_PATH.
+        `path_fd` is the directory, opened with O_PATH.
         """
         opened = self._entering
         if opened is None or self._plan.dry:
@@ -143,7 +142,7 @@ class ModeVisitor(EntryChanger):
                 return False
             self._bring(opened.root, opened.path, status, target, due.old, due.new)
         except OSError:
-            return False  # the failure explains why it cannot be entered
+            return False  # the walk reports why it cannot be entered
         due.done = True
         self._unlocked = (status.st_dev, status.st_ino), due
         return True
@@ -168,7 +167,10 @@ class ModeVisitor(EntryChanger):
     def _due(
         self, opened: Open[int], status: os.stat_result, target: Target, fd: int
     ) -> _PendingDirectory:
-        """Return a directory with its new state. OSError, Changed."""
+        """Return the pending change of a directory.
+
+        Raise OSError if its state cannot be read, and Changed if a plan records another directory.
+        """
         if self._plan.applies:
             mark = mark_in(require(opened.only), self.task.lists)
             old = state_of(status, target)
@@ -181,7 +183,7 @@ class ModeVisitor(EntryChanger):
     def _is_meant(self, opened: Open[int], status: os.stat_result, fd: int) -> bool:
         kinds = self._plan.wanted.kinds
         if opened.only is not None:
-            from pcircle.fs.lists import names_itself  # few runs read a list
+            from pcircle.fs.lists import names_itself  # only few runs use a list
 
             if not (opened.path or opened.only.is_range):
                 return False  # the list is empty
@@ -196,7 +198,7 @@ class ModeVisitor(EntryChanger):
         return access_of(state.uid, state.gid, state.mode)
 
     def _takes(self, old: EntryState, new: EntryState) -> bool:
-        """Return whether a change removes rights that this process needs in the directory."""
+        """Return whether a change removes permissions that the walk needs in the directory."""
         if self._enters_all:
             return False
         return self._access(old) & ~self._access(new) & _ENTER != 0
@@ -212,7 +214,7 @@ class ModeVisitor(EntryChanger):
     def process_directories(
         self, above: Open[int], batch: DirectoryBatch, context: ItemContext[int]
     ) -> list[bytes]:
-        """Change small directories and their files; return the names of unchanged directories."""
+        """Change small directories and their files; return the names that the walk must enter."""
         count, ranges = len(batch.names), batch.ranges()
         columns = [batch.own.column(name, 0, count) for name in ("uid", "gid", "mode")]
         owners = list(zip(*columns, strict=True))
@@ -220,7 +222,7 @@ class ModeVisitor(EntryChanger):
         lost = {kind for kind in kinds if not self._keeps_access(*kind)}
         held = {kind for kind in kinds - lost if self._exchangeable(kind[0], kind[2])}
         changed, apart = 0, set[int]()
-        left: dict[int, list[bytes]] = {}  # keyed by the place of the directory
+        left: dict[int, list[bytes]] = {}  # by the place of the directory
         for place, kind in enumerate(owners) if held or lost else ():
             if kind in held or kind in lost:
                 apart.update(range(*ranges[place]))
@@ -240,7 +242,7 @@ class ModeVisitor(EntryChanger):
         self.counters.sized -= undone
         for place, names in left.items():
             path = joined(above.path, batch.names[place])
-            # The parent directory waits for its items.
+            # Use the slot of the parent directory, which waits for items spawned here.
             where: Open[int] = Open(above.root, path, above.slot, None, 0)
             where.place = DirectoryIdentity(self.task.identify(os.fstat(batch.fds[place])))
             self._change_singly(where, names, batch.fds[place], context)
@@ -261,14 +263,14 @@ class ModeVisitor(EntryChanger):
     def _change_held(
         self, batch: DirectoryBatch, place: int, begin: int, end: int
     ) -> tuple[int, list[bytes]]:
-        """Change the files of a directory in which other users may exchange names."""
+        """Change the files in a directory in which other users may exchange names."""
         names, table = batch.inside[begin:end], Table(batch.table)
         if not table.has_single_names(begin, end):
             return 0, names
         return self._bulk.change_held(batch.fds[place], names, table.column("mode", begin, end))
 
     def _keeps_access(self, uid: int, gid: int, mode: int) -> bool:
-        """Return whether a directory can be changed after all of its entries."""
+        """Return whether a change certainly leaves this process the same access to a directory."""
         if self._enters_all:
             return True
         if self._gives:
@@ -276,7 +278,7 @@ class ModeVisitor(EntryChanger):
         return access_of(uid, gid, mode) == access_of(uid, gid, self._resolver.mode(mode))
 
     def _change_of(self, old: EntryState) -> Callable[[int], None] | None:
-        """Return the function that changes a directory of this mode; None if it does not change."""
+        """Return the function that changes a directory of this state, or None if none is needed."""
         if self._gives:
             old = old._replace(mode=stat.S_IMODE(old.mode))
             new = self._resolver.of(stat.S_IFDIR, old)
@@ -314,7 +316,7 @@ class ModeVisitor(EntryChanger):
             opened.own.error = error
 
     def failed(self, opened: Open[int], error: OSError, context: Context[TreeItem]) -> None:
-        """Report a directory; a directory that cannot be listed is changed nonetheless."""
+        """Report a directory that failed; if it was reached, change it nonetheless."""
         if opened.place is None:
             self.counters.scans_done += 1
             self.counters.sized += 1
@@ -340,7 +342,7 @@ class ModeVisitor(EntryChanger):
                 self.fail(opened.root, opened.path, "read directory", error, context)
             else:
                 self.counters.directories += 1
-            new = require(due.new)  # only a change that is due is done
+            new = require(due.new)  # `done` implies that the directory is selected
             self._report(opened.root, opened.path, due.status, due.old, new, context)
         elif due is not None and due.error is not None:
             self._refused(opened.root, opened.path, due.error, due.status, context)
@@ -355,7 +357,7 @@ class ModeVisitor(EntryChanger):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[int]
     ) -> None:
-        """Change names; hand back the remaining names if the batch takes too long."""
+        """Change names; spawn the remaining names as items if the batch takes too long."""
         fd = fds[0]
         if where.path == HOLDER:
             names = self._chosen(where, names, fd)
@@ -374,7 +376,7 @@ class ModeVisitor(EntryChanger):
                 context.spawn(list(batches(where, remaining, -(-len(remaining) // _PARTS) or 1)))
                 return
             if self._records is not None:
-                pass  # large batches share the wait for undo records
+                pass  # a large batch waits only once for its undo records
             elif now_s - last_s > _QUICK_S:
                 self._batch_size = max(_FEW, self._batch_size // 2)
             elif len(batch) == self._batch_size:
@@ -382,7 +384,7 @@ class ModeVisitor(EntryChanger):
             last_s = now_s
 
     def _chosen(self, where: Where, names: Names, fd: int) -> Names:
-        """Apply filters to a PATH that is not entered."""
+        """Apply the filters to a PATH that is not entered."""
         if self._plan.applies:
             return names if self._plan.marks[where.root] else Names([], [], [])
         block, every = Block(), names.all()
@@ -397,12 +399,12 @@ class ModeVisitor(EntryChanger):
         return chosen
 
     def _may_exchange(self, where: Where, fd: int) -> bool:
-        """Return whether other users may exchange a file, and whether it matters."""
+        """Return whether other users may exchange names in a directory, and that matters."""
         try:
             status = os.fstat(fd)
             return self._exchangeable(status.st_uid, status.st_mode)
         except OSError:
-            return True  # then each name fails or succeeds on its own
+            return True  # the careful way reports a failure for each name
 
     def _exchangeable(self, uid: int, mode: int) -> bool:
         # A sticky bit does not prevent the owner of a file from replacing it.
@@ -412,7 +414,7 @@ class ModeVisitor(EntryChanger):
     def _quickly(
         self, where: Where, names: Sequence[bytes], fd: int, context: ItemContext[int]
     ) -> None:
-        """Change the modes of names that cannot be exchanged, without output."""
+        """Change names that cannot be exchanged, in a batch."""
         several, special = self._bulk.odd(fd, names)
         odd = {*several, *special}
         changed, failed = self._bulk.change(fd, names, odd)
@@ -422,7 +424,7 @@ class ModeVisitor(EntryChanger):
     def _carefully(
         self, where: Where, names: Sequence[bytes], fd: int, context: ItemContext[int]
     ) -> None:
-        """Change the modes of names that other users may exchange."""
+        """Change the modes of names that other users may exchange, by descriptor."""
         self._count(where, names, *self._bulk.change_held(fd, names), fd, context)
 
     def _count(
@@ -434,7 +436,7 @@ class ModeVisitor(EntryChanger):
         fd: int,
         context: ItemContext[int],
     ) -> None:
-        """Count the changed names, and process the other names one by one."""
+        """Count the names of a batch, and change those that failed in it one by one."""
         counters, done = self.counters, len(names) - len(failed)
         counters.weight += where.weight * done
         counters.sized += done
@@ -491,7 +493,7 @@ class ModeVisitor(EntryChanger):
     def _foreseen(
         self, where: Where, names: Sequence[bytes], fd: int, *, careful: bool
     ) -> Iterator[bytes]:
-        """Yield undo records of names that will change; the change itself reports failures."""
+        """Yield the undo records of names before they are changed; ignore names that fail."""
         for name in names:
             with suppress(OSError):
                 bare, mark = parted(name) if self._plan.applies else (name, b"")
@@ -505,24 +507,24 @@ class ModeVisitor(EntryChanger):
                 new = self._wanted(where, mark, status, old, self._foreseer)
                 if new is None or (new == old and not self._plan.force):
                     continue
-                # Checked after the look-up, so that the recorded state precedes any change.
+                # Check this after the look-up, so that the recorded state precedes any change.
                 if status.st_nlink == 1 or self._is_first(status):
                     yield self._record_of(where.root, joined(where.path, bare), status, old)
 
     def _is_first(self, status: os.stat_result) -> bool:
-        """Return whether this rank changes a hard-linked file and has not changed it yet."""
+        """Return whether this rank must still change a hard-linked file."""
         key = self.task.key_of(status)
         is_here = home_of(key, self._plan.ranks) == self.task.rank
         return is_here and not self.task.firsts.is_known(key)
 
     def _refuse_devices(self, name: bytes, fd: int, status: os.stat_result) -> None:
-        """Raise Untrusted if a link leads to a device or to a pseudo file of the kernel."""
+        """Raise Untrusted if a link leads to a device or into a pseudo file system."""
         self._pseudo.refuse(status)
         if stat.S_IFMT(status.st_mode) in (stat.S_IFCHR, stat.S_IFBLK) and is_link(name, fd):
             raise Untrusted("the link leads to a device")
 
     def _take_back(self, key: Key | None) -> None:
-        """Permit another name of a file to be tried, because this name failed."""
+        """Let another name of a hard-linked file be tried, because this name failed."""
         if key is not None:
             self.task.firsts.take_back(key)
 
@@ -544,7 +546,7 @@ class ModeVisitor(EntryChanger):
         careful: bool,
         context: ItemContext[int],
     ) -> None:
-        """Change one entry with any request. OSError."""
+        """Change one entry, whatever the request; raise OSError if that fails."""
         if stat.S_ISDIR(status.st_mode) and where.path != HOLDER:
             raise Changed("it is a directory now")
         if careful:
@@ -584,6 +586,6 @@ class ModeVisitor(EntryChanger):
 
 
 class ModeTask(ChangingTask):
-    """A `ChangingTask` with its visitor."""
+    """The task of a change, with its visitor."""
 
     visitor_type = ModeVisitor

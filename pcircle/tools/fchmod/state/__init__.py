@@ -1,1 +1,1 @@
-"""Owner, mode and access control lists of an entry: the new state, and the calls to reach it."""
+"""The state of an entry (owner, mode, access control lists): how it is computed and applied."""

@@ -1,12 +1,12 @@
 """Access control lists in the text form of `setfacl`, and their edits.
 
-An edit is an entry of the text: a tag, a name, and rights; an entry to remove has no rights.
-`edited` changes a list as `setfacl -m` and `-x` do. Rights `X` apply if an execute right exists or
-the entry is a directory. The mask becomes the union of the entries that it limits, unless it is
-given.
+An edit is an entry of the text: a tag, a name and, unless the entry is removed, permissions.
+`edited` changes a list as `setfacl -m` and `-x` do. The permission `X` grants execution if some
+entry of the list already grants it or if the list belongs to a directory. Unless the mask is given,
+it becomes the union of the entries that it limits.
 """
 
-# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
+# Annotations are evaluated here, because otherwise msgspec would compile them in every rank.
 import os
 from collections.abc import Callable, Sequence
 
@@ -32,11 +32,14 @@ _LIMITED = (USER, OWNING_GROUP, GROUP)
 _BASE = (OWNER, OWNING_GROUP, OTHER)
 
 Entries = dict[tuple[int, int], int]
-"""Rights by tag and number; the number is `NOBODY` for tags without a name."""
+"""Permissions by tag and id; the id is `NOBODY` for tags without a name."""
 
 
 class Edit(msgspec.Struct, frozen=True, array_like=True):
-    """An entry to set or, with `removes`, to remove. `searches` means that it has the right `X`."""
+    """An entry to set or, if `removes` is set, to remove.
+
+    `searches` means that the permissions contain `X`.
+    """
 
     tag: int
     number: int
@@ -53,10 +56,11 @@ def read_edits(
     removes: bool = False,
     default: bool = False,
 ) -> tuple[Edit, ...]:
-    """Parse the text of `setfacl -m` or, with `removes`, of `-x`. ValueError.
+    """Parse the text of `setfacl -m` or, if `removes` is set, of `setfacl -x`.
 
-    `number_of` finds a user ("u") or a group ("g") by name. With `default`, as with `-d`, all
-    entries belong to default lists; otherwise only entries with the prefix `d:` do.
+    `number_of` returns the id of a user ("u") or a group ("g") by name. If `default` is set, as
+    with `-d`, all entries belong to default lists; otherwise only those with the prefix `d:` do.
+    Raise ValueError if the text is invalid.
     """
     words = [word.strip() for word in text.replace("\n", ",").split(",")]
     found = tuple(_edit(word, number_of, removes, default) for word in words if word)
@@ -105,15 +109,16 @@ def _rights(text: str, whole: str) -> tuple[int, bool]:
 
 
 def minimal(mode: int) -> Entries:
-    """Return the list that is equivalent to a mode."""
+    """Return the access control list that is equivalent to a mode."""
     bits = ((OWNER, mode >> 6), (OWNING_GROUP, mode >> 3), (OTHER, mode))
     return {(tag, NOBODY): right & 7 for tag, right in bits}
 
 
 def entries(access: bytes | None, mode: int) -> Entries:
-    """Return the entries of an access list, or of a mode without a list.
+    """Return the entries of an access list whose entry has this mode.
 
-    The mode prevails, because `chmod` would change the list.
+    If there is no list, return the equivalent of the mode. If the list contradicts the mode, the
+    mode prevails, because `chmod` would change the list.
     """
     if access is None:
         return minimal(mode)
@@ -125,7 +130,7 @@ def entries(access: bytes | None, mode: int) -> Entries:
 
 
 def edited(found: Entries, edits: Sequence[Edit], *, is_directory: bool) -> Entries:
-    """Return a list after edits. Raise ValueError if the result is invalid."""
+    """Return a list after edits; raise ValueError if the result is invalid."""
     found = dict(found)
     for edit in edits:
         key = edit.tag, edit.number
@@ -154,20 +159,20 @@ def _together(rights: Sequence[int]) -> int:
 
 
 def without_names(found: Entries) -> Entries:
-    """Return a list as after `setfacl -b`: the owning group retains its effective rights."""
+    """Return a list as after `setfacl -b`; the owning group keeps its effective permissions."""
     bare = {(tag, NOBODY): found[tag, NOBODY] for tag in _BASE}
     bare[OWNING_GROUP, NOBODY] &= found.get((MASK, NOBODY), 7)
     return bare
 
 
 def bits_of(found: Entries) -> int:
-    """Return the nine mode bits of a list."""
+    """Return the nine permission bits of the mode that a list implies."""
     group = found.get((MASK, NOBODY), found[OWNING_GROUP, NOBODY])
     return found[OWNER, NOBODY] << 6 | group << 3 | found[OTHER, NOBODY]
 
 
 def as_access(found: Entries) -> bytes | None:
-    """Return a list in kernel form; None if the mode is equivalent."""
+    """Return an access list in kernel form, or None if the mode is equivalent."""
     if all(tag in _BASE for tag, _ in found):
         return None
     return as_default(found)

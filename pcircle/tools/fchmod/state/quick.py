@@ -1,7 +1,7 @@
-"""Changes of modes or owners of many files, a block at a time, by native functions.
+"""Changes of the modes or owners of many files per call, by native functions.
 
-Only regular files are changed whose status contains all that the change needs. Other entries, and
-failures, are left to the code that processes single entries.
+Only regular files are changed here, and only if their status is all that the change depends on.
+Other entries, and failures, are left to the code that processes single entries.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
 from pcircle.tools.fchmod.state.state import ITSELF, NEVER, sets_modes_by_name, target_of
 
 Directory = int | list[int]
-"""The descriptor of the directory of all names, or of each name."""
+"""The descriptor of the directory that contains all names, or a descriptor for each name."""
 
 __all__ = ["CAPACITY", "BulkChanger"]
 
 
 class BulkChanger:
-    """Changes files for one thread; `mode_of` computes the new bits of a mode.
+    """Changes files for one thread.
 
-    With an `owner` and group, of which one may be None, files are given to them, and the kernel
-    decides which mode bits remain.
+    `mode_of` computes the new permission bits from a mode. If an `owner` and group are given, one
+    of which may be None, these are changed instead, and the kernel decides which mode bits remain.
     """
 
     def __init__(
@@ -39,13 +39,13 @@ class BulkChanger:
         self._looks_first = False
 
     def look(self, directory_fd: Directory, names: Sequence[bytes]) -> bool:
-        """Look up at most `CAPACITY` names; return whether all are files without hard links."""
+        """Look up at most `CAPACITY` names; return whether all are files with a single name."""
         return not any(self.odd(directory_fd, names))
 
     def odd(
         self, directory_fd: Directory, names: Sequence[bytes]
     ) -> tuple[Sequence[int], Sequence[int]]:
-        """Look up names; return the places of hard-linked files, and of other kinds or failures."""
+        """Look up names; return the places of hard-linked files, and of non-files or failures."""
         try:
             self._stats.look(directory_fd, names)
         except StatBlockError as failed:
@@ -53,7 +53,7 @@ class BulkChanger:
         return self._odd(len(names))
 
     def change_all(self, batch: DirectoryBatch, apart: set[int]) -> tuple[int, list[int]]:
-        """Change looked up files, except places in `apart`; return results as `change` does."""
+        """Change files that were looked up, except those in `apart`; return results as `change`."""
         names = batch.inside
         fds = batch.entry_fds()
         self._stats.put(batch.table)
@@ -80,7 +80,10 @@ class BulkChanger:
     def change(
         self, directory_fd: Directory, names: Sequence[bytes], odd: Collection[int] = ()
     ) -> tuple[int, list[int]]:
-        """Change files, except places in `odd`; return the number, and the places that failed."""
+        """Change files that were looked up, except those in `odd`.
+
+        Return the number of changed files, and the places that failed.
+        """
         count = len(names)
         if self._owner is not None:
             return self._give(directory_fd, names, odd, *self._owner)
@@ -101,12 +104,11 @@ class BulkChanger:
     def change_held(
         self, directory_fd: int, names: Sequence[bytes], modes: Sequence[int] = ()
     ) -> tuple[int, list[bytes]]:
-        """Change the modes of names that other users may exchange.
+        """Change the modes of files whose names other users may exchange.
 
-        Each file is opened, checked and changed by its descriptor. That takes four calls, so if few
-        files may need changes, names are looked up first, unless their `modes` are known. Entries
-        of other kinds are not changed. Return the number of changed files, and the names that
-        failed.
+        Each file is opened, checked and changed by its descriptor. Because that takes four calls,
+        names are looked up first if probably few files need changes, unless `modes` are given.
+        Return the number of changed files, and the names that failed or are not files.
         """
         if not names:
             return 0, []
@@ -131,7 +133,10 @@ class BulkChanger:
         return changed, failed
 
     def _change_opened(self, directory_fd: int, name: bytes) -> bool:
-        """Change the file that now has this name; return whether its mode differed. OSError."""
+        """Change the file that has this name now, and return whether its mode differed.
+
+        Raise OSError if that fails, and Changed if it is not a regular file with a single name.
+        """
         fd = os.open(name, ITSELF, dir_fd=directory_fd)
         try:
             status = os.fstat(fd)
@@ -159,7 +164,7 @@ class BulkChanger:
         uid: int | None,
         gid: int | None,
     ) -> tuple[int, list[int]]:
-        """Change the owners of looked up files; see `change`."""
+        """Change the owners of files that were looked up; see `change`."""
         count = len(names)
         uids, gids = self._stats.column("uid", 0, count), self._stats.column("gid", 0, count)
         places = [
@@ -174,7 +179,10 @@ class BulkChanger:
 def _change(
     fd: Directory, names: Sequence[bytes], places: Sequence[int], mode: int, uid: int, gid: int
 ) -> tuple[int, list[int]]:
-    """Change mode, user and group of some places; return the number, and the places that failed."""
+    """Change the mode, user and group of the files at `places`.
+
+    Return the number of changed files, and the places that failed.
+    """
     if len(places) < len(names):
         names = [names[place] for place in places]
         fd = fd if isinstance(fd, int) else [fd[place] for place in places]

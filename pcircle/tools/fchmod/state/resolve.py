@@ -1,7 +1,7 @@
-"""The new state of an entry, computed from its present state without any call.
+"""The new state of an entry, computed from its current state without system calls.
 
-The order is owner and group, set-id bits as the change of owner leaves them, mode, and lists. The
-result is that of `chown`, `chmod` and `setfacl` in this order.
+The steps are owner and group, set-id bits as the change of owner leaves them, mode, and access
+control lists. The result is the same as after `chown`, `chmod` and `setfacl`, in that order.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from pcircle.tools.fchmod.state.state import EntryState, with_set_id_cleared
 
 
 class ChangeRequest(msgspec.Struct, frozen=True, array_like=True):
-    """The request, independent of the present state of an entry.
+    """The requested change, independent of the current state of an entry.
 
-    `directory_mode` and `other_mode` are modes as typed, or None to keep them, and `umask` applies
-    to them. `uid` and `gid` are set unless None. `users` and `groups` map present ids. Only entries
-    of `from_uid` and `from_gid` are changed. `edits` change access control lists, and `no_lists`
-    removes them. `set_id` determines whether set-id bits of a file that changes owner are cleared
-    or retained, or the bits of all files are cleared.
+    `directory_mode` and `other_mode` are modes as typed, subject to `umask`, or None to keep the
+    mode. `uid` and `gid` are the new ids unless they are None. `users` and `groups` map current
+    ids. Only entries of `from_uid` and `from_gid` are changed. `edits` change access control lists,
+    and `no_lists` removes them. When the owner of a file changes, its set-id bits are cleared if
+    `set_id` is "clear" and kept if it is "keep". If it is "none", those of all files are cleared.
     """
 
     directory_mode: str | None = None
@@ -60,7 +60,7 @@ class ChangeRequest(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def sets_owner_alone(self) -> bool:
-        """Return whether the request only sets the same owner or group for each entry."""
+        """Return whether the request only sets the same owner or group for all entries."""
         modes = self.directory_mode is not None or self.other_mode is not None
         fixed = self.uid is not None or self.gid is not None
         maps = bool(self.users or self.groups)
@@ -76,7 +76,7 @@ NameOf = Callable[[int], str]
 
 
 class CountingIdMap:
-    """A map of ids; `unmapped` counts ids without a rule."""
+    """A map of ids; `unmapped` counts the ids for which there is no rule."""
 
     def __init__(self, rules: Sequence[IdRule], name_of: NameOf) -> None:
         self._rules = rules
@@ -95,7 +95,7 @@ class CountingIdMap:
 
 
 class StateResolver:
-    """Computes new states for one thread."""
+    """Computes the new states of entries, for one thread."""
 
     def __init__(
         self, request: ChangeRequest, user_of: NameOf, group_of: NameOf, *, force: bool = False
@@ -110,8 +110,8 @@ class StateResolver:
             CountingIdMap(request.users, user_of),
             CountingIdMap(request.groups, group_of),
         )
-        self._modes: dict[int, int] = {}  # keyed by the whole mode of an entry, including its kind
-        # The new state depends on the present state, so the entry must not be replaced in between.
+        self._modes: dict[int, int] = {}  # new permission bits by full mode, including the type
+        # If the new state depends on the current state, the entry must not be replaced meanwhile.
         self.depends = bool(
             request.users or request.groups or request.lists or request.from_uid is not None or
             request.from_gid is not None
@@ -125,7 +125,7 @@ class StateResolver:
         return request.from_uid in (None, uid) and request.from_gid in (None, gid)
 
     def mode(self, whole: int) -> int:
-        """Return the new permission bits for a whole mode, if nothing else changes."""
+        """Return the new permission bits for a full mode if only the mode changes."""
         known = self._modes.get(whole)
         if known is None:
             is_directory = stat.S_ISDIR(whole)
@@ -141,7 +141,7 @@ class StateResolver:
         return mode if change is None else change.of(mode, is_directory=is_directory)
 
     def of(self, kind: int, old: EntryState) -> EntryState:
-        """Return the new state of an entry of this kind. Raise Trouble if a list is invalid."""
+        """Return the new state of an entry; raise EntryError if its new list would be invalid."""
         request = self._request
         uid = self.users(old.uid) if request.uid is None else request.uid
         gid = self.groups(old.gid) if request.gid is None else request.gid
@@ -180,7 +180,7 @@ class StateResolver:
 
 
 def _is_one(request: ChangeRequest) -> bool:
-    """Return whether all entries get the same mode, or every entry keeps its mode."""
+    """Return whether all entries receive the same mode, or all keep their modes."""
     mode = request.other_mode
     if mode != request.directory_mode:
         return False
@@ -197,5 +197,5 @@ def _base(found: Entries) -> Entries:
 
 
 def _as_they_are(value: bytes) -> Entries:
-    """Return the entries of a default list, which is independent of modes."""
+    """Return the entries of a default list, which does not depend on the mode."""
     return {(tag, number): right for tag, right, number in entries_of(value)}

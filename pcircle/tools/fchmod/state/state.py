@@ -1,14 +1,15 @@
 """The state of an entry (owner, group, mode, access control lists), and the calls that change it.
 
-A *state* is all of these at one moment. To change an entry is to bring it from one state to another
-(`apply`), with the fewest calls, and in an order that grants no additional rights in between. The
-old state is kept as text for `--undo`: the *mark* of `pcircle.jobs.plan_file`.
+`apply` changes an entry from one state to another with as few calls as possible, in an order that
+grants no additional permissions in between. For `--undo`, the old state is stored as text, the
+*mark* of `pcircle.jobs.plan_file`.
 
-The calls change an entry by name or by descriptor, and never through a link. `chmod` follows links.
-Linux 6.6 has `fchmodat2`, which can avoid that; see `native.change_names`. On older kernels, and if
-the change depends on the present state, the entry is opened with O_PATH. The entry that was
-examined is then the entry that is changed, even if its name is exchanged. The descriptor is changed
-through `/proc/self/fd`, which leads to the entry itself, even if it is a link.
+The calls change an entry by name or by descriptor, but never through a symbolic link. Because
+`chmod` follows links, entries are changed by name with `fchmodat2`, which exists since Linux 6.6
+(see `native.change_names`). On older kernels, and if the change depends on the current state, the
+entry is opened with O_PATH, so that the entry that was examined is changed even if its name is
+exchanged. It is then changed through `/proc/self/fd`, which leads to the entry itself, even if that
+is a link.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ _MAX_ID, _MAX_MODE = (1 << 32) - 2, 0o7777
 
 
 class EntryState(NamedTuple):
-    """The state of an entry. `access` and `default` are lists in kernel form, or None.
+    """The state of an entry at one moment.
 
-    Without `with_lists`, the lists are unknown and stay unchanged.
+    `access` and `default` are access control lists in kernel form, or None. If `with_lists` is not
+    set, the lists are unknown and remain unchanged.
     """
 
     uid: int
@@ -57,7 +59,10 @@ class EntryState(NamedTuple):
 
 
 def state_of(status: os.stat_result, target: Target | None = None) -> EntryState:
-    """Return the state of an entry; its lists are read from the `target`. OSError."""
+    """Return the state of an entry, and read its lists if a `target` is given.
+
+    Raise OSError if a list cannot be read.
+    """
     mode = stat.S_IMODE(status.st_mode)
     if target is None or stat.S_ISLNK(status.st_mode):
         return EntryState(status.st_uid, status.st_gid, mode)
@@ -68,7 +73,7 @@ def state_of(status: os.stat_result, target: Target | None = None) -> EntryState
 
 
 def with_set_id_cleared(mode: int) -> int:
-    """Return the mode of a regular file after a change of owner, as the kernel leaves it."""
+    """Return the mode that the kernel leaves a regular file after a change of its owner."""
     if mode & stat.S_IXGRP:
         mode &= ~stat.S_ISGID
     return mode & ~stat.S_ISUID
@@ -77,11 +82,12 @@ def with_set_id_cleared(mode: int) -> int:
 def apply(
     target: Target, old: EntryState, new: EntryState, *, owner: bool = False, bits: bool = False
 ) -> None:
-    """Bring an entry from one state to another. OSError.
+    """Change an entry from one state to another.
 
-    The `owner`, and the `bits` of the mode, are set even if they are unchanged. The owner changes
-    first, because that clears set-id bits. Before that, rights are withdrawn that the change of
-    owner would grant beyond both states.
+    If `owner` or `bits` is set, the owner or the mode is set even if it does not change. The owner
+    is changed before the mode, because that clears set-id bits. Permissions that the new mode does
+    not grant are withdrawn even earlier, so that the new owner and group never have them. Raise
+    OSError if a call fails.
     """
     mode = old.mode
     owns = (new.uid, new.gid) != (old.uid, old.gid)
@@ -114,7 +120,7 @@ def apply(
 
 
 def mark_of(status: os.stat_result, old: EntryState) -> bytes:
-    """Return the mark of an entry: its kind, its inode, and the state to restore."""
+    """Return the mark of an entry: its type, its inode, and the state to restore."""
     kind = LETTERS.get(stat.S_IFMT(status.st_mode), "?").encode()
     lists = [_UNTOUCHED, _UNTOUCHED]
     if old.with_lists:
@@ -130,7 +136,7 @@ def _number(digits: bytes) -> int:
 
 
 class ParsedMark(msgspec.Struct, frozen=True):
-    """A parsed mark: the required kind and inode, and the state to restore."""
+    """A parsed mark: the type and inode that the entry must have, and the state to restore."""
 
     kind: str
     inode: int
@@ -138,7 +144,7 @@ class ParsedMark(msgspec.Struct, frozen=True):
 
 
 def read_mark(mark: bytes) -> ParsedMark:
-    """Parse a mark of `mark_of`. ValueError."""
+    """Parse a mark of `mark_of`; raise ValueError if it is invalid."""
     fields = mark.split(b",")
     if len(fields) != _FIELDS:
         raise ValueError("not a state")
@@ -156,7 +162,7 @@ def read_mark(mark: bytes) -> ParsedMark:
 
 
 def check_mark(root: int, mark: bytes) -> None:
-    """Raise ValueError if a mark in a record is invalid."""
+    """Raise ValueError if the mark of a record is invalid; a check for `read_plan`."""
     read_mark(mark)
 
 
@@ -166,12 +172,12 @@ Target = int | bytes
 """An open file, or the `/proc/self/fd` path of a file that is open with O_PATH."""
 
 NEVER = 1 << 62
-"""A deadline that never comes, for native functions."""
+"""A deadline for native functions that is never reached."""
 
 _TOO_LONG = b"x" * 5000  # longer than any valid path
 _FLAGS = os.O_PATH | os.O_CLOEXEC
 ITSELF = _FLAGS | os.O_NOFOLLOW
-"""Flags to open an entry with O_PATH, without following links."""
+"""The flags to open an entry with O_PATH without following a link."""
 _IS_LINK = "it is a symbolic link now"
 _READ_SEARCH, _OVERRIDE = 2, 1  # bits of CapEff
 
@@ -180,9 +186,9 @@ _READ_SEARCH, _OVERRIDE = 2, 1  # bits of CapEff
 def held(
     name: bytes, directory_fd: int, *, follow: bool = False
 ) -> Iterator[tuple[bytes, os.stat_result]]:
-    """Open an entry with O_PATH; yield its `/proc/self/fd` path and status.
+    """Open an entry with O_PATH, and yield its `/proc/self/fd` path and status.
 
-    With `follow`, open the target of a link. OSError.
+    If `follow` is set, open the target of a link. Raise OSError if that fails.
     """
     flags = _FLAGS if follow else ITSELF
     fd = os.open(name, flags, dir_fd=directory_fd)
@@ -193,7 +199,7 @@ def held(
 
 
 def is_link(name: bytes, directory_fd: int) -> bool:
-    """Return whether a name is a symbolic link."""
+    """Return whether a name refers to a symbolic link."""
     try:
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     except OSError:
@@ -207,7 +213,10 @@ def target_of(path_fd: int) -> bytes:
 
 
 def change_mode(name: bytes, mode: int, directory_fd: int) -> None:
-    """Change the mode of a name in a directory. OSError. Raise Changed for a link."""
+    """Change the mode of a name in a directory.
+
+    Raise Changed if it is a symbolic link, and OSError if the call fails.
+    """
     if not sets_modes_by_name():
         _by_path(name, mode, directory_fd)
         return
@@ -221,9 +230,9 @@ def change_mode(name: bytes, mode: int, directory_fd: int) -> None:
 
 @cache
 def sets_modes_by_name() -> bool:
-    """Return whether the kernel sets the mode of a name without following links.
+    """Return whether the kernel can set the mode of a name without following links.
 
-    Containers may refuse calls that they do not know, often with EPERM.
+    The call is tried, because containers may refuse calls that they do not know, often with EPERM.
     """
     found = native.change_names(AT_FDCWD, [_TOO_LONG], 0, -1, -1, NEVER)
     return native.numbers(found) == [-1 - errno.ENAMETOOLONG]
@@ -237,7 +246,7 @@ def _by_path(name: bytes, mode: int, directory_fd: int) -> None:
 
 
 def ignores_modes() -> bool:
-    """Return whether this process may list and search any directory, whatever its mode."""
+    """Return whether this process may list and search directories regardless of their modes."""
     try:
         with open("/proc/self/status", "rb") as lines:
             found = next(line for line in lines if line.startswith(b"CapEff:"))
@@ -247,7 +256,7 @@ def ignores_modes() -> bool:
 
 
 def access_of(uid: int, gid: int, mode: int) -> int:
-    """Return the rights (rwx) of this process on a directory with this owner, group and mode.
+    """Return the permissions (rwx) of this process for a directory of this owner, group and mode.
 
     Access control lists and capabilities are not considered.
     """
