@@ -1,4 +1,4 @@
-"""Run `pcircle doctor`: parsed options to exit code."""
+"""The command `pcircle doctor`, which collects all facts and writes the report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pcircle.transport.start import warn_stale_launcher
 
 
 def doctor_typed(args: argparse.Namespace) -> int:
-    """Run a parsed command line and return its exit code. Raise UsageError if it is invalid."""
+    """Run a parsed command line and return its exit code; raise UsageError if it is invalid."""
     timeout_s = number("--timeout", args.timeout, parse_duration)
     if not timeout_s > 0:
         raise invalid("--timeout", args.timeout, "must be greater than 0")

@@ -1,8 +1,8 @@
-"""Detects the launcher of the processes and the MPI library.
+"""The examination of paths in child processes, and facts about the launcher and the MPI library.
 
 A child process examines a path, so that a hanging file system does not block the report. The child
-removes its directory however it ends. After SIGKILL, the parent removes it instead. If the parent
-ends first, the child is terminated.
+removes its directory of trials at its end, or the parent does if a signal has killed the child. If
+the parent ends first, the child is terminated.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _STOP_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
 class LaunchMessage(msgspec.Struct, omit_defaults=True):
-    """A message from the child, sent as a line of JSON: its directory, facts, or a problem."""
+    """A message from the child, a line of JSON with its directory, with facts or with a problem."""
 
     place: bytes = b""
     known: Facts = {}
@@ -49,8 +49,8 @@ class LaunchMessage(msgspec.Struct, omit_defaults=True):
 def examined(path: bytes, *, trials: bool, deadline_s: float) -> Facts:
     """Return the facts about a path.
 
-    If the child does not finish within `deadline_s`, the result has the facts received so far and
-    the reason.
+    If the child does not finish within `deadline_s`, return the facts that it has sent so far, and
+    the problem.
     """
     read_fd, write_fd = os.pipe()
     parent = os.getpid()
@@ -119,14 +119,14 @@ def _send_facts(parent: int, path: bytes, writer: int, *, trials: bool) -> NoRet
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    """Exit after a signal, and ignore further signals so that the cleanup is not interrupted."""
+    """Exit after a signal; ignore further signals, so that the cleanup is not interrupted."""
     for ignored in _STOP_SIGNALS:
         signal.signal(ignored, signal.SIG_IGN)
     raise SystemExit
 
 
 def _read(reader: io.FileIO, ends_s: float) -> tuple[bytes, bool]:
-    """Return the data up to the end of file, and whether it was reached before `ends_s`."""
+    """Read until the end of file or `ends_s`; return the data, and whether the end was reached."""
     data = b""
     while (left_s := ends_s - time.monotonic()) > 0:
         if select.select([reader], [], [], left_s)[0]:
@@ -146,7 +146,7 @@ _BATCH = {
 }
 _DEADLINE_S = 30.0
 _VERSION = re.compile(r"\d+\.\d+")
-# With this sys.path the child imports the same modules as the parent.
+# The child receives the sys.path of the parent, so that it imports the same modules.
 _LIBRARY = """
 import sys
 sys.path[:] = sys.argv[1:]
@@ -156,10 +156,10 @@ print(*library(), sep="\\n")
 
 
 def launching(environ: Mapping[str, str]) -> tuple[Facts, str]:
-    """Return the facts about the launcher and MPI, and the problem if MPI fails to start.
+    """Return the facts about the launcher and MPI, and the problem if MPI cannot be started.
 
-    Under a launcher, all ranks start MPI and shut it down again. Otherwise a child process loads
-    the library, because loading may terminate the process.
+    Under an MPI launcher, all ranks start MPI and shut it down again. Otherwise a child process
+    loads the library, because loading may terminate the process.
     """
     launch = launched()
     jobs = {name: environ[variable] for name, variable in _BATCH.items() if environ.get(variable)}
@@ -186,7 +186,7 @@ def launching(environ: Mapping[str, str]) -> tuple[Facts, str]:
 
 
 def _joined(transport: Transport, found: Facts) -> int:
-    """Collect the facts that a rank of an MPI job sees."""
+    """Store the facts that are known to a rank of an MPI job, and return the exit code."""
     from pcircle.transport._mpi import library
 
     found["ranks"] = Fact(transport.size)
@@ -218,7 +218,7 @@ def _library_apart() -> Facts:
 
 
 def _mpirun() -> dict[str, Fact]:
-    """Return the path and version of the mpirun on PATH."""
+    """Return the path and version of the mpirun or mpiexec on PATH."""
     program = shutil.which("mpirun") or shutil.which("mpiexec")
     if program is None:
         return {"mpirun": Fact("none")}
@@ -228,7 +228,7 @@ def _mpirun() -> dict[str, Fact]:
 
 
 def _version_of(program: str) -> str:
-    """Return the line of a launcher's output that has its name and version."""
+    """Return the line of a launcher's output that contains its name and version."""
     done = subprocess.run(
         [program, "--version"],
         stdin=subprocess.DEVNULL,
@@ -250,9 +250,9 @@ def _printable(data: bytes) -> str:
 
 
 def mismatch(found: Facts) -> str:
-    """Return a warning if mpirun and the MPI library are of different implementations.
+    """Return a warning if mpirun and the MPI library belong to different implementations.
 
-    Return an empty string if they match, or if either is unknown.
+    Return an empty string if they match or if either is unknown.
     """
     mpirun = str(found["mpirun"].value or "") if "mpirun" in found else ""
     library = str(found["mpi_library"].value or "") if "mpi_library" in found else ""
@@ -269,7 +269,7 @@ def mismatch(found: Facts) -> str:
 def _make_of(text: str) -> str:
     """Return the implementation of a library or launcher, or an empty string if it is unknown.
 
-    Launchers can start the processes of any library of the same implementation.
+    Derivatives are included, because a launcher can start processes of all compatible libraries.
     """
     if any(word in text for word in ("Open MPI", "OpenRTE", "PRRTE", "prterun")):
         return "Open MPI"

@@ -1,7 +1,4 @@
-"""Facts about this host and this process: versions, cores, memory, limits and control groups.
-
-A `Fact` is a value, or the reason why the value is unknown.
-"""
+"""Facts about this host and this process: versions, cores, memory, limits and control groups."""
 
 from __future__ import annotations
 
@@ -35,11 +32,11 @@ _LIMITS = {
     "file_size": (resource.RLIMIT_FSIZE, "_bytes"),
 }
 _GROUPS = "/sys/fs/cgroup"
-_NO_LIMIT = 1 << 62  # in version 1 of control groups, values from here on mean no limit
+_NO_LIMIT = 1 << 62  # version 1 of control groups represents "unlimited" by larger values
 
 
 def software() -> Facts:
-    """Return the versions of pcircle, Python, the system and packages that can be imported."""
+    """Return the versions of pcircle, Python, the system and the packages that pcircle uses."""
     found = {
         "pcircle": Fact(__version__),
         "python": Fact(f"{platform.python_implementation()} {platform.python_version()}"),
@@ -54,7 +51,7 @@ def software() -> Facts:
         found[name] = _version(name, module)
     for name, module in OPTIONAL.items():
         version = _version(name, module)
-        # A missing optional package is a fact, not an unknown value.
+        # That an optional package is missing is a known fact.
         is_missing = version.value is None and version.why == _MISSING
         found[name] = Fact("not installed (optional)") if is_missing else version
     return found
@@ -66,7 +63,7 @@ _MISSING = "not installed"
 def _version(name: str, module: str) -> Fact:
     try:
         version = metadata.version(name)
-        if "mpi" not in module:  # it is imported when the MPI library is loaded
+        if "mpi" not in module:  # mpi4py is imported when the MPI library is loaded
             try_out(module, f"import {module}")
     except (metadata.PackageNotFoundError, ModuleNotFoundError):
         return Fact(None, _MISSING)
@@ -76,7 +73,7 @@ def _version(name: str, module: str) -> Fact:
 
 
 def _file_operations() -> Value:
-    """Return whether the system calls for small files run in C, with the reason if not."""
+    """Return whether operations on small files are compiled C code, and the reason if not."""
     from pcircle.fs import native  # imported late, so that a missing package is reported first
 
     return "in C" if native.is_native else f"in Python, which takes longer: {native.reason}"
@@ -113,7 +110,7 @@ def _meminfo(name: str) -> int:
 
 
 def limits() -> Facts:
-    """Return the soft and hard limits of this process, and the resources they allow."""
+    """Return the soft and hard limits of this process, and the resources that they permit."""
     found = {}
     for name, (number, unit) in _LIMITS.items():
         soft, hard = resource.getrlimit(number)
@@ -129,7 +126,7 @@ def _limit(value: int) -> int | str:
 
 
 def control_groups(root: str = _GROUPS, of: str = "/proc/self/cgroup") -> Facts:
-    """Return the limits of this process's control groups, including their ancestors' limits."""
+    """Return the limits of this process's control groups, including those of their ancestors."""
     try:
         with open(of, encoding="utf-8", errors="surrogateescape") as lines:
             groups = [line.rstrip("\n").split(":", 2) for line in lines]
@@ -153,10 +150,10 @@ def control_groups(root: str = _GROUPS, of: str = "/proc/self/cgroup") -> Facts:
 
 
 def _folders(root: str, kind: str, path: str) -> Iterator[str]:
-    """Yield the directories of a group and its ancestors, as far as they are mounted."""
+    """Yield the directories of a group and its ancestors, if they are mounted."""
     top = os.path.join(root, kind.removeprefix("name=")) if kind else root
     parts = path.strip("/").split("/") if path.strip("/") else []
-    # In a container the path of the group is often not visible; the group is mounted as root.
+    # In a container, the path of the group is often not visible, but the group is mounted as root.
     for count in range(len(parts), -1, -1):
         folder = os.path.join(top, *parts[:count])
         if ".." not in parts and os.path.isdir(folder):
@@ -220,9 +217,9 @@ Value: TypeAlias = bool | int | float | str | None
 
 
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A value, or None with the reason in `why` if it is unknown.
+    """A value, or None with the reason in `why` if the value is unknown.
 
-    For a known value `why` may have further details, such as the error that a trial ended with.
+    If the value is known, `why` may contain details, such as the error with which a trial ended.
     """
 
     value: Value
@@ -234,19 +231,19 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 Facts: TypeAlias = dict[str, Fact]
-"""Facts by name. The name ends with the unit, if the value has one."""
+"""Facts by name, which ends with the unit if the value has one."""
 
 
 def asked(ask: Callable[[], Value]) -> Fact:
     """Return the result of a call as a fact, or the reason if the call raises an exception."""
     try:
         return Fact(ask())
-    except Exception as error:  # of any kind: the report continues
+    except Exception as error:  # of any type, because the report must continue
         return Fact(None, reason(error))
 
 
 def tried(trial: Callable[[], object]) -> Fact:
-    """Return whether a trial succeeds, with the reason if it raises OSError."""
+    """Return whether a trial succeeds, and the reason if it raises OSError."""
     try:
         trial()
     except OSError as error:

@@ -1,11 +1,11 @@
-"""Determines the properties of the file system below a path, with the calls that the tools use.
+"""The properties of the file system below a path, determined with the calls that the tools use.
 
-Trials run in a new directory, which is removed afterwards. If it cannot be created, only facts that
-need no trial are reported.
+Trials take place in a new directory, which is removed afterwards. If it cannot be created, only
+facts that require no trial are reported.
 
-A trial measures how many concurrent file operations are worthwhile. Small files are created, looked
-up and removed, first one call at a time and then through the asynchronous layer. The layer finds
-the number of its threads by the same search as in the tools.
+One trial measures how many concurrent file operations are worthwhile. Small files are created,
+looked up and removed, first one call at a time and then through the asynchronous layer, which
+adapts the number of its threads as it does in the tools.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _LOOK_S = 0.05
 
 
 def paid(place: bytes) -> dict[str, int | float]:
-    """Return the number of threads found, and operations per second with and without them.
+    """Return the best number of threads, and the operations per second with and without threads.
 
     Raise OSError if a file operation fails.
     """
@@ -103,12 +103,12 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _MEMORY = frozenset({b"tmpfs", b"devtmpfs"})  # types of file systems in memory
 _FILE_BYTES = 64 << 10
 _HOLE_BYTES = 1 << 20
-_STEPS = 5  # number of distinct change times
+_STEPS = 5  # the number of steps to measure between distinct change times
 _MOST_CHANGES = 20_000
 
 
 def known(path: bytes) -> Facts:
-    """Return the facts that need no trial. Raise OSError if the path cannot be examined."""
+    """Return the facts that require no trial; raise OSError if the path cannot be examined."""
     status = os.stat(path)
     fd = os.open(path, OPEN_DIRECTORY_FOLLOW)
     try:
@@ -140,9 +140,9 @@ def known(path: bytes) -> Facts:
 
 
 def possible(path: bytes, send: Callable[[bytes], None]) -> Facts:
-    """Return the facts that trials show.
+    """Return the facts that are determined by trials.
 
-    `send` receives the path of the directory of the trials. Raise OSError if it cannot be created.
+    Pass the path of the directory of trials to `send`. Raise OSError if it cannot be created.
     """
     with _own_directory(path, send) as (place, fd):
         return {
@@ -155,7 +155,7 @@ def possible(path: bytes, send: Callable[[bytes], None]) -> Facts:
 
 
 def asked_pace(place: bytes) -> Facts:
-    """Return how many threads are worthwhile, or the reason why that is unknown."""
+    """Return the facts of `paid`, or the reason why they are unknown."""
     try:
         return {name: Fact(value) for name, value in paid(place).items()}
     except OSError as error:
@@ -164,9 +164,9 @@ def asked_pace(place: bytes) -> Facts:
 
 @contextmanager
 def _own_directory(path: bytes, send: Callable[[bytes], None]) -> Iterator[tuple[bytes, int]]:
-    """Create a directory, and yield its descriptor and a path that always refers to it.
+    """Create a directory, and yield a path that always refers to it and its descriptor.
 
-    The owner of PATH may replace the directory by another entry at any moment.
+    The name alone is not safe, because the owner of PATH may replace the directory at any moment.
     """
     place = tempfile.mkdtemp(prefix=PREFIX, dir=os.path.realpath(path))
     try:
@@ -186,7 +186,7 @@ def _own_directory(path: bytes, send: Callable[[bytes], None]) -> Iterator[tuple
 
 
 def remove(place: bytes) -> None:
-    """Remove a directory of trials, which has no subdirectories. Raise OSError if that fails."""
+    """Remove a directory of trials, which contains only files; raise OSError if that fails."""
     fd = os.open(place, OPEN_DIRECTORY)
     try:
         _empty(fd)
@@ -196,7 +196,7 @@ def remove(place: bytes) -> None:
 
 
 def _empty(fd: int) -> None:
-    # Open the directory again: btrfs lists the entries that existed when it was opened.
+    # Open the directory again, because btrfs lists only entries that existed when it was opened.
     fresh_fd = os.open(b".", OPEN_DIRECTORY, dir_fd=fd)
     try:
         for name in os.listdir(fresh_fd):
@@ -207,7 +207,7 @@ def _empty(fd: int) -> None:
 
 @contextmanager
 def _files(fd: int, *names: bytes) -> Iterator[list[int]]:
-    """Create files with these names, the first of which has content."""
+    """Create files with these names, yield their descriptors, and fill the first file."""
     fds: list[int] = []
     try:
         for name in names:
@@ -248,7 +248,7 @@ def _attributes(fd: int) -> Facts:
     found: Facts = {}
     with _files(fd, b"attributes") as (file,):
         found["xattr"] = tried(lambda: give_attribute(file, "user.pcircle", b"1"))
-        # An ACL with a user in addition to the owner: (tag, rights, number).
+        # An access control list with an additional user, as (tag, permissions, id).
         entries = (
             (1, 6, 0xFFFFFFFF),
             (2, 4, 0),
@@ -311,7 +311,7 @@ def _nameless(place: bytes) -> None:
 
 
 def _step_us(fd: int) -> Value:
-    """Return the median step between distinct change times, during which changes look alike."""
+    """Return the median step between distinct change times, within which changes look alike."""
     times: list[int] = []
     with _files(fd, b"changed") as (file,):
         for count in range(_MOST_CHANGES):
@@ -323,6 +323,6 @@ def _step_us(fd: int) -> Value:
                 break
     if len(times) < 3:
         raise LookupError(f"{_MOST_CHANGES:,} changes had the same time")
-    # The first change was in the middle of a step.
+    # Ignore the first step, because it began before the first change.
     steps = sorted(after - before for before, after in pairwise(times[1:]))
     return round(steps[len(steps) // 2] / 1000, 1)

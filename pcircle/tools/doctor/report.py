@@ -1,4 +1,4 @@
-"""Derives recommendations from the facts, and formats the report as JSON and as text."""
+"""The report, as JSON and as text, and the recommendations that are derived from the facts."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def broken(sections: dict[str, Facts], paths: dict[str, Facts], trouble: str) ->
         if fact.value is None:
             yield f"{name} is required: {fact.why}"
     for path, found in paths.items():
-        if "size_bytes" not in found:  # not even the facts that need no trial
+        if "size_bytes" not in found:  # not even the facts that require no trial are known
             yield f"{path}: {found['trials'].why}"
 
 
 def advice(sections: dict[str, Facts], paths: dict[str, Facts]) -> Iterator[str]:
-    """Yield recommendations about slow settings and resources that are running out."""
+    """Yield recommendations about settings that slow the tools down and about scarce resources."""
     if text := mismatch(sections["launching"]):
         yield text
     usable, quota = sections["cores"]["usable"].value, sections["control_groups"]["cores"].value
@@ -74,7 +74,7 @@ _UNITS = {"us": "µs", "ns": "ns"}
 
 
 class DoctorReport(msgspec.Struct, frozen=True):
-    """All facts. `broken` lists problems that prevent the tools from working."""
+    """All facts; `broken` lists the problems that prevent the tools from working."""
 
     schema: int
     software: Facts
@@ -89,12 +89,12 @@ class DoctorReport(msgspec.Struct, frozen=True):
 
 
 def text(report: DoctorReport) -> str:
-    """Return the report as text, with a list of the unknown facts at the end."""
+    """Return the report as text, which ends with a list of the unknown facts."""
     return "\n".join(_lines(report)) + "\n"
 
 
 def sections(report: DoctorReport) -> Iterator[tuple[str, Facts]]:
-    """Yield the sections of a report with their titles."""
+    """Yield the title and the facts of each section of a report."""
     for name in ("software", "launching", "cores", "memory", "limits", "control_groups"):
         yield name.replace("_", " "), getattr(report, name)
     yield from report.paths.items()
@@ -144,5 +144,5 @@ def _shown(name: str, fact: Fact) -> str:
 
 
 def _clean(text: str) -> str:
-    """Escape control characters, as much of the text comes from other programs."""
+    """Escape control characters, because much of the text comes from other programs."""
     return show(os.fsencode(text))
