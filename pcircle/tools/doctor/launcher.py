@@ -1,8 +1,8 @@
 """The examination of paths in child processes, and facts about the launcher and the MPI library.
 
 A child process examines a path, so that a hanging file system does not block the report. The child
-removes its directory of trials at its end, or the parent does if a signal has killed the child. If
-the parent ends first, the child is terminated.
+removes its directory of trials before it ends. If a signal kills the child, the parent removes the
+directory. If the parent ends first, the child is terminated.
 """
 
 from __future__ import annotations

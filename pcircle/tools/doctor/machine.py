@@ -231,7 +231,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 Facts: TypeAlias = dict[str, Fact]
-"""Facts by name, which ends with the unit if the value has one."""
+"""Facts by name; the name of a value with a unit ends with that unit."""
 
 
 def asked(ask: Callable[[], Value]) -> Fact:

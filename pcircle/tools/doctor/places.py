@@ -207,7 +207,7 @@ def _empty(fd: int) -> None:
 
 @contextmanager
 def _files(fd: int, *names: bytes) -> Iterator[list[int]]:
-    """Create files with these names, yield their descriptors, and fill the first file."""
+    """Create files with these names, fill the first one, and yield their descriptors."""
     fds: list[int] = []
     try:
         for name in names:

@@ -6,7 +6,7 @@ same stream of bytes, divided into chunks. A stream that is sent again because a
 new `attempt` number, so that late messages of the earlier attempt can be recognized.
 
 A stream is a sequence of frames. The bytes of a piece of file content follow its frame. A chunk may
-contain some thousands of small files, and a large file spans many chunks. Because frames enter and
+contain several thousand small files, and a large file spans many chunks. Because frames enter and
 leave directories, every name is a single component.
 """
 

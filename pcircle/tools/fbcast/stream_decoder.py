@@ -186,8 +186,8 @@ class TreeWriter(StreamDecoder):
         """Copy the content that this node already has, and verify its digest.
 
         The old file remains unchanged until the new file is shown. Verification is required because
-        the old file may have changed since the comparison. Changes of the source may also have
-        changed the numbers of its files.
+        the old file may have changed since the comparison. The numbers of files may also differ if
+        the source has changed.
         """
         path = self._path(frame.name)
         at = 0

@@ -163,7 +163,7 @@ class Client:
     def _carry_out(self, backend: str, calls: Sequence[Operation[T]]) -> tuple[int, list[T]]:
         """Run all operations, and return the final number of threads and the results.
 
-        The blocking backend has 0 threads. Raise OSError if an operation fails.
+        The number is 0 for the blocking backend. Raise OSError if an operation fails.
         """
         if backend == "blocking":
             return 0, self._in_turn(calls)
@@ -199,7 +199,7 @@ class Client:
     def _unless_stopped(self, calls: Sequence[T]) -> Iterator[T]:
         """Yield all calls; raise StopCase when the job is stopping.
 
-        This is checked only once per batch of calls, so that the cost of the check is negligible.
+        The check takes place only once per batch of calls, so that its cost is negligible.
         """
         for at in range(0, len(calls), _LOOKED_AT):
             self._go_on()

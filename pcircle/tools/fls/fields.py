@@ -202,7 +202,7 @@ class ColumnFormatter:
     def _made(
         self, looked: StatBatch, modes: list[int], extra: Extra
     ) -> tuple[list[list[bytes]], Widths]:
-        """Return the columns of entries, and the widths that are not those of columns."""
+        """Return the columns of entries, and all widths except those of the columns themselves."""
         widths = Widths([])
         made = [self._column(name, looked, extra) for name in self._columns]
         for number, (name, column) in enumerate(zip(self._columns, made, strict=True)):

@@ -82,9 +82,9 @@ class ListPlan(TreePlan, frozen=True, kw_only=True):
 
     `keys` are the sort fields, each with a flag for descending order. If there are none, entries
     are printed in the order in which they are found. If `headed`, the path of each directory
-    precedes its entries. If `deep`, `--total` also prints the subdirectories of PATHs.
-    `directories` are the PATHs that are directories if other PATHs are not. `acts` is the requested
-    output of actions. Each of the `ranks` has an equal share of `operations_per_s`.
+    precedes its entries. If `deep`, `--total` also prints the subdirectories of PATHs. If some
+    PATHs are not directories, `directories` contains those that are. `acts` is the requested output
+    of actions. Each of the `ranks` has an equal share of `operations_per_s`.
     """
 
     form: Form
@@ -150,7 +150,7 @@ def kind_of(mode: int) -> bytes:
 
 
 def turned(text: bytes) -> bytes:
-    """Return a key that sorts in the opposite order, also for texts that begin with each other."""
+    """Return a key that sorts in the opposite order, in which a text follows its extensions."""
     return text.translate(_TURN).replace(b"\0", b"\1\1").replace(b"/", b"\1\2") + b"\xff"
 
 

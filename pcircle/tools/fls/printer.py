@@ -49,7 +49,7 @@ def place_in(place: bytes, key: bytes) -> bytes:
 
 
 def record(place: bytes, text: bytes, key: bytes = b"") -> bytes:
-    """Return the record of the entry with this key, or of a directory itself without a key."""
+    """Return the record of the entry with this key, or of the directory itself if it is empty."""
     return b"%b\0\0%b\0%be" % (place, key, text)
 
 

@@ -105,7 +105,7 @@ class ListVisitor(EntryVisitor):
     def scan_of(self, above: Open[int]) -> DirectoryScan | None:
         """Return how to scan small directories.
 
-        If look-ups are slow, the scan leaves them to `_bodies`, where those of a batch overlap.
+        If look-ups are slow, `_bodies` performs them instead of the scan, so that they overlap.
         """
         if self.scan is None or not (self._looks_up and self._stats.is_slow):
             return self.scan
@@ -348,7 +348,7 @@ class ListVisitor(EntryVisitor):
         *,
         whole: bool = False,
     ) -> None:
-        """Add the records of entries; with `whole`, they are all entries of a directory."""
+        """Add the records of entries, which are all entries of a directory if `whole` is set."""
         if self._acts is not None:
             self._tell(self._acts, where, looked)
         if self._form.shape == "total":

@@ -22,9 +22,9 @@ from pcircle.walk.attributes import ANY
 
 
 def report_saved(options: ProfileOptions) -> int:
-    """Report on saved profiles, whose files are the `paths` of the options, on rank 0 only.
+    """Report on the saved profiles that the operands name, and return the exit code.
 
-    Return the exit code; raise UsageError if the options or the profiles do not allow the report.
+    Ranks other than rank 0 do nothing. Raise UsageError if the options or profiles are unsuitable.
     """
     filtered = bool(options.filters) or options.wanted != ANY
     scan_options = (

@@ -115,10 +115,10 @@ def minimal(mode: int) -> Entries:
 
 
 def entries(access: bytes | None, mode: int) -> Entries:
-    """Return the entries of an access list whose entry has this mode.
+    """Return the entries of an access list, adjusted to the mode of the file.
 
-    If there is no list, return the equivalent of the mode. If the list contradicts the mode, the
-    mode prevails, because `chmod` would change the list.
+    The mode prevails, because `chmod` would change the list. If there is no list, return the
+    equivalent of the mode.
     """
     if access is None:
         return minimal(mode)

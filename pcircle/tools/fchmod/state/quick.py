@@ -53,7 +53,7 @@ class BulkChanger:
         return self._odd(len(names))
 
     def change_all(self, batch: DirectoryBatch, apart: set[int]) -> tuple[int, list[int]]:
-        """Change files that were looked up, except those in `apart`; return results as `change`."""
+        """Change the files of a batch, except those in `apart`; return the results of `change`."""
         names = batch.inside
         fds = batch.entry_fds()
         self._stats.put(batch.table)

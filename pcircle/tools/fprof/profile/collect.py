@@ -1,11 +1,11 @@
 """The sums that a rank collects during the walk, and turns into its profile at the end.
 
-The walk passes the files of a directory as columns (`pcircle.fs.stats`). To be fast, sums, size
-histograms and lists of the largest files are computed from whole columns. Sums that only some
+The walk passes the files of a directory as columns (`pcircle.fs.stats`). For speed, sums, size
+histograms and lists of the largest files are computed from entire columns. Sums that only some
 reports need are computed only for these reports (`facets`).
 
-Hard-linked files are first added like all files. The part that must count only once for all names
-is then subtracted, and the home of the inode adds it for the first name.
+Hard-linked files are first added like all files. The bytes that must count only once for all names
+are then subtracted, and the home of the inode adds them for the first name.
 """
 
 from __future__ import annotations

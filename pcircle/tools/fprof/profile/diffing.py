@@ -1,9 +1,9 @@
 """Growth and shrinkage between two profiles: by directory, owner, group, extension and size.
 
 Directories are compared by their direct contents, so that a change appears only where it was made
-and not in all parent directories. A profile lists only the largest directories, some thousands of
-them. If its list is full, a directory that only the other profile lists may exist in both trees, so
-it is reported as "new or grown" or as "gone or shrunk".
+and not in all parent directories. A profile lists only several thousand of the largest directories.
+If its list is full, a directory that only the other profile lists may exist in both trees, so it is
+reported as "new or grown" or as "gone or shrunk".
 """
 
 from __future__ import annotations

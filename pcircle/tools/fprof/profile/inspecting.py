@@ -1,10 +1,10 @@
 """Optional examinations of files, and the space that they would take on another file system.
 
-`Looks` finds holes and Lustre layouts, and compresses a sample of the data. Only the sample must be
-read. If a file takes less space than its size, it has holes, or its file system compresses it or
-stores it in the inode. SEEK_DATA (lseek(2)) distinguishes holes from data, and data that takes no
-space is counted as compressed. A layout is an extended attribute, read through the descriptor of
-the directory. A file system other than Lustre is queried only once.
+`Looks` finds holes and Lustre layouts, and compresses a sample of the data. Only the sample
+requires reading file contents. If a file takes less space than its size, it has holes, or its file
+system compresses it or stores it in the inode. SEEK_DATA (lseek(2)) distinguishes holes from data,
+and data that takes no space is counted as compressed. A layout is an extended attribute, read
+through the descriptor of the directory. A file system other than Lustre is queried only once.
 
 A file system that allocates space in units takes a whole number of units for each file. The unit of
 GPFS (Spectrum Scale), which stores the end of a file in subblocks of its large blocks, is the
@@ -40,8 +40,9 @@ UNKNOWN = "unknown layout"
 class Sparse(msgspec.Struct, frozen=True):
     """Files that take less space than their size.
 
-    `hole_bytes` are in holes. `compressed_bytes` are data that takes no space, because the file
-    system compresses it or stores it in inodes. `unknown` counts files that could not be examined.
+    `hole_bytes` is the size of their holes. `compressed_bytes` is the size of data that takes no
+    space, because the file system compresses it or stores it in inodes. `unknown` counts the files
+    that could not be examined.
     """
 
     number: int

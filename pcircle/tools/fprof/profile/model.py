@@ -5,11 +5,11 @@ bounded tables (`pcircle.tools.fprof.profile.tables`) and a sample. Its size is 
 many entries the tree contains. Merging is exactly associative and commutative, so the result
 depends neither on which rank saw an entry nor on the order of merges.
 
-In counts of files, a hard-linked file counts under each of its names. Its bytes count once: for
-size, age and owner, which are properties of the inode, under the first name that is found; for
-extension, depth and directory, which are properties of the name, in equal parts under all names, so
-that the result does not depend on the order. A hard link between trees that have separate profiles
-cannot be detected.
+In counts of files, a hard-linked file counts under each of its names. Its bytes count only once. By
+size, age and owner, which are properties of the inode, they count under the first name that is
+found. By extension, depth and directory, which are properties of the name, they count in equal
+parts under all names, so that the result does not depend on the order. A hard link between trees
+that have separate profiles cannot be detected.
 
 In messages and files, profiles are encoded as MessagePack, extended to integers of any size. A
 sparse file can have nearly 8 EiB, so the sum of three does not fit into the 64 bits of a

@@ -1,10 +1,10 @@
 """The compressibility of files, estimated from a sample of 64 KiB pieces, and the error.
 
 Each piece of each file draws a lot, and the pieces with the lowest lots form the sample (bottom-k
-sampling). All bytes therefore have the same probability, and the samples of the ranks can be merged
-into a sample of the tree. Because lots are drawn by hashing, the sample of an unchanged tree is
-always the same. To avoid a draw for each piece of a large file, the lowest of its m lots is drawn
-directly, then the next lowest, and so on.
+sampling). Each byte is therefore sampled with the same probability, and the samples of the ranks
+can be merged into a sample of the tree. Because lots are drawn by hashing, the sample of an
+unchanged tree is always the same. To avoid a draw for each piece of a large file, the lowest of its
+m lots is drawn directly, then the next lowest, and so on.
 
 The estimate is a ratio of sums (Cochran, Sampling Techniques, 1977, chapter 6): the compressed
 bytes divided by the bytes of the sample, with its standard error and the correction for a finite
@@ -168,7 +168,7 @@ def compression_of(profile: Profile) -> Compression | None:
         error = _Z_95 * _standard_error(read, ratio, raw, of_pieces)
         # The rule of three: even if all pieces read are alike, other pieces may differ.
         error = max(error, 3 / max(3, number) * (1 - number / max(number, of_pieces)))
-    # Unread pieces may have any ratio.
+    # An unread piece may have any ratio.
     error = min(1.0, error + (drawn - number) / drawn) if drawn else 0.0
     return Compression(
         method=METHOD,

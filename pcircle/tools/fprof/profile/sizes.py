@@ -11,7 +11,7 @@ its own bin. All powers of two, and 64 to 128 times each of them, are edges.
 
 `SizeCounts` is fast for any distribution of sizes. In most trees many files share a size. Sizes are
 therefore counted in a dictionary, a block of files at a time, and the dictionary is folded into the
-histogram when it contains some thousands of keys. If hardly any sizes are equal, this would double
+histogram when it contains several thousand keys. If hardly any sizes are equal, this would double
 the work, so blocks are then added to the bins directly. All sizes of a block are converted to
 32-bit floating-point numbers in one step, and the upper half of such a number determines the bin.
 Because a bin includes its upper edge, whose floating-point number would begin the next bin, 1 is
@@ -90,7 +90,7 @@ class SizeCounts:
             self._fold()
 
     def in_bins(self) -> dict[int, list[int]]:
-        """Return the names, bytes and files in each bin, and complete the other results."""
+        """Return the names, bytes and files in each bin, and complete all other tallies."""
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             self._add_block(waiting)
@@ -178,7 +178,7 @@ RELATIVE_ERROR = 1 / (2 * PER_OCTAVE)
 
 
 def bin_of(size_bytes: int) -> int:
-    """Return the bin of a size in bytes, at least 0."""
+    """Return the bin of a size in bytes, which must not be negative."""
     below = size_bytes - 1
     if below < 2 * PER_OCTAVE:
         return size_bytes

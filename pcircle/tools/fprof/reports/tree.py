@@ -94,7 +94,7 @@ def _fitted(profile: Profile, most: int) -> _Fitted:
         spare = most - _count(rows)
         if spare <= 0 or count >= len(weights):
             break
-        count += spare  # directories that share a row leave room for others
+        count += spare  # directories that share a row leave room for more
     shown = min(count, len(weights))
     largest_omitted = (
         weights[count]
