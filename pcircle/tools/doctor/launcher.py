@@ -38,7 +38,7 @@ _STOP_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
 class LaunchMessage(msgspec.Struct, omit_defaults=True):
-    """A message from the child, a line of JSON with its directory, with facts or with a problem."""
+    """A message from the child, sent as a line of JSON, with its directory, facts or a problem."""
 
     place: bytes = b""
     known: Facts = {}

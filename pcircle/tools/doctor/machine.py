@@ -51,7 +51,7 @@ def software() -> Facts:
         found[name] = _version(name, module)
     for name, module in OPTIONAL.items():
         version = _version(name, module)
-        # That an optional package is missing is a known fact.
+        # A missing optional package is a known fact.
         is_missing = version.value is None and version.why == _MISSING
         found[name] = Fact("not installed (optional)") if is_missing else version
     return found
@@ -73,7 +73,7 @@ def _version(name: str, module: str) -> Fact:
 
 
 def _file_operations() -> Value:
-    """Return whether operations on small files are compiled C code, and the reason if not."""
+    """Return whether operations on small files run as C code, and the reason if they do not."""
     from pcircle.fs import native  # imported late, so that a missing package is reported first
 
     return "in C" if native.is_native else f"in Python, which takes longer: {native.reason}"
@@ -238,7 +238,7 @@ def asked(ask: Callable[[], Value]) -> Fact:
     """Return the result of a call as a fact, or the reason if the call raises an exception."""
     try:
         return Fact(ask())
-    except Exception as error:  # of any type, because the report must continue
+    except Exception as error:  # any exception, because the report must continue
         return Fact(None, reason(error))
 
 

@@ -100,7 +100,7 @@ def _together(place: bytes) -> tuple[int, float]:
 
 PREFIX = b".pcircle-doctor-"
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_MEMORY = frozenset({b"tmpfs", b"devtmpfs"})  # types of file systems in memory
+_MEMORY = frozenset({b"tmpfs", b"devtmpfs"})  # the types of in-memory file systems
 _FILE_BYTES = 64 << 10
 _HOLE_BYTES = 1 << 20
 _STEPS = 5  # the number of steps to measure between distinct change times

@@ -171,7 +171,7 @@ class _RankJob:
     def run(self) -> int:
         """Run the job and return its exit code.
 
-        Write a crash report about an unexpected exception, and raise Defect.
+        If an unexpected exception occurs, write a crash report and raise Defect.
         """
         try:
             return self._run()

@@ -62,7 +62,7 @@ class Forwarder(ABC):
 
     @abstractmethod
     def offer(self, chunk: StreamChunk) -> None:
-        """Send the next chunk, on the reader."""
+        """Send the next chunk; only the reader calls this method."""
 
     @abstractmethod
     def received(self, source: int, parts: Parts) -> None:
@@ -235,7 +235,7 @@ def spread_of(start: StreamStart, rank: int, send: Send, deliver: Deliver) -> Fo
 # ---- cost model ----------------------------------------------------------------------------------
 
 ALPHA_S = 5e-4
-"""The cost of a message: two turns of an interpreter, and the latency of the network."""
+"""The cost of a message: processing by two interpreters, and the latency of the network."""
 BETA_S = 1e-9
 """The cost of a byte."""
 MIN_CHUNK_BYTES = 64 << 10

@@ -65,7 +65,7 @@ class Disk(Store, Protocol):
     """
 
     def join(self, plan: BroadcastPlan, recover: Callable[[], Iterable[object]]) -> Ready:
-        """Check whether a job can run here, after `recover` has settled earlier jobs."""
+        """Check whether this node can take part, after `recover` has settled earlier jobs."""
         ...
 
     def pulse(self) -> int:
@@ -91,7 +91,7 @@ class Disk(Store, Protocol):
 
 
 def explain(error: BaseException) -> str:
-    """Return the reason of an error, as shown to the user."""
+    """Return the reason for an error, as shown to the user."""
     if isinstance(error, OSError):
         return error.strerror or str(error) or type(error).__name__
     return str(error) or type(error).__name__
@@ -157,7 +157,7 @@ class BroadcastNode:
             self.member.received(source, message, now_s)  # type: ignore[arg-type]
 
     def lost(self, rank: int, now_s: float) -> None:
-        """Handle the death of a rank."""
+        """Handle the loss of a rank."""
         self.now_s = now_s
         self._lost.add(rank)
         if rank == READER:

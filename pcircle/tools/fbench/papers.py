@@ -299,7 +299,7 @@ def _counted(what: str, threads: int) -> str:
 
 
 def _nothing() -> None:
-    """Do nothing, where a computation is expected."""
+    """Do nothing, as a computation that takes no time."""
 
 
 def _on_threads(work: Sequence[Callable[[], object]]) -> float:

@@ -134,5 +134,5 @@ class BenchPlan(msgspec.Struct, frozen=True):
 
     @property
     def client_bytes(self) -> int:
-        """The number of bytes that a client writes and reads in a case on data."""
+        """The number of bytes that a client writes and reads in a case that transfers data."""
         return self.files * self.blocks * self.block_bytes

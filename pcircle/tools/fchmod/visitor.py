@@ -183,7 +183,7 @@ class ModeVisitor(EntryChanger):
     def _is_meant(self, opened: Open[int], status: os.stat_result, fd: int) -> bool:
         kinds = self._plan.wanted.kinds
         if opened.only is not None:
-            from pcircle.fs.lists import names_itself  # only few runs use a list
+            from pcircle.fs.lists import names_itself  # few runs use a list
 
             if not (opened.path or opened.only.is_range):
                 return False  # the list is empty
@@ -399,12 +399,12 @@ class ModeVisitor(EntryChanger):
         return chosen
 
     def _may_exchange(self, where: Where, fd: int) -> bool:
-        """Return whether other users may exchange names in a directory, and that matters."""
+        """Return whether there is a risk that other users exchange names in a directory."""
         try:
             status = os.fstat(fd)
             return self._exchangeable(status.st_uid, status.st_mode)
         except OSError:
-            return True  # the careful way reports a failure for each name
+            return True  # opening each name reports its failure
 
     def _exchangeable(self, uid: int, mode: int) -> bool:
         # A sticky bit does not prevent the owner of a file from replacing it.

@@ -1,4 +1,4 @@
-"""The command `fls`, and `python -m pcircle.tools.fls`: see `pcircle.cli.startup`."""
+"""The command `fls`, also available as `python -m pcircle.tools.fls`."""
 
 from __future__ import annotations
 

@@ -265,7 +265,7 @@ def _keys_of(args: argparse.Namespace) -> tuple[tuple[str, bool], ...]:
 def program_of(args: argparse.Namespace, *, collects: bool = False) -> ListProgram:
     """Return the program for a command line, or for a caller that `collects` rows.
 
-    Raise UsageError if options are invalid together.
+    Raise UsageError if options cannot be combined.
     """
     given = [f"--{name}" for name in _FILES if getattr(args, name) is not None]
     given += ["--total"] * args.total

@@ -159,11 +159,12 @@ class ColumnFormatter:
         *,
         whole: bool = True,
     ) -> list[bytes]:
-        """Return the text of several directories, the entries of which are counted in `counts`.
+        """Return the text of several directories.
 
-        `order` contains the places of the entries in the order of the output. If a directory is
-        listed `whole`, its text begins with its total blocks. `names` contains all names with NUL
-        terminators if they need no additions (see `are_plain`).
+        `counts` contains the number of entries in each directory, and `order` the places of all
+        entries in the order of the output. If directories are listed `whole`, the text of each
+        begins with its total blocks. If names need no additions (see `are_plain`), `names` contains
+        all of them with NUL terminators.
         """
         form, fields, table = self._form, list[Any](), b""
         if not isinstance(looked, StatBatch):

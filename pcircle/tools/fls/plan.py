@@ -150,7 +150,7 @@ def kind_of(mode: int) -> bytes:
 
 
 def turned(text: bytes) -> bytes:
-    """Return a key that sorts in the opposite order, in which a text follows its extensions."""
+    """Return a key that sorts in the opposite order, even if one text begins with another."""
     return text.translate(_TURN).replace(b"\0", b"\1\1").replace(b"/", b"\1\2") + b"\xff"
 
 

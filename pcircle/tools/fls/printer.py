@@ -77,7 +77,7 @@ def place_of(packed: bytes) -> bytes:
     return packed[: packed.index(b"\0\0")]
 
 
-_AT_ONCE = 64  # directories, each with up to some ten kilobytes of text
+_AT_ONCE = 64  # directories, each with at most tens of kilobytes of text
 _TOGETHER = 4096
 """The number of lines formatted together; larger directories are printed one name per line."""
 

@@ -134,7 +134,7 @@ class ListVisitor(EntryVisitor):
         return undone
 
     def _bodies(self, batch: DirectoryBatch, fd: int, shown: bytes) -> list[bytes] | None:
-        """Return the text of each directory of a batch, all of which contain only files.
+        """Return the text of each directory in a batch of directories that contain only files.
 
         Return None if a look-up failed or an entry is no longer a regular file.
         """
@@ -408,7 +408,7 @@ class ListVisitor(EntryVisitor):
             self._keep(record(place, msgspec.msgpack.encode(widths)))
 
     def _add_sums(self, where: Where, looked: StatBatch) -> None:
-        """Record the sums of entries; directories record their own (see `enter`)."""
+        """Record the sums of entries other than directories, whose sums `enter` records."""
         columns = map(looked.column, ("mode", "size", "blocks"))
         times = looked.stats.times_ns("mtime", 0, len(looked.names))
         rows = [

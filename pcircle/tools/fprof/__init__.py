@@ -3,12 +3,13 @@
 The sums of a directory are merged by slots and joins, because several ranks may walk its parts. All
 other results stay on their rank until the end of the walk and are then merged up the tree of ranks.
 
-A profile (`profile/model.py`) has a bounded size and merges exactly in any order. Sizes are counted
-in log-linear bins, 64 for each power of two, from which any histogram can be derived, and quantiles
-to 0.8 %. Tables keep the rows that precede others in a total order, not those that are found first.
-The 4,096 largest directories form a tree without gaps, which the treemap shows, because no
-directory is larger than its parent. A dictionary that is folded into the bins counts sizes fast
-enough without numpy, whose import takes as long as a walk of 35,000 files.
+A profile (`profile/model.py`) has a bounded size, and profiles can be merged exactly in any order.
+Sizes are counted in log-linear bins, 64 for each power of two, from which any histogram can be
+derived, and quantiles with an error of 0.8 %. Tables keep the rows that precede others in a total
+order, not those that are found first. The 4,096 largest directories form a tree without gaps, which
+the treemap shows, because no directory is larger than its parent. A dictionary that is folded into
+the bins counts sizes fast enough without numpy, whose import takes as long as a walk of 35,000
+files.
 
 Ranks claim hard-linked files at the home of the inode, a rank determined by hashing. The index
 (`--entries`) consists of sections, one for each block of look-ups, stored by column. The sample of
@@ -18,6 +19,6 @@ merged, and an unchanged tree always yields the same one.
 The HTML page is one file of plain HTML and JavaScript that contains the report as JSON. Chart
 libraries would add hundreds of kilobytes, and none offers a treemap with zoom.
 
-The package `profile` collects the data, and `reports` presents them. The other modules implement
-the task and the command.
+The package `profile` collects the data, and `reports` presents it. The other modules implement the
+task and the command.
 """

@@ -71,7 +71,7 @@ class Entries:
             self._add(root, path, index.names(root, path, found, stats, places, targets))
 
     def unread(self, root: int, path: bytes, error: OSError) -> None:
-        """Write that a directory cannot be read, so that its contents are unknown."""
+        """Write a failure to read a directory, whose contents are therefore unknown."""
         self._add(root, path, index.failure(root, path, b"", index.READ, error))
 
     def unreached(self, root: int, path: bytes, error: OSError, directories: Directories) -> None:

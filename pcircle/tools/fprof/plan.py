@@ -197,12 +197,12 @@ class ProfileTotals(EntryCounters):
 
     @property
     def idle_us(self) -> int:
-        """Return how long the workers waited for work."""
+        """Return the time that workers spent waiting for work."""
         return max(0, self.elapsed_us - self.work_us)
 
     @property
     def adding_us(self) -> int:
-        """Return how long the workers neither read directories nor looked up names."""
+        """Return the time that workers spent neither reading directories nor looking up names."""
         return max(0, self.work_us - self.readdir_us - self.stat_us)
 
     @classmethod

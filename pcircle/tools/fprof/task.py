@@ -141,7 +141,7 @@ class ProfileTask(WalkTask[Item, ProfileResult]):
         self.directories = open_roots(plan.roots, plan.directory, identify, is_first=first is None)
         self._entries: Entries | None = None
         if plan.index is not None:
-            from pcircle.tools.fprof.entries import Entries  # as above
+            from pcircle.tools.fprof.entries import Entries  # few runs write an index
 
             entries: Entries | None = None if first is None else first._entries
             self._entries = Entries(plan, plan.index, rank, entries)

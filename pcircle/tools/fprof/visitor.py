@@ -2,8 +2,9 @@
 
 Small directories that contain only files are listed and looked up many at a time. In other small
 directories all names are looked up to find those that are directories. Larger directories are read
-in blocks, by type of entry. Ranks exchange only the sums of directories. All other results are
-added up on the rank that looked up the entry (`pcircle.tools.fprof.profile.collect`).
+in blocks, by type of entry. During the walk, ranks exchange only the sums of directories and claims
+of hard-linked files. All other results are added up on the rank that looked up the entry
+(`pcircle.tools.fprof.profile.collect`).
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class ProfileVisitor(Visitor[Sum]):
         self._rank = rank
         self._counters, self._collector, self._stats, self._directories = means[:4]
         self._looks, self._entries, self._lists = means[4:]
-        self._bytes = 0  # of the names looked up since `taken`
+        self._bytes = 0  # the bytes added since the last call of `taken`
         if self._looks is None and self._entries is None:
             self.scan = _SCAN
         self._devices: dict[int, int] = {}  # device numbers of roots on this node
@@ -273,7 +274,7 @@ class ProfileVisitor(Visitor[Sum]):
         self._bytes += total
 
     def taken(self) -> Sum:
-        """Return the bytes of the names since the last call, as bytes in and below a directory."""
+        """Return the bytes added since the last call, which are direct contents of a directory."""
         total = self._bytes
         if not total:
             return NOTHING

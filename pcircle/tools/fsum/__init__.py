@@ -1,9 +1,9 @@
 """fsum: compute one signature for a data set.
 
 The walk is the same as for a copy, except that files are read instead of copied. The signer of a
-rank (`pcircle.ops.digest`) packs entries into bytes, which joins merge. The entries of a directory
-are sorted once, when all of them have arrived, and are stored on disk if they exceed 16 MiB. Native
-calls read many small files at a time.
+rank (`pcircle.ops.digest`) packs entries into bytes, and joins merge these. The entries of a
+directory are sorted once, when all of them have arrived, and are stored on disk if they exceed 16
+MiB. Native calls read many small files at a time.
 
 To write a manifest, each rank writes the sections of the directories that it completes to its own
 files next to the manifest. At the end, the manifest is divided into ranges of some 64 MiB according

@@ -129,7 +129,7 @@ class SumConsole(base.Console[SumResult]):
         elif plan.against is not None and root is not None and not total.failed:
             reported = bool(self._differences)
             self._differences.add(against_root(plan, plan.against, root, reported=reported))
-            # A root that is a file belongs to no counted directory.
+            # No directory has counted a root that is a file.
             total.compared += root.kind == b"f"
         return worst((code, IntegrityError.exit_code)) if self._differences else code
 
@@ -174,7 +174,7 @@ class SumConsole(base.Console[SumResult]):
         )
 
     def _tell(self, report: SumReport) -> int:
-        """Write the requested results, and return the exit code, also for failures to write."""
+        """Write the requested results, and return the exit code, which reflects failed writes."""
         self.results.document(report)
         self.results.text(self._lines(report))
         self._differences.close()

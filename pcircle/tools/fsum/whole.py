@@ -1,8 +1,8 @@
 """The digests of whole files, for ``--format coreutils`` and for checks of checksum lists.
 
 Directories are walked as for a signature. Ranks send digests to rank 0, which sorts them in bounded
-memory and prints them at the end. For a check, files are opened by the paths in the list, which may
-be outside the root, as in sha256sum.
+memory and prints them at the end. For a check, files are opened by the paths in the list, as in
+sha256sum, even if they are outside the root.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class FileDigester:
         self.recalls = Recalls(counters, follow=plan.listed)
 
     def read_from_list(self, path: bytes, context: NoticeSink) -> None:
-        """Report recalls of offline files under this path, which is the next one of the list."""
+        """Set the path of the list under which recalls of offline files are reported."""
         tell_recalls(self.recalls, lambda root, full: path, context)
 
     def digest(

@@ -25,8 +25,8 @@ __all__ = ["CAPACITY", "BulkChanger"]
 class BulkChanger:
     """Changes files for one thread.
 
-    `mode_of` computes the new permission bits from a mode. If an `owner` and group are given, one
-    of which may be None, these are changed instead, and the kernel decides which mode bits remain.
+    `mode_of` computes the new permission bits from a mode. If `owner` is given, a user and a group
+    of which one may be None, these are set instead, and the kernel decides which mode bits remain.
     """
 
     def __init__(

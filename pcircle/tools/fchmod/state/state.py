@@ -73,7 +73,7 @@ def state_of(status: os.stat_result, target: Target | None = None) -> EntryState
 
 
 def with_set_id_cleared(mode: int) -> int:
-    """Return the mode that the kernel leaves a regular file after a change of its owner."""
+    """Return the mode that a regular file has after the kernel has changed its owner."""
     if mode & stat.S_IXGRP:
         mode &= ~stat.S_ISGID
     return mode & ~stat.S_ISUID
@@ -162,7 +162,7 @@ def read_mark(mark: bytes) -> ParsedMark:
 
 
 def check_mark(root: int, mark: bytes) -> None:
-    """Raise ValueError if the mark of a record is invalid; a check for `read_plan`."""
+    """Raise ValueError if the mark of a record is invalid; a callback of `read_plan`."""
     read_mark(mark)
 
 
@@ -213,7 +213,7 @@ def target_of(path_fd: int) -> bytes:
 
 
 def change_mode(name: bytes, mode: int, directory_fd: int) -> None:
-    """Change the mode of a name in a directory.
+    """Change the mode of the entry with this name in a directory.
 
     Raise Changed if it is a symbolic link, and OSError if the call fails.
     """

@@ -110,7 +110,7 @@ def _largest_change_first(change: DirectoryChange) -> tuple[int, int, str]:
 
 
 def _directories(old: Profile, new: Profile) -> Iterator[DirectoryChange]:
-    # Two profiles of one tree each are taken for the same tree, which may have been moved.
+    # If each profile contains one tree, assume that it is the same tree, even if it was moved.
     alone = len(old.roots) == len(new.roots) == 1
     before, after = (dict(_rows(profile, alone=alone)) for profile in (old, new))
     whole = {id(profile): _knows_all(profile) for profile in (old, new)}

@@ -51,7 +51,7 @@ class Claim(NamedTuple):
 
 
 def unpack(packed: bytes) -> Iterator[Claim]:
-    """Yield the claims in a concatenation of packed claims."""
+    """Decode a concatenation of packed claims."""
     return map(Claim._make, _PACKED.iter_unpack(packed))
 
 
@@ -70,7 +70,7 @@ class Inodes:
         self._firsts = Firsts(most)
 
     def is_first(self, claim: Claim) -> bool:
-        """Return whether this is the first name of the file that was found."""
+        """Return whether this is the first name of its file to be found."""
         return self._firsts.is_first((claim.volume, claim.inode), claim.links)
 
     def close(self) -> None:

@@ -282,7 +282,7 @@ def blocks_of(
 
 
 def _units(profile: Profile, unit: int, limit: int) -> int:
-    """Return the number of units that files larger than `limit` take, hard-linked files once."""
+    """Return the number of units of files larger than `limit`; hard-linked files count once."""
     total = profile.unit_counts[UNITS.index(unit.bit_length() - 1)]
     if limit <= 0:
         return total

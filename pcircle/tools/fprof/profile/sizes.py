@@ -240,7 +240,7 @@ def standard_edges(kind: str, largest_bytes: int) -> list[int]:
 
 
 def rebin(tallies: Mapping[int, Sequence[int]], edges: Sequence[int]) -> list[list[int]]:
-    """Return the sum of the fine bins between each two edges, and above the last edge."""
+    """Return the sums of the fine bins between adjacent edges, and above the last edge."""
     width = max((len(tally) for tally in tallies.values()), default=0)
     sums = [[0] * width for _ in range(len(edges) + 1)]
     place = 0

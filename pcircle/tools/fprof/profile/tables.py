@@ -41,7 +41,7 @@ class Best(Generic[Row]):
         self._rows: list[Row] = []
 
     def passes_by(self, bounds: RowKey) -> bool:
-        """Return whether rows are dropped that are ranked by `floor` and then follow `bounds`."""
+        """Return whether rows with the number `floor` are dropped unless they precede `bounds`."""
         return bool(self._last) and bounds > self._last[1 : 1 + len(bounds)]
 
     def add(self, row: Row) -> None:
