@@ -1,1 +1,1 @@
-"""The work of a mirror on each rank: comparing, overwriting, linking, backups and removals."""
+"""The work of a mirror on each rank: comparisons, updates, links, backups and removals."""

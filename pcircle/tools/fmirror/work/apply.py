@@ -1,7 +1,7 @@
-"""`--apply`: a mirror of the entries of a plan, which checks both sides before each action.
+"""`--apply`: mirrors the entries of a plan, and checks both sides before each action.
 
-An entry that has changed on either side fails and stays unchanged. Entries that an interrupted run
-has completed count as done, so the same plan can be applied again.
+If an entry has changed on either side, it is left unchanged and reported as a failure. Entries that
+an interrupted run has completed count as done, so the same plan can be applied again.
 """
 
 from __future__ import annotations
@@ -44,18 +44,21 @@ _TEMPORARY = b".fcp-"
 
 
 class ApplyVisitor(MirrorVisitor):
-    """The visitor of one worker thread."""
+    """Carries out the actions of a plan.
 
-    lists: Lists | None = None  # on rank 0
+    Each thread has its own instance.
+    """
+
+    lists: Lists | None = None  # only on rank 0
 
     def __init__(self, worker: Worker, entries: EntryCopier) -> None:
         super().__init__(worker, entries)
-        self._skips, self.scan = False, None  # a plan has no unchanged entries to skip
-        self._is_to_change = False  # the present directory
+        self._skips, self.scan = False, None  # a plan lists no unchanged entries
+        self._is_to_change = False  # whether the current directory's own attributes will change
         self._asks_all = self._mirror.upkeep.look == "none"
 
     def _step(self, opened: Open[PartialResult]) -> Step | None:
-        """Return the plan for a directory."""
+        """Return the planned step of a directory."""
         return steps.read(mark_in(require(opened.only), self.lists))
 
     # ---- directories -----------------------------------------------------------
@@ -70,7 +73,7 @@ class ApplyVisitor(MirrorVisitor):
     ) -> bool:
         with error_context(steps.DOING):
             step, there = self._step(opened), steps.side(name, holder_fd)
-            if step is None:  # a parent of planned entries
+            if step is None:  # only a parent of planned entries
                 as_planned = there.startswith(b"d")
             else:
                 as_planned = step.source == mark_of(status)
@@ -83,11 +86,11 @@ class ApplyVisitor(MirrorVisitor):
         return super()._make_in(opened, status, name, holder_fd, holder)
 
     def _is_ours(self, holder_fd: int, name: bytes) -> bool:
-        # An interrupted run did not close a directory whose own attributes do not change.
+        # An interrupted run has made a directory unwritable only if its own attributes change.
         return self._is_to_change and super()._is_ours(holder_fd, name)
 
     def _has_begun(self, source: os.stat_result, name: bytes, holder_fd: int) -> bool:
-        """Return whether a directory looks as if an interrupted run had made it."""
+        """Return whether a directory has a mode and owner that an interrupted run would give it."""
         with suppress(FileNotFoundError):
             old = os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
             plan = self._plan
@@ -105,7 +108,7 @@ class ApplyVisitor(MirrorVisitor):
         if step is not None and step.word != steps.WITHIN:
             super()._finish_open(opened, lease, missing)
             return
-        if not opened.path:  # leaving the mark later would change the times
+        if not opened.path:  # a mark left later would change the final times of the root
             self._mark_changed()
         opened.own = replace(opened.own, differs=False)
         source, now = opened.own.source, os.fstat(lease.fd)
@@ -119,7 +122,7 @@ class ApplyVisitor(MirrorVisitor):
         return is_changed and super()._is_settled(opened)
 
     def failed(self, opened: Open[PartialResult], error: OSError, context: Context[Item]) -> None:
-        """Report a directory; one that vanished or changed its kind differs from the plan."""
+        """Report a failed directory as a deviation from the plan if it vanished or changed kind."""
         if isinstance(error, FileNotFoundError | NotADirectoryError | Changed):
             set_operation(error, steps.DOING)
         super().failed(opened, error, context)
@@ -142,7 +145,7 @@ class ApplyVisitor(MirrorVisitor):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[PartialResult]
     ) -> None:
-        """Check each name right before the action."""
+        """Check each name right before its action."""
         until_s = time.monotonic() + BATCH_S
         kinds = (names.links, names.specials, names.files)
         planned = [(name, kind) for kind, kind_names in enumerate(kinds) for name in kind_names]
@@ -169,16 +172,16 @@ class ApplyVisitor(MirrorVisitor):
                 break
 
     def _check(self, where: Where, name: bytes, mark: bytes, fds: tuple[int, int]) -> bool:
-        """Return whether an entry is done already; OSError or Changed if it differs from the plan.
+        """Return whether an entry needs no further action. Raise Changed if it is not as planned.
 
-        A target entry is checked a second time right before it is replaced.
+        A target entry is checked again right before it is replaced.
         """
         step = steps.read(mark)
         source = os.stat(name, dir_fd=fds[0], follow_symlinks=False)
         if step is None or mark_of(source) != step.source:
             raise Changed(steps.OTHER)
         there = steps.side(name, fds[1])
-        digest = step.target.startswith(b"d")  # the target had a directory, and must have it now
+        digest = step.target.startswith(b"d")  # the plan replaces a directory of the target
         if digest and there.startswith(b"d"):
             there = steps.replaced(name, fds[1])
         self._copier.names.expected = there
@@ -193,20 +196,20 @@ class ApplyVisitor(MirrorVisitor):
     def _is_done(
         self, where: Where, source: os.stat_result, name: bytes, fds: tuple[int, int]
     ) -> bool:
-        """Return whether an entry of the target is up to date."""
+        """Return whether an earlier run has already completed an entry."""
         with suppress(FileNotFoundError):
             old = os.stat(name, dir_fd=fds[1], follow_symlinks=False)
-            if self._asks_all:  # all files are copied, whatever their content
+            if self._asks_all:  # all files are copied, even if their contents are equal
                 return not self._keeper.status_differences(source, old)
             self._keeper.enter(where.root, where.path)
             different = self._keeper.differences(source, old, (fds[0], name, fds[1], name))
-            # An interrupted run may have made a link or a special file without its attributes.
+            # An interrupted run may have created a link or special file without its attributes.
             made = not (stat.S_ISREG(old.st_mode) or different & fields.CONTENT)
             return made or not different
         return False
 
     def _find_aside(self, where: Where, name: bytes, target: bytes, directory_fd: int) -> None:
-        """Schedule the removal of a directory that an interrupted run has only replaced."""
+        """Schedule the removal of a replaced directory that an interrupted run did not remove."""
         inode = int(target.split(b",")[1])
         with os.scandir(to_scan(directory_fd)) as entries:
             found = [(os.fsencode(entry.name), entry.inode()) for entry in entries]
@@ -217,7 +220,7 @@ class ApplyVisitor(MirrorVisitor):
 
 
 class MirrorApplyTask(MirrorTask):
-    """The work of one rank."""
+    """The application of a plan on one rank."""
 
     visitor_type = ApplyVisitor
 
@@ -235,7 +238,7 @@ class MirrorApplyTask(MirrorTask):
 
 
 class JournaledMirrorApply(JournaledMirror):
-    """The work of one rank, with a checkpoint."""
+    """The application of a plan on one rank, with a checkpoint."""
 
     visitor_type = ApplyVisitor
 

@@ -1,15 +1,21 @@
 """The backup of replaced and removed entries by their paths, on the target's file system.
 
-Entries are renamed into the backup. Parent directories are created as needed, each in its parent,
-never through a link. They get owner, mode and access control list of the target's directory. If an
-earlier run has used a path, the new entry gets a suffix: `.1`, `.2` and so on.
+Entries are renamed into the backup. Missing parent directories are created one by one, each in its
+open parent, so no symbolic link is followed. They get the owner, mode and access control list of
+the corresponding directory in the target. If an earlier run has used a path, the new entry gets a
+suffix: `.1`, `.2` and so on.
 
-A replaced entry reaches the backup before, or at the moment when, the new entry gets its name, so a
-kill cannot lose it. There are three ways. The first is a hard link. Without hard links, the new
-entry moves to the backup under a temporary name, both entries exchange places, and the old one gets
-its name there. Without exchanges, the old entry is copied; only then directories and special files
-leave their names before the new entry gets them. So every name in the backup belongs to a former
-entry. A kill between two calls may leave that entry under its name with `.fcp-` and a suffix.
+A replaced entry reaches the backup no later than the new entry gets its name, so the entry is not
+lost if the process is killed. There are three methods:
+
+1. The old entry is hard-linked into the backup.
+2. If hard links are not possible, the new entry is moved to the backup under a temporary name. Then
+   both entries are exchanged, and the old one is renamed within the backup.
+3. If exchanges are not possible either, the old entry is copied. A directory or special file is
+   moved instead, and its name is free until the new entry gets it.
+
+Therefore, every name without `.fcp-` in the backup belongs to a former entry. If the process is
+killed between two calls, that entry may remain under its name followed by `.fcp-` and a suffix.
 """
 
 from __future__ import annotations
@@ -33,32 +39,38 @@ from pcircle.fs.scan import blocks, encoded
 from pcircle.fs.write_access import Admissions
 from pcircle.walk.globs import Choose
 
-# Directories, some file systems and some users' rights do not allow hard links.
+# Hard links are impossible for directories, on some file systems and without some permissions.
 _NO_LINKS = (errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOENT)
-# EPERM: some containers return it for system calls that they do not know.
+# Some containers return EPERM for system calls that they do not know.
 _NO_RENAMES = (*NO_SUCH_RENAME, errno.EPERM)
 _AT_ONCE = 64 << 20
 _NAME_BYTES = 255
-_MAX_NAME_BYTES = 240  # with room for a numeric suffix
+_MAX_NAME_BYTES = 240  # leaves room for a numeric suffix
 _LIST = "system.posix_acl_access"
 
 
 class Backup:
-    """The backup of one thread. The directory at `place` must exist."""
+    """Moves entries to the backup directory `place`, which must exist.
+
+    Each thread has its own instance.
+    """
 
     def __init__(self, place: bytes) -> None:
         self._place = place
         self._fd = -1
 
     def take(self, path: bytes, written: bytes, directory_fd: int) -> None:
-        """Move the name `written` of a directory to the backup at `path`. OSError."""
+        """Move the entry named `written` in a directory to the backup at `path`.
+
+        Raise OSError on failure.
+        """
         with error_context("back up"), self._above(path, directory_fd) as fd:
             _give(written, directory_fd, os.path.basename(path), fd)
 
     def hold(self, path: bytes, directory_fd: int) -> bool:
-        """Link an entry of a directory into the backup at `path`; return whether that was possible.
+        """Link an entry of a directory into the backup at `path`.
 
-        So the backup has it before another entry gets its name. OSError.
+        Return False if it cannot be linked. Raise OSError on other failures.
         """
         name = os.path.basename(path)
         with error_context("back up"), self._above(path, directory_fd) as fd:
@@ -80,9 +92,9 @@ class Backup:
     def swap(self, path: bytes, written: bytes, directory_fd: int) -> bool:
         """Exchange the new entry with the old one through the backup.
 
-        The new entry first gets a temporary name in the backup. One call then moves it to its name
-        and the old entry to the backup. Return False, without a change, if exchanges are not
-        supported. OSError.
+        The new entry first gets a temporary name in the backup. One call then gives it its final
+        name and moves the old entry to the backup. If exchanges are not supported, change nothing
+        and return False. Raise OSError on other failures.
         """
         name = os.path.basename(path)
         with error_context("back up"), self._above(path, directory_fd) as fd:
@@ -94,7 +106,7 @@ class Backup:
                 raise
             try:
                 exchange(there, name, fd, directory_fd)
-            except FileNotFoundError:  # the name has become free
+            except FileNotFoundError:  # the old entry has vanished
                 os.rename(there, name, src_dir_fd=fd, dst_dir_fd=directory_fd)
                 return True
             except OSError as error:
@@ -111,17 +123,18 @@ class Backup:
         return True
 
     def copy(self, path: bytes, written: bytes, directory_fd: int) -> bool:
-        """Copy an entry to the backup at `path`; return whether it is a file or a link.
+        """Copy an entry to the backup at `path` if it is a file or a symbolic link.
 
-        The copy is named `written` until it is complete and on disk. OSError.
+        Return False if it is neither. The copy of a file is named `written` until it is complete
+        and on disk. Raise OSError on failure.
         """
         name = os.path.basename(path)
         with error_context("back up"), self._above(path, directory_fd) as fd:
             try:
                 status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
             except FileNotFoundError:
-                return True  # the name has become free
-            with suppress(FileNotFoundError):  # left by a killed run
+                return True  # the old entry has vanished
+            with suppress(FileNotFoundError):  # a killed run may have left it
                 os.unlink(written, dir_fd=fd)
             if stat.S_ISLNK(status.st_mode):
                 os.symlink(os.readlink(name, dir_fd=directory_fd), written, dir_fd=fd)
@@ -133,9 +146,9 @@ class Backup:
         return True
 
     def make_way(self, path: bytes, written: bytes, directory_fd: int) -> None:
-        """Move an entry to the backup at `path`, then give its name to the new entry. OSError.
+        """Move an entry to the backup at `path`, and then give its name to the new entry.
 
-        Between these calls the name does not exist.
+        The name does not exist between the two calls. Raise OSError on failure.
         """
         name = os.path.basename(path)
         with error_context("back up"), self._above(path, directory_fd) as fd:
@@ -148,9 +161,9 @@ class Backup:
 
     @contextmanager
     def _above(self, path: bytes, directory_fd: int) -> Iterator[int]:
-        """Open the parent directory of a path in the backup; create it if necessary. OSError.
+        """Open the parent directory of a path in the backup, and create it if necessary.
 
-        `directory_fd` is its counterpart in the target.
+        `directory_fd` is the corresponding directory of the target. Raise OSError on failure.
         """
         if self._fd < 0:
             self._fd = directory(self._place)
@@ -166,7 +179,10 @@ class Backup:
             os.close(fd)
 
     def move(self, path: bytes, way: TargetAccess) -> None:
-        """Move a path to the backup; its parent directory keeps its times. OSError."""
+        """Move an entry to the backup, and restore the times of its parent directory.
+
+        Raise OSError on failure.
+        """
         above, name = os.path.split(path)
         fd = way.open(above)
         try:
@@ -174,7 +190,7 @@ class Backup:
             try:
                 self.take(path, name, fd)
             except PermissionError:
-                # The move changes the parent of a directory, so it must be writable itself.
+                # A move changes the `..` entry of a directory, which must therefore be writable.
                 if not (way.admissions.admit(fd) | way.admissions.admit_entry(name, fd)):
                     raise
                 self.take(path, name, fd)
@@ -190,20 +206,24 @@ class Backup:
 
 
 class TargetAccess(msgspec.Struct, frozen=True):
-    """Access to paths below an open directory; protections are removed temporarily if necessary."""
+    """Access to paths below an open directory, for which protections are removed temporarily."""
 
     top_fd: int
     admissions: Admissions
 
     def open(self, path: bytes) -> int:
-        """Open the directory of a path through no link. OSError."""
+        """Open a directory by its path without following symbolic links.
+
+        Raise OSError on failure.
+        """
         return self.admissions.open_below(self.top_fd, path)
 
 
 def going(path: bytes, way: TargetAccess, choose: Choose) -> list[bytes]:
-    """Return the paths to move, each as a whole. OSError.
+    """Return the paths to move, each with everything below it.
 
-    Entries that `choose` excludes stay, with their parent directories.
+    Entries that `choose` excludes stay, and so do their parent directories. Raise OSError if a
+    directory cannot be read.
     """
     found, stays, inner = [], set(), [path]
     for here in inner:  # the list grows
@@ -232,21 +252,25 @@ def going(path: bytes, way: TargetAccess, choose: Choose) -> list[bytes]:
 
 
 def _numbered(name: bytes, number: int) -> bytes:
-    """Return a name with a numeric suffix within the length limit; for 0 the name itself."""
+    """Return a name with a numeric suffix, which is shortened if it would be too long.
+
+    The number 0 adds no suffix.
+    """
     if not number:
         return name
     suffix = b".%d" % number
     end = _NAME_BYTES - len(suffix)
     if len(name) > end:
-        while end and name[end] & 0xC0 == 0x80:  # not within a character of UTF-8
+        while end and name[end] & 0xC0 == 0x80:  # do not cut a UTF-8 character
             end -= 1
     return name[: end or _NAME_BYTES - len(suffix)] + suffix
 
 
 def _below(fd: int, name: bytes, like: tuple[int, bytes]) -> int:
-    """Open a directory in an open one; create it if necessary.
+    """Open a subdirectory, and create it if necessary.
 
-    `like` is its counterpart: an open directory, and a path from there.
+    A new directory gets the access rights of the directory `like`, given as an open directory and a
+    path from there.
     """
     for suffix in count():
         there = _numbered(name, suffix)
@@ -254,7 +278,7 @@ def _below(fd: int, name: bytes, like: tuple[int, bytes]) -> int:
         with suppress(FileExistsError):
             os.mkdir(there, 0o700, dir_fd=fd)
             is_new = True
-        with suppress(NotADirectoryError):  # an earlier run has put a file there
+        with suppress(NotADirectoryError):  # an earlier run has moved a file there
             inner = os.open(there, OPEN_DIRECTORY, dir_fd=fd)
             if is_new:
                 _give_access(inner, like)
@@ -263,9 +287,9 @@ def _below(fd: int, name: bytes, like: tuple[int, bytes]) -> int:
 
 
 def _give_access(fd: int, like: tuple[int, bytes]) -> None:
-    """Give a new directory the owner, list and mode of another directory, but writable.
+    """Give a new directory the owner, access control list and mode of another directory.
 
-    It stays private if that is not possible.
+    Its owner can always write to it. If these attributes cannot be set, it stays private.
     """
     with suppress(OSError):
         old = os.open(like[1], OPEN_DIRECTORY, dir_fd=like[0])
@@ -282,7 +306,7 @@ def _give_access(fd: int, like: tuple[int, bytes]) -> None:
             except OSError as error:
                 if error.errno not in (errno.ENODATA, errno.EOPNOTSUPP):
                     raise
-                with suppress(OSError):  # it may have inherited a list
+                with suppress(OSError):  # the new directory may have inherited a list
                     os.removexattr(fd, _LIST)
             os.fchmod(fd, mode)
         finally:
@@ -290,12 +314,16 @@ def _give_access(fd: int, like: tuple[int, bytes]) -> None:
 
 
 def _between(name: bytes, written: bytes) -> bytes:
-    """Return the temporary name for an exchange, within the length limit."""
+    """Return a temporary name for an exchange that is not too long."""
     return (name if len(name) + len(written) <= _MAX_NAME_BYTES else b".fcp-swap") + written
 
 
 def _to_free(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
-    """Rename to a free name, trying suffixes. OSError, `NO_SUCH_RENAME`."""
+    """Rename an entry to a free name, with a suffix if necessary, and return that name.
+
+    Raise OSError on failure. Its number is one of `NO_SUCH_RENAME` if the file system does not
+    support this call.
+    """
     for suffix in count():
         there = _numbered(name, suffix)
         with suppress(FileExistsError):
@@ -305,7 +333,11 @@ def _to_free(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
 
 
 def _give(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
-    """Rename to a free name, also where renames always replace. OSError."""
+    """Rename an entry to a free name on any file system.
+
+    If the file system cannot refuse to replace an entry, look for a free name first. Raise OSError
+    on failure.
+    """
     try:
         return _to_free(written, source_fd, name, fd)
     except OSError as error:
@@ -322,7 +354,10 @@ def _give(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
 
 
 def _copy(name: bytes, source_fd: int, written: bytes, fd: int) -> None:
-    """Copy a file with its attributes, as far as possible, to a new name. OSError."""
+    """Copy a file to a new name, with as many of its attributes as possible.
+
+    Raise OSError on failure.
+    """
     old = os.open(name, OPEN_FILE, dir_fd=source_fd)
     try:
         status = os.fstat(old)
@@ -347,12 +382,15 @@ def _copy(name: bytes, source_fd: int, written: bytes, fd: int) -> None:
 
 
 def _give_attributes(old: int, new: int, status: os.stat_result) -> None:
-    """Give a copy the attributes of a file, as far as possible. OSError."""
+    """Give a copy as many attributes of a file as possible.
+
+    Raise OSError if its owner, mode or times cannot be set.
+    """
     mode = stat.S_IMODE(status.st_mode)
     try:
         os.chown(new, status.st_uid, status.st_gid)
     except PermissionError:
-        mode &= ~(stat.S_ISUID | stat.S_ISGID)  # it would run as the user who made the copy
+        mode &= ~(stat.S_ISUID | stat.S_ISGID)  # these bits would apply to the wrong owner
     with suppress(OSError):
         for name in os.listxattr(old):
             with suppress(OSError):

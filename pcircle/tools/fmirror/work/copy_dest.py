@@ -1,8 +1,8 @@
-"""`--copy-dest` and `--reflink-dest`: content is taken from another tree that has it.
+"""`--copy-dest` and `--reflink-dest`: take content from a reference tree that has it.
 
-A file there counts as having the source's content by the same evidence as a file in the target. The
-copy then shares its blocks, or copies its content; everything else comes from the source. Other
-content is copied from the source as usual.
+The evidence that a file in the reference tree has the source's content is the same as for a file in
+the target. The new file then shares the blocks of that file, or gets a copy of its content. All
+attributes, and the content of other files, come from the source as usual.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ Copy = Callable[[int, int, os.stat_result], None]
 
 
 class CopyDest:
-    """Copies content for one thread. `same` compares two open files by the evidence of the run."""
+    """Copies content from reference trees.
+
+    Each thread has its own instance. `same` compares two open files by the evidence that the run
+    accepts.
+    """
 
     def __init__(self, plan: MirrorPlan, same: Same) -> None:
         self._references = ReferenceTrees((*plan.copy_dest, *plan.reflink_dest))
@@ -43,7 +47,7 @@ class CopyDest:
         self._references.close()
 
     def has(self, where: tuple[int, bytes], name: bytes, fd: int, status: os.stat_result) -> bool:
-        """Return whether another tree has the content of an open file of the source."""
+        """Return whether a reference tree has the content of an open source file."""
         found = self._find(where, name, fd, status)
         if found is None:
             return False
@@ -58,9 +62,10 @@ class CopyDest:
         out: int,
         copy: Copy,
     ) -> bool:
-        """Fill an empty file with the source's content from another tree; return whether it could.
+        """Fill an empty file with the source's content from a reference tree.
 
-        `copy` copies between open files. OSError if the new file fails.
+        Return False if no tree has that content, or if it cannot be taken from there. `copy` copies
+        between two open files. Raise OSError if the new file cannot be reset.
         """
         found = self._find(where, name, *source)
         if found is None:
@@ -85,13 +90,13 @@ class CopyDest:
     def _find(
         self, where: tuple[int, bytes], name: bytes, source_fd: int, source: os.stat_result
     ) -> tuple[int, int, os.stat_result] | None:
-        """Return the first tree with the content: its number, the open file, and its status."""
+        """Return the number of the first tree that has the content, and its file and status."""
         if not source.st_size:
             return None
         for number, directory_fd in self._references.at(*where):
             if number in self._useless:
                 continue
-            with suppress(OSError):  # then the tree lacks the content
+            with suppress(OSError):  # a tree whose file cannot be opened lacks the content
                 fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
                 try:
                     status = os.fstat(fd)

@@ -1,4 +1,4 @@
-"""`--dry-run`: the comparison of a mirror, without any change."""
+"""`--dry-run`: compares the two sides like a mirror, but changes nothing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ _NO_DIRECTORY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class DryMirrorVisitor(DryVisitor):
-    """Determines what would be done at each step of the walk."""
+    """Determines and reports what a mirror would do.
+
+    Each thread has its own instance.
+    """
 
     def __init__(
         self,
@@ -73,16 +76,16 @@ class DryMirrorVisitor(DryVisitor):
             self._finder.tell_doubtful = self._tell_doubtful
             self._lister = Lister(mirror.began_ns)
         self._plans = mirror.acts.plan
-        # With a backup a replaced directory was moved there, so it is not removed.
+        # If there is a backup, a replaced directory is moved there, so the removals do not list it.
         self._tells_replaced = self._plans or mirror.deleting.backup is None
         self._within: tuple[int, bytes] | None = None  # the last planned directory
         self._begin_run(mirror)
 
     def _begin_run(self, plan: MirrorPlan) -> None:
-        """Create the state of a subclass."""
+        """Initialise the state of a subclass."""
 
     def _tell_doubtful(self, paths: list[bytes]) -> None:
-        """Defer extraneous entries of a changed directory to the end of the run."""
+        """Report extraneous entries that may have moved, so that a recheck decides about them."""
         require(self._here).note([packed(0, paths, doubtful=True)])
         self._plan_surplus(0, paths)
 
@@ -109,7 +112,7 @@ class DryMirrorVisitor(DryVisitor):
         except OSError as error:
             if error.errno not in _NO_DIRECTORY:
                 raise
-        return None  # an entry of another kind would be replaced
+        return None  # nothing exists there, or an entry of another kind that would be replaced
 
     def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
         self._refuse_left(opened, source)
@@ -128,7 +131,7 @@ class DryMirrorVisitor(DryVisitor):
         return lease
 
     def _refuse_left(self, opened: Open[None], source: Lease) -> None:
-        """Raise OSError if an entry that stays has a directory's name in the target."""
+        """Raise OSError if a directory's name in the target belongs to an entry that stays."""
         above, _, name = opened.path.rpartition(b"/")
         if not (name and require_type(MirrorPlan, self._plan).upkeep.stays):
             return
@@ -148,7 +151,7 @@ class DryMirrorVisitor(DryVisitor):
     def _plan_directory(
         self, opened: Open[None], source: Lease, lease: Lease | None, different: int
     ) -> None:
-        """Plan a directory; the plan always has the checked roots."""
+        """Add a directory to the plan if it is the root or would change."""
         root, path = opened.root, opened.path
         above, _, name = path.rpartition(b"/") if path else (HOLDER, b"", b"")
         mark, there = steps.mark_of(source.opened.status), steps.NONE
@@ -173,7 +176,7 @@ class DryMirrorVisitor(DryVisitor):
             actions.tell(require(self._here))
 
     def _plan_within(self, root: int, path: bytes) -> None:
-        """Plan to keep the times of a directory with planned entries."""
+        """Add the parent directory of planned entries to the plan, so that it keeps its times."""
         if self._within == (root, path):
             return
         self._within = root, path
@@ -258,7 +261,10 @@ class DryMirrorVisitor(DryVisitor):
             context.note([packed(root, [path])])
 
     def _plan_made(self, where: Where, name: bytes, fds: tuple[int, int]) -> None:
-        """Plan an entry that would be linked to another tree. OSError."""
+        """Add an entry to the plan that would be linked to a reference tree.
+
+        Raise OSError if it cannot be examined.
+        """
         source = os.stat(name, dir_fd=fds[0], follow_symlinks=False)
         here, _, there = _marks(source, name, fds[1]).partition(b";")
         self._plan_within(where.root, where.path)
@@ -266,7 +272,7 @@ class DryMirrorVisitor(DryVisitor):
         self._plan_step(where.root, join_path(where.path, name), step)
 
     def _is_near(self, where: Where, name: bytes, source_fd: int, source: os.stat_result) -> bool:
-        """Return whether another tree has the content."""
+        """Return whether a reference tree has the content of a source file."""
         if not self._has_near or not stat.S_ISREG(source.st_mode):
             return False
         fd = os.open(name, OPEN_FILE, dir_fd=source_fd)
@@ -279,7 +285,7 @@ class DryMirrorVisitor(DryVisitor):
     def _refuse(
         self, name: bytes, source_fd: int, source: os.stat_result, old: os.stat_result | None
     ) -> None:
-        """Raise OSError if an entry could not be copied, or may not replace another."""
+        """Raise OSError if an entry could not be read, or must not replace the existing one."""
         if stat.S_ISREG(source.st_mode) and not os.access(
             name, os.R_OK, dir_fd=source_fd, effective_ids=True
         ):
@@ -289,29 +295,32 @@ class DryMirrorVisitor(DryVisitor):
                 raise IsADirectoryError(errno.EISDIR, "a directory is in its place")
 
     def _say(self, root: int, path: bytes, text: str, context: Context[Item]) -> None:
-        """Leave the output to the itemizer."""
+        """Print nothing, because the itemizer reports all changes."""
 
     def tell(self, context: Context[Item]) -> None:
-        """Send all findings to rank 0, at the end of an item."""
+        """Release the directories of this item, and send all findings to rank 0."""
         self._link_dest.close()
         self._policy.close()
         self._itemizer.tell(context)
 
 
 def _action(lease: Lease | None, different: int) -> str:
-    """Return the action for a directory itself."""
+    """Return the action for a directory itself, or an empty string if it does not change."""
     if lease is None:
         return "copy"
     return "touch" if different else ""
 
 
 def _marks(source: os.stat_result, name: bytes, target_fd: int) -> bytes:
-    """Return the marks of an entry other than a directory, on both sides. OSError."""
+    """Return the marks of both sides for an entry that is not a directory.
+
+    Raise OSError if the target entry cannot be examined.
+    """
     return b"%b;%b" % (steps.mark_of(source), steps.replaced(name, target_fd))
 
 
 class DryMirrorTask(DryTask):
-    """The work of one rank in a dry run."""
+    """The dry run of a mirror on one rank."""
 
     notice_type = Notice | Surplus | LinkedRecords | ListingTimes
 
@@ -325,12 +334,12 @@ class DryMirrorTask(DryTask):
 
 
 class DryApplyVisitor(DryMirrorVisitor):
-    """Determines what a plan would still do, with the checks of `--apply`."""
+    """Determines which actions of a plan remain, with the checks of `--apply`."""
 
-    lists: Lists | None = None  # on rank 0
+    lists: Lists | None = None  # only on rank 0
 
     def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
-        """Enter a directory, without output if it only leads to planned entries."""
+        """Enter a directory, and report it unless it is only a parent of planned entries."""
         lease = DryVisitor.enter(self, opened, source, holder)
         opened.own = _action(lease, fields.NOTHING)
         status, target_fd = source.opened.status, None if lease is None else lease.fd
@@ -357,7 +366,7 @@ class DryApplyVisitor(DryMirrorVisitor):
         return lease
 
     def failed(self, opened: Open[None], error: OSError, context: Context[Item]) -> None:
-        """Report a directory; one that vanished or changed its kind differs from the plan."""
+        """Report a failed directory as a deviation from the plan if it vanished or changed kind."""
         if isinstance(error, FileNotFoundError | NotADirectoryError | Changed):
             set_operation(error, steps.DOING)
         super().failed(opened, error, context)
@@ -372,7 +381,8 @@ class DryApplyVisitor(DryMirrorVisitor):
 
     def meant(self, opened: Open[None], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         for block in map(sorted_out, blocks):
-            lease = self._target_of(opened.root, opened.path)  # not leased for a part of a list
+            # The walk does not lease the target if it reads only a part of a list.
+            lease = self._target_of(opened.root, opened.path)
             try:
                 self._confirm(opened, block, (source.fd, -1 if lease is None else lease.fd))
             finally:
@@ -409,7 +419,7 @@ class DryApplyVisitor(DryMirrorVisitor):
 
 
 class DryApplyTask(DryMirrorTask):
-    """The work of one rank in a dry run of a plan."""
+    """The dry run of `--apply` on one rank."""
 
     def __init__(self, plan: CopyPlan, rank: int, size: int, lists: Lists | None) -> None:
         super().__init__(plan, rank, size, lists)

@@ -1,18 +1,18 @@
 """Extraneous entries of a target directory, and a second look at the source before their removal.
 
-Extraneous entries are found while the source directory is listed. The names of a small source
-directory are cached, and compared with the names of its copy. For a large directory the target's
-names are looked up in the source block by block, so memory stays bounded. An entry is extraneous
-only if the source's listing was complete.
+Extraneous entries are found while the source directory is being listed. The names of a small source
+directory are kept in memory and compared with the names of its copy. For a large directory, the
+target's names are looked up in the source block by block, which bounds the memory use. An entry is
+extraneous only if the listing of the source directory was complete.
 
-Excluded entries are not extraneous, and neither are files of this run: temporary files, the mark
-and the checkpoint. Users' entries may have similar names.
+Excluded entries are not extraneous, and neither are the files of this run: temporary files, the
+mark and the checkpoint. Users' entries with similar names are not mistaken for these files.
 
-`Absence` looks at the source again right before an entry is removed. The source is live: a name
-that was missing when its directory was listed may exist again, like the name of a rotated log. So
-each name is looked up by its path from the root, not in a directory that was opened before and may
-have moved. Names of a directory that changes meanwhile are looked up again. If the directory keeps
-changing, its names count as existing.
+`Absence` looks at the source again right before an entry is removed. The source is in use, so a
+name that was missing when its directory was listed may exist again, like the name of a rotated log.
+Each name is looked up by its path from the root, because a directory that was opened earlier may
+have been moved since. If the directory changes during the look-up, its names are looked up again.
+If it keeps changing, its names count as existing.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ _MOST_AT_HAND = 1 << 16
 KINDS = ("files", "directories", "links", "specials")
 DELETING = b"*deleting   "
 MOVING = "remove from the copy of directory"
-"""The operation that is skipped while a directory of the source changes."""
+"""The operation in a failure that reports a skipped removal in a changing directory."""
 
 
 class Surplus(msgspec.Struct, frozen=True, array_like=True, tag="x"):
-    """Paths below root number `root` that only the target has, each NUL-terminated.
+    """NUL-terminated paths below root number `root` that exist only in the target.
 
-    `was` is the former path of a single directory that this run has replaced. `doubtful` paths may
-    have moved within the source since the run began.
+    If the only path is a directory that this run has replaced, `was` is its former path. Entries
+    at `doubtful` paths may have moved within the source since the run began.
     """
 
     root: int
@@ -71,14 +71,14 @@ class Surplus(msgspec.Struct, frozen=True, array_like=True, tag="x"):
     doubtful: bool = False
 
     def without(self, excluded: Container[bytes]) -> Surplus:
-        """Return the other paths."""
+        """Return a notice with the paths that are not excluded."""
         paths = self.paths.split(b"\0")[:-1]
         left = packed(self.root, [path for path in paths if path not in excluded])
         return msgspec.structs.replace(left, doubtful=self.doubtful)
 
 
 class DeletionDecisions(Protocol):
-    """The decisions of a run, as in its plan."""
+    """The part of a run's plan that determines which entries are extraneous."""
 
     @property
     def deleting(self) -> DeletionPolicy: ...
@@ -93,7 +93,7 @@ class DeletionDecisions(Protocol):
 
 
 class UnfilteredDecisions(msgspec.Struct, frozen=True):
-    """The decisions of a run without filters."""
+    """`DeletionDecisions` for a run that has no filters."""
 
     deleting: DeletionPolicy
     rules: tuple[Rule, ...] = ()
@@ -103,16 +103,16 @@ class UnfilteredDecisions(msgspec.Struct, frozen=True):
 
 
 def kept_rules(plan: DeletionDecisions) -> tuple[Rule, ...]:
-    """Return the rules whose matches are not removed from the target."""
+    """Return the rules that protect matching entries of the target from removal."""
     rules = () if plan.deleting.excluded else plan.rules
     protected = (read_rule(text, include=False) for text in plan.deleting.protected)
     return (*(rule for rule in protected if rule is not None), *rules)
 
 
 class NameChecksum:
-    """An order-independent sum of digests of names; equal sums mean equal names.
+    """An order-independent checksum of a set of names: the sum of their digests.
 
-    The seed is secret, so users cannot choose names that yield a given sum.
+    The seed is secret, so that users cannot choose names that yield a given sum.
     """
 
     def __init__(self) -> None:
@@ -120,39 +120,43 @@ class NameChecksum:
         self._sum = 0
 
     def add(self, names: Iterable[bytes]) -> None:
-        """Add new names."""
+        """Add names, none of which may have been added before."""
         self._sum += sum(map(xxhash.xxh3_128_intdigest, names, repeat(self._seed)))
 
     def is_of(self, directory_fd: int) -> bool:
-        """Return whether an open directory has exactly these names; rewinds it."""
+        """Return whether an open directory contains exactly these names, and rewind it."""
         difference = self._sum
         try:
             for block in blocks(rewound(directory_fd)):
                 for kind in KINDS:
                     names = encoded(getattr(block, kind))
                     difference -= sum(map(xxhash.xxh3_128_intdigest, names, repeat(self._seed)))
-        except OSError:  # the caller meets it again
+        except OSError:  # the caller will encounter the same error
             difference = -1
         rewound(directory_fd)
         return not difference
 
 
 class ExtraneousFinder:
-    """Finds extraneous entries, for one thread."""
+    """Finds extraneous entries.
+
+    Each thread has its own instance.
+    """
 
     def __init__(self, plan: DeletionDecisions, emptiness: Emptiness | None = None) -> None:
-        """With `emptiness` empty directories of the source count as missing."""
+        """If `emptiness` is given, empty directories of the source count as missing."""
         self._emptiness = emptiness
         deleting, rules = plan.deleting, kept_rules(plan)
         self._choose = choosing(rules) if rules else None
-        # --delete-excluded: an entry that the source has is removed only if rules exclude it.
+        # With --delete-excluded, entries that exist in the source are removed if rules exclude
+        # them.
         self._leave_out = choosing(plan.rules) if deleting.excluded and plan.rules else None
         self._temporary = f".fcp-{plan.token.decode()}-"
         self._journal = plan.journal
         self._change_times = ChangeTimes(plan.began_ns)
         self.tell_doubtful: Callable[[list[bytes]], None] | None = None
         """Receives extraneous entries of directories that may have changed since the run began."""
-        # With --delete=during a directory is listed while its entries are removed.
+        # With --delete=during, entries are removed from a directory while it is being listed.
         self._steadiness = StableListing() if deleting.during else None
 
     def watched(
@@ -163,9 +167,10 @@ class ExtraneousFinder:
         tell: Callable[[list[bytes]], None],
         waits: Callable[[], bool] = bool,
     ) -> Iterator[Block]:
-        """Yield the blocks of a source directory; finally call `tell` with extraneous entries.
+        """Yield the blocks of a source directory, and then pass extraneous paths to `tell`.
 
-        They are not searched if `waits` returns true then.
+        If `waits` returns true after the last block, the caller will look for extraneous entries
+        later.
         """
         names: set[str] | None = set()
         total = NameChecksum()
@@ -189,10 +194,14 @@ class ExtraneousFinder:
     def surplus(
         self, names: set[str] | None, fds: tuple[int, int], path: bytes
     ) -> Iterator[list[bytes]]:
-        """Yield names that only the target's directory has; `names` are the source's.
+        """Yield the paths of entries that exist only in the target directory.
 
-        If the source's directory was changed since the run began, the entries are doubtful: they
-        may have moved to a directory that was listed before, and would be lost in the target.
+        `names` are the names in the source directory, or None if they are looked up one by one.
+        Raise OSError if a directory cannot be read.
+
+        If the source directory has changed since the run began, the entries are doubtful, because
+        they may have moved to a directory that had already been listed. Removing them would then
+        leave the target without them.
         """
         source_fd, target_fd = fds
         listed = blocks(target_fd)
@@ -205,7 +214,7 @@ class ExtraneousFinder:
                 kind_names = getattr(block, kind)
                 if names is not None:
                     kind_names = [name for name in kind_names if name not in names]
-                # Listings may be wrong: each name is looked up in the source before it is removed.
+                # A listing may be wrong, so look up each name in the source as well.
                 gone = [name for name in kind_names if not self._exists(name, source_fd, path)]
                 if self._leave_out is not None and len(gone) < len(kind_names):
                     setattr(there, kind, [name for name in kind_names if name not in set(gone)])
@@ -231,14 +240,14 @@ class ExtraneousFinder:
                 continue
             found = block.files + block.directories + block.links + block.specials
             paths = [join_path(path, name) for name in encoded(found)]
-            # Read the change time after the look-ups, so that it shows any earlier change.
+            # Read the change time after the look-ups, so that it reflects any change before them.
             if not self._change_times.is_recent(source_fd, os.fstat(source_fd)):
                 yield paths
             elif self.tell_doubtful is not None:
                 self.tell_doubtful(paths)
 
     def _leave_own(self, block: Block, path: bytes, target_fd: int) -> None:
-        """Remove this run's own files from a block of the target's directory."""
+        """Remove this run's own files from a block of the target directory."""
         prefix, journal = self._temporary, self._journal
         for kind in KINDS:
             kind_names = getattr(block, kind)
@@ -265,9 +274,10 @@ def _exists(name: str, directory_fd: int) -> bool:
 
 
 def folds(directory_fd: int, block: Block) -> bool:
-    """Return whether a directory may have these names in another case or form.
+    """Return whether a directory may ignore case or Unicode normalisation in these names.
 
-    There, a name that the source lacks may belong to an entry that the source has. OSError.
+    In such a directory, a name that the source lacks may belong to an entry that the source has.
+    Raise OSError if a name cannot be examined.
     """
     for form in (False, True):
         for name in chain(*(getattr(block, kind) for kind in KINDS)):
@@ -276,18 +286,18 @@ def folds(directory_fd: int, block: Block) -> bool:
             try:
                 found = folds_name(directory_fd, os.fsencode(name), form=form)
             except FileNotFoundError:
-                continue  # it has just been removed
+                continue  # the entry has just been removed
             if found:
                 return True
             if found is False:
-                break  # this holds for all names
+                break  # the answer is the same for all names
     return False
 
 
 class InlineDeletion:
-    """`--delete=during` for one thread: remove extraneous entries in the directory at hand.
+    """`--delete=during`: removes extraneous entries of the current directory.
 
-    This object is the `RemovalListener` of the remover. `begin` sets the item of the job.
+    Each thread has its own instance. This object is the `RemovalListener` of its own remover.
     """
 
     _context: Context[Item]
@@ -308,11 +318,11 @@ class InlineDeletion:
         self._renamed = b"", b""  # present and former path of a replaced directory
 
     def begin(self, context: Context[Item]) -> None:
-        """Set the item of the following removals."""
+        """Set the context of the current item, which receives the reports."""
         self._context = context
 
     def remove(self, root: int, paths: Iterable[bytes], directory_fd: int) -> None:
-        """Remove extraneous entries of a directory, except entries that the source has again."""
+        """Remove the extraneous entries of a directory unless they now exist in the source."""
         self._root, self._renamed = root, (b"", b"")
         for path in paths:
             try:
@@ -331,13 +341,13 @@ class InlineDeletion:
         self._absence.close()
 
     def remove_replaced(self, root: int, path: bytes, was: bytes, directory_fd: int) -> None:
-        """Remove a directory that another kind of entry has replaced, with its contents."""
+        """Remove a directory that another kind of entry has replaced, including its contents."""
         self._root, self._renamed = root, (path, was)
         self._counters.surplus += 1
         self._whole.remove(path, directory_fd)
 
     def tell(self) -> None:
-        """Send all reports, at the end of an item."""
+        """Send all pending reports to rank 0."""
         self._actions.tell(self._context)
 
     # ---- calls of the remover --------------------------------------------------
@@ -374,12 +384,15 @@ class InlineDeletion:
 
 
 def deletion_line(path: bytes, kind: str) -> bytes:
-    """Return the line about a deletion, as in rsync."""
+    """Return the line that reports a deletion, as in rsync."""
     return DELETING + show(path).encode() + b"/" * (kind == "d") + b"\n"
 
 
 def existing(found: Iterable[Block], target_fd: int) -> Iterator[Block]:
-    """Yield the blocks without names that the target lacks; a missing directory is -1."""
+    """Yield the blocks without the names that the target lacks.
+
+    `target_fd` is -1 if the target lacks the directory.
+    """
     for block in found:
         for kind in KINDS:
             names = getattr(block, kind) if target_fd >= 0 else ()
@@ -397,12 +410,12 @@ def filled(
 
 
 def packed(root: int, paths: Iterable[bytes], *, doubtful: bool = False) -> Surplus:
-    """Return paths as a notice."""
+    """Return a notice of extraneous paths."""
     return Surplus(root, b"".join(path + b"\0" for path in paths), doubtful=doubtful)
 
 
 def moved_away(count: int) -> Changed:
-    """Return why nothing is removed from the copy of a directory."""
+    """Return the error that explains why `count` entries stay in the copy of a directory."""
     stay = "1 entry stays" if count == 1 else f"{count:,} entries stay"
     return Changed(f"it changed while the run was under way, {stay} until the next run")
 
@@ -414,10 +427,10 @@ _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class MirrorSource(msgspec.Struct, frozen=True, array_like=True):
-    """The source of a mirror, `known` by device and inode, and its scope.
+    """The source of a mirror, identified by device and inode (`known`), and its scope.
 
-    With `excluded`, entries outside the scope count as absent; with `prunes`, so do directories
-    without any other contents.
+    If `excluded` is set, excluded entries count as absent. If `prunes` is set, directories that
+    contain only directories count as absent.
     """
 
     holder: bytes
@@ -437,14 +450,20 @@ def source_of(plan: MirrorPlan) -> MirrorSource:
 
 
 class PresentNames(msgspec.Struct, frozen=True):
-    """Names of a directory that the source has, or may have because the directory is `moving`."""
+    """Names that exist in a source directory.
+
+    If the directory keeps changing, `moving` is set, and the names are those that may exist.
+    """
 
     names: frozenset[bytes]
     moving: bool = False
 
 
 class Absence:
-    """Looks up names in the source, for one thread."""
+    """Looks up names in the source.
+
+    Each thread has its own instance.
+    """
 
     def __init__(
         self,
@@ -461,9 +480,10 @@ class Absence:
         self._directories.close()
 
     def has(self, path: bytes, names: Sequence[bytes], *, directories: bool) -> PresentNames:
-        """Return which names of a directory the source has. OSError if unknown.
+        """Return which names of a directory exist in the source. Raise OSError if that is unknown.
 
-        With `directories` all of these names are directories in the target; otherwise none is.
+        In the target, all of these names are directories if `directories` is set. Otherwise none
+        of them is.
         """
         found: set[bytes] = set()
         for _ in range(_LOOKS):
@@ -483,13 +503,19 @@ class Absence:
         return PresentNames(frozenset(names), moving=True)
 
     def lacks(self, path: bytes, target_fd: int) -> bool:
-        """Return whether the source lacks an entry of an open directory of the target. OSError."""
+        """Return whether the source lacks an entry of an open target directory.
+
+        Raise OSError if that is unknown.
+        """
         above, _, name = path.rpartition(b"/")
         mode = os.stat(name, dir_fd=target_fd, follow_symlinks=False).st_mode
         return not self.has(above, [name], directories=stat.S_ISDIR(mode)).names
 
     def _opened(self, path: bytes) -> int:
-        """Open a directory of the source by its path; -1 if it does not exist. OSError."""
+        """Open a source directory by its path, or return -1 if it does not exist.
+
+        Raise OSError if it cannot be opened.
+        """
         with self._directories.lease(0, b"") as top:
             fd = os.dup(top.fd)
         above = b""
@@ -508,7 +534,7 @@ class Absence:
         return fd
 
     def _is_there(self, path: bytes, name: bytes, fd: int, is_directory: bool) -> bool:
-        """Return whether a name exists; with `is_directory` only a directory counts."""
+        """Return whether a name exists and, if `is_directory` is set, is a directory."""
         try:
             status = os.stat(name, dir_fd=fd, follow_symlinks=False)
         except FileNotFoundError:

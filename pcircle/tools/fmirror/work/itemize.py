@@ -1,8 +1,8 @@
-"""Lines of `--itemize-changes`, as in rsync, for a run and for a dry run.
+"""The lines of `--itemize`, in the format of rsync, for both real and dry runs.
 
-Entries are compared before they are changed. Lines for hard-linked entries depend on all names of
-an inode, so rank 0 receives these names and sorts them. The first name that exists in the target
-keeps its inode, and the other names become links to it. If no name exists there, all are new.
+Entries are compared before they are changed. The line of a hard-linked entry depends on all names
+of its inode, so rank 0 collects and sorts these names. The first name that exists in the target
+keeps its inode there, and the other names become links to it. If none exists, all names are new.
 """
 
 from __future__ import annotations
@@ -41,16 +41,17 @@ Status = os.stat_result
 
 
 class LinkedRecords(msgspec.Struct, frozen=True, array_like=True, tag="h"):
-    """Records of hard-linked names of the source, see `LinkedNameGroups`."""
+    """Records of hard-linked names of the source, which `LinkedNameGroups` collects."""
 
     records: tuple[bytes, ...]
 
 
 class LinkedName(msgspec.Struct, frozen=True):
-    """A name of a hard-linked inode; `inode` is the target's, if of the same kind.
+    """A name of a hard-linked inode of the source.
 
-    `alone` means that the target's inode has no other name, `near` that another tree has the
-    content. `marks` are the plan's marks of both sides.
+    `inode` is the inode number of the target's entry, or 0 if that is missing or of another kind.
+    `alone` means that the target's inode has no other name, and `near` that a reference tree has
+    the content. `marks` are the marks of both sides for a plan.
     """
 
     path: bytes
@@ -64,7 +65,7 @@ class LinkedName(msgspec.Struct, frozen=True):
 
 
 class LinkedNameChange(msgspec.Struct, frozen=True):
-    """The change of a hard-linked name; an empty `line` means that it stays."""
+    """The change to a hard-linked name, whose `line` is empty if it does not change."""
 
     name: LinkedName
     line: bytes
@@ -72,17 +73,17 @@ class LinkedNameChange(msgspec.Struct, frozen=True):
 
     @property
     def touches(self) -> bool:
-        """Return whether only attributes are set."""
+        """Return whether only the attributes of the entry change."""
         return not (self.linked or self.name.different & _NEW) and bool(self.name.alone)
 
     @property
     def size_bytes(self) -> int:
-        """Return the copied bytes."""
+        """Return the number of bytes to copy."""
         return self.name.size if stat.S_ISREG(self.name.mode) and not self.linked else 0
 
     @property
     def planned(self) -> bytes:
-        """Return the line of the plan."""
+        """Return the line for this name in a plan."""
         word = steps.LINK if self.linked else steps.TOUCH
         if not self.line:
             word = steps.SAME
@@ -100,9 +101,10 @@ def line_of(
     keeps_times: bool = True,
     linked: bool = False,
 ) -> bytes:
-    """Return the line of an entry; new ones have `KIND`, replaced ones `CONTENT`.
+    """Return the line of an entry.
 
-    Only `look` "content" shows whether contents differ. If times are not kept, a replaced entry
+    `different` contains `KIND` for a new entry, and `CONTENT` for one that is replaced. Contents
+    are known to differ only if `look` is "content". If times are not preserved, a replaced entry
     gets the current time, which rsync shows as `T`.
     """
     known = different if look == "content" else different & ~fields.CONTENT
@@ -118,7 +120,10 @@ def line_of(
 
 
 class Itemizer:
-    """Itemizes changes for one thread."""
+    """Compares entries and itemizes their changes.
+
+    Each thread has its own instance.
+    """
 
     def __init__(self, plan: MirrorPlan, keeping: MirrorOverwritePolicy) -> None:
         self._plan = plan
@@ -131,7 +136,10 @@ class Itemizer:
     def entry(
         self, root: int, path: bytes, name: bytes, fds: tuple[int, int]
     ) -> tuple[Status, Status | None, int]:
-        """Return the status of both entries, and their differences. OSError."""
+        """Return the statuses of the source and target entries, and their differences.
+
+        Raise OSError if they cannot be compared.
+        """
         source = os.stat(name, dir_fd=fds[0], follow_symlinks=False)
         try:
             if fds[1] < 0:
@@ -143,11 +151,11 @@ class Itemizer:
         return source, old, self._policy.differences(source, old, (fds[0], name, fds[1], name))
 
     def is_linked(self, source: Status) -> bool:
-        """Return whether an entry has several names that will be linked in the target."""
+        """Return whether an entry has other names that must be hard-linked in the target."""
         return self._plan.keep.links and source.st_nlink > 1 and not stat.S_ISDIR(source.st_mode)
 
     def is_left(self, source: Status, old: Status | None) -> bool:
-        """Return whether an option leaves the target's entry, which is then not linked."""
+        """Return whether an option keeps the target's entry unchanged, so that it is not linked."""
         return old is not None and self._policy.leaves(source, old)
 
     def say(
@@ -161,9 +169,9 @@ class Itemizer:
         marks: bytes = b"-",
         near: bool = False,
     ) -> None:
-        """Report an entry that changes, with the `marks` of a plan.
+        """Report an entry if it changes.
 
-        `near` means that another tree has its content.
+        `marks` are its marks for a plan, and `near` means that a reference tree has its content.
         """
         if self.is_linked(source):
             if self.is_left(source, old):
@@ -180,7 +188,11 @@ class Itemizer:
     def directory(
         self, path: bytes, source: tuple[int, Status], target_fd: int | None, context: Context[Item]
     ) -> int:
-        """Report a directory, open on both sides if it exists; return its differences. OSError."""
+        """Report a directory if it changes, and return its differences.
+
+        `target_fd` is None if the target lacks the directory. Raise OSError if its attributes
+        cannot be read.
+        """
         fd, status = source
         different = fields.KIND
         if target_fd is not None:
@@ -208,7 +220,11 @@ def _record(
     near: bool,
     marks: bytes,
 ) -> bytes:
-    """Return a record of a name; records of an inode sort together, files before directories."""
+    """Return the record of a name.
+
+    Sorting groups the records by inode. Within a group, names in a directory precede names in its
+    subdirectories.
+    """
     source, old = sides
     *above, name = path.split(b"/")
     place = b"".join(b"\2%b\0" % part for part in above)
@@ -220,7 +236,7 @@ def _record(
 
 
 def count(counters: CopyCounters, mode: int, size: int) -> None:
-    """Count an entry that would be copied, with its bytes."""
+    """Count an entry that is not a directory, and its bytes."""
     if stat.S_ISREG(mode):
         counters.files += 1
     elif stat.S_ISLNK(mode):
@@ -232,18 +248,21 @@ def count(counters: CopyCounters, mode: int, size: int) -> None:
 
 
 class LinkedNameGroups:
-    """The hard-linked names of a run, on rank 0."""
+    """The hard-linked names of a run, grouped by inode on rank 0."""
 
     def __init__(self) -> None:
         self._sorter = Sorter()
 
     def add(self, linked: LinkedRecords) -> None:
-        """Add names."""
+        """Add the names of a notice."""
         for record in linked.records:
             self._sorter.add(record)
 
     def changes(self, look: str, *, keeps_times: bool) -> Iterator[LinkedNameChange]:
-        """Yield the changes of all names of inodes that change; callable once."""
+        """Yield a change for each name of every inode of which at least one name changes.
+
+        This method can be called only once.
+        """
         for _, group in groupby(self._sorter.sorted(), lambda record: record[:_INODE_DIGITS]):
             names = [_read(record) for record in group]
             first = next((name for name in names if name.inode), names[-1])

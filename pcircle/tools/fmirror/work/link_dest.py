@@ -1,8 +1,9 @@
-"""`--link-dest` and `--compare-dest`: other trees that may have a missing entry.
+"""`--link-dest` and `--compare-dest`: reference trees that may have an entry the target lacks.
 
-An entry there that equals the source's is linked into the target, or left out. Trees are entered
-directory by directory, never through a link. A linked entry is checked a second time, because a
-user with write access to the tree could have exchanged it.
+If the entry in a reference tree equals the source's, it is linked into the target, or omitted from
+it. The trees are entered one directory at a time, without following symbolic links. An entry is
+checked again after it was linked, because a user with write access to the tree could have replaced
+it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from pcircle.tools.fmirror.work.reference_tree import ReferenceTrees
 
 
 class LinkDest:
-    """Links entries for one thread; not with `dry`."""
+    """Links entries of reference trees into the target.
+
+    Each thread has its own instance. If `dry` is set, it links nothing.
+    """
 
     def __init__(
         self, plan: MirrorPlan, keeping: MirrorOverwritePolicy, *, dry: bool = False
@@ -29,17 +33,17 @@ class LinkDest:
         self._policy = keeping
         self._dry = dry
         self._references = ReferenceTrees((*plan.link_dest, *plan.compare_dest))
-        self._linked = len(plan.link_dest)  # the first ones are linked
+        self._linked = len(plan.link_dest)  # entries of the first trees are linked
 
     def close(self) -> None:
         """Release the directories."""
         self._references.close()
 
     def has(self, root: int, path: bytes, name: bytes, fds: tuple[int, int]) -> bool | None:
-        """Return True if a name was linked, False if left out; None if it must be copied."""
+        """Return True if a name was linked, False if it is omitted, None if it must be copied."""
         if not self._references:
             return None
-        with suppress(OSError):  # the copy meets the error again
+        with suppress(OSError):  # the copy will encounter and report the same error
             if fds[1] >= 0 and _status(name, fds[1]) is not None:
                 return None
             source = os.stat(name, dir_fd=fds[0], follow_symlinks=False)
@@ -69,7 +73,10 @@ def _status(name: bytes, directory_fd: int) -> os.stat_result | None:
 
 
 def _linked(name: bytes, fd: int, target_fd: int, wanted: os.stat_result) -> bool:
-    """Link a checked entry into the target. OSError."""
+    """Link a checked entry into the target, and return whether it is still the same entry.
+
+    Raise OSError if it cannot be linked.
+    """
     os.link(name, name, src_dir_fd=fd, dst_dir_fd=target_fd, follow_symlinks=False)
     now = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
     known = (wanted.st_dev, wanted.st_ino, wanted.st_size, wanted.st_mtime_ns)

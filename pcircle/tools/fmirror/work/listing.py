@@ -1,14 +1,15 @@
-"""Listing of source directories that may change meanwhile, with evidence for safe removals.
+"""Listing of source directories that may be changing, with evidence for safe removals.
 
-A walk may miss an entry that is renamed within the source meanwhile, at both places. So a directory
-that changes while it is listed is listed again. Its change time at the last listing is recorded,
-unless it is certainly older than the run. Entries that left a directory since the run began are
-removed from the target only if no source directory has changed since its listing. Then the walk
-cannot have missed a move. `pcircle.tools.fmirror.recheck` checks this.
+If an entry is renamed within the source during a walk, the walk may miss it in both directories.
+Therefore, a directory that changes while it is being listed is listed again. Its change time at the
+last listing is recorded unless that time is certainly older than the run. If an entry has left its
+directory since the run began, it is removed from the target only if no source directory has changed
+since its listing, because then the walk cannot have missed a move. `pcircle.tools.fmirror.recheck`
+checks this condition.
 
-Two directories may be the same, for example if a union file system shows one in the other. Neither
-device nor inode numbers show this, and look-ups may be cached. So a file with a random name is
-created on each side and looked up on the other.
+Two directories may be the same, for example if a union file system shows one inside the other.
+Neither device nor inode numbers reveal this, and look-ups may be cached. Therefore, a file with a
+random name is created on each side and looked up on the other.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ _TRIES, _PAUSE_S = 200, 0.005
 
 @contextmanager
 def _alone(directory_fd: int) -> Iterator[None]:
-    """Keep out other ranks and threads of the run, which would restore our temporary times.
+    """Lock a directory so that no other rank or thread of this run tests it at the same time.
 
-    Continue without a lock if locks are not supported or another program holds it.
+    A concurrent test would read the temporary times of the directory and restore them at its end.
+    Continue without a lock if locks are not supported or another program holds the lock.
     """
     locked = False
     for _ in range(_TRIES):
@@ -57,16 +59,19 @@ def _alone(directory_fd: int) -> Iterator[None]:
 
 
 class DirectoryProbe:
-    """Compares directories for one thread. The test files have names that begin with `prefix`."""
+    """Tests whether two directories are the same.
+
+    Each thread has its own instance. The names of the test files begin with `prefix`.
+    """
 
     def __init__(self, prefix: bytes) -> None:
         self._prefix = prefix
         self._last: tuple[tuple[int, int], ...] = ()
 
     def prove(self, fds: tuple[int, int]) -> None:
-        """Prove that two open directories are different; the last pair is cached.
+        """Prove that two open directories are different, and remember the last such pair.
 
-        EntryError if they are the same, OSError if that is unknown.
+        Raise EntryError if they are the same, and OSError if that is unknown.
         """
         pair = tuple((status.st_dev, status.st_ino) for status in map(os.fstat, fds))
         if pair == self._last:
@@ -77,14 +82,17 @@ class DirectoryProbe:
                 are_one = self._shows(*fds) or self._shows(*fds[::-1])
             finally:
                 for fd, ns in zip(fds, times, strict=True):
-                    with suppress(OSError):  # a writable directory of another user
+                    with suppress(OSError):  # only the owner of a directory may set its times
                         os.utime(fd, ns=ns)
         if are_one:
             raise EntryError(SAME_FILE, "its directory in A and the one in B are the same")
         self._last = pair
 
     def _shows(self, here: int, there: int) -> bool:
-        """Return whether a name created in one directory appears in the other. OSError."""
+        """Return whether a file created in one directory appears in the other.
+
+        Raise OSError if the file cannot be created.
+        """
         name = self._prefix + b"probe-" + os.urandom(16).hex().encode()
         os.close(os.open(name, CREATE_FILE, 0o600, dir_fd=here))
         try:
@@ -100,19 +108,19 @@ _LISTINGS = 3
 _MAX_NAMES = 1 << 16
 _MAX_TIMES = 1 << 17
 _TIMES_TOGETHER = 1000
-_TICK_S = 0.02  # at least one tick of the change-time clock, which has 100 to 1,000 a second
-_CLOCK_REALTIME_COARSE = 5  # from linux/time.h; Python has no name for it
+_TICK_S = 0.02  # more than one tick of the clock for change times (100 to 1,000 ticks per second)
+_CLOCK_REALTIME_COARSE = 5  # from linux/time.h, because Python does not define it
 _OWN_CLOCK = frozenset(
     (None, b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"tmpfs", b"f2fs", b"zfs", b"overlay")
 )
-"""File systems that use this machine's clock; subvolumes of btrfs are None."""
+"""Types of file systems that use this machine's clock, where None stands for btrfs subvolumes."""
 _OTHER_CLOCK_NS = 2 * NS_PER_S
 UNSTEADY_NS = -1
-"""Replaces the change time of a directory whose listing may be incomplete."""
+"""Recorded instead of the change time of a directory whose listing may be incomplete."""
 
 
 def clock_ns() -> int:
-    """Return the time that the kernel would give to a change now.
+    """Return the change time that the kernel would record for a change made now.
 
     It lags some milliseconds behind `time.time_ns`.
     """
@@ -126,20 +134,20 @@ class ListingTimes(msgspec.Struct, frozen=True, array_like=True, tag="y"):
     times_ns: tuple[int, ...]
 
     def pairs(self) -> Iterator[tuple[bytes, int]]:
-        """Return each path with its time."""
+        """Return the pairs of path and change time."""
         return zip(self.paths.split(b"\0")[:-1], self.times_ns, strict=True)
 
 
 class ChangeTimes:
-    """Compares change times of directories with the begin of the run, `began_ns`."""
+    """Compares change times of directories with the start time of the run, `began_ns`."""
 
     def __init__(self, began_ns: int | None) -> None:
-        """Without `began_ns` nothing is known of the run, and no directory is recent."""
+        """Initialise the comparison, in which no directory is recent if `began_ns` is None."""
         self._began_ns = began_ns
         self._errors_ns: dict[int, int] = {}  # by device
 
     def is_recent(self, fd: int, status: os.stat_result) -> bool:
-        """Return whether an open directory may have been changed since the run began."""
+        """Return whether an open directory may have changed since the run began."""
         if self._began_ns is None:
             return False
         if _latest_ns(status) < self._began_ns - self._error_ns(status.st_dev):
@@ -147,20 +155,20 @@ class ChangeTimes:
         return not is_empty_subvolume(fd, status)
 
     def wait(self, status: os.stat_result) -> bool:
-        """Wait until a change of a directory gets a later time than the last one has.
+        """Wait until the next change to a directory would be recorded with a later time.
 
-        Return false if the next change may still get the same time.
+        Return False if the next change may still get the same time as the last one.
         """
         changed_ns, error_ns = _latest_ns(status), self._error_ns(status.st_dev)
         if changed_ns + error_ns < clock_ns():
             return True
         time.sleep(_TICK_S)
-        if error_ns:  # its clock is unknown, but ticks as often, unless it counts seconds
+        if error_ns:  # an unknown clock should tick as often, unless it counts whole seconds
             return changed_ns == status.st_ctime_ns
         return changed_ns < clock_ns()
 
     def _error_ns(self, device: int) -> int:
-        """Return how far the clock of a file system may be from this machine's."""
+        """Return the maximum difference between a file system's clock and this machine's."""
         if device not in self._errors_ns:
             kind = type_of_device(device)
             self._errors_ns[device] = 0 if kind in _OWN_CLOCK else _OTHER_CLOCK_NS
@@ -168,13 +176,16 @@ class ChangeTimes:
 
 
 def _latest_ns(status: os.stat_result) -> int:
-    """Return the latest time of the last change: some file systems store whole seconds."""
+    """Return the latest possible time of the last change, as some file systems store seconds."""
     changed_ns = status.st_ctime_ns
     return changed_ns if changed_ns % NS_PER_S else changed_ns + NS_PER_S - 1
 
 
 class Lister:
-    """Lists directories of the source. Per-thread state."""
+    """Lists directories of the source.
+
+    Each thread has its own instance.
+    """
 
     def __init__(self, began_ns: int | None) -> None:
         self._change_times = ChangeTimes(began_ns)
@@ -182,20 +193,20 @@ class Lister:
         self._times_ns: list[int] = []
 
     def is_recent(self, fd: int, status: os.stat_result) -> bool:
-        """Return whether a directory may have changed between the run's begin and its opening.
+        """Return whether a directory may have changed between the start of the run and its opening.
 
-        Then this object must list it.
+        If so, it must be listed by `blocks`, which detects changes.
         """
         return self._change_times.is_recent(fd, status)
 
     def blocks(self, path: bytes, source: Lease) -> Iterator[Block]:
-        """Yield the entries of a directory, with entries created during the listing. OSError.
+        """Yield the entries of a directory, including entries created during the listing.
 
-        A directory that changes meanwhile is listed again, up to three times in all. Names that
-        were already yielded are omitted.
+        A directory that changes meanwhile is listed again, at most three times in total. Names that
+        have already been yielded are omitted. Raise OSError if the directory cannot be read.
         """
         fd, before = source.fd, source.opened.status
-        seen: list[str] = []  # one text for each block takes a third of a list's memory
+        seen: list[str] = []  # one string per block takes a third of the memory of separate names
         count = 0
         is_last = False
         for left in reversed(range(_LISTINGS)):
@@ -242,7 +253,7 @@ class Lister:
 
 
 def packed_times(paths: list[bytes], times_ns: list[int]) -> ListingTimes:
-    """Return change times of directories as a notice."""
+    """Return a notice of the change times of directories."""
     return ListingTimes(b"".join(path + b"\0" for path in paths), tuple(times_ns))
 
 
@@ -252,23 +263,23 @@ def _leave_out(block: Block, names: set[str]) -> None:
 
 
 class KnownTimes:
-    """The change times of all recent directories as they were listed, on rank 0."""
+    """The change times of all recent directories at their listings, as collected on rank 0."""
 
     def __init__(self) -> None:
         self._times_ns: dict[bytes, int] = {}
-        self.is_complete = True  # and all listings were steady
+        self.is_complete = True  # all times are known, and no listing may be incomplete
 
     def add(self, notice: ListingTimes) -> None:
         """Add the times of directories."""
         for path, time_ns in notice.pairs() if self.is_complete else ():
-            # A directory may be listed by two ranks, if one of them was lost.
+            # If a rank was lost, another rank may have listed the same directory again.
             time_ns = self._times_ns[path] = min(time_ns, self._times_ns.get(path, time_ns))
             if time_ns == UNSTEADY_NS or len(self._times_ns) > _MAX_TIMES:
                 self.is_complete = False
                 self._times_ns.clear()
 
     def agree(self, notice: ListingTimes) -> bool:
-        """Return whether directories have the same change times as when they were listed."""
+        """Return whether the change times of directories are the same as at their listings."""
         return self.is_complete and all(
             self._times_ns.get(path, UNSTEADY_NS) == time_ns != UNSTEADY_NS
             for path, time_ns in notice.pairs()

@@ -1,10 +1,11 @@
 """The overwrite policy of a mirror: existing entries stay, are updated in place, or are replaced.
 
-An entry whose content equals the source's gets the changed attributes: owner, extended attributes,
-lists, mode, times. They are set in place through a descriptor of that file, and only if it has no
-other name, because that name may belong to another snapshot. All other entries are replaced by a
-rename, so the name always exists. If a rename cannot replace the entry, because one side is a
-directory, both names are exchanged, and the old entry is removed afterwards.
+If the content of an entry equals the source's, only its changed attributes are set: owner, extended
+attributes, access control lists, mode and times. They are set through a descriptor, and only if the
+file has no other name, because another name may belong to a snapshot. All other entries are
+replaced by a rename, so the name always exists. If one of the two entries is a directory, a rename
+cannot replace the old one. Then the two names are exchanged, and the old entry is removed
+afterwards.
 """
 
 from __future__ import annotations
@@ -42,20 +43,24 @@ _CONTENT = fields.KIND | fields.SIZE | fields.TARGET | fields.RDEV
 _NO_ATTRIBUTES = ExtendedAttributes([])
 
 Sides = tuple[int, bytes, int, bytes]
-"""The directories of source and target, and the names in them."""
+"""The directory and name of the source entry, and of the target entry."""
 
 
 def read_from_ns(plan: MirrorPlan) -> int | None:
-    """Return the change time since which files are read even if their times are equal."""
+    """Return the change time from which on source files are read even if their times are equal.
+
+    Return None if `--ctime` is not given.
+    """
     if not plan.upkeep.ctime:
         return None
     return 0 if plan.quiet_ns is None else plan.quiet_ns[0]
 
 
 class MirrorOverwritePolicy:
-    """The overwrite policy of one thread.
+    """The overwrite policy of a mirror.
 
-    `aside` lists replaced directories that must be removed, with their former paths.
+    Each thread has its own instance. `aside` lists replaced directories that must be removed, with
+    their present and former paths.
     """
 
     def __init__(self, plan: MirrorPlan, counters: CopyCounters, extras: AttributeCopier) -> None:
@@ -63,7 +68,7 @@ class MirrorOverwritePolicy:
         self._counters = counters
         self._extras = extras
         wanted = compared(plan.keep, privileged=not os.geteuid())
-        # If times are evidence of content, files are compared by time even if it is not kept.
+        # If times are evidence of equal content, compare them even if they are not preserved.
         by_time = fields.MTIME * (plan.upkeep.look == "time")
         self.comparer = StatusComparer(wanted | by_time, plan.upkeep.window_ns)
         self._of_content = by_time if not plan.keep.timestamps else fields.NOTHING
@@ -139,7 +144,11 @@ class MirrorOverwritePolicy:
         return True
 
     def differences(self, source: os.stat_result, old: os.stat_result, names: Sides) -> int:
-        """Return the fields to change in an existing entry; `CONTENT` replaces it. OSError."""
+        """Return the fields to change in an existing entry.
+
+        If they include `CONTENT`, the entry must be replaced. Raise OSError if the entries cannot
+        be compared.
+        """
         if self.leaves(source, old):
             return fields.NOTHING
         different = self.status_differences(source, old)
@@ -153,9 +162,9 @@ class MirrorOverwritePolicy:
         return different | fields.CONTENT * bool(different & _CONTENT)
 
     def leaves(self, source: os.stat_result, old: os.stat_result) -> bool:
-        """Return whether an option leaves `old` as it is, whatever its source is.
+        """Return whether an option keeps `old` unchanged even if it differs from the source.
 
-        A directory on both sides is never left: its entries are mirrored.
+        A directory on both sides is never kept unchanged, because its entries are mirrored.
         """
         upkeep, kinds = self._upkeep, (stat.S_IFMT(source.st_mode), stat.S_IFMT(old.st_mode))
         if upkeep.stays:
@@ -164,13 +173,13 @@ class MirrorOverwritePolicy:
         return newer and kinds == (stat.S_IFREG, stat.S_IFREG)
 
     def refuse_left(self, source: os.stat_result, old: os.stat_result) -> None:
-        """Raise OSError if an option leaves the entry that a directory would replace."""
+        """Raise OSError if an option keeps the entry that a directory would replace."""
         if self.leaves(source, old):
             with error_context("create the copy of"):
                 raise FileExistsError(errno.EEXIST, "another kind of entry has its name and stays")
 
     def status_differences(self, source: Status, old: Status) -> int:
-        """Return the differences of two statuses, except fields that this user cannot change."""
+        """Return the fields in which two statuses differ and that this user can change."""
         source = self._keep.status(source)
         different = self.comparer.differences(source, old)
         if self._groups is not None and source.st_gid not in self._groups:
@@ -180,7 +189,7 @@ class MirrorOverwritePolicy:
         return different
 
     def blocks(self, source: Table, target: Table, count: int) -> dict[int, int]:
-        """Return the differences of two blocks by place, see `StatusComparer`."""
+        """Return the differences of two blocks by place, in the form of `StatusComparer`."""
         if self._keep.given is None:
             return self.comparer.compare_blocks(source, target, count)
         return self._by_row(source, target, count)
@@ -213,7 +222,7 @@ class MirrorOverwritePolicy:
                 open_files(names[1], (names[0], names[2])) as (fds, statuses),
             ):
                 stamps = tuple((s.st_dev, s.st_ino, s.st_size, s.st_ctime_ns) for s in statuses)
-                if stamps != self._compared[0]:  # the itemizer may have compared them
+                if stamps != self._compared[0]:  # the itemizer may have just compared this file
                     same = statuses[0].st_size == statuses[1].st_size
                     same = same and self._contents.same(fds, 0, statuses[0].st_size)
                     self._compared = stamps, same
@@ -254,24 +263,27 @@ class MirrorOverwritePolicy:
     def may_replace(self, old: os.stat_result) -> bool:
         """Return whether an entry may be replaced.
 
-        A directory may be only if extraneous entries are removed.
+        A directory may only be replaced if extraneous entries are removed.
         """
         return self._deleting.wanted or not stat.S_ISDIR(old.st_mode)
 
     def check(self, name: bytes, directory_fd: int, expected: bytes) -> None:
-        """Check an entry before it is replaced; plans expect the result of `steps.replaced`."""
+        """Raise OSError unless an entry that is about to be replaced is as `expected` by the plan.
+
+        `expected` is an earlier result of `steps.replaced`.
+        """
         with error_context(steps.DOING):
             if steps.replaced(name, directory_fd) != expected:
                 raise Changed(steps.OTHER)
 
     def replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
-        """Replace an entry, after or while the old one moves to the backup.
+        """Replace an entry, and move the old one to the backup if there is one.
 
-        If the old entry is immutable, or a directory that its owner may not write, the protection
-        is removed first.
+        If the old entry is immutable, or a directory without write permission for its owner, this
+        protection is removed first.
         """
         with Admissions(self._access) as admissions:
-            # Otherwise the backup would only copy an immutable entry.
+            # An immutable entry cannot be linked or moved, so the backup would have to copy it.
             if self._backup is not None and self._access.flags:
                 with suppress(FileNotFoundError):
                     admissions.admit_entry(name, directory_fd)
@@ -306,7 +318,7 @@ class MirrorOverwritePolicy:
 
 
 def _changed_places(written: bytes, name: bytes, directory_fd: int) -> bool:
-    """Exchange new and old entry; return False if the old one has vanished."""
+    """Exchange the new entry and the old one, or return False if the old one has vanished."""
     try:
         exchange(written, name, directory_fd)
         return True

@@ -1,13 +1,14 @@
-"""`--remove-source-files`: entries whose copies are complete are removed from the source.
+"""`--remove-source-files`: removes entries from the source whose copies are complete.
 
-This job runs after the copy, and is a dry run of a mirror except for its removals. The target is
-first flushed to disk. Each entry is then compared as if it were mirrored again, files by all bytes.
-Entries that differ in any kept attribute stay, and so do entries that change meanwhile.
+This job runs after the copy. It is a dry run of a mirror, except that it removes entries. First it
+flushes the target to disk. Then it compares each entry as if it were mirrored again, and files byte
+by byte. Entries that differ in a preserved attribute stay, and so do entries that are changing.
 
 Before anything in a directory is removed, a test proves that the directory and its copy are
-distinct: a union file system, for example, may show the source itself as the copy. An entry is
-first renamed, because another process may replace it at any moment. If the renamed file turns out
-to be another file, it is put back. So only content that is in the target is removed.
+distinct. A union file system, for example, may show the source itself as the copy. Each entry is
+renamed before its removal, because another process may replace it at any moment. If the renamed
+entry turns out to be a different one, it gets its name back. As a result, only content that exists
+in the target is removed.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ _CHANGED = "it has changed while it was looked at"
 
 
 class ClearVisitor(DryMirrorVisitor):
-    """Removes entries that the target has; without `keep_directories`, empty directories."""
+    """Removes entries whose copies are complete.
+
+    If `keep_directories` is false, it also removes directories that have become empty.
+    """
 
     keep_directories = True
 
@@ -60,7 +64,10 @@ class ClearVisitor(DryMirrorVisitor):
             self.counters.directories += 1
 
     def _goes(self, opened: Open[None], context: Context[Item]) -> bool:
-        """Remove an empty directory; return False, as a failure, if that may be unsafe."""
+        """Remove a directory if it is empty and may be removed.
+
+        Report a failure and return False if its removal may be unsafe.
+        """
         if self.keep_directories or not opened.path or not opened.own:
             return True
         above, _, name = opened.path.rpartition(b"/")
@@ -74,11 +81,14 @@ class ClearVisitor(DryMirrorVisitor):
             self._tell_failure(opened.root, opened.path, error, context, doing)
             return False
         with suppress(OSError), self._sources.lease(opened.root, above) as holder:
-            os.rmdir(name, dir_fd=holder.fd)  # it fails if an entry was created meanwhile
+            os.rmdir(name, dir_fd=holder.fd)  # fails if an entry has been created meanwhile
         return True
 
     def _is_empty(self, opened: Open[None]) -> bool:
-        """Return whether a directory is empty; prove that it is not its copy. OSError."""
+        """Return whether a directory is empty, and if so, prove that it is distinct from its copy.
+
+        Raise OSError if they are the same directory or cannot be read.
+        """
         where = opened.root, opened.path
         with self._sources.lease(*where) as source, self._targets.lease(*where) as target:
             if next(blocks(rewound(source.fd)), Block()):
@@ -94,7 +104,7 @@ class ClearVisitor(DryMirrorVisitor):
             self._limits.operations(2)
         status: os.stat_result | None = None
         try:
-            if not name.startswith(self._prefix):  # another thread removes these
+            if not name.startswith(self._prefix):  # another thread is removing the entry
                 with error_context("remove"):
                     status = self._removed(where, name, fds)
         except OSError as error:
@@ -107,7 +117,10 @@ class ClearVisitor(DryMirrorVisitor):
             count(self.counters, status.st_mode, 0)
 
     def _removed(self, where: Where, name: bytes, fds: tuple[int, int]) -> os.stat_result | None:
-        """Remove an entry if its copy is complete; return its status, or None. OSError."""
+        """Remove an entry if its copy is complete, and return its status.
+
+        Return None if its copy is not complete. Raise OSError on failure.
+        """
         source, old, different = self._itemizer.entry(where.root, where.path, name, fds)
         if old is None or different:
             return None
@@ -117,7 +130,8 @@ class ClearVisitor(DryMirrorVisitor):
                 if statuses[0].st_size != statuses[1].st_size:
                     return None
                 os.fsync(files[1])
-                os.posix_fadvise(files[1], 0, 0, os.POSIX_FADV_DONTNEED)  # read from disk
+                # Drop the cached pages of the copy, so that the comparison reads it from disk.
+                os.posix_fadvise(files[1], 0, 0, os.POSIX_FADV_DONTNEED)
                 if not self._contents.same(files, 0, statuses[0].st_size):
                     return None
                 now = os.stat(name, dir_fd=fds[1], follow_symlinks=False)
@@ -129,7 +143,10 @@ class ClearVisitor(DryMirrorVisitor):
         return source
 
     def _remove(self, name: bytes, fds: tuple[int, int], status: os.stat_result) -> None:
-        """Remove an unchanged entry. OSError, Changed."""
+        """Remove an entry if it is unchanged.
+
+        Raise Changed if it has changed, and OSError on other failures.
+        """
         self._probe.prove(fds)
         directory_fd = fds[0]
         now = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
@@ -146,9 +163,9 @@ class ClearVisitor(DryMirrorVisitor):
 
 
 def _refuse_same(source: os.stat_result, copy: os.stat_result, fds: tuple[int, int]) -> None:
-    """Raise EntryError if the entry is its own copy, for example in a second mount.
+    """Raise EntryError if an entry and its copy are the same file, for example in two mounts.
 
-    A second mount may have another device number, but inodes and change times are equal.
+    The device numbers of the mounts may differ, but the inode numbers and change times are equal.
     """
     here, there = map(os.fstat, fds)
     one_directory = (here.st_ino, here.st_ctime_ns) == (there.st_ino, there.st_ctime_ns)
@@ -158,19 +175,22 @@ def _refuse_same(source: os.stat_result, copy: os.stat_result, fds: tuple[int, i
 
 
 def _is_same(now: os.stat_result, before: os.stat_result) -> bool:
-    """Return whether nothing has changed, except other names of the file."""
+    """Return whether an entry is unchanged, apart from other hard links to it."""
     alone = before.st_nlink == 1
     same_change = now.st_ctime_ns == before.st_ctime_ns
     return _content(now) == _content(before) and (same_change or not alone)
 
 
 def _content(status: os.stat_result) -> tuple[int, ...]:
-    """Return the evidence of the same file with the same content; a rename changes its ctime."""
+    """Return the fields that identify a file and its content.
+
+    The change time is not among them, because a rename changes it.
+    """
     return status.st_dev, status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns
 
 
 class ClearTask(DryMirrorTask):
-    """The work of one rank."""
+    """The removal of copied entries on one rank."""
 
     is_flushed = False
 
@@ -192,13 +212,13 @@ class ClearTask(DryMirrorTask):
 
 
 class MoveAwayVisitor(ClearVisitor):
-    """A `ClearVisitor` that also removes empty directories."""
+    """A `ClearVisitor` that also removes directories that have become empty."""
 
     keep_directories = False
 
 
 class MoveAwayTask(ClearTask):
-    """The work of one rank in `--move`."""
+    """The removal of copied entries and empty directories on one rank, for `--move`."""
 
     @classmethod
     def visitor_type(cls) -> type[DryVisitor]:

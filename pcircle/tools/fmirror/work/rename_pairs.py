@@ -31,7 +31,7 @@ class MissingFiles(msgspec.Struct, frozen=True, array_like=True, tag="z"):
 
 
 class RenamePair(msgspec.Struct, frozen=True, array_like=True):
-    """A path of the source and an extraneous path, both of files of this size and time."""
+    """A path of the source and an extraneous path whose files have the same size and time."""
 
     new: bytes
     old: bytes
@@ -40,9 +40,9 @@ class RenamePair(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RenamedPaths(msgspec.Struct, frozen=True, array_like=True, tag="r"):
-    """Paths of files that would be renamed: new paths, and present paths.
+    """The new and the present paths of files that a dry run would rename.
 
-    Each path takes eight bytes, see `packed`, `ordered` and `PathHashes`.
+    Each path is stored as an eight-byte hash in the format of `PathHashes`.
     """
 
     new: bytes = b""
@@ -50,14 +50,15 @@ class RenamedPaths(msgspec.Struct, frozen=True, array_like=True, tag="r"):
 
 
 def packed(path: bytes) -> bytes:
-    """Return a path in the form of `PathHashes`."""
+    """Return the hash of a path, as `PathHashes` stores it."""
     return xxhash.xxh3_64_intdigest(path).to_bytes(_BYTES, sys.byteorder)
 
 
 def ordered(hashes: bytearray) -> bytes:
     """Return the packed paths in sorted order, and clear `hashes`.
 
-    Arrays by the first byte save the memory of a list of millions of numbers.
+    The hashes are first divided into arrays by their first byte. Only one array at a time is then
+    sorted as a list, because a list of millions of numbers would take too much memory.
     """
     parts = [array("Q") for _ in range(_PARTS)]
     with memoryview(hashes).cast("Q") as numbers:
@@ -72,10 +73,13 @@ def ordered(hashes: bytearray) -> bytes:
 
 
 class PathHashes:
-    """Millions of paths in eight bytes each, for dry runs; two paths may collide."""
+    """A set of millions of paths for dry runs, which stores each as an eight-byte hash.
+
+    Paths whose hashes collide are not distinguished.
+    """
 
     def __init__(self, hashes: bytes | memoryview) -> None:
-        """Wrap a result of `ordered`, without a copy."""
+        """Wrap the result of `ordered` without copying it."""
         self._numbers = memoryview(hashes).cast("Q")
 
     def __len__(self) -> int:
@@ -88,7 +92,11 @@ class PathHashes:
 
 
 class RenameResult(msgspec.Struct, frozen=True):
-    """The numbers of renamed files and of their bytes; temporary files with lines for the logs."""
+    """The result of the renames.
+
+    `files` and `size` count the renamed files and their bytes. `lines` and `paths` are temporary
+    files with the lines for the two logs.
+    """
 
     files: int = 0
     size: int = 0
@@ -97,7 +105,10 @@ class RenameResult(msgspec.Struct, frozen=True):
     renamed: RenamedPaths = RenamedPaths()
 
     def log(self, json_lines: str | None, list_out: str | None) -> None:
-        """Append the lines to the logs of actions, after the copy has closed these. OSError."""
+        """Append the lines to the action logs, which the copy must have closed.
+
+        Raise OSError if that fails.
+        """
         for path, stream in ((json_lines, self.lines), (list_out, self.paths)):
             if path is not None and stream is not None:
                 stream.seek(0)
@@ -107,30 +118,33 @@ class RenameResult(msgspec.Struct, frozen=True):
                 log.close()
 
     def close(self) -> None:
-        """Close the temporary files, which frees their space."""
+        """Close the temporary files to free their space."""
         for stream in (self.lines, self.paths):
             if stream is not None:
                 stream.close()
 
 
 class RenameCandidates:
-    """Files that exist on one side only, on rank 0; names are paired first if they are equal."""
+    """The files that exist on one side only, as collected on rank 0.
+
+    Files with equal names are paired first.
+    """
 
     def __init__(self) -> None:
         self._named = MoveMatcher()
 
     def add(self, side: int, path: bytes, size: int, mtime_ns: int) -> None:
-        """Add a file."""
+        """Add a file of the source (`side` 0) or of the target (`side` 1)."""
         key = b"%020d %021d %b" % (size, mtime_ns, os.path.basename(path).hex().encode())
         self._named.add(side, key, path, b"%d %d" % (size, mtime_ns))
 
     def add_all(self, alone: MissingFiles) -> None:
-        """Add files of the source."""
+        """Add source files that the target lacks."""
         for path, size, mtime in alone.files:
             self.add(0, path, size, mtime.ns)
 
     def pairs(self) -> Iterator[RenamePair]:
-        """Yield all pairs; callable once."""
+        """Yield all pairs. This method can be called only once."""
         unmatched = MoveMatcher()
         try:
             for a, b in self._named.pairs():

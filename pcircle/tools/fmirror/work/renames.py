@@ -1,9 +1,10 @@
-"""`--moved`: the work of each rank in two jobs before the copy.
+"""`--moved`: the work of each rank in two of the jobs that precede the copy.
 
 The first job finds files that the target lacks. The last job receives pairs of a missing file and
-an extraneous file of the same size and time. It reads both, and if their bytes are equal, the
-target's file gets the source's path. It never replaces an entry. A pair that has changed, or cannot
-be renamed, is left to the copy and the deletions, which follow and compare everything again.
+an extraneous file of the same size and time. It reads both files, and if their bytes are equal,
+renames the target's file to the source's path. It never replaces an entry. If a pair has changed or
+cannot be renamed, the job skips it, because the copy and the deletions that follow compare
+everything again.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ if TYPE_CHECKING:
 _TOGETHER = 256
 _NO_SUCH = (FileNotFoundError, NotADirectoryError)
 MOVING = "*moving     "
-_OPERATIONS = 8  # for each pair
+_OPERATIONS = 8  # file operations per pair, for the limit of operations
 
 
 class MissingFilesVisitor(DryMirrorVisitor):
-    """Finds entries that exist on one side only, without comparisons."""
+    """Finds entries that exist on one side only, and does not compare any others."""
 
     def _begin_run(self, plan: MirrorPlan) -> None:
         self._looks = Stats(), Stats()
@@ -74,14 +75,14 @@ class MissingFilesVisitor(DryMirrorVisitor):
             self.tell(context)
 
     def _find(self, path: bytes, names: list[bytes], fd: int) -> None:
-        """Find files of a directory that may have another path in the target."""
+        """Record which of these missing files may exist under another path in the target."""
         if not names:
             return
         gone: Iterable[int] = ()
         look = self._looks[0]
         try:
             look.look(fd, names)
-        except StatBlockError as failed:  # the copy reports it
+        except StatBlockError as failed:  # the copy will encounter and report these errors
             gone = failed.errors
         for place, (name, row) in enumerate(zip(names, look.rows(len(names)), strict=True)):
             if place in gone or not stat.S_ISREG(row.st_mode) or not row.st_size:
@@ -90,7 +91,7 @@ class MissingFilesVisitor(DryMirrorVisitor):
                 self._alone.append((join_path(path, name), row.st_size, timestamp(row.st_mtime_ns)))
 
     def tell(self, context: Context[Item]) -> None:
-        """Send all findings to rank 0, at the end of an item."""
+        """Send all findings to rank 0 at the end of an item."""
         alone, self._alone = self._alone, []
         for at in range(0, len(alone), _TOGETHER):
             context.note([MissingFiles(tuple(alone[at : at + _TOGETHER]))])
@@ -107,7 +108,7 @@ def _missing(look: Stats, fd: int, names: list[bytes]) -> list[bytes]:
 
 
 class MissingFilesTask(DryMirrorTask):
-    """The work of one rank in the search for moved files."""
+    """The search of one rank for files that the target lacks."""
 
     notice_type = Notice | Surplus | LinkedRecords | ListingTimes | MissingFiles
 
@@ -117,9 +118,10 @@ class MissingFilesTask(DryMirrorTask):
 
 
 class MovePlan(msgspec.Struct, frozen=True):
-    """The plan for all ranks. Rates are per rank. With `dry` nothing is renamed.
+    """The plan of the renames, which all ranks share. Rates are per rank.
 
-    With `flags` immutable and append-only files are renamed as well.
+    If `dry` is set, nothing is renamed. If `flags` is set, immutable and append-only files are also
+    renamed.
     """
 
     source: bytes
@@ -134,12 +136,16 @@ class MovePlan(msgspec.Struct, frozen=True):
 
 
 def item_of(pairs: tuple[RenamePair, ...]) -> bytes:
-    """Return pairs as a compressed item, because all items start in the memory of rank 0."""
+    """Return pairs as an item, compressed because rank 0 holds all items in memory at first."""
     return compress(msgspec.msgpack.encode(pairs), 1)
 
 
 class MoveTask(Task[bytes, tuple[int, int]]):
-    """The renames of one rank. Rank 0 has the `items`; results are files and bytes."""
+    """The renames on one rank.
+
+    The result is the number of renamed files and the number of their bytes. Only rank 0 has any
+    `items` at the start.
+    """
 
     structured = False
     notice_type = ActionLines | RenamedPaths
@@ -183,7 +189,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
                 self._done.take(_OPERATIONS, context.is_stopping)
             try:
                 moved = self._move(pair)
-            except OSError:  # the copy and the deletions handle and report it
+            except OSError:  # the copy and the deletions will encounter and report it
                 continue
             if moved:
                 files, size = files + 1, size + pair.size
@@ -198,7 +204,10 @@ class MoveTask(Task[bytes, tuple[int, int]]):
         return files, size
 
     def _move(self, pair: RenamePair) -> bool:
-        """Rename the target's file if it equals the source's; return whether it does. OSError."""
+        """Rename the target's file if it equals the source's file, and return whether it does.
+
+        Raise OSError if the files cannot be compared or renamed.
+        """
         above, name = os.path.split(pair.new)
         old_above, old_name = os.path.split(pair.old)
         if self._source_has(old_above, old_name):
@@ -232,7 +241,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
     def _is_one(
         self, pair: RenamePair, fds: Fds, statuses: tuple[os.stat_result, os.stat_result]
     ) -> bool:
-        """Return whether two open files are as found, have one name, and equal bytes."""
+        """Return whether two open files are unchanged, have no other name, and are equal."""
         known = pair.size, pair.mtime.ns
         if any((status.st_size, status.st_mtime_ns) != known for status in statuses):
             return False
@@ -240,14 +249,17 @@ class MoveTask(Task[bytes, tuple[int, int]]):
             return False
         if not self._contents.same(fds, 0, pair.size):
             return False
-        # Equal change times: no write and no new name meanwhile.
+        # An equal change time shows that the file was neither modified nor linked meanwhile.
         return all(
             os.fstat(fd).st_ctime_ns == status.st_ctime_ns
             for fd, status in zip(fds, statuses, strict=True)
         )
 
     def _source_has(self, above: bytes, name: bytes) -> bool:
-        """Return whether the source has an extraneous path again. OSError."""
+        """Return whether an extraneous path has reappeared in the source.
+
+        Raise OSError if that is unknown.
+        """
         try:
             with self._directories.lease(0, above) as lease:
                 os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
@@ -256,7 +268,10 @@ class MoveTask(Task[bytes, tuple[int, int]]):
         return True
 
     def _has_room(self, path: bytes, name: bytes) -> bool:
-        """Return whether a file could be renamed to a name of a directory. OSError."""
+        """Return whether a dry run could rename a file to this name.
+
+        Raise OSError if the name or its parent directory cannot be examined.
+        """
         with suppress(FileNotFoundError), self._directories.lease(1, path) as lease:
             os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
             return False
@@ -267,7 +282,10 @@ class MoveTask(Task[bytes, tuple[int, int]]):
         return True
 
     def _made(self, path: bytes, admissions: Admissions) -> Lease:
-        """Lease a directory of the target, creating it and its parents if necessary. OSError."""
+        """Lease a directory of the target, and create it and its parents if necessary.
+
+        Raise OSError on failure.
+        """
         missing: list[bytes] = []
         while True:
             try:
@@ -279,7 +297,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
                 path, _, name = path.rpartition(b"/")
                 missing.append(name)
         for name in reversed(missing):
-            with lease, suppress(FileExistsError):  # another rank may have made it
+            with lease, suppress(FileExistsError):  # another rank may have created it
                 try:
                     os.mkdir(name, 0o700, dir_fd=lease.fd)
                 except PermissionError:

@@ -1,20 +1,21 @@
 """Steps of a plan: the state of an entry on both sides, and the action for it.
 
-In a plan (`pcircle.jobs.plan_file`) the paths of root number 0 are below the source. The mark of
-each has three parts, separated by semicolons: the state of the entry in the source, the state of
-its name in the target, and a word for the action. A dash stands for a missing entry. The paths of
-root number 1 are below the target, and will be removed; they have the marks of frm. The words:
+In a plan (`pcircle.jobs.plan_file`), the paths of root number 0 are below the source. The mark of
+each path has three parts, separated by semicolons: the state of the entry in the source, the state
+of the same name in the target, and a word for the action. A dash stands for a missing entry. The
+paths of root number 1 are below the target. They will be removed, and have the same marks as in
+frm. The words are:
 
     copy     create or replace the entry
     link     make it a hard link to another entry of the plan
-    touch    set its attributes only
-    same     leave it; other names are linked to it
-    delete   remove the target's entry, as far as paths of root 1 list its contents
-    within   leave this directory, but keep its times when entries in it are changed
+    touch    set only its attributes
+    same     leave it unchanged, but link other names to it
+    delete   remove the target's entry, including its contents if paths of root 1 list them
+    within   leave this directory unchanged, but restore its times when its entries are changed
 
-The mark of a directory that another kind of entry replaces has the inode and a digest of its
-contents. The contents are removed with it, so they must not have changed. If an interrupted run has
-completed an entry, its source must be unchanged, and its target up to date.
+The mark of a directory that another kind of entry will replace contains the inode number and a
+digest of its contents. These are removed with the directory, so they must not have changed. If an
+interrupted run has completed an entry, its source must be unchanged and its target up to date.
 """
 
 from __future__ import annotations
@@ -56,12 +57,15 @@ class Step(NamedTuple):
 
     @property
     def mark(self) -> bytes:
-        """Return the mark in the plan, by which a directory is recognised."""
+        """Return the mark of the entry in the plan."""
         return b";".join(self)
 
 
 def read(mark: bytes) -> Step | None:
-    """Parse a mark; None for an empty one. ValueError."""
+    """Parse a mark, or return None if it is empty.
+
+    Raise ValueError if the mark is invalid.
+    """
     if not mark:
         return None
     source, target, word = mark.split(b";")
@@ -82,7 +86,10 @@ def check_mark(root: int, mark: bytes) -> None:
 
 
 def side(name: bytes, directory_fd: int) -> bytes:
-    """Return the mark of a name in a directory; both may be missing. OSError."""
+    """Return the mark of a name in a directory, or `NONE` if the name or directory is missing.
+
+    Raise OSError if the name cannot be examined.
+    """
     if directory_fd < 0:
         return NONE
     try:
@@ -92,9 +99,10 @@ def side(name: bytes, directory_fd: int) -> bytes:
 
 
 def replaced(name: bytes, directory_fd: int) -> bytes:
-    """Return the mark of an entry that may be replaced; a directory's has a digest of its contents.
+    """Return the mark of an entry that may be replaced.
 
-    OSError.
+    The mark of a directory includes a digest of its contents. Raise OSError if these cannot be
+    read.
     """
     mark = side(name, directory_fd)
     if not mark.startswith(b"d"):
@@ -103,7 +111,7 @@ def replaced(name: bytes, directory_fd: int) -> bytes:
 
 
 def _digest(name: bytes, directory_fd: int) -> bytes:
-    """Return a digest of everything below a directory, independent of the order."""
+    """Return a digest of everything below a directory that does not depend on the order."""
     total, waiting = 0, [b""]
     while waiting:
         path = waiting.pop()
@@ -122,7 +130,10 @@ def _digest(name: bytes, directory_fd: int) -> bytes:
 
 
 def _opened(path: bytes, directory_fd: int) -> int:
-    """Open a directory component by component, without following links. OSError."""
+    """Open a directory component by component, without following symbolic links.
+
+    Raise OSError on failure.
+    """
     fd = os.dup(directory_fd)
     for part in path.split(b"/"):
         try:
@@ -136,9 +147,10 @@ def _opened(path: bytes, directory_fd: int) -> int:
 def confirmed(
     block: Block, path: bytes, source_fd: int, target_fd: int
 ) -> Iterator[tuple[bytes, OSError | None]]:
-    """Take planned removals out of the block; yield each with the error if it must stay.
+    """Take the planned removals out of the block, and yield the path of each.
 
-    The source may have it again; entries that have vanished are not reported.
+    A path is accompanied by an error if the entry must stay, for example because it now exists in
+    the source. Entries that have vanished are omitted.
     """
     remaining, surplus = [], []
     for text in block.specials:

@@ -1,9 +1,9 @@
 """Compares whole subtrees, most of which are equal in a typical run.
 
 `Subtrees` compares directories of both sides in batches, and then their subdirectories, depth
-first. The walk skips a directory if everything below it is equal. Otherwise the walk enters the
-directory. Results for its subdirectories are cached until the item ends, so nothing is compared
-twice.
+first. If everything below a directory is equal, the walk skips the directory. Otherwise the walk
+enters it. The results for its subdirectories are cached until the item ends, so that nothing is
+compared twice.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from typing import NamedTuple
 from pcircle.fs.directories import affordable, close_open, join_path
 from pcircle.tools.fmirror.work.unchanged import Holders, QuickCheck
 
-_SOON_S, _LATE_S = 0.002, 0.02  # time limits for the walk's directory, and for directories below it
-_AT_ONCE = 64  # directories
-_OF_OPEN, _OF_OTHERS = 20, 160  # affordable descriptors for each open branch, by thread
+_SOON_S, _LATE_S = 0.002, 0.02  # time limits for the given directories, and for those below them
+_AT_ONCE = 64  # directories in a batch
+_OF_OPEN, _OF_OTHERS = 20, 160  # descriptors per open branch: first thread, other threads
 
 Counts = tuple[int, int]
-"""The number of directories, and of other entries."""
+"""The number of directories, and the number of other entries."""
 
 
 class SubtreeComparison(NamedTuple):
-    """The result for some subdirectories of one directory.
+    """The result for subdirectories of one directory.
 
-    The walk must enter `to_walk`; `later` were not compared. The others are equal. Their subtrees
-    have `directories`, including the subdirectories, and other `entries`.
+    The walk must enter the directories `to_walk`. The directories `later` have not been compared.
+    All others are equal. `directories` counts them and all directories below them, and `entries`
+    counts all other entries below them.
     """
 
     to_walk: list[bytes]
@@ -37,9 +38,10 @@ class SubtreeComparison(NamedTuple):
 
 
 class _Branch:
-    """A directory whose subdirectories are being compared; `pending` of them are left.
+    """A directory whose subdirectories are being compared.
 
-    `found` maps the name of a subdirectory to its counts, or to None if the walk must enter it.
+    `pending` is the number of subdirectories that remain. `found` maps the name of a subdirectory
+    to its counts, or to None if the walk must enter it.
     """
 
     __slots__ = ("above", "below", "entries", "fds", "found", "name", "pending")
@@ -56,7 +58,7 @@ class _Branch:
 
     @property
     def path(self) -> bytes:
-        """The path of the directory; for the topmost branch it is `name`."""
+        """The path of the directory, which the topmost branch stores as its `name`."""
         names: list[bytes] = []
         branch: _Branch | None = self
         while branch is not None and branch.above is not None:
@@ -77,7 +79,10 @@ class _Branch:
 
 
 class Subtrees:
-    """Compares subtrees for one worker thread; only the first one may keep many branches open."""
+    """Compares subtrees for one worker thread.
+
+    Only the first thread may keep many branches open.
+    """
 
     def __init__(self, quick: QuickCheck, *, is_first: bool = True) -> None:
         self._quick = quick
@@ -87,7 +92,7 @@ class Subtrees:
         self._stack: list[tuple[list[_Branch], list[bytes]]] = []
 
     def forget(self) -> None:
-        """Drop the cached results, because another item begins."""
+        """Drop the cached results at the start of another item."""
         self._known.clear()
 
     def compare(
@@ -95,7 +100,7 @@ class Subtrees:
     ) -> SubtreeComparison:
         """Compare subdirectories of the directory at `path`, which is open on both sides.
 
-        With `hastens` this returns early, because other ranks wait for work.
+        If `hastens` is set, return early, because other ranks are waiting for work.
         """
         top = _Branch(None, path, fds, len(names), 0)
         top.found = self._known.pop(path, {})
@@ -117,7 +122,7 @@ class Subtrees:
                     for holder in holders:
                         self._end_one(holder)
         finally:
-            for branch in self._open:  # only after an exception
+            for branch in self._open:  # empty unless an exception was raised
                 _close(branch)
             self._open.clear()
             self._stack = []
@@ -135,7 +140,7 @@ class Subtrees:
         return SubtreeComparison(to_walk, later, directories, entries)
 
     def _compare(self, holders: list[_Branch], names: list[bytes]) -> None:
-        """Compare the first directories, each in its own parent, and put the others back."""
+        """Compare a batch of the directories, each in its own parent, and put the others back."""
         batch = names[:_AT_ONCE]
         max_parents = max(0, (self._max_open - len(self._open) + 1) // 2)
         fds = _fds(holders[: len(batch)], 0), _fds(holders[: len(batch)], 1)
@@ -158,7 +163,7 @@ class Subtrees:
             self._stack.append((branches, below))
 
     def _end_one(self, branch: _Branch) -> None:
-        """Note that a subdirectory of a branch was compared, or will not be."""
+        """Record that a subdirectory of a branch has been compared or will not be compared."""
         branch.pending -= 1
         while not branch.pending and branch.above is not None:
             _close(branch)
@@ -177,7 +182,7 @@ def _close(branch: _Branch) -> None:
 
 
 def _fds(holders: list[_Branch], side: int) -> Holders:
-    """Return the descriptors of one side: a single one if all branches are the same."""
+    """Return the descriptors of one side, or a single one if all branches are the same."""
     first = holders[0]
     if all(holder is first for holder in holders):
         return first.fds[side]

@@ -1,12 +1,12 @@
-"""Find entries that are equal on both sides; in most runs most entries are.
+"""Find entries that are equal on both sides, which most entries are in most runs.
 
-Names are looked up on both sides, many at a time, and compared column by column. Attributes are
-compared only where something has changed since the last complete run. Small directories are
-compared several at a time, so that the fixed cost of a batch is paid once for all of them.
+Names are looked up in batches on both sides and compared column by column. Attributes are compared
+only for entries that have changed since the last complete run. Several small directories share one
+batch, so the fixed cost of a batch is paid once for all of them.
 
-`BatchedDetails` compares attributes, access control lists and link targets of many entries. Hardly
-any entry has extended attributes. One native call per side finds the entries that have some, and
-`DetailComparer` compares only these.
+`BatchedDetails` compares extended attributes, access control lists and link targets of many
+entries. Few entries have extended attributes, so one native call per side finds the entries that
+have any, and `DetailComparer` compares only those.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ from pcircle.tools.fmirror.work.overwrite_policy import MirrorOverwritePolicy, r
 OF_FILES = fields.ALL & ~fields.TARGET
 _KINDS = ONLY_FILES | 1 << LINK[0]
 _ANY_KIND = 0xFFFF
-_FAST_S = 10e-6  # for a system call
-_MAX_ENTRIES = 1 << 15  # of a directory that is compared as a whole
+_FAST_S = 10e-6  # look-ups count as fast if a system call takes less
+_MAX_ENTRIES = 1 << 15  # size of the largest directory that is compared in a batch
 _ROOM = 2048  # additional entries of a batch
-_DOUBTS = 64  # calls of `enter` without trust
-_CLOCKS_NS = 3 * NS_PER_S  # the difference of two clocks, and times rounded to seconds
+_DOUBTS = 64  # number of `enter` calls that compare all details after many recent changes
+_CLOCKS_NS = 3 * NS_PER_S  # allowance for different clocks and for times in whole seconds
 
 
 class QuickCheck:
     """Compares entries for one worker thread.
 
-    With `is_trusted`, an entry with old change times existed here at the last run.
+    If `is_trusted` is set, an entry with old change times was in the same directory at the last
+    complete run.
     """
 
     def __init__(self, plan: MirrorPlan, keeper: MirrorOverwritePolicy, helped: int) -> None:
@@ -71,7 +72,7 @@ class QuickCheck:
         self._takes = _KINDS if plan.upkeep.prunes else _KINDS | 1 << FOLDER[0]
 
     def is_quiet(self, source: os.stat_result, target: os.stat_result) -> bool:
-        """Return whether neither side has changed since the last complete run."""
+        """Return whether a directory is unchanged on both sides since the last complete run."""
         quiet_ns = self._quiet_ns
         if quiet_ns is None:
             return False
@@ -81,14 +82,14 @@ class QuickCheck:
     def is_known(self, source: os.stat_result, target: os.stat_result) -> bool:
         """Return whether two directories are on the file systems of the last complete run.
 
-        The state does not cover file systems that are mounted below these.
+        The recorded state does not cover file systems that are mounted below these two.
         """
         return (source.st_dev, target.st_dev) == self._devices
 
     # ---- names of one directory ------------------------------------------------
 
     def left(self, names: list[bytes], fds: tuple[int, int], among: int) -> list[bytes]:
-        """Return the names that may differ, of at most `CAPACITY`."""
+        """Return the names that may differ, out of at most `CAPACITY` names."""
         here, missing = _look(self._looks[1], fds[1], names)
         there, gone = _look(self._looks[0], fds[0], here)
         if gone:  # the copy reports vanished names as failures
@@ -97,7 +98,7 @@ class QuickCheck:
         return [*missing, *gone, *changed]
 
     def _changed(self, names: list[bytes], fds: tuple[int, int], among: int) -> list[bytes]:
-        """Return the names that may differ. All were looked up on both sides."""
+        """Return the names that may differ. All of them were looked up on both sides."""
         if not names:
             return []
         count = len(names)
@@ -116,7 +117,7 @@ class QuickCheck:
         return [name for place, name in enumerate(names) if place in changed]
 
     def _different(self, count: int) -> set[int]:
-        """Return the places of names whose status differs, or that have several hard links."""
+        """Return the places of names that differ in status or have several hard links."""
         source, target = self._looks
         found = set(self._keeper.blocks(source, target, count))
         if self._keeps_links and not source.has_single_names(0, count):
@@ -125,11 +126,12 @@ class QuickCheck:
         return found
 
     def _doubtful(self, owns: tuple[Table, Table], count: int) -> set[int]:
-        """Return the places of directories that the walk must enter whatever their status is.
+        """Return the places of directories that the walk must enter even if their status is equal.
 
-        If unchanged directories are trusted, these have changed since the last complete run.
-        Otherwise they have changed since this run began, and the listing must be recorded. The copy
-        itself is included.
+        If the state of the last complete run is trusted, these are the directories that have
+        changed since then. Otherwise they are the directories that have changed since this run
+        began, whose listing times must be recorded. The target's own root is always included, in
+        case the source contains it.
         """
         found = self._recent(owns, count, 1) if self._trusts else set[int]()
         if self._recorded_ns is not None and not self._trusts:
@@ -140,14 +142,15 @@ class QuickCheck:
         return found
 
     def _note_recent(self, recent: int, total: int) -> None:
-        """Compare all details for a while if most entries are recent."""
+        """Compare all details for some time if most entries have changed recently."""
         if recent > total // 2:
             self._doubts = _DOUBTS
 
     def _recent(self, tables: tuple[Table, Table], count: int, unit_ns: int = NS_PER_S) -> set[int]:
         """Return the rows of entries that changed on either side since the last complete run.
 
-        Change times may be cut to whole seconds.
+        The limit is rounded down to `unit_ns`, because change times may be truncated to whole
+        seconds.
         """
         found: set[int] = set()
         for table, quiet_ns in zip(tables, self._quiet_ns or (0, 0), strict=True):
@@ -160,10 +163,10 @@ class QuickCheck:
     # ---- directories -----------------------------------------------------------
 
     def enter(self, devices: tuple[int, int], copy: tuple[int, int]) -> bool:
-        """Begin with directories on these devices; `copy` identifies the copy itself.
+        """Prepare to compare the subdirectories of a directory on these devices.
 
-        Return whether batches can compare them. They cannot if nothing is trusted and look-ups are
-        slow.
+        `copy` identifies the target's own root. Return whether `directories` can compare them. It
+        cannot if the last complete run is not trusted and look-ups are slow or files must be read.
         """
         self._compared_devices, self._copy = devices, copy[1]
         is_known = self._quiet_ns is not None and self.is_trusted and devices == self._devices
@@ -178,11 +181,12 @@ class QuickCheck:
     def directories(
         self, names: list[bytes], fds: tuple[Holders, Holders], max_parents: int
     ) -> tuple[int, dict[int, EqualDirectory]]:
-        """Compare at least one directory. Return how many, and the equal directories by place.
+        """Compare at least one directory.
 
-        The entries of an equal directory are equal as well; its subdirectories are not compared
-        here. At most `max_parents` of the equal directories have subdirectories, and stay open for
-        these.
+        Return the number of compared directories, and the equal directories by place. The entries
+        of an equal directory are also equal, but its subdirectories have not been compared. At most
+        `max_parents` of the returned directories have subdirectories. These stay open, so that the
+        caller can compare their subdirectories.
         """
         with (
             self._batch(0, names, fds[0], max_parents) as source,
@@ -206,9 +210,12 @@ class QuickCheck:
     def _batch(
         self, side: int, names: list[bytes], fds: Holders, max_parents: int
     ) -> DirectoryBatch:
-        """List directories, and look up their entries unless look-ups should overlap."""
+        """List directories and look up their entries.
+
+        If look-ups are slow, the caller looks up the entries in parallel instead.
+        """
         is_slow = any(look.is_slow for look in self._looks)
-        # If extraneous entries stay, their kinds do not matter.
+        # If extraneous entries stay, the kinds of the target's entries do not matter.
         is_any = side == 1 and not self._deletes
         keeps = is_slow or not self._trusts
         return DirectoryBatch(
@@ -223,7 +230,7 @@ class QuickCheck:
         )
 
     def _size_next(self, *batches: DirectoryBatch) -> None:
-        """Allow larger directories if look-ups are fast."""
+        """Increase the size limit of the next batch if look-ups are fast, or else reset it."""
         is_fast = max(batch.each_s for batch in batches) < _FAST_S
         self._most = min(4 * self._most, _MAX_ENTRIES) if is_fast else CAPACITY // 2
 
@@ -280,9 +287,10 @@ class QuickCheck:
 
 
 class EqualDirectory(msgspec.Struct, frozen=True):
-    """A directory that is equal on both sides: the number of its entries without directories.
+    """A directory that is equal on both sides.
 
-    Its `directories` have not been compared; if it has any, `fds` are its open descriptors.
+    `entries` counts its entries other than directories. Its `directories` have not been compared.
+    If there are any, `fds` are its open descriptors on both sides.
     """
 
     entries: int
@@ -291,9 +299,9 @@ class EqualDirectory(msgspec.Struct, frozen=True):
 
 
 class _Pair(msgspec.Struct, frozen=True):
-    """A directory on both sides, by its places in the two batches.
+    """A directory that exists on both sides, identified by its places in the two batches.
 
-    `ours` and `theirs` are the rows of the source's entries in the two tables of entries.
+    `ours` and `theirs` are the rows of the source's entries in each batch's table of entries.
     """
 
     here: int
@@ -305,7 +313,7 @@ class _Pair(msgspec.Struct, frozen=True):
 def _pairs(source: DirectoryBatch, target: DirectoryBatch, *, exact: bool) -> list[_Pair]:
     """Return the directories whose source entries all exist in the target.
 
-    With `exact` both sides must have the same names. Entries are sorted by name.
+    If `exact` is set, the target must not have additional names. Entries are sorted by name.
     """
     ours, theirs = source.ranges(), target.ranges()
     is_same = len(ours) == len(theirs) and (source.text, source.ends) == (target.text, target.ends)
@@ -329,9 +337,10 @@ def _pairs(source: DirectoryBatch, target: DirectoryBatch, *, exact: bool) -> li
 def _equal(
     source: DirectoryBatch, target: DirectoryBatch, pair: _Pair, *, opens: bool
 ) -> EqualDirectory | None:
-    """Return a directory that is equal on both sides.
+    """Return the result for a directory that is equal on both sides.
 
-    None if it has subdirectories, and cannot or may not (`opens`) stay open for these.
+    Return None if it has subdirectories but is not open, or may not stay open because `opens` is
+    false.
     """
     begin, end = pair.ours.start, pair.ours.stop
     count = source.kinds.count(FOLDER, begin, end)
@@ -350,13 +359,13 @@ def _of_places(fds: Holders, places: Sequence[int]) -> Holders:
 
 
 def _picked(table: Table, places: list[int]) -> Table:
-    """Return the rows at these places, which usually are all rows in order."""
+    """Return the rows at these places, without a copy if they are all rows in order."""
     is_all = len(places) == table.count and places == list(range(table.count))
     return table if is_all else table.picked(places)
 
 
 def _look(look: Stats, fd: int, names: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Look up names; return the names that exist, and the missing names."""
+    """Look up names, and return the existing and the missing ones."""
     if not names:
         return names, []
     try:
@@ -370,20 +379,20 @@ def _look(look: Stats, fd: int, names: list[bytes]) -> tuple[list[bytes], list[b
 
 # ---- details -------------------------------------------------------------------------------------
 
-_AT_ONCE_NS = 200_000_000  # time limit of a call, so that a slow file system can be interrupted
+_AT_ONCE_NS = 200_000_000  # time limit of a call, so that runs on slow file systems can be stopped
 
 Holders = int | list[int]
-"""The descriptor of the directory of all names, or one for each name."""
+"""The descriptor of the directory that contains all names, or one descriptor for each name."""
 
 
 class BatchedDetails:
-    """Compares details for one worker thread."""
+    """Compares the details of many entries for one worker thread."""
 
     def __init__(self, details: DetailComparer, *, flags: bool) -> None:
-        """With `flags`, directories must have the same inode flags on both sides."""
+        """If `flags` is set, `have_any` also reports directories with inode flags."""
         self._details = details
         self._flags = USER_FLAGS if flags else 0
-        self._listing: dict[int, bool] = {}  # by device: whether names include lists
+        self._listing: dict[int, bool] = {}  # by device: access control lists appear in listxattr
         self._native = within_limit()
 
     def differ(
@@ -394,9 +403,10 @@ class BatchedDetails:
         places: Sequence[int],
         links: Collection[int] | None,
     ) -> set[int]:
-        """Return the places of the names whose details may differ. All names were looked up.
+        """Return the places of the names whose details may differ.
 
-        `links` are the places of symbolic links; None means that all names are links.
+        All names have been looked up. `links` are the places of symbolic links, or None if all
+        names are links.
         """
         details, count = self._details, len(names)
         found: set[int] = set()
@@ -418,7 +428,7 @@ class BatchedDetails:
         return found
 
     def have_any(self, fds: Sequence[int], device: int) -> set[int]:
-        """Return the places of open directories that have attributes, lists or inode flags."""
+        """Return the places of open directories that have any attributes, lists or inode flags."""
         names, places = [b"."] * len(fds), range(len(fds))
         return set(self._asked(names, list(fds), self._keep([device]), places))
 
@@ -438,7 +448,7 @@ class BatchedDetails:
     def _asked(
         self, names: list[bytes], fds: Holders, keep: int, places: Sequence[int]
     ) -> Iterable[int]:
-        """Return the places that have attributes, or may have some because time ran out."""
+        """Return the places that have attributes, or were not queried before the time limit."""
         is_all = len(places) == len(names)
         batch = names if is_all else [names[place] for place in places]
         if not (is_all or isinstance(fds, int)):
@@ -456,7 +466,7 @@ class BatchedDetails:
         keep = KEEP_ATTRIBUTES if fields & XATTR else 0
         if fields & ACL:
             known = self._listing
-            found = set(devices) - {0}  # 0: a name that was not looked up
+            found = set(devices) - {0}  # 0 is the device of a name that was not found
             for device in found.difference(known):
                 known[device] = lists_all(device)
             keep |= KEEP_LISTS if all(known[device] for device in found) else ASK_LISTS
@@ -466,7 +476,7 @@ class BatchedDetails:
         """Return whether the details of two entries differ, or cannot be read."""
         try:
             return bool(self._details.compare_names(name, fds, a, b))
-        except OSError:  # the copy fails in the same way, and reports it
+        except OSError:  # the copy will encounter and report the same error
             return True
 
 

@@ -1,9 +1,9 @@
-"""The copy of a mirror: fcp's task with its own overwrite policy and visitor.
+"""The copy job of a mirror: fcp's task with another overwrite policy and visitor.
 
-`MirrorVisitor` is a copy's visitor, preceded by a comparison with the target. Files of an existing
-directory are looked up on both sides, many at a time. Files that are up to date, usually almost
-all, never become entries. The remaining files are copied as usual, under the policy of
-`MirrorOverwritePolicy`.
+`MirrorVisitor` extends the visitor of a copy by a comparison with the target. The files of an
+existing directory are looked up in batches on both sides. Files that are up to date, usually almost
+all of them, are only counted. The remaining files are copied as in fcp, except that
+`MirrorOverwritePolicy` decides how existing entries are treated.
 """
 
 from __future__ import annotations
@@ -63,20 +63,23 @@ if TYPE_CHECKING:
 _PATHS_TOGETHER = 1000
 _SAME, _CHANGED, _MOVED = range(
     3
-)  # a directory since the last complete run: `DirectoryIdentity.since`
+)  # values of `DirectoryIdentity.since`: changes of a directory since the last complete run
 
 
 class MirrorVisitor(CopyVisitor):
-    """The visitor of one worker thread."""
+    """Visits directories and copies names.
+
+    Each thread has its own instance.
+    """
 
     _context: Context[Item]
-    """The context of the present item; `_begin` sets it."""
+    """The context of the current item, set by `_begin`."""
 
     def __init__(self, worker: Worker, entries: EntryCopier) -> None:
         super().__init__(worker, entries)
         plan = self._mirror = require_type(MirrorPlan, worker.plan)
         self._keeper = require_type(MirrorOverwritePolicy, self._copier.names.keeper)
-        # If the number of threads is given, they process names; none helps with look-ups.
+        # If the number of threads is fixed, all of them process names, so none helps with look-ups.
         helped = divide(None).helped_of(worker.number) if threads_of(plan) is None else 1
         self._quick = QuickCheck(plan, self._keeper, helped)
         self._emptiness = Emptiness(scope_of(plan)) if plan.upkeep.prunes else None
@@ -85,9 +88,9 @@ class MirrorVisitor(CopyVisitor):
         if self._finder is not None:
             self._finder.tell_doubtful = self._tell_doubtful
             self._lister = Lister(plan.began_ns)
-        self._surplus: dict[int, list[bytes]] = {}  # of the present item, by root
+        self._surplus: dict[int, list[bytes]] = {}  # extraneous paths of the current item, by root
         self._inline_deletion = InlineDeletion(plan, worker) if plan.deleting.during else None
-        # Signatures, logs, and comparisons of contents need every entry.
+        # Signatures, action logs and content comparisons must process every entry.
         looks_on = worker.signer is not None or worker.acting is not None
         upkeep = plan.upkeep
         by_status = upkeep.look in ("time", "size")
@@ -109,9 +112,10 @@ class MirrorVisitor(CopyVisitor):
 
     @staticmethod
     def access_of(plan: CopyPlan) -> WriteAccess:
-        """Return the protections to remove.
+        """Return which protections of the target may be removed.
 
-        Like rsync, a mirror overrides modes of the target, and its flags if these are kept.
+        Like rsync, a mirror overrides modes of the target. It overrides flags only if it also
+        preserves them.
         """
         return WriteAccess(owner=True, flags=plan.keep.flags)
 
@@ -138,7 +142,7 @@ class MirrorVisitor(CopyVisitor):
         super().end(context, opens)
 
     def _tell_aside(self, context: Context[Item]) -> None:
-        """Remove replaced directories now, or report them for removal at the end."""
+        """Remove replaced directories now, or report them so that a later job removes them."""
         aside, self._keeper.aside = self._keeper.aside, []
         deletion = self._inline_deletion
         if deletion is None:
@@ -150,7 +154,7 @@ class MirrorVisitor(CopyVisitor):
                 deletion.remove_replaced(root, path, was, lease.fd)
 
     def _tell_doubtful(self, paths: list[bytes]) -> None:
-        """Defer extraneous entries of a changed directory to the end of the copy."""
+        """Report extraneous entries that may have moved, so that a recheck decides about them."""
         for at in range(0, len(paths), _PATHS_TOGETHER):
             batch = paths[at : at + _PATHS_TOGETHER]
             self._context.note([packed(0, batch, doubtful=True)])
@@ -165,7 +169,10 @@ class MirrorVisitor(CopyVisitor):
                     context.note([packed(root, paths[at : at + _PATHS_TOGETHER])])
 
     def _mark(self, root: int) -> None:
-        """Mark the root only before a change, because a mark changes its times."""
+        """Do nothing: `_mark_changed` leaves the mark once an entry has changed.
+
+        Creating and removing the mark would change the times of an unchanged root.
+        """
 
     def _mark_changed(self) -> None:
         counts = self._counters
@@ -181,7 +188,7 @@ class MirrorVisitor(CopyVisitor):
     def select_directories(
         self, above: Open[PartialResult], names: list[bytes], context: ItemContext[PartialResult]
     ) -> tuple[list[bytes], list[bytes]]:
-        """Leave out directories whose whole subtrees are equal."""
+        """Omit directories whose whole subtrees are equal on both sides."""
         (source, target), place = require(above.leases), require(above.place)
         if self._checks_together and target is not None and not place.made:
             devices = device(source), device(target)
@@ -197,7 +204,7 @@ class MirrorVisitor(CopyVisitor):
         fds: tuple[int, int],
         context: ItemContext[PartialResult],
     ) -> list[bytes]:
-        """Compare directories; return the ones that the walk may enter next."""
+        """Compare subdirectories, and return those that the walk must enter now."""
         found = self._subtrees.compare(above.path, names, fds, hastens=context.has_idle_workers())
         above.pending += found.later
         done = len(names) - len(found.to_walk) - len(found.later)
@@ -212,7 +219,7 @@ class MirrorVisitor(CopyVisitor):
     def _itemize(self, opened: Open[PartialResult], source: Lease, lease: Lease | None) -> None:
         if self._itemizer is not None:
             target_fd, status = None if lease is None else lease.fd, source.opened.status
-            with suppress(OSError):  # the copy meets it again
+            with suppress(OSError):  # the copy will encounter and report the same error
                 sides = source.fd, status
                 self._itemizer.directory(opened.path, sides, target_fd, self._context)
 
@@ -262,7 +269,7 @@ class MirrorVisitor(CopyVisitor):
         return super()._between(source_fd, status, lease, holder, created=created)
 
     def _differs(self, own: TargetDirectory, lease: Lease) -> bool:
-        # The status at opening: changes of entries have moved the times since.
+        # Use the status at the time of opening, because changes to entries have updated the times.
         return bool(self._keeper.status_differences(own.source, lease.opened.status))
 
     def _place(
@@ -283,7 +290,8 @@ class MirrorVisitor(CopyVisitor):
         if above == _MOVED or not self._quick.is_known(*statuses):
             since = _MOVED
         elif not self._quick.is_quiet(*statuses):
-            # A rename changes a directory and its new parent, and nothing below.
+            # If the parent has changed too, the directory may have been renamed into it. A rename
+            # does not change the times of anything below, so these times prove nothing.
             since = _MOVED if above == _CHANGED and holder is not None else _CHANGED
         return msgspec.structs.replace(place, since=since) if since else place
 
@@ -295,7 +303,7 @@ class MirrorVisitor(CopyVisitor):
     def meant(
         self, opened: Open[PartialResult], blocks: Iterable[Block], source: Lease
     ) -> Iterable[Block]:
-        """Compare extraneous names with the source's whole directory."""
+        """Find extraneous entries while the source directory is being listed."""
         leases = opened.leases
         if self._emptiness is not None:
             blocks = filled(blocks, self._emptiness, opened.path, source.fd)
@@ -319,7 +327,7 @@ class MirrorVisitor(CopyVisitor):
         return super().meant(opened, blocks, source)
 
     def _waits(self, opened: Open[PartialResult]) -> bool:
-        """Return whether removals in a directory wait for items of other ranks."""
+        """Return whether removals in a directory must wait for items of other ranks."""
         if self._inline_deletion is None or not opened.waits:
             return False
         opened.own = replace(opened.own, due=True)
@@ -336,7 +344,10 @@ class MirrorVisitor(CopyVisitor):
         return super().leave(opened, context)
 
     def _dispose(self, opened: Open[PartialResult]) -> None:
-        """Remove extraneous entries of a directory that was listed before. OSError."""
+        """Remove extraneous entries of a directory that was listed earlier.
+
+        Raise OSError if either side cannot be listed.
+        """
         root, path, place = opened.root, opened.path, require(opened.place)
         sides = self._sides
         with (
@@ -348,7 +359,7 @@ class MirrorVisitor(CopyVisitor):
                 require(self._inline_deletion).remove(root, paths, target.fd)
 
     def known(self, opened: Open[PartialResult], context: Context[Item]) -> PartialResult | None:
-        """Return None if extraneous entries of an earlier run must be found again."""
+        """Return None if the walk must enter the directory to find extraneous entries."""
         if self._finder is None:
             return super().known(opened, context)
         self._counted = False
@@ -359,7 +370,7 @@ class MirrorVisitor(CopyVisitor):
 
     def _finish_open(self, opened: Open[PartialResult], lease: Lease, missing: int) -> None:
         own = opened.own
-        if not opened.path:  # leaving the mark later would change the times
+        if not opened.path:  # a mark left later would change the final times of the root
             self._mark_changed()
         if not (own.created or lease.searched):
             lifted = 0 if own.obstacle is None else own.obstacle.flags
@@ -370,15 +381,15 @@ class MirrorVisitor(CopyVisitor):
             if is_held and not (own.begun or self._keeper.status_differences(own.source, status)):
                 return
             if lifted:
-                self._access.admit(lease.fd)  # otherwise attributes could not be set
+                self._access.admit(lease.fd)  # attributes of a protected directory cannot be set
         if own.held is not None and self._plan.keep.xattr and not lease.searched:
             drop_attributes(lease.fd, own.held)
         super()._finish_open(opened, lease, missing)
 
     def _is_held(self, own: TargetDirectory, lease: Lease, lifted: int = 0) -> bool:
-        """Return whether an existing directory has its final attributes.
+        """Return whether an existing directory already has its final extended attributes and flags.
 
-        Flags that this run has `lifted` count as present.
+        Flags that this run has `lifted` count as set.
         """
         wanted = self._plan.keep.held(own.source, own.held)
         if wanted is None:
@@ -412,13 +423,13 @@ class MirrorVisitor(CopyVisitor):
             self._itemize_names(self._itemizer, where, names, fds, context)
         elif len(names):
             super().names(where, names, fds, context)
-        if self._inline_deletion is not None:  # before the times of this directory are set
+        if self._inline_deletion is not None:  # a later removal would change the final times
             self._tell_aside(context)
 
     def _without(
         self, link_dest: LinkDest, where: Where, names: list[bytes], fds: tuple[int, int]
     ) -> list[bytes]:
-        """Return the names that were neither linked to another tree nor left out."""
+        """Return the names that were neither linked to a reference tree nor left out."""
         left, counters = [], self._counters
         for name in names:
             linked = link_dest.has(where.root, where.path, name, fds)
@@ -440,14 +451,17 @@ class MirrorVisitor(CopyVisitor):
         fds: tuple[int, int],
         context: ItemContext[PartialResult],
     ) -> None:
-        """Itemize names before they are copied; names handed back are reported later."""
+        """Itemize each name and then copy it.
+
+        Names that are handed back when the time slice ends are itemized by their new item.
+        """
         until_s = time.monotonic() + BATCH_S
         single = [Names([], [name], []) for name in names.links]
         single += [Names([], [], [name]) for name in names.specials]
         single += [Names([name], [], []) for name in names.files]
         for number, one in enumerate(single, 1):
             (name,) = one.files or one.links or one.specials
-            with suppress(OSError):  # the copy meets it again
+            with suppress(OSError):  # the copy will encounter and report the same error
                 path = join_path(where.path, name)
                 judged = itemizer.entry(where.root, where.path, name, fds)
                 itemizer.say(path, *judged, context)
@@ -460,7 +474,7 @@ class MirrorVisitor(CopyVisitor):
     def _left(
         self, where: Where, names: list[bytes], fds: tuple[int, int], among: int
     ) -> list[bytes]:
-        """Return the names that may differ; the others are counted."""
+        """Return the names that may differ, and count the unchanged ones."""
         left: list[bytes] = []
         for at in range(0, len(names), CAPACITY):
             batch = names[at : at + CAPACITY]
@@ -477,7 +491,7 @@ class MirrorVisitor(CopyVisitor):
 
 
 class MirrorTask(CopyTask):
-    """The work of one rank."""
+    """The copy of a mirror on one rank."""
 
     notice_type = Notice | Surplus | LinkedRecords | ListingTimes
     visitor_type = MirrorVisitor
@@ -485,7 +499,7 @@ class MirrorTask(CopyTask):
 
 
 class JournaledMirror(JournaledCopy):
-    """The work of one rank in a mirror with a checkpoint."""
+    """The copy of a mirror on one rank, with a checkpoint."""
 
     notice_type = Notice | Surplus | LinkedRecords | ListingTimes
     visitor_type = MirrorVisitor
