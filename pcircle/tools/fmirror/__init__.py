@@ -1,25 +1,26 @@
 """fmirror: make one tree identical to another. `mirror` and `apply` are its Python functions.
 
-A mirror is a copy (`pcircle.ops.copy.tree`) with two additions. An overwrite policy decides about
-each name that exists, in place of fcp's options. A visitor looks up the files of both sides in
-blocks, so files that are up to date never become entries. Before the walk opens a directory, the
-whole subtree is compared in batches for some milliseconds; where nothing differs the walk skips it.
-Attributes and lists are read only if change times, and the state of the last complete run
-(`state/`), do not show that they are unchanged. `phases` lists the jobs of a run in their order.
+A mirror is a copy (`pcircle.ops.copy.tree`) with two additions. Instead of fcp's options, an
+overwrite policy decides what happens to each existing name. A visitor looks up the files of both
+sides in batches, so files that are up to date are only counted. Before the walk opens a directory,
+its whole subtree is compared in batches for a few milliseconds. If nothing differs, the walk skips
+it. Extended attributes and access control lists are read only if the change times and the state of
+the last complete run (`state/`) do not show that they are unchanged. `phases` lists the jobs of a
+run in order.
 
-Extraneous entries are found while the source is listed, and go to a file on rank 0. A second job
-removes them with frm's remover, so removals are counted, limited and reported as usual, and nothing
-is removed before the last directory of the source was read. Each name is first looked up in the
-source a second time. This protects files from a wrong listing. A directory that changes while it is
+Extraneous entries are found while the source is being listed, and rank 0 collects them in a file. A
+second job removes them with frm's remover, which counts, limits and reports removals as usual.
+Nothing is removed before the last directory of the source has been read. Because a listing may be
+wrong, each name is first looked up in the source again. A directory that changes while it is being
 listed is listed again. A job between the copy and the removals proves by change times that no
 vanished entry was moved to a directory that had already been read.
 
-With `--delete=during` the rank that compares a directory removes its extraneous entries at once,
-with the same look-ups. This is for a target that is almost full.
+With `--delete=during`, the rank that compares a directory removes its extraneous entries at once,
+after the same look-ups. This is useful if the target is almost full.
 
-Lists restrict a mirror to what may have changed: `--changed-from`, two snapshots of btrfs, or a
-manifest of the target (`--since-manifest`). A list only selects the entries to compare; it never
-decides what is done to them.
+A list can restrict a mirror to entries that may have changed. It is given by `--changed-from`, or
+derived from two btrfs snapshots or from a manifest of the target (`--since-manifest`). A list only
+selects the entries to compare and never determines the action for an entry.
 """
 
 from __future__ import annotations
@@ -30,18 +31,21 @@ if TYPE_CHECKING:
 
 
 def mirror(source: str | bytes, target: str | bytes, **options: object) -> MirrorReport | None:
-    """Mirror like the command, print nothing, and return the report of `--json`.
+    """Mirror like the command, but print nothing, and return the report of `--json`.
 
-    `options` are the options of the command line, by name: ``mirror("data", "/backup/data",
-    delete="after", max_delete="10%")``. The report lists the entries that failed. Under MPI all
-    ranks call this function, and only the first gets a report. UsageError for wrong usage,
+    `options` are command-line options by name: ``mirror("data", "/backup/data", delete="after",
+    max_delete="10%")``. The report lists the entries that failed. Under MPI, all ranks must call
+    this function, and only the first one gets a report. Raise UsageError for incorrect usage, and
     StoppedEarly if the run could not begin.
     """
     return _called((source, target), options)
 
 
 def apply(plan: str, **options: object) -> MirrorReport | None:
-    """Carry out a plan that ``mirror(source, target, plan=plan)`` has written; see `mirror`."""
+    """Carry out a plan that ``mirror(source, target, plan=plan)`` has written.
+
+    The options, the report and the exceptions are those of `mirror`.
+    """
     return _called((), {**options, "apply": plan})
 
 

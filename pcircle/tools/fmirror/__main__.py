@@ -1,4 +1,4 @@
-"""The command `fmirror`, and `python -m pcircle.tools.fmirror`: see `pcircle.cli.startup`."""
+"""The command `fmirror`, also available as `python -m pcircle.tools.fmirror`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of fmirror; `pcircle.tools.fmirror.options` interprets them."""
+"""The command-line options of fmirror, which `pcircle.tools.fmirror.options` interprets."""
 
 from __future__ import annotations
 

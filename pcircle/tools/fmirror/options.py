@@ -1,8 +1,8 @@
-"""The meaning of the options of fmirror, and refusals before any change.
+"""The interpretation of the options of fmirror, and the checks before any change.
 
-`owning` interprets `--chown`, `--chmod`, `--usermap` and `--groupmap`: owners and modes of copies.
-The refusals concern trees within each other, empty trees, and trees given by further options, such
-as `--link-dest` and `--backup-dir`.
+`owning` interprets the options for owners and modes of copies: `--chown`, `--chmod`, `--usermap`
+and `--groupmap`. The checks refuse trees that lie within each other, empty trees, and unsuitable
+trees of other options, such as `--link-dest` and `--backup-dir`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from pcircle.tools.fmirror.work.rename_pairs import RenamedPaths
 from pcircle.walk.attributes import ANY
 from pcircle.walk.globs import Rule, leave_out
 
-# Options of a job before the mirror. It prints nothing; the mirror writes the output files.
+# Options of the jobs before the copy, which print nothing and leave the output files to the copy.
 QUIET: dict[str, object] = {"silent": True, "quiet": True, "verbose": 0, "progress": "never"}
 NO_OUTPUT: dict[str, object] = {
     "json": None,
@@ -51,9 +51,10 @@ NO_OUTPUT: dict[str, object] = {
 class MirrorOptions(CopyOptions, frozen=True, kw_only=True):
     """The resolved options of a mirror.
 
-    With `looks` the job is silent, and only finds files that may have moved, or extraneous entries.
-    `renamed` is the result of that dry run. With `clears` files, or all entries, are removed from
-    the source by a job that is `clearing`.
+    `looks` restricts a job to the search for moved files or for extraneous entries. Such a job is
+    silent. `renamed` contains the paths that a dry run of `--moved` would rename. `clears` selects
+    whether files or all entries are removed from the source, and `clearing` is set for the job that
+    removes them.
     """
 
     upkeep: UpdatePolicy
@@ -82,7 +83,7 @@ class MirrorOptions(CopyOptions, frozen=True, kw_only=True):
     reflink_dest: tuple[bytes, ...] = ()
     snapshot: Snapshot | None = None
     written: tuple[tuple[str, str], ...] = ()
-    """Output files of the run, each with its option; a silent job has them, too."""
+    """The output options and their files, which a silent job checks although it writes none."""
 
     @property
     def is_idle(self) -> bool:
@@ -90,19 +91,19 @@ class MirrorOptions(CopyOptions, frozen=True, kw_only=True):
         return self.dry and not (self.looks == "moves" and self.moved) and not self.clearing
 
     def comparison(self, **changes: object) -> MirrorOptions:
-        """Return these options with `changes`, for a dry run that writes no output files."""
+        """Return these options with `changes` for a dry run that writes no output files."""
         never = CheckpointOptions(never=True)
         dry: dict[str, object] = {"dry": True, "itemize": False, "sign": None, "verify": False}
         return msgspec.structs.replace(self, **NO_OUTPUT, **dry, checkpoint=never, **changes)
 
     @property
     def kept_at(self) -> bytes:
-        """Return the persistent directory: the target, or that of all snapshots."""
+        """Return the target, or with `--snapshot` the directory that contains all snapshots."""
         return self.target if self.snapshot is None else self.snapshot.directory
 
 
 def options_of(args: argparse.Namespace) -> MirrorOptions:
-    """Return the options of a command line. UsageError."""
+    """Return the options of a command line. Raise UsageError if they are invalid."""
     plan_file.refuse(args)
     if args.apply is not None:  # rank 0 reads the operands from the plan
         args = argparse.Namespace(**vars(args) | {"operands": [".", "."]})
@@ -110,7 +111,7 @@ def options_of(args: argparse.Namespace) -> MirrorOptions:
 
 
 def made_of(args: argparse.Namespace) -> MirrorOptions:
-    """Return the options, including the options of a plan. UsageError."""
+    """Return the options, including those of a plan. Raise UsageError if they are invalid."""
     operands = [os.fsencode(word) for word in args.operands]
     if len(operands) != 2 or not all(operands):
         missing = "missing operands A and B" if not operands else "missing operand B"
@@ -127,7 +128,7 @@ def made_of(args: argparse.Namespace) -> MirrorOptions:
         snapshot = snapshots.wanted(args.snapshot, args.keep, target)
         last = snapshots.latest(target)
         link_dest = link_dest if last is None else (last, *link_dest)
-        if not args.dry_run or os.path.isdir(target):  # a dry run makes no B
+        if not args.dry_run or os.path.isdir(target):  # a dry run does not create B
             target = snapshot.unfinished
     return MirrorOptions(
         **common(args),
@@ -172,7 +173,7 @@ def made_of(args: argparse.Namespace) -> MirrorOptions:
 
 
 def _change_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options about known changes, and about the period of full comparisons."""
+    """Return the options that concern plans, lists of changes, and removals from the source."""
     every = args.full_every
     return {
         "plan": args.plan,
@@ -198,15 +199,18 @@ def _trees(paths: list[str] | None) -> tuple[bytes, ...]:
 
 
 def _existing(args: argparse.Namespace) -> OverwriteOptions:
-    """Return the treatment of existing entries; a plan recognises its own results by it."""
+    """Return the overwrite options; a mirror's overwrite policy decides about existing entries."""
     near = bool(args.copy_dest or args.reflink_dest)
-    # Otherwise a file that a killed run has cut short would stay for ever.
+    # With these options, a file that a killed run has truncated would never be replaced.
     whole = args.apply is not None or args.update or args.ignore_existing
     return OverwriteOptions(by_policy=True, near=near, sync=args.fsync, whole=whole)
 
 
 def _keep(args: argparse.Namespace) -> Keep:
-    """Return the attributes to keep: all, or the listed ones; special files are always copied."""
+    """Return the attributes to preserve: all of them, or those that `--preserve` lists.
+
+    Special files are always copied.
+    """
     if not args.preserve:
         return owning(args, keep_of(None, archive=True))
     if args.archive:
@@ -243,10 +247,14 @@ def _deleting(args: argparse.Namespace) -> DeletionPolicy:
 
 
 def _wish(args: argparse.Namespace) -> CheckpointOptions:
-    """Return the checkpoint options: an interrupted run is compared like any other."""
+    """Return the checkpoint options.
+
+    With `--since-manifest` or `--snapshot`, the checkpoint of an interrupted run is discarded, not
+    refused.
+    """
     wish = checkpoint_options_of(args)
     if args.since_manifest is not None and not wish.never:
-        # The interrupted run has changed the target, so the manifest is obsolete.
+        # An interrupted run has changed the target, so the manifest no longer describes it.
         return msgspec.structs.replace(wish, resume=False, restart=True)
     if args.snapshot is None or wish.resume or wish.never:
         return wish
@@ -275,7 +283,7 @@ def _refuse_snapshot(args: argparse.Namespace) -> None:
 
 
 def _refuse_known_changes(args: argparse.Namespace) -> None:
-    """Raise UsageError for options that conflict with known changes."""
+    """Raise UsageError for options that conflict with a list of changes or a manifest."""
     names = ("since_manifest", "changed_from")
     selecting = [name for name in names if getattr(args, name) is not None]
     if args.full_every is not None and not selecting and args.changed == "walk":
@@ -307,7 +315,10 @@ _NOT_CLEARED = (
 
 
 def _refuse_clearing(args: argparse.Namespace) -> None:
-    """Raise UsageError for options that would later remove from B entries that left A."""
+    """Raise UsageError for options that conflict with removals from A.
+
+    Some of them would remove from B the only copies of the entries that were removed from A.
+    """
     if not (args.move or args.remove_source_files):
         return
     option = "--move" if args.move else "--remove-source-files"
@@ -324,7 +335,7 @@ _NOT_DURING = ("backup_dir", "changed_from", "plan", "since_manifest")
 
 
 def _refuse_during(args: argparse.Namespace) -> None:
-    """Raise UsageError for options that find extraneous entries before or after the comparison."""
+    """Raise UsageError for options that prevent removals during the comparison."""
     if args.delete != "during":
         return
     names = [_option(name) for name in _NOT_DURING if getattr(args, name) is not None]
@@ -338,7 +349,7 @@ _NOT_PRUNED = ("apply", "changed_from", "files_from", "since_manifest")
 
 
 def _refuse_pruning(args: argparse.Namespace) -> None:
-    """Raise UsageError for options that name directories without reading them."""
+    """Raise UsageError for options that select directories without reading their contents."""
     if not args.prune_empty_dirs:
         return
     names = [_option(name) for name in _NOT_PRUNED if getattr(args, name) is not None]
@@ -400,7 +411,10 @@ def _refuse_with_moved(args: argparse.Namespace) -> None:
 
 
 def owning(args: argparse.Namespace, keep: Keep) -> Keep:
-    """Return the attributes to keep, with the given owners and modes. UsageError."""
+    """Return the attributes to preserve, with the owners and modes that options specify.
+
+    Raise UsageError if these options are invalid.
+    """
     owner = Owner(None, None)
     if args.chown is not None:
         owner = read_owner("--chown", args.chown, login=False)
@@ -436,7 +450,7 @@ def _map(option: str, text: str | None) -> tuple[IdRule, ...]:
 
 
 def _modes(texts: tuple[str, ...] | list[str]) -> tuple[Bits, ...]:
-    """Return the mode changes in order. UsageError."""
+    """Return the mode changes in order. Raise UsageError if one is invalid."""
     umask = os.umask(0)
     os.umask(umask)
     found: list[Bits] = []
@@ -452,9 +466,10 @@ def _modes(texts: tuple[str, ...] | list[str]) -> tuple[Bits, ...]:
 
 
 class HeldDirectory(msgspec.Struct, frozen=True):
-    """An open directory: a path that leads to exactly this one, and its device and inode.
+    """A directory that is being held open.
 
-    If it cannot be opened, they are the given path, and None.
+    `path` leads to exactly this directory, and `known` is its device and inode number. If it could
+    not be opened, they are the given path and None.
     """
 
     path: bytes
@@ -463,7 +478,7 @@ class HeldDirectory(msgspec.Struct, frozen=True):
 
 @contextmanager
 def held(path: bytes) -> Iterator[HeldDirectory]:
-    """Hold a directory open, so that checks concern the directory that will be walked."""
+    """Hold a directory open, so that the walk enters the same directory that was checked."""
     try:
         fd = _opened(path)
     except OSError:
@@ -477,18 +492,18 @@ def held(path: bytes) -> Iterator[HeldDirectory]:
 
 
 def _opened(path: bytes) -> int:
-    """Open a directory, with `O_PATH` if it is unreadable. OSError."""
+    """Open a directory, with `O_PATH` if it is unreadable. Raise OSError on failure."""
     flags = os.O_DIRECTORY | os.O_CLOEXEC
     try:
-        return os.open(path, os.O_RDONLY | flags)  # an automounter mounts it now
+        return os.open(path, os.O_RDONLY | flags)  # unlike O_PATH, this triggers an automount
     except OSError:
         return os.open(path, os.O_PATH | flags)
 
 
 def refuse_inside(path: bytes, *trees: bytes, said: bytes | None = None) -> None:
-    """Raise UsageError if a directory is, or lies in, another of these directories.
+    """Raise UsageError if a directory is one of these trees or lies in one of them.
 
-    Messages name `said` instead, if that will be created in the directory.
+    The message names `said` instead of the directory, for example a path to be created in it.
     """
     try:
         fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -501,7 +516,7 @@ def refuse_inside(path: bytes, *trees: bytes, said: bytes | None = None) -> None
             error.filename = path
             raise
         for other in trees:
-            with suppress(OSError):  # it does not exist
+            with suppress(OSError):  # the tree does not exist
                 there = os.stat(other)
                 if (there.st_dev, there.st_ino) in above:
                     raise UsageError(f"'{show(said or path)}' lies in '{show(other)}'")
@@ -514,7 +529,7 @@ def refuse_removed(
 ) -> None:
     """Raise UsageError if an output file lies in the target and would be removed there.
 
-    `written` has pairs of an option and a path. Files that `rules` exclude are not removed.
+    `written` contains pairs of an option and a path. Files that `rules` exclude are not removed.
     """
     for option, path in written:
         above, name = os.path.split(os.path.realpath(os.fsencode(path)))
@@ -522,7 +537,7 @@ def refuse_removed(
             system, top = place_of(target)
             its_system, place = place_of(above)
         except OSError:
-            continue  # one of them is missing
+            continue  # the target or the directory of the file is missing
         place, top = os.path.join(place, name), os.path.join(top, b"")
         if its_system != system or not place.startswith(top):
             continue
@@ -535,7 +550,7 @@ def refuse_removed(
 
 
 def refuse_other(other: bytes, source: bytes, target: bytes) -> None:
-    """Raise UsageError if a tree to link to is not a directory, or is part of the mirror."""
+    """Raise UsageError if a reference tree is not a directory or is part of the mirror."""
     if not os.path.isdir(other):
         raise UsageError(f"'{show(other)}' is not a directory")
     try:
@@ -547,7 +562,10 @@ def refuse_other(other: bytes, source: bytes, target: bytes) -> None:
 
 
 def make_backup(backup: bytes, source: bytes, target: bytes, *, make: bool) -> None:
-    """Create the directory of the backup if necessary. UsageError if it cannot be one."""
+    """Create the backup directory if `make` is set and it does not exist.
+
+    Raise UsageError if the directory is not suitable.
+    """
     try:
         if not os.path.lexists(backup):
             if not make:
@@ -561,7 +579,10 @@ def make_backup(backup: bytes, source: bytes, target: bytes, *, make: bool) -> N
 
 
 def refuse_apart(option: str, path: bytes, device: int, target: bytes) -> None:
-    """Raise UsageError if links or renames would leave the target's file system."""
+    """Raise UsageError if a path is not on the target's file system.
+
+    Hard links, renames and shared blocks are only possible within one file system.
+    """
     there = target if os.path.isdir(target) else os.path.dirname(target.rstrip(b"/")) or b"."
     if os.path.isdir(there) and os.stat(there).st_dev != device:
         text = f"{option} '{show(path)}' is not on the file system of '{show(target)}'"
@@ -571,7 +592,8 @@ def refuse_apart(option: str, path: bytes, device: int, target: bytes) -> None:
 def refuse_without_clones(target: bytes, say: Callable[[str], None]) -> None:
     """Raise UsageError if files on the target's file system cannot share blocks.
 
-    Two unnamed files are tried. Where unnamed files are not supported, the copy of each file tries.
+    This is tested with two unnamed files. If the file system does not support unnamed files, the
+    copy tries to share the blocks of each file.
     """
     there = target if os.path.isdir(target) else os.path.dirname(target.rstrip(b"/")) or b"."
     fds: list[int] = []
@@ -592,7 +614,7 @@ def refuse_without_clones(target: bytes, say: Callable[[str], None]) -> None:
 
 
 def has_entries(path: bytes, said: bytes | None = None) -> bool:
-    """Return whether a directory has entries; messages name `said`."""
+    """Return whether a directory has entries. Messages name `said` instead if it is given."""
     try:
         with os.scandir(path) as entries:
             return next(entries, None) is not None
@@ -603,7 +625,7 @@ def has_entries(path: bytes, said: bytes | None = None) -> bool:
 
 
 def warn_of_slash(source: bytes, target: bytes, say: Callable[[str], None]) -> None:
-    """Warn of a trailing slash as in rsync: A's name is not created below B."""
+    """Warn if B ends with a slash and contains A's name, because A is not created below B."""
     name = os.path.basename(source.rstrip(b"/"))
     if not (target.endswith(b"/") and name and os.path.isdir(os.path.join(target, name))):
         return

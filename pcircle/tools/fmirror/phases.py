@@ -1,9 +1,9 @@
-"""A run of fmirror, as the command or as a function: its phases in order, and their common state.
+"""A run of fmirror as a command or a function: its phases in order, and their shared state.
 
-Most phases are jobs. All ranks execute the same phases; results are on rank 0 only, where
+Most phases are jobs. All ranks execute the same phases, but only rank 0 has the results. There,
 `MirrorRun.console` is not None.
 
-The record of a run in the state of the target contains what the next runs may rely on.
+At its end, a run records in the state of the target which facts the next runs may rely on.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _REMOVED = ("files", "directories", "links", "special")
 class MirrorRun:
     """A run of fmirror: its options, its exit code and the results of its phases.
 
-    `ending` releases resources. A phase that sets `is_over` is the last one, and there is no
-    report.
+    `ending` releases resources at the end. If a phase sets `is_over`, the run ends after that phase
+    without a report.
     """
 
     copied: MirrorProgram
-    """The program of the copy, once that has run."""
+    """The program of the copy, which is set by that phase."""
 
     def __init__(
         self, args: argparse.Namespace, options: MirrorOptions, lock: Lock, ending: ExitStack
@@ -74,13 +74,16 @@ class MirrorRun:
         self.is_over = False
         self.renames: RenameResult | None = None
         self.survey: ManifestSurvey | None = None
-        self.doubts: Sequence[FailedEntry] = ()  # directories whose entries may have moved
+        self.doubts: Sequence[FailedEntry] = ()  # directories whose missing entries may have moved
         self.removed = RemovalResult()
-        self.expired: list[bytes] = []  # names of snapshots
+        self.expired: list[bytes] = []  # names of expired snapshots
         self.cleared = 0
 
     def execute(self) -> MirrorReport | None:
-        """Execute the phases; return the report on rank 0, unless the run ended before it."""
+        """Execute the phases, and return the report on rank 0.
+
+        Return None on other ranks, and if the run ended early.
+        """
         for phase in phases_of(self.options, is_limited=self.args.max_delete is not None):
             if phase.is_due(self):
                 phase.run(self)
@@ -90,12 +93,15 @@ class MirrorRun:
 
     @property
     def console(self) -> MirrorConsole | None:
-        """Return the console of the copy, on rank 0."""
+        """Return the console of the copy on rank 0, and None on other ranks."""
         return self.copied.console
 
     @property
     def can_start_jobs(self) -> bool:
-        """Return whether another job may start; after other exit codes ranks may be lost."""
+        """Return whether another job may start.
+
+        After an exit code other than these two, ranks may have been lost.
+        """
         return self.code in (0, EntriesFailed.exit_code)
 
     def add_code(self, code: int) -> None:
@@ -103,13 +109,13 @@ class MirrorRun:
         self.code = worst((self.code, code))
 
     def compare(self, options: MirrorOptions) -> tuple[int, MirrorConsole | None]:
-        """Run a job that only compares; return the exit code and, on rank 0, its console."""
+        """Run a job that only compares, and return its exit code and, on rank 0, its console."""
         code, program = _copy(options, partial(MirrorProgram, lock=self.lock, args=self.args))
         return code, program.console
 
 
 class MirrorPhase(NamedTuple):
-    """A phase of a run; it is executed if it is due when its turn comes."""
+    """A phase of a run, which is skipped if it is not due when its turn comes."""
 
     name: str
     run: Callable[[MirrorRun], None]
@@ -117,7 +123,10 @@ class MirrorPhase(NamedTuple):
 
 
 def phases_of(options: MirrorOptions, *, is_limited: bool) -> list[MirrorPhase]:
-    """Return the phases of a run in order; `is_limited` means that `--max-delete` was given."""
+    """Return the phases of a run in order.
+
+    `is_limited` means that `--max-delete` was given.
+    """
     phases: list[MirrorPhase] = []
 
     def add(
@@ -162,7 +171,7 @@ def _can_start_jobs(run: MirrorRun) -> bool:
 
 
 def _removes_during(run: MirrorRun) -> bool:
-    return run.options.deleting.during  # not if there were too many
+    return run.options.deleting.during  # `_count` clears it if there are too many removals
 
 
 def _is_alone() -> bool:
@@ -170,7 +179,7 @@ def _is_alone() -> bool:
 
 
 def _copy(options: MirrorOptions, make: Callable[[MirrorOptions, int], P]) -> tuple[int, P]:
-    """Run a copy; return its exit code and its program."""
+    """Run a copy, and return its exit code and its program."""
     programs: list[P] = []
 
     def made(options: MirrorOptions, umask: int) -> P:
@@ -185,7 +194,7 @@ def _copy(options: MirrorOptions, make: Callable[[MirrorOptions, int], P]) -> tu
 
 def _rename(run: MirrorRun) -> None:
     """Rename moved files."""
-    from pcircle.tools.fmirror.renames import move  # few runs do
+    from pcircle.tools.fmirror.renames import move  # few runs rename files
 
     run.code, run.renames = move(run.args, run.options, run.compare)
     run.is_over = bool(run.code)
@@ -196,19 +205,19 @@ def _rename(run: MirrorRun) -> None:
 
 def _survey(manifest: str, run: MirrorRun) -> None:
     """Select the entries that may differ from the manifest."""
-    from pcircle.tools.fmirror.state.manifests import ManifestSurvey  # few runs have one
+    from pcircle.tools.fmirror.state.manifests import ManifestSurvey  # few runs use a manifest
 
     run.survey = ManifestSurvey(run.args, run.options, run.lock, manifest)
     run.ending.callback(run.survey.close_all)
     code = run_tool(run.survey, run.options)
-    if code != EntriesFailed.exit_code:  # the copy reports failures again
+    if code != EntriesFailed.exit_code:  # the copy will report failed entries itself
         run.code, run.is_over = code, bool(code)
 
 
 def _count(run: MirrorRun) -> None:
-    """Count removals, because there is a limit.
+    """Count the removals in advance, because `--max-delete` limits them.
 
-    If there are too many, or if they could not be counted, the copy removes nothing.
+    If there are too many, or if they cannot be counted, the copy removes nothing.
     """
     args, options = run.args, run.options
     later = replace(options.deleting, during=False)
@@ -219,7 +228,7 @@ def _count(run: MirrorRun) -> None:
     )
     with nullcontext() if console is None else closing(console):
         if code == UsageError.exit_code:
-            return  # the copy reports it
+            return  # the copy will report the same error
         if code in (0, EntriesFailed.exit_code):
             if console is not None:
                 found, entries, rules = console.found, console.entries, console.rules
@@ -231,7 +240,7 @@ def _count(run: MirrorRun) -> None:
             )
             deletion.again = True
             code = run_tool(deletion, options)
-    if code not in (0, EntriesFailed.exit_code):  # the copy reports failures again
+    if code not in (0, EntriesFailed.exit_code):  # the copy will report failed entries itself
         run.code, run.is_over = code, code != StoppedEarly.exit_code
         run.options = replace(options, deleting=DeletionPolicy())
 
@@ -240,7 +249,7 @@ def _count(run: MirrorRun) -> None:
 
 
 def _copy_changes(run: MirrorRun) -> None:
-    """Update the target; a run whose source was not even compared ends here."""
+    """Update the target, and end the run if the comparison could not begin."""
 
     def made(options: MirrorOptions, umask: int) -> MirrorProgram:
         kind = MirrorProgram if options.apply is None else MirrorApplyProgram
@@ -249,13 +258,13 @@ def _copy_changes(run: MirrorRun) -> None:
     code, copied = _copy(run.options, made)
     run.add_code(code)
     run.copied, console = copied, copied.console
-    run.options, run.args = copied.mirror, copied.args  # with the options of a plan
+    run.options, run.args = copied.mirror, copied.args  # including the options of a plan
     if console is not None:
         run.ending.callback(console.close)
         if run.renames is not None:
             options = run.options
             run.add_code(console.tell_moved(run.renames, options.json_lines, options.list_out))
-    # If A could not be read, nothing may be removed.
+    # If A could not be read, the run must end before the removals.
     run.is_over = run.code == EntriesFailed.exit_code and not copied.has_begun
 
 
@@ -263,7 +272,7 @@ def _copy_changes(run: MirrorRun) -> None:
 
 
 def _report_removals(run: MirrorRun) -> None:
-    """Report the removals of the copy."""
+    """Report the entries that the copy has removed."""
     console = run.console
     if console is not None:
         withheld = console.withheld(ignore=False)
@@ -273,7 +282,7 @@ def _report_removals(run: MirrorRun) -> None:
 
 
 def _recheck(run: MirrorRun) -> None:
-    """Add doubtful entries to the extraneous ones if nothing can have moved."""
+    """Add the doubtful entries to the extraneous ones if none of them can have moved."""
     options, copied, console = run.options, run.copied, run.console
     doubtful, times = ExtraneousPaths(), KnownTimes()
     if console is not None and console.withheld(ignore=options.ignore_errors):
@@ -282,7 +291,7 @@ def _recheck(run: MirrorRun) -> None:
         doubtful, times = console.doubtful, console.times
     if _is_alone() and not doubtful.count:
         return
-    from pcircle.tools.fmirror.recheck import RecheckProgram  # few runs do
+    from pcircle.tools.fmirror.recheck import RecheckProgram  # few runs remove entries
 
     recheck = RecheckProgram(
         run.args,
@@ -343,7 +352,7 @@ def _remove(run: MirrorRun) -> None:
 
 
 def _deletion(run: MirrorRun, found: ExtraneousPaths) -> DeletionProgram:
-    """Return the job that removes the `found` paths, which only rank 0 has."""
+    """Return the job that removes the `found` paths, which are empty except on rank 0."""
     options, copied, console = run.options, run.copied, run.console
     applied = copied.applied
     entries = 0 if console is None else copied.entries
@@ -371,7 +380,10 @@ def _back_up(
     found: ExtraneousPaths,
     not_moved: list[FailedEntry],
 ) -> int:
-    """Move extraneous entries to the backup; add failures, and return the result of `moved`."""
+    """Move extraneous entries to the backup.
+
+    Add failures to `not_moved`. Return the number of entries that stay, as returned by `moved`.
+    """
     copied, options = run.copied, run.options
     absence = Absence(source_of(console.decision))
     try:
@@ -399,7 +411,7 @@ def _back_up(
 
 
 def _complete(snapshot: Snapshot, run: MirrorRun) -> None:
-    """Complete the snapshot if the copy is complete."""
+    """Rename the snapshot to its final name if the copy is complete."""
     options, copied = run.options, run.copied
     if run.console is None:
         return
@@ -441,7 +453,7 @@ def _expire(snapshot: Snapshot, run: MirrorRun) -> None:
 def _clear(run: MirrorRun) -> None:
     """Remove mirrored entries from the source."""
     record_moves(run.options, run.copied, run.began_ns)
-    # Files of equal size are compared byte by byte, and times if they are kept.
+    # Compare files of equal size byte by byte, and their times if these are preserved.
     options = run.options.comparison(clearing=True, upkeep=UpdatePolicy("size"))
     code, program = _copy(options, partial(ClearProgram, lock=run.lock, args=run.args))
     run.add_code(code)
@@ -450,7 +462,7 @@ def _clear(run: MirrorRun) -> None:
 
 
 def _end_plan(plan: str, run: MirrorRun) -> None:
-    """Complete the plan if nothing has failed."""
+    """Write the last line of the plan if nothing has failed."""
     copied, console = run.copied, run.console
     if console is None:
         return
@@ -475,8 +487,8 @@ def _record_state(run: MirrorRun) -> None:
 
 
 def _renew(manifest: str, run: MirrorRun) -> None:
-    """Write the manifest of the present target."""
-    from pcircle.tools.fmirror.state.renewal import renew  # few runs do
+    """Write a manifest of the updated target."""
+    from pcircle.tools.fmirror.state.renewal import renew  # few runs write a manifest
 
     survey, complain = require(run.survey), run.copied.complain
     run.code = renew(run.args, run.options, survey, manifest, run.code, complain)
@@ -486,12 +498,15 @@ def _renew(manifest: str, run: MirrorRun) -> None:
 
 
 def run_command(args: argparse.Namespace) -> int:
-    """Carry out a parsed command line and return the exit code. UsageError."""
+    """Carry out a parsed command line, and return the exit code.
+
+    Raise UsageError if the options are invalid.
+    """
     return _run(args)[0]
 
 
 def called(args: argparse.Namespace) -> MirrorReport | None:
-    """Run a mirror from a program without output, and return the report."""
+    """Run a mirror for a calling program without printing anything, and return the report."""
     args.quiet, args.progress, args.verbose, args.itemize = True, "never", 0, False
     return _run(args)[1]
 
@@ -510,7 +525,10 @@ def _run(args: argparse.Namespace) -> tuple[int, MirrorReport | None]:
 
 
 def record_moves(options: MirrorOptions, copied: MirrorProgram, began_ns: int) -> None:
-    """Record, before entries leave the source, that --delete would remove their copies later."""
+    """Record that entries will be removed from the source.
+
+    A later run with `--delete` would remove their only copies, and must therefore be refused.
+    """
     if copied.console is None or copied.identity is None:
         return
     place, now_ns = state.place_of(options.kept_at, options.state_dir), state.now_ns()
@@ -528,7 +546,7 @@ def record_moves(options: MirrorOptions, copied: MirrorProgram, began_ns: int) -
 
 
 def record_run(options: MirrorOptions, copied: MirrorProgram, began_ns: int, code: int) -> None:
-    """Update the state with everything that a run proves; `code` is its exit code."""
+    """Update the state according to the result of a run with exit code `code`."""
     if copied.console is not None:
         is_complete = not code and options.files_from is None
         if not is_complete or not _record(options, copied, copied.console, began_ns):
@@ -536,7 +554,10 @@ def record_run(options: MirrorOptions, copied: MirrorProgram, began_ns: int, cod
 
 
 def _moved_ns(options: MirrorOptions, copied: MirrorProgram) -> int:
-    """Return when files were moved to the target that may be in no source any more."""
+    """Return when files that may no longer exist in any source were moved to the target.
+
+    Return 0 if the target is a copy of the source after this run.
+    """
     deleting, known = options.deleting, copied.known
     all_went = deleting.wanted and not deleting.protected and options.snapshot is None
     if known is None or (all_went and not copied.is_part):
@@ -545,11 +566,11 @@ def _moved_ns(options: MirrorOptions, copied: MirrorProgram) -> int:
 
 
 def _keep_mark(options: MirrorOptions, copied: MirrorProgram) -> None:
-    """Mark the target again after an incomplete run, if the last run's mark was there."""
+    """Mark the target again after an incomplete run if it had the mark of the last run."""
     known = copied.known
     if known is None or not copied.has_mark or options.snapshot is not None:
         return
-    with suppress(OSError):  # without a mark the next run compares more
+    with suppress(OSError):  # if the target has no mark, the next run compares more
         if not state.has_mark(options.target, known):
             mark_ns, now_ns = state.give_mark(options.target), state.now_ns()
             marked = known._replace(mark_ns=mark_ns, touched_ns=now_ns)
@@ -559,12 +580,12 @@ def _keep_mark(options: MirrorOptions, copied: MirrorProgram) -> None:
 def _record(
     options: MirrorOptions, copied: MirrorProgram, console: MirrorConsole, began_ns: int
 ) -> bool:
-    """Write the state of a complete run; return False if that leaves the old state."""
+    """Write the state of a complete run, or return False if the old state must stay."""
     place = state.place_of(options.kept_at, options.state_dir)
     there, known = options.kept_at, copied.known
     is_whole = changes.is_whole(options) and not copied.goes_on and not copied.is_named
     if not is_whole and known is not None:
-        return False  # a partial run does not invalidate the last complete one
+        return False  # a partial run does not invalidate the state of the last complete one
     if copied.identity is None:
         return False  # A was unreadable at the start, so a later run could not recognise it
     try:

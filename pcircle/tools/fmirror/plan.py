@@ -1,6 +1,7 @@
-"""The plan of a mirror in addition to that of a copy, decided on rank 0."""
+"""The plan of a mirror, which extends the plan of a copy and is decided on rank 0."""
 
-# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
+# Annotations are evaluated once in this module. Otherwise msgspec would compile each of them in
+# every rank.
 import os
 from typing import Literal, TypeAlias
 
@@ -11,17 +12,18 @@ from pcircle.ops.compare import fields
 from pcircle.ops.copy.tree.items import CopyPlan
 
 Look: TypeAlias = Literal["time", "size", "content", "none"]
-"""The evidence of equal content: size and time, size alone, all bytes, none."""
+"""The evidence of equal content: size and time, only the size, all bytes, or none."""
 
 
 class UpdatePolicy(msgspec.Struct, frozen=True, array_like=True):
-    """How existing entries are updated.
+    """The rules for updating entries, set by options.
 
-    `look` selects the evidence of equal content; times are equal if they are at most `window_ns`
-    apart (None: to the precision of both sides). With `newer` newer files of the target stay; with
-    `stays` all existing files stay; with `existing` missing entries are not created. With `ctime`
-    source files whose change time is later than the last complete run are read. With `prunes`
-    directories that hold only directories count as missing.
+    `look` selects the evidence of equal content. Times are equal if they differ by at most
+    `window_ns`. None means that they must be equal to the precision that both sides support. If
+    `newer` is set, newer files of the target stay. If `stays` is set, all existing files stay. If
+    `existing` is set, missing entries are not created. If `ctime` is set, source files that have
+    changed since the last complete run are read. If `prunes` is set, directories that contain only
+    directories count as missing.
     """
 
     look: Look = "time"
@@ -34,11 +36,12 @@ class UpdatePolicy(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DeletionPolicy(msgspec.Struct, frozen=True, array_like=True):
-    """Treatment of extraneous entries; unless `wanted`, they stay.
+    """The treatment of extraneous entries, which stay unless removals are `wanted`.
 
-    With `excluded` this includes entries that rules exclude. Names that `protected` rules match
-    stay. Removed and replaced entries move to `backup`, an absolute path, if given. With `during`
-    they are removed as soon as their directory was compared.
+    If `excluded` is set, entries that rules exclude are also extraneous. Entries that match the
+    `protected` rules stay. If `backup` is given, an absolute path, removed and replaced entries are
+    moved there. If `during` is set, extraneous entries are removed as soon as their directory has
+    been compared. If `reported` is set, each of these removals is printed.
     """
 
     wanted: bool = False
@@ -50,17 +53,18 @@ class DeletionPolicy(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MirrorPlan(CopyPlan, frozen=True, kw_only=True):
-    """A copy that updates its target.
+    """The plan of a copy that updates its target.
 
-    Entries whose change times on source and target are older than `quiet_ns` have equal attributes,
-    as the last complete run ensured (`pcircle.tools.fmirror.state.state`). This holds for entries
-    on the `devices` of the roots. `itemize` prints a line for each change. Files that would be
-    `renamed` by now do not count as missing; see
+    If the change times of an entry are older than `quiet_ns` on both sides, its attributes are
+    equal, because the last complete run has made them equal
+    (`pcircle.tools.fmirror.state.state`). This only applies to entries on the `devices` of the two
+    roots. `itemize` prints a line for each change. Files that an earlier job would have `renamed`
+    do not count as missing in a dry run. They are stored in the form of
     `pcircle.tools.fmirror.work.rename_pairs.PathHashes`.
 
-    A missing entry that is up to date in a `link_dest` tree is linked; one that is up to date in a
-    `compare_dest` tree is left out. Content is taken from `copy_dest` and `reflink_dest` trees that
-    have it. All trees are absolute paths. The run began at `began_ns`.
+    A missing entry that is up to date in a `link_dest` tree is linked from there. One that is up to
+    date in a `compare_dest` tree is omitted. Content that `copy_dest` or `reflink_dest` trees have
+    is taken from there. All trees are absolute paths. The run began at `began_ns`.
     """
 
     upkeep: UpdatePolicy = UpdatePolicy()
@@ -97,10 +101,10 @@ _OF_KEEP = {
 
 
 def compared(keep: Keep, *, privileged: bool) -> int:
-    """Return the fields that must be equal for these attributes.
+    """Return the fields that must be equal if these attributes are preserved.
 
-    A user who may not give an owner does not compare it. Inode flags of files are not compared,
-    which would take six calls for each; they are set on copied files.
+    Owners are compared only if the user may change them. Inode flags of files are set on copied
+    files, but they are not compared, because that would take six system calls per file.
     """
     wanted = fields.KIND | fields.SIZE | fields.RDEV | fields.TARGET
     for name, field in _OF_KEEP.items():
@@ -111,5 +115,5 @@ def compared(keep: Keep, *, privileged: bool) -> int:
 
 
 def kept_words(keep: Keep) -> tuple[str, ...]:
-    """Return the names of the fields that a run has made equal."""
+    """Return the names of the fields that a run makes equal."""
     return fields.field_names(compared(keep, privileged=not os.geteuid()))

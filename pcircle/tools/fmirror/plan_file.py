@@ -1,12 +1,12 @@
-"""`--plan` and `--apply`: the result of a dry run is written, and later exactly that is done.
+"""`--plan` writes the actions of a dry run to a file, and `--apply` carries out exactly these.
 
-The file is a plan of `pcircle.jobs.plan_file`, with the marks of
-`pcircle.tools.fmirror.work.steps`. Its first line has A and B, their identities, and the options
-that affect each action; these options apply when the plan is carried out. Filters and lists do
-not, because the plan lists their results.
+The file is a plan as defined in `pcircle.jobs.plan_file`, with the marks defined in
+`pcircle.tools.fmirror.work.steps`. Its first line contains A and B, their identities, and the
+options that affect individual actions. These options also apply when the plan is carried out.
+Filters and lists do not, because the plan already reflects them.
 
-As in any mirror, each extraneous entry is first looked up in the source. Entries that the source
-still lacks are removed if the plan lists them.
+As in any mirror, each extraneous entry is first looked up in the source again. It is removed only
+if the source still lacks it and the plan lists it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OPTIONS = (
     "reflink", "reflink_dest", "size_only", "sparse", "state_dir", "strict_operands", "stripe",
     "update", "usermap",
 )  # fmt: skip
-"""Options that a plan records, because they affect actions."""
+"""Options that a plan records because they affect its actions."""
 
 _PATHS = ("copy_dest", "link_dest", "reflink_dest")
 _CHOICE = ("compare_dest", "delete_excluded", "protect", "one_file_system")
@@ -63,14 +63,14 @@ def refuse(args: argparse.Namespace) -> None:
 
 
 def _given(args: argparse.Namespace, names: Iterable[str]) -> list[str]:
-    """Return which of these options were given."""
+    """Return those of the options that were given, as on the command line."""
     given = [name for name in names if getattr(args, name) not in (None, False, [])]
     given = [name for name in given if getattr(args, name) != _DEFAULTS.get(name)]
     return [f"--{name.replace('_', '-')}" for name in given]
 
 
 def refuse_within(option: str, path: str, *trees: bytes) -> None:
-    """Raise UsageError if a file would be written into a tree, and become an entry of it."""
+    """Raise UsageError if an output file would become an entry of one of these trees."""
     above = os.path.realpath(os.path.dirname(os.fsencode(path)) or b".")
     for tree in trees:
         if os.path.join(above, b"").startswith(os.path.join(os.path.realpath(tree), b"")):
@@ -81,7 +81,7 @@ def refuse_within(option: str, path: str, *trees: bytes) -> None:
 
 
 def begun(args: argparse.Namespace, paths: Sequence[bytes], known_by: Sequence[str]) -> bytes:
-    """Return the first line of a plan: A and B, and their identities."""
+    """Return the first line of a plan, which contains A and B, their identities and the options."""
     options = {name: _encoded(getattr(args, name)) for name in _OPTIONS}
     if args.state_dir is not None:
         options["state_dir"] = _encoded(os.path.abspath(args.state_dir))
@@ -108,7 +108,10 @@ def _decoded(value: object) -> object:
 
 
 def planned(args: argparse.Namespace) -> tuple[LoadedPlan, argparse.Namespace]:
-    """Return the plan, and the options merged with the options of the plan. UsageError."""
+    """Return the plan, and the given options merged with those that the plan records.
+
+    Raise UsageError if the plan is invalid.
+    """
     found = read_plan(args.apply, "fmirror", steps.check_mark)
     try:
         roots = [os.path.join(found.directory, root.shown) for root in found.roots]
@@ -123,7 +126,7 @@ def planned(args: argparse.Namespace) -> tuple[LoadedPlan, argparse.Namespace]:
 
 
 def refuse_others(plan: LoadedPlan, paths: Sequence[bytes], known_by: Sequence[str]) -> None:
-    """Raise UsageError if A or B is not the directory of the plan."""
+    """Raise UsageError if A or B is not the directory for which the plan was made."""
     for path, known, now in zip(paths, plan.more["known by"], known_by, strict=True):
         if known not in (now, "-"):
             raise UsageError(f"--apply: '{show(path)}' is not the directory of the plan")
@@ -132,7 +135,10 @@ def refuse_others(plan: LoadedPlan, paths: Sequence[bytes], known_by: Sequence[s
 def removals(
     plan: LoadedPlan, paths: Iterable[bytes], replaced: Mapping[bytes, bytes]
 ) -> LoadedPlan:
-    """Return the planned removals; `replaced` entries had other paths then."""
+    """Return the planned removals at or below these paths.
+
+    `replaced` maps the present path of each replaced directory to its path in the plan.
+    """
     count = 0
 
     def counted() -> Iterator[bytes]:
@@ -148,7 +154,7 @@ def removals(
 def _below(
     plan: LoadedPlan, paths: Iterable[bytes], replaced: Mapping[bytes, bytes]
 ) -> Iterator[bytes]:
-    """Yield the records of a plan at or below sorted paths."""
+    """Yield the records of the planned removals at or below these paths, in sorted order."""
     tops = (record_of(replaced.get(path, path)) + _SEPARATOR + record_of(path) for path in paths)
     ordered = sorted_records(tops)
     was = now = None

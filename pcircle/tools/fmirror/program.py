@@ -1,4 +1,4 @@
-"""The first decisions of a mirror: refusals, and the plan for all ranks."""
+"""The program of a mirror's copy, which checks the options and creates the plan on rank 0."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 
 class MirrorProgram(CopyProgram):
-    """The first job of a mirror, which copies."""
+    """The program of the job that copies."""
 
     plan_type = MirrorPlan
     task_type: ClassVar[type[MirrorTask]] = MirrorTask
@@ -78,37 +78,38 @@ class MirrorProgram(CopyProgram):
         args: argparse.Namespace,
         survey: ManifestSurvey | None = None,
     ) -> None:
-        """`args` are the parsed options, and `survey` is the finished comparison of a manifest."""
+        """Initialise the program; `survey` is the completed comparison with a manifest."""
         super().__init__(options, umask)
         self._lock = lock
         self._mirror = options
         self.args = args
         self.applied: LoadedPlan | None = None  # the plan that --apply carries out
-        self.console: MirrorConsole | None = None  # on rank 0, like the following fields
+        # Unless noted otherwise, the following fields are set only on rank 0.
+        self.console: MirrorConsole | None = None
         self.sides = HeldDirectory(b""), HeldDirectory(b"")
-        self.decision: MirrorPlan | None = None  # on rank 0
+        self.decision: MirrorPlan | None = None
         self.identity: state.Identity | None = None
-        # Set on all ranks. Before that nothing was compared, and nothing may be removed.
+        # Set on all ranks when the task begins. Nothing may be removed before that.
         self.has_begun = False
         self.known: state.MirrorState | None = None
         self.session = state.Session()
-        self.has_mark = False  # the target has the mark of the last run
+        self.has_mark = False  # the target still has the mark of the last run
         self.devices = 0, 0  # of A and B
-        self.changes: changes.Changes | None = None  # as reported by the file system
+        self.changes: changes.Changes | None = None  # reported by the file system
         self.snapshot: tuple[tuple[str, int], str] | None = None
         self.again = options.deleting.wanted or options.apply is not None
         self.again = self.again or options.new_manifest is not None or bool(options.clears)
         self.survey = survey
-        self.is_named = False  # only entries on the user's list are compared
+        self.is_named = False  # only the entries of a user's list are compared
         self._gone = ExtraneousPaths()  # listed entries that A lacks
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for ranks that are fresh interpreters, without that of rank 0."""
+        """Return the state for ranks that are new interpreters, without the state of rank 0."""
         return {**vars(self), "survey": None, "_lock": None}
 
     @property
     def mirror(self) -> MirrorOptions:
-        """Return the options; on rank 0 they include the options of a plan."""
+        """Return the options, which on rank 0 include the options of a plan."""
         return self._mirror
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
@@ -127,14 +128,14 @@ class MirrorProgram(CopyProgram):
             return super().prepare(nodes)
 
     def _roots(self, failed: Sequence[RetryEntry], here: bytes) -> tuple[CopyRoot, ...]:
-        """Return the roots, restricted to the directories that were checked."""
+        """Return the roots, which identify the directories that were checked."""
         source, target = self.sides
         known = {"source_known": source.known, "target_known": target.known}
         roots = super()._roots(failed, here)
         return tuple(msgspec.structs.replace(root, **known) for root in roots)
 
     def listing(self, roots: tuple[CopyRoot, ...]) -> Lists | None:
-        """Return the changed entries, if the file system can report them."""
+        """Return a list of the entries to compare, or None to compare everything."""
         self._examine(roots)
         options = self._mirror
         if self.survey is not None:
@@ -146,7 +147,7 @@ class MirrorProgram(CopyProgram):
         return self._reported_changes(options.sources[0], options.target)
 
     def _named(self, name: str, source: bytes, target: bytes) -> Lists | None:
-        """Return the changed entries of a user's list; None to compare everything."""
+        """Return the changed entries of a user's list, or None to compare everything."""
         options, known = self._mirror, self.known
         why = ""
         if options.full_every_s is not None:
@@ -164,7 +165,10 @@ class MirrorProgram(CopyProgram):
         return sort([(0, found)])
 
     def _examine(self, roots: tuple[CopyRoot, ...]) -> None:
-        """Identify both trees, and read their state. UsageError."""
+        """Identify both trees and read their state.
+
+        Raise UsageError if these trees cannot be mirrored.
+        """
         options = self._mirror
         (root,) = roots
         source, target = options.sources[0], options.target
@@ -185,7 +189,7 @@ class MirrorProgram(CopyProgram):
         there = self.sides[0].path
         self.known = state.read(state.place_of(options.kept_at, options.state_dir))
         self.identity = state.identity_if_readable(there)
-        with suppress(OSError):  # the walk reports a root that cannot be read
+        with suppress(OSError):  # the walk will report a root that cannot be read
             self.session = state.session_of(there)
             self.snapshot = changes.snapshot_of(changes.source_of(there))
         if self.identity is not None and self.known is not None and os.path.isdir(target):
@@ -193,7 +197,7 @@ class MirrorProgram(CopyProgram):
             self.devices = os.stat(there).st_dev, os.stat(target).st_dev
 
     def _reported_changes(self, source: bytes, target: bytes) -> Lists | None:
-        """Return the changes that the file system reports; None if it may have missed some."""
+        """Return the changes that the file system reports, or None if it may have missed any."""
         options, by_proof = self._mirror, self._mirror.changed == "auto"
         before = None if self.known is None else self.known.subvolume
         why, number = self._unfit(source)
@@ -210,7 +214,7 @@ class MirrorProgram(CopyProgram):
         return sort([(0, self.changes.records)])
 
     def _unfit(self, source: bytes) -> tuple[str, int | None]:
-        """Return why changes may be missed, or an empty text, and the last snapshot's number."""
+        """Return why changes may be missed, or an empty string, and the last snapshot's number."""
         options, known = self._mirror, self.known
         if known is None:
             return changes.unfit(source, None), None
@@ -222,7 +226,7 @@ class MirrorProgram(CopyProgram):
         return changes.unproven(options, known, number) if options.changed == "auto" else "", number
 
     def _finder(self) -> ExtraneousFinder | None:
-        """Return the finder of extraneous entries on rank 0; None if nothing is removed."""
+        """Return the finder of extraneous entries on rank 0, or None if nothing is removed."""
         deleting = self._mirror.deleting
         return ExtraneousFinder(UnfilteredDecisions(deleting)) if deleting.wanted else None
 
@@ -246,7 +250,7 @@ class MirrorProgram(CopyProgram):
         return super()._decide(nodes, roots, rules, here)
 
     def decided(self, roots: tuple[CopyRoot, ...]) -> dict[str, Any]:
-        if self.identity is None:  # --files-from
+        if self.identity is None:  # with --files-from, `listing` was not called
             self._examine(roots)
         options, known = self._mirror, self.known
         source, target = options.sources[0], options.target
@@ -274,13 +278,13 @@ class MirrorProgram(CopyProgram):
 
     @property
     def is_part(self) -> bool:
-        """Return whether only known changes were compared."""
+        """Return whether only entries that may have changed were compared."""
         surveyed = self.survey is not None and self.survey.used
         return self.changes is not None or surveyed or self.is_named
 
     @property
     def entries(self) -> int:
-        """Return the number of entries in the source, as far as known; on rank 0."""
+        """Return the number of entries in the source, as far as it is known on rank 0."""
         entries = 0 if self.console is None else self.console.entries
         if not self.is_part:
             return entries
@@ -295,13 +299,13 @@ class MirrorProgram(CopyProgram):
         super()._open_logs()
         options = self._mirror
         if options.plan is not None:
-            from pcircle.jobs.plan_output import PlanFile  # few runs have one
+            from pcircle.jobs.plan_output import PlanFile  # few runs write a plan
 
             self.planned = PlanFile(options.plan, "--plan", "plan")
             self.planned.append(plan_file.begun(self.args, *self._sides()))
 
     def _sides(self) -> tuple[list[bytes], list[str]]:
-        """Return A and B, and their identities."""
+        """Return the paths of A and B, and their identities."""
         paths, known_by = [self._mirror.sources[0], self._mirror.target], []
         for path in paths:
             known = state.identity_if_readable(path)
@@ -310,13 +314,13 @@ class MirrorProgram(CopyProgram):
 
     @property
     def goes_on(self) -> bool:
-        """Return whether the run resumes, and so has not compared everything itself."""
+        """Return whether this run continues an earlier one and has not compared everything."""
         return self._checkpoint_session is not None and self._checkpoint_session.plan.run > 1
 
     def dry_type(self) -> type[DryTask]:
         if self._mirror.looks == "moves":
             from pcircle.tools.fmirror.work.renames import (
-                MissingFilesTask,  # few runs look for moves
+                MissingFilesTask,  # few runs search for moved files
             )
 
             return MissingFilesTask
@@ -325,14 +329,15 @@ class MirrorProgram(CopyProgram):
         return DryMirrorTask
 
     def complain(self, text: str) -> None:
-        """Print a refusal, unless the job is silent."""
+        """Print a refusal unless this job only compares."""
         if not self._mirror.looks:
             super().complain(text)
 
     def _refuse_source(self, source: bytes) -> None:
-        """Raise UsageError if the source has changed its identity or is empty.
+        """Raise UsageError if nothing may be removed because the source is not the expected one.
 
-        It may not be mounted.
+        If the source is empty or another directory, its file system may not be mounted. Files that
+        were moved from a source may exist only in the target.
         """
         options = self._mirror
         is_empty = not has_entries(self.sides[0].path, source)
@@ -388,7 +393,7 @@ class MirrorProgram(CopyProgram):
         return console
 
     def _touch(self) -> None:
-        """Record that the target may change from now on."""
+        """Record in the state that this run may change the target."""
         options = self._mirror
         if self.known is None or options.is_idle:
             return
@@ -400,7 +405,7 @@ class MirrorProgram(CopyProgram):
 
 
 class MirrorApplyProgram(MirrorProgram):
-    """The first job of a mirror by a plan, with the plan's options."""
+    """The program of the copy with `--apply`, which uses the options of the plan."""
 
     task_type, journaled_type = MirrorApplyTask, JournaledMirrorApply
 
@@ -410,7 +415,7 @@ class MirrorApplyProgram(MirrorProgram):
         return super().prepare(nodes)
 
     def listing(self, roots: tuple[CopyRoot, ...]) -> Lists | None:
-        """Return what to copy, and the directories with removals."""
+        """Return the entries to copy, and the directories from which entries are removed."""
         self._examine(roots)
         applied = require(self.applied)
         plan_file.refuse_others(applied, *self._sides())
@@ -428,6 +433,7 @@ class ClearProgram(MirrorProgram):
     console_type = ClearConsole
 
     def dry_type(self) -> type[DryTask]:
-        from pcircle.tools.fmirror.work.remove_source import ClearTask, MoveAwayTask  # few runs do
+        # Few runs remove entries from the source.
+        from pcircle.tools.fmirror.work.remove_source import ClearTask, MoveAwayTask
 
         return MoveAwayTask if self._mirror.clears == "all" else ClearTask

@@ -1,10 +1,10 @@
-"""A job between the copy and the deletions: it finds directories of A that changed since.
+"""A job between the copy and the deletions that finds directories of A that have changed since.
 
-An entry that left a directory of A since the run began may have moved to a directory that was
-listed before. The change time of that directory then differs from the one at its listing. So this
-job reads the change times of all directories of A. If no recent directory has changed since its
-listing, no move was missed, and doubtful entries are extraneous. Otherwise they stay in B, and each
-of their directories is a failure.
+If an entry has left a directory of A since the run began, it may have moved to a directory that had
+already been listed. The change time of that directory then differs from the one at its listing.
+Therefore, this job reads the change times of all directories of A. If no recent directory has
+changed since its listing, no move was missed, and the doubtful entries are extraneous. Otherwise
+they stay in B, and each of their directories is reported as a failure.
 """
 
 from __future__ import annotations
@@ -43,16 +43,19 @@ if TYPE_CHECKING:
 
 
 class RecheckPlan(TreePlan, frozen=True, kw_only=True):
-    """The plan of a recheck. The mirror began at `began_ns`."""
+    """The plan of a recheck; `began_ns` is the start time of the mirror."""
 
     began_ns: int | None = None
 
 
 class RecheckVisitor(EntryVisitor):
-    """Reports the change times of directories that may have changed. Per-thread state."""
+    """Reports the change times of directories that may have changed.
+
+    Each thread has its own instance.
+    """
 
     _context: Context[TreeItem]
-    """The context of the present item; `begin` sets it."""
+    """The context of the current item, set by `begin`."""
 
     def __init__(self, task: RecheckTask) -> None:
         super().__init__(task)
@@ -66,10 +69,11 @@ class RecheckVisitor(EntryVisitor):
         return super().enter(opened, source, holder)
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
-        """Return only directories."""
+        """Yield blocks that contain only directories."""
         for block in blocks:
             block.files, block.links, block.specials = [], [], []
-            if block.last:  # a subdirectory may have left it before the listing
+            # A subdirectory may have left before the listing, so check the directory again.
+            if block.last:
                 self._report(opened.path, source.fd)
             yield block
 
@@ -81,13 +85,13 @@ class RecheckVisitor(EntryVisitor):
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
     ) -> None:
-        """Record that the change time of a directory is unknown."""
+        """Report that the change time of a directory is unknown."""
         self.counters.failed += 1
         context.note([packed_times([path], [UNSTEADY_NS])])
 
 
 class RecheckTask(TreeTask):
-    """The recheck of one rank or thread."""
+    """The recheck on one rank or thread."""
 
     notice_type = Failure | ListingTimes
     visitor_type = RecheckVisitor
@@ -121,10 +125,11 @@ class RecheckConsole(TreeConsole):
 
 
 class RecheckProgram(TreeProgram):
-    """The recheck job; on rank 0, `is_steady` means that `doubtful` entries may be removed.
+    """The recheck job.
 
-    `times` are the change times of directories when they were listed. Without `walks` they prove
-    nothing, and no directory is read.
+    On rank 0, `is_steady` means that the `doubtful` entries may be removed. `times` are the change
+    times of the directories at their listings. If the copy did not list all of A, `walks` is false,
+    because the times prove nothing. In this case no directory is read.
     """
 
     name = "fmirror"
@@ -153,12 +158,12 @@ class RecheckProgram(TreeProgram):
         self._walks = has_doubts and self.is_steady
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for ranks that are fresh interpreters, without that of rank 0."""
+        """Return the state for ranks that are new interpreters, without the state of rank 0."""
         empty = {"_doubtful": ExtraneousPaths(), "_times": KnownTimes(), "_decision": None}
         return {**vars(self), **empty}
 
     def compare(self, notice: ListingTimes) -> None:
-        """Compare change times of directories with the ones at their listings."""
+        """Compare change times of directories with those at their listings."""
         self.is_steady = self.is_steady and self._times.agree(notice)
 
     def failures(self) -> Iterable[Failure]:
@@ -171,7 +176,7 @@ class RecheckProgram(TreeProgram):
             yield failure_of(root, 0, path, MOVING, moved_away(count))
 
     def roots(self) -> tuple[Root, ...]:
-        """Return the roots; none if nothing must be checked."""
+        """Return the root, or nothing if there is nothing to check."""
         if not self._walks:
             return ()
         (root,) = resolve(self.paths)
@@ -185,5 +190,5 @@ class RecheckProgram(TreeProgram):
         return scope | {"began_ns": decision.began_ns}
 
     def begin(self, roots: tuple[Root, ...]) -> None:
-        """Continue the log of the copy."""
+        """Append to the error log of the copy."""
         self.log = append_log(self._error_log)

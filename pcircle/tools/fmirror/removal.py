@@ -1,7 +1,8 @@
-"""The last step of a mirror: extraneous entries are removed, or moved to the backup.
+"""The last step of a mirror: extraneous entries are removed or moved to the backup.
 
-It is a job of its own after the copy. The copy has found the paths; they form a list like that of
-`--files-from`, so their number is not limited. frm's remover removes them.
+This is a separate job after the copy, which has found the paths. Like the paths of `--files-from`,
+they form a sorted list on disk, so their number is not limited by memory. frm's remover removes
+them.
 """
 
 from __future__ import annotations
@@ -62,15 +63,15 @@ if TYPE_CHECKING:
 
 
 class ExtraneousPaths:
-    """The extraneous paths of a run, on rank 0, in an unnamed file."""
+    """The extraneous paths of a run, which rank 0 stores in an unnamed temporary file."""
 
     def __init__(self) -> None:
         self._stream: IO[bytes] | None = None
         self.count = 0
-        self.replaced: dict[bytes, bytes] = {}  # directories, and the paths that they had
+        self.replaced: dict[bytes, bytes] = {}  # present and former paths of replaced directories
 
     def add(self, surplus: Surplus) -> None:
-        """Add paths. StoppedEarly without space."""
+        """Add the paths of a notice. Raise StoppedEarly if there is no space for them."""
         if self._stream is None:
             self._stream = tempfile.TemporaryFile(prefix="pcircle-surplus-")  # noqa: SIM115
         try:
@@ -83,7 +84,7 @@ class ExtraneousPaths:
         self.count += surplus.paths.count(b"\0")
 
     def add_all(self, other: ExtraneousPaths) -> None:
-        """Add all paths of another object. StoppedEarly without space."""
+        """Add all paths of another object. Raise StoppedEarly if there is no space for them."""
         for path in other.paths():
             self.add(packed(0, [path]))
 
@@ -94,13 +95,13 @@ class ExtraneousPaths:
             yield from pieces(self._stream, b"\0")
 
     def close(self) -> None:
-        """Release the space."""
+        """Release the disk space."""
         if self._stream is not None:
             discard(self._stream)
 
 
 class DeletionLog(ActionLog):
-    """Reports deletions in the form of rsync."""
+    """Reports deletions in the format of rsync."""
 
     def done(
         self,
@@ -119,9 +120,10 @@ class DeletionLog(ActionLog):
 
 
 class DeletionPlan(RemovalPlan, frozen=True, kw_only=True):
-    """Files that would be `renamed` by now are not removed, see `PathHashes`.
+    """The plan of the removals.
 
-    Entries that the `source` has are not removed, if it is given.
+    Files that an earlier job would have `renamed`, stored in the form of `PathHashes`, are not
+    removed. If the `source` is given, entries that exist there are not removed.
     """
 
     renamed: memoryview = memoryview(b"")
@@ -129,21 +131,25 @@ class DeletionPlan(RemovalPlan, frozen=True, kw_only=True):
 
 
 class DeletionCounters(RemovalCounters):
-    """Entries that stay, because the source has `returned` or is moving them."""
+    """Counters of removals and of entries that stay.
+
+    An entry has `returned` if it exists in the source again, and is `moving` if its directory in
+    the source keeps changing.
+    """
 
     returned: int
     moving: int
 
 
 class _Returned:
-    """The state of a directory that stays, because the source has it again."""
+    """The state of a directory that stays because it exists in the source again."""
 
     def __init__(self, obstacle: Obstacle | None) -> None:
         self.obstacle = obstacle
 
 
 class Deleter(Remover):
-    """Removes the entries that renames have left, also in a dry run."""
+    """Removes extraneous entries unless they exist in the source again or would be renamed."""
 
     counters: DeletionCounters
 
@@ -156,7 +162,7 @@ class Deleter(Remover):
             self._absence = Absence(plan.source, task.identify)
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
-        """Skip a directory that the source has again."""
+        """Skip a directory that exists in the source again."""
         above, _, name = opened.path.rpartition(b"/")
         lease = super().enter(opened, source, holder)
         if self._absence is not None and name and self._goes(opened):
@@ -175,14 +181,14 @@ class Deleter(Remover):
     def leave(self, opened: Open[int], context: Context[TreeItem]) -> int:
         if not isinstance(opened.own, _Returned):
             return super().leave(opened, context)
-        with suppress(OSError):  # the next run reports it
+        with suppress(OSError):  # the next run will report the error
             restore(opened, self.task.directories)
         return 1
 
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Context[TreeItem]
     ) -> None:
-        """Remove names, except names that the source has again."""
+        """Remove names unless they exist in the source again."""
         if self._absence is not None:
             self._leave_returned(self._absence, where, names, context)
         super().names(where, names, fds, context)
@@ -227,7 +233,7 @@ class Deleter(Remover):
 
 
 class DeletionTask(RemoveTask):
-    """The removals of one rank or thread."""
+    """The removals on one rank or thread."""
 
     tool = "fmirror"
     visitor_type = Deleter
@@ -237,7 +243,7 @@ class DeletionTask(RemoveTask):
 
 
 class DeletionConsole(ChangeConsole):
-    """Reports the deletions; the copy reports the result."""
+    """Reports the deletions, but leaves their result to the console of the copy."""
 
     account = "removed"
     _program: DeletionProgram
@@ -258,12 +264,12 @@ class DeletionConsole(ChangeConsole):
         super().notice(source, values)
 
     def conclude(self, outcome: Outcome[dict[int, int]]) -> int:
-        """End the job; entries for the backup are counted when they were moved."""
+        """End the job without a result if entries have yet to be moved to the backup."""
         self.quiet = self.quiet or self._program.keeps
         return super().conclude(outcome)
 
     def end_plan(self, last: bytes) -> str:
-        """Leave the plan open: the last line belongs to another job."""
+        """Do not complete the plan, because its last line is written later."""
         return ""
 
     def remarks(self, total: DeletionCounters, code: int) -> Iterable[str]:
@@ -282,7 +288,7 @@ class DeletionConsole(ChangeConsole):
 
 
 def _renamed(said: bytes, replaced: Mapping[bytes, bytes]) -> bytes:
-    """Return lines of deletions with the paths that entries had when the run began."""
+    """Return the lines of deletions with the paths that entries had when the run began."""
     lines = []
     for line in said.splitlines(keepends=True):
         path = line.removeprefix(DELETING)
@@ -294,14 +300,15 @@ def _renamed(said: bytes, replaced: Mapping[bytes, bytes]) -> bytes:
 
 
 class DeletionProgram(ChangeProgram):
-    """The removal job: `found` has the extraneous paths, `entries` counts the source's entries.
+    """The program of the removal job.
 
-    With `keeps` the job only counts and reports, and all paths are moved to the backup afterwards.
-    Entries that `rules` exclude stay, with their parent directories. The `decision` of the mirror
-    identifies the source, whose entries are not removed. The target must be the directory that is
-    `known`. With `plan` planned removals are added to that file; `applied` selects the removals of
-    a plan. `renamed` is as in `DeletionPlan`. With `flags` inode flags that forbid removal are
-    cleared.
+    `found` contains the extraneous paths, and `entries` is the number of entries in the source. If
+    `keeps` is set, the job only counts and reports, and all paths are moved to the backup
+    afterwards. Entries that `rules` exclude stay, and so do their parent directories. The plan
+    `decision` identifies the source, whose entries are not removed. The target must be the
+    directory identified by `known`. If `plan` is given, planned removals are added to that file.
+    `applied` selects the removals of a plan that is carried out. `renamed` is passed to
+    `DeletionPlan`. If `flags` is set, inode flags that forbid removal are cleared.
     """
 
     name, said = "fmirror", "removed"
@@ -351,15 +358,15 @@ class DeletionProgram(ChangeProgram):
         self._max_delete = _of_target(self._max_delete, entries)
 
     def outlives(self) -> bool:
-        """Return False: the jobs of a mirror belong together."""
+        """Return False, because a mirror does not restart one of its jobs if ranks are lost."""
         return False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for ranks that are fresh interpreters, without that of rank 0."""
+        """Return the state for ranks that are new interpreters, without the state of rank 0."""
         return {**vars(self), "found": ExtraneousPaths(), "_applied": None, "_plan": None}
 
     def roots(self) -> tuple[Root, ...]:
-        """Return the roots; none without paths."""
+        """Return the root, or nothing if there are no paths to remove."""
         found = self.found
         if not found.count:
             return ()
@@ -375,7 +382,7 @@ class DeletionProgram(ChangeProgram):
         return decided | {"acts": acts}
 
     def as_planned(self, value: object) -> object:
-        """Return a notice whose plan lines are counted as removals."""
+        """Count the plan lines of a notice, and return the notice with these marked as removals."""
         if not isinstance(value, ActionLines) or not value.planned:
             return value
         lines = value.planned.splitlines(keepends=True)
@@ -390,7 +397,7 @@ class DeletionProgram(ChangeProgram):
         return sort([(0, (record_of(path, whole=True) for path in paths))] if roots else [])
 
     def begin(self, roots: tuple[Root, ...]) -> None:
-        """Continue the logs of the copy."""
+        """Append to the plan and the logs of the copy."""
         self.planned = self._plan
         self.log = append_log(self.args.error_log)
         self.actions = append_log(self.args.json_lines)
@@ -405,35 +412,35 @@ WITHOUT_SELECTION: dict[str, object] = {
     "recursive": True,
     "one_file_system": False,
 }
-"""Options of the copy that do not apply to its deletions, with the values that turn them off."""
+"""Options that do not apply to the deletions, with the values that turn them off."""
 
 
 _TOKEN_BYTES = len(".fcp-01234567-")
 
 
 def _replaced(paths: Iterable[bytes]) -> list[tuple[str, bytes]]:
-    """Return rules that remove all contents of directories that another kind has replaced.
+    """Return rules that include all contents of directories that were replaced.
 
-    These have temporary names of this run.
+    These directories have temporary names that begin with the prefix of this run.
     """
     prefixes = {os.path.basename(path)[:_TOKEN_BYTES] for path in paths}
     return [("include", prefix + b"*/***") for prefix in sorted(prefixes)]
 
 
 def _as_typed(rule: Rule) -> tuple[str, bytes]:
-    """Return a rule in the form of an option, whatever its pattern begins with."""
+    """Return a rule as a command-line option whose pattern cannot be mistaken for a modifier."""
     return "exclude", (b"+ " if rule.include else b"- ") + rule.pattern
 
 
 def append_log(path: str | None) -> LogFile | None:
-    """Return a log of the copy, to be continued."""
+    """Open a log of the copy in order to append to it."""
     if path is None:
         return None
     return LogFile(append_output(path))
 
 
 def _of_target(most: MaxDelete | None, entries: int) -> MaxDelete | None:
-    """Convert a limit that is a share of the target into a number."""
+    """Convert a limit that is a share of the target's entries into a number."""
     if most is None or not most.is_share or most.number >= 100:
         return None if most is not None and most.is_share else most
     share = most.number / 100
@@ -451,12 +458,12 @@ def moved(
     strict: bool,
     access: WriteAccess,
 ) -> tuple[list[Failure], int]:
-    """Move extraneous entries to the backup, each path as a whole.
+    """Move extraneous entries to the backup, directories with all their contents.
 
-    Return failures, and the number of entries that stay because of them. Entries that `rules`
-    exclude stay, and so do entries that the source has again. The target must be the directory
-    that is `known`; with `strict` no link leads to it. `access` defines which protections may be
-    removed temporarily.
+    Return the failures and the number of entries that stay, or -1 if the target is not the
+    directory identified by `known`. Entries that `rules` exclude stay, and so do entries that exist
+    in the source again. If `strict` is set, the path of the target must not contain symbolic links.
+    `access` defines which protections may be removed temporarily.
     """
     backup, stay = Backup(place), 0
     failed: list[Failure] = []
@@ -491,7 +498,7 @@ def moved(
 
 
 def _entries_of(path: bytes, way: TargetAccess) -> int:
-    """Return the number of entries at a path and below."""
+    """Return the number of entries at and below a path."""
     found, waiting = 0, [path]
     while waiting:
         here = waiting.pop()
@@ -508,7 +515,10 @@ def _entries_of(path: bytes, way: TargetAccess) -> int:
 
 
 def _is_absent(path: bytes, way: TargetAccess, absence: Absence) -> bool:
-    """Return whether the source lacks an entry of the target. OSError."""
+    """Return whether the source lacks an entry of the target.
+
+    Raise OSError if that is unknown.
+    """
     fd = way.open(os.path.dirname(path))
     try:
         return absence.lacks(path, fd)

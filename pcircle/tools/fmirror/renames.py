@@ -1,10 +1,10 @@
-"""`--moved`: files that only have another path in the source are renamed before the copy.
+"""`--moved`: renames files that only have another path in the source, before the copy.
 
-There are three jobs. The first compares both sides like a dry run, with all refusals of a mirror.
-The second walks extraneous entries without removing them, and reports the size and time of each
-file. The third renames pairs whose content is equal. The mirror that follows finds these files in
-their places; files that were not renamed are copied and removed as usual. Nothing is renamed if
-nothing would be removed.
+There are three jobs. The first compares both sides like a dry run, and refuses to start in the same
+cases as a mirror. The second walks the extraneous entries without removing them, and reports the
+size and time of each file. The third renames the files of pairs whose contents are equal. The
+mirror that follows finds these files at their new paths. Files that were not renamed are copied and
+removed as usual. If removals are withheld, nothing is renamed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LINE = msgspec.json.Decoder(tuple[int, str, str])
 
 
 class ExtraneousFilesConsole(DeletionConsole):
-    """Collects the files that would be removed."""
+    """Collects the files that would be removed, with their sizes and times."""
 
     _program: ExtraneousFilesProgram
 
@@ -60,7 +60,7 @@ class ExtraneousFilesConsole(DeletionConsole):
 
 
 class ExtraneousFilesProgram(DeletionProgram):
-    """The second job: collect the files that would be removed, with size and time."""
+    """The second job, which finds the files that would be removed."""
 
     console_type = ExtraneousFilesConsole
 
@@ -87,11 +87,11 @@ class ExtraneousFilesProgram(DeletionProgram):
         return super().decided(roots, ranks) | {"acts": ActionOutput(plan=True)}
 
     def complain(self, text: str) -> None:
-        """Ignore a refusal, which the mirror will report."""
+        """Print nothing, because the mirror will report the same refusal."""
 
 
 class _MoveObserver(Observer[tuple[int, int]]):
-    """Rank 0's observer while files are renamed."""
+    """Collects the results of the renames on rank 0."""
 
     def __init__(self, options: MirrorOptions, lines: IO[bytes], paths: IO[bytes]) -> None:
         self._results = Results("fmirror", options.json, lambda text: None)
@@ -112,7 +112,7 @@ class _MoveObserver(Observer[tuple[int, int]]):
                     self._results.text([value.said])
 
     def renamed(self) -> RenamedPaths:
-        """Return the paths that a dry run would rename; callable once."""
+        """Return the paths that a dry run would rename. This method can be called only once."""
         return RenamedPaths(ordered(self._new), ordered(self._old))
 
     def conclude(self, outcome: Outcome[tuple[int, int]]) -> int:
@@ -121,7 +121,7 @@ class _MoveObserver(Observer[tuple[int, int]]):
 
 
 class MoveProgram(ToolProgram):
-    """The third job: rename the pairs."""
+    """The third job, which renames the files of the pairs."""
 
     name = "fmirror"
     again = True
@@ -157,7 +157,7 @@ class MoveProgram(ToolProgram):
         return self.listener
 
     def moved(self) -> RenameResult:
-        """Return the renamed files, on rank 0."""
+        """Return the result of the renames, on rank 0."""
         return RenameResult(*self.listener.result, *self._streams, self.listener.renamed())
 
 
@@ -172,15 +172,15 @@ def move(
     options: MirrorOptions,
     looked: Callable[[MirrorOptions], tuple[int, MirrorConsole | None]],
 ) -> tuple[int, RenameResult]:
-    """Rename moved files; return 0, or the exit code that ends the run, and the result.
+    """Rename moved files, and return an exit code and the result.
 
-    `looked` runs the first job with its options; it returns its exit code and, on rank 0, its
-    findings.
+    The run must end if the exit code is not 0. `looked` runs the first job with the given options.
+    It returns the exit code of that job and, on rank 0, its console with the findings.
     """
     code, console = looked(options.comparison(**QUIET, looks="moves", moved=not options.dry))
     with nullcontext() if console is None else closing(console):
         if code == UsageError.exit_code:
-            return 0, RenameResult()  # the mirror reports it
+            return 0, RenameResult()  # the mirror will report the same error
         if code not in (0, EntriesFailed.exit_code):
             return code, RenameResult()
         found = ExtraneousPaths()

@@ -1,4 +1,4 @@
-"""Reports of a mirror: a copy's report with updates, removals and withheld removals."""
+"""Reports of a mirror, which extend a copy's reports with updates and removals."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _UNREAD = ("open directory", "read directory", "reach")
 class MirrorReport(CopyReport, frozen=True, kw_only=True):
     """The result of a mirror.
 
-    `touched` counts `skipped` entries whose attributes were updated, `linked` entries linked to a
-    tree of `--link-dest`, `nearby` the `files` whose content came from `--copy-dest` or
-    `--reflink-dest`, `surplus` the extraneous paths, `removed` the entries removed or moved to the
-    backup, `moved` the files that `--moved` has renamed, of `moved_bytes` bytes. `cleared` counts
-    entries removed from the source. `withheld` is the reason why nothing was removed. `expired` are
-    removed snapshots.
+    `touched` counts the `skipped` entries whose attributes were updated, and `linked` the entries
+    that were linked to a tree of `--link-dest`. `nearby` counts the `files` whose content came from
+    `--copy-dest` or `--reflink-dest`. `surplus` counts the extraneous paths, and `removed` the
+    entries that were removed or moved to the backup. `moved` and `moved_bytes` count the files that
+    `--moved` has renamed, and their bytes. `cleared` counts the entries that were removed from the
+    source. `withheld` is the reason why nothing was removed. `expired` lists the removed snapshots.
     """
 
     touched: int
@@ -58,8 +58,9 @@ class MirrorReport(CopyReport, frozen=True, kw_only=True):
 class RemovalResult(NamedTuple):
     """The result of the removals: the number of entries, and the reason if they were withheld.
 
-    `planned` counts entries added to a plan, `not_moved` failures to move entries to the backup,
-    and entries that may have moved within the source.
+    `planned` counts the entries that were added to a plan. `not_moved` lists the failures to move
+    entries to the backup, and the directories whose missing entries may have moved within the
+    source.
     """
 
     entries: int = 0
@@ -70,7 +71,7 @@ class RemovalResult(NamedTuple):
 
 
 class MirrorConsole(CopyConsole):
-    """Reports the copy, and keeps extraneous paths."""
+    """Reports the copy, and collects extraneous paths and other notices for later jobs."""
 
     decision: MirrorPlan
 
@@ -78,23 +79,23 @@ class MirrorConsole(CopyConsole):
         self.found = ExtraneousPaths()
         self.doubtful = ExtraneousPaths()  # extraneous unless they moved within the source
         self.times = KnownTimes()
-        self.rules: tuple[Rule, ...] = ()  # entries that they exclude stay
+        self.rules: tuple[Rule, ...] = ()  # excluded entries are not removed
         self._groups = LinkedNameGroups()
-        self.applies = False  # carries out a plan
-        self.place: str | None = None  # the final path of B, if it has another one during the run
+        self.applies = False  # the run carries out a plan
+        self.place: str | None = None  # the final path of B if its path differs during the run
         self.expired: tuple[str, ...] = ()
         self.unread = 0
         self.report: MirrorReport | None = None
         self._moved = 0, 0
         self.candidates = RenameCandidates()
-        self.renamed = PathHashes(b"")  # a dry run's paths that are not extraneous after renames
+        self.renamed = PathHashes(b"")  # paths that are not extraneous because of planned renames
         self.entries = self.removed = self._touched = self._linked = self._nearby = 0
-        self._surplus = 0  # entries removed during the copy
+        self._surplus = 0  # extraneous entries that the copy has handled itself
         self._has_changed = True
-        super().__init__(*arguments, **named)  # it may already report something
+        super().__init__(*arguments, **named)  # last, because it may report something
 
     def close(self) -> None:
-        """Release the space."""
+        """Release the disk space of the collected paths."""
         self.found.close()
         self.doubtful.close()
 
@@ -149,7 +150,7 @@ class MirrorConsole(CopyConsole):
         return super().conclude(outcome)
 
     def made(self, report: CopyReport) -> MirrorReport:
-        """Return the report of the copy as one of a mirror."""
+        """Return the report of a mirror with the counts of the copy."""
         fields = {name: getattr(report, name) for name in report.__struct_fields__}
         return MirrorReport(
             **fields,
@@ -160,7 +161,7 @@ class MirrorConsole(CopyConsole):
         )
 
     def summary(self, report: CopyReport) -> str:
-        """Return the last line; setting attributes counts as work."""
+        """Return the last line of the output, in which updated attributes count as work."""
         removes = self.removed or self.found.count or self.doubtful.count or len(self.renamed)
         idle = "nothing to copy" if removes else "nothing to do"
         there = self.place or self._shown_target()
@@ -169,11 +170,11 @@ class MirrorConsole(CopyConsole):
         return text + removed if self.removed else text
 
     def document(self, report: CopyReport) -> None:
-        """Defer the document to the end of all jobs."""
+        """Keep the report, because `tell` writes it after all jobs."""
         self.report = self.made(report)
 
     def tell(self, code: int, removed: RemovalResult, cleared: int = 0) -> int:
-        """Write the result at the end of all jobs; return the exit code."""
+        """Write the report after all jobs, and return the exit code."""
         if self.report is None:
             return code
         self.report = msgspec.structs.replace(
@@ -195,12 +196,12 @@ class MirrorConsole(CopyConsole):
 
     @property
     def has_changed_target(self) -> bool:
-        """Return whether the target is not as it was before the run."""
+        """Return whether the run has changed the target."""
         report = self.report
         return self._has_changed or report is None or bool(report.removed or report.moved)
 
     def tell_moved(self, moved: RenameResult, json_lines: str | None, list_out: str | None) -> int:
-        """Report files that were renamed before the copy; return an exit code."""
+        """Report the files that were renamed before the copy, and return an exit code."""
         self._moved = moved.files, moved.size
         if moved.files and not self.quiet:
             files, size = plural(moved.files, "file", "files"), format_size(moved.size)
@@ -214,7 +215,7 @@ class MirrorConsole(CopyConsole):
         return 0
 
     def next(self, code: int, reasons: Sequence[str], is_resumable: bool) -> Iterator[str]:
-        """Yield the next step for the user: entries that failed still differ."""
+        """Yield the next step for the user, because failed entries still differ."""
         if is_resumable or not self.by_kind:
             yield from super().next(code, reasons, is_resumable)
         elif self.applies:
@@ -223,7 +224,7 @@ class MirrorConsole(CopyConsole):
             yield "to try again what failed, run the same command"
 
     def withheld(self, *, ignore: bool) -> str:
-        """Return why nothing may be removed, or an empty text."""
+        """Return why nothing may be removed, or an empty string."""
         if self.unread and not ignore:
             count = plural(self.unread, "directory", "directories")
             return f"{count} of the source could not be read"
@@ -231,7 +232,7 @@ class MirrorConsole(CopyConsole):
 
 
 class ClearConsole(MirrorConsole):
-    """Reports entries removed from the source."""
+    """Reports the entries that were removed from the source."""
 
     cleared = 0
 
@@ -249,7 +250,10 @@ class ClearConsole(MirrorConsole):
 
 
 def _with(outcome: Outcome[CopyResult], linked: CopyCounters) -> Outcome[CopyResult]:
-    """Return the outcome of a dry run in which names to be linked were counted as skipped."""
+    """Return the outcome of a dry run with corrected counts of hard-linked names.
+
+    The ranks have counted these names as skipped.
+    """
     linked.skipped = -linked.completed
     if outcome.summary is not None:
         total = CopyCounters.total((outcome.summary.counts, linked.row()))

@@ -1,11 +1,13 @@
-"""`--snapshot`: each run makes a new tree next to the earlier ones, linked to the last.
+"""`--snapshot`: each run creates a new tree next to the earlier ones, hard-linked to the last one.
 
-B is then a directory of snapshots. A new snapshot is made under a name that begins with a dot. An
-interrupted run leaves it, and the next run continues it under any name. A complete snapshot is
-renamed, then the link `latest` is moved, and finally old snapshots are removed (`--keep`). So every
-named snapshot is complete, and none is removed before a new one exists.
+B is then a directory of snapshots. A new snapshot is created under a name that begins with a dot.
+If the run is interrupted, this tree remains, and the next run continues it, whatever name it
+requests. A complete snapshot is renamed, then the symbolic link `latest` is updated, and finally
+old snapshots are removed (`--keep`). As a result, every named snapshot is complete, and none is
+removed before a new one exists.
 
-`--keep` counts snapshots whose names are dates, because a tree has the times of its source.
+`--keep` counts only snapshots whose names are dates, because the times of a snapshot are those of
+its source.
 """
 
 from __future__ import annotations
@@ -35,14 +37,17 @@ _PERIODS = {"h": "%Y%m%d%H", "d": "%Y%m%d", "w": "%G%V", "m": "%Y%m", "y": "%Y"}
 
 
 class RetentionRule(msgspec.Struct, frozen=True):
-    """A rule that keeps the newest snapshot of each of the last `count` periods; "" keeps each."""
+    """A rule that keeps the newest snapshot of each of the last `count` periods.
+
+    If `period` is empty, it keeps the last `count` snapshots.
+    """
 
     count: int
     period: str
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A new snapshot: its name in the directory of all snapshots, and the rules of retention."""
+    """A new snapshot: the directory of all snapshots, its name, and the retention rules."""
 
     directory: bytes
     name: bytes
@@ -50,19 +55,20 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     @property
     def unfinished(self) -> bytes:
-        """Return the path of the incomplete snapshot."""
+        """Return the path of the snapshot while it is incomplete."""
         return os.path.join(self.directory, UNFINISHED)
 
     @property
     def path(self) -> bytes:
-        """Return the path of the complete snapshot."""
+        """Return the path of the snapshot once it is complete."""
         return os.path.join(self.directory, self.name)
 
 
 def wanted(name: str, keep: str | None, directory: bytes) -> Snapshot:
-    """Return the snapshot of `--snapshot=NAME` and `--keep=LIST`; an empty name is the time.
+    """Return the snapshot that `--snapshot=NAME` and `--keep=LIST` specify.
 
-    UsageError.
+    If the name is empty, the snapshot is named after the current time. Raise UsageError if an
+    option is invalid.
     """
     known = os.fsencode(name) or time.strftime("%Y-%m-%dT%H%M%S").encode()
     if b"/" in known or known.startswith(b".") or known == LATEST:
@@ -72,7 +78,7 @@ def wanted(name: str, keep: str | None, directory: bytes) -> Snapshot:
 
 
 def rules_of(text: str) -> tuple[RetentionRule, ...]:
-    """Return the rules of `--keep`, such as `7d,4w,12m`. UsageError."""
+    """Parse the rules of `--keep`, such as `7d,4w,12m`. Raise UsageError if they are invalid."""
     rules = []
     for word in text.split(","):
         match = _RULE.fullmatch(word.strip())
@@ -84,7 +90,7 @@ def rules_of(text: str) -> tuple[RetentionRule, ...]:
 
 
 def date_of(name: bytes) -> datetime | None:
-    """Return the date that is a snapshot's name, or None."""
+    """Return the date that a snapshot's name represents, or None if it is not a date."""
     match = _DATE.fullmatch(name)
     if match is None:
         return None
@@ -96,7 +102,10 @@ def date_of(name: bytes) -> datetime | None:
 
 
 def expired(names: Iterable[bytes], rules: tuple[RetentionRule, ...], made: bytes) -> list[bytes]:
-    """Return the snapshots that no rule keeps, oldest first; never `made`, nor other names."""
+    """Return the snapshots that no rule keeps, oldest first.
+
+    The new snapshot `made` and names that are not dates are always kept.
+    """
     if not rules:
         return []
     dated = sorted((date, name) for name in names if (date := date_of(name)) is not None)
@@ -112,14 +121,14 @@ def expired(names: Iterable[bytes], rules: tuple[RetentionRule, ...], made: byte
 
 
 def names_in(directory: bytes) -> list[bytes]:
-    """Return the existing snapshots. OSError."""
+    """Return the names of the existing snapshots. Raise OSError if they cannot be listed."""
     with suppress(FileNotFoundError), os.scandir(directory) as entries:
         return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-    return []  # a dry run makes none
+    return []  # a dry run does not create the directory
 
 
 def latest(directory: bytes) -> bytes | None:
-    """Return the target of the link `latest`, the last complete snapshot."""
+    """Return the last complete snapshot, to which the link `latest` points, or None."""
     try:
         name = os.readlink(os.path.join(directory, LATEST))
     except OSError:
@@ -131,7 +140,10 @@ def latest(directory: bytes) -> bytes | None:
 
 
 def begin(snapshot: Snapshot, *, make: bool) -> None:
-    """Refuse an existing snapshot; `make` the directory of all snapshots. UsageError."""
+    """Raise UsageError if the snapshot exists or its directory cannot be used.
+
+    If `make` is set, create the directory if necessary.
+    """
     if os.path.lexists(snapshot.path):
         raise UsageError(f"'{show(snapshot.path)}' exists: a snapshot is never changed")
     link = os.path.join(snapshot.directory, LATEST)
@@ -147,7 +159,7 @@ def begin(snapshot: Snapshot, *, make: bool) -> None:
 
 
 def complete(snapshot: Snapshot, *, sync: bool) -> None:
-    """Rename the snapshot, and point `latest` to it. OSError."""
+    """Give the snapshot its final name, and point `latest` to it. Raise OSError on failure."""
     fd = os.open(snapshot.directory, OPEN_DIRECTORY_FOLLOW)
     try:
         try:
@@ -155,7 +167,8 @@ def complete(snapshot: Snapshot, *, sync: bool) -> None:
         except OSError as error:
             if error.errno not in NO_SUCH_RENAME:
                 raise
-            os.rename(UNFINISHED, snapshot.name, src_dir_fd=fd, dst_dir_fd=fd)  # or an empty one
+            # This may replace a new, empty directory of the same name, but nothing else.
+            os.rename(UNFINISHED, snapshot.name, src_dir_fd=fd, dst_dir_fd=fd)
         written = b".latest.%d" % os.getpid()
         with suppress(FileNotFoundError):
             os.unlink(written, dir_fd=fd)

@@ -1,1 +1,1 @@
-"""The state of previous runs, and changes since then."""
+"""The state that previous runs have recorded, and changes since then."""

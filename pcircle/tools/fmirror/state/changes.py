@@ -1,22 +1,23 @@
 """Changes in a source since the last complete run, and the proof that no change is missed.
 
 btrfs reports changes if the source is a read-only snapshot of the same subvolume as the last
-source, so everything is on disk and unchanging. Each inode that is newer than the last run gives
-its paths. The names of each newer directory are compared with the target's, so new, removed and
-renamed entries are found by the directories that they entered and left. A subvolume within the
-source is an empty directory of the snapshot, without an inode: it is compared as a whole if its
-name is new. Nothing else is compared, on either side: `--changed=fs` asserts that only fmirror has
-changed the target, and `--changed=auto` requires the proof.
+source, because everything in it is on disk and no longer changes. For each inode that is newer than
+the last run, btrfs returns its paths. The names in each newer directory are compared with those in
+the target. In this way new, removed and renamed entries are found in the directories that they
+entered and left. A subvolume within the source appears in the snapshot as an empty directory
+without an inode, so it is compared with all its contents if its name is new. Nothing else is
+compared on either side. `--changed=fs` asserts that only fmirror has changed the target, and
+`--changed=auto` requires a proof.
 
-With `--changed-from` the entries of a list are compared; listed entries that the source lacks are
-extraneous.
+With `--changed-from`, only the entries of a list are compared. Listed entries that the source lacks
+are extraneous.
 
-The proof is by the last state. Source: the snapshot of the last complete run still exists
-unchanged. Identities of snapshots are random, so a file system that has this snapshot shares its
-history, and was neither recreated nor restored from an earlier image. Later changes have newer
-generations. Target: no inode has changed since. btrfs records the last change by generation and by
-nanosecond, which a restored file system does not reproduce; a snapshot of the target changes
-neither. No clocks are compared.
+The proof uses the last state. For the source, it shows that the snapshot of the last complete run
+still exists unchanged. Identities of snapshots are random, so a file system that has this snapshot
+shares its history, and was neither recreated nor restored from an earlier image. Later changes have
+newer generations. For the target, the proof shows that no inode has changed since. btrfs records
+the last change by generation and by nanosecond. A restored file system does not reproduce these
+values, and a snapshot of the target does not change them. No clocks are compared.
 """
 
 from __future__ import annotations
@@ -66,10 +67,11 @@ def named(
     gone: Callable[[Surplus], None],
     known: Sequence[tuple[int, int] | None] = (),
 ) -> Iterator[bytes]:
-    """Yield the records of listed entries that the source has; `gone` receives the others.
+    """Yield the records of the listed entries that exist in the source.
 
-    The `sides` are `known` as in `RootPath`. Parent directories are included, because their times
-    have changed. Without a `finder` nothing is removed. StoppedEarly without space.
+    `gone` receives the other entries if they are extraneous, which requires a `finder`. The
+    directories `sides` are identified by `known` as in `RootPath`. The records include parent
+    directories, because their times have changed. Raise StoppedEarly if temporary space runs out.
     """
     base = bases([(side, b"") for side in sides], working_directory(), known)
     directories = Directories(base, capacity_of(is_first=True))
@@ -87,7 +89,7 @@ def named(
                 missing.add(record)
                 continue
             except OSError:
-                pass  # the comparison reports it
+                pass  # the comparison will report the error
             yield record
         yield from _missing(missing.sorted(), directories, finder, gone)
     finally:
@@ -101,7 +103,7 @@ def _missing(
     finder: ExtraneousFinder | None,
     gone: Callable[[Surplus], None],
 ) -> Iterator[bytes]:
-    """Yield directories that have lost listed entries, and report what to remove."""
+    """Yield records of directories that have lost listed entries, and report extraneous paths."""
     paths = (record.rstrip(b"\0").replace(b"\0", b"/") for record in records)
     tops = ((_top(path, directories), path) for path in paths)
     for above, group in groupby(tops, lambda item: os.path.dirname(item[0])):
@@ -113,14 +115,14 @@ def _missing(
         except _NO_SUCH:
             continue  # the target lacks the directory
         except OSError:
-            yield record_of(above or b".", whole=True)  # the comparison reports it
+            yield record_of(above or b".", whole=True)  # the comparison will report the error
             continue
         there = (path for top, path in group if top in surplus and _is_there(path, directories))
         gone(packed(0, there))
 
 
 def _top(path: bytes, directories: Directories) -> bytes:
-    """Return the first missing name on a path."""
+    """Return the topmost missing component of a path, as a path."""
     while True:
         above = os.path.dirname(path)
         if not above:
@@ -140,12 +142,15 @@ def _is_there(path: bytes, directories: Directories) -> bool:
     except _NO_SUCH:
         return False
     except OSError:
-        pass  # the removal reports it
+        pass  # the removal will report the error
     return True
 
 
 def _surplus(above: bytes, directories: Directories, finder: ExtraneousFinder) -> set[bytes]:
-    """Return the names that the target's directory has and the source's lacks. OSError."""
+    """Return the paths of the entries that exist only in the target's directory.
+
+    Raise OSError if a directory cannot be read.
+    """
     lease = directories.lease
     with lease(0, above, readable=True) as source, lease(1, above, readable=True) as target:
         names = {text_of(name) for name in os.listdir(b"/proc/self/fd/%d" % source.fd)}
@@ -157,14 +162,21 @@ def _surplus(above: bytes, directories: Directories, finder: ExtraneousFinder) -
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """List records of the entries to copy, and paths that only the target has."""
+    """The changes that btrfs reports.
+
+    `records` are list records of the entries to compare, and `surplus` contains the extraneous
+    paths.
+    """
 
     records: list[bytes]
     surplus: list[bytes]
 
 
 def source_of(path: bytes) -> Subvolume | None:
-    """Return the subvolume whose root is this directory, or None. OSError."""
+    """Return the subvolume whose root is this directory, or None if it is not such a root.
+
+    Raise OSError if the directory cannot be opened.
+    """
     fd = os.open(path, OPEN_DIRECTORY_FOLLOW)
     try:
         return subvolume_of(fd)
@@ -173,9 +185,9 @@ def source_of(path: bytes) -> Subvolume | None:
 
 
 def unfit(path: bytes, known: tuple[str, int] | None) -> str:
-    """Return why the file system cannot report the changes in a source; empty if it can.
+    """Return why the file system cannot report the changes in a source, or an empty string.
 
-    `known` has the source's origin and generation at the last complete run.
+    `known` contains the source's origin and generation at the last complete run.
     """
     try:
         now = source_of(path)
@@ -201,10 +213,10 @@ def found(
     number: int | None,
     finder: ExtraneousFinder | None,
 ) -> Changes:
-    """Return the changes in a source since a generation. OSError.
+    """Return the changes in a source since a generation.
 
-    `number` identifies the earlier snapshot, if it still exists. Without a `finder` extraneous
-    entries are ignored.
+    `number` identifies the earlier snapshot if it still exists. If there is no `finder`, extraneous
+    entries are ignored. Raise OSError if btrfs cannot be queried or a directory cannot be read.
     """
     changes = Changes([], [])
     fd = os.open(source, OPEN_DIRECTORY_FOLLOW)
@@ -240,7 +252,8 @@ def found(
 def _may_have_moved(fd: int, inode: int, changed: set[int], number: int | None) -> bool:
     """Return whether entries below a directory may have had another path.
 
-    The earlier snapshot shows the former path. Without it a changed parent indicates a rename.
+    The earlier snapshot shows the former path. If it no longer exists, a changed parent directory
+    counts as a sign of a rename.
     """
     if inode == ROOT_INODE:
         return False
@@ -276,7 +289,10 @@ def _other_names(top_fd: int, path: bytes) -> Iterator[bytes]:
 def _directory(
     path: bytes, tops: tuple[int, int], changes: Changes, finder: ExtraneousFinder | None
 ) -> None:
-    """Compare the names of a directory with the target's, if it exists there."""
+    """Compare the names in a directory with those in the target.
+
+    If the target lacks the directory, record it with all its contents.
+    """
     changes.records.append(record_of(path or b".", whole=False))
     fds = [open_below(tops[0], path)]
     try:
@@ -312,7 +328,7 @@ def is_whole(options: MirrorOptions) -> bool:
 
 
 def other_target(options: MirrorOptions, known: MirrorState) -> str:
-    """Return why the target is not in the state of the last complete run, or an empty text."""
+    """Return why the target is not in the state of the last complete run, or an empty string."""
     target = options.target
     if state.identity_if_readable(target) != known.target:
         return "the target is another directory than at the last complete run"
@@ -326,7 +342,7 @@ def other_target(options: MirrorOptions, known: MirrorState) -> str:
 
 
 def overdue(options: MirrorOptions, known: MirrorState) -> str:
-    """Return why everything must be compared again, or an empty text."""
+    """Return why everything must be compared again, or an empty string."""
     if options.full_every_s is None:
         return ""
     if state.now_ns() - known.full_ns <= options.full_every_s * 10**9:
@@ -337,10 +353,11 @@ def overdue(options: MirrorOptions, known: MirrorState) -> str:
 def quiet_ns(
     options: MirrorOptions, known: MirrorState, identity: Identity | None
 ) -> tuple[int, int] | None:
-    """Return the times before which nothing has changed, on both sides.
+    """Return a time limit for the source and one for the target.
 
-    `identity` is the source's. Return None if either file system is not the one of the last
-    complete run, or was restored from an image.
+    Entries whose change times are older than these limits are unchanged since the last complete
+    run. `identity` is the identity of the source. Return None if either file system is not the same
+    as at the last complete run or was restored from an image.
     """
     ours_ns = source_quiet_ns(options, known, identity)
     try:
@@ -358,7 +375,7 @@ def quiet_ns(
 def source_quiet_ns(
     options: MirrorOptions, known: MirrorState, identity: Identity | None
 ) -> int | None:
-    """Return the source's part of `quiet_ns`."""
+    """Return the limit of `quiet_ns` for the source."""
     wanted = frozenset(kept_words(options.keep))
     wanted |= {state.READ} if options.upkeep.ctime else set()
     if identity is None or identity != known.identity or not wanted <= known.compared:
@@ -376,7 +393,8 @@ def source_quiet_ns(
 def snapshot_of(now: Subvolume | None) -> tuple[tuple[str, int], str] | None:
     """Return a source's origin with its generation, and its identity, for the state.
 
-    None if they cannot prove anything to a later run.
+    Return None unless the source is an unchanged read-only snapshot, because nothing else proves
+    anything to a later run.
     """
     if now is None or not now.read_only or now.is_touched:
         return None
@@ -384,7 +402,7 @@ def snapshot_of(now: Subvolume | None) -> tuple[tuple[str, int], str] | None:
 
 
 def number_of_last(source: bytes, known: MirrorState) -> int | None:
-    """Return the number of the last run's snapshot, if it exists unchanged."""
+    """Return the number of the last run's snapshot, or None unless it still exists unchanged."""
     if known.snapshot is None:
         return None
     fd = os.open(source, OPEN_DIRECTORY_FOLLOW)
@@ -397,13 +415,13 @@ def number_of_last(source: bytes, known: MirrorState) -> int | None:
 
 
 def left_of(target: bytes) -> SubvolumeState | None:
-    """Return the state of a target with everything written to it; None if unknown."""
+    """Return the state of a target after everything was written to disk, or None if unknown."""
     try:
         fd = os.open(target, OPEN_DIRECTORY_FOLLOW)
         try:
             if subvolume_of(fd) is None:
                 return None
-            sync(fd)  # delayed writes would change inodes later
+            sync(fd)  # otherwise delayed writes would change inodes later
             now = subvolume_of(fd)
         finally:
             os.close(fd)
@@ -413,7 +431,7 @@ def left_of(target: bytes) -> SubvolumeState | None:
 
 
 def _has_subvolumes(target: bytes) -> bool:
-    """Return whether a target that is a subvolume may contain others."""
+    """Return whether a target that is a subvolume may contain other subvolumes."""
     try:
         fd = os.open(target, OPEN_DIRECTORY_FOLLOW)
         try:
@@ -425,7 +443,7 @@ def _has_subvolumes(target: bytes) -> bool:
 
 
 def unproven(options: MirrorOptions, known: MirrorState, number: int | None) -> str:
-    """Return why a change may have been missed, or an empty text."""
+    """Return why a change may have been missed, or an empty string."""
     if options.upkeep.look in ("content", "none"):
         return "all files are to be compared, or copied"
     if not is_whole(options):

@@ -1,7 +1,8 @@
 """`--since-manifest`: a job before the copy that uses a manifest of B to select entries.
 
-The mirror that follows is restricted to a list, and compares its entries with the actual target. So
-a wrong manifest can make a run miss a change, but never replace or remove correct data.
+The copy that follows is restricted to a list of these entries, and compares them with the actual
+target. Thus a wrong manifest can make a run miss a change, but cannot make it replace or remove
+correct data.
 """
 
 from __future__ import annotations
@@ -55,10 +56,11 @@ class ManifestSurveyConsole(TreeConsole):
 
 
 class ManifestSurvey(TreeProgram):
-    """The survey job. Its results are on rank 0: `lists`, `found` and the number of `entries`.
+    """The program of the survey job.
 
-    `used` means that the manifest selects entries; otherwise everything is compared. `is_first`
-    marks rank 0.
+    On rank 0, its results are `lists`, the extraneous paths `found` and the number of `entries`.
+    `used` is false if the manifest cannot be used, so that everything is compared. `is_first` is
+    true on rank 0.
     """
 
     name = "fmirror"
@@ -80,11 +82,11 @@ class ManifestSurvey(TreeProgram):
         self._records = tempfile.TemporaryFile(prefix="pcircle-list-")  # noqa: SIM115
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for ranks that are fresh interpreters, without that of rank 0."""
+        """Return the state for ranks that are new interpreters, without the state of rank 0."""
         return {**vars(self), "found": None, "_records": None, "_lock": None}
 
     def add(self, notice: SurveyRecords) -> None:
-        """Add selected entries. StoppedEarly without space."""
+        """Add selected entries. Raise StoppedEarly if there is no space for them."""
         try:
             self._records.write(b"".join(record + b"/" for record in notice.records))
         except OSError as error:
@@ -92,14 +94,14 @@ class ManifestSurvey(TreeProgram):
             raise StoppedEarly(f"{text}: {error.strerror}") from error
 
     def lists(self) -> Lists | None:
-        """Return the selected entries; None for everything."""
+        """Return the selected entries, or None if everything is compared."""
         if not self.used:
             return None
         self._records.seek(0)
         return sort([(0, pieces(self._records, b"/"))])
 
     def changed(self) -> Iterator[tuple[bytes, bool]]:
-        """Yield everything that may have changed, each with whether its subtree may have."""
+        """Yield each path that may have changed, and whether this includes everything below it."""
         self._records.seek(0)
         for record in pieces(self._records, b"/"):
             yield record.rstrip(b"\0").replace(b"\0", b"/"), record.endswith(b"\0")
@@ -107,11 +109,11 @@ class ManifestSurvey(TreeProgram):
             yield path, True
 
     def close_all(self) -> None:
-        """Release the space."""
+        """Release the disk space of the list."""
         discard(self._records)
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        """Return the plan's fields; without a usable manifest nothing is surveyed."""
+        """Return the fields of the plan, which surveys nothing if the manifest cannot be used."""
         self.is_first = True
         options, upkeep = self._mirror, self._mirror.upkeep
         source, target = options.sources[0], options.target
@@ -144,7 +146,7 @@ class ManifestSurvey(TreeProgram):
         }
 
     def _refuse(self, manifest: Manifest) -> None:
-        """Raise UsageError for the manifest of another tree."""
+        """Raise UsageError if the manifest describes another tree."""
         options, of = self._mirror, manifest.root.name
         paths = os.path.abspath(options.target), os.path.realpath(options.target)
         if options.allow_foreign or of in paths:
@@ -156,9 +158,9 @@ class ManifestSurvey(TreeProgram):
         )
 
     def _unfit(self, known: state.MirrorState | None, path: bytes) -> tuple[str, int]:
-        """Return why the manifest cannot stand for the target, or an empty text.
+        """Return why the manifest cannot replace the target, or an empty string.
 
-        The second value is a time: source entries with older change times are unchanged.
+        The second value is a time. Source entries with older change times are unchanged.
         """
         options = self._mirror
         if known is None:
@@ -187,11 +189,11 @@ class ManifestSurvey(TreeProgram):
         )
 
     def remark(self, text: str) -> None:
-        """Print a line, although the job is silent."""
+        """Print a line even though the job is quiet."""
         if not self._mirror.silent:
             super(TreeProgram, self).complain(text)
 
     def complain(self, text: str) -> None:
-        """Print a refusal, although the job is silent."""
+        """Print a refusal even though the job is quiet."""
         self._refusal = text
         self.remark(text)

@@ -1,7 +1,7 @@
-"""`--new-manifest`: a last job that reads the new entries of B, for its manifest.
+"""`--new-manifest`: a last job that reads the updated entries of B and writes a new manifest.
 
-Entries that the survey has selected are read in the target; all other entries are copied from the
-old manifest. So the next run needs no full signature of B.
+The job reads only those entries of B that the survey has selected, and takes all others from the
+old manifest. As a result, no new signature of all of B is needed for the next run.
 """
 
 from __future__ import annotations
@@ -49,20 +49,27 @@ _NO_SUCH = (FileNotFoundError, NotADirectoryError)
 
 
 class RenewalPlan(TreePlan, frozen=True, kw_only=True):
-    """The plan of a renewal, with the algorithm of its digests."""
+    """The plan of a renewal; `algorithm` is the name of the algorithm for its digests."""
 
     algorithm: str
 
 
 class RenewedEntries(msgspec.Struct, frozen=True, array_like=True, tag="n"):
-    """Directories with their times, and entries of directories, in their present state."""
+    """The current state of the target's changed entries.
+
+    `directories` contains paths with modification and change times, and `entries` contains entries,
+    each with the path of its directory.
+    """
 
     directories: tuple[tuple[bytes, int, int], ...]
     entries: tuple[tuple[bytes, ManifestEntry], ...]
 
 
 class RenewalVisitor(EntryVisitor):
-    """The visitor of one worker thread."""
+    """Reads entries of the target.
+
+    Each thread has its own instance.
+    """
 
     batch_names: ClassVar[int] = CAPACITY
 
@@ -95,14 +102,14 @@ class RenewalVisitor(EntryVisitor):
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
     ) -> None:
-        """Record an entry as missing."""
+        """Ignore a missing entry, and report other failures."""
         if isinstance(error, _NO_SUCH):
             self.counters.files += 1
         else:
             super().fail(root, path, doing, error, context)
 
     def close(self) -> None:
-        """End the helper threads."""
+        """Stop the helper threads."""
         self._stats.close()
 
     def names(
@@ -127,7 +134,7 @@ class RenewalVisitor(EntryVisitor):
             except OSError as error:
                 self.fail(where.root, join_path(where.path, name), "read", error, context)
                 continue
-            counters.files += 1  # of any kind: they end here
+            counters.files += 1  # counts all kinds, because these entries need no more work
             self._entries.append((where.path, entry))
         if len(self._entries) >= _TOGETHER:
             self._tell(context)
@@ -136,7 +143,7 @@ class RenewalVisitor(EntryVisitor):
 
 
 class RenewalTask(TreeTask):
-    """The renewal of one rank or thread."""
+    """The renewal on one rank or thread."""
 
     notice_type = Failure | RenewedEntries
     visitor_type = RenewalVisitor
@@ -153,7 +160,7 @@ class RenewalTask(TreeTask):
 
 
 class RenewalConsole(TreeConsole):
-    """Gathers new entries on rank 0."""
+    """Collects the entries on rank 0."""
 
     _program: RenewalProgram
 
@@ -168,7 +175,7 @@ class RenewalConsole(TreeConsole):
 
 
 class RenewalProgram(TreeProgram):
-    """The program of the renewal; without a usable survey it does nothing."""
+    """The program of the renewal job, which does nothing if there is no usable survey."""
 
     name = "fmirror"
     plan_type, task_type, console_type = RenewalPlan, RenewalTask, RenewalConsole
@@ -186,7 +193,7 @@ class RenewalProgram(TreeProgram):
             self.renewal, self._algorithm = ManifestUpdate(old), old.algorithm.name
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for ranks that are fresh interpreters, without that of rank 0."""
+        """Return the state for ranks that are new interpreters, without the state of rank 0."""
         return {**vars(self), "_survey": None, "renewal": None}
 
     def roots(self) -> tuple[Root, ...]:
@@ -196,7 +203,7 @@ class RenewalProgram(TreeProgram):
         return sort([(0, self._records())] if roots else [])
 
     def _records(self) -> Iterator[bytes]:
-        """Yield entries that may differ from the manifest, and invalidate them there."""
+        """Yield the entries that may differ from the manifest, and invalidate them there."""
         survey, renewal = require(self._survey), require(self.renewal)
         for path, whole in survey.changed():
             renewal.invalidate(path, whole=whole)
@@ -214,7 +221,7 @@ def renew(
     code: int,
     complain: Callable[[str], None],
 ) -> int:
-    """Write a manifest of the present target, if everything succeeded; return the exit code."""
+    """Write a manifest of the updated target if all phases succeeded, and return the exit code."""
     whole = survey.used and not code
     program = RenewalProgram(args, options, survey if whole else None)
     done = run_tool(program, options)
@@ -231,7 +238,7 @@ def renew(
     except OSError as error:
         complain(f"cannot write the manifest '{show(os.fsencode(path))}': {error.strerror}")
         is_wrong = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)
-        # A full disk may have space later; a path that is unusable stays so.
+        # A full disk may have space later, but an unusable path stays unusable.
         done = (EntriesFailed if is_wrong else StoppedEarly).exit_code
     finally:
         program.renewal.close()
@@ -239,7 +246,7 @@ def renew(
 
 
 def _write(renewal: ManifestUpdate, path: bytes) -> None:
-    """Write the manifest under a temporary name, then rename it. OSError."""
+    """Write the manifest under a temporary name, and then rename it. Raise OSError on failure."""
     temporary = path + b".%d" % os.getpid()
     fd = create(temporary, 0o666)
     try:

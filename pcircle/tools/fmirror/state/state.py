@@ -1,47 +1,49 @@
-"""The state of the last complete run, and the locks that keep simultaneous runs apart.
+"""The state of the last complete run, and the locks that prevent simultaneous runs.
 
-The state is a small file next to the target, never in it. It identifies the source: a disk that is
-not mounted leaves an empty directory, or another file system, in its place, and then nothing may be
+The state is a small file next to the target, never in it. It identifies the source, because if a
+disk is not mounted, the path leads to an empty directory or another file system, and nothing may be
 removed. The file is text. Each line begins with a keyword and a space:
 
     fmirror 4              the file type, and the version of the format
-    source PATH            the source, percent-encoded as in the error log
-    filesystem TYPE ID     its type, and its identity in hex, or `-` if unknown
-    session NUMBER WORDS   the generation of a snapshot of btrfs, or 0; then the identity of the
+    source PATH            the path of the source, percent-encoded as in the error log
+    filesystem TYPE ID     type and hexadecimal identity of the source's file system, or `-`
+                           if the identity is unknown
+    session NUMBER WORDS   the generation of a btrfs snapshot, or 0; then the identity of the
                            source's file system while it stays mounted, or `-`
-    root INODE             the source's own inode
-    target TYPE ID INODE   file system and inode of the target
+    root INODE             the inode number of the source directory
+    target TYPE ID INODE   file system and inode number of the target directory
     mark SECONDS           the change time that the last run gave the target at its end, or 0
-    kept WORDS             the compared fields of fdiff, separated by commas; with `ctime` if the
-                           content of files with a new change time was compared
-    given DIGEST           digest of owners and modes given by options, or `-`
-    began SECONDS          begin of the run, in seconds since 1970 with nine decimal places
-    full SECONDS           begin of the last run that compared both sides completely
-    touched SECONDS        begin of the last run that may have changed the target; if that run was
-                           complete, its end
+    kept WORDS             the compared fields of fdiff, separated by commas, and `ctime` if the
+                           contents of all files with a new change time were compared
+    given DIGEST           digest of the owners and modes that options specified, or `-`
+    began SECONDS          start of the run, in seconds since 1970 with nine decimal places
+    full SECONDS           start of the last run that compared both sides completely
+    touched SECONDS        start of the last run that may have changed the target, or its end if
+                           that run was complete
     moved SECONDS          time at which a run last began to remove copied entries from a source;
                            omitted if the whole target has been a copy of a source since
-    entries COUNT          number of entries of the source
-    mount PATH             a mount point below the source; one line for each
-    subvolume ID NUMBER    origin and generation of a read-only snapshot of btrfs, or `- 0`
-    snapshot ID            its own identity, or `-`
-    left ID NUMBER TIME    of a target that is a subvolume of btrfs, at the end of the run: its
-                           identity, and its last change, by generation and in nanoseconds since
-                           1970; or `- 0 0`
+    entries COUNT          number of entries in the source
+    mount PATH             a mount point below the source (one line for each)
+    subvolume ID NUMBER    origin and generation of the source if it is a read-only btrfs snapshot,
+                           or `- 0`
+    snapshot ID            identity of that snapshot, or `-`
+    left ID NUMBER TIME    state of the target at the end of the run if it is a btrfs subvolume:
+                           its identity, and its last change by generation and in nanoseconds
+                           since 1970; otherwise `- 0 0`
     names WHICH            `alike` if the target then had no name that the source lacked, or `more`
 
-Each line ends with a newline; the order of lines is not significant. A run that did not cover the
-whole source (filters, a list, `--existing` and the like) leaves an existing state unchanged;
-without one it writes a state with empty `kept`.
+Each line ends with a newline, and the order of lines is not significant. If a run did not cover the
+whole source (because of filters, a list, `--existing` and similar options), it leaves an existing
+state unchanged. If there is none, it writes a state whose `kept` is empty.
 
-The name of the file is `.fmirror-`, sixteen hex digits of the target's path (XXH3, 64 bits), and
-`.state`. A file of another version, or one that other users may write, is ignored.
+The file name consists of `.fmirror-`, sixteen hex digits of a hash of the target's path (XXH3, 64
+bits), and `.state`. A file is ignored if it has another version or if other users may write to it.
 
-A run locks the target directory, and a file next to the state. Two simultaneous runs would undo
-each other's work, and both would call it complete. The kernel holds the locks, so a killed run
-leaves none. The lock on the directory works for every path to it, such as a bind mount. The lock on
-the file separates runs that both create the directory; a run removes the file at its end. Without
-write access, or where locking is not supported, there is no lock.
+A run locks the target directory, and a file next to the state, because two simultaneous runs would
+undo each other's work, and both would report success. The kernel holds the locks, so a killed run
+leaves none. The lock on the directory works for every path to it, for example through a bind mount.
+The lock on the file excludes another run while neither has created the directory yet. A run removes
+the file at its end. If write permission is missing or locks are not supported, there is no lock.
 """
 
 from __future__ import annotations
@@ -71,23 +73,23 @@ from pcircle.fs.status import birth_ns
 from pcircle.jobs.failures import encode
 
 READ = "ctime"
-"""The field that means that the content of every file was compared."""
+"""The word in `kept` that means that the contents of all files were compared."""
 
 _FIRST = "fmirror 4"
 _LOCAL_NS, _SERVED_NS = 2 * 10**9, 3600 * 10**9
 
 
 class Identity(NamedTuple):
-    """The identity of a directory; a new mount of its file system does not change it."""
+    """The identity of a directory, which does not change if its file system is mounted again."""
 
     filesystem: str
     root: int
 
 
 class Session(NamedTuple):
-    """The identity of a source file system while it stays mounted; `words` are `-` if unknown.
+    """The identity of a source file system while it stays mounted.
 
-    `generation` belongs to a read-only snapshot of btrfs; otherwise it is 0.
+    `words` is `-` if it is unknown. `generation` is that of a read-only btrfs snapshot, or 0.
     """
 
     words: str = "-"
@@ -99,7 +101,7 @@ class Session(NamedTuple):
 
 
 class SubvolumeState(NamedTuple):
-    """A subvolume of btrfs, and the last change of one of its inodes."""
+    """The identity of a btrfs subvolume, and the last change to any of its inodes."""
 
     uuid: str
     generation: int
@@ -107,7 +109,7 @@ class SubvolumeState(NamedTuple):
 
 
 class MirrorState(NamedTuple):
-    """The last complete run."""
+    """The facts about the last complete run that the state file records."""
 
     source: str
     identity: Identity
@@ -129,7 +131,10 @@ class MirrorState(NamedTuple):
 
 
 def identity_of(path: bytes) -> Identity:
-    """Return the identity of a directory; snapshots of one subvolume share it. OSError."""
+    """Return the identity of a directory, which all snapshots of a subvolume share.
+
+    Raise OSError if the directory cannot be opened.
+    """
     fd = os.open(path, OPEN_DIRECTORY_FOLLOW)
     try:
         status, subvolume = os.fstat(fd), subvolume_of(fd)
@@ -143,7 +148,7 @@ def identity_of(path: bytes) -> Identity:
 
 
 def session_of(path: bytes) -> Session:
-    """Return the session of a source. OSError."""
+    """Return the session of a source. Raise OSError if it cannot be opened."""
     fd = os.open(path, OPEN_DIRECTORY_FOLLOW)
     try:
         mounted, subvolume = session(fd), subvolume_of(fd)
@@ -159,9 +164,9 @@ def session_of(path: bytes) -> Session:
 
 
 def give_mark(target: bytes) -> int:
-    """Give a target a new change time, which the state records, and return it; 0 if impossible.
+    """Give a target a new change time, and return it for the state, or 0 if that is not possible.
 
-    A file system that is restored from an image has the change time of an earlier run.
+    If the file system is later restored from an image, its change time will be an older one.
     """
     try:
         fd = os.open(target, OPEN_DIRECTORY_FOLLOW)
@@ -179,14 +184,18 @@ def give_mark(target: bytes) -> int:
 
 
 def has_mark(target: bytes, known: MirrorState) -> bool:
-    """Return whether a target has the change time that the last run gave it. OSError."""
+    """Return whether a target has the change time that the last run gave it.
+
+    Raise OSError if the target cannot be examined.
+    """
     return known.mark_ns != 0 and os.stat(target).st_ctime_ns == known.mark_ns
 
 
 def is_new(target: bytes, known: MirrorState) -> bool:
-    """Return whether a target was created after the last run; then the state is not about it.
+    """Return whether a target was created after the last run, so that the state does not apply.
 
-    Only a local file system sets birth times by the clock that the state uses.
+    Only birth times on a local file system can be compared with the state, because they come from
+    the same clock.
     """
     kind = known.target.filesystem.partition(" ")[0].encode()
     born_ns = birth_ns(target, None, follow=True) if kind in LOCAL else None
@@ -194,7 +203,10 @@ def is_new(target: bytes, known: MirrorState) -> bool:
 
 
 def identity_if_readable(path: bytes) -> Identity | None:
-    """Return the identity of a directory, or None if unreadable; the walk reports that error."""
+    """Return the identity of a directory, or None if it cannot be opened.
+
+    The walk will report that error.
+    """
     try:
         return identity_of(path)
     except OSError:
@@ -202,14 +214,14 @@ def identity_if_readable(path: bytes) -> Identity | None:
 
 
 def place_of(target: bytes, directory: bytes | None) -> bytes:
-    """Return the path of the state of a target: next to it, or in `directory`."""
+    """Return the path of a target's state file, next to the target or in `directory`."""
     real = os.path.realpath(target)
     name = b".fmirror-%016x.state" % xxhash.xxh3_64_intdigest(real)
     return os.path.join(os.path.dirname(real) if directory is None else directory, name)
 
 
 def read(path: bytes) -> MirrorState | None:
-    """Return the recorded state, if it can be trusted."""
+    """Return the recorded state, or None if it is missing, invalid or not trusted."""
     try:
         with trusted_place(path) as place:
             fd = opened(place, os.O_RDONLY)
@@ -257,7 +269,7 @@ def read(path: bytes) -> MirrorState | None:
 
 
 def write(path: bytes, run: MirrorState) -> None:
-    """Record a complete run. OSError."""
+    """Write the state file. Raise OSError on failure."""
     lines = (
         _FIRST,
         f"source {run.source}",
@@ -288,7 +300,7 @@ def write(path: bytes, run: MirrorState) -> None:
             os.close(fd)
         replace(temporary, path)
     except OSError:
-        with suppress(OSError):  # the first error is the one to report
+        with suppress(OSError):  # the first error is more useful to the user
             os.unlink(temporary)
         raise
 
@@ -304,34 +316,38 @@ def _read_time(text: str) -> int:
 
 
 def digest_of(given: Given | None) -> str:
-    """Return the record of given owners and modes; empty if names decide."""
+    """Return the digest of the owners and modes that options specify.
+
+    Return `names` if they depend on names, whose numbers may change between two runs.
+    """
     if given is None:
         return "-"
     return "names" if given.by_name else f"{xxhash.xxh3_64_intdigest(msgpack.encode(given)):016x}"
 
 
 def is_given_alike(state: MirrorState, given: Given | None) -> bool:
-    """Return whether the last complete run has certainly given the same owners and modes."""
+    """Return whether the last complete run certainly set the same owners and modes."""
     return (given is None or not given.by_name) and state.given == digest_of(given)
 
 
 def mounts_of(source: bytes) -> frozenset[str]:
-    """Return the mount points below a source, as recorded."""
+    """Return the mount points below a source in the encoding of the state."""
     return frozenset(map(encode, mounts_below(source)))
 
 
 def quiet_since(state: MirrorState, filesystem: str) -> int:
-    """Return the time before which an unchanged entry was last changed, in nanoseconds.
+    """Return the time before which an unchanged entry was last changed.
 
-    A local file system takes change times from this machine's clock, perhaps rounded to two
-    seconds. Otherwise a server sets them, and its clock may be wrong.
+    An entry whose change time is later may have been changed since the last complete run. A local
+    file system takes change times from this machine's clock, possibly rounded to two seconds. Other
+    times are set by a server whose clock may be wrong.
     """
     kind = filesystem.partition(" ")[0].encode()
     return state.began_ns - (_LOCAL_NS if kind in LOCAL else _SERVED_NS)
 
 
 def now_ns() -> int:
-    """Return the time to record."""
+    """Return the current time as recorded in the state."""
     return time.time_ns()
 
 
@@ -341,9 +357,10 @@ _TAKEN = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)  # NFS returns EACCES
 
 
 def lock_place_of(target: bytes, directory: bytes | None) -> bytes:
-    """Return the path of the lock file: next to the target, or in `directory`.
+    """Return the path of the lock file, next to the target or in `directory`.
 
-    Next to the target only its name matters, because several paths may lead to its parent.
+    Next to the target, the file is named only after the target's name, because several paths may
+    lead to its parent directory.
     """
     real = os.path.realpath(target)
     above, name = os.path.split(real)
@@ -353,16 +370,16 @@ def lock_place_of(target: bytes, directory: bytes | None) -> bytes:
 
 
 class Lock:
-    """A lock that rank 0 takes once; `end` releases it."""
+    """The lock of a run, which rank 0 takes once and `end` releases."""
 
     def __init__(self) -> None:
         self._fd = self._directory_fd = -1
         self._path = b""
 
     def take(self, target: bytes, directory: bytes | None) -> None:
-        """Lock a target. UsageError if another run holds the lock.
+        """Lock a target. Raise UsageError if another run holds the lock.
 
-        The file is in `directory`, or next to the target.
+        The lock file is in `directory` or next to the target.
         """
         if self._fd < 0:
             self._take_file(lock_place_of(target, directory), target)
@@ -393,7 +410,7 @@ class Lock:
         try:
             fd = os.open(target, OPEN_DIRECTORY_FOLLOW)
         except OSError:
-            return  # it does not exist yet, or is unreadable
+            return  # the directory does not exist yet or is unreadable
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -415,7 +432,7 @@ class Lock:
         if self._directory_fd >= 0:
             fd, self._directory_fd = self._directory_fd, -1
             with suppress(OSError):
-                fcntl.flock(fd, fcntl.LOCK_UN)  # also for processes that have inherited it
+                fcntl.flock(fd, fcntl.LOCK_UN)  # even if other processes have inherited the lock
             with suppress(OSError):
                 os.close(fd)
 
@@ -426,7 +443,10 @@ def _is_taken(target: bytes) -> UsageError:
 
 
 def _file(path: bytes) -> int:
-    """Open the lock file, creating it if necessary. OSError, also for a file of another program."""
+    """Open the lock file, and create it if necessary.
+
+    Raise OSError on failure, or if the file was not created by this user's runs.
+    """
     with suppress(FileExistsError):
         return create(path, 0o600)
     with trusted_place(path) as place:

@@ -1,10 +1,11 @@
-"""The survey of `--since-manifest` on each rank: entries of the source that may have changed.
+"""The survey of `--since-manifest` on each rank, which lists source entries that may have changed.
 
-The source is walked, and the manifest stands for the target; only target directories that may have
-lost entries are read. The last complete run made the attributes that a manifest lacks (modes,
-owners, extended attributes, lists) equal. They still are if the source's change time is older;
-otherwise the entry is listed. All names of hard-linked files are listed, because a manifest does
-not show which names are one file. Unreadable entries are listed, and the mirror will report them.
+The source is walked and compared with the manifest instead of the target. Only those target
+directories are read that may contain extraneous entries. A manifest lacks some attributes: modes,
+owners, extended attributes and access control lists. The last complete run made these equal, and
+they still are if the source's change time is older. Otherwise the entry is listed. All names of
+hard-linked files are listed, because a manifest does not show which names belong to the same file.
+Unreadable entries are listed, so that the copy reports them.
 """
 
 from __future__ import annotations
@@ -44,15 +45,16 @@ _TOGETHER = 256
 _NO_SUCH = (FileNotFoundError, NotADirectoryError)
 _SAME, _CHANGED, _MOVED = range(
     3
-)  # a directory since the last complete run: `DirectoryIdentity.since`
+)  # values of `DirectoryIdentity.since`: changes of a directory since the last complete run
 
 
 class SurveyPlan(TreePlan, frozen=True, kw_only=True):
     """The plan of a survey with a manifest of the `target`.
 
-    `fields` are the compared fields of the manifest. With `asks` an entry may differ if its change
-    time is not older than `quiet_ns`, because fields matter that the manifest lacks.
-    `links` means that hard links are kept. Without a `manifest` nothing is done.
+    `fields` are the compared fields of the manifest. If the run also compares fields that the
+    manifest lacks, `asks` is set, and an entry may differ unless its change time is older than
+    `quiet_ns`. `links` means that hard links are preserved. If `manifest` is empty, nothing is
+    surveyed.
     """
 
     manifest: bytes
@@ -76,10 +78,13 @@ class SurveyRecords(msgspec.Struct, frozen=True, array_like=True, tag="t"):
 
 
 class SurveyVisitor(EntryVisitor):
-    """The visitor of one worker thread."""
+    """Compares entries with the manifest.
+
+    Each thread has its own instance.
+    """
 
     _context: Context[TreeItem]
-    """The context of the present item; `begin` or `resume` sets it."""
+    """The context of the current item, set by `begin` or `resume`."""
 
     batch_names: ClassVar[int] = CAPACITY
 
@@ -130,7 +135,7 @@ class SurveyVisitor(EntryVisitor):
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
     ) -> None:
-        """List the entry, which the mirror will report."""
+        """List an entry that cannot be read, so that the copy reports it."""
         self.counters.failed += 1
         self._list(path, context, whole=True)
 
@@ -145,7 +150,8 @@ class SurveyVisitor(EntryVisitor):
         if above == _MOVED or status.st_dev != self._plan.device:
             since = _MOVED
         elif status.st_ctime_ns >= self._plan.quiet_ns:
-            # A rename changes a directory and its new parent, and nothing below.
+            # If the parent has changed too, the directory may have been renamed into it. A rename
+            # does not change the times of anything below, so these times prove nothing.
             since = _MOVED if above == _CHANGED and holder is not None else _CHANGED
         opened.place = DirectoryIdentity(source.identity, since=since)
         entry = self._book.entry(opened.path)
@@ -157,7 +163,7 @@ class SurveyVisitor(EntryVisitor):
         return None
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
-        """Compare extraneous names with the source's whole directory."""
+        """Find extraneous entries after the last block if the directory has lost any names."""
         finder = self._finder
         names: set[str] | None = None if self._plan.rules else set()  # rules omit names from blocks
         for block in blocks:
@@ -170,7 +176,7 @@ class SurveyVisitor(EntryVisitor):
                 self._find(finder, opened, names, source.fd)
 
     def _has_lost(self, path: bytes, names: set[str] | None, fd: int) -> bool:
-        """Return whether the manifest has an entry that a directory lacks."""
+        """Return whether the manifest contains an entry that the source directory lacks."""
         entries = self._book.section(path)
         while batch := list(islice(entries, CAPACITY)):
             if names is None:
@@ -188,14 +194,14 @@ class SurveyVisitor(EntryVisitor):
         names: set[str] | None,
         source_fd: int,
     ) -> None:
-        """Report names that the target's directory has and the source's lacks."""
+        """Report the entries that exist only in the target's directory."""
         context = self._context
         try:
             with self._targets.lease(0, opened.path, readable=True) as lease:
                 for paths in finder.surplus(names, (source_fd, lease.fd), opened.path):
                     context.note([packed(0, paths)])
         except _NO_SUCH:
-            pass  # then nothing in it is extraneous
+            pass  # the target lacks the directory, so it has no extraneous entries
         except OSError:
             self._list(opened.path, context, whole=True)
 
@@ -214,7 +220,7 @@ class SurveyVisitor(EntryVisitor):
             if entry is None or self._differs(where, entry, row, fds[0], context):
                 self._list(join_path(where.path, name), context)
         counters = self.counters
-        counters.files += len(batch)  # of any kind: they end here
+        counters.files += len(batch)  # counts all kinds, because these entries need no more work
         counters.sized += len(batch)
         counters.weight += where.weight * len(batch)
         if remaining:
@@ -253,14 +259,14 @@ def _errors(stats: Stats, fd: int, names: Sequence[bytes]) -> dict[int, OSError]
 
 
 class SurveyTask(TreeTask):
-    """The survey of one rank or thread."""
+    """The survey on one rank or thread."""
 
     notice_type = Failure | SurveyRecords | Surplus
     visitor_type = SurveyVisitor
     plan: SurveyPlan
 
     def begin(self) -> None:
-        """Create the state of a part; slow look-ups of a thread overlap."""
+        """Divide the threads between workers and the look-ups of each worker."""
         division = divide(self.plan.threads)
         self.threads, self.max_threads = division.workers, division.max_workers
         self.helped = division.helped_of(0 if self.first is None else len(self.first.parts))
