@@ -1,13 +1,13 @@
-"""fdiff: compare two trees in parallel. Programs call `compare`.
+"""fdiff: compare two trees in parallel. Programs can call `compare`.
 
-The walk reads both sides at once. If the names of A's directory fit in one block, sets separate the
-two listings before any entry is looked up. In larger directories the names of A are looked up in B,
-and the names of B in A, block by block, so neither listing is ever in memory as a whole. Subtrees
-that one side lacks are walked in the same job, with roots of their own.
+The walk reads both sides together. If the names in a directory of A fit in one block, the two
+listings are compared as sets before any entry is looked up. In larger directories the names of A
+are looked up in B, and the names of B in A, block by block, so that neither listing must fit in
+memory. Subtrees that exist on one side only are walked in the same job as separate roots.
 
-Names of hard-linked files, and files that may have moved, are records that rank 0 sorts on disk.
-Two groups of names are equal if each name, sorted by A's file and then by B's, has the same file in
-B as the first name of its group.
+The names of hard-linked files, and files that may have moved, are sent as records to rank 0, which
+sorts them on disk. All names of a file of A form a group, and so do all names of a file of B. A
+group is equal on both sides if all its names belong to a single file on the other side.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def compare(a: str | bytes, b: str | bytes, **options: object) -> TreeReport | None:
-    """Compare trees without printing; return the report that `--json` would write.
+    """Compare trees without printing anything, and return the report that `--json` would write.
 
-    `options` are the options of the command line, by name: ``compare("/data", "/backup",
-    contents=True, ignore="owner,group", jobs=4)``. A repeatable option takes a list. The result's
-    `code` is 3 if the trees differ. `counts` has the kinds of difference, and `json_lines` is a
-    file that lists each difference. Under MPI all ranks must call this function, and only the first
-    rank receives a result.
+    `options` are command-line options by name: ``compare("/data", "/backup", contents=True,
+    ignore="owner,group", jobs=4)``. A repeatable option accepts a list. The `code` of the result is
+    3 if the trees differ, and its `counts` contain the kinds of differences. The option
+    `json_lines` names a file that will list each difference. Under MPI, all ranks must call this
+    function, and only the first rank receives a result.
 
     Raise UsageError if the arguments are invalid.
     """

@@ -1,4 +1,4 @@
-"""The command `fdiff`, and `python -m pcircle.tools.fdiff`: see `pcircle.cli.startup`."""
+"""The command `fdiff`, also available as `python -m pcircle.tools.fdiff`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of fdiff; `pcircle.tools.fdiff.command` interprets them."""
+"""The command-line options of fdiff, which `pcircle.tools.fdiff.command` interprets."""
 
 from __future__ import annotations
 

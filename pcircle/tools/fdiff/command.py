@@ -1,4 +1,4 @@
-"""The program of fdiff: interprets the options and runs the comparison."""
+"""The program of fdiff, which interprets the options and runs the comparison."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from pcircle.walk.roots import Root
 
 
 class DiffProgram(ComparisonProgram):
-    """The program of fdiff, for the runtime."""
+    """The program of a comparison."""
 
     name = "fdiff"
     reads_only = True
@@ -69,7 +69,7 @@ class DiffProgram(ComparisonProgram):
         self._window_ns = _window_ns(args.modify_window)
 
     def roots(self) -> tuple[Root, ...]:
-        """Return the roots, whose numbers are defined by `PAIRS`."""
+        """Return the roots, in the order that `PAIRS` and the other root numbers define."""
         a, b = resolve(self.paths)
         are = tuple(map(is_manifest, self.paths))
         if any(are) and (all(are) or not (a, b)[are.index(False)].name):
@@ -82,7 +82,10 @@ class DiffProgram(ComparisonProgram):
         return a, a, b
 
     def _with_manifests(self, roots: tuple[Root, Root], are: tuple[bool, ...]) -> tuple[Root, ...]:
-        """Return the roots if one or both sides are manifests. UsageError."""
+        """Return the roots of a comparison with one or two manifests.
+
+        Raise UsageError if an option or a field is not possible with a manifest.
+        """
         args = self.args
         for name, given in (
             ("--files-from", args.files_from),
@@ -157,7 +160,7 @@ class DiffProgram(ComparisonProgram):
 
 
 def _fields(args: argparse.Namespace) -> int:
-    """Return the fields to compare. UsageError."""
+    """Return the fields to compare. Raise UsageError if an option is invalid."""
     fields = DEFAULT
     if args.quick:
         if args.fields is not None:
@@ -203,10 +206,13 @@ def _output(text: str) -> tuple[reporter.Expression, str]:
 
 
 def program_of(args: argparse.Namespace) -> DiffProgram:
-    """Return the program of a parsed command line. UsageError."""
+    """Return the program of a parsed command line. Raise UsageError if an option is invalid."""
     return DiffProgram(args)
 
 
 def compare_typed(args: argparse.Namespace) -> int:
-    """Carry out a parsed command line and return the exit code. UsageError."""
+    """Carry out a parsed command line, and return the exit code.
+
+    Raise UsageError if an option is invalid.
+    """
     return program_of(args).run()

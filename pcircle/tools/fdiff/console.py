@@ -1,8 +1,8 @@
-"""The console of a comparison: prints differences, including those known only at the end.
+"""The console of a comparison, which prints differences, including those known only at the end.
 
-Groups of hard links and moved files are known only at the end, on rank 0. Both are computed from
-records that are sorted in temporary files (`pcircle.fs.sorting`), so memory is constant. The fields
-of a record contain no NUL.
+Differences in hard links and moved files become known on rank 0 at the end. They are computed from
+records that are sorted in temporary files (`pcircle.fs.sorting`), so the memory use is constant.
+The fields of a record contain no NUL.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TABLE = (
 
 
 class ComparisonProgram(TreeProgram):
-    """The part of the program that its console uses."""
+    """The part of a comparison program that its console uses."""
 
     plan: DiffPlan
     table: bool
@@ -57,8 +57,8 @@ class DiffConsole(TreeConsole):
         self._reporter = DiffReporter(self._plan, self._own, 0)
         self._groups = LinkGroups()
         self._moves = MovedFiles(by_content=self._plan.by_content)
-        self._missing = 0  # entries missing from lists
-        self._no_space: OSError | None = None  # an error of the temporary directory
+        self._missing = 0  # number of entries missing from lists
+        self._no_space: OSError | None = None  # an error in the temporary directory
         self._broken: set[int] = set()
 
     # ---- notices ---------------------------------------------------------------
@@ -76,7 +76,7 @@ class DiffConsole(TreeConsole):
             super().notice(source, unhandled)
 
     def _defer(self, value: LinkedPair | OneSidedFile) -> None:
-        """Store entries that are decided at the end, while there is disk space."""
+        """Store an entry whose result is known only at the end, unless disk space has run out."""
         if self._no_space is None:
             try:
                 if isinstance(value, LinkedPair):
@@ -155,13 +155,13 @@ class DiffConsole(TreeConsole):
         return 0
 
     def _check_time(self) -> None:
-        """Raise StoppedEarly after the time limit, because no rank supervises the end of a job."""
+        """Raise StoppedEarly after the time limit, which nothing else enforces at this point."""
         limit = self._program.limit
         if limit is not None and time.monotonic() >= limit.at_s:
             raise StoppedEarly(limit.reason)
 
     def total(self, outcome: Outcome[dict[int, int]]) -> DiffCounters:
-        """Return the totals, including the results that rank 0 finds at the end."""
+        """Return the totals, including the results that rank 0 has found at the end."""
         return DiffCounters.total([*outcome.counts, self._own.row()])
 
     def _print_table(self, total: DiffCounters) -> None:
@@ -173,7 +173,7 @@ class DiffConsole(TreeConsole):
             "only_b": total.only_b + total.moved,
             "same_kind": pairs - total.different_kind,
             "different_kind": total.different_kind,
-            # Entries of different kinds have different content.
+            # Entries of different kinds count as having different contents.
             "unlike": total.different_content + total.different_kind,
             "same_content": pairs - total.different_content - total.different_kind,
         }
@@ -195,7 +195,7 @@ class DiffConsole(TreeConsole):
 
 
 class _ConsoleSink:
-    """Passes the reports of rank 0 itself to its console."""
+    """Passes reports that rank 0 has created itself to its console."""
 
     def __init__(self, console: DiffConsole) -> None:
         self._console = console
@@ -210,10 +210,10 @@ _REPORTED_AT_ONCE = 256
 
 
 class LinkGroups:
-    """Hard-linked names of one side, grouped to find differences in hard links.
+    """Hard-linked names, grouped by their files on each side to find differences in hard links.
 
-    The first name of each file, by path, is the reference. Other names differ if they are another
-    file on the other side.
+    The first name of each file in path order is the reference. Another name of that file differs
+    if, on the other side, it belongs to a different file than the reference.
     """
 
     def __init__(self) -> None:
@@ -225,7 +225,10 @@ class LinkGroups:
         self._by_a.add(pack_candidate(b"%020x:%020x" % pair.a, pair.path, payload))
 
     def pairs(self) -> Iterator[tuple[bytes, int, int, int]]:
-        """Yield all names with their differences, and A's mode and size. OSError."""
+        """Yield all names with their differences, and A's mode and size.
+
+        Raise OSError if the disk is full.
+        """
         by_b = Sorter()
         try:
             first = b"", b""
@@ -252,10 +255,10 @@ class LinkGroups:
 
 
 class MovedFiles:
-    """Files of one side: equal files of A and B are paired, in the order of paths.
+    """Files that exist on one side only, of which equal files of A and B are paired.
 
-    Files are equal if they have the same size, and the same modification time or digest. Empty
-    files are never paired.
+    Two files are equal if they have the same size, and the same modification time or digest. They
+    are paired in path order. Empty files are never paired.
     """
 
     def __init__(self, *, by_content: bool) -> None:
@@ -270,7 +273,10 @@ class MovedFiles:
         self._pairing.add(file.side, size + b" " + what, file.path, payload)
 
     def tell(self, reporter: DiffReporter, context: NoticeSink) -> None:
-        """Report all files as moved or as missing on one side. OSError."""
+        """Report each file as moved or as missing on one side.
+
+        Raise OSError if the disk is full.
+        """
         for count, (a, b) in enumerate(self._pairing.pairs(), 1):
             if a is not None and b is not None:
                 mode, size, _ = map(int, a.extra.split(b" "))

@@ -1,6 +1,7 @@
 """The plan of a comparison, its counters, and its items."""
 
-# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
+# Annotations are evaluated once in this module. Otherwise msgspec would compile each of them in
+# every rank.
 from typing import Final
 
 import msgspec
@@ -12,17 +13,19 @@ from pcircle.ops.compare.fields import CONTENT, NAMES
 from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree
 
 PAIRS, ONLY_A, ONLY_B = 0, 1, 2
-"""The numbers of the roots: one walk of both sides, and a walk of each single side."""
+"""The numbers of the roots, which select a walk of both sides or of only one side."""
 
 
 class DiffPlan(TreePlan, frozen=True, kw_only=True):
-    """The plan of a comparison. The `roots` are A, A and B; see `PAIRS`.
+    """The plan of a comparison.
 
-    With `reports_all`, entries below a directory of one side are reported, not just the directory.
-    With `enters` these directories are walked. `quiet` prints no entries. `moves` pairs files of
-    one side, with `by_content` by digest. `matches` has the expressions of -o, and `end` terminates
-    paths in their lists. With a `manifest`, a tree is compared with it: the tree, side number
-    `tree_side`, is then the first root. Two manifests need no walk.
+    The `roots` are A, A and B, numbered by `PAIRS`, `ONLY_A` and `ONLY_B`. If `enters` is set,
+    directories that exist on one side only are walked. If `reports_all` is set, each entry below
+    such a directory is reported. If `quiet` is set, no entries are printed. If `moves` is set,
+    files of the two sides are paired by size and time, or by digest if `by_content` is set.
+    `matches` contains the expressions of -o, and `end` terminates the paths in their lists. If
+    there is a `manifest`, a tree is compared with it. The tree is side number `tree_side` and the
+    first root. If both sides are manifests, `walks` is false.
     """
 
     fields: int
@@ -50,11 +53,11 @@ class DiffPlan(TreePlan, frozen=True, kw_only=True):
 
 
 class DiffCounters(TreeCounters):
-    """Entries that differ, entries of one side, and differences by field.
+    """Counters of entries that differ, of entries that one side lacks, and of differences by field.
 
-    `files` and the counters of other kinds include both sides, and count a pair once. `beside`
-    counts directories whose counterpart is another kind. `recalled` counts offline files that were
-    read.
+    `files` and the counters of other kinds cover both sides and count a pair once. `beside` counts
+    directories that are another kind of entry on the other side. `recalled` counts offline files
+    that were read.
     """
 
     recalled: int
@@ -87,7 +90,7 @@ DIFFERENT: Final = tuple(f"different_{name}" for name in NAMES)
 
 
 class LargeFilePair(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
-    """Compare the content of a pair of large files; `different` has the differences so far."""
+    """Compare the content of a pair of large files; `different` holds the differences so far."""
 
     path: bytes
     name: bytes
@@ -97,7 +100,7 @@ class LargeFilePair(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=Fa
 
 
 class PairChunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
-    """Compare a range of two files. `sparse` means that both files have holes."""
+    """Compare a range of two files, both of which may have holes if `sparse` is set."""
 
     path: bytes
     name: bytes
@@ -108,7 +111,7 @@ class PairChunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False)
 
 
 class ExtraneousScan(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
-    """Find the entries of a directory of B that A's large directory lacks."""
+    """Find the entries in a directory of B that the large directory of A lacks."""
 
     path: bytes
     place: DirectoryIdentity
@@ -116,7 +119,7 @@ class ExtraneousScan(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=F
 
 
 class ExtraneousLookup(msgspec.Struct, frozen=True, array_like=True, tag="q", gc=False):
-    """Look up names of a directory of B in A."""
+    """Look up names of a directory of B in the same directory of A."""
 
     path: bytes
     names: bytes
@@ -128,7 +131,10 @@ DiffItem = Tree | Batch | Portion | LargeFilePair | PairChunk | ExtraneousScan |
 
 
 class LinkedPair(msgspec.Struct, frozen=True, array_like=True, tag="h"):
-    """A pair with several names on one side: its files, and the differences so far."""
+    """A pair that has several hard links on at least one side.
+
+    `a` and `b` identify its files, and `different` holds the differences so far.
+    """
 
     path: bytes
     a: tuple[int, int]
@@ -139,7 +145,10 @@ class LinkedPair(msgspec.Struct, frozen=True, array_like=True, tag="h"):
 
 
 class OneSidedFile(msgspec.Struct, frozen=True, array_like=True, tag="o"):
-    """A file of one side that may have moved. With `reported` it is listed if it has not moved."""
+    """A file that exists on one side only and may have moved.
+
+    If it has not moved, it is listed if `reported` is set.
+    """
 
     side: int
     path: bytes
@@ -151,7 +160,10 @@ class OneSidedFile(msgspec.Struct, frozen=True, array_like=True, tag="o"):
 
 
 class MatchedPaths(msgspec.Struct, frozen=True, array_like=True, tag="m"):
-    """Paths for the list of an -o option; `unlisted` counts paths that contain the terminator."""
+    """Paths for the list of an -o option.
+
+    `unlisted` counts the paths that are omitted because they contain the terminator.
+    """
 
     number: int
     paths: bytes

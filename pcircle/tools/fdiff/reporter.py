@@ -1,12 +1,13 @@
 """Reports of compared entries, and the expressions of dcmp that select the entries of a list.
 
-The report of an entry is its line, its action, its counts, and its lists. Each thread reports its
-own results. Rank 0 also reports results that are known only at the end.
+To report an entry means to print its line, log its action, count it, and add it to lists. Each
+thread reports its own results. Rank 0 also reports the results that are known only at the end.
 
 An expression is the EXPR of `-o EXPR:FILE`. Conditions `FIELD=STATE` are joined by `@` (and) and
-`,` (or); `@` binds closer. An expression is parsed to a tuple of alternatives, each a tuple of
-conditions. An entry that only one side has matches only conditions on EXIST. If types differ, no
-other field is compared, and all fields count as different.
+`,` (or), of which `@` has higher precedence. An expression is parsed into a tuple of alternatives,
+each of which is a tuple of conditions. An entry that exists on one side only can only match
+conditions on EXIST. If the types of a pair differ, no other field is compared, and all fields count
+as different.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _KINDS = {
     stat.S_IFIFO: "p",
     stat.S_IFSOCK: "s",
 }
-# The action that would make B like A: the first whose fields differ.
+# The action that would make B like A is the first one for which a field differs.
 _ACTIONS = (
     (KIND | TARGET | RDEV, "replace"),
     (SIZE | CONTENT, "update"),
@@ -60,11 +61,14 @@ _MOVED = "+Mf++++++++"
 
 
 class FirstDifferenceError(IntegrityError):
-    """Raised to end the comparison at the first difference, on request."""
+    """Raised to end the comparison at the first difference if `--first` is given."""
 
 
 class DiffReporter:
-    """The reports of one thread. `first` is the object of the rank's first thread."""
+    """Reports compared entries.
+
+    Each thread has its own instance. `first` is the action log of the rank's first thread.
+    """
 
     def __init__(
         self, plan: DiffPlan, counters: DiffCounters, rank: int, first: ActionLog | None = None
@@ -77,7 +81,7 @@ class DiffReporter:
         self.matches_equal = any(matches(expression, BOTH, 0) for expression in plan.matches)
 
     def pair(self, path: bytes, mode: int, size: int, different: int) -> None:
-        """Report a pair with A's mode and size; equal pairs only go into lists."""
+        """Report a pair with A's mode and size, or only add it to lists if it is equal."""
         self._match(BOTH, path, different)
         if not different:
             return
@@ -95,7 +99,7 @@ class DiffReporter:
     def alone(
         self, side: int, path: bytes, mode: int, size: int = 0, *, reported: bool = True
     ) -> None:
-        """Count an entry of one side, and report it if `reported`."""
+        """Count an entry that exists on one side only, and report it if `reported` is set."""
         self._found = True
         self._match((ONLY_SRC, ONLY_DEST)[side], path, 0)
         if side:
@@ -107,7 +111,7 @@ class DiffReporter:
             self._tell(action, path, mode, size, itemize_one_sided(side, mode), (why,))
 
     def moved(self, path: bytes, other: bytes, mode: int, size: int) -> None:
-        """Report a file of A that B has at another path."""
+        """Report a file of A that exists in B under another path."""
         self._counters.moved += 1
         line = f"{_MOVED} {show(path)} => {show(other)}\n"
         self._act("move", path, mode, size, line, ("moved", f"from {show(other)}"))
@@ -143,7 +147,7 @@ class DiffReporter:
     def tell(self, context: NoticeSink) -> None:
         """Send all reports to rank 0 at the end of an item.
 
-        Raise FirstDifferenceError if one difference is enough.
+        Raise FirstDifferenceError if a difference was found and one is enough.
         """
         self.actions.tell(context)
         lists, self._lists = self._lists, {}
@@ -174,7 +178,7 @@ FIELDS: Final = {
 
 
 def parse(text: str) -> Expression:
-    """Parse an expression. UsageError."""
+    """Parse an expression. Raise UsageError if it is invalid."""
     return tuple(tuple(_condition(word) for word in part.split("@")) for part in text.split(","))
 
 
@@ -192,7 +196,7 @@ def _condition(word: str) -> tuple[str, str]:
 
 
 def fields_in(expressions: Sequence[Expression]) -> int:
-    """Return the fields that expressions need."""
+    """Return the fields that the expressions refer to."""
     fields = NOTHING
     for expression in expressions:
         for part in expression:
@@ -202,7 +206,10 @@ def fields_in(expressions: Sequence[Expression]) -> int:
 
 
 def matches(expression: Expression, exist: str, different: int) -> bool:
-    """Return whether an entry with this existence and these differences matches."""
+    """Return whether an expression matches an entry.
+
+    `exist` is `BOTH`, `ONLY_SRC` or `ONLY_DEST`, and `different` contains the differences.
+    """
     return any(
         all(_holds(*condition, exist, different) for condition in part) for part in expression
     )

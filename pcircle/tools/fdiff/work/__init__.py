@@ -1,1 +1,1 @@
-"""The walk of a comparison: of both sides, of entries of one side, and of large files."""
+"""The work of a comparison on each rank: pairs, entries of one side, large files and manifests."""

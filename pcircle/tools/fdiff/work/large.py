@@ -1,7 +1,7 @@
-"""Large files, compared in chunks that several ranks can read at once.
+"""Large files, which are compared in chunks so that several ranks can read them at once.
 
-The item of a file reads the first megabyte itself. Files that differ usually differ there, and then
-no chunks are created. The item's join reports the result.
+The item of a file reads the first megabyte itself. Files that differ usually differ there, in which
+case no chunks are created. The join of the item reports the result.
 """
 
 from __future__ import annotations
@@ -34,18 +34,21 @@ _LARGEST_CHUNK_BYTES = 256 << 20
 _CHUNKS_PER_RANK = 32
 _CHUNK_S = 0.25
 UNLIKE = -1
-"""The slot of the number of differing chunks; lower slots are error codes."""
+"""The slot that counts differing chunks, below which slot numbers are error codes."""
 
 
 class ChunkedPair(msgspec.Struct, frozen=True):
-    """A pair between its first and its last chunk."""
+    """A pair whose chunks are being compared; `different` holds the differences so far."""
 
     pair: EntryPair
     different: int
 
 
 class LargeFileComparer:
-    """Compares large files for one worker thread's `task`, in a job of `size` ranks."""
+    """Compares large files.
+
+    Each thread has its own instance. The number of `ranks` determines the size of the chunks.
+    """
 
     def __init__(self, task: ComparisonTask, pairs: PairComparer, ranks: int) -> None:
         self._task = task
@@ -69,7 +72,10 @@ class LargeFileComparer:
             yield other, fds, statuses
 
     def begin(self, item: LargeFilePair, context: Context[DiffItem]) -> ChunkedPair | None:
-        """Divide a pair into chunks; return None if it is complete or has failed."""
+        """Compare the start of a pair, and divide the rest into chunks if it is equal.
+
+        Return None if the pair is complete or has failed.
+        """
         path = b"" if item.path == HOLDER else join_path(item.path, item.name)
         self._counters.sized += 1
         try:
@@ -96,7 +102,7 @@ class LargeFileComparer:
         statuses: tuple[os.stat_result, os.stat_result],
         context: Context[DiffItem],
     ) -> None:
-        """Spawn chunks of the data of either side that follow the part already read."""
+        """Spawn chunks that follow the part already read, except for ranges without any data."""
         size = statuses[0].st_size
         self._counters.bytes_found += size
         self._counters.bytes_done += min(size, _FIRST_BYTES)
@@ -111,7 +117,7 @@ class LargeFileComparer:
             context.spawn([PairChunk(item.path, item.name, item.place, offset, length, sparse)])
 
     def chunk(self, item: PairChunk, context: Context[DiffItem]) -> dict[int, int]:
-        """Compare a range; hand back the remaining range in two parts if it takes too long."""
+        """Compare a range, and spawn the remaining range in two parts if that takes too long."""
         until_s = time.monotonic() + _CHUNK_S
         at, end = item.offset, item.offset + item.length
         try:
@@ -136,7 +142,7 @@ class LargeFileComparer:
         return {}
 
     def complete(self, begun: ChunkedPair, merged: dict[int, int], context: NoticeSink) -> None:
-        """Report a pair after all of its chunks."""
+        """Report a pair after all of its chunks have been compared."""
         code = min(merged, default=0)
         if code < UNLIKE and not merged.get(UNLIKE):
             self._pairs.fail(begun.pair.path, "compare", _error_of(code), context)
@@ -146,7 +152,7 @@ class LargeFileComparer:
 
 
 def _code_of(error: OSError) -> int:
-    """Encode an error and its side as a number."""
+    """Encode an error and the side on which it occurred as a number."""
     return -2 - 2 * (error.errno or 0) - error_side(error)
 
 

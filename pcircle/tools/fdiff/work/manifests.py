@@ -1,7 +1,7 @@
 """Comparisons of a tree with a manifest, and of two manifests.
 
-All ranks walk the tree, and each finds its entries in the manifest. Rank 0 reads two manifests side
-by side, directory by directory.
+If one side is a tree, all ranks walk it and look up its entries in the manifest. If both sides are
+manifests, rank 0 reads them side by side, directory by directory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class ManifestOnlyReporter:
-    """Reports entries that only a manifest has, including their contents on request."""
+    """Reports entries that exist only in a manifest and, on request, the entries below them."""
 
     def __init__(
         self, book: ManifestReader, side: int, reporter: DiffReporter, counters: DiffCounters
@@ -55,7 +55,11 @@ class ManifestOnlyReporter:
     def tell(
         self, above: bytes, entry: ManifestEntry, *, reported: bool, enters: bool, reports_all: bool
     ) -> int:
-        """Report an entry of the directory `above`; return the number of entries."""
+        """Report an entry of the directory `above` if `reported` is set, and count it.
+
+        If `enters` is set, do the same with all entries below it, which are reported if
+        `reports_all` is set. Return the number of entries.
+        """
         paths, count = [(above, entry, reported)], 0
         while paths:
             holder, entry, is_reported = paths.pop()
@@ -69,7 +73,10 @@ class ManifestOnlyReporter:
         return count
 
     def below(self, path: bytes, *, reports_all: bool) -> int:
-        """Count all entries below a directory; report them if `reports_all`. Return the number."""
+        """Count all entries below a directory, and report them if `reports_all` is set.
+
+        Return the number of entries.
+        """
         entries = self._book.section(path)
         return sum(
             self.tell(path, e, reported=reports_all, enters=True, reports_all=reports_all)
@@ -82,7 +89,11 @@ _KINDS = ("files", "links", "specials", "directories")
 
 
 class ManifestVisitor(EntryVisitor):
-    """The visitor of one thread; the tree is side `plan.tree_side`, the manifest the other side."""
+    """Compares a tree with a manifest.
+
+    Each thread has its own instance. The tree is side `plan.tree_side`, and the manifest is the
+    other side.
+    """
 
     task: ComparisonTask
     counters: DiffCounters
@@ -103,7 +114,7 @@ class ManifestVisitor(EntryVisitor):
             self._book, 1 - self._side, self._reporter, self.counters
         )
         self._chooser = Chooser(plan.rules) if plan.rules else None
-        self._ignores = plan.one_sided and self._side == 1  # entries that only the tree has
+        self._ignores = plan.one_sided and self._side == 1  # entries that exist only in the tree
         self._ignores_book = plan.one_sided and self._side == 0
 
     def begin(self, item: object, context: Context[DiffItem]) -> None:
@@ -126,7 +137,7 @@ class ManifestVisitor(EntryVisitor):
     # ---- directories -----------------------------------------------------------
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
-        """Look up a directory in the manifest and compare it."""
+        """Look up a directory in the manifest, and compare or report it."""
         super().enter(opened, source, holder)
         entry = self._book.entry(opened.path)
         mode = source.opened.status.st_mode
@@ -141,7 +152,7 @@ class ManifestVisitor(EntryVisitor):
         return None
 
     def _is_first(self, path: bytes) -> bool:
-        """Return whether the manifest has the parent directory."""
+        """Return whether the manifest contains the parent directory of a path that it lacks."""
         above = self._book.entry(path.rpartition(b"/")[0])
         return above is not None and above.kind == b"d"
 
@@ -156,7 +167,7 @@ class ManifestVisitor(EntryVisitor):
         return entry_mode(entry) if self._side else mode
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
-        """Report entries that only the manifest has."""
+        """Report entries that exist only in the manifest, and yield all blocks."""
         found = iter(blocks)
         first = next(found)
         names = None
@@ -168,7 +179,10 @@ class ManifestVisitor(EntryVisitor):
         yield from found
 
     def _report_book(self, opened: Open[int], names: set[bytes] | None, fd: int) -> None:
-        """Report entries that only the manifest has; `names` is None for a large directory."""
+        """Report entries that exist only in the manifest.
+
+        `names` are the names in the tree's directory, or None if the directory is large.
+        """
         entries = self._book.section(opened.path)
         while batch := list(islice(entries, CAPACITY)):
             if names is not None and self._chooser is None:
@@ -184,11 +198,11 @@ class ManifestVisitor(EntryVisitor):
                     opened.path, entry, reported=True, enters=enters, reports_all=reports_all
                 )
                 self.counters.found += count
-                # All kinds count as files, because they are not walked.
+                # Entries of all kinds are counted as files here, because none of them is walked.
                 self.counters.files += count
 
     def _chooses(self, path: bytes, entry: ManifestEntry) -> bool:
-        """Return whether patterns select an entry of the manifest."""
+        """Return whether the patterns select an entry of the manifest."""
         if self._chooser is None:
             return True
         asked = entry.name if self._chooser.by_name else path
@@ -259,7 +273,7 @@ class ManifestVisitor(EntryVisitor):
             counters.special += 1
 
     def _below(self, path: bytes) -> None:
-        """Report the manifest's entries below a directory that is another kind in the tree."""
+        """Report the entries below a directory of the manifest that is another kind in the tree."""
         if self._ignores_book:
             return
         count = self._alone.below(path, reports_all=self._plan.reports_all)
@@ -284,7 +298,10 @@ def compare_manifests(
     context: NoticeSink,
     check: Callable[[], None],
 ) -> None:
-    """Compare two manifests; `check` is called regularly and may raise."""
+    """Compare two manifests.
+
+    `check` is called at intervals and may raise an exception to stop the comparison.
+    """
     books = ManifestReader(old), ManifestReader(new)
     comparer = StatusComparer(plan.fields, plan.window_ns)
     alone = [

@@ -1,4 +1,4 @@
-"""Entries of one side: reported, counted, recorded as possible moves, and walked on request."""
+"""Entries that exist on one side only, which are reported or recorded as possible moves."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _MODES: Final = {"files": stat.S_IFREG, "links": stat.S_IFLNK, "directories": st
 _READ_BYTES = 1 << 20
 
 FailSide = Callable[[int, bytes, str, OSError, NoticeSink], None]
-"""A function that reports a failure of an entry: side, path, operation, error."""
+"""A function that reports a failure by its side, path, operation, error and context."""
 
 
 class DirectoryRef(Protocol):
-    """A parent directory: an `Open`, a `Batch` or an `ExtraneousLookup`."""
+    """A directory that contains entries to report: an `Open`, `Batch` or `ExtraneousLookup`."""
 
     @property
     def path(self) -> bytes: ...
@@ -49,7 +49,7 @@ class DirectoryRef(Protocol):
 
 
 class EntryContext(NoticeSink, Protocol):
-    """The part of a `Context` that reports entries and walks their subtrees."""
+    """The part of a `Context` that is needed to report entries and to walk their subtrees."""
 
     @property
     def stopping(self) -> bool: ...
@@ -57,7 +57,10 @@ class EntryContext(NoticeSink, Protocol):
 
 
 class OneSidedReporter:
-    """Processes entries of one side for one thread. `fail` receives a side, a path and an error."""
+    """Reports entries that exist on one side only.
+
+    Each thread has its own instance. `fail` reports failures.
+    """
 
     def __init__(
         self, plan: DiffPlan, counters: DiffCounters, reporter: DiffReporter, fail: FailSide
@@ -78,10 +81,10 @@ class OneSidedReporter:
         *,
         inside: bool = False,
     ) -> None:
-        """Process entries of one side in an open directory, by kind.
+        """Report entries of an open directory that exist on one side only.
 
-        With `inside`, only one side has the directory itself. Its subdirectories are then walked,
-        not reported here.
+        `found` contains their names by kind. If `inside` is set, the directory itself exists on one
+        side only. The walk that found these entries then also enters the subdirectories.
         """
         reported = self._plan.reports_all or not inside
         for kind, names in found.items():
@@ -131,7 +134,7 @@ class OneSidedReporter:
         *,
         reported: bool,
     ) -> None:
-        """Record a file that may have moved, which is decided at the end."""
+        """Record a file that may have moved, so that rank 0 can pair it at the end."""
         status = os.stat(name, dir_fd=fd, follow_symlinks=False)
         digest = b""
         if self._plan.by_content and status.st_size:
@@ -158,7 +161,7 @@ class OneSidedReporter:
     def enter(
         self, side: int, within: DirectoryRef, names: Sequence[bytes], context: EntryContext
     ) -> None:
-        """Walk directories of one side on request, or complete them."""
+        """Walk directories that exist on one side only if the plan requires it, or count them."""
         if not names:
             return
         if not self._plan.enters or (side and self._plan.one_sided):
@@ -183,7 +186,10 @@ class OneSidedReporter:
 
 
 class OneSidedVisitor(EntryVisitor):
-    """The visitor of one worker thread for directories of one side."""
+    """Visits directories that exist on one side only.
+
+    Each thread has its own instance.
+    """
 
     task: ComparisonTask
     counters: DiffCounters
@@ -206,7 +212,7 @@ class OneSidedVisitor(EntryVisitor):
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
     ) -> None:
-        """Report a failure with the number of its side."""
+        """Report a failure on the side to which the root belongs."""
         self._fail_side(root - ONLY_A, path, doing, error, context)
 
     def _fail_side(
@@ -223,7 +229,7 @@ class OneSidedVisitor(EntryVisitor):
             self._one_sided.tell(
                 opened.root - ONLY_A, opened, found, source.fd, self._context, inside=True
             )
-            # Directories are counted again when they are entered.
+            # Each directory will be counted when it is entered.
             self.counters.sized -= len(block.directories)
             yield block
 

@@ -1,7 +1,8 @@
-"""Names that both sides may have: looked up in blocks, compared, and reported.
+"""Names that may exist on both sides: looked up in blocks, compared and reported.
 
-Equal files cost two look-ups and a comparison of columns. Properties beyond the status, and
-content, are compared pair by pair. If that takes too long, the remaining names are handed back.
+Equal files require two look-ups and a comparison of columns. Contents, and attributes that are not
+part of the status, are compared pair by pair. If that takes too long, the remaining names are
+handed back.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ Fail = Callable[[bytes, str, OSError, NoticeSink], None]
 
 
 class EntryPair(msgspec.Struct, frozen=True):
-    """An entry of both sides: its path, names and statuses."""
+    """An entry that exists on both sides: its path, and its name and status on each side."""
 
     path: bytes
     name: bytes
@@ -55,9 +56,10 @@ class EntryPair(msgspec.Struct, frozen=True):
 
 
 class PairComparer:
-    """Compares pairs for one thread.
+    """Compares pairs.
 
-    `fail` receives a path, the operation, and an error that identifies its side.
+    Each thread has its own instance. `fail` receives a path, the operation, and an error that
+    identifies the side.
     """
 
     def __init__(
@@ -79,12 +81,12 @@ class PairComparer:
         self._recalls = Recalls(counters), Recalls(counters)
         self._stats = stats
         self.fail = fail
-        # Pairs that need more than a comparison of columns are processed singly.
+        # Pairs that need more than a comparison of columns are compared one by one.
         self._asks = bool(self._details.fields & ~TARGET) or plan.reads or reporter.matches_equal
         self._grouped = bool(plan.fields & LINKS)
 
     def compare(self, where: Where, names: Names, fds: Fds, context: ItemContext[int]) -> None:
-        """Compare all names; some may be handed back."""
+        """Compare names, and hand back the remaining ones if the time slice ends."""
         every, begun_s = names.all(), time.monotonic()
         at = 0
         while at < len(every):
@@ -109,7 +111,7 @@ class PairComparer:
         context: ItemContext[int],
         begun_s: float,
     ) -> Sequence[bytes]:
-        """Compare a block of names; return the remaining names if it takes too long."""
+        """Compare a block of names, and return the remaining names if that takes too long."""
         names = self._looked_up(where, names, fds, context)
         count = len(names)
         if not count:
@@ -145,7 +147,10 @@ class PairComparer:
     def _looked_up(
         self, where: Where, names: Sequence[bytes], fds: Fds, context: ItemContext[int]
     ) -> Sequence[bytes]:
-        """Look up names on both sides; report names of one side, and return common names."""
+        """Look up names on both sides, and return those that exist on both.
+
+        Report the other names.
+        """
         while names:
             sides = names, self.names_in_b(where.path, names)
             errors = [
@@ -173,7 +178,10 @@ class PairComparer:
         errors: dict[int, OSError],
         context: ItemContext[int],
     ) -> None:
-        """Report a name that one side lacks, or a failed look-up; `errors` are by side."""
+        """Report a name that one side lacks or whose look-up has failed.
+
+        `errors` contains the error of each side on which the look-up failed.
+        """
         failed_side, error = next(iter(errors.items()))
         if len(errors) == 1 and error.errno == errno.ENOENT:
             side = 1 - failed_side
@@ -192,7 +200,10 @@ class PairComparer:
     def _pair(
         self, where: Where, pair: EntryPair, different: int, fds: Fds, context: ItemContext[int]
     ) -> None:
-        """Compare a pair whose status has these differences. Raise OSError with its side."""
+        """Compare a pair whose statuses have these differences, and report it.
+
+        An OSError identifies the side that failed.
+        """
         a, b = pair.a, pair.b
         if different & KIND:
             for side, mode in enumerate((a.st_mode, b.st_mode)):
@@ -211,7 +222,7 @@ class PairComparer:
         self.settle(pair, different, context)
 
     def settle(self, pair: EntryPair, different: int, context: NoticeSink) -> None:
-        """Report a pair that is complete except for its hard links."""
+        """Report a pair, or record it if its hard links must still be compared."""
         a, b = pair.a, pair.b
         self._count(a.st_mode)
         grouped = self._grouped and not different & KIND and max(a.st_nlink, b.st_nlink) > 1
@@ -222,16 +233,16 @@ class PairComparer:
             self._reporter.pair(pair.path, a.st_mode, a.st_size, different)
 
     def _identity(self, status: Status) -> tuple[int, int]:
-        """Return the identity of a file; nodes number devices differently."""
+        """Return the identity of a file, without the device number if nodes may not share it."""
         return status.st_dev if self._plan.one_node else 0, status.st_ino
 
     def missing(self, names: Sequence[bytes], fd: int) -> list[bytes]:
-        """Return the names that an open directory of A lacks."""
+        """Return the names that do not exist in an open directory of A."""
         errors = _errors(self._stats[0], fd, names)
         return [names[place] for place, error in errors.items() if error.errno == errno.ENOENT]
 
     def kind_of(self, name: bytes, fd: int) -> str:
-        """Return the kind of an entry, as in a block; a vanished entry counts as a file."""
+        """Return the kind of an entry, as in a `Block`, or that of files if it has vanished."""
         try:
             mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
         except OSError:
@@ -254,7 +265,7 @@ class PairComparer:
             counters.special += 1
 
     def _see(self, pair: EntryPair, fds: Fds, context: NoticeSink) -> None:
-        """Report offline files of a pair that will be read."""
+        """Report offline files of a pair that is about to be read."""
         roots, path = self._plan.roots, pair.path
         sides = ((ONLY_A, pair.name, pair.a), (ONLY_B, pair.other or pair.name, pair.b))
         for recalls, fd, (number, name, status) in zip(self._recalls, fds, sides, strict=True):
@@ -265,7 +276,10 @@ class PairComparer:
     def _content(
         self, where: Where, pair: EntryPair, different: int, fds: Fds, context: ItemContext[int]
     ) -> int | None:
-        """Return whether the contents of two files differ; None if other items compare them."""
+        """Return `CONTENT` if the contents of two files differ, and `NOTHING` if not.
+
+        Return None if another item will compare them.
+        """
         a, b = pair.a, pair.b
         if any(map(size_is_nominal, fds, (a, b))):
             same, size = self._contents.same_to_end(pair.name, fds, pair.other)
@@ -279,7 +293,7 @@ class PairComparer:
         if a.st_blocks <= 1 or b.st_blocks <= 1:
             self._see(pair, fds, context)
         if a.st_size > LARGE_BYTES:
-            self._counters.sized -= 1  # the file is counted again when its item begins
+            self._counters.sized -= 1  # the file will be counted when its item begins
             context.spawn(
                 [LargeFilePair(where.path, pair.name, where.place, where.slot, different)]
             )

@@ -1,4 +1,4 @@
-"""The part of a comparison task that its visitors use."""
+"""The state of a comparison task that its visitors use."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pcircle.tools.fdiff.reporter import DiffReporter
 
 
 class ComparisonTask(TreeTask):
-    """The state of one rank or thread in a comparison, without the walk.
+    """The state of one rank or thread in a comparison, excluding the walk.
 
-    `stats` are the status tables of both sides, and `targets` the open directories of B.
+    `stats` are the status tables of both sides, and `targets` are the open directories of B.
     """
 
     counters_type = DiffCounters

@@ -1,4 +1,4 @@
-"""A comparison as a task: the work of each kind of item."""
+"""The task of a comparison, which distributes its items to visitors and comparers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DiffTask(  # pyright: ignore[reportGeneralTypeIssues]
     ComparisonTask,
     PartedTask[DiffItem, dict[int, int]],
 ):
-    """The comparison task of one rank or thread. A thread overlaps slow look-ups."""
+    """The comparison on one rank or thread."""
 
     notice_type = Failure | RecallNotice | ActionLines | LinkedPair | OneSidedFile | MatchedPaths
     counters_type, visitor_type = DiffCounters, DiffVisitor
@@ -64,11 +64,11 @@ class DiffTask(  # pyright: ignore[reportGeneralTypeIssues]
         self.targets = open_roots(roots, self.plan.directory, identify, is_first=is_first)
 
     def walker(self, visitor: EntryVisitor) -> Walker[int]:
-        """Return the walker of both sides; directories of one side have their own walker."""
+        """Return the walker of both sides, and create the walker of single sides."""
         plan, counters, rank, lists = self.plan, self.counters, self.rank, self.lists
         self.visitor = require_type(DiffVisitor, visitor)
         if plan.manifest:
-            # Few runs compare manifests.
+            # Imported here, because few runs compare manifests.
             from pcircle.tools.fdiff.work.manifests import ManifestVisitor
 
             visitor = ManifestVisitor(self)
@@ -83,7 +83,7 @@ class DiffTask(  # pyright: ignore[reportGeneralTypeIssues]
         return self._walker if item.root == PAIRS else self._alone
 
     def begun(self, counters: TreeCounters) -> Iterator[Tree | Batch]:
-        """Yield items of the first root only, which also covers the other side."""
+        """Yield items of only the first root, because its walk covers both sides."""
         if not self.plan.walks:
             return iter(())
         only = None if self.lists is None else [part.listed for part in self.lists.parts]
@@ -129,5 +129,5 @@ class DiffTask(  # pyright: ignore[reportGeneralTypeIssues]
 
 
 def _begun_or_done(begun: ChunkedPair | None, slot: int) -> ChunkedPair | dict[int, int]:
-    """Return the state of a large file for its join, or its result."""
+    """Return the state of a large file for its join, or its result if it is complete."""
     return {slot: 0} if begun is None else begun

@@ -1,9 +1,10 @@
-"""The visitor of fdiff, for the walk of both sides.
+"""The visitor of fdiff for the walk of both sides.
 
-A directory is opened on both sides, and both listings are separated before any look-up. Names of
-one side are reported, and only common names become pairs. If A's names do not fit in one block,
-neither listing is kept in memory. Names that B lacks are detected by their look-ups. Names that A
-lacks are detected by looking up each name of B in A, in parts that other ranks can process.
+A directory is opened on both sides, and the two listings are compared before any look-up. Names
+that exist on one side only are reported, and only common names become pairs. If A's names do not
+fit in one block, neither listing is kept in memory. In this case, names that B lacks are detected
+by their look-ups. To detect names that A lacks, each name of B is looked up in A, in parts that
+other ranks can process.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _NONE_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class MissingInBError(OSError):
-    """Raised if B lacks a directory; `mode` is that of another kind with the same name."""
+    """Raised if B lacks a directory; `mode` is the mode of another kind of entry in its place."""
 
     def __init__(self, mode: int | None) -> None:
         super().__init__(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
@@ -61,7 +62,10 @@ class MissingInBError(OSError):
 
 
 class DiffVisitor(EntryVisitor):
-    """The visitor of one worker thread."""
+    """Visits directories that exist on both sides.
+
+    Each thread has its own instance.
+    """
 
     task: ComparisonTask
     counters: DiffCounters
@@ -103,7 +107,7 @@ class DiffVisitor(EntryVisitor):
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
     ) -> None:
-        """Report a failure with the path of the side that failed."""
+        """Report a failure with the path on the side that failed."""
         self._fail_side(error_side(error), path, doing, error, context)
 
     def _fail(self, path: bytes, doing: str, error: OSError, context: NoticeSink) -> None:
@@ -119,7 +123,10 @@ class DiffVisitor(EntryVisitor):
     # ---- directories -----------------------------------------------------------
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
-        """Open and compare the same directory of B. Raise MissingInBError if B does not have it."""
+        """Open the same directory in B and compare both.
+
+        Raise MissingInBError if B does not have it.
+        """
         super().enter(opened, source, holder)
         target = with_side(1, lambda _: self._target(opened, holder))
         try:
@@ -165,9 +172,9 @@ class DiffVisitor(EntryVisitor):
         return 0
 
     def failed(self, opened: Open[int], error: OSError, context: Context[TreeItem]) -> None:
-        """Report a directory that failed, or that B lacks."""
+        """Report a directory that failed or does not exist in B."""
         if not isinstance(error, MissingInBError):
-            if opened.own is not False:  # its failure was reported before
+            if opened.own is not False:  # otherwise `_compared` has already reported the failure
                 super().failed(opened, error, context)
             return
         mode, above = stat.S_IFDIR, require(opened.above)
@@ -180,10 +187,10 @@ class DiffVisitor(EntryVisitor):
         )
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
-        """Report names of one side, and yield the remaining names."""
+        """Report names that exist on one side only, and yield the other names."""
         found = iter(blocks)
         first = next(found)
-        if opened.only is None:  # a list defines the names itself
+        if opened.only is None:  # otherwise a list defines the names
             context = self._context
             if first.last:
                 self._report_one_sided(opened, first, source.fd, context)
@@ -195,10 +202,10 @@ class DiffVisitor(EntryVisitor):
     def _report_one_sided(
         self, opened: Open[int], block: Block, source_fd: int, context: Context[DiffItem]
     ) -> None:
-        """Report names of one side, and leave the common names in the block.
+        """Report names that exist on one side only, and remove them from the block.
 
-        With filters, a name that is selected on one side only may still exist on the other side, so
-        the block keeps all names.
+        If there are filters, a name that is selected on one side only may still exist on the other
+        side, so A's names stay in the block and are looked up.
         """
         target_fd = require(require(opened.leases)[1]).fd
         every = {name for kind in KINDS for name in getattr(block, kind)}
@@ -230,7 +237,7 @@ class DiffVisitor(EntryVisitor):
         fds: tuple[int, int],
         context: Context[DiffItem],
     ) -> None:
-        """Report names of B that A lacks or filters exclude."""
+        """Report names of B that A lacks, after a look-up if filters may have hidden them."""
         if self._filtered:
             names = [name for name in names if _mode_of(name, fds[0]) is None]
         self.counters.found += len(names)
@@ -257,7 +264,7 @@ class DiffVisitor(EntryVisitor):
                     return
 
     def ask(self, item: ExtraneousLookup, context: Context[DiffItem]) -> None:
-        """Report the names of a directory of B that A lacks."""
+        """Look up names of a directory of B in A, and report those that A lacks."""
         sources, targets, place = self.task.directories, self.task.targets, item.place
         with (
             sources.lease(0, item.path, place.source) as source,
@@ -273,14 +280,14 @@ class DiffVisitor(EntryVisitor):
     def lost_names(
         self, item: ExtraneousScan | ExtraneousLookup, error: OSError, context: NoticeSink
     ) -> None:
-        """Report a directory of B that could not be listed or looked up in A."""
+        """Report that a directory of B could not be listed or that look-ups in A failed."""
         self.counters.found += 1
         self.counters.sized += 1
         self._fail(item.path, "compare directory", error, context)
 
 
 class ParentDirectory:
-    """The parent of a directory that B lacks, for `OneSidedReporter`."""
+    """The parent of a directory that B lacks, as a `DirectoryRef`."""
 
     def __init__(self, opened: Open[int], above: Open[int]) -> None:
         self.path = opened.path.rpartition(b"/")[0]
@@ -289,7 +296,7 @@ class ParentDirectory:
 
 
 def _scanned(fd: int) -> Iterator[Block]:
-    """Yield the blocks of a directory of B. Raise OSError with its side."""
+    """Yield the blocks of a directory of B. An OSError identifies B as the side that failed."""
     found = blocks(fd)
     while True:
         block = with_side(1, lambda _: next(found, None))
