@@ -1,1 +1,1 @@
-"""Code that several commands share: options and reports of copying, programs of removals."""
+"""Code that several commands share: options, programs and reports of copies and removals."""

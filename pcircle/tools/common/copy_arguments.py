@@ -1,6 +1,6 @@
 """The options of all commands that copy trees.
 
-This module imports as little as a command line needs.
+This module imports only what is needed to parse a command line.
 """
 
 from __future__ import annotations
@@ -20,15 +20,19 @@ from pcircle.ops.checkpoint.resume import CheckpointOptions
 
 _WORDS = ("mode", "ownership", "timestamps", "xattr", "acl", "links", "stripe", "all")
 _ALL = (*_WORDS[:-1], "flags")
-# The group bits in the mode of a file with an ACL are the mask of the ACL. Without the ACL they
-# would be permissions of the group; an ACL includes the mode.
+# Mode and ACL must be preserved together. If a file has an ACL, the group bits of its mode are the
+# mask of the ACL. If only the mode were preserved, these bits would become permissions of the
+# group. Conversely, an ACL includes the mode.
 _TOGETHER = ("mode", "acl")
-# An attribute that the user lists by name must be kept, or the entry fails.
+# If an attribute that the user lists by name cannot be preserved, the entry fails.
 _DEMANDED = {kind: (f"{kind}_demanded",) for kind in ("xattr", "acl", "stripe")}
 
 
 def keep_of(lists: Sequence[str] | None, *, archive: bool) -> Keep:
-    """Return the attributes that `--preserve` lists, or all for an archive. UsageError."""
+    """Return the attributes that `--preserve` lists, and if `archive` is set, all of them.
+
+    Raise UsageError if an attribute is unknown.
+    """
     wanted = {*_ALL, "special"} if archive else set()
     for text in lists or ():
         for name in (name.strip() for name in text.split(",")):
@@ -42,7 +46,7 @@ def keep_of(lists: Sequence[str] | None, *, archive: bool) -> Keep:
 
 
 def checkpoint_options_of(args: argparse.Namespace) -> CheckpointOptions:
-    """Return the checkpoint options. UsageError."""
+    """Return the checkpoint options. Raise UsageError if they conflict."""
     conflicting = [
         option
         for option, value in (
@@ -69,7 +73,7 @@ def checkpoint_options_of(args: argparse.Namespace) -> CheckpointOptions:
 
 
 def limit_of(option: str, text: str | None, parse: Callable[[str], float]) -> float | None:
-    """Return the rate of an option, or None. UsageError."""
+    """Return the rate that an option specifies, or None. Raise UsageError if it is invalid."""
     if text is None:
         return None
     limit = number(option, text, parse)
@@ -80,7 +84,7 @@ def limit_of(option: str, text: str | None, parse: Callable[[str], float]) -> fl
 
 BARE_PRESERVE = "mode,ownership,timestamps"
 
-# A value that may be left out is given only with `=`.
+# Options whose value may be omitted. A value must be joined to them with `=`.
 BARE = {
     "--preserve": f"--preserve={BARE_PRESERVE}",
     "--reflink": "--reflink=always",
@@ -96,7 +100,7 @@ class _BareList(OptionalValue, argparse._AppendAction):
 
 
 def add_preserve(add: Callable[..., object], default: str) -> None:
-    """Add the options for attributes to keep; `default` is the meaning without a value."""
+    """Add the option for attributes to preserve, whose help shows the `default`."""
     add(
         "--preserve",
         metavar="LIST",
@@ -107,7 +111,7 @@ def add_preserve(add: Callable[..., object], default: str) -> None:
 
 
 def add_checkpoint(p: argparse.ArgumentParser) -> None:
-    """Add the options for checkpoints, and for an early stop."""
+    """Add the options for checkpoints and for an early stop."""
     add = p.add_argument_group("Checkpoints").add_argument
     add("--resume", action="store_true", help="resume, or start if there is no checkpoint")
     add("--restart", action="store_true", help="discard the checkpoint and start over")
@@ -122,7 +126,7 @@ def add_checkpoint(p: argparse.ArgumentParser) -> None:
 
 
 def add_copying(add: Callable[..., object]) -> None:
-    """Add the options for how content is copied, and how fast."""
+    """Add the options that determine how and at what rate content is copied."""
     add("--chunksize", metavar="SIZE", help="chunk size of large files (default: adaptive)")
     when = ("auto", "always", "never")
     add(
@@ -152,7 +156,7 @@ def add_copying(add: Callable[..., object]) -> None:
 
 
 def add_signature(add: Callable[..., object]) -> None:
-    """Add the option for signatures."""
+    """Add the option that requests a signature."""
     add(
         "-s",
         "--signature",

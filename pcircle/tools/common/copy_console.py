@@ -1,4 +1,4 @@
-"""The console of a copy: failures as they happen, progress, and the summary."""
+"""The console of a copy, which reports failures, progress and the result."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
 
 
 class RankLoss(msgspec.Struct, frozen=True):
-    """Lost ranks, and whether there is a checkpoint to resume from."""
+    """The ranks that were lost, and whether there is a checkpoint to resume from."""
 
     ranks: tuple[int, ...]
     resumes: bool
 
 
 class CopyConsole(base.Console[CopyResult]):
-    """Reports a copy's failures, progress and end.
+    """Reports the failures, the progress and the result of a copy.
 
-    If ranks are lost, a job that `can_restart` continues, and `loss` describes the loss.
+    If ranks are lost and `can_restart` is set, the job continues, and `loss` describes the loss.
     """
 
     acts = "copies"
@@ -74,7 +74,7 @@ class CopyConsole(base.Console[CopyResult]):
         super().__init__(options, log, actions, listed, planned)
         self._dry = dry
         self._differs = False
-        self._skipped: set[str] = set()  # kinds of special files
+        self._skipped: set[str] = set()  # kinds of special files that were skipped
         self._sources = sources
         self._target = target
         self._roots = roots
@@ -85,7 +85,7 @@ class CopyConsole(base.Console[CopyResult]):
         self._signed: list[tuple[bytes, str | None]] = []
         self.can_restart = False
         self.loss: RankLoss | None = None
-        self.final_code: int | None = None  # the exit code, at the end of the job
+        self.final_code: int | None = None  # the exit code, set at the end of the job
         if session is not None:
             self.notice(0, remarks_of(session))
 
@@ -162,7 +162,7 @@ class CopyConsole(base.Console[CopyResult]):
         return final_code
 
     def follow(self, output_log: OutputLog, former: base.Console[CopyResult] | None) -> None:
-        """Continue from a former console; work in the checkpoint is not reported again."""
+        """Take over the output of a former console, whose checkpointed work is not repeated."""
         super().follow(output_log, former)
         self._unlisted = 0 if former is None else former._unlisted
 
@@ -178,7 +178,7 @@ class CopyConsole(base.Console[CopyResult]):
         return code
 
     def _end_checkpoint(self, code: int, total: CopyCounters) -> bool:
-        """Remove the checkpoint if nothing remains to be done; return whether it still exists."""
+        """Remove the checkpoint if it is no longer useful, and return whether it still exists."""
         if self._checkpoint_session is None:
             return False
         began = total.scans_done or total.sized or self._checkpoint_session.plan.stale
@@ -196,10 +196,10 @@ class CopyConsole(base.Console[CopyResult]):
         return is_resumable
 
     def next(self, code: int, reasons: Sequence[str], is_resumable: bool) -> Iterator[str]:
-        """Yield the next step for the user: continue, start over, or retry failures."""
+        """Yield the next step for the user: to continue, to start over or to retry failures."""
         first = "free some space and " if _is_full(reasons) else ""
         if is_resumable:
-            # The time of --stop-at is in the past for the next run.
+            # The next run cannot reuse the time of --stop-at, which will have passed.
             resume = self._command("--resume", ("--restart",), ("--stop-at",))
             yield f"to continue, {first}run: {resume}" if resume else "to continue, add --resume"
         elif code == StoppedEarly.exit_code and self._checkpoint_session is None:
@@ -209,7 +209,7 @@ class CopyConsole(base.Console[CopyResult]):
         elif self.by_kind and code == EntriesFailed.exit_code:
             retry = None
             if self._error_log is not None and self._signatures is None:
-                # The retry reads this log, so it cannot write it, and needs no other list.
+                # The retry reads this log, so it cannot also write it, and it needs no other list.
                 listed = ("--error-log", "--retry-from", "--files-from", "--stop-at")
                 wanted = f"--retry-from={self._error_log}"
                 retry = self._command(wanted, ("--resume", "--restart"), listed)
@@ -220,7 +220,7 @@ class CopyConsole(base.Console[CopyResult]):
     def _command(
         self, add: str | None, drop: Collection[str], drop_valued: Collection[str]
     ) -> str | None:
-        """Return the command to run next; None if the copy was started by a program."""
+        """Return the command to run next, or None if a program has started the copy."""
         if not self._words:
             return None
         from pcircle.cli.shell import command
@@ -245,7 +245,7 @@ class CopyConsole(base.Console[CopyResult]):
         )
 
     def _shown_target(self) -> str:
-        """Return the path of the copy, or the directory of several copies."""
+        """Return the path of the copy, or of the directory that contains several copies."""
         return show(self._roots[0].target_shown if len(self._roots) == 1 else self._target)
 
     def summary(self, report: CopyReport) -> str:
@@ -264,7 +264,7 @@ class CopyConsole(base.Console[CopyResult]):
         self.results.document(report)
 
     def _write_results(self, report: CopyReport) -> int:
-        """Write the requested results, and return the exit code, which includes failed writes."""
+        """Write the requested results, and return the exit code, which reflects failed writes."""
         self.document(report)
         signed = [item for item in report.signatures if item.signature is not None]
         if signed:
@@ -282,6 +282,6 @@ class CopyConsole(base.Console[CopyResult]):
 
 
 def _is_full(reasons: Sequence[str]) -> bool:
-    """Return whether the job stopped for lack of space."""
+    """Return whether the job stopped because of a lack of space."""
     full = os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT)
     return any(text in reason for text in full for reason in reasons)

@@ -1,15 +1,16 @@
-"""`--error-log`: a line of JSON for each failed entry; `--retry-from`: retrying these entries.
+"""`--error-log` writes a line of JSON for each failed entry; `--retry-from` retries these entries.
 
-`pcircle.jobs.failures` describes how lines reach the file. A line has text for people, and
-percent-encoded data with which a program finds the entry again: the absolute paths of the SRC and
-of its copy, and the entry's path below both.
+`pcircle.jobs.failures` describes how lines reach the file. A line contains text for people. It also
+contains percent-encoded data by which a program finds the entry again: the absolute paths of the
+SRC and of its copy, and the entry's path below both.
 
-A log is not trusted: a line of another form, of other roots, or with a path that could lead out of
-the roots refuses the run. `pcircle.fs.directories` ensures that no entry is reached through links.
+A log is not trusted. If a line is malformed, belongs to other roots or contains a path that could
+lead out of the roots, the run is refused. `pcircle.fs.directories` ensures that no entry is reached
+through a symbolic link.
 
-A line has the path for which the system call failed: the path of the entry or of its copy. Tasks
-report a failure by the source path and the operation. The operation shows whether it concerned the
-copy, and this module, which prepares messages for people, composes the path of the copy.
+The path in a line is the one for which the system call failed: that of the entry or of its copy.
+Tasks report a failure by the source path and the operation. If the operation concerned the copy,
+this module composes the path of the copy for the message.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from pcircle.jobs.failures import Failure, LogLine, decode, encode, log_line
 from pcircle.ops.copy.tree.items import DIRECTORY, CopyRoot, Notice
 
 _OF_COPY = " the copy of"
-# Operations on "the copy of PATH" that have another name for a plain path.
+# The words for operations on "the copy of PATH" that differ if the path is that of the copy.
 _WORDS = {
     "reach": "open",
     "finish": "close",
@@ -41,8 +42,8 @@ _OF_WRITES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EOPNOT
 
 
 def with_path(failure: Failure, roots: Sequence[CopyRoot]) -> Failure:
-    """Return the failure with the path for which the call failed, perhaps that of the copy."""
-    if failure.kind == COLLISION:  # of two sources: the user must decide which one to rename
+    """Return the failure with the path for which the system call failed."""
+    if failure.kind == COLLISION:  # two sources collide, and the user must rename one of them
         return msgspec.structs.replace(failure, doing="copy")
     trying, of_copy, remainder = f"{failure.doing} ".partition(f"{_OF_COPY} ")
     if failure.doing == "read the existing copy of":
@@ -61,9 +62,9 @@ _KEY_BYTES = 8
 
 
 class CopyLogLine(LogLine, frozen=True):
-    """A failed entry in the log, with the absolute paths of the SRC and of its copy.
+    """A line of the log, with the absolute paths of the SRC and of its copy.
 
-    They are percent-encoded, like `entry`, the path below both.
+    Like `entry`, the path below both, they are percent-encoded.
     """
 
     source: str
@@ -71,7 +72,7 @@ class CopyLogLine(LogLine, frozen=True):
 
 
 class CopyLineFormatter:
-    """Formats the lines of failures, on the rank on which they happen."""
+    """Formats the lines of failures on the rank on which they occur."""
 
     def __init__(self, roots: Sequence[CopyRoot], directory: bytes) -> None:
         self._roots = roots
@@ -97,7 +98,7 @@ def sides(root: CopyRoot, directory: bytes) -> tuple[bytes, bytes]:
 
 
 class RetryEntry(msgspec.Struct, frozen=True):
-    """An entry to retry: its roots, and its path below them."""
+    """An entry to retry: the paths of its roots, and its path below them."""
 
     source: bytes
     target: bytes
@@ -105,7 +106,7 @@ class RetryEntry(msgspec.Struct, frozen=True):
 
 
 def read_log(path: str) -> Iterator[RetryEntry]:
-    """Return the entries of a log. UsageError."""
+    """Yield the entries of a log. Raise UsageError if the log is invalid."""
     shown = show(os.fsencode(path))
     try:
         with open_input(path) as stream:
@@ -131,7 +132,7 @@ def _read_line(data: bytes, where: str) -> RetryEntry:
 
 
 def select(failed: Iterable[RetryEntry], roots: Sequence[CopyRoot], directory: bytes) -> Lists:
-    """Return what to retry. UsageError if an entry has another root."""
+    """Return the lists of entries to retry. Raise UsageError if an entry has another root."""
     keyed = sorted_records(_keyed(failed, roots, directory))
     by_root = groupby(keyed, key=lambda record: record[:_KEY_BYTES])
     return sort((int(key, 16), (record[_KEY_BYTES:] for record in group)) for key, group in by_root)
@@ -140,7 +141,7 @@ def select(failed: Iterable[RetryEntry], roots: Sequence[CopyRoot], directory: b
 def _keyed(
     failed: Iterable[RetryEntry], roots: Sequence[CopyRoot], directory: bytes
 ) -> Iterator[bytes]:
-    """Return the records of entries with the numbers of their roots in front."""
+    """Yield the records of the entries, each preceded by the number of its root."""
     numbers = {sides(root, directory): number for number, root in enumerate(roots)}
     for entry in failed:
         number = numbers.get((entry.source, entry.target))

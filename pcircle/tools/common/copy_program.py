@@ -1,4 +1,4 @@
-"""The program of a copy, from its options to the tasks of its ranks."""
+"""The program of a copy, which turns options into a plan and tasks."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ Links = Literal["all", "operands", "none"]
 class CopyOptions(CommonOptions, frozen=True, kw_only=True):
     """The resolved options of a copy.
 
-    `tool` is the command. `target` None stands for `target_directory`. Sizes are in bytes, times in
-    seconds. With `files_from` and `deep`, listed directories include their contents. `links` are
-    the symbolic links to follow: all, sources ("operands") or none. `stripe` is the value of
-    `--stripe`. `unjoined` pairs options with operands that may be intended as their values; `words`
-    are the arguments as typed.
+    `tool` is the name of the command. If `into` is set, `target` is a directory that will contain
+    the copies. If `exact` is set, `target` is the copy itself. If `deep` is set, directories in the
+    list `files_from` include their contents. `links` selects the symbolic links to follow: all,
+    sources ("operands") or none. `stripe` is the value of `--stripe`. `unjoined` pairs options with
+    operands that may be intended as their values. `words` are the arguments as typed.
     """
 
     tool: str
@@ -94,16 +94,16 @@ O = TypeVar("O", bound=CopyOptions)  # noqa: E741 - options
 
 
 class CopyProgram(ToolProgram):
-    """The program of a copy. Other tools that copy subclass it."""
+    """The program of a copy, which other tools that copy extend."""
 
     plan_type: ClassVar[type[CopyPlan]] = CopyPlan
     task_type: ClassVar[type[CopyTask]] = CopyTask
     journaled_type: ClassVar[type[JournaledCopy]] = JournaledCopy
     console_type: ClassVar[type[CopyConsole]] = CopyConsole
     outlives_ranks: ClassVar[bool] = True
-    """True if the job continues without lost ranks."""
+    """True if the job can continue without ranks that were lost."""
     lists_completely: ClassVar[bool] = False
-    """True if a list of paths or patterns that may be truncated is refused."""
+    """True if lists of paths or patterns that may be truncated are refused."""
 
     def __init__(self, options: CopyOptions, umask: int) -> None:
         super().__init__()
@@ -112,25 +112,25 @@ class CopyProgram(ToolProgram):
         self._umask = umask
         self._actions: LogFile | None = None
         self._list: LogFile | None = None
-        self.planned: PlanFile | None = None  # only tools with plans
+        self.planned: PlanFile | None = None  # set only by tools with plans
         self._checkpoint_options = options.checkpoint
         self._checkpoint_session: CheckpointSession | None = None
         self._lists: Lists | None = None  # on rank 0
         self._stdin_lists: Lists | None = None  # from standard input
         self.limit = limit_of(options.stop)
         self.console: CopyConsole | None = None  # on rank 0
-        self.output_log: OutputLog | None = None  # on rank 0 of a job that can restart
+        self.output_log: OutputLog | None = None  # only on rank 0 of a job that can restart
         self._former: CopyConsole | None = None
-        self.began_s: float | None = None  # start of the first run, after a restart
+        self.began_s: float | None = None  # start of the first run if the job was restarted
         self._size = 1
-        self._exact = False  # whether the target is the copy itself, not its parent directory
+        self._exact = False  # the target is the copy itself, not its parent directory
 
     def restart_options(self) -> dict[str, object] | None:
-        """Return the options that change if the job continues without lost ranks, or None.
+        """Return the options to change so that the job continues without the lost ranks.
 
-        The other ranks restart from the checkpoint. The state of the lost ranks is not needed,
-        because a checkpoint can be resumed even if all ranks were killed at any moment
-        (`pcircle.ops.checkpoint`).
+        Return None if the job does not continue. The other ranks restart from the checkpoint. The
+        state of the lost ranks is not needed, because a checkpoint can be resumed even if all ranks
+        were killed at any moment (`pcircle.ops.checkpoint`).
         """
         loss = None if self.console is None else self.console.loss
         if loss is None:
@@ -138,7 +138,7 @@ class CopyProgram(ToolProgram):
         checkpoint = msgspec.structs.replace(
             self._options.checkpoint, resume=loss.resumes, restart=False
         )
-        # The copy may have created DST, which must not change the interpretation of DST.
+        # The interpretation of DST must not change if the copy has created DST.
         return {
             "jobs": self._size - len(loss.ranks),
             "checkpoint": checkpoint,
@@ -147,8 +147,11 @@ class CopyProgram(ToolProgram):
         }
 
     def follow(self, former: CopyProgram) -> None:
-        """Continue a program that has lost ranks, with its logs and time limit. StoppedEarly."""
-        # The time limit and the elapsed time count from the first start.
+        """Take over the logs and the time limit of a program that has lost ranks.
+
+        Raise StoppedEarly if its output cannot be read.
+        """
+        # The time limit and the elapsed time are measured from the first start.
         self.limit, self.began_s = former.limit, former.began_s
         self.log, self._actions, self._list = former.log, former._actions, former._list
         self.output_log, self._former, self._stdin_lists = (
@@ -165,16 +168,16 @@ class CopyProgram(ToolProgram):
         """Return the exit code of a job that does not continue."""
         final_code = None if self.console is None else self.console.final_code
         if code == RankLost.exit_code and self.outlives_ranks and final_code is not None:
-            return final_code  # ranks lost after all results were reported lose nothing
+            return final_code  # all results were reported before the ranks were lost
         return code
 
     def _can_restart(self) -> bool:
-        """Return whether the job survives a loss: its ranks are local, and it can restart."""
+        """Return whether the job can continue after a loss of ranks, which must be local."""
         options = self._options
         if not self.outlives_ranks or options.dry:
             return False
         if self._checkpoint_session is None and options.existing != OverwriteOptions():
-            return False  # entries copied before the loss would count as existing
+            return False  # entries copied before the loss would count as existing entries
         return self._former is not None or local_ranks(options) > 1
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
@@ -215,7 +218,7 @@ class CopyProgram(ToolProgram):
         rules: tuple[Rule, ...],
         here: bytes,
     ) -> CopyPlan:
-        """Return the plan without its checkpoint. UsageError."""
+        """Return the plan without its checkpoint. Raise UsageError if the copy is impossible."""
         options = self._options
         attributes = demand(options.stripe, options.keep)
         plan: CopyPlan = self.plan_type(
@@ -255,21 +258,27 @@ class CopyProgram(ToolProgram):
     def _finished(self, plan: CopyPlan) -> bytes:
         """Return the encoded plan with its checkpoint."""
         plan = self._with_checkpoint(plan)
-        self._open_logs()  # last: a refused run must not truncate old logs
+        self._open_logs()  # last, because a refused run must not truncate old logs
         return msgspec.msgpack.encode(plan)
 
     def listing(self, roots: tuple[CopyRoot, ...]) -> Lists | None:
-        """Return a list of paths to copy, or None for all paths. UsageError."""
+        """Return a list of the paths to copy, or None to copy all paths.
+
+        Raise UsageError if there is no valid list.
+        """
         return None
 
     def decided(self, roots: tuple[CopyRoot, ...]) -> dict[str, Any]:
-        """Return more fields of the plan, decided on rank 0. UsageError."""
+        """Return additional fields of the plan, as decided on rank 0.
+
+        Raise UsageError to refuse the copy.
+        """
         return {}
 
     def _open_logs(self) -> None:
         options = self._options
         if self._former is not None:
-            return  # the first run has opened them
+            return  # the first run has opened the logs
         self.begin_log(options.error_log)
         if options.json_lines is not None:
             self._actions = LogFile(open_output(options.json_lines, "--json-lines"))
@@ -277,7 +286,10 @@ class CopyProgram(ToolProgram):
             self._list = LogFile(open_output(options.list_out, "--list-out"))
 
     def _acts(self, roots: tuple[CopyRoot, ...]) -> ActionOutput:
-        """Return the requested records of actions. UsageError if a list is not possible."""
+        """Return which records of actions are requested.
+
+        Raise UsageError if a list is requested but not possible.
+        """
         options = self._options
         end = b""
         if options.list_out is not None:
@@ -287,7 +299,7 @@ class CopyProgram(ToolProgram):
         return ActionOutput(options.json_lines is not None, end)
 
     def _with_checkpoint(self, plan: CopyPlan) -> CopyPlan:
-        """Return the plan with its checkpoint, if the copy uses one."""
+        """Return the plan, with a checkpoint if the copy uses one."""
         if plan.strict:
             _refuse_elsewhere(plan.roots)
         if not self._checkpoint_options.never and is_worth_it(plan):
@@ -314,9 +326,9 @@ class CopyProgram(ToolProgram):
             self._checkpoint_session.abandon()
 
     def _roots(self, failed: Sequence[RetryEntry], here: bytes) -> tuple[CopyRoot, ...]:
-        """Return the destination of each SRC.
+        """Return a root for each SRC, which includes its destination.
 
-        A retry of failures interprets DST as the first run did, although DST exists now.
+        A retry of failed entries interprets DST like the first run, even though DST now exists.
         """
         options = self._options
         sources, target = options.sources, options.target
@@ -334,7 +346,7 @@ class CopyProgram(ToolProgram):
         return roots
 
     def _prefer_interrupted(self, roots: tuple[CopyRoot, ...], here: bytes) -> tuple[CopyRoot, ...]:
-        """Return the roots, or the roots of an interrupted copy that has created DST."""
+        """Return these roots, or those of an interrupted copy that has created DST."""
         options = self._options
         checkpoint = self._checkpoint_options
         root, *more = roots
@@ -378,7 +390,10 @@ class CopyProgram(ToolProgram):
         return DryTask
 
     def _journaled(self, plan: CopyPlan, rank: int, size: int, lists: Lists | None) -> CopyTask:
-        """Return a copy with a checkpoint. StoppedEarly on a rank that cannot access it."""
+        """Return the task of a copy with a checkpoint.
+
+        Raise StoppedEarly if this rank cannot access the checkpoint.
+        """
         try:
             return self.journaled_type(plan, rank, size, self._checkpoint_session, lists)
         except OSError as error:
@@ -388,7 +403,7 @@ class CopyProgram(ToolProgram):
             raise StoppedEarly(reason) from error
 
     def _line_of(self, plan: CopyPlan) -> Callable[[Any], bytes] | None:
-        """Return the formatter of the error log, if there is one."""
+        """Return the function that formats lines of the error log, or None if there is no log."""
         if self._options.error_log is None:
             return None
         from pcircle.tools.common.copy_error_log import CopyLineFormatter
@@ -431,7 +446,7 @@ class CopyProgram(ToolProgram):
 
 
 def _refuse_elsewhere(roots: Sequence[CopyRoot]) -> None:
-    """Raise UsageError if an operand was replaced by a link since it was checked."""
+    """Raise UsageError if an operand was replaced by a symbolic link since it was checked."""
     for root in roots:
         for holder, name, shown in (
             (root.source_holder, root.source_name, root.source_shown),
@@ -441,12 +456,15 @@ def _refuse_elsewhere(roots: Sequence[CopyRoot]) -> None:
 
 
 def _of_retry(wanted: Attributes) -> Attributes:
-    """Return the filters of a retry, without times, which may have changed since the failure."""
+    """Return the filters without limits on times, which may have changed since the failure."""
     return msgspec.structs.replace(wanted, newer=None, older=None)
 
 
 def run_copy(options: O, make_program: Callable[[O, int], CopyProgram] = CopyProgram) -> int:
-    """Run a copy and return the exit code; `make_program` takes the options and the umask."""
+    """Run a copy, and return the exit code.
+
+    `make_program` creates the program from the options and the umask.
+    """
     if options.reflink == "always" and options.sparse != "auto":
         raise UsageError("--reflink=always requires --sparse=auto")
     if options.reflink == "always" and options.verify:
@@ -469,7 +487,7 @@ def run_copy(options: O, make_program: Callable[[O, int], CopyProgram] = CopyPro
         )
     demand(options.stripe, options.keep)  # raises UsageError for an invalid combination
     _import_ahead(options)
-    # Directories must be entered and files reopened before they get their final modes.
+    # Before directories and files get their final modes, their owner must be able to access them.
     umask = os.umask(0o077)
     os.umask(umask & ~0o700)
     try:
@@ -480,7 +498,10 @@ def run_copy(options: O, make_program: Callable[[O, int], CopyProgram] = CopyPro
 
 
 def _run(options: O, make_program: Callable[[O, int], CopyProgram], umask: int) -> int:
-    """Run the copy, and restart it with fewer ranks while ranks are lost; return the exit code."""
+    """Run the copy, and restart it with fewer ranks whenever ranks are lost.
+
+    Return the exit code.
+    """
     program = make_program(options, umask)
     while True:
         code = run_tool(program, options)
@@ -493,7 +514,10 @@ def _run(options: O, make_program: Callable[[O, int], CopyProgram], umask: int) 
 
 
 def _refuse_unusable(options: CopyOptions) -> None:
-    """Raise UsageError for loose operands, an unusable algorithm or an unwritable result file."""
+    """Raise UsageError for an unsafe operand, an unusable algorithm or an unwritable result file.
+
+    Operands are restricted only with `--strict-operands`.
+    """
     if options.strict_operands:
         refuse_loose((*options.sources, options.target))
     if options.sign is not None:
@@ -510,7 +534,7 @@ def _refuse_unusable(options: CopyOptions) -> None:
 
 
 def _import_ahead(options: CopyOptions) -> None:
-    """Import what only this job needs before ranks are forked, so each need not."""
+    """Import modules that only this job needs before ranks are forked, so that all share them."""
     if local_ranks(options) > 1 and not options.checkpoint.never:
         import pcircle.ops.checkpoint.shared_board
     if options.verify:
@@ -524,7 +548,7 @@ def _import_ahead(options: CopyOptions) -> None:
 
 
 def _resumed(plan: CopyPlan, session: CheckpointSession) -> CopyPlan:
-    """Return the plan of a copy with this checkpoint."""
+    """Return the plan with the checkpoint of a session and the settings recorded there."""
     journal = session.plan
     return msgspec.structs.replace(
         plan,
@@ -543,7 +567,7 @@ def _listed(
     *,
     complete: bool,
 ) -> Lists:
-    """Return the paths of --files-from. UsageError."""
+    """Return the paths of `--files-from`. Raise UsageError if they cannot be read."""
     if len(roots) != 1 or roots[0].kind != DIRECTORY:
         raise UsageError("--files-from requires one SRC, a directory")
     paths = read_paths(name, null=options.null, whole=options.deep, note=note, complete=complete)
@@ -553,7 +577,7 @@ def _listed(
 
 
 def _explained(error: UsageError, unjoined: Sequence[tuple[str, str]]) -> UsageError:
-    """Return the error, or a better one if a source was intended as the value of an option."""
+    """Return the error, or a clearer one if a source was intended as the value of an option."""
     for option, word in unjoined:
         if f"source '{word}': " in str(error):
             return UsageError(f"{option} takes its value with '=': {option}={word}")
@@ -581,5 +605,5 @@ def _large_bytes(options: CopyOptions) -> int:
     most = min(DEFAULT_LARGE_BYTES, options.chunk_bytes or DEFAULT_LARGE_BYTES)
     if options.bytes_per_s is None:
         return most
-    # A file above this size is divided among the ranks, which together have the whole rate.
+    # A file above this size is divided among the ranks, because each has only a share of the rate.
     return min(most, max(CHUNK_UNIT_BYTES, int(options.bytes_per_s)))

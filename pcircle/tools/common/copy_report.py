@@ -1,16 +1,17 @@
-"""The result of a copy: its model, and its text.
+"""The result of a copy: the report, its text, and signatures.
 
-With `--signature` the data is digested as it is copied, from the same read. A copier that signs
-reads, so nothing is cloned or copied by the kernel. The data goes through the rank's signer
-(`pcircle.ops.digest.signer`), and digests go to rank 0 with the results.
+With `--signature`, data is digested as it is being copied, so that it is read only once. For this
+purpose the process itself must read all data, so nothing is cloned or copied by the kernel. The
+data passes through the rank's signer (`pcircle.ops.digest.signer`), and the digests are sent to
+rank 0 with the results.
 
-The signature covers the entries of the source as they are in the destination: an entry that was
-left unchanged was not read from the source, so it is read in the target. Failed entries leave a
-gap, which rank 0 knows from their failures. A checkpoint keeps the digests of completed work, so a
-resumed copy reads nothing again.
+The signature covers the entries of the source as they exist in the target. If an entry was left
+unchanged, it was not read in the source, so it is read in the target. Failed entries are missing
+from the digests, and rank 0 knows them by their failures. A checkpoint contains the digests of
+completed work, so a resumed copy does not read anything again.
 
-This module is rank 0's part; a rank's signer belongs to its `pcircle.ops.copy.tree.worker`. Without
-the option there is no signer.
+This module contains only the part of rank 0. The signer of each rank belongs to its worker
+(`pcircle.ops.copy.tree.worker`), and exists only with this option.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from pcircle.runtime import RankReport
 
 
 class Signatures:
-    """The signatures of the roots, on rank 0.
+    """Computes the signatures of the roots on rank 0.
 
-    `shown` are the paths of the copies for messages.
+    `shown` are the paths of the copies as shown in messages.
     """
 
     def __init__(self, name: str, shown: tuple[bytes, ...]) -> None:
@@ -46,12 +47,12 @@ class Signatures:
         self._failed.add(failure.root)
 
     def skipped(self, skipped: SkippedSpecial) -> None:
-        """Record a special file that was left out of a tree."""
+        """Record that a special file of a tree was skipped."""
         self._lacking.add(skipped.root)
 
     @property
     def is_lacking(self) -> bool:
-        """Return whether a signature is missing because special files were left out."""
+        """Return whether a signature cannot be computed because special files were skipped."""
         return bool(self._lacking)
 
     def why(self, root: int) -> str:
@@ -63,10 +64,10 @@ class Signatures:
     def results(
         self, result: CopyResult | None, *, failures: int, entries: int
     ) -> list[tuple[bytes, str | None]]:
-        """Return each root with its signature, or None.
+        """Return the path of each root with its signature, or None if it has no signature.
 
-        `failures` and `entries` are the totals of the job. ValueError if the signed entries differ
-        from these.
+        `failures` and `entries` are the totals of the job. Raise ValueError if the number of signed
+        entries is not `entries`, although nothing has failed.
         """
         if result is None or (failures and not self._failed):
             return [(shown, None) for shown in self._shown]
@@ -89,14 +90,15 @@ _NOT_HELD = "destination does not support them, or they cannot be read"
 
 
 class CopyReport(ReadReport, frozen=True):
-    """The result of a copy; `entries` counts copied entries.
+    """The result of a copy.
 
-    `not_kept` counts entries by kind of attribute that could not be kept. `special_skipped` counts
-    special files left out without -a, not included in `skipped`. `directories` includes
-    `directories_created` and the existing `directories_touched`, whose attributes were updated. In
-    a resumed run both include directories that an earlier run started but did not complete.
-    `resumed` counts entries of an earlier run; they and their bytes are included in the counts, but
-    not in the rates.
+    `entries` counts the copied entries. `not_kept` counts the entries for each kind of attribute
+    that could not be preserved. `special_skipped` counts the special files that were skipped
+    because -a was not given. They are not included in `skipped`. `directories` includes
+    `directories_created` and `directories_touched`, which are existing directories whose attributes
+    were updated. In a resumed run, both include directories that an earlier run started but did not
+    complete. `resumed` counts the entries of an earlier run. These and their bytes are included in
+    the counts, but not in the rates.
     """
 
     dry_run: bool
@@ -114,7 +116,7 @@ class CopyReport(ReadReport, frozen=True):
 
 
 def described(remark: Remark) -> str:
-    """Return a remark in one line, with its path."""
+    """Return the text of a remark, which includes its path."""
     path = f"'{show(remark.path)}'"
     if "{}" in remark.text:
         return remark.text.replace("{}", path, 1)
@@ -122,7 +124,7 @@ def described(remark: Remark) -> str:
 
 
 def describe_losses(not_kept: dict[str, int]) -> list[str]:
-    """Return a line for each kind of attribute that could not be kept."""
+    """Return a line for each kind of attribute that could not be preserved."""
     return [
         f"{kind} of {plural(count, 'entry', 'entries')} were not kept: "
         + ("each became a separate file" if kind == HARD_LINKS else _NOT_HELD)
@@ -133,10 +135,11 @@ def describe_losses(not_kept: dict[str, int]) -> list[str]:
 def account(
     total: CopyCounters, reports: Sequence[RankReport], failures: Sequence[FailedEntry]
 ) -> str | None:
-    """Return an error if the counts of a successful job disagree, or None.
+    """Return an error if the counts of a successful job are inconsistent, or None.
 
-    Entries are counted as found where the source is read, and as settled where the target is
-    written; so are bytes if no entry has failed. A report file then has all counts.
+    Entries and bytes are counted as found when the source is read, and as settled when the target
+    is written. Bytes can be compared only if no entry has failed. The error names a file that
+    contains all counts.
     """
     text = unsettled(total)
     if not text and not total.failed and total.bytes_found != total.bytes_done:
@@ -155,11 +158,11 @@ def summary(
     *,
     resumes: bool = False,
 ) -> str:
-    """Return the last line of a run: entries, bytes, destination, time, rates.
+    """Return the last line of a run: entries, bytes, destination, time and rates.
 
-    `touched` entries other than directories had only their attributes set; `idle` is printed if
-    nothing else was done. In a run that `resumes`, all directories count as copied, because an
-    earlier run may have made them.
+    `touched` counts the entries other than directories of which only the attributes were set. If
+    nothing was done, the line contains `idle`. In a run that `resumes`, all directories count as
+    copied, because an earlier run may have created them.
     """
     resumes = resumes or report.resumed > 0
     made = report.directories if resumes else report.directories_created
@@ -200,7 +203,7 @@ def summary(
 
 
 def _copied(report: CopyReport, made: int) -> str:
-    """Return what was copied, or would be, with this number of directories."""
+    """Describe what was copied or would be copied, including `made` directories."""
     kinds = [
         plural(report.files, "file", "files"),
         plural(made, "directory", "directories"),
@@ -214,7 +217,7 @@ def _copied(report: CopyReport, made: int) -> str:
 
 
 def _was_idle(report: CopyReport) -> bool:
-    """Return whether everything was up to date."""
+    """Return whether the run succeeded and did not copy any entry."""
     if report.failed or report.exit_code:
         return False
     return not (report.files or report.links or report.special or report.directories_created)

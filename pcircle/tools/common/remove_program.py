@@ -1,7 +1,7 @@
-"""Restart of a removal after a rank was lost, with correct counts.
+"""The restart of a removal with correct counts after a rank was lost.
 
-Each thread records each removal in shared memory beforehand (`pcircle.ops.remove.removal_log`). The
-records yield the counts of a killed rank, but not the names.
+Each thread records each removal in shared memory in advance (`pcircle.ops.remove.removal_log`).
+From these records the counts of a killed rank are recovered, but not the names.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ _UNKNOWN = "a rank was lost, and what it has removed cannot be counted; run it a
 
 
 class RestartableRemoval(ChangeProgram):
-    """A program for removals whose only result is how much was removed."""
+    """The program of a removal that can be restarted if only the counts are required."""
 
     plan_type = RemovalPlan
 
     def __init__(self, args: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
         super().__init__(args, paths, **more)
         self._log: RemovalLog | None = None
-        self._previous_log: RemovalLog | None = None  # log of the run that lost ranks
-        self._previous_counts: Counter[str] = Counter()  # counts of the runs that lost ranks
+        self._previous_log: RemovalLog | None = None  # the log of the last run that lost ranks
+        self._previous_counts: Counter[str] = Counter()  # totals of all runs that lost ranks
 
     def outlives(self) -> bool:
-        """Return whether counts suffice and the names of removed entries are not needed."""
+        """Return whether the job can restart, which is impossible if names must be reported."""
         args, plain = self.args, self.options.wanted == ANY
         named = args.verbose or args.json_lines is not None or args.list_out is not None
         given = [name for name in _NOT_RESTARTABLE if getattr(args, name)]
