@@ -70,18 +70,18 @@ def stub() -> Iterator[Stub]:
 
 def test_ancestors_of_a_change_are_walked(stub: Stub) -> None:
     found = Subtrees(stub)  # type: ignore[arg-type]
-    result = found.compare(b"top", [b"a", b"f", b"i"], stub.enter(TREE), hastens=False)
+    result = found.compare(b"top", [b"a", b"f", b"i"], stub.enter(TREE), returns_early=False)
     assert result == ([b"a"], [], 4, 12)
     tried = len(stub.tried)
     # The walk enters it and finds the known results for its entries.
     again = stub.enter(TREE[b"a"])
-    assert found.compare(b"top/a", [b"b", b"e"], again, hastens=False) == ([b"b"], [], 1, 3)
+    assert found.compare(b"top/a", [b"b", b"e"], again, returns_early=False) == ([b"b"], [], 1, 3)
     assert len(stub.tried) == tried
     again = stub.enter(TREE[b"a"][b"b"])
-    assert found.compare(b"top/a/b", [b"c", b"d"], again, hastens=False) == ([b"d"], [], 1, 3)
+    assert found.compare(b"top/a/b", [b"c", b"d"], again, returns_early=False) == ([b"d"], [], 1, 3)
     assert len(stub.tried) == tried
     found.forget()
-    assert found.compare(b"top/a/b", [b"c", b"d"], again, hastens=False) == ([b"d"], [], 1, 3)
+    assert found.compare(b"top/a/b", [b"c", b"d"], again, returns_early=False) == ([b"d"], [], 1, 3)
     assert len(stub.tried) > tried
 
 
@@ -91,7 +91,12 @@ def test_the_comparison_ends_at_the_time_limit(stub: Stub, monkeypatch: pytest.M
     found = Subtrees(stub)  # type: ignore[arg-type]
     names = [b"a", b"f", b"i"]
     # All that are tried at once; deeper directories are left to the walk.
-    assert found.compare(b"", names, stub.enter(TREE), hastens=True) == ([b"a", b"f"], [], 1, 3)
+    assert found.compare(b"", names, stub.enter(TREE), returns_early=True) == (
+        [b"a", b"f"],
+        [],
+        1,
+        3,
+    )
     assert stub.tried == names
 
 
@@ -103,7 +108,7 @@ def test_untried_names_are_not_counted_as_different(
     tree: Tree = {b"%d" % number: {} for number in range(1, 6)}
     found = Subtrees(stub)  # type: ignore[arg-type]
     names = [b"1", b"2", b"3", b"4", b"5"]
-    assert found.compare(b"", names, stub.enter(tree), hastens=True) == (
+    assert found.compare(b"", names, stub.enter(tree), returns_early=True) == (
         [],
         [b"3", b"4", b"5"],
         2,
@@ -121,7 +126,7 @@ def test_few_directories_are_open_at_a_time(stub: Stub, monkeypatch: pytest.Monk
     path, holder, entered = b"", tree, 0
     while holder:
         fds = stub.enter(holder)
-        result = found.compare(path, [b"d"], fds, hastens=False)
+        result = found.compare(path, [b"d"], fds, returns_early=False)
         if not result.to_walk:
             break
         path, holder, entered = path + b"/d" if path else b"d", holder[b"d"], entered + 1

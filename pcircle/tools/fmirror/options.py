@@ -143,7 +143,7 @@ def made_of(args: argparse.Namespace) -> MirrorOptions:
         reflink=args.reflink,
         sparse=args.sparse,
         existing=_existing(args),
-        checkpoint=_wish(args),
+        checkpoint=_checkpoint(args),
         dry=dry,
         link_dest=link_dest,
         snapshot=snapshot,
@@ -246,19 +246,19 @@ def _deleting(args: argparse.Namespace) -> DeletionPolicy:
     )
 
 
-def _wish(args: argparse.Namespace) -> CheckpointOptions:
+def _checkpoint(args: argparse.Namespace) -> CheckpointOptions:
     """Return the checkpoint options.
 
     With `--since-manifest` or `--snapshot`, the checkpoint of an interrupted run is discarded, not
     refused.
     """
-    wish = checkpoint_options_of(args)
-    if args.since_manifest is not None and not wish.never:
+    checkpoint = checkpoint_options_of(args)
+    if args.since_manifest is not None and not checkpoint.never:
         # An interrupted run has changed the target, so the manifest no longer describes it.
-        return msgspec.structs.replace(wish, resume=False, restart=True)
-    if args.snapshot is None or wish.resume or wish.never:
-        return wish
-    return msgspec.structs.replace(wish, restart=True)
+        return msgspec.structs.replace(checkpoint, resume=False, restart=True)
+    if args.snapshot is None or checkpoint.resume or checkpoint.never:
+        return checkpoint
+    return msgspec.structs.replace(checkpoint, restart=True)
 
 
 def _refuse_snapshot(args: argparse.Namespace) -> None:

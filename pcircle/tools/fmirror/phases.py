@@ -583,7 +583,7 @@ def _record(
     """Write the state of a complete run, or return False if the old state must stay."""
     place = state.place_of(options.kept_at, options.state_dir)
     there, known = options.kept_at, copied.known
-    is_whole = changes.is_whole(options) and not copied.goes_on and not copied.is_named
+    is_whole = changes.is_whole(options) and not copied.is_continued and not copied.is_named
     if not is_whole and known is not None:
         return False  # a partial run does not invalidate the state of the last complete one
     if copied.identity is None:

@@ -313,7 +313,7 @@ class MirrorProgram(CopyProgram):
         return paths, known_by
 
     @property
-    def goes_on(self) -> bool:
+    def is_continued(self) -> bool:
         """Return whether this run continues an earlier one and has not compared everything."""
         return self._checkpoint_session is not None and self._checkpoint_session.plan.run > 1
 

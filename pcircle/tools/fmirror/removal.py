@@ -40,7 +40,7 @@ from pcircle.ops.remove.plan import RemovalCounters, RemovalPlan
 from pcircle.ops.remove.remover import Remover, RemoveTask, restore
 from pcircle.runtime import Context, Outcome
 from pcircle.tools.fmirror.plan import MirrorPlan
-from pcircle.tools.fmirror.work.backup import Backup, TargetAccess, going
+from pcircle.tools.fmirror.work.backup import Backup, TargetAccess, paths_to_move
 from pcircle.tools.fmirror.work.extraneous import (
     DELETING,
     Absence,
@@ -483,7 +483,7 @@ def moved(
             with Admissions(access) as admissions:
                 way = TargetAccess(top, admissions)
                 try:
-                    for inner in [path] if choose is None else going(path, way, choose):
+                    for inner in [path] if choose is None else paths_to_move(path, way, choose):
                         if _is_absent(inner, way, absence):
                             backup.move(inner, way)
                         else:

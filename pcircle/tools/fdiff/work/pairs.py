@@ -82,7 +82,9 @@ class PairComparer:
         self._stats = stats
         self.fail = fail
         # Pairs that need more than a comparison of columns are compared one by one.
-        self._asks = bool(self._details.fields & ~TARGET) or plan.reads or reporter.matches_equal
+        self._needs_details = (
+            bool(self._details.fields & ~TARGET) or plan.reads or reporter.matches_equal
+        )
         self._grouped = bool(plan.fields & LINKS)
 
     def compare(self, where: Where, names: Names, fds: Fds, context: ItemContext[int]) -> None:
@@ -121,7 +123,7 @@ class PairComparer:
         single = not self._grouped or (
             a.has_single_names(0, count) and b.has_single_names(0, count)
         )
-        if single and not self._asks and a.are_files(count) and not different:
+        if single and not self._needs_details and a.are_files(count) and not different:
             self._counters.files += count
             self._done(where, count)
             return ()
@@ -135,7 +137,7 @@ class PairComparer:
             except OSError as error:
                 self.fail(path, "compare", error, context)
             self._done(where, 1)
-            is_left = self._asks and place + 1 < count
+            is_left = self._needs_details and place + 1 < count
             if is_left and context.is_time_up(time.monotonic() - begun_s):
                 return names[place + 1 :]
         return ()

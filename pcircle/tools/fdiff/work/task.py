@@ -105,11 +105,11 @@ class DiffTask(  # pyright: ignore[reportGeneralTypeIssues]
     def _of_b(self, item: ExtraneousScan | ExtraneousLookup, context: Context[DiffItem]) -> None:
         try:
             if isinstance(item, ExtraneousScan):
-                self.visitor.extras(item, context)
+                self.visitor.scan_extras(item, context)
             else:
-                self.visitor.ask(item, context)
+                self.visitor.look_up_extras(item, context)
         except OSError as error:
-            self.visitor.lost_names(item, error, context)
+            self.visitor.report_failed_scan(item, error, context)
 
     def join(
         self, item: Any, own: ItemState | ChunkedPair, merged: dict[int, int], context: Context[Any]

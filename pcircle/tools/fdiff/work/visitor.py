@@ -250,7 +250,7 @@ class DiffVisitor(EntryVisitor):
     ) -> None:
         self.pairs.compare(where, names, fds, context)
 
-    def extras(self, item: ExtraneousScan, context: Context[DiffItem]) -> None:
+    def scan_extras(self, item: ExtraneousScan, context: Context[DiffItem]) -> None:
         """List a large directory of B, and spawn look-ups of its names in A."""
         with self.task.targets.lease(0, item.path, item.place.target) as target:
             for block in _scanned(target.fd):
@@ -263,7 +263,7 @@ class DiffVisitor(EntryVisitor):
                 if context.stopping:
                     return
 
-    def ask(self, item: ExtraneousLookup, context: Context[DiffItem]) -> None:
+    def look_up_extras(self, item: ExtraneousLookup, context: Context[DiffItem]) -> None:
         """Look up names of a directory of B in A, and report those that A lacks."""
         sources, targets, place = self.task.directories, self.task.targets, item.place
         with (
@@ -277,7 +277,7 @@ class DiffVisitor(EntryVisitor):
                 self.counters.found += len(names)
                 self._one_sided.tell(1, item, {kind: names}, target.fd, context)
 
-    def lost_names(
+    def report_failed_scan(
         self, item: ExtraneousScan | ExtraneousLookup, error: OSError, context: NoticeSink
     ) -> None:
         """Report that a directory of B could not be listed or that look-ups in A failed."""

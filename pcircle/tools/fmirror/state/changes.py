@@ -334,7 +334,7 @@ def other_target(options: MirrorOptions, known: MirrorState) -> str:
         return "the target is another directory than at the last complete run"
     if not frozenset(kept_words(options.keep)) <= known.compared:
         return "the last complete run has kept less"
-    if not state.is_given_alike(known, options.keep.given):
+    if not state.has_same_owners(known, options.keep.given):
         return "the last complete run has given other owners or modes, or names decide"
     if not state.has_mark(target, known):
         return "the target was changed since the last complete run, or restored from an image"
@@ -380,7 +380,7 @@ def source_quiet_ns(
     wanted |= {state.READ} if options.upkeep.ctime else set()
     if identity is None or identity != known.identity or not wanted <= known.compared:
         return None
-    if not state.is_given_alike(known, options.keep.given):
+    if not state.has_same_owners(known, options.keep.given):
         return None
     try:
         if not state.session_of(options.sources[0]).continues(known.session):

@@ -325,7 +325,7 @@ def digest_of(given: Given | None) -> str:
     return "names" if given.by_name else f"{xxhash.xxh3_64_intdigest(msgpack.encode(given)):016x}"
 
 
-def is_given_alike(state: MirrorState, given: Given | None) -> bool:
+def has_same_owners(state: MirrorState, given: Given | None) -> bool:
     """Return whether the last complete run certainly set the same owners and modes."""
     return (given is None or not given.by_name) and state.given == digest_of(given)
 

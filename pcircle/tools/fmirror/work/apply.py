@@ -200,9 +200,9 @@ class ApplyVisitor(MirrorVisitor):
         with suppress(FileNotFoundError):
             old = os.stat(name, dir_fd=fds[1], follow_symlinks=False)
             if self._asks_all:  # all files are copied, even if their contents are equal
-                return not self._keeper.status_differences(source, old)
-            self._keeper.enter(where.root, where.path)
-            different = self._keeper.differences(source, old, (fds[0], name, fds[1], name))
+                return not self._policy.status_differences(source, old)
+            self._policy.enter(where.root, where.path)
+            different = self._policy.differences(source, old, (fds[0], name, fds[1], name))
             # An interrupted run may have created a link or special file without its attributes.
             made = not (stat.S_ISREG(old.st_mode) or different & fields.CONTENT)
             return made or not different
@@ -216,7 +216,7 @@ class ApplyVisitor(MirrorVisitor):
         for text, number in found:
             if text.startswith(_TEMPORARY) and number == inode:
                 paths = join_path(where.path, text), join_path(where.path, name)
-                self._keeper.aside.append((where.root, *paths))
+                self._policy.aside.append((where.root, *paths))
 
 
 class MirrorApplyTask(MirrorTask):

@@ -65,7 +65,7 @@ class Backup:
         Raise OSError on failure.
         """
         with error_context("back up"), self._above(path, directory_fd) as fd:
-            _give(written, directory_fd, os.path.basename(path), fd)
+            _rename_anywhere(written, directory_fd, os.path.basename(path), fd)
 
     def hold(self, path: bytes, directory_fd: int) -> bool:
         """Link an entry of a directory into the backup at `path`.
@@ -99,7 +99,7 @@ class Backup:
         name = os.path.basename(path)
         with error_context("back up"), self._above(path, directory_fd) as fd:
             try:
-                there = _to_free(written, directory_fd, _between(name, written), fd)
+                there = _rename_to_free(written, directory_fd, _between(name, written), fd)
             except OSError as error:
                 if error.errno in _NO_RENAMES:
                     return False
@@ -115,7 +115,7 @@ class Backup:
                     return False
                 raise
             try:
-                _to_free(there, fd, name, fd)
+                _rename_to_free(there, fd, name, fd)
             except OSError:
                 exchange(there, name, fd, directory_fd)
                 os.rename(there, written, src_dir_fd=fd, dst_dir_fd=directory_fd)
@@ -142,7 +142,7 @@ class Backup:
                 _copy(name, directory_fd, written, fd)
             else:
                 return False
-            _give(written, fd, name, fd)
+            _rename_anywhere(written, fd, name, fd)
         return True
 
     def make_way(self, path: bytes, written: bytes, directory_fd: int) -> None:
@@ -152,7 +152,7 @@ class Backup:
         """
         name = os.path.basename(path)
         with error_context("back up"), self._above(path, directory_fd) as fd:
-            there = _give(name, directory_fd, name, fd)
+            there = _rename_anywhere(name, directory_fd, name, fd)
             try:
                 os.rename(written, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
             except OSError:
@@ -219,7 +219,7 @@ class TargetAccess(msgspec.Struct, frozen=True):
         return self.admissions.open_below(self.top_fd, path)
 
 
-def going(path: bytes, way: TargetAccess, choose: Choose) -> list[bytes]:
+def paths_to_move(path: bytes, way: TargetAccess, choose: Choose) -> list[bytes]:
     """Return the paths to move, each with everything below it.
 
     Entries that `choose` excludes stay, and so do their parent directories. Raise OSError if a
@@ -318,7 +318,7 @@ def _between(name: bytes, written: bytes) -> bytes:
     return (name if len(name) + len(written) <= _MAX_NAME_BYTES else b".fcp-swap") + written
 
 
-def _to_free(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
+def _rename_to_free(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
     """Rename an entry to a free name, with a suffix if necessary, and return that name.
 
     Raise OSError on failure. Its number is one of `NO_SUCH_RENAME` if the file system does not
@@ -332,14 +332,14 @@ def _to_free(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
     raise AssertionError  # the loop is infinite
 
 
-def _give(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
+def _rename_anywhere(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
     """Rename an entry to a free name on any file system.
 
     If the file system cannot refuse to replace an entry, look for a free name first. Raise OSError
     on failure.
     """
     try:
-        return _to_free(written, source_fd, name, fd)
+        return _rename_to_free(written, source_fd, name, fd)
     except OSError as error:
         if error.errno not in _NO_RENAMES:
             raise

@@ -26,9 +26,9 @@ from pcircle.tools.fmirror.work import steps
 from pcircle.tools.fmirror.work.extraneous import (
     ExtraneousFinder,
     Surplus,
-    existing,
-    filled,
     packed,
+    with_counterparts,
+    without_empty,
 )
 from pcircle.tools.fmirror.work.itemize import Itemizer, LinkedRecords, count
 from pcircle.tools.fmirror.work.link_dest import LinkDest
@@ -77,7 +77,7 @@ class DryMirrorVisitor(DryVisitor):
             self._lister = Lister(mirror.began_ns)
         self._plans = mirror.acts.plan
         # If there is a backup, a replaced directory is moved there, so the removals do not list it.
-        self._tells_replaced = self._plans or mirror.deleting.backup is None
+        self._reports_replaced = self._plans or mirror.deleting.backup is None
         self._within: tuple[int, bytes] | None = None  # the last planned directory
         self._begin_run(mirror)
 
@@ -188,7 +188,7 @@ class DryMirrorVisitor(DryVisitor):
     def meant(self, opened: Open[None], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         target = require(opened.leases)[1]
         if self._emptiness is not None:
-            blocks = filled(blocks, self._emptiness, opened.path, source.fd)
+            blocks = without_empty(blocks, self._emptiness, opened.path, source.fd)
         if self._finder is not None and target is not None and opened.only is None:
 
             def tell(paths: list[bytes]) -> None:
@@ -197,7 +197,7 @@ class DryMirrorVisitor(DryVisitor):
 
             blocks = self._finder.watched(blocks, (source.fd, target.fd), opened.path, tell)
         if self._existing:
-            blocks = existing(blocks, -1 if target is None else target.fd)
+            blocks = with_counterparts(blocks, -1 if target is None else target.fd)
         return super().meant(opened, blocks, source)
 
     def _entry(
@@ -257,7 +257,7 @@ class DryMirrorVisitor(DryVisitor):
             here, _, there = marks.partition(b";")
             self._plan_step(root, path, steps.Step(here, there, word))
         replaced = old is not None and stat.S_ISDIR(old.st_mode) and different & fields.KIND
-        if replaced and self._tells_replaced:
+        if replaced and self._reports_replaced:
             context.note([packed(root, [path])])
 
     def _plan_made(self, where: Where, name: bytes, fds: tuple[int, int]) -> None:

@@ -123,7 +123,7 @@ class NameChecksum:
         """Add names, none of which may have been added before."""
         self._sum += sum(map(xxhash.xxh3_128_intdigest, names, repeat(self._seed)))
 
-    def is_of(self, directory_fd: int) -> bool:
+    def matches(self, directory_fd: int) -> bool:
         """Return whether an open directory contains exactly these names, and rewind it."""
         difference = self._sum
         try:
@@ -186,7 +186,7 @@ class ExtraneousFinder:
             yield block
             if block.last and not waits():
                 with error_context("list the copy of directory"):
-                    if names is None and total.is_of(fds[1]):
+                    if names is None and total.matches(fds[1]):
                         return
                     for surplus in self.surplus(names, fds, path):
                         tell(surplus)
@@ -388,7 +388,7 @@ def deletion_line(path: bytes, kind: str) -> bytes:
     return DELETING + show(path).encode() + b"/" * (kind == "d") + b"\n"
 
 
-def existing(found: Iterable[Block], target_fd: int) -> Iterator[Block]:
+def with_counterparts(found: Iterable[Block], target_fd: int) -> Iterator[Block]:
     """Yield the blocks without the names that the target lacks.
 
     `target_fd` is -1 if the target lacks the directory.
@@ -400,7 +400,7 @@ def existing(found: Iterable[Block], target_fd: int) -> Iterator[Block]:
         yield block
 
 
-def filled(
+def without_empty(
     found: Iterable[Block], emptiness: Emptiness, path: bytes, source_fd: int
 ) -> Iterator[Block]:
     """Yield the blocks of a source directory without empty directories."""

@@ -79,7 +79,7 @@ class DirectoryProbe:
         with error_context("compare with its copy the directory of"), _alone(fds[0]):
             times = [(status.st_atime_ns, status.st_mtime_ns) for status in map(os.fstat, fds)]
             try:
-                are_one = self._shows(*fds) or self._shows(*fds[::-1])
+                are_one = self._appears_in(*fds) or self._appears_in(*fds[::-1])
             finally:
                 for fd, ns in zip(fds, times, strict=True):
                     with suppress(OSError):  # only the owner of a directory may set its times
@@ -88,7 +88,7 @@ class DirectoryProbe:
             raise EntryError(SAME_FILE, "its directory in A and the one in B are the same")
         self._last = pair
 
-    def _shows(self, here: int, there: int) -> bool:
+    def _appears_in(self, here: int, there: int) -> bool:
         """Return whether a file created in one directory appears in the other.
 
         Raise OSError if the file cannot be created.

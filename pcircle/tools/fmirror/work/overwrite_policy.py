@@ -309,7 +309,7 @@ class MirrorOverwritePolicy:
         except OSError as error:
             if error.errno not in _NO_RENAME:
                 raise
-        if not _changed_places(written, name, directory_fd):
+        if not _exchanged(written, name, directory_fd):
             return
         if stat.S_ISDIR(os.stat(written, dir_fd=directory_fd, follow_symlinks=False).st_mode):
             self.aside.append((self._root, join_path(self._path, written), path))
@@ -317,7 +317,7 @@ class MirrorOverwritePolicy:
             os.unlink(written, dir_fd=directory_fd)
 
 
-def _changed_places(written: bytes, name: bytes, directory_fd: int) -> bool:
+def _exchanged(written: bytes, name: bytes, directory_fd: int) -> bool:
     """Exchange the new entry and the old one, or return False if the old one has vanished."""
     try:
         exchange(written, name, directory_fd)

@@ -60,10 +60,10 @@ class ClearVisitor(DryMirrorVisitor):
         return lease
 
     def leave(self, opened: Open[None], context: Context[Item]) -> None:
-        if self._goes(opened, context):
+        if self._remove_if_empty(opened, context):
             self.counters.directories += 1
 
-    def _goes(self, opened: Open[None], context: Context[Item]) -> bool:
+    def _remove_if_empty(self, opened: Open[None], context: Context[Item]) -> bool:
         """Remove a directory if it is empty and may be removed.
 
         Report a failure and return False if its removal may be unsafe.

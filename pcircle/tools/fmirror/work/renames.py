@@ -54,7 +54,7 @@ class MissingFilesVisitor(DryMirrorVisitor):
 
     def _begin_run(self, plan: MirrorPlan) -> None:
         self._looks = Stats(), Stats()
-        self._alone: list[tuple[bytes, int, Timestamp]] = []
+        self._missing: list[tuple[bytes, int, Timestamp]] = []
         self._links = plan.keep.links
 
     def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
@@ -71,7 +71,7 @@ class MissingFilesVisitor(DryMirrorVisitor):
             batch = names.files[at : at + CAPACITY]
             missing = batch if target_fd < 0 else _missing(self._looks[1], target_fd, batch)
             self._find(where.path, missing, source_fd)
-        if len(self._alone) >= _TOGETHER:
+        if len(self._missing) >= _TOGETHER:
             self.tell(context)
 
     def _find(self, path: bytes, names: list[bytes], fd: int) -> None:
@@ -88,11 +88,13 @@ class MissingFilesVisitor(DryMirrorVisitor):
             if place in gone or not stat.S_ISREG(row.st_mode) or not row.st_size:
                 continue
             if not (self._links and row.st_nlink > 1):
-                self._alone.append((join_path(path, name), row.st_size, timestamp(row.st_mtime_ns)))
+                self._missing.append(
+                    (join_path(path, name), row.st_size, timestamp(row.st_mtime_ns))
+                )
 
     def tell(self, context: Context[Item]) -> None:
         """Send all findings to rank 0 at the end of an item."""
-        alone, self._alone = self._alone, []
+        alone, self._missing = self._missing, []
         for at in range(0, len(alone), _TOGETHER):
             context.note([MissingFiles(tuple(alone[at : at + _TOGETHER]))])
         super().tell(context)
@@ -218,14 +220,17 @@ class MoveTask(Task[bytes, tuple[int, int]]):
             lease(1, old_above) as target,
             open_files(name, (source.fd, target.fd), old_name) as (fds, statuses),
         ):
-            if not self._is_one(pair, fds, statuses):
+            if not self._is_equal_pair(pair, fds, statuses):
                 return False
             now = os.stat(old_name, dir_fd=target.fd, follow_symlinks=False)
             if not os.path.samestat(now, statuses[1]):
                 return False
             if self._dry:
-                return self._has_room(above, name)
-            with Admissions(self._access) as admissions, self._made(above, admissions) as there:
+                return self._is_free(above, name)
+            with (
+                Admissions(self._access) as admissions,
+                self._lease_or_create(above, admissions) as there,
+            ):
                 try:
                     rename_to_free(old_name, name, target.fd, there.fd)
                 except PermissionError:
@@ -238,7 +243,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
                     os.utime(fds[1], ns=(statuses[1].st_atime_ns, statuses[1].st_mtime_ns))
         return True
 
-    def _is_one(
+    def _is_equal_pair(
         self, pair: RenamePair, fds: Fds, statuses: tuple[os.stat_result, os.stat_result]
     ) -> bool:
         """Return whether two open files are unchanged, have no other name, and are equal."""
@@ -267,7 +272,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
             return False
         return True
 
-    def _has_room(self, path: bytes, name: bytes) -> bool:
+    def _is_free(self, path: bytes, name: bytes) -> bool:
         """Return whether a dry run could rename a file to this name.
 
         Raise OSError if the name or its parent directory cannot be examined.
@@ -281,7 +286,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
                 break
         return True
 
-    def _made(self, path: bytes, admissions: Admissions) -> Lease:
+    def _lease_or_create(self, path: bytes, admissions: Admissions) -> Lease:
         """Lease a directory of the target, and create it and its parents if necessary.
 
         Raise OSError on failure.

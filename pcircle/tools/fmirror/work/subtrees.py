@@ -96,11 +96,11 @@ class Subtrees:
         self._known.clear()
 
     def compare(
-        self, path: bytes, names: list[bytes], fds: tuple[int, int], *, hastens: bool
+        self, path: bytes, names: list[bytes], fds: tuple[int, int], *, returns_early: bool
     ) -> SubtreeComparison:
         """Compare subdirectories of the directory at `path`, which is open on both sides.
 
-        If `hastens` is set, return early, because other ranks are waiting for work.
+        If `returns_early` is set, return early, because other ranks are waiting for work.
         """
         top = _Branch(None, path, fds, len(names), 0)
         top.found = self._known.pop(path, {})
@@ -112,7 +112,7 @@ class Subtrees:
             while self._stack:
                 holders, batch = self._stack.pop()
                 spent_s = time.monotonic() - began_s
-                limit_s = _SOON_S if hastens or holders[0] is top else _LATE_S
+                limit_s = _SOON_S if returns_early or holders[0] is top else _LATE_S
                 if is_first or spent_s < limit_s:
                     self._compare(holders, batch)
                     is_first = False

@@ -50,9 +50,9 @@ class QuickCheck:
     complete run.
     """
 
-    def __init__(self, plan: MirrorPlan, keeper: MirrorOverwritePolicy, helped: int) -> None:
-        self._keeper = keeper
-        self._details = BatchedDetails(keeper.details, flags=plan.keep.flags)
+    def __init__(self, plan: MirrorPlan, policy: MirrorOverwritePolicy, helped: int) -> None:
+        self._policy = policy
+        self._details = BatchedDetails(policy.details, flags=plan.keep.flags)
         self._keeps_links = plan.keep.links
         self._quiet_ns, self._devices = plan.quiet_ns, plan.devices
         self._deletes = plan.deleting.wanted
@@ -60,7 +60,7 @@ class QuickCheck:
         source = Stats(helped)
         self._looks = source, Stats(helped, sharing=source)
         self.is_trusted = True
-        self._most = CAPACITY // 2
+        self._max_entries = CAPACITY // 2
         self._doubts = 0  # remaining calls without trust in the last run
         deletes, began_ns = plan.deleting.wanted, plan.began_ns
         self._recorded_ns = None if began_ns is None or not deletes else began_ns - _CLOCKS_NS
@@ -69,7 +69,7 @@ class QuickCheck:
         self._copy = -1
         self._keeps_layouts = plan.keep.stripe
         self._type_of = cache(type_of_device)
-        self._takes = _KINDS if plan.upkeep.prunes else _KINDS | 1 << FOLDER[0]
+        self._kinds = _KINDS if plan.upkeep.prunes else _KINDS | 1 << FOLDER[0]
 
     def is_quiet(self, source: os.stat_result, target: os.stat_result) -> bool:
         """Return whether a directory is unchanged on both sides since the last complete run."""
@@ -88,7 +88,7 @@ class QuickCheck:
 
     # ---- names of one directory ------------------------------------------------
 
-    def left(self, names: list[bytes], fds: tuple[int, int], among: int) -> list[bytes]:
+    def changed_names(self, names: list[bytes], fds: tuple[int, int], among: int) -> list[bytes]:
         """Return the names that may differ, out of at most `CAPACITY` names."""
         here, missing = _look(self._looks[1], fds[1], names)
         there, gone = _look(self._looks[0], fds[0], here)
@@ -109,7 +109,7 @@ class QuickCheck:
             recent = self._recent(self._looks, count)
         if self._reads:
             changed.update(recent)
-        if self._keeper.details.fields & among and len(recent):
+        if self._policy.details.fields & among and len(recent):
             undecided = [place for place in recent if place not in changed]
             changed |= self._details.differ(names, fds, self._looks, undecided, links)
         if not changed:
@@ -119,7 +119,7 @@ class QuickCheck:
     def _different(self, count: int) -> set[int]:
         """Return the places of names that differ in status or have several hard links."""
         source, target = self._looks
-        found = set(self._keeper.blocks(source, target, count))
+        found = set(self._policy.blocks(source, target, count))
         if self._keeps_links and not source.has_single_names(0, count):
             links = source.column("links", 0, count)
             found.update(place for place, number in enumerate(links) if number > 1)
@@ -220,9 +220,9 @@ class QuickCheck:
         keeps = is_slow or not self._trusts
         return DirectoryBatch(
             *(fds, names, self._compared_devices[side]),
-            max_entries=CAPACITY // 2 if is_slow else self._most,
-            max_all=CAPACITY if is_slow else self._most + _ROOM,
-            kinds=_ANY_KIND if is_any else _KINDS if is_slow else self._takes,
+            max_entries=CAPACITY // 2 if is_slow else self._max_entries,
+            max_all=CAPACITY if is_slow else self._max_entries + _ROOM,
+            kinds=_ANY_KIND if is_any else _KINDS if is_slow else self._kinds,
             sorts=True,
             looks=False if is_slow else 2,
             keeps=keeps,
@@ -232,7 +232,7 @@ class QuickCheck:
     def _size_next(self, *batches: DirectoryBatch) -> None:
         """Increase the size limit of the next batch if look-ups are fast, or else reset it."""
         is_fast = max(batch.each_s for batch in batches) < _FAST_S
-        self._most = min(4 * self._most, _MAX_ENTRIES) if is_fast else CAPACITY // 2
+        self._max_entries = min(4 * self._max_entries, _MAX_ENTRIES) if is_fast else CAPACITY // 2
 
     def _changed_of(
         self, source: DirectoryBatch, target: DirectoryBatch, pairs: Sequence[_Pair]
@@ -243,7 +243,7 @@ class QuickCheck:
             return set()
         here, there = [pair.here for pair in pairs], [pair.there for pair in pairs]
         owns = _picked(source.own, here), _picked(target.own, there)
-        changed = {*self._keeper.directories(*owns, count), *self._doubtful(owns, count)}
+        changed = {*self._policy.directories(*owns, count), *self._doubtful(owns, count)}
         sizes = [len(pair.ours) for pair in pairs]
         total = sum(sizes)
         entry_fds: list[Holders] = []
@@ -417,7 +417,7 @@ class BatchedDetails:
             batch = places[start:stop]
             if details.fields & TARGET:
                 of_links = batch if links is None else [place for place in batch if place in links]
-                found.update(place for place in of_links if _lead_apart(names, fds, place))
+                found.update(place for place in of_links if _link_targets_differ(names, fds, place))
             for place in self._have_any(names, fds, keeps, batch):
                 if not rows:
                     rows.extend(zip(*(look.rows(count) for look in looks), strict=True))
@@ -485,7 +485,7 @@ def _both(fds: tuple[Holders, Holders], place: int) -> Fds:
     return first, second
 
 
-def _lead_apart(names: list[bytes], fds: tuple[Holders, Holders], place: int) -> bool:
+def _link_targets_differ(names: list[bytes], fds: tuple[Holders, Holders], place: int) -> bool:
     """Return whether two symbolic links have different targets, or cannot be read."""
     name, (source_fd, target_fd) = names[place], _both(fds, place)
     try:

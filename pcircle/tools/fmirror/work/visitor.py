@@ -41,9 +41,9 @@ from pcircle.tools.fmirror.work.extraneous import (
     ExtraneousFinder,
     InlineDeletion,
     Surplus,
-    existing,
-    filled,
     packed,
+    with_counterparts,
+    without_empty,
 )
 from pcircle.tools.fmirror.work.itemize import Itemizer, LinkedRecords
 from pcircle.tools.fmirror.work.link_dest import LinkDest
@@ -78,10 +78,10 @@ class MirrorVisitor(CopyVisitor):
     def __init__(self, worker: Worker, entries: EntryCopier) -> None:
         super().__init__(worker, entries)
         plan = self._mirror = require_type(MirrorPlan, worker.plan)
-        self._keeper = require_type(MirrorOverwritePolicy, self._copier.names.keeper)
+        self._policy = require_type(MirrorOverwritePolicy, self._copier.names.keeper)
         # If the number of threads is fixed, all of them process names, so none helps with look-ups.
         helped = divide(None).helped_of(worker.number) if threads_of(plan) is None else 1
-        self._quick = QuickCheck(plan, self._keeper, helped)
+        self._quick = QuickCheck(plan, self._policy, helped)
         self._emptiness = Emptiness(scope_of(plan)) if plan.upkeep.prunes else None
         self._finder = ExtraneousFinder(plan, self._emptiness) if plan.deleting.wanted else None
         self._lister: Lister | None = None
@@ -91,14 +91,14 @@ class MirrorVisitor(CopyVisitor):
         self._surplus: dict[int, list[bytes]] = {}  # extraneous paths of the current item, by root
         self._inline_deletion = InlineDeletion(plan, worker) if plan.deleting.during else None
         # Signatures, action logs and content comparisons must process every entry.
-        looks_on = worker.signer is not None or worker.acting is not None
+        needs_all = worker.signer is not None or worker.acting is not None
         upkeep = plan.upkeep
         by_status = upkeep.look in ("time", "size")
-        self._skips = by_status and not looks_on and plan.since_ns is None
-        self._itemizer = Itemizer(plan, self._keeper) if plan.itemize else None
+        self._skips = by_status and not needs_all and plan.since_ns is None
+        self._itemizer = Itemizer(plan, self._policy) if plan.itemize else None
         self._link_dest: LinkDest | None = None
         if plan.link_dest or plan.compare_dest:
-            self._link_dest = LinkDest(plan, self._keeper)
+            self._link_dest = LinkDest(plan, self._policy)
         if self._itemizer or self._link_dest or plan.copy_dest or plan.reflink_dest:
             self._small = None
         if self._small is not None and self._lister is not None:
@@ -143,7 +143,7 @@ class MirrorVisitor(CopyVisitor):
 
     def _tell_aside(self, context: Context[Item]) -> None:
         """Remove replaced directories now, or report them so that a later job removes them."""
-        aside, self._keeper.aside = self._keeper.aside, []
+        aside, self._policy.aside = self._policy.aside, []
         deletion = self._inline_deletion
         if deletion is None:
             context.note([Surplus(root, path + b"\0", was) for root, path, was in aside])
@@ -205,7 +205,9 @@ class MirrorVisitor(CopyVisitor):
         context: ItemContext[PartialResult],
     ) -> list[bytes]:
         """Compare subdirectories, and return those that the walk must enter now."""
-        found = self._subtrees.compare(above.path, names, fds, hastens=context.has_idle_workers())
+        found = self._subtrees.compare(
+            above.path, names, fds, returns_early=context.has_idle_workers()
+        )
         above.pending += found.later
         done = len(names) - len(found.to_walk) - len(found.later)
         below, counters = found.directories - done, self._counters
@@ -242,7 +244,7 @@ class MirrorVisitor(CopyVisitor):
         self._is_there(opened, name, holder_fd, holder)
         if stat.S_ISDIR(old.st_mode):
             return False
-        self._keeper.refuse_left(status, old)
+        self._policy.refuse_left(status, old)
         names = self._copier.names
         written = names.next()
         os.mkdir(written, 0o700, dir_fd=holder_fd)
@@ -270,7 +272,7 @@ class MirrorVisitor(CopyVisitor):
 
     def _differs(self, own: TargetDirectory, lease: Lease) -> bool:
         # Use the status at the time of opening, because changes to entries have updated the times.
-        return bool(self._keeper.status_differences(own.source, lease.opened.status))
+        return bool(self._policy.status_differences(own.source, lease.opened.status))
 
     def _place(
         self,
@@ -306,7 +308,7 @@ class MirrorVisitor(CopyVisitor):
         """Find extraneous entries while the source directory is being listed."""
         leases = opened.leases
         if self._emptiness is not None:
-            blocks = filled(blocks, self._emptiness, opened.path, source.fd)
+            blocks = without_empty(blocks, self._emptiness, opened.path, source.fd)
         seen = opened.own is not None and not opened.own.created and opened.only is None
         if self._finder is not None and seen and leases is not None:
             fds = source.fd, require(leases[1]).fd
@@ -323,7 +325,7 @@ class MirrorVisitor(CopyVisitor):
                 blocks, fds, opened.path, tell, partial(self._waits, opened)
             )
         if self._mirror.upkeep.existing and leases is not None:
-            blocks = existing(blocks, require(leases[1]).fd)
+            blocks = with_counterparts(blocks, require(leases[1]).fd)
         return super().meant(opened, blocks, source)
 
     def _waits(self, opened: Open[PartialResult]) -> bool:
@@ -378,7 +380,7 @@ class MirrorVisitor(CopyVisitor):
             differs = not (is_held if not lifted else self._is_held(own, lease, lifted))
             opened.own = replace(own, differs=own.differs or differs)
             status = os.fstat(lease.fd)
-            if is_held and not (own.begun or self._keeper.status_differences(own.source, status)):
+            if is_held and not (own.begun or self._policy.status_differences(own.source, status)):
                 return
             if lifted:
                 self._access.admit(lease.fd)  # attributes of a protected directory cannot be set
@@ -410,10 +412,10 @@ class MirrorVisitor(CopyVisitor):
     ) -> None:
         place = require(where.place)
         self._quick.is_trusted = place.since != _MOVED
-        self._keeper.doubts = not self._quick.is_trusted
+        self._policy.doubts = not self._quick.is_trusted
         if self._skips and not place.made and not is_pseudo(fds[0]):
-            names.files = self._left(where, names.files, fds, OF_FILES)
-            names.links = self._left(where, names.links, fds, fields.ALL)
+            names.files = self._changed_names(where, names.files, fds, OF_FILES)
+            names.links = self._changed_names(where, names.links, fds, fields.ALL)
         if len(names):
             self._admit(where, fds[1])
         if self._link_dest is not None:
@@ -471,14 +473,14 @@ class MirrorVisitor(CopyVisitor):
                 context.spawn(list(handed_back(where, remaining)))
                 break
 
-    def _left(
+    def _changed_names(
         self, where: Where, names: list[bytes], fds: tuple[int, int], among: int
     ) -> list[bytes]:
         """Return the names that may differ, and count the unchanged ones."""
         left: list[bytes] = []
         for at in range(0, len(names), CAPACITY):
             batch = names[at : at + CAPACITY]
-            changed = self._quick.left(batch, fds, among)
+            changed = self._quick.changed_names(batch, fds, among)
             done = len(batch) - len(changed)
             self._counters.skipped += done
             self._counters.sized += done
