@@ -31,7 +31,7 @@ Without MPI, {tool} starts local processes: one per core, at most 8, or --jobs.
 Under mpirun or srun it uses the ranks of the launcher, or --jobs for each."""
 
 # argparse would search for translations of its messages in each of the user's languages. pcircle
-# has no translations, and `_in_our_words` parses the English messages.
+# has no translations, and `_reworded` parses the English messages.
 argparse._ = str  # type: ignore[attr-defined]
 
 # The names of numeric values in the help.
@@ -117,7 +117,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise UsageError with argparse's message in this project's wording."""
         negative = self._negative(message)
-        raise UsageError(negative or _in_our_words(message, self._words))
+        raise UsageError(negative or _reworded(message, self._words))
 
     def _negative(self, message: str) -> str:
         """Return the error for a negative number after an option, or an empty string.
@@ -464,7 +464,7 @@ def _name_of(action: argparse.Action) -> str:
     return next((name for name in names if name.startswith("--")), names[0])
 
 
-def _in_our_words(message: str, words: Sequence[str]) -> str:
+def _reworded(message: str, words: Sequence[str]) -> str:
     """Return argparse's message in this project's wording."""
     import re
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _STRICT = "--strict-operands"
-_LOOSE = (b"", b".", b"..")
+_NOT_NORMAL = (b"", b".", b"..")
 _LISTEN_MS = 200
 
 
@@ -208,10 +208,10 @@ def rules_of(
     return tuple(rules)
 
 
-def refuse_loose(paths: Iterable[bytes]) -> None:
+def refuse_nonstrict(paths: Iterable[bytes]) -> None:
     """Raise UsageError for a path that is not absolute and normal, or that contains a link."""
     for path in paths:
-        why = _looseness(path)
+        why = _strictness_problem(path)
         if why:
             raise UsageError(f"{_STRICT}: '{show(path)}' {why}")
 
@@ -232,11 +232,11 @@ def strictly(roots: Sequence[Root]) -> tuple[Root, ...]:
     return tuple(msgspec.structs.replace(root, strict=True) for root in roots)
 
 
-def _looseness(path: bytes) -> str:
+def _strictness_problem(path: bytes) -> str:
     if not path.startswith(b"/"):
         return "is not absolute"
     parts = path[1:].split(b"/")
-    if path != b"/" and not all(part not in _LOOSE for part in parts):
+    if path != b"/" and not all(part not in _NOT_NORMAL for part in parts):
         return "is not normal: it has '.', '..', '//' or a slash at its end"
     holder, name = os.path.split(path)
     try:

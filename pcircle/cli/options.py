@@ -141,7 +141,7 @@ def refuse_others(args: argparse.Namespace, takes: str, **defaults: str) -> None
         raise UsageError(f"--diff takes {takes} and no other option")
 
 
-def refuse_idle_null(args: argparse.Namespace) -> None:
+def refuse_useless_null(args: argparse.Namespace) -> None:
     """Raise UsageError for `--null` without an option that names a file of paths or patterns."""
     named = any(kind.endswith("-from") for kind, _ in args.filters or ())
     listed = getattr(args, "list_out", None)  # not every tool writes one
@@ -181,7 +181,7 @@ def attributes_of(args: argparse.Namespace) -> Attributes:
     )
 
 
-def refuse_ageless(wanted: Attributes, paths: Iterable[bytes]) -> None:
+def refuse_without_birth_times(wanted: Attributes, paths: Iterable[bytes]) -> None:
     """Raise UsageError if birth times are required below a PATH whose file system keeps none."""
     if wanted.by_time != "btime":
         return
@@ -237,7 +237,7 @@ def _expression(text: str) -> bytes:
     pattern = os.fsencode(text)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)  # such as for '[[a]'
+            warnings.simplefilter("error", FutureWarning)  # for example, '[[a]' causes one
             re.compile(pattern)
     except FutureWarning as error:
         raise invalid("--match", text, f"ambiguous: {error}") from None

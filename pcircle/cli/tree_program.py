@@ -26,8 +26,13 @@ from pcircle.cli.arguments import (
     run,
 )
 from pcircle.cli.console import Console, miscounted, unsettled
-from pcircle.cli.inputs import lists_of, refuse_loose, rules_of, strictly
-from pcircle.cli.options import CommonOptions, now_ns, refuse_ageless, refuse_idle_null
+from pcircle.cli.inputs import lists_of, refuse_nonstrict, rules_of, strictly
+from pcircle.cli.options import (
+    CommonOptions,
+    now_ns,
+    refuse_useless_null,
+    refuse_without_birth_times,
+)
 from pcircle.cli.options import common as common_of
 from pcircle.cli.program import ToolProgram, run_tool
 from pcircle.cli.report import RankShare, RankSummary, ToolReport
@@ -143,11 +148,11 @@ class WalkProgram(ToolProgram, Generic[T]):
         options = self.options
         self.check()
         if options.strict_operands:
-            refuse_loose(self.paths)
+            refuse_nonstrict(self.paths)
         roots = self.roots()
         if options.strict_operands:
             roots = strictly(roots)
-        refuse_ageless(options.wanted, self.paths)
+        refuse_without_birth_times(options.wanted, self.paths)
         fields: dict[str, Any] = {
             "roots": roots,
             "directory": self.directory(),
@@ -302,7 +307,7 @@ class TreeProgram(WalkProgram[TreeTask]):
             raise UsageError("missing operand PATH")
         if not all(paths):
             raise UsageError("empty file name")
-        refuse_idle_null(args)
+        refuse_useless_null(args)
         super().__init__(CommonOptions(**common_of(args)), paths)
         self._more = more
         self.words: Sequence[str] = args.words

@@ -137,7 +137,7 @@ class Coordinator:
         work = self._work.get(op)
         if work is not None and work.phase == SPREADING:
             work.gathering.hear(source, said)
-            self._over(work)
+            self._finish_if_complete(work)
 
     def heard(self, op: Op) -> None:
         """Record that the requester has its answer and no longer needs the record."""
@@ -157,8 +157,8 @@ class Coordinator:
                 work.gathering.give_up(rank)
                 self._voted(work)
             elif work.phase == SPREADING:
-                self._spread(work, work.gathering.go_round(rank, self._shares(work.request)))
-                self._over(work)
+                self._spread(work, work.gathering.bypass(rank, self._shares(work.request)))
+                self._finish_if_complete(work)
 
     # ---- getting ready ---------------------------------------------------------
 
@@ -253,7 +253,7 @@ class Coordinator:
                 self._tell(work, False, votes)
         else:
             work.gathering.said += [] if work.answered else votes
-        self._over(work)
+        self._finish_if_complete(work)
 
     def _spread(
         self, work: PendingOperation, targets: Sequence[tuple[int, tuple[int, ...]]]
@@ -263,11 +263,11 @@ class Coordinator:
         while left:
             rank, subtree = left.popleft()
             if rank in self._gone:
-                left.extend(work.gathering.go_round(rank, self._shares(work.request)))
+                left.extend(work.gathering.bypass(rank, self._shares(work.request)))
             else:
                 self._send(rank, Decide(work.op, self._rank, work.serial, work.commit, subtree))
 
-    def _over(self, work: PendingOperation) -> None:
+    def _finish_if_complete(self, work: PendingOperation) -> None:
         if not work.gathering.is_complete:
             return
         if not work.answered:
@@ -329,7 +329,7 @@ class ResponseCollector:
                 Said(unreached, refusal=_UNREACHED.format(rank=rank)) for unreached in subtree
             ]
 
-    def go_round(self, rank: int, shares: Shares) -> list[tuple[int, tuple[int, ...]]]:
+    def bypass(self, rank: int, shares: Shares) -> list[tuple[int, tuple[int, ...]]]:
         """Replace a lost rank with its subtree; return the ranks to send to and their subtrees."""
         subtree = self.waiting.pop(rank, None)
         if subtree is None:

@@ -94,7 +94,7 @@ class Member:
         self._undone: dict[int, set[int]] = {}  # by coordinator
         self._settled: dict[int, int] = {}
         self._doubtful = False  # an operation of an earlier job could not be completed
-        self._look_s = inf  # when to check the records again
+        self._recheck_s = inf  # when to check the records again
         self._coordinator = Coordinator(rank, self, records, patience_s, send, self._answered)
 
     # ---- events ----------------------------------------------------------------
@@ -145,7 +145,7 @@ class Member:
             gathering.give_up(rank)
             self._tell_votes(op)
         for key, (_, _, _, gathering) in list(self._finished.items()):
-            self._hand_on(key, gathering.go_round(rank, shares))
+            self._send_decision(key, gathering.bypass(rank, shares))
             self._tell_done(key)
         for op, coordinator in list(self._prepared.items()):
             if coordinator == rank:
@@ -161,8 +161,8 @@ class Member:
         for op, (_, until_s, _) in list(self._asked.items()):
             if until_s <= now_s:
                 self._resolve(op)
-        if self._look_s <= now_s:
-            self._look_s = inf
+        if self._recheck_s <= now_s:
+            self._recheck_s = inf
             for op, coordinator in list(self._prepared.items()):
                 if coordinator in self._gone:
                     self._settle(op)
@@ -170,7 +170,7 @@ class Member:
     def next_s(self) -> float:
         """Return when `tick` is due, or infinity if only a message can cause work."""
         asked_s = min((until_s for _, until_s, _ in self._asked.values()), default=inf)
-        return min(self._coordinator.next_s(), asked_s, self._look_s)
+        return min(self._coordinator.next_s(), asked_s, self._recheck_s)
 
     def recover(self) -> list[Op]:
         """Complete the operations of an earlier job; return those that remain in doubt.
@@ -298,7 +298,7 @@ class Member:
         key = op, source
         gathering = ResponseCollector(shares(message.forward_to), ())
         self._finished[key] = message.commit, coordinator, message.serial, gathering
-        self._hand_on(key, list(gathering.waiting.items()))
+        self._send_decision(key, list(gathering.waiting.items()))
         self._prepared.pop(op, None)
         self._votes.pop(op, None)
         if not message.commit and message.serial >= self._settled.get(coordinator, 0):
@@ -306,14 +306,16 @@ class Member:
         gathering.said += self.finish(op, message.commit)
         self._tell_done(key)
 
-    def _hand_on(self, key: tuple[Op, int], targets: Sequence[tuple[int, tuple[int, ...]]]) -> None:
+    def _send_decision(
+        self, key: tuple[Op, int], targets: Sequence[tuple[int, tuple[int, ...]]]
+    ) -> None:
         """Send the decision to ranks, bypassing lost ranks."""
         commit, coordinator, serial, gathering = self._finished[key]
         left = deque(targets)
         while left:
             rank, subtree = left.popleft()
             if rank in self._gone:
-                left.extend(gathering.go_round(rank, shares))
+                left.extend(gathering.bypass(rank, shares))
             else:
                 self._send(rank, Decide(key[0], coordinator, serial, commit, subtree))
 
@@ -339,7 +341,7 @@ class Member:
         """Settle an operation that lost its coordinator: read the decision, or decide to undo."""
         decided = self._records.settle(op, False)
         if decided is None:
-            self._look_s = min(self._look_s, self._now_s + self._patience_s)
+            self._recheck_s = min(self._recheck_s, self._now_s + self._patience_s)
             return
         del self._prepared[op]
         self.finish(op, decided)

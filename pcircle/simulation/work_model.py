@@ -167,7 +167,7 @@ class WorkModel:
         self._put(rank, first + 1, last, slot)
 
     def _takes_back(self, rank: SimulatedRank) -> bool:
-        """Merge the item ahead with its siblings if it has no children and they follow it.
+        """Merge the item ahead with its next siblings, if the item has no children.
 
         Return whether it was merged. The item then starts now, and the same items follow it.
         """

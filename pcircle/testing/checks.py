@@ -96,10 +96,10 @@ def check(
     drawn = cases(seeds, ranks, lost=lost, interrupt=interrupt)
     if not drawn:
         raise ValueError("no seeds")
-    judge = _Judge(make, key, may_change)
+    checker = _CaseChecker(make, key, may_change)
     if isinstance(expected, UnsetType):
-        expected = judge.whole(Case(drawn[0].seed, min(ranks))).result
-    runs = [judge.run(case, expected) for case in drawn]
+        expected = checker.run_reference(Case(drawn[0].seed, min(ranks))).result
+    runs = [checker.run(case, expected) for case in drawn]
     calm = not (lost or interrupt)
     several = [run for run in runs if calm and run.case.ranks > 1 and any(run.items)]
     if spreads and len(several) >= _ENOUGH and not any(any(run.items[1:]) for run in several):
@@ -127,13 +127,13 @@ def check_case(
     >>> run.result
     {1: 1, 2: 1}
     """
-    judge = _Judge(make, key, may_change)
+    checker = _CaseChecker(make, key, may_change)
     if isinstance(expected, UnsetType):
-        expected = judge.whole(Case(case.seed, 1)).result
-    return judge.run(case, expected)
+        expected = checker.run_reference(Case(case.seed, 1)).result
+    return checker.run(case, expected)
 
 
-class _Judge(Generic[I, R]):
+class _CaseChecker(Generic[I, R]):
     """Checks runs of one task."""
 
     def __init__(
@@ -145,7 +145,7 @@ class _Judge(Generic[I, R]):
         self._make, self._may_change = make, may_change
         self._key: Callable[[R | None], object] = key or (lambda result: result)
 
-    def whole(self, case: Case) -> Run[R]:
+    def run_reference(self, case: Case) -> Run[R]:
         """Run a case without faults, as the reference for other runs."""
         run = self._played(case)
         if run.code:

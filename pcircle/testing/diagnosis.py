@@ -15,7 +15,7 @@ T = TypeVar("T")
 _SCALARS = (int, float, complex, str, bytes, tuple, frozenset, type(None))
 
 
-class _Closer(Watch):
+class _ResultChecker(Watch):
     """Tries each merge in the opposite order too, and detects repeated items and results."""
 
     def __init__(self, ranks: int, key: Callable[[Any], object]) -> None:
@@ -92,8 +92,8 @@ def diagnosed(
     try:
         if case.ranks > 1 and not (alone := Job(make, Case(case.seed, 1), may_change).run()).code:
             yield f"one rank alone comes to {short(alone.result)}"
-        closer = _Closer(case.ranks, key)
-        Job(make, case, may_change, watch=closer).run()
-        yield from closer.findings.values()
+        checker = _ResultChecker(case.ranks, key)
+        Job(make, case, may_change, watch=checker).run()
+        yield from checker.findings.values()
     except RuleViolationError as found:
         yield str(found)

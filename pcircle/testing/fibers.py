@@ -33,9 +33,9 @@ _FIRST_S = 1000.0  # the initial time; real clocks do not start at 0
 
 
 class CurrentFiber(threading.local):
-    """The identity of the running thread; `crew` is None outside a simulation."""
+    """The identity of the running thread; `rank_fibers` is None outside a simulation."""
 
-    crew: RankFibers | None = None
+    rank_fibers: RankFibers | None = None
     number = 0  # of this worker
     is_main = False
 
@@ -66,10 +66,10 @@ class RankFibers:
         self._woken = False
         self._due: list[tuple[float, int, Fiber]] = []
         self._serial = 0
-        self._fibres: list[Fiber] = []
+        self._fibers: list[Fiber] = []
         self._current: Fiber | None = None
         self._main: Fiber | None = None
-        self._is_deaf = False  # the main thread is sleeping, and no message wakes it
+        self._ignores_messages = False  # the main thread is sleeping, and no message wakes it
 
     @property
     def now_s(self) -> float:
@@ -97,37 +97,37 @@ class RankFibers:
     def _advance(self, main: Fiber) -> None:
         """Run all fibers that are due."""
         while not main.ended:
-            if (self._woken and not self._is_deaf) or main.due_s <= self.now_s:
+            if (self._woken and not self._ignores_messages) or main.due_s <= self.now_s:
                 self._woken = False
                 main.due_s = self._step(main)
             elif self._due and self._due[0][0] <= self.now_s:
-                fibre = heappop(self._due)[2]
-                self._push(fibre, self._step(fibre))
+                fiber = heappop(self._due)[2]
+                self._push(fiber, self._step(fiber))
             else:
                 return
 
-    def _step(self, fibre: Fiber) -> float:
+    def _step(self, fiber: Fiber) -> float:
         """Run a fiber until it waits; return when it resumes unless it is woken earlier."""
-        self._current = fibre
-        wait_s = fibre.steps.step()
+        self._current = fiber
+        wait_s = fiber.steps.step()
         self._current = None
         if wait_s is None:
-            fibre.ended = True
+            fiber.ended = True
             return inf
         return self.now_s + max(wait_s, _TICK_S)
 
-    def _push(self, fibre: Fiber, due_s: float) -> None:
+    def _push(self, fiber: Fiber, due_s: float) -> None:
         if due_s < inf:
             self._serial += 1
-            heappush(self._due, (due_s, self._serial, fibre))
+            heappush(self._due, (due_s, self._serial, fiber))
 
     def close(self) -> None:
         """Abandon all fibers, because the job has ended or the rank was killed."""
-        for fibre in self._fibres:
-            self._current = fibre
-            fibre.steps.close()
+        for fiber in self._fibers:
+            self._current = fiber
+            fiber.steps.close()
         self._current = None
-        self._fibres.clear()
+        self._fibers.clear()
 
     # ---- for threads -----------------------------------------------------------
 
@@ -136,14 +136,14 @@ class RankFibers:
 
         def run() -> None:
             here = self.here
-            here.crew, here.number, here.is_main = self, number, is_main
+            here.rank_fibers, here.number, here.is_main = self, number, is_main
             work()
 
-        fibre = Fiber(Stepwise(run, lambda value: None))
-        self._fibres.append(fibre)
+        fiber = Fiber(Stepwise(run, lambda value: None))
+        self._fibers.append(fiber)
         if not is_main:
-            self._push(fibre, self.now_s)
-        return fibre
+            self._push(fiber, self.now_s)
+        return fiber
 
     def pause(self, wait_s: float) -> None:
         """Let time pass; called on any fiber."""
@@ -152,19 +152,19 @@ class RankFibers:
 
     def sleep(self, wait_s: float) -> None:
         """Let time pass even if messages arrive; called on any fiber."""
-        self._is_deaf = self.here.is_main
+        self._ignores_messages = self.here.is_main
         self.pause(wait_s)
-        self._is_deaf = False
+        self._ignores_messages = False
 
-    def linger(self, share: float = 1.0) -> None:
+    def pause_randomly(self, share: float = 1.0) -> None:
         """Let a random part of an item's duration pass, possibly none; called on workers."""
         if not self.here.is_main:
             often = self._rng.random() < 0.5
             self.pause(share * self._item_s * self._rng.expovariate(1.0) if often else 0.0)
 
-    def resume(self, fibre: Fiber) -> None:
+    def resume(self, fiber: Fiber) -> None:
         """Resume a fiber that is waiting indefinitely."""
-        self._push(fibre, self.now_s)
+        self._push(fiber, self.now_s)
 
     # ---- for the main thread ----------------------------------------------------
 
@@ -190,17 +190,17 @@ def virtual_time(here: CurrentFiber) -> Iterator[None]:
     sleep, monotonic, perf_counter = time.sleep, time.monotonic, time.perf_counter
 
     def slept(seconds: float) -> None:
-        crew = here.crew
-        sleep(seconds) if crew is None else crew.sleep(seconds)
+        rank_fibers = here.rank_fibers
+        sleep(seconds) if rank_fibers is None else rank_fibers.sleep(seconds)
 
     def clock(real: Callable[[], float]) -> Callable[[], float]:
         def virtual_clock() -> float:
-            crew = here.crew
-            if crew is None:
+            rank_fibers = here.rank_fibers
+            if rank_fibers is None:
                 return real()
             if not here.is_main:
-                crew.pause(_TICK_S)
-            return crew.now_s
+                rank_fibers.pause(_TICK_S)
+            return rank_fibers.now_s
 
         return virtual_clock
 

@@ -21,18 +21,18 @@ _Call = tuple["PoolFuture[Any]", Callable[..., object], tuple[object, ...]]
 class SimPool(WorkerPool):
     """A `pcircle.threads.pool.WorkerPool` whose calls take virtual time to begin and to end."""
 
-    def __init__(self, crew: RankFibers, wake: Callable[[], None], threads: int = 1) -> None:
+    def __init__(self, rank_fibers: RankFibers, wake: Callable[[], None], threads: int = 1) -> None:
         super().__init__(wake, threads)
-        self._crew = crew
+        self._rank_fibers = rank_fibers
         self._pending: deque[_Call] = deque()
-        self._fibres: list[Fiber] = []
+        self._fibers: list[Fiber] = []
         self._idle: deque[Fiber] = deque()
         self._closing = False
 
     @property
     def number(self) -> int:
         """Return the number of the calling worker, from 0."""
-        return self._crew.here.number
+        return self._rank_fibers.here.number
 
     @property
     def native_ids(self) -> list[int | None]:
@@ -44,37 +44,37 @@ class SimPool(WorkerPool):
         self.in_flight += 1
         self._pending.append((future, function, args))
         if self._idle:
-            self._crew.resume(self._idle.popleft())
-        elif len(self._fibres) < self.threads:
-            number = len(self._fibres)
-            self._fibres.append(self._crew.begin(lambda: self._serve(number), number))
+            self._rank_fibers.resume(self._idle.popleft())
+        elif len(self._fibers) < self.threads:
+            number = len(self._fibers)
+            self._fibers.append(self._rank_fibers.begin(lambda: self._serve(number), number))
         return future
 
     def close(self, patience_s: float) -> bool:
-        crew, until_s = self._crew, self._crew.now_s + patience_s
+        rank_fibers, until_s = self._rank_fibers, self._rank_fibers.now_s + patience_s
         self._closing = True
         while self._idle:
-            crew.resume(self._idle.popleft())
-        while (busy := self._busy()) and crew.now_s < until_s:
-            crew.pause(until_s - crew.now_s)
-        self._fibres.clear()
+            rank_fibers.resume(self._idle.popleft())
+        while (busy := self._busy()) and rank_fibers.now_s < until_s:
+            rank_fibers.pause(until_s - rank_fibers.now_s)
+        self._fibers.clear()
         self._closing = False
         return not busy
 
     def _busy(self) -> bool:
-        return any(not fibre.ended for fibre in self._fibres)
+        return any(not fiber.ended for fiber in self._fibers)
 
     def _serve(self, number: int) -> None:
-        crew = self._crew
+        rank_fibers = self._rank_fibers
         while True:
             while not self._pending:
                 if self._closing:
                     self.wake()
                     return
-                self._idle.append(self._fibres[number])
-                crew.pause(inf)
+                self._idle.append(self._fibers[number])
+                rank_fibers.pause(inf)
             future, function, args = self._pending.popleft()
-            crew.linger()
+            rank_fibers.pause_randomly()
             value, error = None, None
             try:
                 value = function(*args)
@@ -82,58 +82,60 @@ class SimPool(WorkerPool):
                 raise
             except BaseException as caught:  # the owner handles it
                 error = caught
-            crew.linger()
+            rank_fibers.pause_randomly()
             self.post(self._settle, future, value, error)
 
 
-class SimLine(WorkerChannel[I, R]):
+class SimWorkerChannel(WorkerChannel[I, R]):
     """A `WorkerChannel` on which time passes whenever an item calls a method of its context."""
 
-    crew: RankFibers
+    rank_fibers: RankFibers
     spawned: Callable[[Sequence[I]], None]
     holds: Counter[int]
 
-    def begin(self, crew: RankFibers, spawned: Callable[[Sequence[I]], None]) -> SimLine[I, R]:
+    def begin(
+        self, rank_fibers: RankFibers, spawned: Callable[[Sequence[I]], None]
+    ) -> SimWorkerChannel[I, R]:
         """Attach the line to the rank's fibers and to the callback for spawned items.
 
         `holds` counts the holds that were not released, by ticket.
         """
-        self.crew, self.spawned, self.holds = crew, spawned, Counter()
+        self.rank_fibers, self.spawned, self.holds = rank_fibers, spawned, Counter()
         self.is_stopping = self._asked(self.is_stopping)
         self.has_idle_workers = self._asked(self.has_idle_workers)
         return self
 
     def _asked(self, question: Callable[[], bool]) -> Callable[[], bool]:
         def asked() -> bool:
-            self.crew.linger(0.25)
+            self.rank_fibers.pause_randomly(0.25)
             return question()
 
         return asked
 
     def spawn(self, ticket: int, items: Sequence[I]) -> None:
         self.spawned(items)
-        while self._backlog.is_full and not self.crew.here.is_main:
-            self.crew.pause(_ROOM_S)
+        while self._backlog.is_full and not self.rank_fibers.here.is_main:
+            self.rank_fibers.pause(_ROOM_S)
         super().spawn(ticket, items)
-        self.crew.linger(0.5)
+        self.rank_fibers.pause_randomly(0.5)
 
     def post(self, ticket: int, rank: int, items: Sequence[I]) -> None:
         self.spawned(items)
         super().post(ticket, rank, items)
-        self.crew.linger(0.5)
+        self.rank_fibers.pause_randomly(0.5)
 
     def hold(self, ticket: int, epoch: int) -> None:
         self.holds[ticket] += 1
         super().hold(ticket, epoch)
-        self.crew.linger(0.5)
+        self.rank_fibers.pause_randomly(0.5)
 
     def resume(self, ticket: int, items: Sequence[I], value: object, epoch: int) -> None:
         self.holds[ticket] -= 1
         self.spawned(items)
         super().resume(ticket, items, value, epoch)
-        self.crew.linger(0.5)
+        self.rank_fibers.pause_randomly(0.5)
 
     def _await_room(self) -> None:
         outbox = self._outbox
         while outbox.size_bytes > MAX_OUTBOX_BYTES and not self.is_stopping():
-            self.crew.pause(_ROOM_S)
+            self.rank_fibers.pause(_ROOM_S)

@@ -27,7 +27,7 @@ from pcircle.runtime.signals import Signals
 from pcircle.runtime.task import Context, I, Observer, Outcome, R, Task
 from pcircle.runtime.worker_channel import WorkerChannel
 from pcircle.testing.fibers import RankFibers
-from pcircle.testing.pool import SimLine, SimPool
+from pcircle.testing.pool import SimPool, SimWorkerChannel
 from pcircle.testing.watch import Inspector, Watch, described, short
 from pcircle.threads.pool import WorkerPool
 from pcircle.transport._sim import SimTransport
@@ -52,9 +52,9 @@ class RecordingObserver(Observer[R]):
 class _Transport:
     """The simulated network for a fiber, which can wait inside a call of `poll`."""
 
-    def __init__(self, crew: RankFibers) -> None:
-        self._crew = crew
-        self._inner: SimTransport = crew.transport
+    def __init__(self, rank_fibers: RankFibers) -> None:
+        self._rank_fibers = rank_fibers
+        self._inner: SimTransport = rank_fibers.transport
         self.rank = self._inner.rank
         self.size = self._inner.size
         self.nodes = self._inner.nodes
@@ -63,11 +63,11 @@ class _Transport:
         self._inner.send(dest, payload)
 
     def poll(self, timeout_s: float | None) -> list[Delivery | LostRank]:
-        self._crew.wait(timeout_s)
-        return self._crew.taken()
+        self._rank_fibers.wait(timeout_s)
+        return self._rank_fibers.taken()
 
     def wake(self) -> None:
-        self._crew.wake()
+        self._rank_fibers.wake()
 
     def close(self) -> None:
         self._inner.close()
@@ -76,7 +76,7 @@ class _Transport:
         self._inner.abort(exit_code)
 
 
-class _Mishaps(TracebackReporter):
+class _RecordingReporter(TracebackReporter):
     """Reports exceptions of the task as a real job does, and records the first."""
 
     def __init__(self, watch: Watch) -> None:
@@ -95,16 +95,18 @@ class SimRank(Rank[I, R]):
 
     def __init__(
         self,
-        crew: RankFibers,
+        rank_fibers: RankFibers,
         task: Task[I, R],
         settings: EngineSettings,
-        ears: RecordingObserver[R] | None,
+        observer: RecordingObserver[R] | None,
         watch: Watch,
         rng: Random,
     ) -> None:
-        self._crew, self._watch, self._rng = crew, watch, rng
+        self._rank_fibers, self._watch, self._rng = rank_fibers, watch, rng
         self._items: dict[int, I] = {}  # by ticket
-        super().__init__(_Transport(crew), task, settings, ears, mishaps=_Mishaps(watch))
+        super().__init__(
+            _Transport(rank_fibers), task, settings, observer, mishaps=_RecordingReporter(watch)
+        )
         self._inspector = Inspector(watch, self._codec)
 
     def play(self, stopped_s: float | None) -> int:
@@ -112,35 +114,35 @@ class SimRank(Rank[I, R]):
 
         The rank receives SIGINT at `stopped_s`, unless that is None.
         """
-        crew = self._crew
-        signals = Signals(crew.wake)
+        rank_fibers = self._rank_fibers
+        signals = Signals(rank_fibers.wake)
 
         def interrupt() -> None:
-            crew.pause(stopped_s or 0.0)
+            rank_fibers.pause(stopped_s or 0.0)
             signals.pending = SIGINT
             self._trace("is interrupted")
-            crew.wake()
+            rank_fibers.wake()
 
         if stopped_s is not None:
-            crew.begin(interrupt)
+            rank_fibers.begin(interrupt)
         try:
             code = self.run(signals)
         except Defect as error:
             self._watch.error = self._watch.error or error.__cause__
             code = error.exit_code
-            crew.transport.abort(code)
+            rank_fibers.transport.abort(code)
         self._trace(f"ends with {code}")
-        crew.transport.close()
+        rank_fibers.transport.close()
         return code
 
     def _trace(self, text: str) -> None:
         if self._watch.trace is not None:
-            self._watch.tell(self._crew.transport.now_s, self._transport.rank, text)
+            self._watch.tell(self._rank_fibers.transport.now_s, self._transport.rank, text)
 
     # ---- parts of a rank ---------------------------------------------------------
 
     def _workers(self, threads: int) -> WorkerPool:
-        return SimPool(self._crew, self._transport.wake, threads)
+        return SimPool(self._rank_fibers, self._transport.wake, threads)
 
     def _random(self) -> Random:
         return self._rng
@@ -149,8 +151,8 @@ class SimRank(Rank[I, R]):
         pool, engine = self._pool, self._engine
         formatters = self._task.line_of, self._codec.encode_notice
         stops = self._is_stopping
-        line = SimLine(pool, engine, self._perform, time.monotonic, stops, *formatters)
-        self._sim_line = line.begin(self._crew, self._spawned)
+        line = SimWorkerChannel(pool, engine, self._perform, time.monotonic, stops, *formatters)
+        self._sim_line = line.begin(self._rank_fibers, self._spawned)
         return line
 
     def held(self) -> list[I]:

@@ -185,7 +185,7 @@ class Job(Generic[I, R]):
         case, watch, drawn = self._case, self._watch, machine(self._case)
         tasks = self._tasks()
         state = SharedState(tasks, self._may_change)
-        ears, here = RecordingObserver[R](), CurrentFiber()
+        observer, here = RecordingObserver[R](), CurrentFiber()
         network = Network(
             drawn.nodes,
             self._rng("network"),
@@ -199,16 +199,20 @@ class Job(Generic[I, R]):
 
             def program(transport: SimTransport) -> Wait:
                 rank = transport.rank
-                crew = RankFibers(here, transport, self._rng(f"work of {rank}"), drawn.item_s)
-                stack.callback(crew.close)
+                rank_fibers = RankFibers(
+                    here, transport, self._rng(f"work of {rank}"), drawn.item_s
+                )
+                stack.callback(rank_fibers.close)
 
                 def main() -> int:
-                    hears = None if rank else ears
+                    own_observer = None if rank else observer
                     rng = self._rng(f"engine of {rank}")
-                    ranks.append(SimRank(crew, tasks[rank], settings, hears, watch, rng))
+                    ranks.append(
+                        SimRank(rank_fibers, tasks[rank], settings, own_observer, watch, rng)
+                    )
                     return ranks[-1].play(stopped_s)
 
-                return crew.play(main)
+                return rank_fibers.play(main)
 
             settings = self._settings(tasks, drawn)
             try:
@@ -225,7 +229,7 @@ class Job(Generic[I, R]):
                 "job each rank is a process with its own copy: keep it in the task, return it as "
                 "a result, or name it in may_change if that is what you want"
             )
-        run = self._run_of(network, codes, ears)
+        run = self._run_of(network, codes, observer)
         moments = [kill.at_s for kill in kills] + ([] if stopped_s is None else [stopped_s])
         return msgspec.structs.replace(run, stopped_s=min(moments, default=None))
 
@@ -250,11 +254,11 @@ class Job(Generic[I, R]):
         )
 
     def _run_of(
-        self, network: Network, codes: Sequence[int | None], ears: RecordingObserver[R]
+        self, network: Network, codes: Sequence[int | None], observer: RecordingObserver[R]
     ) -> Run[R]:
         aborted = network.aborted
         lost = tuple(rank for rank, code in enumerate(codes) if code is None and not aborted)
-        outcome = ears.outcome
+        outcome = observer.outcome
         ended = [code for code in codes if code is not None]
         if aborted is not None:
             ended.append(aborted[1])
@@ -264,7 +268,7 @@ class Job(Generic[I, R]):
             result=None if outcome is None else outcome.result,
             reasons=() if outcome is None else tuple(outcome.reasons),
             items=tuple(self._watch.items),
-            notices=tuple(ears.notices),
+            notices=tuple(observer.notices),
             seconds=network.now_s,
             lost=lost,
             error=self._watch.error,

@@ -138,7 +138,7 @@ class Children:
         the job's code is then at best that of a lost rank.
         """
         # There is no point in waiting for a child whose threads hang in the kernel.
-        late = not self.reap(_THREADS_GRACE_S) and not self._record_left_behind(_left_behind)
+        late = not self.reap(_THREADS_GRACE_S) and not self._record_zombies(_code_of_zombie)
         late = late and not self.reap(_REAP_DEADLINE_S)
         late_ranks = sorted(self._running)
         if late:
@@ -164,7 +164,7 @@ class Children:
             print_error(f"rank {self.base + min(self._running)}: can't be killed")
         return worst(codes) if len(codes) > 1 else agreed
 
-    def _record_left_behind(self, how_ended: Callable[[int], int | None]) -> bool:
+    def _record_zombies(self, how_ended: Callable[[int], int | None]) -> bool:
         """Record children whose main thread has ended; return whether no other child is running."""
         for rank, child in list(self._running.items()):
             code = how_ended(child.pid)
@@ -183,7 +183,7 @@ class Children:
             self._ended[rank] = (child.pid, code)
 
 
-def _left_behind(pid: int) -> int | None:
+def _code_of_zombie(pid: int) -> int | None:
     """Return the exit code of a process whose main thread has ended, or None.
 
     Such a process cannot be reaped until its other threads have returned from the kernel, which may

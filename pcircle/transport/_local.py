@@ -239,7 +239,7 @@ class LocalTransport:
             except (BrokenPipeError, ConnectionResetError):
                 # The peer no longer reads. `_receive` determines whether it closed or died, after
                 # reading everything that it sent.
-                self._forgo(peer)
+                self._drop_queue(peer)
                 break
             self._sent_bytes += taken_bytes
             self.unsent_bytes -= taken_bytes
@@ -252,7 +252,7 @@ class LocalTransport:
                 outgoing.popleft()
         self._watch(peer)
 
-    def _forgo(self, peer: _Peer) -> None:
+    def _drop_queue(self, peer: _Peer) -> None:
         """Drop everything that is queued for *peer*."""
         self.unsent_bytes -= sum(map(len, peer.outgoing))
         peer.outgoing.clear()
@@ -329,7 +329,7 @@ class LocalTransport:
         """Drop *peer*, whose connection has ended."""
         del self._peers[peer.rank]
         del self._by_fd[peer.fd]
-        self._forgo(peer)
+        self._drop_queue(peer)
         self._epoll.unregister(peer.fd)
         peer.sock.close()
 

@@ -354,13 +354,13 @@ def abort_world(exit_code: int) -> NoReturn:
 
 
 def launch_mpi(
-    launch: Launch, body: Body, *, again: bool = False, party: NodeProcesses | None = None
+    launch: Launch, body: Body, *, again: bool = False, processes: NodeProcesses | None = None
 ) -> int:
     """Run *body* on this rank of MPI's world; return the exit code of this process.
 
     MPI can be initialised only once per process, so if *again* is set, it is finalised when the
-    process exits, because further jobs may need it. *party* contains the local processes of this
-    one.
+    process exits, because further jobs may need it. *processes* contains
+    the local processes of this one.
 
     An exception from *body* is printed and ends the job with its code: a rank that unwinds alone
     would leave the other ranks hanging.
@@ -375,7 +375,7 @@ def launch_mpi(
         _initialise()
     try:
         check_world(launch, MPI.COMM_WORLD.Get_size())
-        transport = _join(party)
+        transport = _join(processes)
     except UsageError:
         if starts_mpi:
             MPI.Finalize()
@@ -398,13 +398,13 @@ def launch_mpi(
     return agreed
 
 
-def _join(party: NodeProcesses | None) -> MpiTransport | Gateway:
+def _join(processes: NodeProcesses | None) -> MpiTransport | Gateway:
     """Create this rank's transport after all MPI ranks have exchanged their properties. Collective.
 
     All ranks raise UsageError if one of them could not start its local processes.
     """
     comm = MPI.COMM_WORLD.Dup()
-    size, trouble = (1, "") if party is None else (party.size, party.trouble)
+    size, trouble = (1, "") if processes is None else (processes.size, processes.trouble)
     cores = sum(1 << core for core in os.sched_getaffinity(0))
     members = comm.allgather((MPI.Get_processor_name(), size, trouble, cores))
     for name, _, trouble, _ in members:
@@ -423,7 +423,7 @@ def _join(party: NodeProcesses | None) -> MpiTransport | Gateway:
         return MpiTransport(channel, nodes)
     from pcircle.transport._hybrid import Gateway, Layout, NodeProcesses  # few jobs need it
 
-    return Gateway(channel, Layout(sizes, nodes), party or NodeProcesses(1), abort_world)
+    return Gateway(channel, Layout(sizes, nodes), processes or NodeProcesses(1), abort_world)
 
 
 def _initialise() -> None:

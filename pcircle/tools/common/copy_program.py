@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
-from pcircle.cli.inputs import read_paths, refuse_elsewhere, refuse_loose, rules_of
-from pcircle.cli.options import CommonOptions, now_ns, refuse_ageless
+from pcircle.cli.inputs import read_paths, refuse_elsewhere, refuse_nonstrict, rules_of
+from pcircle.cli.options import CommonOptions, now_ns, refuse_without_birth_times
 from pcircle.cli.program import ToolProgram, local_ranks, run_tool
 from pcircle.cli.results import open_output
 from pcircle.cli.times import StopTime, limit_of
@@ -183,7 +183,7 @@ class CopyProgram(ToolProgram):
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self._options
         _refuse_unusable(options)
-        refuse_ageless(options.wanted, options.sources)
+        refuse_without_birth_times(options.wanted, options.sources)
         rules = rules_of(options.filters, null=options.null, complete=self.lists_completely)
         here = working_directory()
         self._checkpoint_options = reached(options.checkpoint)
@@ -519,7 +519,7 @@ def _refuse_unusable(options: CopyOptions) -> None:
     Operands are restricted only with `--strict-operands`.
     """
     if options.strict_operands:
-        refuse_loose((*options.sources, options.target))
+        refuse_nonstrict((*options.sources, options.target))
     if options.sign is not None:
         from pcircle.ops.digest.digests import get_algorithm  # few copies are signed
 

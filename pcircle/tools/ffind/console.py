@@ -88,23 +88,23 @@ class FindConsole(ChangeConsole):
                 if self._ended:
                     continue
                 if value.event:
-                    self._happened(value.event)
+                    self._handle_event(value.event)
                 elif value.stream == 0:
                     texts.append(value.text)
                 else:
-                    self._elsewhere(value.stream, self._unsaid(value.stream, value.text))
+                    self._write_stream(value.stream, self._unwritten(value.stream, value.text))
             elif isinstance(value, SortRecords):
                 self._recorded(value.records)
             elif isinstance(value, LinkedFiles):
                 self._linked(value.files)
             else:
                 unhandled.append(value)
-        if text := self._unsaid(0, b"".join(texts)):
+        if text := self._unwritten(0, b"".join(texts)):
             self._emit(text)
         if unhandled:
             super().notice(source, unhandled)
 
-    def _unsaid(self, stream: int, text: bytes) -> bytes:
+    def _unwritten(self, stream: int, text: bytes) -> bytes:
         """Return the part of a text that no earlier run has written to the stream."""
         ends = self._find.ends or {}
         return self._fresh(f"stream {stream}", text, ends.get(stream, b"\n"))
@@ -122,7 +122,7 @@ class FindConsole(ChangeConsole):
         if self._find.first_task is not None:
             self._find.first_task.halted = True
 
-    def _happened(self, event: int) -> None:
+    def _handle_event(self, event: int) -> None:
         """Handle an event: end the search, or count it towards a limit."""
         if event == QUIT:
             self._ended = True
@@ -132,7 +132,7 @@ class FindConsole(ChangeConsole):
         if self._ended:
             self._halt()
 
-    def _elsewhere(self, stream: int, text: bytes) -> None:
+    def _write_stream(self, stream: int, text: bytes) -> None:
         """Write to standard error, or to a file of -fprint."""
         if stream < 0:
             if not self._find.options.silent and sys.stderr is not None:
@@ -177,7 +177,7 @@ class FindConsole(ChangeConsole):
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
         total = FindCounters.total(outcome.counts)
         if not outcome.code:
-            self._last(total)
+            self._write_final_output(total)
         for sorter in (self._sorter, self._links):
             if sorter is not None:
                 sorter.close()
@@ -194,7 +194,7 @@ class FindConsole(ChangeConsole):
             code = worst((code, IntegrityError.exit_code))
         return code, reasons
 
-    def _last(self, total: FindCounters) -> None:
+    def _write_final_output(self, total: FindCounters) -> None:
         """Write output that is known only at the end."""
         for _, text in self._top:
             self._emit(text)

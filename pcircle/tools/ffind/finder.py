@@ -64,13 +64,13 @@ class FindVisitor(SmallDirectoryEvaluator):
         if where.path == HOLDER:
             self._starts(where, names, fds[0])
             return
-        done = self._do(where, names.links, "l", fds[0])
+        done = self._evaluate_names(where, names.links, "l", fds[0])
         counters.links += done
-        counters.special += self._do(where, names.specials, "", fds[0])
+        counters.special += self._evaluate_names(where, names.specials, "", fds[0])
         files, batch_size = names.files, self._batch_size
         begun_s = time.monotonic()
         for at in range(0, len(files), batch_size):
-            counters.files += self._do(where, files[at : at + batch_size], "f", fds[0])
+            counters.files += self._evaluate_names(where, files[at : at + batch_size], "f", fds[0])
             enough = context.is_time_up(time.monotonic() - begun_s)
             if (enough or context.stopping) and at + batch_size < len(files):
                 remaining = files[at + batch_size :]
@@ -189,7 +189,7 @@ class FindVisitor(SmallDirectoryEvaluator):
             if not names:
                 continue
             count = len(names)
-            done = self._do(opened, encoded(names), kind, fd)
+            done = self._evaluate_names(opened, encoded(names), kind, fd)
             counters.found += count
             counters.sized += count
             if kind == "f":
@@ -212,7 +212,7 @@ class FindVisitor(SmallDirectoryEvaluator):
             return
         if depth < self._min or (plan.test is None and excludes is None):
             if not late:
-                self._do(opened, names, "d", fd)
+                self._evaluate_names(opened, names, "d", fd)
             if not at_bottom:
                 return
         elif late and excludes is not None:

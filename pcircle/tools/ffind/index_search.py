@@ -373,11 +373,11 @@ class IndexSearcher(Evaluator):
             links = [name for name, mode in pairs if S_ISLNK(mode)]
             specials = [n for n, mode in pairs if not (S_ISREG(mode) or S_ISLNK(mode))]
         if files:
-            counters.files += self._do(where, files, "f", _NOTHING)
+            counters.files += self._evaluate_names(where, files, "f", _NOTHING)
         if links:
-            counters.links += self._do(where, links, "l", _NOTHING)
+            counters.links += self._evaluate_names(where, links, "l", _NOTHING)
         if specials:
-            counters.special += self._do(where, specials, "", _NOTHING)
+            counters.special += self._evaluate_names(where, specials, "", _NOTHING)
 
     def _failure(self, number: int, path: bytes, section: Section) -> None:
         """Report an entry whose contents or status the index could not record."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.cli.options import common, refuse_idle_null
+from pcircle.cli.options import common, refuse_useless_null
 from pcircle.cli.program import called
 from pcircle.cli.tree_program import WalkProgram
 from pcircle.core.encoding import show
@@ -132,7 +132,7 @@ def profile_typed(args: argparse.Namespace) -> int:
             return diff(args)
     if not args.operands:
         raise UsageError(f"missing operand {'FILE' if args.merge else 'PATH'}")
-    refuse_idle_null(args)
+    refuse_useless_null(args)
     if args.entries and (args.save is None or args.merge):
         raise UsageError("--entries requires --save, and cannot be combined with --merge")
     lists: Mapping[str, str] = {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.cli.options import CommonOptions, common, refuse_idle_null, refuse_others
+from pcircle.cli.options import CommonOptions, common, refuse_others, refuse_useless_null
 from pcircle.cli.program import called
 from pcircle.cli.tree_program import WalkProgram
 from pcircle.core.encoding import show
@@ -223,7 +223,7 @@ def sum_typed(args: argparse.Namespace) -> int:
     if args.recursive and args.files_from is None:
         raise UsageError("--recursive requires --files-from")
     if args.check is None:  # with --check, -0 applies to the checksum list
-        refuse_idle_null(args)
+        refuse_useless_null(args)
     against, mode = _against(args)
     output = args.output if mode != "update" else args.output or against
     if not args.operands and against is None:

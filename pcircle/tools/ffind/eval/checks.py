@@ -22,7 +22,7 @@ StatusTest = Callable[[Status], object]
 
 _NS = 1_000_000_000
 _DAY_S = 86400
-_DEAR = 3
+_EXPENSIVE = 3
 _NUMBERS: dict[str, Callable[[Status], int]] = {
     "inum": lambda status: status.st_ino,
     "links": lambda status: status.st_nlink,
@@ -392,4 +392,4 @@ def cheapest_first(nodes: Sequence[ExpressionNode]) -> list[ExpressionNode]:
 def _cost(node: ExpressionNode) -> int:
     if node.children:
         return max(map(_cost, node.children))
-    return COSTS.get(node.name, _DEAR)
+    return COSTS.get(node.name, _EXPENSIVE)

@@ -29,7 +29,7 @@ _MAX_NAMES = 1000
 _READ_BYTES = 1 << 16
 _BRACES = b"{}"
 _OPEN = b"/proc/self/fd/"
-Say = Callable[[int, bytes], None]  # writes text to a stream: 0, or -1 for standard error
+WriteText = Callable[[int, bytes], None]  # writes text to a stream: 0, or -1 for standard error
 
 
 class Commands:
@@ -38,7 +38,7 @@ class Commands:
     If `dry` is set, commands are only printed.
     """
 
-    def __init__(self, say: Say, directory: bytes, *, dry: bool = False) -> None:
+    def __init__(self, say: WriteText, directory: bytes, *, dry: bool = False) -> None:
         self._say = say
         self._directory = directory or None
         self._dry = dry
@@ -105,7 +105,7 @@ class Commands:
                     line, cwd=cwd, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
                 ) as process,
             ):
-                self._hand_on(process)
+                self._forward_output(process)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             self._say(-1, f"ffind: cannot run '{show(line[0])}': {reason}\n".encode())
@@ -124,7 +124,7 @@ class Commands:
         finally:
             os.close(fd)
 
-    def _hand_on(self, process: subprocess.Popen[bytes]) -> None:
+    def _forward_output(self, process: subprocess.Popen[bytes]) -> None:
         """Pass on the output of a command in complete lines."""
         with selectors.DefaultSelector() as selector:
             held: dict[int, bytes] = {0: b"", -1: b""}

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Filter = Callable[[list[bytes], bytes], list[bytes]]
 """A function from names, and the path before them, to the names that pass."""
 
-_TOLD = "fdl"  # kinds that a directory listing identifies
+_LISTED_KINDS = "fdl"  # kinds that a directory listing identifies
 _ACTIONS = frozenset(
     (
         "print", "print0", "printf", "ls", "json", "csv", "delete", "prune", "quit", "limit",
@@ -254,7 +254,7 @@ def _known(node: ExpressionNode, kind: str, *, prunes: bool) -> ExpressionNode:
         letters = str(node.args[0])
         if kind:
             return TRUE if kind in letters else FALSE
-        return FALSE if set(letters) <= set(_TOLD) else node
+        return FALSE if set(letters) <= set(_LISTED_KINDS) else node
     if kind and name == "lname" and kind != "l":
         return FALSE
     if name == "empty" and kind == "l":

@@ -97,7 +97,7 @@ class Evaluator(EntryVisitor):
             self._entry = CountedEntry(
                 self._report, times, follow=self._follows, updates_links=task.updates_links
             )
-        self._most_are_left = 0  # blocks still to be evaluated without columns
+        self._blocks_without_columns = 0  # blocks still to be evaluated without columns
         self._gathers = any(
             primary.name == "execplus" and primary.args[0] for primary in walk(node)
         )
@@ -196,7 +196,7 @@ class Evaluator(EntryVisitor):
         entry.begin(name)
         return entry
 
-    def _do(self, where: Where, names: list[bytes], kind: str, fd: int) -> int:
+    def _evaluate_names(self, where: Where, names: list[bytes], kind: str, fd: int) -> int:
         """Evaluate names of one kind in one directory; return how many succeeded."""
         plan = self._of_kind[kind]
         count = len(names)
@@ -207,9 +207,9 @@ class Evaluator(EntryVisitor):
             names = choose(names, prefix)
         if plan.by_columns:
             return count - self._by_columns(where, plan, names, kind, fd)
-        return count - self._done(where, plan, names, kind, fd) if names else count
+        return count - self._process_selected(where, plan, names, kind, fd) if names else count
 
-    def _done(
+    def _process_selected(
         self, where: Where, plan: CompiledExpression, names: list[bytes], kind: str, fd: int
     ) -> int:
         """Process names that passed the filters; return the number that failed or vanished."""
@@ -234,10 +234,10 @@ class Evaluator(EntryVisitor):
         stats, lost = self._stats, 0
         for at in range(0, len(names), CAPACITY):
             batch = names[at : at + CAPACITY]
-            if plan.looks and self._most_are_left:
+            if plan.looks and self._blocks_without_columns:
                 # Most names passed, so selection by columns would look them up twice. It is retried
                 # after some blocks.
-                self._most_are_left -= 1
+                self._blocks_without_columns -= 1
                 entry = self._entry_in(where, fd, kind)
                 lost += self._evaluate_each(entry, plan.slow, batch, looks=True)
                 continue
@@ -248,13 +248,13 @@ class Evaluator(EntryVisitor):
                 continue
             places = chosen(plan, stats, range(len(batch)))
             if len(places) > len(batch) // 2:
-                self._most_are_left = _UNSEEN
+                self._blocks_without_columns = _UNSEEN
             if places:
                 left = [batch[place] for place in places]
                 if plan.bulk is not None:
                     self._in_bulk(where, plan.bulk, left, kind, places)
                 else:
-                    lost += self._done(where, plan, left, kind, fd)
+                    lost += self._process_selected(where, plan, left, kind, fd)
             if self._halted():
                 break
         return lost

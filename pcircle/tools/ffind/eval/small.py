@@ -119,7 +119,7 @@ class SmallDirectoryEvaluator(Evaluator):
         if not self._is_together:
             return self._one_by_one(above, batch)
         if self._enters:
-            self._do_themselves(above, batch)
+            self._evaluate_own_entries(above, batch)
         if depth_of(above.path) + 2 >= self._min:
             self.counters.files -= self._files_together(above, batch)
         return []
@@ -139,7 +139,7 @@ class SmallDirectoryEvaluator(Evaluator):
                 batch.counts[done] = 0  # its entries are not evaluated
         return []
 
-    def _do_themselves(self, above: Open[int], batch: DirectoryBatch) -> None:
+    def _evaluate_own_entries(self, above: Open[int], batch: DirectoryBatch) -> None:
         """Evaluate directories that have been looked up, without their contents."""
         plan, where = self._of_several, self._in(above, "d")
         if where.depth < self._min or not batch.names:
@@ -150,7 +150,7 @@ class SmallDirectoryEvaluator(Evaluator):
         remaining = set(left)
         places = [place for place, name in enumerate(batch.names) if name in remaining]
         self.task.stats.put(batch.own.data)
-        self._do_at(places, plan, where, batch.names)
+        self._process_rows(places, plan, where, batch.names)
 
     def _files_together(self, above: Open[int], batch: DirectoryBatch) -> int:
         """Evaluate all files in directories; return the number that failed or vanished."""
@@ -179,7 +179,7 @@ class SmallDirectoryEvaluator(Evaluator):
                 return self._files_apart(above, batch)
         if names:
             repeated = list(chain.from_iterable(map(repeat, holders, counts)))
-            self._do_at(range(len(names)), plan, where._replace(holders=repeated), names)
+            self._process_rows(range(len(names)), plan, where._replace(holders=repeated), names)
         return 0
 
     def _print_all(
@@ -199,10 +199,10 @@ class SmallDirectoryEvaluator(Evaluator):
         opened: Open[int] = Open(above.root, b"", 0, above, 0)
         for name, fd, (begin, end) in zip(batch.names, batch.fds, batch.ranges(), strict=True):
             opened.path = join_path(above.path, name)
-            lost += end - begin - self._do(opened, batch.inside[begin:end], "f", fd)
+            lost += end - begin - self._evaluate_names(opened, batch.inside[begin:end], "f", fd)
         return lost
 
-    def _do_at(
+    def _process_rows(
         self,
         places: Sequence[int],
         plan: CompiledExpression,
@@ -247,5 +247,7 @@ class SmallDirectoryEvaluator(Evaluator):
                 return False
         if self._halted():
             return False
-        self.counters.files -= len(files) - (self._do(opened, files, "f", fd) if files else 0)
+        self.counters.files -= len(files) - (
+            self._evaluate_names(opened, files, "f", fd) if files else 0
+        )
         return True
