@@ -1,9 +1,8 @@
 """`--link-dest` and `--compare-dest`: reference trees that may have an entry the target lacks.
 
 If the entry in a reference tree equals the source's, it is linked into the target, or omitted from
-it. The trees are entered one directory at a time, without following symbolic links. An entry is
-checked again after it was linked, because a user with write access to the tree could have replaced
-it.
+it. The trees are entered one directory at a time, without following symbolic links. A linked entry
+is checked again, because a user with write access to the tree could have replaced it meanwhile.
 """
 
 from __future__ import annotations
