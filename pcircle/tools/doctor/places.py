@@ -51,7 +51,7 @@ _DATA = bytes(4096)
 _LOOK_S = 0.05
 
 
-def paid(place: bytes) -> dict[str, int | float]:
+def measure_threads(place: bytes) -> dict[str, int | float]:
     """Return the best number of threads, and the operations per second with and without threads.
 
     Raise OSError if a file operation fails.
@@ -150,14 +150,14 @@ def possible(path: bytes, send: Callable[[bytes], None]) -> Facts:
             **_attributes(fd),
             **_names(place, fd),
             "change_time_step_us": asked(lambda: _step_us(fd)),
-            **asked_pace(place),
+            **thread_facts(place),
         }
 
 
-def asked_pace(place: bytes) -> Facts:
-    """Return the facts of `paid`, or the reason why they are unknown."""
+def thread_facts(place: bytes) -> Facts:
+    """Return the facts of `measure_threads`, or the reason why they are unknown."""
     try:
-        return {name: Fact(value) for name, value in paid(place).items()}
+        return {name: Fact(value) for name, value in measure_threads(place).items()}
     except OSError as error:
         return {"threads_that_paid": Fact(None, error.strerror or str(error))}
 

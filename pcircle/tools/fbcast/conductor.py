@@ -316,16 +316,16 @@ class Conductor:
 
     def _pump(self) -> None:
         """Offer the chunk that was read if the rate limit permits, and read the next chunk."""
-        spread = self._node.spread
-        if spread is None or spread.attempt != self._attempt or not self._is_open:
+        forwarder = self._node.forwarder
+        if forwarder is None or forwarder.attempt != self._attempt or not self._is_open:
             return
         if self._held is not None and self._held_until_s <= self.now_s:
             chunk, self._held = self._held, None
             self.chunks += 1
             self.sent_bytes += len(chunk.data)
             self._is_open = not chunk.last
-            spread.offer(chunk)
-        if self._is_open and self._held is None and not self._is_reading and spread.has_room():
+            forwarder.offer(chunk)
+        if self._is_open and self._held is None and not self._is_reading and forwarder.has_room():
             self._is_reading = True
             attempt = self._attempt
             self._read(self._read_chunk, lambda chunk: self._was_read(attempt, chunk))

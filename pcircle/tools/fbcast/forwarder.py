@@ -33,13 +33,13 @@ from math import ceil, log2, sqrt
 from typing import TypeAlias
 
 from pcircle.collective.coordinator import shares
-from pcircle.tools.fbcast.messages import Parts, StreamChunk, StreamStart, Took, Way
+from pcircle.tools.fbcast.messages import Acknowledgement, Parts, StreamChunk, StreamStart, Way
 
 WINDOW = 8
 """The maximum number of unacknowledged chunks between two nodes of a chain."""
 _PANELS = 2
 
-Send: TypeAlias = Callable[[int, Parts | Took], None]
+Send: TypeAlias = Callable[[int, Parts | Acknowledgement], None]
 Deliver: TypeAlias = Callable[[StreamChunk], None]
 
 
@@ -69,7 +69,7 @@ class Forwarder(ABC):
         """Handle received chunks."""
 
     @abstractmethod
-    def took(self, source: int, below: int) -> None:
+    def acknowledged(self, source: int, below: int) -> None:
         """Handle the acknowledgement of all chunks or panels below a number."""
 
     def chunk_written(self) -> None:
@@ -113,7 +113,7 @@ class Chain(Forwarder):
         for chunk in parts.chunks:
             self._take(chunk)
 
-    def took(self, source: int, below: int) -> None:
+    def acknowledged(self, source: int, below: int) -> None:
         self._taken = max(self._taken, below)
         self._pass_on()
 
@@ -133,7 +133,7 @@ class Chain(Forwarder):
         below = self._written if self._is_end else min(self._written, self._passed)
         if self._place and below > self._acknowledged:
             self._acknowledged = below
-            self._send(self._route[self._place - 1], Took(self.attempt, below))
+            self._send(self._route[self._place - 1], Acknowledgement(self.attempt, below))
 
 
 class Exchange(Forwarder):
@@ -183,7 +183,7 @@ class Exchange(Forwarder):
         for panel in sorted({chunk.number // self._nodes for chunk in parts.chunks}):
             self._gather(panel)
 
-    def took(self, source: int, below: int) -> None:
+    def acknowledged(self, source: int, below: int) -> None:
         if source in self._taken:
             self._taken[source] = max(self._taken[source], below)
 
@@ -223,10 +223,10 @@ class Exchange(Forwarder):
         panels = self._written // self._nodes
         if self._place and panels and panels > self._taken[self._route[self._place]]:
             self._taken[self._route[self._place]] = panels
-            self._send(self._route[0], Took(self.attempt, panels))
+            self._send(self._route[0], Acknowledgement(self.attempt, panels))
 
 
-def spread_of(start: StreamStart, rank: int, send: Send, deliver: Deliver) -> Forwarder:
+def new_forwarder(start: StreamStart, rank: int, send: Send, deliver: Deliver) -> Forwarder:
     """Return the forwarder of a node for the algorithm that `start` specifies."""
     kind = Chain if start.way == "chain" else Exchange
     return kind(start, rank, send, deliver)

@@ -97,7 +97,7 @@ class Parts(msgspec.Struct, frozen=True, array_like=True, tag="parts"):
     onward: tuple[int, ...] = ()
 
 
-class Took(msgspec.Struct, frozen=True, array_like=True, tag="took"):
+class Acknowledgement(msgspec.Struct, frozen=True, array_like=True, tag="took"):
     """An acknowledgement that all chunks or panels below a number are written and forwarded."""
 
     attempt: int
@@ -134,7 +134,7 @@ Message: TypeAlias = (
     | Ready
     | StreamStart
     | Parts
-    | Took
+    | Acknowledgement
     | Staged
     | Alive
     | StopRequest

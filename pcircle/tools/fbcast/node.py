@@ -26,8 +26,9 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from pcircle.collective import Member, Records, Store
 from pcircle.core.errors import EXIT_OK, StoppedEarly
-from pcircle.tools.fbcast.forwarder import Forwarder, spread_of
+from pcircle.tools.fbcast.forwarder import Forwarder, new_forwarder
 from pcircle.tools.fbcast.messages import (
+    Acknowledgement,
     Alive,
     Begin,
     BroadcastPlan,
@@ -38,7 +39,6 @@ from pcircle.tools.fbcast.messages import (
     Staged,
     StreamChunk,
     StreamStart,
-    Took,
 )
 
 READER = 0
@@ -113,7 +113,7 @@ class BroadcastNode:
         self.rank = rank
         self.plan: BroadcastPlan | None = None
         self.member: Member | None = None
-        self.spread: Forwarder | None = None
+        self.forwarder: Forwarder | None = None
         self.has_ended = False
         self.code = EXIT_OK
         self.in_doubt = False
@@ -144,9 +144,9 @@ class BroadcastNode:
             self._reader_s = now_s
         if isinstance(message, Parts):
             self._parts(source, message)
-        elif isinstance(message, Took):
-            if self.spread is not None and message.attempt == self.spread.attempt:
-                self.spread.took(source, message.below)
+        elif isinstance(message, Acknowledgement):
+            if self.forwarder is not None and message.attempt == self.forwarder.attempt:
+                self.forwarder.acknowledged(source, message.below)
         elif isinstance(message, Begin):
             self._begin(message.plan)
         elif isinstance(message, StreamStart):
@@ -229,37 +229,37 @@ class BroadcastNode:
             return
         self._problem = ""
         self._unwritten = 0
-        self.spread = spread_of(start, self.rank, self._send, self._deliver)
+        self.forwarder = new_forwarder(start, self.rank, self._send, self._deliver)
         self._work(lambda: self._disk.begin(start.files), self._written)
         early, self._early = self._early, []
         for source, parts in early:
             self._parts(source, parts)
 
     def _parts(self, source: int, parts: Parts) -> None:
-        attempt = 0 if self.spread is None else self.spread.attempt
-        if parts.attempt == attempt and self.spread is not None:
-            self.spread.received(source, parts)
+        attempt = 0 if self.forwarder is None else self.forwarder.attempt
+        if parts.attempt == attempt and self.forwarder is not None:
+            self.forwarder.received(source, parts)
         elif parts.attempt > attempt:
             self._early.append((source, parts))  # its `StreamStart` has not arrived yet
 
     def _deliver(self, chunk: StreamChunk) -> None:
-        spread = self.spread
-        if spread is None:
+        forwarder = self.forwarder
+        if forwarder is None:
             return
         if self._problem:
-            spread.chunk_written()
+            forwarder.chunk_written()
             return
 
         def then(error: BaseException | None) -> None:
-            if self.spread is not spread or self._problem:
+            if self.forwarder is not forwarder or self._problem:
                 return
             if error is not None:
                 self._fail(explain(error))
                 return
             self._unwritten -= 1
-            spread.chunk_written()
+            forwarder.chunk_written()
             if chunk.last:
-                self._work(self._disk.complete, self._staged_as(spread.attempt))
+                self._work(self._disk.complete, self._staged_as(forwarder.attempt))
 
         self._unwritten += 1
 
@@ -284,7 +284,7 @@ class BroadcastNode:
         return then
 
     def _attempt(self) -> int:
-        return 0 if self.spread is None else self.spread.attempt
+        return 0 if self.forwarder is None else self.forwarder.attempt
 
     def _fail(self, why: str, attempt: int | None = None) -> None:
         """Report to the reader that this node cannot continue with the stream."""
@@ -294,9 +294,9 @@ class BroadcastNode:
             self._problem = why
             self._send(READER, Staged(self._attempt(), why))
             unwritten, self._unwritten = self._unwritten, 0
-            if self.spread is not None:
+            if self.forwarder is not None:
                 for _ in range(unwritten):  # nodes behind this one must not wait for its disk
-                    self.spread.chunk_written()
+                    self.forwarder.chunk_written()
 
     # ---- the end ---------------------------------------------------------------
 
@@ -306,7 +306,7 @@ class BroadcastNode:
             return
         self._leaving = True
         self.code = code
-        self.spread = None
+        self.forwarder = None
         self._early.clear()
         if self.member is not None and self.rank != READER:
             self.member.lost(READER, self.now_s)

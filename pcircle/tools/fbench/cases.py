@@ -157,7 +157,7 @@ class Client:
         plan = self._plan
         if os.fstat(fd).st_size < plan.blocks * plan.block_bytes:
             for block in range(plan.blocks):
-                self._go_on()
+                self._check_stop()
                 write_at(fd, self._data, block * plan.block_bytes)
 
     def _carry_out(self, backend: str, calls: Sequence[Operation[T]]) -> tuple[int, list[T]]:
@@ -192,7 +192,7 @@ class Client:
             raise
         return values
 
-    def _go_on(self) -> None:
+    def _check_stop(self) -> None:
         if self._stopping():
             raise StopCase
 
@@ -202,13 +202,13 @@ class Client:
         The check takes place only once per batch of calls, so that its cost is negligible.
         """
         for at in range(0, len(calls), _LOOKED_AT):
-            self._go_on()
+            self._check_stop()
             yield from calls[at : at + _LOOKED_AT]
 
     def _wait(self, future: Future[T]) -> None:
         """Wait until the operation has ended, even if it fails."""
         while not future.done:
-            self._go_on()
+            self._check_stop()
             with suppress(TimeoutError):
                 future.error(_LOOK_S)
 

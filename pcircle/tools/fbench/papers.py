@@ -101,7 +101,7 @@ class Papers(Client):
         """Extend a file to `size_bytes`, and drop it from the cache."""
         data = os.urandom(min(_FILL_BYTES, size_bytes))
         for offset in range(os.fstat(fd).st_size, size_bytes, len(data)):
-            self._go_on()
+            self._check_stop()
             write_at(fd, data[: size_bytes - offset], offset)
         os.fsync(fd)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -266,7 +266,7 @@ class Papers(Client):
 
         def keep(call: Callable[[], object]) -> None:
             for _ in range(_SUBMITTED):
-                self._go_on()
+                self._check_stop()
                 begun_s = time.perf_counter()
                 call()
                 times.append(time.perf_counter() - begun_s)

@@ -34,13 +34,13 @@ def change(*paths: str | bytes, **options: object) -> TreeReport | None:
 
     operands = [path if isinstance(path, str) else text_of(path) for path in paths]
     args = FCHMOD.parser().parse([*words_of(options), "--", *operands], FCHMOD.bare)
-    if operands and not _says_what(options):
+    if operands and not _specifies_change(options):
         raise UsageError("one of mode, owner, group, acl and others must be given")
     args.verbose, args.changes = 0, False  # nothing is printed
     return program_of("fchmod", args).call()
 
 
-def _says_what(options: dict[str, object]) -> bool:
+def _specifies_change(options: dict[str, object]) -> bool:
     """Return whether an option specifies a change, so that the first PATH is not read as a MODE."""
     asked = {"mode", "files", "dirs", "owner", "group", "reference", "usermap", "groupmap"}
     asked |= {"acl", "acl_remove", "default_acl", "apply"}

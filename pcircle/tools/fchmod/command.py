@@ -104,7 +104,7 @@ class ModeProgram(ChangeProgram):
             shown = show(os.fsencode(args.undo))
             if args.undo in used_files:
                 raise UsageError(f"'{shown}' is used by two options")
-            if _holds_something(args.undo):
+            if _is_nonempty(args.undo):
                 reason = "may hold what an earlier run has changed; name another file"
                 raise UsageError(f"--undo: '{shown}' {reason}")
 
@@ -155,7 +155,7 @@ class ModeProgram(ChangeProgram):
             self.planned.append(head("fchmod", roots, self.directory()))
 
 
-def _holds_something(name: str) -> bool:
+def _is_nonempty(name: str) -> bool:
     """Return whether a file is known to exist and not to be empty."""
     try:
         return os.stat(os.fsencode(name)).st_size > 0

@@ -173,7 +173,7 @@ class EntryChanger(EntryVisitor):
         path = b"" if self._plan.roots[root].name else path
         return entry(root, path, mark_of(status, old))
 
-    def _bring(
+    def _apply_state(
         self,
         root: int,
         path: bytes,
@@ -197,7 +197,7 @@ class EntryChanger(EntryVisitor):
             self.counters.changed -= 1
             raise
 
-    def _bring_by_name(
+    def _apply_state_by_name(
         self,
         root: int,
         path: bytes,
@@ -221,7 +221,7 @@ class EntryChanger(EntryVisitor):
                 # Another process may have replaced the file after the look-up.
                 old = state_of(now)
                 new = self._resolver.of(stat.S_IFMT(now.st_mode), old)
-                self._bring(root, path, now, target, old, new)
+                self._apply_state(root, path, now, target, old, new)
             return
         self._begin(root, path, status, old)
         if self._plan.dry:

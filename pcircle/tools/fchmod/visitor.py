@@ -96,18 +96,18 @@ class ModeVisitor(EntryChanger):
         # Directories of these users are safe unless other users may write to them. If all entries
         # receive the same mode, exchanged names do not matter.
         self._trusted = 0, os.geteuid()
-        self._is_one = self._resolver.is_one and not self._depends
+        self._is_uniform = self._resolver.is_uniform and not self._depends
         # Undo records are resolved separately, so that unmapped ids are not counted twice.
-        self._foreseer = resolver_of(plan) if plan.undo else None
+        self._undo_resolver = resolver_of(plan) if plan.undo else None
         self._entering: Open[int] | None = None
         self._unlocked: tuple[tuple[int, int], _PendingDirectory] | None = None
         request = plan.request
-        self._gives = request.sets_owner_alone and not plan.applies
+        self._sets_owner_only = request.sets_owner_alone and not plan.applies
         self._bulk = BulkChanger(
-            self._resolver.mode, (request.uid, request.gid) if self._gives else None
+            self._resolver.mode, (request.uid, request.gid) if self._sets_owner_only else None
         )
         options = (
-            (self._owns and not self._gives)
+            (self._owns and not self._sets_owner_only)
             or plan.dry
             or self._depends
             or plan.force
@@ -140,7 +140,7 @@ class ModeVisitor(EntryChanger):
             due = self._due(opened, status, target, path_fd)
             if due.new is None or self._access(due.new) & ~self._access(due.old) & _ENTER == 0:
                 return False
-            self._bring(opened.root, opened.path, status, target, due.old, due.new)
+            self._apply_state(opened.root, opened.path, status, target, due.old, due.new)
         except OSError:
             return False  # the walk reports why it cannot be entered
         due.done = True
@@ -160,7 +160,7 @@ class ModeVisitor(EntryChanger):
             return None
         target: Target = source.fd if not source.searched else target_of(source.fd)
         opened.own = due = self._due(opened, status, target, source.fd)
-        if due.new is not None and not self._takes(due.old, due.new):
+        if due.new is not None and not self._loses_access(due.old, due.new):
             self._try(opened, target)
         return None
 
@@ -176,11 +176,11 @@ class ModeVisitor(EntryChanger):
             old = state_of(status, target)
             return _PendingDirectory(status, old, restored(mark, status, old) if mark else None)
         old = state_of(status, target if self._lists else None)
-        if not self._is_meant(opened, status, fd):
+        if not self._is_selected(opened, status, fd):
             return _PendingDirectory(status, old, None)
         return _PendingDirectory(status, old, self._resolver.of(stat.S_IFDIR, old))
 
-    def _is_meant(self, opened: Open[int], status: os.stat_result, fd: int) -> bool:
+    def _is_selected(self, opened: Open[int], status: os.stat_result, fd: int) -> bool:
         kinds = self._plan.wanted.kinds
         if opened.only is not None:
             from pcircle.fs.lists import names_itself  # few runs use a list
@@ -192,12 +192,12 @@ class ModeVisitor(EntryChanger):
         if kinds is not None and "d" not in kinds:
             return False
         wanted = self._is_wanted is None or self._is_wanted(opened.path, status, fd)
-        return wanted and self._resolver.is_meant(status.st_uid, status.st_gid)
+        return wanted and self._resolver.selects(status.st_uid, status.st_gid)
 
     def _access(self, state: EntryState) -> int:
         return access_of(state.uid, state.gid, state.mode)
 
-    def _takes(self, old: EntryState, new: EntryState) -> bool:
+    def _loses_access(self, old: EntryState, new: EntryState) -> bool:
         """Return whether a change removes permissions that the walk needs in the directory."""
         if self._enters_all:
             return False
@@ -206,7 +206,7 @@ class ModeVisitor(EntryChanger):
     def _try(self, opened: Open[int], target: Target) -> None:
         due = opened.own
         try:
-            self._bring(opened.root, opened.path, due.status, target, due.old, due.new)
+            self._apply_state(opened.root, opened.path, due.status, target, due.old, due.new)
         except OSError as error:
             due.error = error
         due.done = True
@@ -273,13 +273,13 @@ class ModeVisitor(EntryChanger):
         """Return whether a change certainly leaves this process the same access to a directory."""
         if self._enters_all:
             return True
-        if self._gives:
+        if self._sets_owner_only:
             return False
         return access_of(uid, gid, mode) == access_of(uid, gid, self._resolver.mode(mode))
 
     def _change_of(self, old: EntryState) -> Callable[[int], None] | None:
         """Return the function that changes a directory of this state, or None if none is needed."""
-        if self._gives:
+        if self._sets_owner_only:
             old = old._replace(mode=stat.S_IMODE(old.mode))
             new = self._resolver.of(stat.S_IFDIR, old)
             return None if new == old else lambda fd: os.fchown(fd, new.uid, new.gid)
@@ -364,7 +364,7 @@ class ModeVisitor(EntryChanger):
         every, at = names.all(), 0
         do = self._change_singly
         if self._fast:
-            do = self._carefully if self._may_exchange(where, fd) else self._quickly
+            do = self._change_batch_held if self._may_exchange(where, fd) else self._change_batch
         begun_s = last_s = time.monotonic()
         while at < len(every) and not (at and context.stopping):
             batch = every[at : at + self._batch_size]
@@ -409,9 +409,9 @@ class ModeVisitor(EntryChanger):
     def _exchangeable(self, uid: int, mode: int) -> bool:
         # A sticky bit does not prevent the owner of a file from replacing it.
         exchangeable = mode & _OTHERS_EXCHANGE or uid not in self._trusted
-        return bool(exchangeable) and not self._is_one
+        return bool(exchangeable) and not self._is_uniform
 
-    def _quickly(
+    def _change_batch(
         self, where: Where, names: Sequence[bytes], fd: int, context: ItemContext[int]
     ) -> None:
         """Change names that cannot be exchanged, in a batch."""
@@ -421,7 +421,7 @@ class ModeVisitor(EntryChanger):
         left = [names[place] for place in (*several, *special, *failed)]
         self._count(where, names, changed, left, fd, context)
 
-    def _carefully(
+    def _change_batch_held(
         self, where: Where, names: Sequence[bytes], fd: int, context: ItemContext[int]
     ) -> None:
         """Change the modes of names that other users may exchange, by descriptor."""
@@ -504,7 +504,7 @@ class ModeVisitor(EntryChanger):
                         old = state_of(status, target if lists else None)
                 else:
                     old = state_of(status)
-                new = self._wanted(where, mark, status, old, self._foreseer)
+                new = self._wanted(where, mark, status, old, self._undo_resolver)
                 if new is None or (new == old and not self._plan.force):
                     continue
                 # Check this after the look-up, so that the recorded state precedes any change.
@@ -556,12 +556,12 @@ class ModeVisitor(EntryChanger):
                 old = state_of(status, target if lists else None)
                 new = self._wanted(where, mark, status, old)
                 if new is not None:
-                    self._bring(where.root, path, status, target, old, new)
+                    self._apply_state(where.root, path, status, target, old, new)
         else:
             old = state_of(status)
             new = self._wanted(where, mark, status, old)
             if new is not None:
-                self._bring_by_name(where.root, path, status, name, fd, old, new)
+                self._apply_state_by_name(where.root, path, status, name, fd, old, new)
         kind = LETTERS.get(stat.S_IFMT(status.st_mode), "?")
         self._settle(where, "kept" if new is None else _FIELDS.get(kind, "special"))
         if new is not None or (kind == "l" and self._plan.verbosity > 1):
@@ -578,7 +578,7 @@ class ModeVisitor(EntryChanger):
         resolver = resolver or self._resolver
         if self._plan.applies:
             return restored(mark or self._plan.marks[where.root], status, old)
-        if not resolver.is_meant(status.st_uid, status.st_gid):
+        if not resolver.selects(status.st_uid, status.st_gid):
             return None
         if stat.S_ISLNK(status.st_mode) and not self._owns:
             return None  # a link has no mode, and its target is not selected

@@ -66,13 +66,13 @@ class ProfileProgram(WalkProgram[ProfileTask]):
         return roots
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        options, wishes = self.options, self.options.wishes
+        options, report_options = self.options, self.options.report_options
         return {
             "volumes": self._volumes,
-            "facets": tuple(sorted(wishes.facets())),
-            "top": max(KEPT_TOP if wishes.everything else 1, wishes.top),
-            "edges": wishes.edges,
-            "pieces": wishes.pieces,
+            "facets": tuple(sorted(report_options.facets())),
+            "top": max(KEPT_TOP if report_options.everything else 1, report_options.top),
+            "edges": report_options.edges,
+            "pieces": report_options.pieces,
             "ranks": ranks,
             "lists": tuple(kind for kind, _ in options.lists),
             "list_end": b"\0" if options.null else b"\n",
@@ -143,7 +143,7 @@ def profile_typed(args: argparse.Namespace) -> int:
     options = ProfileOptions(
         **common(args),
         paths=tuple(map(os.fsencode, args.operands)),
-        wishes=_wishes(args, lists),
+        report_options=_report_options(args, lists),
         lists=tuple(lists.items()),
         csv=args.csv,
         save=args.save,
@@ -163,7 +163,7 @@ def profile_typed(args: argparse.Namespace) -> int:
     return _run(options)
 
 
-def _wishes(args: argparse.Namespace, lists: Collection[str]) -> ReportOptions:
+def _report_options(args: argparse.Namespace, lists: Collection[str]) -> ReportOptions:
     """Return the requested contents of the report.
 
     A list of files (`--list-out`) also requests the examination that finds these files.

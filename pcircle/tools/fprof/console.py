@@ -40,7 +40,7 @@ class ProfileConsole(base.Console[ProfileResult]):
         super().__init__(options, log)
         self._lists = lists
         self._plan = plan
-        self._wishes = options.wishes
+        self._report_options = options.report_options
         self._outputs = options.outputs()
 
     def counted(self, counts: tuple[int, ...]) -> ProfileTotals:
@@ -100,7 +100,7 @@ class ProfileConsole(base.Console[ProfileResult]):
         if profile is None:
             self.results.document(stopped([root.shown for root in self._plan.roots], run))
             return worst((code, self.results.code))
-        report = make(profile, self._wishes, run)
+        report = make(profile, self._report_options, run)
         place, save = self._plan.index, self._outputs.save
         if place is not None and save is not None:
             from pcircle.tools.fprof.entries import publish

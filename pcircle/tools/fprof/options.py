@@ -20,7 +20,7 @@ class ProfileOptions(CommonOptions, frozen=True, kw_only=True):
     """
 
     paths: tuple[bytes, ...]
-    wishes: ReportOptions = ReportOptions()
+    report_options: ReportOptions = ReportOptions()
     csv: str | None = None
     save: str | None = None
     entries: bool = False
@@ -31,7 +31,7 @@ class ProfileOptions(CommonOptions, frozen=True, kw_only=True):
     def outputs(self) -> Outputs:
         """Return the requested outputs of the report."""
         files = {name: getattr(self, name) for name in ("json", "csv", "save", "html", "plot")}
-        return Outputs(**files, tree=self.wishes.tree)
+        return Outputs(**files, tree=self.report_options.tree)
 
 
 def check_outputs(options: ProfileOptions) -> None:

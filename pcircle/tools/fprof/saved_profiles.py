@@ -44,16 +44,16 @@ def report_saved(options: ProfileOptions) -> int:
         return 0
     check_outputs(options)
     *_, merged = accumulate((saved.read(path) for path in options.paths), merge)
-    missing = sorted(options.wishes.facets() - set(merged.facets))
-    if options.wishes.tree and "tree" in missing:
+    missing = sorted(options.report_options.facets() - set(merged.facets))
+    if options.report_options.tree and "tree" in missing:
         missing.remove("tree")  # the tree is optional
     if missing:
         raise UsageError(f"--merge: these profiles lack {', '.join(missing)}")
-    if options.wishes.top > merged.top:
+    if options.report_options.top > merged.top:
         limit = f"these profiles keep the first {merged.top:,} of each list"
         raise UsageError(f"--top: {limit}")
     run = ProfileRun(exit_code=EntriesFailed.exit_code if merged.failed or merged.unreadable else 0)
-    report = make(merged, options.wishes, run)
+    report = make(merged, options.report_options, run)
     results = Results("fprof", options.json, MessageStream(sys.stderr).line)
     options.outputs().tell(merged, report, run, results, quiet=options.quiet)
     return worst((run.exit_code, results.code))

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
     from pcircle.tools.fprof.entries import Entries, FileLists
     from pcircle.tools.fprof.plan import Sum
-    from pcircle.tools.fprof.profile.inspecting import Looks
+    from pcircle.tools.fprof.profile.inspecting import FileExaminer
     from pcircle.walk.open_directory import Open
 
 _MAX_NAMES = 1024  # names per item
@@ -130,12 +130,14 @@ class ProfileTask(WalkTask[Item, ProfileResult]):
             from pcircle.tools.fprof.entries import FileLists
 
             self._lists_of_files = FileLists(plan.lists, plan.list_end, plan.roots)
-        self._looks: Looks | None = None
+        self._examiner: FileExaminer | None = None
         if {"sparse", "stripe", "compress"}.intersection(plan.facets):
-            from pcircle.tools.fprof.profile.inspecting import Looks  # most runs do not need it
+            from pcircle.tools.fprof.profile.inspecting import (
+                FileExaminer,  # most runs do not need it
+            )
 
             tell = None if self._lists_of_files is None else self._lists_of_files.add
-            self._looks = Looks(plan.facets, plan.pieces, self.counters, tell)
+            self._examiner = FileExaminer(plan.facets, plan.pieces, self.counters, tell)
         self._stats = Stats(division.helped_of(number))
         identify = device_and_inode if plan.one_node else inode_alone
         self.directories = open_roots(plan.roots, plan.directory, identify, is_first=first is None)
@@ -146,7 +148,7 @@ class ProfileTask(WalkTask[Item, ProfileResult]):
             entries: Entries | None = None if first is None else first._entries
             self._entries = Entries(plan, plan.index, rank, entries)
         added = (self.counters, self._collector, self._stats, self.directories)
-        means = ProfileContext(*added, self._looks, self._entries, self._lists_of_files)
+        means = ProfileContext(*added, self._examiner, self._entries, self._lists_of_files)
         self._visitor = ProfileVisitor(plan, rank, means)
         # The visitor decides whether to enter a mount point.
         self._walker: Walker[Sum] = Walker(
@@ -173,8 +175,8 @@ class ProfileTask(WalkTask[Item, ProfileResult]):
     def _end(self) -> Profile:
         """Complete the profile of this worker and return it."""
         profile = self._collector.end(tuple(root.shown for root in self._plan.roots))
-        if self._looks is not None:
-            self._looks.end(profile, self._plan.pieces)
+        if self._examiner is not None:
+            self._examiner.end(profile, self._plan.pieces)
         profile.failed = self.counters.failed
         profile.unreadable = self.counters.unreadable
         return profile

@@ -32,7 +32,7 @@ from pcircle.walk.visitor import DirectoryScan, Names, Visitor, Where
 
 if TYPE_CHECKING:
     from pcircle.tools.fprof.entries import Entries, FileLists
-    from pcircle.tools.fprof.profile.inspecting import Looks
+    from pcircle.tools.fprof.profile.inspecting import FileExaminer
 
 NOTHING: Sum = (0, 0, 0)
 
@@ -45,7 +45,7 @@ _SCAN = DirectoryScan(max_entries=256, max_batch_entries=2 * CAPACITY, look_up=T
 class ProfileContext(NamedTuple):
     """The objects that a visitor uses.
 
-    `looks` examines files, `entries` writes the index, and `lists` collects the lines of
+    `examiner` examines files, `entries` writes the index, and `lists` collects the lines of
     `--list-out`; each is None if it was not requested.
     """
 
@@ -53,7 +53,7 @@ class ProfileContext(NamedTuple):
     collector: Collector
     stats: Stats
     directories: Directories
-    looks: Looks | None
+    examiner: FileExaminer | None
     entries: Entries | None
     lists: FileLists | None
 
@@ -69,17 +69,17 @@ class ProfileVisitor(Visitor[Sum]):
         self._plan = plan
         self._rank = rank
         self._counters, self._collector, self._stats, self._directories = means[:4]
-        self._looks, self._entries, self._lists = means[4:]
+        self._examiner, self._entries, self._lists = means[4:]
         self._bytes = 0  # the bytes added since the last call of `taken`
-        if self._looks is None and self._entries is None:
+        if self._examiner is None and self._entries is None:
             self.scan = _SCAN
         self._devices: dict[int, int] = {}  # device numbers of roots on this node
 
     def begin(self, item: object, context: Context[object]) -> None:
-        if self._looks is not None:
+        if self._examiner is not None:
             roots = self._plan.roots
             tell_recalls(
-                self._looks.recalls, lambda root, path: shown_below(roots[root], path), context
+                self._examiner.recalls, lambda root, path: shown_below(roots[root], path), context
             )
 
     # ---- directories -----------------------------------------------------------
@@ -364,8 +364,8 @@ class ProfileVisitor(Visitor[Sum]):
         self._counters.bytes += total
         for claim in claims:
             self._claim(where, claim)
-        if self._looks is not None:
-            self._looks.look(fd, files, self._collector.profile)
+        if self._examiner is not None:
+            self._examiner.look(fd, files, self._collector.profile)
         return total
 
     def _claim(self, where: Where, claim: Claim) -> None:

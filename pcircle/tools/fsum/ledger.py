@@ -61,8 +61,8 @@ class Ledger:
 
     # ---- known entries ---------------------------------------------------------
 
-    def sparing(self, path: bytes) -> Callable[[bytes, int], bool] | None:
-        """Return a predicate for the names in a directory that need not be read; see `spares`.
+    def skip_test(self, path: bytes) -> Callable[[bytes, int], bool] | None:
+        """Return a predicate for the names in a directory that need not be read; see `can_skip`.
 
         Return None if all names must be read.
         """
@@ -70,15 +70,15 @@ class Ledger:
             return None
         if path == HOLDER:
             root = self.old.root
-            return partial(self.spares, lambda name: root)
-        return partial(self.spares, self._known(self.old, path))
+            return partial(self.can_skip, lambda name: root)
+        return partial(self.can_skip, self._known(self.old, path))
 
     def _known(self, old: Manifest, path: bytes) -> Known:
         if self._cached is None or self._cached[0] != path:
             self._cached = path, _lookup(old.section(path))
         return self._cached[1]
 
-    def leave_missing(self, block: Block, path: bytes, directory_fd: int) -> None:
+    def remove_missing(self, block: Block, path: bytes, directory_fd: int) -> None:
         """Remove listed names that exist only in the manifest, so that they count as missing.
 
         Listed names that exist neither there nor on disk remain, so that reading them fails.
@@ -99,7 +99,7 @@ class Ledger:
         block.files = list(filter(there, block.files))
         block.directories = list(filter(there, block.directories))
 
-    def is_meant(self, path: bytes, entry: ManifestEntry) -> bool:
+    def is_selected(self, path: bytes, entry: ManifestEntry) -> bool:
         """Return whether an entry is selected by rules and is not a file that this run writes."""
         if any(own.directory == path and own.names(entry.name) for own in self._plan.own):
             return False
@@ -108,7 +108,7 @@ class Ledger:
         name = entry.name if self._chooser.by_name else join_path(path, entry.name)
         return self._chooser.chooses(name, directory=entry.kind == b"d")
 
-    def spares(self, known: Known, name: bytes, directory_fd: int) -> bool:
+    def can_skip(self, known: Known, name: bytes, directory_fd: int) -> bool:
         """Return whether a file need not be read; if so, set the seal of the signer.
 
         Raise OSError if the file cannot be looked up.
@@ -302,20 +302,20 @@ class Page:
         return found
 
     def _without(self, old: ManifestEntry) -> list[Difference]:
-        if not self._is_meant(old):
+        if not self._is_selected(old):
             return []
         self._ledger.counters.missing += self._ledger.files_of(self._named(old).rstrip(b"/"), old)
         if self._ledger.rot_only:
             return []
         return [Difference("missing", self._named(old))]
 
-    def _is_meant(self, old: ManifestEntry) -> bool:
+    def _is_selected(self, old: ManifestEntry) -> bool:
         if self._meant is not None:
             while self._reached < old.name:
                 self._reached = next(self._meant, b"\xff" * 256)
             if self._reached != old.name:
                 return False
-        return self._ledger.is_meant(self._path, old)
+        return self._ledger.is_selected(self._path, old)
 
     def _named(self, entry: ManifestEntry) -> bytes:
         return join_path(self._path, entry.name) + (b"/" if entry.kind == b"d" else b"")

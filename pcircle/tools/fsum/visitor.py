@@ -118,7 +118,7 @@ class SumVisitor(Visitor[SignedPart]):
                 if own.directory == path:
                     block.files = [n for n in block.files if not own.names(os.fsencode(n))]
             if missing is not None:
-                missing.leave_missing(block, path, fd)
+                missing.remove_missing(block, path, fd)
             yield block
 
     def leave(self, opened: Open[SignedPart], context: Context[object]) -> SignedPart:
@@ -217,10 +217,10 @@ class SumVisitor(Visitor[SignedPart]):
         large: list[LargeFileEntry] = []
         read, add, stop = self._reader.file, self._signer.add_entry_or_root, context.is_stopping
         root, path, weight = where.root, where.path, where.weight
-        spares = None if self._ledger is None else self._ledger.sparing(path)
+        can_skip = None if self._ledger is None else self._ledger.skip_test(path)
         for done, name in enumerate(files, 1):
             try:
-                if spares is not None and spares(name, fd):
+                if can_skip is not None and can_skip(name, fd):
                     self._counters.sized += 1
                     whole = True
                 else:

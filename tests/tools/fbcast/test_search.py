@@ -123,15 +123,15 @@ class Mixing(BroadcastNode):
     """Chunks of any attempt are accepted."""
 
     def _parts(self, source: int, parts: Parts) -> None:
-        if self.spread is not None:
-            self.spread.received(source, parts)
+        if self.forwarder is not None:
+            self.forwarder.received(source, parts)
 
 
 class Deaf(BroadcastNode):
     """Data that precedes the reader's message is lost."""
 
     def _parts(self, source: int, parts: Parts) -> None:
-        if self.spread is not None:
+        if self.forwarder is not None:
             super()._parts(source, parts)
 
 
@@ -289,7 +289,7 @@ def test_amount_of_data_that_each_node_sends(way: Way, nodes: int) -> None:
         elif isinstance(message, Parts):
             spreads[dest].received(source, message)
         else:
-            spreads[dest].took(source, message.below)
+            spreads[dest].acknowledged(source, message.below)
     assert written == [list(range(number))] * nodes
     assert max(sent) <= (number if way == "chain" else 2 * number)
     if way == "chain":

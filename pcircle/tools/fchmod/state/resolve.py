@@ -117,9 +117,9 @@ class StateResolver:
             request.from_gid is not None
         )  # fmt: skip
 
-        self.is_one = _is_one(request)
+        self.is_uniform = _is_uniform(request)
 
-    def is_meant(self, uid: int, gid: int) -> bool:
+    def selects(self, uid: int, gid: int) -> bool:
         """Return whether `--from` selects an entry."""
         request = self._request
         return request.from_uid in (None, uid) and request.from_gid in (None, gid)
@@ -179,7 +179,7 @@ class StateResolver:
         )
 
 
-def _is_one(request: ChangeRequest) -> bool:
+def _is_uniform(request: ChangeRequest) -> bool:
     """Return whether all entries receive the same mode, or all keep their modes."""
     mode = request.other_mode
     if mode != request.directory_mode:

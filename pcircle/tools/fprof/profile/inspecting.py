@@ -1,6 +1,6 @@
 """Optional examinations of files, and the space that they would take on another file system.
 
-`Looks` finds holes and Lustre layouts, and compresses a sample of the data. Only the sample
+`FileExaminer` finds holes and Lustre layouts, and compresses a sample of the data. Only the sample
 requires reading file contents. If a file takes less space than its size, it has holes, or its file
 system compresses it or stores it in the inode. SEEK_DATA (lseek(2)) distinguishes holes from data,
 and data that takes no space is counted as compressed. A layout is an extended attribute, read
@@ -165,11 +165,11 @@ def _stripes(stripes: Stripes) -> str:
 # ---- all examinations ----------------------------------------------------------------------------
 
 
-def _nobody(*found: object) -> None:
+def _ignore_finding(*found: object) -> None:
     """Ignore a finding, because no list was requested."""
 
 
-class Looks:
+class FileExaminer:
     """The optional examinations on one rank, and those findings that `end` adds to the profile."""
 
     def __init__(
@@ -177,7 +177,7 @@ class Looks:
     ) -> None:
         """Prepare the examinations of `facets`; pass each file with a finding to `tell`."""
         self._wanted = frozenset(facets)
-        self._tell: Tell = tell or _nobody
+        self._tell: Tell = tell or _ignore_finding
         self._layouts = Layouts()
         self.recalls = Recalls(counts)
         self._sampler = Sampler(pieces, self.recalls)

@@ -63,12 +63,12 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
             from pcircle.tools.fprof.reports import page
 
             top = len(report.top.largest) if report.top else 0
-            whole = make(profile, page.wishes(top), run)
+            whole = make(profile, page.page_options(top), run)
             yield self.html, partial(page.write, profile, whole, self.html)
         if self.plot is not None:
             from pcircle.tools.fprof.reports import page, plot
 
-            whole = make(profile, page.wishes(0), run)
+            whole = make(profile, page.page_options(0), run)
             yield self.plot, partial(plot.write, whole, page.heat_of(profile), self.plot)
 
 
@@ -92,11 +92,11 @@ def tell(
     """Write a result as JSON, if requested, and as text with empty lines between its parts."""
     results.document(document)
     if parts is not None:
-        unicode = _speaks_unicode(results.stream)
+        unicode = _supports_unicode(results.stream)
         results.text(["\n".join(parts(unicode=unicode)).encode()])
 
 
-def _speaks_unicode(stream: TextIO | None) -> bool:
+def _supports_unicode(stream: TextIO | None) -> bool:
     """Return whether the encoding of a stream supports the characters of bars."""
     encoding = getattr(stream, "encoding", None) or ""
     return encoding.lower().replace("-", "") == "utf8"

@@ -61,13 +61,13 @@ class PageData(msgspec.Struct, frozen=True):
     sent: tuple[tuple[int, ...], ...]
 
 
-def wishes(top: int) -> ReportOptions:
+def page_options(top: int) -> ReportOptions:
     """Return the options of the report on the page, whose top lists have `top` rows."""
     return ReportOptions(bins="log2", by=DIMENSIONS, top=top or 10, everything=True)
 
 
 def write(profile: Profile, report: ProfileReport, path: str) -> None:
-    """Write the page of a report with the options of `wishes`, replacing any existing file.
+    """Write the page of a report with the options of `page_options`, replacing any existing file.
 
     Raise OSError if that fails.
     """

@@ -239,7 +239,7 @@ def make(profile: Profile, options: ReportOptions, run: ProfileRun) -> ProfileRe
         ranks=tuple(map(rank_work, run.reports)),
         rank_summary=run.rank_summary,
     )
-    return _with_storage(_with_insides(report, profile, options), profile, options)
+    return _with_storage(_with_details(report, profile, options), profile, options)
 
 
 def _with_storage(report: ProfileReport, profile: Profile, options: ReportOptions) -> ProfileReport:
@@ -253,7 +253,7 @@ def _with_storage(report: ProfileReport, profile: Profile, options: ReportOption
     return msgspec.structs.replace(report, blocks=blocks, data_in_inode=inode)
 
 
-def _with_insides(report: ProfileReport, profile: Profile, options: ReportOptions) -> ProfileReport:
+def _with_details(report: ProfileReport, profile: Profile, options: ReportOptions) -> ProfileReport:
     """Return the report with the directories and the findings in files that were requested."""
     change = msgspec.structs.replace
     if options.depth is not None:
