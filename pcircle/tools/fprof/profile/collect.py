@@ -97,7 +97,7 @@ class FileBatch:
             self.blocks = self.column("blocks")
 
     def column(self, name: str) -> list[int]:
-        """Return a column of these files."""
+        """Return a column, reduced to these files."""
         if self.places is None:
             return self.stats.column(name, 0, len(self.names))
         column = self.stats.column(name, 0, self.places[-1] + 1)

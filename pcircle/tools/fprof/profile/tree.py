@@ -38,7 +38,7 @@ class DirectoryTree(msgspec.Struct, frozen=True):
 
 
 def tree_of(profile: Profile, depth: int) -> DirectoryTree:
-    """Return the directories down to a depth below their PATHs that the profile lists."""
+    """Return the listed directories that are at most `depth` levels below their PATHs."""
     rows = [row for row in profile.weights if row.depth <= depth]
     total = sum(row.size_bytes for row in profile.weights if not row.path)
     found = [
