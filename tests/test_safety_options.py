@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pcircle.core.errors import UsageError
-from pcircle.fs.attributes.metadata import Keep
+from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.fs.directories import HOLDER
 from pcircle.fs.safe_open import Untrusted, named, place_of
 from pcircle.ops.copy.tree.items import CopyPlan, CopyRoot, open_sides
@@ -188,7 +188,7 @@ def _is_refused(ways: dict[str, bytes], side: int, *, strict: bool = True) -> bo
         chunk_bytes=None,
         directory=b"/",
         strict=strict,
-        keep=Keep(),
+        keep=PreservedAttributes(),
         large_bytes=1,
         token=b"",
         umask=0,

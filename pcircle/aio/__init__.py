@@ -34,7 +34,7 @@ __all__ = [
     "write_file",
 ]
 
-_ROOMS = {
+_MODULES = {
     "composite": ("copy_file", "make_path", "read_file", "write_file"),
     "files": ("Files",),
     "futures": ("Cancelled", "Future", "dataflow", "when_all", "when_any"),
@@ -46,7 +46,7 @@ _ROOMS = {
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    for room, names in _ROOMS.items():
+    for module, names in _MODULES.items():
         if name in names:
-            return getattr(import_module(f"{__name__}.{room}"), name)
+            return getattr(import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

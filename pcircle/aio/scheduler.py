@@ -285,7 +285,7 @@ class _Lane:
     def __init__(self, kind: str, threads: int | None, max_threads: int, busy: _Count) -> None:
         self._busy = busy
         self.kind = kind
-        self.climb = None if threads is not None else ThreadCountSearch(max_threads)
+        self.search = None if threads is not None else ThreadCountSearch(max_threads)
         self.limit = threads or 1
         self._jobs: SimpleQueue[_LaneJob | None] = SimpleQueue()
         self._workers: list[threading.Thread] = []
@@ -350,15 +350,15 @@ class _Lane:
             job.run()
             del job
             self._ended()
-            if self.climb is not None and time.monotonic() - self._began_s > _WINDOW_S:
-                self._look(self.climb)
+            if self.search is not None and time.monotonic() - self._began_s > _WINDOW_S:
+                self._look(self.search)
 
     def _ended(self) -> None:
         with self._state:
             self._finished += 1
         self._busy.remove()
 
-    def _look(self, climb: ThreadCountSearch) -> None:
+    def _look(self, search: ThreadCountSearch) -> None:
         """Adapt the number of threads if a window has ended."""
         with self._state:
             now_s = time.monotonic()
@@ -372,7 +372,7 @@ class _Lane:
             # With idle threads, the window measures the submitter, not the file system.
             if not idle:
                 used = max(0.0, cpu_s - before[0]), max(0.0, delay_s - before[1])
-                self.limit = climb.update(Window(done, elapsed_s, *used))
+                self.limit = search.update(Window(done, elapsed_s, *used))
                 self._spent = cpu_and_delay_s([w.native_id for w in self._workers[: self.limit]])
             self._state.notify_all()
             waiting = self._submitted - self._finished

@@ -98,7 +98,7 @@ class ChangeProgram(TreeProgram):
         self.applied = read_plan(self.args.apply, self.name)
         return self.applied
 
-    def outlives(self) -> bool:
+    def can_lose_ranks(self) -> bool:
         return bool(self.args.dry_run or self.args.plan is not None)
 
     def directory(self) -> bytes:

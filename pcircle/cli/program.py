@@ -54,7 +54,7 @@ class ToolProgram(Program):
         if path is not None:
             self.log = LogFile(open_log(path))
 
-    def outlives(self) -> bool:
+    def can_lose_ranks(self) -> bool:
         """Return whether the job restarts if ranks are lost; called on rank 0 after `prepare`.
 
         Output in complete lines is not repeated by a restarted job.

@@ -196,7 +196,7 @@ class DataCopier:
         self.must_clone = reflink == "always"
         self._ways = ways_of(reflink, sparse) if ways is None else tuple(ways)
         self._left: dict[Pair, list[Way]] = {}
-        self._digs = sparse == "always"
+        self._skips_zeros = sparse == "always"
         self._see = see
         self._buffer = anonymous(BUFFER_BYTES)
         self._view = memoryview(self._buffer)
@@ -231,24 +231,24 @@ class DataCopier:
         length: int,
         pair: Pair | None = None,
         *,
-        digs: bool = False,
+        skips_zeros: bool = False,
     ) -> int:
         """Copy a range to the same place in the target; return the number of bytes copied.
 
-        With `digs`, blocks of zeros are not written. The result is less than `length` only if the
-        source ends earlier. The position of the target is ignored, and undefined afterwards.
+        With `skips_zeros`, blocks of zeros are omitted. The result is less than `length` only if
+        the source ends earlier. The position of the target is ignored, and undefined afterwards.
         Passing `pair` saves looking up the devices. Raises OSError if reading or writing fails.
         """
         done = 0
-        digs = digs or self._digs
-        if self._ways and not digs:
+        skips_zeros = skips_zeros or self._skips_zeros
+        if self._ways and not skips_zeros:
             left = self._left_to(pair or pair_of(source_fd, target_fd))
             for way in tuple(left):
                 done += self._go(way, left, source_fd, target_fd, offset + done, length - done)
                 if done == length:
                     return done
         remaining = source_fd, target_fd, offset + done, length - done
-        return done + self._through_buffer(*remaining, digs=digs)
+        return done + self._through_buffer(*remaining, skips_zeros=skips_zeros)
 
     def _left_to(self, pair: Pair) -> list[Way]:
         left = self._left.get(pair)
@@ -277,7 +277,7 @@ class DataCopier:
         return done
 
     def _through_buffer(
-        self, source_fd: int, target_fd: int, offset: int, length: int, *, digs: bool
+        self, source_fd: int, target_fd: int, offset: int, length: int, *, skips_zeros: bool
     ) -> int:
         done = 0
         while done < length:
@@ -287,7 +287,7 @@ class DataCopier:
                 break
             if self._see is not None:
                 self._see(offset + done, part[:count])
-            if digs:
+            if skips_zeros:
                 self._write_data(target_fd, offset + done, count)
             else:
                 write_at(target_fd, part[:count], offset + done)
@@ -313,7 +313,7 @@ def pair_of(source_fd: int, target_fd: int) -> Pair:
     return os.fstat(source_fd).st_dev, os.fstat(target_fd).st_dev
 
 
-class Tiers:
+class OfflineDetector:
     """Detects files whose data is elsewhere, for example on tape, without opening them."""
 
     def __init__(self, *, follow: bool = False) -> None:
@@ -356,25 +356,25 @@ def _below(directory_fd: int, name: bytes) -> bytes:
     return b"/proc/self/fd/%d/%b" % (directory_fd, name)
 
 
-class Recalling(Protocol):
+class RecallCounts(Protocol):
     """The counters of code that reads files, which count the offline ones."""
 
     recalled: int
 
 
-class Recalls:
+class RecallReporter:
     """Counts a thread's offline files before they are read; `tell` is called for the first.
 
     The arguments of `tell` are the root number and the path. `place` contains the root number and
     path of the current directory.
     """
 
-    def __init__(self, counts: Recalling, *, follow: bool = False) -> None:
+    def __init__(self, counts: RecallCounts, *, follow: bool = False) -> None:
         self.place: tuple[int, bytes] = (0, b"")
         self.tell: Callable[[int, bytes], None] | None = None
-        self._told = False
+        self._has_reported = False
         self._counts = counts
-        self._tiers = Tiers(follow=follow)
+        self._tiers = OfflineDetector(follow=follow)
 
     def may_be_in(self, directory_fd: int) -> bool:
         """Return whether files in this directory may be offline."""
@@ -389,7 +389,7 @@ class Recalls:
         if status.st_blocks > 1 or not self._tiers.is_offline(name, directory_fd, status):
             return
         self._counts.recalled += 1
-        if self.tell is not None and not self._told:
-            self._told = True
+        if self.tell is not None and not self._has_reported:
+            self._has_reported = True
             root, path = self.place
             self.tell(root, join_path(path, name))

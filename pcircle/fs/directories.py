@@ -203,7 +203,7 @@ class Directories:
         `status` is its status when it was opened. Raises OSError.
         """
         try:
-            opened = self._told(fd, status, searched=False)
+            opened = self._checked(fd, status, searched=False)
         except OSError:
             os.close(fd)
             raise
@@ -375,12 +375,12 @@ class Directories:
                 if self._unlock(fd):
                     fd, searched = _readable(fd), False
         try:
-            return self._told(fd, os.fstat(fd) if found is None else found, searched=searched)
+            return self._checked(fd, os.fstat(fd) if found is None else found, searched=searched)
         except OSError:
             os.close(fd)
             raise
 
-    def _told(self, fd: int, status: os.stat_result, *, searched: bool) -> _Open:
+    def _checked(self, fd: int, status: os.stat_result, *, searched: bool) -> _Open:
         """Return an open directory after its checks and callback. Raises OSError."""
         if self._pseudo is not None:
             self._pseudo.refuse(status)
@@ -428,7 +428,7 @@ def open_below(directory_fd: int, path: bytes) -> int:
     return fd
 
 
-def at_and_above(directory_fd: int) -> Iterator[tuple[int, int]]:
+def directory_and_ancestors(directory_fd: int) -> Iterator[tuple[int, int]]:
     """Yield device and inode of a directory and of its ancestors, as far as these can be searched.
 
     Ancestors are reached through `..`, because their names may lead through links or may not be

@@ -284,7 +284,7 @@ def _end_of(data: bytes | mmap.mmap, prefix: bytes, begin: int, end: int) -> int
     return low
 
 
-class Picked(Block):
+class SelectedBlock(Block):
     """A block of the names in one directory that a list selects."""
 
     __slots__ = ()

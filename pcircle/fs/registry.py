@@ -92,7 +92,7 @@ class Registry(Generic[T]):
         if database is not None:
             at_rest = [key for key, value in self._at_hand.items() if self._is_at_rest(value)]
             rows = ((_text(key), self._encode(self._at_hand.pop(key))) for key in at_rest)
-            with _told():
+            with _translated_errors():
                 database.execute("BEGIN")
                 database.executemany("INSERT INTO inodes VALUES (?, ?)", rows)
                 database.execute("COMMIT")
@@ -103,7 +103,7 @@ class Registry(Generic[T]):
 
     def _fetch(self, database: sqlite3.Connection, key: Key) -> T | None:
         text = (_text(key),)
-        with _told():
+        with _translated_errors():
             row = database.execute("SELECT value FROM inodes WHERE key = ?", text).fetchone()
             if row is None:
                 return None
@@ -119,7 +119,7 @@ class Registry(Generic[T]):
                 import sqlite3  # few trees need a database
             except ImportError:
                 return None
-            with _told():
+            with _translated_errors():
                 # An unnamed database is a temporary file. It need not survive a crash.
                 self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
                 self._database.executescript(
@@ -130,7 +130,7 @@ class Registry(Generic[T]):
         return self._database
 
 
-class Firsts:
+class FirstNames:
     """Decides which name of an inode arrived first at its home. Safe to use from any thread.
 
     An inode is removed when all its names have arrived. Methods raise StoppedEarly if the temporary
@@ -172,7 +172,7 @@ class Firsts:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _translated_errors() -> Iterator[None]:
     import sqlite3
 
     try:

@@ -66,7 +66,7 @@ class WriteAccess(msgspec.Struct, frozen=True):
         """Return whether any obstacle is removed."""
         return self.owner or self.flags
 
-    def helps(self, error: OSError) -> bool:
+    def may_have_caused(self, error: OSError) -> bool:
         """Return whether a removable obstacle may have caused an error."""
         return self.any and error.errno in _DENIED
 

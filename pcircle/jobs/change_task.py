@@ -96,15 +96,15 @@ class ChangeTask(TreeTask, PartedTask[ChangeItem, dict[int, int]]):  # pyright: 
     plan: ChangePlan
     first: ChangeTask | None
     actions_type: ClassVar[type[ActionLog]] = ActionLog
-    acts: ActionLog | None = None
+    action_log: ActionLog | None = None
     tool: str
 
     def begin(self) -> None:
         plan, first = self.plan, self.first
         if plan.acts.any:
-            earlier = None if first is None else first.acts
+            earlier = None if first is None else first.action_log
             shown = tuple(root.shown for root in plan.roots)
-            self.acts = self.actions_type(
+            self.action_log = self.actions_type(
                 self.tool, plan.acts, self.rank, earlier, planned=plan.dry, shown=shown
             )
         self._throttle: Throttle | None = None
@@ -144,7 +144,7 @@ class ChangeTask(TreeTask, PartedTask[ChangeItem, dict[int, int]]):  # pyright: 
         is_by_time = wanted.newer is not None or wanted.older is not None
         return wanted.by_time == "atime" and is_by_time
 
-    def as_counted(self, status: os.stat_result) -> os.stat_result:
+    def with_original_atime(self, status: os.stat_result) -> os.stat_result:
         """Return a status with the access time from before the first walk."""
         return status if self.access_times is None else self.access_times.restored(status)
 

@@ -30,7 +30,7 @@ from pcircle.fs.safe_open import writing
 from pcircle.walk.roots import Root
 
 if TYPE_CHECKING:
-    from pcircle.fs.data import Recalls
+    from pcircle.fs.data import RecallReporter
 
 _PLAIN = b"/-_.~+,:=@ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _TOGETHER_BYTES = 4096
@@ -170,7 +170,7 @@ class RecallNotice(msgspec.Struct, frozen=True, array_like=True, tag="recalled")
 
 
 def tell_recalls(
-    recalls: Recalls, shown: Callable[[int, bytes], bytes], context: NoticeSink
+    recalls: RecallReporter, shown: Callable[[int, bytes], bytes], context: NoticeSink
 ) -> None:
     """Let `recalls` report the first recalled file through `context`.
 

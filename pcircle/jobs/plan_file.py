@@ -262,7 +262,7 @@ def mark_in(listed: PathListSlice, lists: Lists | None) -> bytes:
     return record[1:] if record.startswith(_NUL) else b""
 
 
-def sorted_out(block: Block) -> Block:
+def sorted_by_kind(block: Block) -> Block:
     """Sort the listed names in a block by the kinds that the plan recorded."""
     from pcircle.core.encoding import text_of
 
@@ -279,7 +279,7 @@ def sorted_out(block: Block) -> Block:
     return block
 
 
-def parted(name: bytes) -> tuple[bytes, bytes]:
-    """Split a name that `sorted_out` returned into the name and the mark."""
+def split_mark(name: bytes) -> tuple[bytes, bytes]:
+    """Split a name that `sorted_by_kind` returned into the name and the mark."""
     bare, _, mark = name.partition(_SLASH)
     return bare, mark

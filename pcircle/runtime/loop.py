@@ -104,7 +104,7 @@ class Rank(Generic[I, R]):
     ) -> None:
         self._transport, self._task, self._observer = transport, task, observer
         self._early, self._limit = list(early), limit
-        self._mishaps = mishaps or CrashReporter()
+        self._crash_reporter = mishaps or CrashReporter()
         self._codec = Codec(*wire_types(type(task)), task.notice_type, pickled)
         self._pool = self._workers(task.threads or settings.workers)
         self._syncer = self._workers(1)  # a sync may take long, and work must continue
@@ -177,9 +177,9 @@ class Rank(Generic[I, R]):
         except PcircleError:
             raise
         except Exception as error:
-            if problem := self._mishaps.package_problem(error):
+            if problem := self._crash_reporter.package_problem(error):
                 raise StoppedEarly(problem) from error
-            raise Defect(self._mishaps.explain(error, "running the job")) from error
+            raise Defect(self._crash_reporter.explain(error, "running the job")) from error
         finally:
             self._end()
         if self._unheard:
@@ -191,7 +191,7 @@ class Rank(Generic[I, R]):
     def _loop(self, signals: Signals) -> int:
         engine, transport = self._engine, self._transport
         if self._observer is not None:
-            signals.hear_suspends()
+            signals.handle_suspends()
         if transport.rank == 0:
             self._seed()
         while True:
@@ -295,15 +295,15 @@ class Rank(Generic[I, R]):
         self._engine.abort(code, reason, _now_s())
         if reason not in self._engine.reasons:
             # This rank's account has already been sent without the reason.
-            self._mishaps.late(self._transport.rank, reason, self._engine.code)
+            self._crash_reporter.late(self._transport.rank, reason, self._engine.code)
 
     def _explain(self, error: BaseException, doing: str) -> tuple[int, str]:
         """Return the exit code and the reason that an exception results in."""
         if isinstance(error, PcircleError):
             return error.exit_code, str(error)
-        if problem := self._mishaps.package_problem(error):
+        if problem := self._crash_reporter.package_problem(error):
             return StoppedEarly.exit_code, problem
-        return Defect.exit_code, self._mishaps.explain(error, doing)
+        return Defect.exit_code, self._crash_reporter.explain(error, doing)
 
     def _merge(self, a: R, b: R) -> R:
         try:

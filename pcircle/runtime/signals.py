@@ -36,7 +36,7 @@ CODES = {
 class Signals:
     """A context in which `pending` is the first signal that stops the job, or None.
 
-    `asked` is set by SIGUSR1, and `suspended` by SIGTSTP after `hear_suspends`. On threads other
+    `asked` is set by SIGUSR1, and `suspended` by SIGTSTP after `handle_suspends`. On threads other
     than the main thread, no signals are handled.
     """
 
@@ -67,7 +67,7 @@ class Signals:
         for number, handler in self._former.items():
             signal.signal(number, handler)
 
-    def hear_suspends(self) -> None:
+    def handle_suspends(self) -> None:
         """From now on, set `suspended` on SIGTSTP; the loop must then call `suspend`."""
         if (
             threading.current_thread() is threading.main_thread()

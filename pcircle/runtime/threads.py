@@ -61,7 +61,7 @@ class Tuner:
         self._work = task.work
         self._pool = pool
         max_count = min(max_count, task.max_threads)
-        self._climbs = {kind: ThreadCountSearch(max_count) for kind in (METADATA, DATA)}
+        self._searches = {kind: ThreadCountSearch(max_count) for kind in (METADATA, DATA)}
         self._kind = METADATA
         self._since_s = time.monotonic()
         self._not_before_s = 0.0
@@ -117,7 +117,7 @@ class Tuner:
             pairs = zip(self._spend(), before, strict=True)
             window = Window(0.0, now_s - began_s, *(max(0.0, now - then) for now, then in pairs))
             if not self._is_delay_unknown(window):
-                pool.threads = self._climbs[self._kind].update_first(window)
+                pool.threads = self._searches[self._kind].update_first(window)
             self._has_looked = True
 
     def _is_delay_unknown(self, window: Window) -> bool:
@@ -136,24 +136,24 @@ class Tuner:
         """Update the search for the present kind of work, or switch to the other kind."""
         more, less = (work.data, work.metadata)[:: 1 if self._kind == METADATA else -1]
         if more > _SWITCH_RATIO * less:
-            self._climbs[self._kind].abandon_trial()
+            self._searches[self._kind].abandon_trial()
             self._kind = DATA if self._kind == METADATA else METADATA
-            self._pool.threads = self._climbs[self._kind].threads
+            self._pool.threads = self._searches[self._kind].threads
         else:
-            self._pool.threads = self._climbs[self._kind].update(window)
+            self._pool.threads = self._searches[self._kind].update(window)
 
     @property
     def settled(self) -> int:
         """The best number of threads found for the latest kind of work."""
-        return self._climbs[self._kind].confirmed
+        return self._searches[self._kind].confirmed
 
     @property
     def rates(self) -> tuple[tuple[str, int, float], ...]:
         """For each number of threads tried: the kind of work, the number, and the latest rate."""
         return tuple(
             (kind, threads, rate)
-            for kind, climb in self._climbs.items()
-            for threads, rate in sorted(climb.rates.items())
+            for kind, search in self._searches.items()
+            for threads, rate in sorted(search.rates.items())
         )
 
     def _spend(self) -> tuple[float, float, float]:

@@ -17,7 +17,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from pcircle.core.units import Timestamp
-from pcircle.fs.data import Tiers
+from pcircle.fs.data import OfflineDetector
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import AGELESS, EntryError
 from pcircle.fs.scan import Block
@@ -147,7 +147,7 @@ class _Here:
 
     def __init__(self, tally: OfflineCounter | None, *, follow: bool) -> None:
         self._tally = tally
-        self._tiers = Tiers(follow=follow)
+        self._tiers = OfflineDetector(follow=follow)
 
     def test(self, name: bytes, directory_fd: int, status: os.stat_result) -> bool:
         if not self._tiers.is_offline(name, directory_fd, status):

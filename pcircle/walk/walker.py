@@ -551,9 +551,9 @@ class Walker(Generic[P]):
             yield block
 
     def _picked(self, path: bytes, text: bytes, fd: int) -> Block:
-        from pcircle.fs.lists import Picked  # imported late because few runs have a list
+        from pcircle.fs.lists import SelectedBlock  # imported late because few runs have a list
 
-        block: Block = Picked(fd, text, follow=self._scope.follow)
+        block: Block = SelectedBlock(fd, text, follow=self._scope.follow)
         self._choose(block, path, fd)
         return block
 

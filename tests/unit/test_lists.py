@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pcircle.cli.inputs import read_paths
 from pcircle.core.errors import UsageError
 from pcircle.fs import lists
-from pcircle.fs.lists import Lists, NameRecords, Picked, groups, record_of, sort
+from pcircle.fs.lists import Lists, NameRecords, SelectedBlock, groups, record_of, sort
 from pcircle.fs.path_list_slice import PathListSlice
 
 NAMES = st.binary(min_size=1, max_size=3).filter(
@@ -162,8 +162,8 @@ def test_picked_names_are_sorted_by_kind(tmp_path: Path) -> None:
     text = b"empty/file/link/missing/pipe/some\0x/some\0y\0z/whole\0/"
     fd = os.open(tmp_path, os.O_RDONLY)
     try:
-        block = Picked(fd, text, follow=False)
-        followed = Picked(fd, text, follow=True)
+        block = SelectedBlock(fd, text, follow=False)
+        followed = SelectedBlock(fd, text, follow=True)
     finally:
         os.close(fd)
     assert sorted(block.directories) == ["empty", "some", "whole"]

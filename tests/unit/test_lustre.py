@@ -36,7 +36,7 @@ from pcircle.fs.attributes.lustre import (
     read_layout,
     wanted,
 )
-from pcircle.fs.attributes.metadata import Keep
+from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.fs.attributes.mounts import type_of
 from pcircle.ops.copy.tree.destination import DEFAULT, KEEP, demand, read_wish
 
@@ -380,11 +380,14 @@ def test_invalid_values_of_stripe(text: str, reason: str) -> None:
 
 
 def test_stripe_takes_precedence_without_contradictions() -> None:
-    everything, named = Keep(stripe=True), Keep(stripe=True, stripe_demanded=True)
+    everything, named = (
+        PreservedAttributes(stripe=True),
+        PreservedAttributes(stripe=True, stripe_demanded=True),
+    )
     assert demand(None, everything) == everything
-    assert demand("keep", Keep()) == named
-    assert demand("default", everything) == Keep()
-    assert demand("4", everything) == Keep(stripe_demanded=True)
+    assert demand("keep", PreservedAttributes()) == named
+    assert demand("default", everything) == PreservedAttributes()
+    assert demand("4", everything) == PreservedAttributes(stripe_demanded=True)
     assert demand("keep", named) == named
     with pytest.raises(UsageError, match=r"--stripe=.* cannot be combined with --preserve=stripe"):
         demand("default", named)

@@ -12,7 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.fs.attributes.metadata import Keep, settle_file, settle_link, settle_searched
+from pcircle.fs.attributes.metadata import (
+    PreservedAttributes,
+    settle_file,
+    settle_link,
+    settle_searched,
+)
 from tests.conftest import Run
 from tests.tools.fcp.access import ACCESS, DEFAULT, NOBODY, Subject, access_of, allowed, pack
 from tests.unit.unprivileged import run_unprivileged
@@ -20,7 +25,7 @@ from tests.unit.unprivileged import run_unprivileged
 OWNER, GROUP = 4711, 4712
 # No clock rounds to these times.
 TIMES_NS = (1_234_567_890_123_456_789, 987_654_321_987_654_321)
-ALL = Keep(mode=True, ownership=True, timestamps=True)
+ALL = PreservedAttributes(mode=True, ownership=True, timestamps=True)
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="owners are changed by root alone")
 
@@ -40,7 +45,7 @@ def mark(path: Path, mode: int) -> os.stat_result:
     return os.lstat(path)
 
 
-def settle(path: Path, source: os.stat_result, keep: Keep) -> os.stat_result:
+def settle(path: Path, source: os.stat_result, keep: PreservedAttributes) -> os.stat_result:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         os.write(fd, b"copy")
@@ -69,8 +74,16 @@ def test_times_are_exact_to_the_nanosecond_and_set_last(tmp_path: Path) -> None:
     assert times_ns(copy) == TIMES_NS
 
 
-@pytest.mark.parametrize("keep", [Keep(), Keep(mode=True), Keep(ownership=True), ALL])
-def test_only_requested_attributes_are_set(tmp_path: Path, keep: Keep) -> None:
+@pytest.mark.parametrize(
+    "keep",
+    [
+        PreservedAttributes(),
+        PreservedAttributes(mode=True),
+        PreservedAttributes(ownership=True),
+        ALL,
+    ],
+)
+def test_only_requested_attributes_are_set(tmp_path: Path, keep: PreservedAttributes) -> None:
     source = make_source(tmp_path / "source", 0o751)
     copy = settle(tmp_path / "copy", source, keep)
     mine = (os.geteuid(), os.getegid())
@@ -78,7 +91,7 @@ def test_only_requested_attributes_are_set(tmp_path: Path, keep: Keep) -> None:
     assert stat.S_IMODE(copy.st_mode) == (0o751 if keep.mode else 0o600)
     assert (copy.st_uid, copy.st_gid) == owner
     assert (times_ns(copy) == TIMES_NS) is keep.timestamps
-    assert keep.any is (keep != Keep())
+    assert keep.any is (keep != PreservedAttributes())
 
 
 def test_a_link_gets_the_attributes_itself(tmp_path: Path) -> None:
@@ -132,7 +145,7 @@ def test_without_privileges_id_bits_are_dropped(run: Run, tmp_path: Path, group:
         path.chmod(0o6755)
         os.utime(path, ns=TIMES_NS)
     program = """
-keep = metadata.Keep(mode=True, ownership=True, timestamps=True)
+keep = metadata.PreservedAttributes(mode=True, ownership=True, timestamps=True)
 fd = os.open("copy", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 metadata.settle_file(fd, os.stat("file"), keep)
 os.mkdir("made", 0o700)
@@ -156,7 +169,7 @@ def test_without_privileges_an_own_group_is_preserved(run: Run, tmp_path: Path) 
     program = """
 fd = os.open("mine", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 os.fchmod(fd, 0o4750)
-keep = metadata.Keep(mode=True, ownership=True)
+keep = metadata.PreservedAttributes(mode=True, ownership=True)
 copy = os.open("copy", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 metadata.settle_file(copy, os.fstat(fd), keep)
 status = os.fstat(copy)
@@ -198,7 +211,7 @@ def test_a_replacement_grants_its_new_group_no_access(
 from pcircle.fs.attributes import acls
 old = os.stat("old")
 copy = os.open("copy", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-metadata.settle_as_replaced(copy, old, acls.read_list(b"old"), metadata.Keep())
+metadata.settle_as_replaced(copy, old, acls.read_list(b"old"), metadata.PreservedAttributes())
 """
     done = run_unprivileged(run, program, folder)
     assert done.returncode == 0, done.stderr.decode()

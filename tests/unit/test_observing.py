@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from pcircle.fs.attributes.metadata import Keep
+from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.fs.entry_errors import error_context, tried
 from pcircle.ops.checkpoint.store import CheckpointError, RefusalReason
 from pcircle.ops.copy.entry.attributes import AttributeCopier
@@ -85,7 +85,9 @@ def _opened(*paths: Path) -> Iterator[list[int]]:
 
 
 def _copier(*observers: CopyObserver, umask: int = 0o022) -> Copier:
-    settings = CopySettings(keep=Keep(), large_bytes=1 << 40, token=b"t0k", umask=umask)
+    settings = CopySettings(
+        keep=PreservedAttributes(), large_bytes=1 << 40, token=b"t0k", umask=umask
+    )
     counts = CopyCounts()
     return Copier(
         settings,

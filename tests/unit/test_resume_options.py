@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from pcircle.core.units import timestamp
-from pcircle.fs.attributes.metadata import Keep
+from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.jobs.action_log import ActionOutput
 from pcircle.ops.checkpoint.plan import JournalPlan
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
@@ -23,7 +23,7 @@ from pcircle.walk.globs import Rule
 
 PLAN = CopyPlan(
     tool="fcp",
-    keep=Keep(),
+    keep=PreservedAttributes(),
     large_bytes=32 << 20,
     token=b"1",
     umask=0,
@@ -33,7 +33,7 @@ PLAN = CopyPlan(
 )
 # Fields that affect the result: another value, and the name of the field in the refusal.
 COMPARED: dict[str, tuple[Any, str]] = {
-    "keep": (Keep(mode=True, acl=True), "what is preserved"),
+    "keep": (PreservedAttributes(mode=True, acl=True), "what is preserved"),
     "existing": (OverwriteOptions(newer=True), "existing files"),
     "sparse": ("always", "--sparse"),
     "follow": (True, "-L"),
@@ -91,7 +91,7 @@ def test_fields_that_may_differ(field: str) -> None:
 
 
 def test_the_umask_is_ignored_if_modes_are_preserved() -> None:
-    with_modes = msgspec.structs.replace(PLAN, keep=Keep(mode=True))
+    with_modes = msgspec.structs.replace(PLAN, keep=PreservedAttributes(mode=True))
     assert options_of(with_modes) == options_of(msgspec.structs.replace(with_modes, umask=0o077))
 
 
@@ -101,9 +101,11 @@ def test_nothing_else_is_compared() -> None:
 
 def test_each_part_of_a_compared_field_counts() -> None:
     """The parts are attributes to preserve, overwrite options, and requested layouts."""
-    parts: list[tuple[str, Keep | OverwriteOptions | Attributes]] = []
-    keep_arguments: list[Any] = [{name: True} for name in Keep.__struct_fields__ if name != "given"]
-    parts += [("keep", Keep(**arguments)) for arguments in keep_arguments]
+    parts: list[tuple[str, PreservedAttributes | OverwriteOptions | Attributes]] = []
+    keep_arguments: list[Any] = [
+        {name: True} for name in PreservedAttributes.__struct_fields__ if name != "given"
+    ]
+    parts += [("keep", PreservedAttributes(**arguments)) for arguments in keep_arguments]
     parts += [
         ("existing", OverwriteOptions(**{name: True}))
         for name in OverwriteOptions.__struct_fields__

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pcircle.core.errors import NoSpace
-from pcircle.fs.attributes.metadata import Keep
+from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.fs.open_flags import CREATE_FILE
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.settings import CopySettings
@@ -26,7 +26,10 @@ NAME = b"name\xff"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="owners are changed by root alone")
 
 
-def make_settings(keep: Keep = Keep(), umask: int = 0o022) -> CopySettings:  # noqa: B008 - frozen
+def make_settings(
+    keep: PreservedAttributes = PreservedAttributes(),  # noqa: B008 - frozen
+    umask: int = 0o022,
+) -> CopySettings:
     return CopySettings(keep=keep, large_bytes=1 << 20, token=b"t0k", umask=umask)
 
 
@@ -118,7 +121,7 @@ def test_a_new_file_has_its_own_name_and_the_mode_of_cp(
 def test_a_new_file_is_private_until_its_mode_is_set(
     tmp_path: Path, directory: int, names: TemporaryNames
 ) -> None:
-    source, plan = source_status(tmp_path, 0o4755), make_settings(Keep(mode=True))
+    source, plan = source_status(tmp_path, 0o4755), make_settings(PreservedAttributes(mode=True))
     creation = target.create(directory, NAME, source, plan, names)
     assert mode_of(directory, NAME) == 0o600
     finish(directory, creation, source, plan)
@@ -186,7 +189,10 @@ def test_replaced_files_keep_their_owner_unless_owners_are_preserved(
 ) -> None:
     os.chown(tmp_path, 0, 0)
     source = source_status(tmp_path, 0o644)
-    for keep, owner in ((Keep(), (41, 42)), (Keep(ownership=True), (0, 0))):
+    for keep, owner in (
+        (PreservedAttributes(), (41, 42)),
+        (PreservedAttributes(ownership=True), (0, 0)),
+    ):
         put(directory, NAME, 0o4711)
         os.chown(NAME, 41, 42, dir_fd=directory)
         os.chmod(NAME, 0o4711, dir_fd=directory)

@@ -18,7 +18,7 @@ import pytest
 
 from pcircle.fs import data
 from pcircle.fs.attributes.lustre import ATTRIBUTE, RAID0, RELEASED, Stripes, compose
-from pcircle.fs.data import Tiers
+from pcircle.fs.data import OfflineDetector
 from tests.fusefs.mounting import Mounted
 
 OFFLINE = b"an archived file"
@@ -235,7 +235,7 @@ def test_lustre_reports_offline_files_in_the_layout(
     )
     fd = os.open(tmp_path, os.O_RDONLY)
     try:
-        assert Tiers().is_offline(b"file", fd, status) == offline
+        assert OfflineDetector().is_offline(b"file", fd, status) == offline
     finally:
         os.close(fd)
     assert asked == [(b"file", ATTRIBUTE, False)]

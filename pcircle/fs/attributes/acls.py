@@ -43,14 +43,14 @@ def read_list(source: int | bytes, name: str = ACCESS, *, follow: bool = True) -
     return None
 
 
-def hands_down(directory: int | bytes) -> bool:
+def may_have_default(directory: int | bytes) -> bool:
     """Return whether entries created in a directory may inherit an ACL."""
     try:
         return read_list(directory, DEFAULT) is not None
     except OSError as error:
         if error.errno != errno.EBADF or isinstance(directory, bytes):
             return True
-    return hands_down(b"/proc/self/fd/%d" % directory)  # it was opened with O_PATH
+    return may_have_default(b"/proc/self/fd/%d" % directory)  # it was opened with O_PATH
 
 
 def replace_list(target: int | bytes, mode: int) -> None:

@@ -41,7 +41,7 @@ from pcircle.fs.attributes.acls import (
     read_list,
     replace_list,
 )
-from pcircle.fs.attributes.metadata import Keep, can_give_group, chown_file
+from pcircle.fs.attributes.metadata import PreservedAttributes, can_give_group, chown_file
 from pcircle.fs.attributes.xattrs import ExtendedAttributes
 
 _ALL = 7
@@ -80,7 +80,7 @@ class AccessState(msgspec.Struct, frozen=True):
 def withdraw(
     target: int | bytes,
     source: os.stat_result,
-    keep: Keep,
+    keep: PreservedAttributes,
     held: ExtendedAttributes | None,
     *,
     rewritten: bool = False,
@@ -94,7 +94,7 @@ def withdraw(
     """
     if not keep.mode:  # ACLs are preserved only together with modes
         return False
-    source, held = keep.status(source), keep.held(source, held)
+    source, held = keep.status(source), keep.extended_attributes(source, held)
     status = os.stat(target)
     now = AccessState(stat.S_IMODE(status.st_mode), read_list(target))
     old = _rights(status.st_uid, status.st_gid, now)
@@ -223,7 +223,9 @@ def _final_state(source: os.stat_result, held: ExtendedAttributes | None) -> Acc
     return AccessState(mode if access is None else mode_with(mode, access), access)
 
 
-def _owner_to_be(old: os.stat_result, source: os.stat_result, keep: Keep) -> tuple[int, int]:
+def _owner_to_be(
+    old: os.stat_result, source: os.stat_result, keep: PreservedAttributes
+) -> tuple[int, int]:
     """Return the owner and the group that this process can give the entry."""
     if not keep.ownership:
         return old.st_uid, old.st_gid

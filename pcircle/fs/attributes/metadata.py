@@ -42,7 +42,7 @@ _NOT_ALLOWED = (errno.EPERM, errno.EINVAL)
 S = TypeVar("S")
 
 
-class Keep(msgspec.Struct, frozen=True, array_like=True):
+class PreservedAttributes(msgspec.Struct, frozen=True, array_like=True):
     """The attributes that a copy preserves. `mode` and `acl` are preserved only together.
 
     With `special`, FIFOs, sockets and devices are copied. With `stripe`, Lustre layouts are
@@ -68,14 +68,14 @@ class Keep(msgspec.Struct, frozen=True, array_like=True):
     @property
     def any(self) -> bool:
         """Return whether copies are given any attributes after their creation."""
-        few = self.mode or self.ownership or self.timestamps
-        return few or self.xattr or self.acl or self.flags
+        basic = self.mode or self.ownership or self.timestamps
+        return basic or self.xattr or self.acl or self.flags
 
     def status(self, source: S) -> S:
         """Return a source's status, with owner, group and mode replaced by those of its copy."""
         return source if self.given is None else giver_of(self.given).status(source)
 
-    def held(
+    def extended_attributes(
         self, source: "FileStatus", held: ExtendedAttributes | None
     ) -> ExtendedAttributes | None:
         """Return a source's extended attributes, with ACLs replaced by those of its copy."""
@@ -88,7 +88,7 @@ class Keep(msgspec.Struct, frozen=True, array_like=True):
 def settle_file(
     fd: int | bytes,
     source: os.stat_result,
-    keep: Keep,
+    keep: PreservedAttributes,
     held: ExtendedAttributes | None = None,
     made: os.stat_result | None = None,
 ) -> list[AttributeLoss]:
@@ -98,7 +98,7 @@ def settle_file(
     already has the right owner and group, these are not set again. Return the attributes that could
     not be preserved. Raises OSError.
     """
-    source, held = keep.status(source), keep.held(source, held)
+    source, held = keep.status(source), keep.extended_attributes(source, held)
     refused: list[AttributeLoss] = []
     mode = source.st_mode & _MODE_BITS
     is_right = made is not None and made.st_uid == source.st_uid and made.st_gid == source.st_gid
@@ -140,14 +140,14 @@ def _chown_group(fd: int | bytes, source: os.stat_result, error: OSError) -> boo
         raise error
     try:
         os.chown(fd, -1, source.st_gid)
-    except OSError as again:
-        if again.errno not in _NOT_ALLOWED:
+    except OSError as second_error:
+        if second_error.errno not in _NOT_ALLOWED:
             raise
     now = os.stat(fd)
     return (now.st_uid, now.st_gid) == (source.st_uid, source.st_gid)
 
 
-def settle_link(path: bytes, source: os.stat_result, keep: Keep) -> None:
+def settle_link(path: bytes, source: os.stat_result, keep: PreservedAttributes) -> None:
     """Set the owner and times of a symbolic link; `path` must resolve to the link itself."""
     source = keep.status(source)
     if keep.ownership:
@@ -157,7 +157,7 @@ def settle_link(path: bytes, source: os.stat_result, keep: Keep) -> None:
 
 
 def settle_link_at(
-    name: bytes, dir_fd: int, source: os.stat_result, keep: Keep, *, owned: bool
+    name: bytes, dir_fd: int, source: os.stat_result, keep: PreservedAttributes, *, owned: bool
 ) -> None:
     """Set the owner, unless `owned`, and times of a link whose name no other user can change."""
     source = keep.status(source)
@@ -168,7 +168,7 @@ def settle_link_at(
         os.utime(name, ns=times, dir_fd=dir_fd, follow_symlinks=False)
 
 
-def settle_searched(dir_fd: int, source: os.stat_result, keep: Keep) -> None:
+def settle_searched(dir_fd: int, source: os.stat_result, keep: PreservedAttributes) -> None:
     """Set the attributes of a directory that was opened with `O_PATH`.
 
     All calls use its entry `.`, which the new mode may make inaccessible, so the mode is set last.
@@ -183,7 +183,9 @@ def settle_searched(dir_fd: int, source: os.stat_result, keep: Keep) -> None:
         os.chmod(b".", mode, dir_fd=dir_fd)
 
 
-def settle_as_replaced(fd: int, old: os.stat_result, access: bytes | None, keep: Keep) -> None:
+def settle_as_replaced(
+    fd: int, old: os.stat_result, access: bytes | None, keep: PreservedAttributes
+) -> None:
     """Give a new file the owner and mode of the file that it replaces, unless `keep` defines them.
 
     `access` is the ACL of the old file, which belongs to its mode. If the user may not set the old

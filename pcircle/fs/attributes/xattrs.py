@@ -35,7 +35,7 @@ from pcircle.fs.attributes.acls import (
     ACCESS,
     DEFAULT,
     drop_default,
-    hands_down,
+    may_have_default,
     mode_with,
     mode_without,
     read_list,
@@ -255,7 +255,7 @@ def give_lists(
     if directory:
         default = held.acl(DEFAULT)
         given = default is not None and _try(target, (DEFAULT, default), ACL, size, refused)
-        if held.alone and not given and hands_down(target):
+        if held.alone and not given and may_have_default(target):
             drop_default(target)
     return mode
 

@@ -448,7 +448,7 @@ def scan_directories(
     """
     if not 0 <= max_each <= max_all <= 1 << 20 or max_parents < 0:
         raise ValueError("max_each, max_all, max_parents")
-    found = _Found(kinds, (max_each, max_all, max_parents), until_ns, looks=looks, sorts=sorts)
+    found = _ScanResult(kinds, (max_each, max_all, max_parents), until_ns, looks=looks, sorts=sorts)
     opens = _open_beneath if beneath else os.open
     holders = iter(_holders(fds, names))
 
@@ -769,7 +769,7 @@ def _discard(out: int, directory_fd: int, name: bytes) -> None:
             os.unlink(name, dir_fd=directory_fd)
 
 
-class _Found:
+class _ScanResult:
     """The directories that `scan_directories` has listed so far, and their entries."""
 
     def __init__(
@@ -791,8 +791,8 @@ class _Found:
         is_kept = False
         try:
             status = os.fstat(fd) if device >= 0 else None
-            is_meant = status is None or status.st_dev == device
-            count = self._add(fd) if is_meant else NOT_PLAIN
+            is_on_device = status is None or status.st_dev == device
+            count = self._add(fd) if is_on_device else NOT_PLAIN
             if count >= 0:
                 self.own.append(status)
                 is_kept = self._is_parent(count) or keeps

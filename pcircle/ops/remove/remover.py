@@ -35,7 +35,7 @@ from pcircle.fs.scan import (
 )
 from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
 from pcircle.jobs.change_task import ChangeItem, ChangeTask
-from pcircle.jobs.plan_file import entry, mark_in, mark_of, parted, sorted_out
+from pcircle.jobs.plan_file import entry, mark_in, mark_of, sorted_by_kind, split_mark
 from pcircle.jobs.tree_task import EntryVisitor, ItemState, TreeCounters, TreeItem
 from pcircle.ops.remove.plan import (
     MAX_TRIES,
@@ -102,7 +102,7 @@ class Remover(EntryVisitor):
         self._plan = plan = task.plan
         self._counts = counters is not None
         self._dry = plan.dry or self._counts
-        self._acts = None if self._counts else task.acts
+        self._acts = None if self._counts else task.action_log
         plain = (
             plan.recursive and plan.operations_per_s is None and not (plan.keep_times or plan.sized)
         )
@@ -190,14 +190,14 @@ class Remover(EntryVisitor):
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         if self._plan.applies:
-            return map(sorted_out, blocks)
+            return map(sorted_by_kind, blocks)
         if self._is_wanted is not None:
             blocks = opened.own.held(blocks)
         is_steady = self._steadiness.of(source.opened.status.st_dev)
         return blocks if is_steady else listed_first(blocks)
 
     def _seen(self, opened: Open[int], source: Lease) -> _DirectoryState:
-        status, wanted = self.task.as_counted(source.opened.status), self._is_wanted
+        status, wanted = self.task.with_original_atime(source.opened.status), self._is_wanted
         return _DirectoryState(
             status, wanted=wanted is None or wanted(opened.path, status, source.fd)
         )
@@ -293,7 +293,7 @@ class Remover(EntryVisitor):
         try:
             remove()
         except OSError as error:
-            if not (path and self._access.helps(error)):
+            if not (path and self._access.may_have_caused(error)):
                 raise
             self._access.admit(fd)
             self._access.change(remove, name, fd)
@@ -319,7 +319,10 @@ class Remover(EntryVisitor):
                 try:
                     inner = self.task.open_beneath(name, fd)
                     try:
-                        status, wanted = self.task.as_counted(os.fstat(inner)), self._is_wanted
+                        status, wanted = (
+                            self.task.with_original_atime(os.fstat(inner)),
+                            self._is_wanted,
+                        )
                         stays = wanted is not None and not wanted(below, status, inner)
                         held = levels and self._sweep(root, below, inner, levels - 1, context)
                     finally:
@@ -348,7 +351,7 @@ class Remover(EntryVisitor):
                 try:
                     os.utime(lease.fd, ns=times)
                 except PermissionError as error:
-                    if not (self._access.helps(error) and admissions.admit(lease.fd)):
+                    if not (self._access.may_have_caused(error) and admissions.admit(lease.fd)):
                         raise
                     os.utime(lease.fd, ns=times)
 
@@ -510,7 +513,7 @@ class Remover(EntryVisitor):
                 gone -= 1
                 self._tell_vanished(where.root, _path(where, name), kind)
             except OSError as error:
-                if where.path != HOLDER and self._access.helps(error):
+                if where.path != HOLDER and self._access.may_have_caused(error):
                     if self._access.admit(fd) is not None:
                         remaining = chain([name], remaining)
                         continue
@@ -530,7 +533,7 @@ class Remover(EntryVisitor):
         Raises OSError.
         """
         act = partial(remove, name, dir_fd=dir_fd)
-        return self._access.change(act, parted(name)[0], dir_fd)
+        return self._access.change(act, split_mark(name)[0], dir_fd)
 
     def _is_plan(self, status: os.stat_result) -> bool:
         """Return whether an entry is the file to which the plan is written."""
@@ -594,7 +597,7 @@ class Remover(EntryVisitor):
             self._tell_vanished(where.root, _path(where, name), "")
         else:
             self._stays = 1
-            super().unreached(where, parted(name)[0], error, context)
+            super().unreached(where, split_mark(name)[0], error, context)
 
     def taken(self) -> int:
         stays, self._stays = self._stays, 0
@@ -644,7 +647,7 @@ def _unlink_marked(known: bytes, is_dry: bool, name: bytes, *, dir_fd: int) -> N
 
     Raises OSError, or Changed if the entry differs from the plan.
     """
-    bare, mark = parted(name)
+    bare, mark = split_mark(name)
     if mark_of(os.stat(bare, dir_fd=dir_fd, follow_symlinks=False)) != (mark or known):
         raise Changed(_OTHER)
     if not is_dry:
@@ -652,7 +655,7 @@ def _unlink_marked(known: bytes, is_dry: bool, name: bytes, *, dir_fd: int) -> N
 
 
 def _path(where: Where, name: bytes) -> bytes:
-    return joined(where.path, parted(name)[0])
+    return joined(where.path, split_mark(name)[0])
 
 
 class RemoveTask(ChangeTask):

@@ -169,7 +169,7 @@ class TreeRemover:
         try:
             return _Level(path, self._open(name, parent.fd))
         except PermissionError as error:
-            if not self._access.helps(error):
+            if not self._access.may_have_caused(error):
                 raise
         parent.admit(self._access)
         return _Level(path, *open_admitted(name, parent.fd, self._access))
@@ -263,7 +263,7 @@ class TreeRemover:
         try:
             remove()
         except PermissionError as error:
-            if not self._access.helps(error):
+            if not self._access.may_have_caused(error):
                 raise
             level.admit(self._access)
             self._access.change(remove, name, level.fd)

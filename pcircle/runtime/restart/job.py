@@ -3,7 +3,7 @@
 If local ranks are lost, the surviving ranks stop as usual and end. Rank 0, which is the process
 that the user started, then runs the same plan again with fewer ranks. This works in the same way
 for all tools, because the state, unfinished work and messages of the lost ranks need not be known.
-A tool declares whether it can be restarted (`ToolProgram.outlives`). Tools that only read can be
+A tool declares whether it supports that (`ToolProgram.can_lose_ranks`). Tools that only read can be
 restarted, because `pcircle.runtime.restart.output_log` makes sure that no output is repeated. fcp
 resumes from its checkpoint instead, see `pcircle.tools.common.copy_program`.
 """
@@ -61,7 +61,7 @@ class RestartableProgram(Protocol):
     def prepare(self, nodes: Sequence[int]) -> bytes: ...
     def prepare_again(self, plan: bytes, ranks: int) -> bytes: ...
     def withdraw(self) -> None: ...
-    def outlives(self) -> bool: ...
+    def can_lose_ranks(self) -> bool: ...
     def share(self, ranks: int) -> None: ...
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]: ...
     def observer(self, plan: bytes) -> Observer[Any]: ...
@@ -139,7 +139,7 @@ class RestartableJob(Program):
             self._plan = self._program.prepare_again(self._plan, len(nodes))
         else:
             self._plan = self._program.prepare(nodes)
-            self._is_restartable = self._program.outlives()
+            self._is_restartable = self._program.can_lose_ranks()
         return self._plan
 
     def withdraw(self) -> None:

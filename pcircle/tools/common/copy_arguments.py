@@ -15,7 +15,7 @@ import msgspec
 from pcircle.cli.arguments import OptionalValue, add_stop
 from pcircle.core.errors import UsageError
 from pcircle.core.units import interval_s, invalid, number
-from pcircle.fs.attributes.metadata import Keep
+from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.ops.checkpoint.resume import CheckpointOptions
 
 _WORDS = ("mode", "ownership", "timestamps", "xattr", "acl", "links", "stripe", "all")
@@ -28,7 +28,7 @@ _TOGETHER = ("mode", "acl")
 _DEMANDED = {kind: (f"{kind}_demanded",) for kind in ("xattr", "acl", "stripe")}
 
 
-def keep_of(lists: Sequence[str] | None, *, archive: bool) -> Keep:
+def keep_of(lists: Sequence[str] | None, *, archive: bool) -> PreservedAttributes:
     """Return the attributes that `--preserve` lists, and if `archive` is set, all of them.
 
     Raise UsageError if an attribute is unknown.
@@ -42,7 +42,7 @@ def keep_of(lists: Sequence[str] | None, *, archive: bool) -> Keep:
             wanted.update(_ALL if name == "all" else (name, *_DEMANDED.get(name, ())))
     if not wanted.isdisjoint(_TOGETHER):
         wanted.update(_TOGETHER)
-    return msgspec.structs.replace(Keep(), **dict.fromkeys(wanted, True))
+    return msgspec.structs.replace(PreservedAttributes(), **dict.fromkeys(wanted, True))
 
 
 def checkpoint_options_of(args: argparse.Namespace) -> CheckpointOptions:

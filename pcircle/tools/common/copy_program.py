@@ -17,7 +17,7 @@ from pcircle.cli.times import StopTime, limit_of
 from pcircle.core.encoding import show
 from pcircle.core.errors import RankLost, StoppedEarly, UsageError, require
 from pcircle.core.units import CHUNK_UNIT_BYTES
-from pcircle.fs.attributes.metadata import Keep
+from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.fs.data import When
 from pcircle.fs.directories import working_directory
 from pcircle.fs.safe_open import any_link
@@ -68,7 +68,7 @@ class CopyOptions(CommonOptions, frozen=True, kw_only=True):
     target: bytes
     into: bool = False
     exact: bool = False
-    keep: Keep = Keep()
+    keep: PreservedAttributes = PreservedAttributes()
     chunk_bytes: int | None = None
     dry: bool = False
     links: Links = "none"

@@ -47,12 +47,12 @@ class RestartableRemoval(ChangeProgram):
         self._previous_log: RemovalLog | None = None  # the log of the last run that lost ranks
         self._previous_counts: Counter[str] = Counter()  # totals of all runs that lost ranks
 
-    def outlives(self) -> bool:
+    def can_lose_ranks(self) -> bool:
         """Return whether the job can restart, which is impossible if names must be reported."""
         args, plain = self.args, self.options.wanted == ANY
         named = args.verbose or args.json_lines is not None or args.list_out is not None
         given = [name for name in _NOT_RESTARTABLE if getattr(args, name)]
-        return super().outlives() or (plain and not (named or given))
+        return super().can_lose_ranks() or (plain and not (named or given))
 
     def share(self, ranks: int) -> None:
         from pcircle.ops.remove.removal_log import RemovalLog
@@ -61,7 +61,7 @@ class RestartableRemoval(ChangeProgram):
 
     def task(self, plan: bytes, rank: int, size: int) -> TreeTask:
         task = require_type(RemoveTask, super().task(plan, rank, size))
-        task.removal_log = self._log if self.outlives() else None
+        task.removal_log = self._log if self.can_lose_ranks() else None
         return task
 
     def prepare_again(self, plan: bytes, ranks: int) -> bytes:

@@ -29,7 +29,7 @@ from pcircle.fs.attributes.mounts import type_of_device, type_of_mount
 from pcircle.fs.attributes.xattrs import give_attribute
 from pcircle.fs.data import (
     DataCopier,
-    Tiers,
+    OfflineDetector,
     Way,
     copy_range,
     data_ranges,
@@ -129,7 +129,7 @@ def known(path: bytes) -> Facts:
         "read_only": Fact(bool(space.f_flag & os.ST_RDONLY)),
         "look_ups_may_wait": Fact(type_of_device(device) not in _MEMORY),
         "listings_are_steady": Fact(StableListing().of(device)),
-        "archive_possible": Fact(Tiers().may_have(device)),
+        "archive_possible": Fact(OfflineDetector().may_have(device)),
         "birth_times": asked(lambda: birth_ns(path, None, follow=True) is not None),
         "lustre": asked(lambda: is_lustre(path)),
         "btrfs_subvolume": subvolume,

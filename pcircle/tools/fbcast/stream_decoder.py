@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pcircle.core.encoding import show
 from pcircle.core.writing import write_at
-from pcircle.fs.attributes.metadata import Keep, settle_file, settle_link
+from pcircle.fs.attributes.metadata import PreservedAttributes, settle_file, settle_link
 from pcircle.fs.attributes.xattrs import ExtendedAttributes
 from pcircle.fs.directories import close_open, open_below
 from pcircle.fs.open_flags import CREATE_FILE_READABLE, OPEN_DIRECTORY, OPEN_ENTRY_PATH, OPEN_FILE
@@ -35,7 +35,7 @@ from pcircle.tools.fbcast.messages import (
 )
 from pcircle.tools.fbcast.signatures import Beat, digest_of
 
-KEEP = Keep(mode=True, ownership=True, timestamps=True, acl=True)
+KEEP = PreservedAttributes(mode=True, ownership=True, timestamps=True, acl=True)
 _COPY_BYTES = 1 << 30
 
 

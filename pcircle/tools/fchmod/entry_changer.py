@@ -18,11 +18,11 @@ from pcircle.fs.attributes.modes import SET_ID
 from pcircle.fs.directories import Directories, device_and_inode, inode_alone
 from pcircle.fs.directories import join_path as joined
 from pcircle.fs.entry_errors import Changed
-from pcircle.fs.registry import Firsts, Key
+from pcircle.fs.registry import FirstNames, Key
 from pcircle.jobs.action_log import ActionLines
 from pcircle.jobs.change_task import ChangeTask
 from pcircle.jobs.failures import Failure
-from pcircle.jobs.plan_file import entry, parted
+from pcircle.jobs.plan_file import entry, split_mark
 from pcircle.jobs.tree_task import EntryVisitor, TreeItem
 from pcircle.runtime import Context
 from pcircle.tools.fchmod import report
@@ -95,7 +95,9 @@ class ChangingTask(ChangeTask):
         self.action = "chown" if owner_alone else "chmod"
         self.tries = "change owner of" if owner_alone else "change mode of"
         super().begin()
-        self.firsts: Firsts = Firsts(_MAX_AT_HAND) if self.first is None else self.first.firsts
+        self.firsts: FirstNames = (
+            FirstNames(_MAX_AT_HAND) if self.first is None else self.first.firsts
+        )
 
     def close(self) -> None:
         super().close()
@@ -139,7 +141,7 @@ class EntryChanger(EntryVisitor):
     def __init__(self, task: ChangingTask, counters: ModeCounters | None = None) -> None:
         super().__init__(task, counters)
         plan = self._plan = task.plan
-        self._acts = task.acts
+        self._acts = task.action_log
         self._resolver = resolver_of(plan)
         self._owns = plan.request.owns or plan.applies
         modes = (plan.request.directory_mode, plan.request.other_mode) != (None, None)
@@ -298,7 +300,7 @@ class EntryChanger(EntryVisitor):
     def unreached(
         self, where: Where, name: bytes, error: OSError, context: Context[TreeItem]
     ) -> None:
-        name = parted(name)[0] if self._plan.applies else name
+        name = split_mark(name)[0] if self._plan.applies else name
         if error.errno == errno.ENOENT:
             self.counters.sized += 1
             self.counters.vanished += 1

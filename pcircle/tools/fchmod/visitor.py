@@ -28,7 +28,7 @@ from pcircle.fs.registry import Key, home_of
 from pcircle.fs.safe_open import PseudoDirectories, Untrusted
 from pcircle.fs.scan import Block, DirectoryBatch, encoded
 from pcircle.fs.stats import Table
-from pcircle.jobs.plan_file import mark_in, parted, sorted_out
+from pcircle.jobs.plan_file import mark_in, sorted_by_kind, split_mark
 from pcircle.tools.fchmod.entry_changer import ChangingTask, EntryChanger, resolver_of, restored
 from pcircle.tools.fchmod.report import ModeCounters
 from pcircle.tools.fchmod.state.quick import CAPACITY, BulkChanger
@@ -287,7 +287,7 @@ class ModeVisitor(EntryChanger):
         return None if mode == old.mode & 0o7777 else lambda fd: os.fchmod(fd, mode)
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
-        return map(sorted_out, blocks) if self._plan.applies else blocks
+        return map(sorted_by_kind, blocks) if self._plan.applies else blocks
 
     def leave(self, opened: Open[int], context: Context[TreeItem]) -> int:
         counters, due = self.counters, opened.own
@@ -453,7 +453,7 @@ class ModeVisitor(EntryChanger):
             self._records.add(self._foreseen(where, names, fd, careful=careful))
         elsewhere: dict[int, list[bytes]] = {}
         for name in names:
-            bare, mark = parted(name) if self._plan.applies else (name, b"")
+            bare, mark = split_mark(name) if self._plan.applies else (name, b"")
             path = joined(where.path, bare)
             status = key = None
             try:
@@ -496,7 +496,7 @@ class ModeVisitor(EntryChanger):
         """Yield the undo records of names before they are changed; ignore names that fail."""
         for name in names:
             with suppress(OSError):
-                bare, mark = parted(name) if self._plan.applies else (name, b"")
+                bare, mark = split_mark(name) if self._plan.applies else (name, b"")
                 status = os.stat(bare, dir_fd=fd, follow_symlinks=self._plan.follow)
                 if careful:
                     with held(bare, fd, follow=self._plan.follow) as (target, status):

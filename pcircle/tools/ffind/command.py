@@ -96,7 +96,7 @@ class FindProgram(SearchProgram):
     def lists_completely(self) -> bool:
         return not self.names.isdisjoint(_CHANGING)
 
-    def outlives(self) -> bool:
+    def can_lose_ranks(self) -> bool:
         """Return whether the search changes nothing and all output consists of records."""
         args = self.args
         dry = args.dry_run or args.plan is not None

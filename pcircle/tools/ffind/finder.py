@@ -112,7 +112,7 @@ class FindVisitor(SmallDirectoryEvaluator):
         self.counters.scans_done += 1
         self.counters.sized += 1
         opened.place = DirectoryIdentity(source.identity)
-        status = self.task.as_counted(source.opened.status)
+        status = self.task.with_original_atime(source.opened.status)
         opened.own = own = _OpenState(status)
         times = self.task.access_times
         if times is not None and self._updates_directories and times.is_updated_by(source.fd):
@@ -342,7 +342,7 @@ class FindVisitor(SmallDirectoryEvaluator):
         if own is None:
             status = None
             if opened.leases is not None:
-                status = self.task.as_counted(opened.leases[0].opened.status)
+                status = self.task.with_original_atime(opened.leases[0].opened.status)
             opened.own = own = _OpenState(status)
         is_at_end = self._max is not None and depth >= self._max
         is_due = not is_loop and not own.is_done and depth >= self._min

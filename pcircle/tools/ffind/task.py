@@ -234,8 +234,8 @@ class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
         """Record the removal of an entry."""
         if entry.kind == "d":
             self.directories.forget(entry.root, entry.below)
-        if self.acts is not None:
-            self.acts.done("delete", entry.root, entry.below, entry.kind)
+        if self.action_log is not None:
+            self.action_log.done("delete", entry.root, entry.below, entry.kind)
 
     def planned(self, entry: FindEntry) -> bool:
         """Plan a removal; return False for the plan file and its parent directories.
@@ -245,16 +245,16 @@ class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
         status = os.stat(entry.name, dir_fd=entry.fd, follow_symlinks=False)
         if self._of_plan and self._identify(status) in self._of_plan:
             return False
-        if self.acts is not None:
-            self.acts.planned(line_of_entry(entry.root, entry.below, mark_of(status)))
-            if self.acts.is_full and self.context is not None:
-                self.acts.tell(self.context)
+        if self.action_log is not None:
+            self.action_log.planned(line_of_entry(entry.root, entry.below, mark_of(status)))
+            if self.action_log.is_full and self.context is not None:
+                self.action_log.tell(self.context)
         return True
 
     def listed(self, entry: FindEntry) -> None:
         """Add an entry to the output of --list-out."""
-        if self.acts is not None:
-            self.acts.done("find", entry.root, entry.below, entry.letter())
+        if self.action_log is not None:
+            self.action_log.done("find", entry.root, entry.below, entry.letter())
 
     # ---- items -----------------------------------------------------------------
 

@@ -108,7 +108,7 @@ class ListProgram(TreeProgram):
     def lists_whole(self) -> bool:
         return bool(self.args.recursive)
 
-    def outlives(self) -> bool:
+    def can_lose_ranks(self) -> bool:
         """Return whether the program prints nothing before the end of the walk."""
         return bool(self._keys) or self.is_rows
 

@@ -21,11 +21,11 @@ from pcircle.cli.times import stop_of
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.core.units import chunk_bytes, interval_s, parse_number, parse_size
-from pcircle.fs.attributes.metadata import Keep
+from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.fs.attributes.mounts import place_of
 from pcircle.fs.attributes.owners import Bits, Given, IdRule, read_modes
 from pcircle.fs.data import DataCopier
-from pcircle.fs.directories import at_and_above
+from pcircle.fs.directories import directory_and_ancestors
 from pcircle.fs.safe_open import directory, make_directory
 from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
@@ -206,7 +206,7 @@ def _existing(args: argparse.Namespace) -> OverwriteOptions:
     return OverwriteOptions(by_policy=True, near=near, sync=args.fsync, whole=whole)
 
 
-def _keep(args: argparse.Namespace) -> Keep:
+def _keep(args: argparse.Namespace) -> PreservedAttributes:
     """Return the attributes to preserve: all of them, or those that `--preserve` lists.
 
     Special files are always copied.
@@ -410,7 +410,7 @@ def _refuse_with_moved(args: argparse.Namespace) -> None:
 # ---- owners and modes ----------------------------------------------------------------------------
 
 
-def owning(args: argparse.Namespace, keep: Keep) -> Keep:
+def owning(args: argparse.Namespace, keep: PreservedAttributes) -> PreservedAttributes:
     """Return the attributes to preserve, with the owners and modes that options specify.
 
     Raise UsageError if these options are invalid.
@@ -430,7 +430,7 @@ def owning(args: argparse.Namespace, keep: Keep) -> Keep:
     return msgspec.structs.replace(keep, given=given)
 
 
-def _refuse_owners(given: Given, keep: Keep) -> None:
+def _refuse_owners(given: Given, keep: PreservedAttributes) -> None:
     if given.uid is not None and given.users:
         raise UsageError("--usermap cannot be combined with an owner of --chown")
     if given.gid is not None and given.groups:
@@ -511,7 +511,7 @@ def refuse_inside(path: bytes, *trees: bytes, said: bytes | None = None) -> None
         return
     try:
         try:
-            above = set(at_and_above(fd))
+            above = set(directory_and_ancestors(fd))
         except OSError as error:
             error.filename = path
             raise

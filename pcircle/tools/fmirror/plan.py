@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from pcircle.fs.attributes.metadata import Keep
+from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.ops.compare import fields
 from pcircle.ops.copy.tree.items import CopyPlan
 
@@ -100,7 +100,7 @@ _OF_KEEP = {
 }
 
 
-def compared(keep: Keep, *, privileged: bool) -> int:
+def compared(keep: PreservedAttributes, *, privileged: bool) -> int:
     """Return the fields that must be equal if these attributes are preserved.
 
     Owners are compared only if the user may change them. Inode flags of files are set on copied
@@ -114,6 +114,6 @@ def compared(keep: Keep, *, privileged: bool) -> int:
     return wanted
 
 
-def kept_words(keep: Keep) -> tuple[str, ...]:
+def kept_words(keep: PreservedAttributes) -> tuple[str, ...]:
     """Return the names of the fields that a run makes equal."""
     return fields.field_names(compared(keep, privileged=not os.geteuid()))

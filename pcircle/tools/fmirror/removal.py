@@ -34,7 +34,7 @@ from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
 from pcircle.jobs.action_log import ActionLines, ActionLog
 from pcircle.jobs.change_task import MaxDelete
 from pcircle.jobs.failures import Failure, LogFile
-from pcircle.jobs.plan_file import LoadedPlan, parted
+from pcircle.jobs.plan_file import LoadedPlan, split_mark
 from pcircle.jobs.tree_task import TreeItem, resolve
 from pcircle.ops.remove.plan import RemovalCounters, RemovalPlan
 from pcircle.ops.remove.remover import Remover, RemoveTask, restore
@@ -196,7 +196,7 @@ class Deleter(Remover):
     def _leave_returned(
         self, absence: Absence, where: Where, names: Names, context: Context[TreeItem]
     ) -> None:
-        bare = {name: parted(name)[0] for name in names.all()}
+        bare = {name: split_mark(name)[0] for name in names.all()}
         gone: set[bytes] = set()
         try:
             found = absence.has(where.path, list(bare.values()), directories=False)
@@ -357,7 +357,7 @@ class DeletionProgram(ChangeProgram):
         self._plan, self._applied = plan, applied
         self._max_delete = _of_target(self._max_delete, entries)
 
-    def outlives(self) -> bool:
+    def can_lose_ranks(self) -> bool:
         """Return False, because a mirror does not restart one of its jobs if ranks are lost."""
         return False
 

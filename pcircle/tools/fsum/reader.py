@@ -19,7 +19,7 @@ import msgspec
 
 from pcircle.core.buffers import aligned
 from pcircle.fs import native
-from pcircle.fs.data import Recalls, close_read, data_chunks, data_ranges, may_have_holes
+from pcircle.fs.data import RecallReporter, close_read, data_chunks, data_ranges, may_have_holes
 from pcircle.fs.directories import Directories, join_path
 from pcircle.fs.entry_errors import Changed, error_context, tried
 from pcircle.fs.file_system import size_is_nominal
@@ -70,7 +70,7 @@ class EntryReader(FailureReporter):
         self._counters = counters
         self._signer = signer
         self._detailed = plan.detailed
-        self.recalls = Recalls(counters)
+        self.recalls = RecallReporter(counters)
         self._small = aligned(_SMALL_BYTES + 1)
         self._native = within_limit()
         self._piece = aligned(_PIECE_BYTES)

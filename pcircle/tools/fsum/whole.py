@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from pcircle.core.buffers import aligned
-from pcircle.fs.data import Recalls, close_read
+from pcircle.fs.data import RecallReporter, close_read
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.entry_errors import SPECIAL, EntryError, errno_and_reason, kind_of, special_kind
 from pcircle.fs.lists import Lists
@@ -144,7 +144,7 @@ class FileDigester:
         self._plan = plan
         self._counters = counters
         self._piece = aligned(_PIECE_BYTES)
-        self.recalls = Recalls(counters, follow=plan.listed)
+        self.recalls = RecallReporter(counters, follow=plan.listed)
 
     def read_from_list(self, path: bytes, context: NoticeSink) -> None:
         """Set the path of the list under which recalls of offline files are reported."""

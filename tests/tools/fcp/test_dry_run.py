@@ -16,15 +16,15 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from pcircle.core.errors import UsageError
-from pcircle.fs.attributes.metadata import Keep
+from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.tools.fcp.command import copy
 from tests.tools.fcp.running import document
 from tests.tools.fcp.trees import write_file
 
 OLD_NS, NEW_NS = 10**18, 10**18 + 5 * 10**9
-_ALL: dict[str, Any] = dict.fromkeys(Keep.__struct_fields__, True)
-ALL = Keep(**{**_ALL, "given": None})
+_ALL: dict[str, Any] = dict.fromkeys(PreservedAttributes.__struct_fields__, True)
+ALL = PreservedAttributes(**{**_ALL, "given": None})
 COUNTS = (
     "files", "directories", "directories_created", "directories_touched", "links", "special",
     "skipped", "failed", "exit_code",
@@ -48,7 +48,9 @@ def _directories(children: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
 
 trees = st.recursive(leaves, _directories, max_leaves=6)
 roots = _directories(trees)
-keeps = st.sampled_from([Keep(), Keep(timestamps=True, mode=True), ALL])
+keeps = st.sampled_from(
+    [PreservedAttributes(), PreservedAttributes(timestamps=True, mode=True), ALL]
+)
 existings = st.builds(
     OverwriteOptions, stays=st.booleans(), newer=st.booleans(), same=st.booleans(),
     force=st.booleans(), in_place=st.booleans(),
@@ -115,7 +117,12 @@ def verdict(
     keep=ALL, existing=OverwriteOptions(), links="none",
 )  # fmt: skip
 def test_dry_run_has_the_exit_code_and_counts_of_the_run(
-    source: Node, target: Node, keep: Keep, existing: OverwriteOptions, links: str, place: bytes
+    source: Node,
+    target: Node,
+    keep: PreservedAttributes,
+    existing: OverwriteOptions,
+    links: str,
+    place: bytes,
 ) -> None:
     if not keep.timestamps:
         existing = OverwriteOptions(existing.stays, existing.newer, False, *_rest(existing))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pcircle.fs.attributes.metadata import Keep
+from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.tools.fcp.command import copy
 
@@ -59,7 +59,7 @@ AT_TARGET += ("rename", "unlink", "chmod", "chown", "utime", "setxattr", "fsync"
 AT_TARGET += ("close", "copy_file_range", "sendfile", "fchmod", "listxattr", "getxattr")
 # Places where a failure affects another entry, or none that could be reported.
 ELSEWHERE = ("close", "unlink", "lseek", "scandir")
-EVERYTHING = Keep(
+EVERYTHING = PreservedAttributes(
     mode=True, ownership=True, timestamps=True, xattr=True, acl=True, links=True, flags=True,
     special=True,
 )  # fmt: skip
@@ -68,7 +68,7 @@ EVERYTHING = Keep(
 class Choice(NamedTuple):
     """The options of a run."""
 
-    keep: Keep
+    keep: PreservedAttributes
     existing: OverwriteOptions
     replaces: bool
 
@@ -130,7 +130,13 @@ def _rules(draw: random.Random, source: bytes, target: bytes) -> list[Rule]:
 
 
 def _choice(draw: random.Random) -> Choice:
-    keep = draw.choice((Keep(), Keep(mode=True, ownership=True, timestamps=True), EVERYTHING))
+    keep = draw.choice(
+        (
+            PreservedAttributes(),
+            PreservedAttributes(mode=True, ownership=True, timestamps=True),
+            EVERYTHING,
+        )
+    )
     existing = draw.choice(
         (
             OverwriteOptions(),
@@ -251,11 +257,13 @@ def test_the_tree_is_mixed(tree: bytes) -> None:
 FOUND = {
     "a link's copy can't be asked for": (EVERYTHING, OverwriteOptions(), Rule(("stat",), "third")),
     "a large copy can't be closed": (
-        Keep(), OverwriteOptions(), Rule(("close",), "*.fcp-*", times=2),
+        PreservedAttributes(), OverwriteOptions(), Rule(("close",), "*.fcp-*", times=2),
     ),
-    "writes write nothing": (Keep(), OverwriteOptions(), Rule(("write",), "5000", at_most_bytes=0)),
+    "writes write nothing": (
+        PreservedAttributes(), OverwriteOptions(), Rule(("write",), "5000", at_most_bytes=0),
+    ),
     "a new copy can't be asked for": (
-        Keep(mode=True), OverwriteOptions(), Rule(("chmod", "fstat"), "5000"),
+        PreservedAttributes(mode=True), OverwriteOptions(), Rule(("chmod", "fstat"), "5000"),
     ),
 }  # fmt: skip
 
@@ -263,7 +271,7 @@ FOUND = {
 @pytest.mark.faults
 @pytest.mark.parametrize("found", FOUND.values(), ids=list(FOUND))
 def test_past_findings_of_maps(
-    found: tuple[Keep, OverwriteOptions, Rule], tree: bytes, place: bytes
+    found: tuple[PreservedAttributes, OverwriteOptions, Rule], tree: bytes, place: bytes
 ) -> None:
     """These maps once caused a wrong end, an endless run, or leftover files."""
     keep, existing, rule = found

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pcircle.fs.attributes.metadata import Keep
+from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.fs.directories import HOLDER
 from pcircle.ops.copy.entry.settings import Striping
 from pcircle.ops.copy.tree.items import FILE, CopyChunk, CopyPlan, CopyRoot, Item, LargeFileItem
@@ -395,7 +395,7 @@ def test_chunks_begin_where_stripes_do(
     plan = CopyPlan(
         tool="fcp",
         roots=(CopyRoot(*names, FILE, b"shown", b"shown"),),
-        keep=Keep(stripe=True),
+        keep=PreservedAttributes(stripe=True),
         large_bytes=32 * MIB,
         chunk_bytes=None,
         token=b"token",

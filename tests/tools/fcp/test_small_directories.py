@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from pcircle.fs import native
-from pcircle.fs.attributes.metadata import Keep
+from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.ops.copy.tree import small_directories
@@ -42,12 +42,12 @@ FOREIGN = 5  # the directory with another user's file
 _NAMED = ((OWNER, 6, NOBODY), (USER, 4, 1001), (OWNING_GROUP, 4, NOBODY), (MASK, 4, NOBODY))
 _LIST = pack((*_NAMED, (OTHER, 0, NOBODY)))
 MIDDLE = b"f2"
-P = Keep(mode=True, ownership=True, timestamps=True, acl=True, links=True)
-ALL = Keep(
+P = PreservedAttributes(mode=True, ownership=True, timestamps=True, acl=True, links=True)
+ALL = PreservedAttributes(
     mode=True, ownership=True, timestamps=True, xattr=True, acl=True, links=True, flags=True,
     special=True,
 )  # fmt: skip
-KEEPS = {"none": Keep(), "-p": P, "-a": ALL}
+KEEPS = {"none": PreservedAttributes(), "-p": P, "-a": ALL}
 
 
 def _hard_link(directory: bytes) -> None:
@@ -130,7 +130,7 @@ def _build(root: bytes, met: Callable[[bytes], None] | None) -> bytes:
 
 
 def _run(
-    source: bytes, target: bytes, keep: Keep, *, walked: bool, resume: bool = False
+    source: bytes, target: bytes, keep: PreservedAttributes, *, walked: bool, resume: bool = False
 ) -> dict[str, Any]:
     log = target + b".log"
     copy(
@@ -189,7 +189,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 @pytest.mark.parametrize("keep", KEEPS.values(), ids=list(KEEPS))
 @pytest.mark.parametrize("met", MET.values(), ids=list(MET))
 def test_both_ways_have_the_same_copies_and_counts(
-    met: Callable[[bytes], None], keep: Keep, place: bytes, ways: Counter[str]
+    met: Callable[[bytes], None], keep: PreservedAttributes, place: bytes, ways: Counter[str]
 ) -> None:
     source = _build(place + b"/source", met)
     done = _run(source, place + b"/short", keep, walked=False)

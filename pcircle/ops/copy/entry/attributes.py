@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from pcircle.core.encoding import show
-from pcircle.fs.attributes.acls import ACCESS, DEFAULT, drop_default, hands_down
+from pcircle.fs.attributes.acls import ACCESS, DEFAULT, drop_default, may_have_default
 from pcircle.fs.attributes.lustre import STRIPE
-from pcircle.fs.attributes.metadata import Keep, settle_link_at
+from pcircle.fs.attributes.metadata import PreservedAttributes, settle_link_at
 from pcircle.fs.attributes.xattrs import (
     ACL,
     FLAGS,
@@ -72,7 +72,9 @@ def _describe_refused(refused: Sequence[AttributeLoss]) -> str:
 class AttributeCopier:
     """Preserves attributes for one thread; `any` means that some are requested."""
 
-    def __init__(self, keep: Keep, counters: CopyCounts, names: TemporaryNames) -> None:
+    def __init__(
+        self, keep: PreservedAttributes, counters: CopyCounts, names: TemporaryNames
+    ) -> None:
         self.names = names
         self._keep = keep
         self._counters = counters
@@ -107,7 +109,7 @@ class AttributeCopier:
         `bare` means that this job created the directory, inaccessible to other users if modes are
         preserved, and that it has no default list. `made` is its status at creation.
         """
-        self._inherited = self._keep.acl and not bare and hands_down(target_fd)
+        self._inherited = self._keep.acl and not bare and may_have_default(target_fd)
         self.closed = bare and self._closes
         self._target_fd = target_fd
         self._owner = None if made is None else (made.st_uid, made.st_gid)
@@ -119,7 +121,7 @@ class AttributeCopier:
         directory inherited lists. `bare` means that its parent has none and that no other user can
         change the parent yet.
         """
-        if bare or not (self._keep.acl and hands_down(target_fd)):
+        if bare or not (self._keep.acl and may_have_default(target_fd)):
             return False
         # If the list cannot be removed, it is removed from each entry that inherits it.
         with suppress(OSError):

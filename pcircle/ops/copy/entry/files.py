@@ -498,26 +498,33 @@ class Copier:
         os.ftruncate(out, status.st_size)
         whole = (0, status.st_size)
         never = self._settings.sparse == "never"
-        digs = not (never or reports_holes(fd))  # then holes are detected as zeros
+        skips_zeros = not (never or reports_holes(fd))  # then holes are detected as zeros
         for offset, length in [whole] if never else data_ranges(fd, *whole):
-            if self._move(fd, out, offset, length, pair, digs=digs) != length:
+            if self._move(fd, out, offset, length, pair, skips_zeros=skips_zeros) != length:
                 raise Changed("it shrank while it was copied")
         self._check_unchanged(fd, status)
 
     def _move(
-        self, fd: int, out: int, offset: int, length: int, pair: Pair | None, *, digs: bool = False
+        self,
+        fd: int,
+        out: int,
+        offset: int,
+        length: int,
+        pair: Pair | None,
+        *,
+        skips_zeros: bool = False,
     ) -> int:
         """Move data like `DataCopier.move`, but in slices if an observer limits the rate."""
         observers, move = self._observers, self._mover.move
         if not observers.is_paced and length <= self._settings.large_bytes:
-            return move(fd, out, offset, length, pair, digs=digs)
+            return move(fd, out, offset, length, pair, skips_zeros=skips_zeros)
         done = 0
         while done < length:
             if length > self._settings.large_bytes and self.context.is_stopping():
                 raise Changed("it was unfinished when the job stopped")
             part = min(observers.slice_bytes, length - done)
             observers.due(part)
-            moved = move(fd, out, offset + done, part, pair, digs=digs)
+            moved = move(fd, out, offset + done, part, pair, skips_zeros=skips_zeros)
             done += moved
             if moved < part:
                 break
@@ -686,10 +693,10 @@ class Copier:
         pair = pair_of(fd, out)
         # In a dense file the search for holes may take as long as the copy.
         whole = [(item.offset, item.length)]
-        digs = item.sparse and not reports_holes(fd)
+        skips_zeros = item.sparse and not reports_holes(fd)
         for start, length in data_ranges(fd, *whole[0]) if item.sparse else whole:
             for at, size in self._split_range(start, length):
-                if self._move(fd, out, at, size, pair, digs=digs) != size:
+                if self._move(fd, out, at, size, pair, skips_zeros=skips_zeros) != size:
                     raise Changed("it shrank while it was copied")
                 self._advance(item, offset, at + size)
                 offset = at + size

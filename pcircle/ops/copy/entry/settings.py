@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from pcircle.core.units import Timestamp, timestamp
-from pcircle.fs.attributes.metadata import Keep
+from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.fs.data import When
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
@@ -100,7 +100,7 @@ class CopySettings(msgspec.Struct, frozen=True, kw_only=True):
     applies to Lustre.
     """
 
-    keep: Keep
+    keep: PreservedAttributes
     large_bytes: int
     token: bytes
     umask: int

@@ -33,8 +33,8 @@ from pcircle.fs.attributes.lustre import (
     is_lustre,
     wanted,
 )
-from pcircle.fs.attributes.metadata import Keep
-from pcircle.fs.directories import at_and_above
+from pcircle.fs.attributes.metadata import PreservedAttributes
+from pcircle.fs.directories import directory_and_ancestors
 from pcircle.fs.safe_open import Untrusted, place_of, refuse_pseudo
 from pcircle.ops.copy.entry.settings import Striping
 from pcircle.ops.copy.tree.items import DIRECTORY, FILE, LINK, SPECIAL, CopyRoot
@@ -289,7 +289,7 @@ def _at_and_above(path: bytes) -> Iterator[tuple[int, int]]:
         return  # using the path later reports the error
     try:
         with suppress(OSError):  # a parent may be unreadable; the walk also detects its own copy
-            yield from at_and_above(fd)
+            yield from directory_and_ancestors(fd)
     finally:
         os.close(fd)
 
@@ -337,7 +337,7 @@ def read_wish(text: str) -> str | Stripes:
     return Stripes(count=count, stripe_bytes=stripe_bytes)
 
 
-def demand(text: str | None, keep: Keep) -> Keep:
+def demand(text: str | None, keep: PreservedAttributes) -> PreservedAttributes:
     """Return the attributes to preserve, including those that `--stripe` requests.
 
     Raises UsageError if the value is invalid or conflicts with `--preserve=stripe`.
@@ -350,7 +350,7 @@ def demand(text: str | None, keep: Keep) -> Keep:
     return replace(keep, stripe=wish == KEEP, stripe_demanded=wish != DEFAULT)
 
 
-def striping_of(text: str | None, keep: Keep, roots: Sequence[CopyRoot]) -> Striping:
+def striping_of(text: str | None, keep: PreservedAttributes, roots: Sequence[CopyRoot]) -> Striping:
     """Return how layouts are treated, given `--stripe` and the result of `demand`.
 
     Raises UsageError if a file system is not Lustre but must be.

@@ -19,7 +19,7 @@ import msgspec
 import xxhash
 
 from pcircle.core.errors import require
-from pcircle.fs.attributes.metadata import SET_ID_BITS, Keep
+from pcircle.fs.attributes.metadata import SET_ID_BITS, PreservedAttributes
 from pcircle.fs.attributes.xattrs import ACL, ExtendedAttributes, generation, kind_of
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.entry_errors import error_context
@@ -53,7 +53,7 @@ class TargetDirectory(msgspec.Struct, frozen=True):
 class DirectoryComparison:
     """Compares directories for one thread, ignoring attributes that the user cannot set."""
 
-    def __init__(self, keep: Keep, extras: AttributeCopier) -> None:
+    def __init__(self, keep: PreservedAttributes, extras: AttributeCopier) -> None:
         self._keep = keep
         self._extras = extras
         self._precision = TimestampPrecision(None)
@@ -91,7 +91,7 @@ class DirectoryComparison:
 
         Raises OSError.
         """
-        wanted = require(self._keep.held(source, held))
+        wanted = require(self._keep.extended_attributes(source, held))
         there = self._extras.read_directory(target_fd, alone=False) or ExtendedAttributes([])
         values, given = dict(there.values), dict(wanted.values)
         # Attributes that the source lacks are left unchanged; if `alone` is true, lists are

@@ -23,7 +23,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from pcircle.fs.directories import HOLDER, Directories, Lease, at_and_above
+from pcircle.fs.directories import HOLDER, Directories, Lease, directory_and_ancestors
 from pcircle.fs.entry_errors import LOOP, EntryError
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.ops.copy.entry.collisions import Siblings, reopened
@@ -71,7 +71,7 @@ def refuse_cycle(
         name_status = os.stat(names[-1], dir_fd=holder.fd, follow_symlinks=False)
     if stat.S_ISLNK(name_status.st_mode):
         roots = copies.roots()
-        if any(identity in roots for identity in at_and_above(found.fd)):
+        if any(identity in roots for identity in directory_and_ancestors(found.fd)):
             raise EntryError(LOOP, "it leads into the copy that is being made")
 
 

@@ -325,7 +325,7 @@ class CopyVisitor(Visitor[PartialResult]):
 
     def _is_admitted(self, target_fd: int, error: OSError) -> bool:
         """Remove the protection that prevented a change; return whether that succeeded."""
-        return self._access.helps(error) and self._access.admit(target_fd) is not None
+        return self._access.may_have_caused(error) and self._access.admit(target_fd) is not None
 
     def _readable(
         self, opened: Open[PartialResult], holder: Open[PartialResult] | None, lease: Lease

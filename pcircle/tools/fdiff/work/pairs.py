@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from pcircle.fs.data import Recalls
+from pcircle.fs.data import RecallReporter
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
@@ -78,7 +78,7 @@ class PairComparer:
         self._one_sided = one_sided
         self._comparer, self._details = comparers
         self._contents = ContentComparer()
-        self._recalls = Recalls(counters), Recalls(counters)
+        self._recalls = RecallReporter(counters), RecallReporter(counters)
         self._stats = stats
         self.fail = fail
         # Pairs that need more than a comparison of columns are compared one by one.

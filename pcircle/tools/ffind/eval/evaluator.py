@@ -112,8 +112,8 @@ class Evaluator(EntryVisitor):
 
     def end(self, context: Context[TreeItem], opens: Sequence[Open[int]]) -> None:
         self.task.flush()
-        if self.task.acts is not None:
-            self.task.acts.tell(context)
+        if self.task.action_log is not None:
+            self.task.action_log.tell(context)
         self.task.halt(context)
         self.task.context = None
 

@@ -20,7 +20,7 @@ from pcircle.core.errors import require, require_type
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.entry_errors import Changed, error_context, set_operation
 from pcircle.fs.scan import Block
-from pcircle.jobs.plan_file import mark_in, mark_of, parted, sorted_out
+from pcircle.jobs.plan_file import mark_in, mark_of, sorted_by_kind, split_mark
 from pcircle.ops.compare import fields
 from pcircle.ops.copy.tree.entries import EntryCopier
 from pcircle.ops.copy.tree.items import PartialResult
@@ -133,7 +133,7 @@ class ApplyVisitor(MirrorVisitor):
         self, opened: Open[PartialResult], blocks: Iterable[Block], source: Lease
     ) -> Iterable[Block]:
         there = require(require(opened.leases)[1])
-        for block in map(sorted_out, super().meant(opened, blocks, source)):
+        for block in map(sorted_by_kind, super().meant(opened, blocks, source)):
             for path, error in steps.confirmed(block, opened.path, source.fd, there.fd):
                 if error is None:
                     self._surplus.setdefault(opened.root, []).append(path)
@@ -150,7 +150,7 @@ class ApplyVisitor(MirrorVisitor):
         kinds = (names.links, names.specials, names.files)
         planned = [(name, kind) for kind, kind_names in enumerate(kinds) for name in kind_names]
         for number, (marked, kind) in enumerate(planned, 1):
-            name, mark = parted(marked)
+            name, mark = split_mark(marked)
             one = Names(*([name] if kind == position else [] for position in (2, 0, 1)))
             try:
                 with error_context(steps.DOING):

@@ -14,7 +14,7 @@ from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.entry_errors import Changed, error_context, set_operation
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.scan import Block
-from pcircle.jobs.plan_file import entry, mark_in, mark_of, parted, sorted_out
+from pcircle.jobs.plan_file import entry, mark_in, mark_of, sorted_by_kind, split_mark
 from pcircle.ops.compare import fields
 from pcircle.ops.copy.tree.counters import CopyActionLog, CopyCounters, letter_of
 from pcircle.ops.copy.tree.dry_run import DryTask, DryVisitor
@@ -380,7 +380,7 @@ class DryApplyVisitor(DryMirrorVisitor):
         return steps.NONE
 
     def meant(self, opened: Open[None], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
-        for block in map(sorted_out, blocks):
+        for block in map(sorted_by_kind, blocks):
             # The walk does not lease the target if it reads only a part of a list.
             lease = self._target_of(opened.root, opened.path)
             try:
@@ -402,7 +402,7 @@ class DryApplyVisitor(DryMirrorVisitor):
     def _entry(
         self, where: Where, name: bytes, source_fd: int, target_fd: int, context: Context[Item]
     ) -> None:
-        name, mark = parted(name)
+        name, mark = split_mark(name)
         try:
             with error_context(steps.DOING):
                 step = require(steps.read(mark))

@@ -35,7 +35,7 @@ from pcircle.fs.entry_errors import Changed, error_context
 from pcircle.fs.open_flags import OPEN_DIRECTORY
 from pcircle.fs.scan import Block
 from pcircle.jobs import plan_file as planned
-from pcircle.jobs.plan_file import mark_of, parted
+from pcircle.jobs.plan_file import mark_of, split_mark
 
 __all__ = ["mark_of"]
 
@@ -154,7 +154,7 @@ def confirmed(
     """
     remaining, surplus = [], []
     for text in block.specials:
-        name, mark = parted(os.fsencode(text))
+        name, mark = split_mark(os.fsencode(text))
         if mark.startswith(NONE):
             surplus.append(name)
         else:

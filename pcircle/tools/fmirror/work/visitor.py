@@ -393,7 +393,7 @@ class MirrorVisitor(CopyVisitor):
 
         Flags that this run has `lifted` count as set.
         """
-        wanted = self._plan.keep.held(own.source, own.held)
+        wanted = self._plan.keep.extended_attributes(own.source, own.held)
         if wanted is None:
             return True
         held = self._extras.read_directory(lease.fd, alone=False)

@@ -21,7 +21,7 @@ import msgspec
 from pcircle.core.encoding import show
 from pcircle.core.units import DAY_S
 from pcircle.fs import registry
-from pcircle.fs.registry import Firsts
+from pcircle.fs.registry import FirstNames
 from pcircle.tools.fprof.profile.model import DEEPEST, DirectoryRow, FileRow, Profile
 from pcircle.tools.fprof.profile.sizes import edge_of
 
@@ -67,7 +67,7 @@ class Inodes:
     """
 
     def __init__(self, most: int = MAX_AT_HAND) -> None:
-        self._firsts = Firsts(most)
+        self._firsts = FirstNames(most)
 
     def is_first(self, claim: Claim) -> bool:
         """Return whether this is the first name of its file to be found."""

@@ -24,7 +24,7 @@ import msgspec
 
 from pcircle.core.units import format_size
 from pcircle.fs.attributes.lustre import ATTRIBUTE, DATA_ON_METADATA, Layout, Stripes, parse
-from pcircle.fs.data import Recalling, Recalls
+from pcircle.fs.data import RecallCounts, RecallReporter
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.tools.fprof.profile.collect import SECTOR_BYTES, FileBatch, Tell
 from pcircle.tools.fprof.profile.groups import share
@@ -173,13 +173,13 @@ class FileExaminer:
     """The optional examinations on one rank, and those findings that `end` adds to the profile."""
 
     def __init__(
-        self, facets: Iterable[str], pieces: int, counts: Recalling, tell: Tell | None = None
+        self, facets: Iterable[str], pieces: int, counts: RecallCounts, tell: Tell | None = None
     ) -> None:
         """Prepare the examinations of `facets`; pass each file with a finding to `tell`."""
         self._wanted = frozenset(facets)
         self._tell: Tell = tell or _ignore_finding
         self._layouts = Layouts()
-        self.recalls = Recalls(counts)
+        self.recalls = RecallReporter(counts)
         self._sampler = Sampler(pieces, self.recalls)
 
     def look(self, directory_fd: int, files: FileBatch, profile: Profile) -> None:

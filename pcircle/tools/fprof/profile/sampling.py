@@ -28,7 +28,7 @@ import msgspec
 import xxhash
 
 from pcircle.core.buffers import aligned
-from pcircle.fs.data import Recalls
+from pcircle.fs.data import RecallReporter
 from pcircle.fs.directories import open_without_atime
 from pcircle.fs.file_system import may_hide_content
 from pcircle.fs.open_flags import OPEN_FILE
@@ -65,7 +65,7 @@ class Sampler:
     `recalls` counts the offline files that are read.
     """
 
-    def __init__(self, most: int, recalls: Recalls | None = None) -> None:
+    def __init__(self, most: int, recalls: RecallReporter | None = None) -> None:
         self._most = most
         self._recalls = recalls
         self._lots: list[tuple[int, int, int]] = []  # a heap with the highest lot first
