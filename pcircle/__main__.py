@@ -47,7 +47,7 @@ def _answer(arguments: list[str]) -> int:
     """List the commands, or refuse arguments. Only the first of several ranks prints."""
     from pcircle import __version__
     from pcircle.core.errors import EntriesFailed, UsageError
-    from pcircle.core.writing import is_left, write_stream
+    from pcircle.core.writing import is_broken_pipe, write_stream
     from pcircle.tools.commands import COMMANDS
     from pcircle.transport.launch import launched
 
@@ -69,7 +69,7 @@ def _answer(arguments: list[str]) -> int:
     except OSError as error:
         if not speaks:
             return 0
-        text = "" if is_left(error) else f"cannot write standard output: {error.strerror}"
+        text = "" if is_broken_pipe(error) else f"cannot write standard output: {error.strerror}"
         return _refused(text, EntriesFailed.exit_code)
     return 0
 

@@ -317,7 +317,7 @@ class Engine(Generic[I, R]):
         if phase == WORKING:
             due_s = earlier(due_s, self.progress.wakeup_s())
             due_s = earlier(due_s, self.sharing.bundles.wakeup_s())
-            if self._is_dry:
+            if self._lacks_work:
                 due_s = earlier(due_s, self.sharing.thief.ask_at_s)
             if self.passive:
                 due_s = earlier(due_s, self.detector.wakeup_s())
@@ -351,7 +351,7 @@ class Engine(Generic[I, R]):
         return self.passive and self.notices.settled and self.sharing.thief.asked is None
 
     @property
-    def _is_dry(self) -> bool:
+    def _lacks_work(self) -> bool:
         """Return whether a worker of this rank is idle and there is no item for it."""
         idle = len(self.running) < self.workers
         return idle and not (len(self.queue) or self.pinned or self._aborted)
@@ -470,7 +470,7 @@ class Engine(Generic[I, R]):
         if self.phase == WORKING:
             if len(self.queue) or self.pinned:
                 self._dispatch()
-            if self._is_dry:
+            if self._lacks_work:
                 self._send_all(self.sharing.seek(now_s, self.lost))
             elif self.sharing.is_serving and len(self.running) >= self.workers:
                 self._send_all(self.sharing.serve())
@@ -536,7 +536,7 @@ class Engine(Generic[I, R]):
     def _begin_gathering(self, now_s: float) -> None:
         if self.phase in (WORKING, DRAINING):
             self.phase = GATHERING
-            self.shutdown.began_well = not self._aborted
+            self.shutdown.began_normally = not self._aborted
             self.shutdown.drain.give_up()
             self.epochs.finish()
             self._send_all(self.shutdown.gather.open())
@@ -545,7 +545,7 @@ class Engine(Generic[I, R]):
 
     def _owes_epoch(self, now_s: float) -> bool:
         """Return, on rank 0, whether an abort came too late for the drain to await its epoch."""
-        late = self._aborted and self.shutdown.began_well and not self.lost
+        late = self._aborted and self.shutdown.began_normally and not self.lost
         return self.rank == 0 and late and not self.epochs.are_over(True, now_s)
 
     def _stop(self, code: int, *, agreed: bool) -> None:
@@ -635,7 +635,7 @@ class Shutdown(Generic[R]):
     ) -> None:
         self.drain = DrainWaves(tree, DRAIN)
         self.gather = GatherRound(tree, deadline_s / 4, account, merge, lambda: self.drain.counted)
-        self.began_well = False  # no abort was known when gathering began
+        self.began_normally = False  # no abort was known when gathering began
         self.give_up_s: float | None = None
         self._is_root = tree.parent is None
         self._deadline_s = deadline_s
@@ -666,7 +666,7 @@ class Shutdown(Generic[R]):
 
     def is_drained(self, lost: Collection[int]) -> bool:
         """Return, on rank 0 after all ranks have answered, whether no message is in flight."""
-        if not self.began_well or lost or self.drain.terminated:
+        if not self.began_normally or lost or self.drain.terminated:
             return True
         counted = self.gather.counted
         # An open wave must be completed, so that its answers do not remain in flight either.

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 from pcircle import __version__
 from pcircle.core import encoding
 from pcircle.core.errors import Defect, EntriesFailed, PcircleError, UsageError
-from pcircle.core.writing import is_left, write_stream
+from pcircle.core.writing import is_broken_pipe, write_stream
 
 FILTERS = """\
 Patterns are those of rsync; the first match decides. * stops at a slash, **
@@ -426,7 +426,7 @@ def run(
         except SystemExit as end:  # --help and --version
             return end.code if isinstance(end.code, int) else Defect.exit_code
         except OSError as error:  # help or the version could not be written
-            if not is_left(error):
+            if not is_broken_pipe(error):
                 _complain(name, f"cannot write standard output: {error.strerror}")
             return EntriesFailed.exit_code
         if built.takes_only_paths:

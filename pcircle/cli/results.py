@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError
-from pcircle.core.writing import is_left, write_stream
+from pcircle.core.writing import is_broken_pipe, write_stream
 from pcircle.fs.safe_open import writing
 from pcircle.jobs.failures import open_log
 
@@ -65,7 +65,7 @@ class Results:
         except OSError as error:
             self.failed = True
             name = where if where in _STREAMS else f"'{show(os.fsencode(where))}'"
-            if name != where or not is_left(error):
+            if name != where or not is_broken_pipe(error):
                 self._note(f"{self._tool}: cannot write {name}: {error.strerror}")
 
     def document(self, document: jsonout.JsonDocument) -> None:

@@ -20,7 +20,7 @@ __all__ = [
     "WholeFile",
     "close_new",
     "discard",
-    "is_left",
+    "is_broken_pipe",
     "left",
     "write_all",
     "write_at",
@@ -89,7 +89,7 @@ def close_new(fd: int, path: bytes) -> None:
         raise
 
 
-def is_left(error: OSError) -> bool:
+def is_broken_pipe(error: OSError) -> bool:
     """Return whether the reader of a pipe has gone, such as `head` once it has enough lines."""
     return error.errno == errno.EPIPE
 

@@ -8,9 +8,10 @@ slowdown, which is the ratio of current durations to the best duration. The widt
 additional operations are noticeable, and grows while durations do not increase with it, as on a
 parallel file system.
 
-Each kind of operation is compared with the best of its own kind. Very short operations are answered
-by the kernel's caches or by a local disk that has no other clients, and are ignored. The best
-duration ages slowly, because the cost of an operation changes from one part of a tree to the next.
+Each kind of operation is compared with the best duration of its own kind. Very short operations are
+answered by the kernel's caches or by a local disk that has no other clients, and are ignored. The
+best duration ages slowly, because the cost of an operation changes from one part of a tree to the
+next.
 
 All of this is pure except `TurnTaking`, which makes the threads of a rank obey the limit.
 """

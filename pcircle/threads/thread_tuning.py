@@ -35,7 +35,7 @@ LEVELS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 """The numbers of threads that are tried."""
 
 WORTH_WAITING = 0.35  # minimum share of waiting for a step up
-_MAX_DELAY = 0.3  # maximum share of run delay at which a window is evidence
+_MAX_DELAY = 0.3  # maximum share of run delay at which a window counts as evidence
 _NEARLY_ALL = 0.7  # minimum share of waiting and of free lock for two steps at once
 _MIN_LOCK_FREE = 0.2  # minimum share of time with a free interpreter lock for a step up
 _MIN_GAIN = 0.3  # minimum part of the possible gain at which a step up is kept

@@ -94,8 +94,8 @@ def chooser_of(
     tests = _tests(wanted, now_ns)
     kinds = KINDS if wanted.kinds is None else wanted.kinds
     among = [*tests, _is_of(kinds)] if set(_SPECIAL) - set(kinds) else tests
-    born = _born(wanted, now_ns, follow=follow)
-    here = _Here(tally, follow=follow) if wanted.online else None
+    born = _birth_test(wanted, now_ns, follow=follow)
+    online = _OnlineTest(tally, follow=follow) if wanted.online else None
 
     def matching(
         names: Names, is_wanted: bool, tests: Sequence[Test], path: bytes, fd: int
@@ -105,8 +105,8 @@ def chooser_of(
         if patterns:
             paths = ((name, join_path(path, os.fsencode(name))) for name in names)
             names = [name for name, whole in paths if all(find(whole) for find in patterns)]
-        if tests or born is not None or here is not None:
-            return [name for name in names if _passes(name, fd, tests, born, here, follow)]
+        if tests or born is not None or online is not None:
+            return [name for name in names if _passes(name, fd, tests, born, online, follow)]
         return names
 
     def choose(block: Block, path: bytes, fd: int) -> None:
@@ -133,7 +133,7 @@ def test_of_directory(
         return lambda path, status, fd: False
     patterns = [re.compile(text, re.DOTALL).search for text in wanted.match]
     tests = _tests(wanted, now_ns)
-    born = _born(wanted, now_ns, follow=False)
+    born = _birth_test(wanted, now_ns, follow=False)
 
     def is_wanted(path: bytes, status: os.stat_result, fd: int) -> bool:
         is_found = all(find(path) for find in patterns) and all(test(status) for test in tests)
@@ -142,7 +142,7 @@ def test_of_directory(
     return is_wanted
 
 
-class _Here:
+class _OnlineTest:
     """Tests whether the data of a file is in the file system, and counts the other files."""
 
     def __init__(self, tally: OfflineCounter | None, *, follow: bool) -> None:
@@ -162,7 +162,7 @@ def _passes(
     directory_fd: int,
     tests: Sequence[Test],
     born: BirthTest | None,
-    here: _Here | None,
+    online: _OnlineTest | None,
     follow: bool,
 ) -> bool:
     try:
@@ -173,10 +173,10 @@ def _passes(
         return False
     if born is not None and not born(os.fsencode(name), directory_fd):
         return False
-    return here is None or here.test(os.fsencode(name), directory_fd, status)
+    return online is None or online.test(os.fsencode(name), directory_fd, status)
 
 
-def _born(wanted: Attributes, now_ns: int, *, follow: bool) -> BirthTest | None:
+def _birth_test(wanted: Attributes, now_ns: int, *, follow: bool) -> BirthTest | None:
     """Return the test of birth times, or None if any birth time is accepted."""
     newer, older = wanted.newer, wanted.older
     if wanted.by_time != "btime" or (newer is None and older is None):

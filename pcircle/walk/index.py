@@ -138,7 +138,9 @@ def failure(root: int, path: bytes, name: bytes, doing: int, error: OSError) -> 
     return _section(FAILURE, root, path, _FAILURE.pack(error.errno or 0, doing) + name)
 
 
-def whole(roots: Sequence[IndexedRoot], sections: Iterable[bytes], entries: int) -> Iterator[bytes]:
+def pieces(
+    roots: Sequence[IndexedRoot], sections: Iterable[bytes], entries: int
+) -> Iterator[bytes]:
     """Yield the pieces of an index file, given its sections in the order of their keys."""
     digest = xxhash.xxh3_128()
 
@@ -213,7 +215,7 @@ class Columns:
         body = section.body
         self._count, size = _NAMES.unpack_from(body)
         self._at = _NAMES.size + size
-        _refuse_odd(text := body[_NAMES.size : self._at])
+        _check_path(text := body[_NAMES.size : self._at])
         self.names = text.split(b"/")
         if len(self.names) != self._count:
             raise DamagedIndexError("a section has not the names that it should have")
@@ -283,7 +285,7 @@ def _offsets() -> Iterator[tuple[str, tuple[str, int]]]:
 _COLUMNS = dict(_offsets())
 
 
-def _refuse_odd(text: bytes) -> None:
+def _check_path(text: bytes) -> None:
     """Raise DamagedIndexError for a path that is invalid or could leave the tree."""
     framed = b"/%b/" % text
     if b"\0" in text or any(odd in framed for odd in (b"//", b"/./", b"/../")):
@@ -435,7 +437,7 @@ def _section_at(data: bytes, at: int) -> Section:
         raise DamagedIndexError("a section can't be")
     path = data[begin : begin + size]
     if path:
-        _refuse_odd(path)
+        _check_path(path)
     return Section(kind, root, path, data[begin + size : end])
 
 

@@ -23,7 +23,7 @@ P = TypeVar("P")
 
 SHARES = 8
 BATCH_S = 0.1
-_HUNGRY_S = 0.01  # if another rank or thread is waiting for work
+_WAITED_FOR_S = 0.01  # if another rank or thread is waiting for work
 
 
 class Open(Generic[P]):
@@ -104,7 +104,7 @@ class ItemContext(Context[Any], Generic[P]):
 
     def is_time_up(self, spent_s: float) -> bool:
         """Return whether work has taken so long that the remainder should be handed out."""
-        return spent_s > BATCH_S or (spent_s > _HUNGRY_S and self.has_idle_workers())
+        return spent_s > BATCH_S or (spent_s > _WAITED_FOR_S and self.has_idle_workers())
 
     def time_limit(self) -> Callable[[], bool]:
         """Return a function that reports whether the time for work that begins now is up."""

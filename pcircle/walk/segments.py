@@ -23,8 +23,8 @@ pass through a single process:
    a file in order.
 
 Merging is thus ordinary work: it can be stolen, it ends early if the job is stopped, and the engine
-does not distinguish it. Afterwards, rank 0 reads the ordered records from `result`, and can write
-them to standard output or compute their checksum. It only copies bytes and compares no names.
+treats it like any other item. Afterwards, rank 0 reads the ordered records from `result`, and can
+write them to standard output or compute their checksum. It only copies bytes and compares no names.
 
 Failures do not use the sink, because they must be reported immediately on rank 0's standard error,
 and their log must be usable even if the job is killed. They are sent as notices, packed and
@@ -388,7 +388,7 @@ class Sink(Generic[R]):
     @contextmanager
     def part(self) -> Iterator[SegmentWriter]:
         """Give this thread exclusive use of the rank's part."""
-        with self._alone, self._careful():
+        with self._alone, self._translated_errors():
             if self._part is None:
                 os.stat(self._place)  # fails on a node where rank 0 would never see the part
                 self._part = SegmentWriter(b"%b-%d" % (self._place, self._rank))
@@ -396,13 +396,13 @@ class Sink(Generic[R]):
 
     def seal(self) -> None:
         """End this rank's part."""
-        with self._alone, self._careful():
+        with self._alone, self._translated_errors():
             part, self._part = self._part, None
             if part is not None:
                 part.close()
 
     @contextmanager
-    def _careful(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -416,7 +416,7 @@ class Sink(Generic[R]):
         if isinstance(item, Seal):
             self.seal()
         else:
-            with self._careful():
+            with self._translated_errors():
                 texts = merged(present(self._place, self._ranks), item.low, item.high)
                 write_range(self._place, item.number, texts, last=item.high is None)
         return self._nothing()
@@ -429,7 +429,7 @@ class Sink(Generic[R]):
                 context.post(rank, [Seal()])
             return cast(R, _Stage("seals", merged))
         if stage.waits == "seals":
-            with self._careful():
+            with self._translated_errors():
                 cuts = cut(present(self._place, self._ranks), self._range_bytes)
             if cuts:
                 ranges = enumerate(zip([b"", *cuts], [*cuts, None], strict=True))

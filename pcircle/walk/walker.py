@@ -18,9 +18,10 @@ are leased (`pcircle.fs.directories`), so the walk does not need one descriptor 
 `WalkTask` is the base class of tasks that walk. It holds the directories that one part of a task
 has open, and processes the items of the walk.
 
-`Emptiness` detects directories that contain nothing but directories, before the walk enters them.
-Most directories contain a file among their first names, so the test usually costs one additional
-listing. The walk excludes an empty directory, so its subdirectories are not listed a second time.
+`EmptinessTest` detects directories that contain nothing but directories, before the walk enters
+them. Most directories contain a file among their first names, so the test usually costs one
+additional listing. The walk excludes an empty directory, so its subdirectories are not listed a
+second time.
 """
 
 from __future__ import annotations
@@ -53,16 +54,16 @@ P = TypeVar("P")
 _FEW_NAMES = 64  # processed by the item that has read them, even if ranks are idle
 _ITEM_S = 0.01
 _FIRST_ITEM_S = 0.001  # shorter for a root, because the other ranks have no work yet
-_MORE_S = 0.04  # additional time while no rank is waiting
+_EXTRA_S = 0.04  # additional time while no rank is waiting
 _LEVELS_PER_ENTERED = 8  # entering a directory costs about as much as traversing this many levels
 _GIVEN_AT_ONCE = 64  # maximum number of directories handed out at once to waiting ranks
 _BETWEEN_GIFTS_S = 0.001
 _MIN_NAMES = 32  # minimum number of names in an item while no rank is waiting
 _MAX_SHARES = 128
-_FADES = 0.7  # decay of a measured duration with each further directory
-_SEVERAL = 64  # maximum number of directories in a batch that should take `_SEVERAL_S`
-_SEVERAL_S = 0.002
-_PATIENCE = 256  # maximum number of directories entered singly after unsuccessful batches
+_DECAY = 0.7  # decay of a measured duration with each further directory
+_SMALL_BATCH = 64  # maximum number of directories in a batch that should take `_SMALL_BATCH_S`
+_SMALL_BATCH_S = 0.002
+_MAX_RETRY_AFTER = 256  # maximum number of directories entered singly after failed batches
 _BATCH_BYTES = 32 << 10
 _DENIED = PermissionError(13, os.strerror(13))
 
@@ -177,7 +178,8 @@ class Walker(Generic[P]):
         )
         self._held: _ParentLeases[P] = _ParentLeases(sources, targets)
         self._each_s = inf  # worst-case duration of a directory; unknown at first
-        self._useless = self._skipped = 0  # directories to enter singly, and those entered so far
+        # The next batch is tried after `_retry_after` directories.
+        self._retry_after = self._entered_singly = 0
         self._begun: set[bytes] = set()  # directories of a batch that the visitor left to the walk
 
     # ---- one item --------------------------------------------------------------
@@ -189,7 +191,7 @@ class Walker(Generic[P]):
         visitor.begin(item, context)
         now_s = time.monotonic()
         until_s = now_s + (_ITEM_S if item.names else _FIRST_ITEM_S)
-        at_ease_until_s = until_s + (_MORE_S if item.names else 0.0)
+        at_ease_until_s = until_s + (_EXTRA_S if item.names else 0.0)
         base: Open[P] = Open(item.root, item.path, 0, None, visitor.nothing)
         opens.append(base)
         base.place, base.weight, base.ancestors = item.place, item.weight, item.ancestors
@@ -283,30 +285,30 @@ class Walker(Generic[P]):
             now_s = time.monotonic()
             if context.is_stopping():
                 return
-            hungry = context.has_idle_workers()
+            is_waited_for = context.has_idle_workers()
             enough = now_s > until_s and entered > top.path.count(b"/") // _LEVELS_PER_ENTERED
-            if enough and (hungry or now_s > at_ease_until_s):
+            if enough and (is_waited_for or now_s > at_ease_until_s):
                 return
-            if hungry and entered and now_s > fed_s + _BETWEEN_GIFTS_S:
-                self._feed(stack, context)
+            if is_waited_for and entered and now_s > fed_s + _BETWEEN_GIFTS_S:
+                self._feed_waiting_ranks(stack, context)
                 fed_s = now_s
                 continue
             if self._scans_small and not top.tried and self._each_s <= _ITEM_S and not top.below:
-                if self._skipped >= self._useless:
-                    entered += self._several(top, now_s, context)
+                if self._entered_singly >= self._retry_after:
+                    entered += self._process_small(top, now_s, context)
                     continue
-                self._skipped += 1
+                self._entered_singly += 1
             name = top.pending.pop()
             top.tried = max(0, top.tried - 1)
             if self._each_s > _ITEM_S:
                 # The next directory may hang, and no other work should wait for it.
-                self._give_all(stack, context, at_ease=not hungry)
+                self._give_all(stack, context, at_ease=not is_waited_for)
                 context.flush()
             reached_s = self._held.reached_s
-            self._look(child_of(top, name, len(context.opens), nothing), name, stack, context)
+            self._visit(child_of(top, name, len(context.opens), nothing), name, stack, context)
             reached_s = self._held.reached_s - reached_s
             took_s = time.monotonic() - now_s - reached_s
-            self._each_s = max(took_s, min(self._each_s, _ITEM_S) * _FADES)
+            self._each_s = max(took_s, min(self._each_s, _ITEM_S) * _DECAY)
             entered += 1
 
     def _give_all(
@@ -322,7 +324,7 @@ class Walker(Generic[P]):
         for opened in stack:
             context.spawn(left_of(opened, min_names=min_names, shares=shares))
 
-    def _feed(self, stack: Sequence[Open[P]], context: ItemContext[P]) -> None:
+    def _feed_waiting_ranks(self, stack: Sequence[Open[P]], context: ItemContext[P]) -> None:
         """Hand out directories of the shallowest level to waiting ranks, but keep the last one."""
         for opened in stack:
             if len(opened.pending) > (opened is stack[-1]):
@@ -336,14 +338,14 @@ class Walker(Generic[P]):
     ) -> None:
         opened: Open[P] = Open(item.root, b"", 1, base, self._visitor.nothing)
         opened.only = item.only
-        self._look(opened, None, stack, context)
+        self._visit(opened, None, stack, context)
 
-    def _several(self, above: Open[P], began_s: float, context: ItemContext[P]) -> int:
+    def _process_small(self, above: Open[P], began_s: float, context: ItemContext[P]) -> int:
         """Process a batch of small directories, and return how many were tried.
 
         The walk enters the unsuitable directories next.
         """
-        count = min(len(above.pending), _SEVERAL, max(1, int(_SEVERAL_S / self._each_s)))
+        count = min(len(above.pending), _SMALL_BATCH, max(1, int(_SMALL_BATCH_S / self._each_s)))
         names = above.pending[-count:]
         try:
             source = self._held.hold(above)[0]
@@ -355,9 +357,11 @@ class Walker(Generic[P]):
         above.pending += names + remaining
         above.tried = len(remaining)
         done = count - len(names)
-        self._skipped = 0
-        self._useless = 0 if len(remaining) < done else min(2 * self._useless + done, _PATIENCE)
-        self._each_s = max((time.monotonic() - began_s) / done, self._each_s * _FADES)
+        self._entered_singly = 0
+        self._retry_after = (
+            0 if len(remaining) < done else min(2 * self._retry_after + done, _MAX_RETRY_AFTER)
+        )
+        self._each_s = max((time.monotonic() - began_s) / done, self._each_s * _DECAY)
         return done
 
     def _process_batches(
@@ -410,7 +414,7 @@ class Walker(Generic[P]):
         self._settle(opened, require(opened.above), context)
         release(opened)
 
-    def _look(
+    def _visit(
         self, opened: Open[P], name: bytes | None, stack: list[Open[P]], context: ItemContext[P]
     ) -> None:
         """Open, read and process a root, or a subdirectory of the top of the stack."""
@@ -485,12 +489,12 @@ class Walker(Generic[P]):
                     return 0.0
             found = visitor.listed(opened, source)
             if not self._takes_all:
-                found = self._chosen(opened, found, source)
+                found = self._select(opened, found, source)
         elif only.is_range:
             self._divide(opened, only, weight, source, context)
             return 0.0
         else:
-            found = iter([self._picked(opened.path, only.text, source.fd)])
+            found = iter([self._pick_listed(opened.path, only.text, source.fd)])
         fds = source.fd, -1 if target is None else target.fd
         for block in visitor.meant(opened, found, source):
             # The share of a name is unknown until the end of the directory has been read.
@@ -540,7 +544,7 @@ class Walker(Generic[P]):
             context.spawn(left_of(opened))
             context.flush()
 
-    def _chosen(self, opened: Open[P], found: Iterator[Block], source: Lease) -> Iterator[Block]:
+    def _select(self, opened: Open[P], found: Iterator[Block], source: Lease) -> Iterator[Block]:
         """Yield the blocks of a directory without the entries that the scope excludes."""
         for block in found:
             if self._scope.follow:
@@ -550,7 +554,7 @@ class Walker(Generic[P]):
             opened.left_out += count - len(block)
             yield block
 
-    def _picked(self, path: bytes, text: bytes, fd: int) -> Block:
+    def _pick_listed(self, path: bytes, text: bytes, fd: int) -> Block:
         from pcircle.fs.lists import SelectedBlock  # imported late because few runs have a list
 
         block: Block = SelectedBlock(fd, text, follow=self._scope.follow)
@@ -624,7 +628,7 @@ class Walker(Generic[P]):
         held: _ParentLeases[P] = _ParentLeases(self._sources, self._targets)
         try:
             source, target = held.hold(opened)
-            block = self._picked(item.path, item.text, source.fd)
+            block = self._pick_listed(item.path, item.text, source.fd)
             (block,) = visitor.meant(opened, [block], source)
             tally.found += len(block)
             opened.weight = item.weight / max(1, len(block))
@@ -739,7 +743,7 @@ class WalkTask(PartedTask[I, R]):
         return walker.tree(item, context)
 
 
-class Emptiness:
+class EmptinessTest:
     """Detects directories in which a scope selects nothing but directories."""
 
     def __init__(self, scope: Scope) -> None:

@@ -39,7 +39,7 @@ def small_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walker_module, "_FEW_NAMES", 1)
     monkeypatch.setattr(walker_module, "_MIN_NAMES", 4)
     monkeypatch.setattr(walker_module, "SHARES", 3)
-    monkeypatch.setattr(opened_module, "_HUNGRY_S", -1.0)
+    monkeypatch.setattr(opened_module, "_WAITED_FOR_S", -1.0)
     monkeypatch.setattr(walker_module, "inf", 1e-6)  # a tree in memory is known to be fast
 
 

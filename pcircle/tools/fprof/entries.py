@@ -136,7 +136,7 @@ def publish(plan: ProfilePlan, place: bytes, save: str, entries: int) -> None:
     ]
     sections = result(place, plan.ranks)
     # The index names the contents of directories that other users may not be allowed to read.
-    jsonout.stream(index.whole(found, sections, entries), index_of(save), private=True)
+    jsonout.stream(index.pieces(found, sections, entries), index_of(save), private=True)
 
 
 def clear(plan: ProfilePlan) -> None:

@@ -155,7 +155,7 @@ def _counts(result: dict[str, Any]) -> dict[str, Any]:
 def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the path of a directory independent of the time that another one took."""
     monkeypatch.setattr(walker, "_ITEM_S", 3600.0)
-    monkeypatch.setattr(walker, "_SEVERAL_S", 1e9)
+    monkeypatch.setattr(walker, "_SMALL_BATCH_S", 1e9)
     monkeypatch.setattr(small_directories, "_MAX_NS", 3600 * 10**9)
 
 

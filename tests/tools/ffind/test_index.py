@@ -392,7 +392,7 @@ def test_a_damaged_index_is_refused(place: bytes) -> None:
 
 
 def _index_of(sections: list[bytes]) -> bytes:
-    return b"".join(form.whole([form.IndexedRoot(b"/tree", b"/tree")], sections, 1))
+    return b"".join(form.pieces([form.IndexedRoot(b"/tree", b"/tree")], sections, 1))
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from pcircle.tools.fmirror.work.overwrite_policy import MirrorOverwritePolicy
 from pcircle.tools.fmirror.work.rename_pairs import PathHashes
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Where
-from pcircle.walk.walker import Emptiness
+from pcircle.walk.walker import EmptinessTest
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
@@ -69,7 +69,7 @@ class DryMirrorVisitor(DryVisitor):
         self._has_near = bool(mirror.copy_dest or mirror.reflink_dest)
         self._renamed = PathHashes(mirror.renamed)
         self._link_dest = LinkDest(mirror, self._policy, dry=True)
-        self._emptiness = Emptiness(scope_of(mirror)) if mirror.upkeep.prunes else None
+        self._emptiness = EmptinessTest(scope_of(mirror)) if mirror.upkeep.prunes else None
         self._finder = ExtraneousFinder(mirror, self._emptiness) if mirror.deleting.wanted else None
         self._lister: Lister | None = None
         if self._finder is not None:

@@ -45,7 +45,7 @@ from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import DeletionPolicy, MirrorPlan
 from pcircle.tools.fmirror.work.listing import ChangeTimes
 from pcircle.walk.globs import Rule, choosing, leave_out, read_rule
-from pcircle.walk.walker import Emptiness, Scope
+from pcircle.walk.walker import EmptinessTest, Scope
 
 if TYPE_CHECKING:
     from pcircle.ops.copy.tree.items import Item
@@ -143,7 +143,7 @@ class ExtraneousFinder:
     Each thread has its own instance.
     """
 
-    def __init__(self, plan: DeletionDecisions, emptiness: Emptiness | None = None) -> None:
+    def __init__(self, plan: DeletionDecisions, emptiness: EmptinessTest | None = None) -> None:
         """If `emptiness` is given, empty directories of the source count as missing."""
         self._emptiness = emptiness
         deleting, rules = plan.deleting, kept_rules(plan)
@@ -401,7 +401,7 @@ def with_counterparts(found: Iterable[Block], target_fd: int) -> Iterator[Block]
 
 
 def without_empty(
-    found: Iterable[Block], emptiness: Emptiness, path: bytes, source_fd: int
+    found: Iterable[Block], emptiness: EmptinessTest, path: bytes, source_fd: int
 ) -> Iterator[Block]:
     """Yield the blocks of a source directory without empty directories."""
     for block in found:
@@ -472,7 +472,7 @@ class Absence:
     ) -> None:
         base = bases([(source.holder, source.name)], source.directory, [source.known])
         self._directories = Directories(base, 2, identify)
-        self._emptiness = Emptiness(source.scope) if source.prunes else None
+        self._emptiness = EmptinessTest(source.scope) if source.prunes else None
         self._rules: Sequence[Rule] = source.scope.rules if source.excluded else ()
 
     def close(self) -> None:

@@ -54,7 +54,7 @@ from pcircle.tools.fmirror.work.unchanged import OF_FILES, QuickCheck
 from pcircle.walk.items import DirectoryIdentity, handed_back
 from pcircle.walk.open_directory import BATCH_S, ItemContext, Open
 from pcircle.walk.visitor import Names, Where
-from pcircle.walk.walker import Emptiness, device
+from pcircle.walk.walker import EmptinessTest, device
 
 if TYPE_CHECKING:
     from pcircle.ops.checkpoint.journal import Counts
@@ -82,7 +82,7 @@ class MirrorVisitor(CopyVisitor):
         # If the number of threads is fixed, all of them process names, so none helps with look-ups.
         helped = divide(None).helped_of(worker.number) if threads_of(plan) is None else 1
         self._quick = QuickCheck(plan, self._policy, helped)
-        self._emptiness = Emptiness(scope_of(plan)) if plan.upkeep.prunes else None
+        self._emptiness = EmptinessTest(scope_of(plan)) if plan.upkeep.prunes else None
         self._finder = ExtraneousFinder(plan, self._emptiness) if plan.deleting.wanted else None
         self._lister: Lister | None = None
         if self._finder is not None:
