@@ -17,14 +17,15 @@ from pcircle.cli.arguments import (
 from pcircle.cli.shell import ToolCommand
 
 USAGE = """\
-fprof [OPTION]... PATH...
-       fprof --save FILE [OPTION]... PATH...
+fprof [OPTION]... [PATH]...
+       fprof --save FILE [OPTION]... [PATH]...
        fprof --merge [OPTION]... FILE...
        fprof --diff OLD NEW"""
 
 DESCRIPTION = """\
 Profile file systems: count entries by kind and size and, on request, by age,
 owner, extension and directory, and estimate the space they need elsewhere.
+PATH defaults to the working directory.
 
 Hard-linked files count once in bytes. A symbolic link given as PATH is
 followed; others are not."""
@@ -110,5 +111,5 @@ def _carry_out(args: argparse.Namespace) -> int:
     return profile_typed(args)
 
 
-_COMMAND = ToolCommand("fprof", "PATH...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, BARE)
+_COMMAND = ToolCommand("fprof", "[PATH]...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, BARE)
 parser, main = _COMMAND.parser, _COMMAND.main

@@ -130,8 +130,8 @@ def profile_typed(args: argparse.Namespace) -> int:
 
         with any_link(args.insecure_links):
             return diff(args)
-    if not args.operands:
-        raise UsageError(f"missing operand {'FILE' if args.merge else 'PATH'}")
+    if args.merge and not args.operands:
+        raise UsageError("missing operand FILE")
     refuse_useless_null(args)
     if args.entries and (args.save is None or args.merge):
         raise UsageError("--entries requires --save, and cannot be combined with --merge")
@@ -142,7 +142,7 @@ def profile_typed(args: argparse.Namespace) -> int:
         lists = file_lists(args.list_out)
     options = ProfileOptions(
         **common(args),
-        paths=tuple(map(os.fsencode, args.operands)),
+        paths=tuple(map(os.fsencode, args.operands or ["."])),
         report_options=_report_options(args, lists),
         lists=tuple(lists.items()),
         csv=args.csv,

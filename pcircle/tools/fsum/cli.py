@@ -59,11 +59,12 @@ def _add(p: Parser) -> None:
         help="coreutils: one line per file as sha256sum; also -a md5, sha1",
     )
     add("-o", "--output", metavar="MANIFEST", help="also write a manifest of all entries")
+    add("--force", action="store_true", help="with -o, replace an existing file")
     add("-x", "--one-file-system", action="store_true", help="stay on one file system")
     add = p.add_argument_group(
         "Manifests", "ROOT defaults to the path that the manifest records."
     ).add_argument
-    add("--check", metavar="MANIFEST", help="compare files with a manifest or checksum list")
+    add("-c", "--check", metavar="MANIFEST", help="compare files with a manifest or checksum list")
     add(
         "--quick",
         action="store_true",

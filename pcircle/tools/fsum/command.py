@@ -49,8 +49,9 @@ class SumOptions(CommonOptions, frozen=True, kw_only=True):
     """The resolved options of fsum.
 
     If `deep` is set, directories listed in `files_from` include their contents. `output` is the
-    manifest to write. `against` is the manifest or checksum list to compare with. If `whole` is
-    set, the digest of each file is printed instead of one signature.
+    manifest to write, which replaces an existing file only if `replaces` is set. `against` is the
+    manifest or checksum list to compare with. If `whole` is set, the digest of each file is printed
+    instead of one signature.
     """
 
     paths: tuple[bytes, ...]
@@ -58,6 +59,7 @@ class SumOptions(CommonOptions, frozen=True, kw_only=True):
     chunk_bytes: int | None = None
     deep: bool = False
     output: bytes | None = None
+    replaces: bool = False
     against: bytes | None = None
     mode: Against = "check"
     whole: bool = False
@@ -133,11 +135,19 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
 
     def _begin_output(self, output: bytes, root: Root) -> None:
         """Prepare the parts of the manifest; raise UsageError if it cannot be written."""
-        from pcircle.tools.fsum.publishing import destination_of, own_files, place_for, refuse_data
+        from pcircle.tools.fsum.publishing import (
+            destination_of,
+            own_files,
+            place_for,
+            refuse_data,
+            refuse_existing,
+        )
 
         here = self.directory()
         self._output = destination_of(output, here)
         refuse_data(self._output, root, here)
+        if not self.options.replaces:
+            refuse_existing(self._output, output)
         self._parts = parts = place_for(self._output)
         own = [OwnFile(*os.path.split(self._output)), OwnFile(*os.path.split(parts), parts=True)]
         self._own += own_files(root, here, own)
@@ -232,6 +242,8 @@ def sum_typed(args: argparse.Namespace) -> int:
         given = "check" if mode == "quick" else mode
         used = "-o takes one PATH" if args.output else f"--{given} takes one ROOT"
         raise UsageError(f"{used}: extra operand '{args.operands[1]}'")
+    if args.force and not args.output:
+        raise UsageError("--force requires --output")
     if output and mode != "update" and against is not None:
         raise UsageError("--output cannot be combined with --check or --rot")
     options = SumOptions(
@@ -241,6 +253,7 @@ def sum_typed(args: argparse.Namespace) -> int:
         chunk_bytes=None if args.chunksize is None else chunk_bytes(args.chunksize),
         deep=args.recursive,
         output=None if output is None else os.fsencode(output),
+        replaces=args.force or args.output is None,
         against=None if against is None else os.fsencode(against),
         mode=mode,
         whole=args.format == "coreutils",

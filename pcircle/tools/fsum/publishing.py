@@ -95,6 +95,13 @@ def destination_of(output: bytes, here: bytes) -> bytes:
         raise UsageError(f"--output: cannot write '{shown}': {error.strerror}") from None
 
 
+def refuse_existing(destination: bytes, output: bytes) -> None:
+    """Raise UsageError if the manifest would replace a file that is not empty."""
+    with suppress(OSError):
+        if os.stat(destination).st_size:
+            raise UsageError(f"--output: '{show(output)}' exists; to replace it, add --force")
+
+
 def refuse_data(destination: bytes, root: Root, here: bytes) -> None:
     """Raise UsageError if the manifest would replace data that is to be signed."""
     if root.name:

@@ -20,8 +20,9 @@ complete -c fsum -s h -l help -d 'show this help'
 complete -c fsum -s a -l algorithm -d 'xxh128 (default), sha256, sha512, blake2b, or blake3 if installed' -x -a 'xxh128 md5 sha1 sha224 sha256 sha384 sha512 blake2b blake3'
 complete -c fsum -l format -d 'coreutils: one line per file as sha256sum; also -a md5, sha1' -x -a 'pcsig coreutils'
 complete -c fsum -s o -l output -d 'also write a manifest of all entries' -r -F
+complete -c fsum -l force -d 'with -o, replace an existing file'
 complete -c fsum -s x -l one-file-system -d 'stay on one file system'
-complete -c fsum -l check -d 'compare files with a manifest or checksum list' -r -F
+complete -c fsum -s c -l check -d 'compare files with a manifest or checksum list' -r -F
 complete -c fsum -l quick -d 'like --check, but skip files of unchanged size and time'
 complete -c fsum -l strict -d 'as with sha256sum; malformed lines always fail'
 complete -c fsum -l update -d 'rewrite it, reading changed files only' -r -F

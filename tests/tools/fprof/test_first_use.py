@@ -16,7 +16,7 @@ from tests.tools.fprof.running import run_fprof
 SLOW = {"mpi4py", "numpy", "rich", "matplotlib", "ctypes", "sqlite3"}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--no-such-option"], []])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--no-such-option"], ["--merge"]])
 def test_immediate_answers_import_nothing_slow(run: Run, arguments: list[str]) -> None:
     program = (
         "import sys\n"
@@ -31,6 +31,17 @@ def test_immediate_answers_import_nothing_slow(run: Run, arguments: list[str]) -
     loaded = re.search(r"^LOADED (.*)$", done.stdout.decode(), re.MULTILINE)
     assert loaded is not None
     assert SLOW.intersection(loaded[1].split()) == set()
+
+
+def test_without_operand_the_working_directory_is_profiled(place: bytes) -> None:
+    os.makedirs(place + b"/data/sub")
+    here = run_fprof(ONE, "-q", "--json", "-", cwd=place + b"/data")
+    named = run_fprof(ONE, "-q", "--json", "-", place + b"/data")
+    assert (here.code, here.said) == (0, "")
+    documents = [json.loads(finished.out) for finished in (here, named)]
+    assert documents[0]["roots"] == ["."]
+    assert documents[0]["counts"] == documents[1]["counts"]
+    assert documents[0]["counts"]["directories"]["number"] == 2
 
 
 def test_a_plain_walk_imports_only_required_modules(run: Run, place: bytes) -> None:

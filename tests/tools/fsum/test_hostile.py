@@ -172,7 +172,11 @@ def test_the_target_of_a_link_is_replaced_and_keeps_its_mode(tree: Path) -> None
     target.write_text("old")
     target.chmod(0o640)
     link.symlink_to("target")
-    assert run_fsum(ONE, "-o", str(link), str(tree)).code == 0
+    refused = run_fsum(ONE, "-o", str(link), str(tree))
+    assert refused.code == 2
+    assert "--force" in refused.said
+    assert target.read_text() == "old"
+    assert run_fsum(ONE, "--force", "-o", str(link), str(tree)).code == 0
     assert link.is_symlink()
     assert target.read_bytes().startswith(b"pcmanifest")
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
@@ -205,7 +209,7 @@ def test_a_manifest_in_its_own_tree_is_excluded(launcher: Launcher, where: str, 
     before = signature_of(os.fsencode(tree))
     manifest = str(tree / where)
     for _ in range(2):
-        assert signed(launcher, "-o", manifest, str(tree)) == [before]
+        assert signed(launcher, "--force", "-o", manifest, str(tree)) == [before]
         checked = run_fsum(launcher, "--check", manifest)
         assert (checked.code, checked.out) == (0, b""), checked.said
     assert signed(launcher, "--update", manifest) == [before]

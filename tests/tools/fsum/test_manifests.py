@@ -370,9 +370,29 @@ def small(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
+def test_an_existing_manifest_is_replaced_only_by_force(made: tuple[Path, Path]) -> None:
+    """An empty file, as mktemp creates, is not a manifest; --update replaces its own."""
+    top, manifest = made
+    before = manifest.read_bytes()
+    refused = run_fsum(TWO, "-o", str(manifest), str(top))
+    assert (refused.code, refused.out) == (2, b"")
+    assert "--force" in refused.said
+    assert manifest.read_bytes() == before
+    other = manifest.with_name("other")
+    other.write_text("data")
+    assert run_fsum(ONE, "--update", str(manifest), "-o", str(other)).code == 2
+    assert other.read_text() == "data"
+    other.write_text("")
+    assert run_fsum(ONE, "--update", str(manifest), "-o", str(other)).code == 0
+    assert run_fsum(ONE, "--update", str(manifest)).code == 0
+    assert run_fsum(ONE, "--force", "-o", str(other), str(top)).code == 0
+    assert run_fsum(ONE, "-c", str(other)).code == 0
+    assert run_fsum(ONE, "--force", str(top)).code == 2
+
+
 def test_a_full_disk_leaves_the_old_manifest(made: tuple[Path, Path], small: Path) -> None:
     (small / "m").write_text("old")
-    finished = run_fsum(TWO, "-o", str(small / "m"), str(made[0]))
+    finished = run_fsum(TWO, "--force", "-o", str(small / "m"), str(made[0]))
     assert finished.code == 4, finished.said
     assert "cannot write the manifest: No space left" in finished.said
     assert (small / "m").read_text() == "old"
