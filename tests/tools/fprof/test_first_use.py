@@ -16,7 +16,9 @@ from tests.tools.fprof.running import run_fprof
 SLOW = {"mpi4py", "numpy", "rich", "matplotlib", "ctypes", "sqlite3"}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--no-such-option"], ["--merge"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["--no-such-option"], ["--merge"]]
+)
 def test_immediate_answers_import_nothing_slow(run: Run, arguments: list[str]) -> None:
     program = (
         "import sys\n"
