@@ -54,6 +54,22 @@ def test_help_fits_eighty_columns(run: Run, tool: str) -> None:
     assert [line for line in lines if len(line) > COLUMNS] == []
 
 
+@pytest.mark.parametrize("tool", [*TOOLS, "fchgrp", "fchown", "fmirror"])
+def test_the_short_help_fits_one_screen(run: Run, tool: str) -> None:
+    """It shows the usage, the most used options and three examples; -h prints it where it can."""
+    environment = {**os.environ, "COLUMNS": "80"}
+    start = [sys.executable, ROOT / "bin" / tool]
+    done = run([*start, "--help=short"], env=environment)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.decode().splitlines()
+    assert len(lines) <= 30
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith(f"usage: {tool} ")
+    assert len(lines) - lines.index("Examples:") == 6
+    if tool not in ("fls", "fchmod", "fchown", "fchgrp"):  # another option has this name
+        assert run([*start, "-h"], env=environment).stdout == done.stdout
+
+
 @every_tool
 def test_help_follows_the_width(monkeypatch: pytest.MonkeyPatch, tool: str) -> None:
     """In a narrow window options are wrapped; the long texts are unchanged."""

@@ -74,6 +74,15 @@ class OptionalValue(argparse._StoreAction):
     """An option with an optional value, which is written with `=`."""
 
 
+class _ShortHelp(argparse._HelpAction):
+    """The option that prints the short help."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_args: object, **_kwargs: object) -> None:
+        if isinstance(parser, Parser):
+            parser._print_message(parser.format_short_help(), sys.stdout)
+        parser.exit()
+
+
 def columns() -> int:
     """Return the width of the terminal; the environment variable COLUMNS overrides it."""
     given = os.environ.get("COLUMNS", "")
@@ -107,6 +116,31 @@ class Parser(argparse.ArgumentParser):
         self._optionals.title = "Options"
         self._actions[0].help = "show this help"
         self._words: Sequence[str] = ()
+        self._most_used: Sequence[str] = ()
+
+    def add_short_help(self, most_used: Sequence[str]) -> None:
+        """Let -h print these options only, unless the tool has another option of this name."""
+        self._most_used = most_used
+        long = self._option_string_actions["--help"]
+        if self._option_string_actions.get("-h") is long:
+            long.option_strings, long.help = ["--help"], "show all options"
+            del self._option_string_actions["-h"]
+            text = "show the most used options"
+            self._optionals.add_argument("-h", action=_ShortHelp, help=text)
+
+    def format_short_help(self) -> str:
+        """Return the usage, the most used options and three examples: at most 30 lines."""
+        if not self._most_used:
+            return self.format_help()
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text((self.description or "").partition("\n\n")[0])
+        formatter.start_section("Most used options")
+        formatter.add_arguments([self._option_string_actions[name] for name in self._most_used])
+        formatter.end_section()
+        examples = (self.epilog or "").rpartition("Examples:\n")[2].splitlines()[:3]
+        formatter.add_text("\n".join(["Examples:", *examples]))
+        return f"{formatter.format_help()}\n'{self.prog} --help' shows all options.\n"
 
     def hint(self, unknown: str) -> str:
         """Return what to type instead of an unknown option, or an empty string."""
@@ -154,6 +188,9 @@ class Parser(argparse.ArgumentParser):
         """
         end = arguments.index("--") if "--" in arguments else len(arguments)
         self._words = arguments[:end]
+        if "--help=short" in self._words:
+            self._print_message(self.format_short_help(), sys.stdout)
+            self.exit()
         args = self.parse_intermixed_args([self._valued(word, bare) for word in self._words])
         args.operands += arguments[end + 1 :]
         args.words = tuple(arguments)

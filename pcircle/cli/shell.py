@@ -112,7 +112,7 @@ class ToolCommand(NamedTuple):
     """A command. `operands` names its operands in the usage; `add` adds options to a parser.
 
     `carry_out` runs the parsed command, and imports the modules that it needs. `bare` and `joined`
-    are arguments of `pcircle.cli.arguments.run`.
+    are arguments of `pcircle.cli.arguments.run`. `most_used` are the options in the short help.
     """
 
     name: str
@@ -124,12 +124,15 @@ class ToolCommand(NamedTuple):
     carry_out: Callable[[argparse.Namespace], int]
     bare: Mapping[str, str] = {}
     joined: Callable[[Sequence[str]], Sequence[str]] = list
+    most_used: Sequence[str] = ()
 
     def parser(self) -> Parser:
         """Return the parser of the command."""
         p = Parser(self.name, self.usage, self.description, self.epilog)
         p.add_argument("operands", nargs="*", metavar=self.operands, help=argparse.SUPPRESS)
         self.add(p)
+        if self.most_used:
+            p.add_short_help(self.most_used)
         return p
 
     def main(self, arguments: Sequence[str] | None = None) -> int:

@@ -75,5 +75,19 @@ def _carry_out(args: argparse.Namespace) -> int:
     return broadcast_typed(args)
 
 
-_COMMAND = ToolCommand("fbcast", "SRC... DST", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
+_MOST_USED = (
+    "-u",
+    "-f",
+    "-n",
+    "--check",
+    "--remove",
+    "--partial",
+    "--timeout",
+    "--bwlimit",
+    "-q",
+    "--json",
+)
+_COMMAND = ToolCommand(
+    "fbcast", "SRC... DST", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, most_used=_MOST_USED
+)
 parser, main = _COMMAND.parser, _COMMAND.main

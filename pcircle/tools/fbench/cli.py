@@ -90,5 +90,19 @@ def _carry_out(args: argparse.Namespace) -> int:
     return bench_typed(args)
 
 
-_COMMAND = ToolCommand("fbench", "DIR", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
+_MOST_USED = (
+    "--case",
+    "-j",
+    "--threads",
+    "--files",
+    "--blocks",
+    "--block-size",
+    "--backend",
+    "-q",
+    "--json",
+    "--plot",
+)
+_COMMAND = ToolCommand(
+    "fbench", "DIR", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, most_used=_MOST_USED
+)
 parser, main = _COMMAND.parser, _COMMAND.main

@@ -135,6 +135,20 @@ def _free_h(p: Parser) -> None:
     del p._option_string_actions["-h"]
 
 
+_MOST_USED = (
+    "-R",
+    "--reference",
+    "-h",
+    "--exclude",
+    "--newer-than",
+    "--dry-run",
+    "--undo",
+    "--apply",
+    "-q",
+    "-j",
+)
+
+
 def _shell(tool: str, operand: str, about: str) -> ToolCommand:
     def carry_out(args: argparse.Namespace) -> int:
         from pcircle.tools.fchmod.command import change_typed
@@ -143,7 +157,17 @@ def _shell(tool: str, operand: str, about: str) -> ToolCommand:
 
     usage = f"{tool} [OPTION]... {operand} PATH...\n       {tool} --apply FILE [OPTION]..."
     epilog = notes(tool, _CODES + _EXAMPLES[tool])
-    return ToolCommand(tool, f"{operand} PATH...", usage, about, epilog, _add, carry_out, BARE)
+    return ToolCommand(
+        tool,
+        f"{operand} PATH...",
+        usage,
+        about,
+        epilog,
+        _add,
+        carry_out,
+        BARE,
+        most_used=_MOST_USED,
+    )
 
 
 FCHMOD = _shell("fchmod", "MODE", _MODE)

@@ -167,7 +167,28 @@ def _carry_out(args: argparse.Namespace) -> int:
 
 
 _USAGE = "fcp [OPTION]... SRC... DST"
+_MOST_USED = (
+    "-a",
+    "-p",
+    "-T",
+    "-u",
+    "--skip-same",
+    "--resume",
+    "--verify",
+    "--exclude",
+    "--dry-run",
+    "-j",
+)
 _COMMAND = ToolCommand(
-    "fcp", "SRC... DST", _USAGE, DESCRIPTION, EPILOG, _add, _carry_out, BARE, joined
+    "fcp",
+    "SRC... DST",
+    _USAGE,
+    DESCRIPTION,
+    EPILOG,
+    _add,
+    _carry_out,
+    BARE,
+    joined,
+    most_used=_MOST_USED,
 )
 parser, main = _COMMAND.parser, _COMMAND.main

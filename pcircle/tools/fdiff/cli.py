@@ -83,5 +83,19 @@ def _carry_out(args: argparse.Namespace) -> int:
     return compare_typed(args)
 
 
-_COMMAND = ToolCommand("fdiff", "A B", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
+_MOST_USED = (
+    "-c",
+    "-i",
+    "--ignore",
+    "--one-sided",
+    "--moved",
+    "--first",
+    "--exclude",
+    "-x",
+    "-q",
+    "-j",
+)
+_COMMAND = ToolCommand(
+    "fdiff", "A B", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, most_used=_MOST_USED
+)
 parser, main = _COMMAND.parser, _COMMAND.main

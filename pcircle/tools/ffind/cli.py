@@ -79,6 +79,20 @@ class FindParser(Parser):
         return action is not None and action.nargs != 0 and not isinstance(action, OptionalValue)
 
 
+_MOST_USED = (
+    "--sort",
+    "--top",
+    "--in",
+    "--dry-run",
+    "--plan",
+    "--max-delete",
+    "--exclude",
+    "--list-out",
+    "-0",
+    "-j",
+)
+
+
 def parser() -> FindParser:
     """Return the parser of the command."""
     p = FindParser("ffind", USAGE, DESCRIPTION, EPILOG)
@@ -111,6 +125,7 @@ def parser() -> FindParser:
     add("--json-lines", metavar="FILE", help="write a line of JSON for each removal")
     # The expression selects entries, in place of the filters of other tools.
     p.set_defaults(**NO_FILTERS, one_file_system=False)
+    p.add_short_help(_MOST_USED)
     return p
 
 

@@ -155,5 +155,8 @@ def _carry_out(args: argparse.Namespace) -> int:
     return list_typed(args)
 
 
-_COMMAND = ToolCommand("fls", "[PATH]...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, BARE)
+_MOST_USED = ("-R", "-a", "-l", "-h", "-d", "-t", "-S", "--sort", "--total", "--csv")
+_COMMAND = ToolCommand(
+    "fls", "[PATH]...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, BARE, most_used=_MOST_USED
+)
 parser, main = _COMMAND.parser, _COMMAND.main

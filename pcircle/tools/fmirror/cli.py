@@ -170,7 +170,28 @@ _BARE = BARE | {
     "--delete": "--delete=after",
     "--snapshot": "--snapshot=",
 }
+_MOST_USED = (
+    "-a",
+    "--delete",
+    "--max-delete",
+    "--dry-run",
+    "-i",
+    "-c",
+    "--backup-dir",
+    "--snapshot",
+    "--exclude",
+    "-j",
+)
 _COMMAND = ToolCommand(
-    "fmirror", "A B", _USAGE, DESCRIPTION, EPILOG, _add, _carry_out, _BARE, joined
+    "fmirror",
+    "A B",
+    _USAGE,
+    DESCRIPTION,
+    EPILOG,
+    _add,
+    _carry_out,
+    _BARE,
+    joined,
+    most_used=_MOST_USED,
 )
 parser, main, bare = _COMMAND.parser, _COMMAND.main, _COMMAND.bare

@@ -111,5 +111,8 @@ def _carry_out(args: argparse.Namespace) -> int:
     return profile_typed(args)
 
 
-_COMMAND = ToolCommand("fprof", "[PATH]...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, BARE)
+_MOST_USED = ("-d", "--top", "--by", "-x", "--exclude", "--html", "--csv", "--save", "--diff", "-j")
+_COMMAND = ToolCommand(
+    "fprof", "[PATH]...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, BARE, most_used=_MOST_USED
+)
 parser, main = _COMMAND.parser, _COMMAND.main

@@ -73,5 +73,19 @@ def _carry_out(args: argparse.Namespace) -> int:
     return remove_typed(args)
 
 
-_COMMAND = ToolCommand("frm", "PATH...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, POLITE)
+_MOST_USED = (
+    "-r",
+    "-f",
+    "--older-than",
+    "--exclude",
+    "--keep-root",
+    "--trash",
+    "--plan",
+    "--max-delete",
+    "--dry-run",
+    "-j",
+)
+_COMMAND = ToolCommand(
+    "frm", "PATH...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, POLITE, most_used=_MOST_USED
+)
 parser, main = _COMMAND.parser, _COMMAND.main

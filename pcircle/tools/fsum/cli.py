@@ -88,5 +88,8 @@ def _carry_out(args: argparse.Namespace) -> int:
     return sum_typed(args)
 
 
-_COMMAND = ToolCommand("fsum", "PATH...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
+_MOST_USED = ("-a", "-o", "-c", "--quick", "--update", "--diff", "--format", "--exclude")
+_COMMAND = ToolCommand(
+    "fsum", "PATH...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, most_used=_MOST_USED
+)
 parser, main = _COMMAND.parser, _COMMAND.main
