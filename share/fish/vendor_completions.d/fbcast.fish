@@ -16,7 +16,8 @@ function __pcircle_owner -d 'A user, or a group after a colon'
     end
 end
 
-complete -c fbcast -s h -l help -d 'show this help'
+complete -c fbcast -l help -d 'show all options'
+complete -c fbcast -s h -d 'show the most used options'
 complete -c fbcast -l check -d 'compare all nodes with SRC by signature'
 complete -c fbcast -l remove -d 'remove the names of SRC from DST on all nodes'
 complete -c fbcast -s u -l update -d 'change what exists; send what differs'

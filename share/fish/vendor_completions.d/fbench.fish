@@ -16,7 +16,8 @@ function __pcircle_owner -d 'A user, or a group after a colon'
     end
 end
 
-complete -c fbench -s h -l help -d 'show this help'
+complete -c fbench -l help -d 'show all options'
+complete -c fbench -s h -d 'show the most used options'
 complete -c fbench -l case -d 'measure this case (repeatable; default: all)' -x -a 'random stream overlap metadata blocking continuation case1 case2 case3 sweep latency submission small large'
 complete -c fbench -l backend -d 'blocking or threads (repeatable; default: both)' -x -a 'blocking threads'
 complete -c fbench -s j -l jobs -l clients -d 'clients, for each of mpirun\'s (default: 1)' -x

@@ -16,7 +16,8 @@ function __pcircle_owner -d 'A user, or a group after a colon'
     end
 end
 
-complete -c fcp -s h -l help -d 'show this help'
+complete -c fcp -l help -d 'show all options'
+complete -c fcp -s h -d 'show the most used options'
 complete -c fcp -s r -s R -l recursive -d 'with --files-from, include directory contents'
 complete -c fcp -s t -l target-directory -d 'copy all sources into DIR' -x -a '(__fish_complete_directories)'
 complete -c fcp -s T -l no-target-directory -d 'make DST the copy itself'

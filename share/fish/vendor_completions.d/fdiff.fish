@@ -16,7 +16,8 @@ function __pcircle_owner -d 'A user, or a group after a colon'
     end
 end
 
-complete -c fdiff -s h -l help -d 'show this help'
+complete -c fdiff -l help -d 'show all options'
+complete -c fdiff -s h -d 'show the most used options'
 complete -c fdiff -s c -l contents -l checksum -d 'compare content as well'
 complete -c fdiff -l quick -d 'compare kind, size and modification time only'
 complete -c fdiff -l fields -d 'fields to compare, of those below; default; all' -x -a '(__pcircle_list kind size mtime atime ctime mode owner group links target content xattr acl holes flags stripe rdev default all)'

@@ -16,7 +16,8 @@ function __pcircle_owner -d 'A user, or a group after a colon'
     end
 end
 
-complete -c ffind -s h -l help -d 'show this help'
+complete -c ffind -l help -d 'show all options'
+complete -c ffind -s h -d 'show the most used options'
 complete -c ffind -l sort -d 'sort by KEYS, such as size,-mtime (default: path)' -f -a '(__pcircle_list path name ext size blocks mtime ctime atime inode links uid gid user group depth)'
 complete -c ffind -l top -d 'only the N largest or newest, by the key of --by' -x
 complete -c ffind -l by -d 'keys of --top (size unless given)' -x -a '(__pcircle_list path name ext size blocks mtime ctime atime inode links uid gid user group depth)'

@@ -16,7 +16,8 @@ function __pcircle_owner -d 'A user, or a group after a colon'
     end
 end
 
-complete -c fmirror -s h -l help -d 'show this help'
+complete -c fmirror -l help -d 'show all options'
+complete -c fmirror -s h -d 'show the most used options'
 complete -c fmirror -s c -l checksum -d 'compare the content of files, not times'
 complete -c fmirror -l size-only -d 'take files of the same size to be the same'
 complete -c fmirror -s I -l ignore-times -d 'copy all files, whatever is there'

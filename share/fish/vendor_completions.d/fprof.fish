@@ -16,7 +16,8 @@ function __pcircle_owner -d 'A user, or a group after a colon'
     end
 end
 
-complete -c fprof -s h -l help -d 'show this help'
+complete -c fprof -l help -d 'show all options'
+complete -c fprof -s h -d 'show the most used options'
 complete -c fprof -l bins -d 'edges of the size histogram: 4k,1M,1G or log2 or pow4' -x -a 'log2 pow4'
 complete -c fprof -l by -d 'group by age, owner, group, ext, depth, dirsize' -x -a '(__pcircle_list age owner group ext depth dirsize)'
 complete -c fprof -l top -d 'list N largest, newest and oldest files, and directories' -x

@@ -16,7 +16,8 @@ function __pcircle_owner -d 'A user, or a group after a colon'
     end
 end
 
-complete -c frm -s h -l help -d 'show this help'
+complete -c frm -l help -d 'show all options'
+complete -c frm -s h -d 'show the most used options'
 complete -c frm -s r -s R -l recursive -d 'remove directories, contents first'
 complete -c frm -s f -l force -d 'ignore a PATH that does not exist'
 complete -c frm -s d -l dir -d 'remove empty directories'

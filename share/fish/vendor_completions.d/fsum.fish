@@ -16,7 +16,8 @@ function __pcircle_owner -d 'A user, or a group after a colon'
     end
 end
 
-complete -c fsum -s h -l help -d 'show this help'
+complete -c fsum -l help -d 'show all options'
+complete -c fsum -s h -d 'show the most used options'
 complete -c fsum -s a -l algorithm -d 'xxh128 (default), sha256, sha512, blake2b, or blake3 if installed' -x -a 'xxh128 md5 sha1 sha224 sha256 sha384 sha512 blake2b blake3'
 complete -c fsum -l format -d 'coreutils: one line per file as sha256sum; also -a md5, sha1' -x -a 'pcsig coreutils'
 complete -c fsum -s o -l output -d 'also write a manifest of all entries' -r -F
