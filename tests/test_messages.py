@@ -58,7 +58,7 @@ def test_help_fits_eighty_columns(run: Run, tool: str) -> None:
 def test_the_short_help_fits_one_screen(run: Run, tool: str) -> None:
     """It shows the usage, the most used options and three examples; -h prints it where it can."""
     environment = {**os.environ, "COLUMNS": "80"}
-    start = [sys.executable, ROOT / "bin" / tool]
+    start = [sys.executable, str(ROOT / "bin" / tool)]
     done = run([*start, "--help=short"], env=environment)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.decode().splitlines()
