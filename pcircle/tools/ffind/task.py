@@ -295,6 +295,6 @@ class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
         for part in self.rank_part.parts:
             part.context = context
             part.commands.end()
-            part.counters.commands_failed += part.commands.failed
+            part.counters.commands_failed += part.commands.take_failed()
             part.flush(all_=True)
             part.context = None

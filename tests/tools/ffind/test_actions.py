@@ -146,6 +146,27 @@ def test_commands_run_as_in_find(tree: bytes, launcher: Launcher) -> None:
         assert found(*words, launcher=launcher, cwd=tree) == by_find(*words, cwd=tree), words
 
 
+@pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
+def test_gathered_commands_run_before_a_search_ends_early(
+    tmp_path: Path, launcher: Launcher
+) -> None:
+    """GNU find runs them at -quit, and exits with 1 if one of them fails."""
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/file").touch()
+    top = bytes(tmp_path)
+    for words in (
+        ("d", "-exec", "printf", "%s\\n", "{}", "+", "-quit"),
+        ("d", "-execdir", "printf", "%s\\n", "{}", "+", "-quit"),
+        ("d", "-name", "file", "-exec", "printf", "%s\\n", "{}", "+", "-print", "-quit"),
+    ):
+        assert found(*words, launcher=launcher, cwd=top) == by_find(*words, cwd=top), words
+    limited = found("d", "-exec", "echo", "{}", "+", "-limit", "1", launcher=launcher, cwd=top)
+    assert limited == [b"d"]
+    for last in (["-quit"], ["-exists"], ["-limit", "1"]):
+        failed = run_ffind(launcher, "d", "-exec", "false", "{}", "+", *last, cwd=top)
+        assert failed.code == 1, last
+
+
 def test_commands_get_as_many_names_as_possible(tmp_path: Path) -> None:
     """A command gets at most a thousand names and a limited number of bytes; each name once."""
     for name in (*map(str, range(2500)), *(f"{number:0200d}" for number in range(900))):

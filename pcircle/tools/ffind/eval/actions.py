@@ -29,6 +29,7 @@ class ActionCounters(Protocol):
 
     matched: int
     blocks: int
+    commands_failed: int
 
 
 class RemovalHooks(Protocol):
@@ -169,12 +170,19 @@ class FindActions:
 
         return run
 
+    def _end_commands(self) -> None:
+        """Run gathered commands before the search stops: output after the event is not printed."""
+        self._commands.end()
+        self._counts.commands_failed += self._commands.take_failed()
+
     def _quit(self, entry: FindEntry) -> bool:
+        self._end_commands()
         self._output.event(QUIT)
         raise StopSearch
 
     def _exists(self, entry: FindEntry) -> bool:
         self._counts.matched += 1
+        self._end_commands()
         self._output.event(QUIT)
         raise StopSearch
 
@@ -184,6 +192,8 @@ class FindActions:
         def run(entry: FindEntry) -> bool:
             nonlocal left
             left -= 1
+            if left <= 0:
+                self._end_commands()
             self._output.event(number)
             if left <= 0:
                 raise StopSearch

@@ -72,6 +72,11 @@ class Commands:
                 if not dirs_only or held.is_dir:
                     self._end(key)
 
+    def take_failed(self) -> bool:
+        """Return whether a gathered command failed since the last call."""
+        failed, self.failed = self.failed, False
+        return failed
+
     def _end(self, key: int) -> None:
         held = self._gathered.pop(key)
         if not self._run([*held.words, *held.names], held.where):
