@@ -42,6 +42,20 @@ def test_hooks_run_the_checks_of_tox() -> None:
     assert re.findall(r"^ +rev:", text, re.MULTILINE) == [], "a second version of a tool"
 
 
+def test_the_oldest_versions_are_tested() -> None:
+    """`tox -e oldest` installs exactly the lower limits of pyproject.toml."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    limits = dict(re.findall(r'^ +"([\w-]+)>=([\d.]+)",', project, re.MULTILINE))
+    tox = configparser.ConfigParser()
+    tox.read(ROOT / "tox.ini")
+    pinned = dict(line.split("==") for line in tox["testenv:oldest"]["deps"].split())
+    assert {"numpy", "msgspec", "pytest"} <= set(pinned)
+    for name, version in pinned.items():
+        padded = limits[name].split(".")
+        assert version.split(".")[: len(padded)] == padded, name
+        assert set(version.split(".")[len(padded) :]) <= {"0"}, name
+
+
 def test_the_quick_list_is_valid() -> None:
     """The list names existing paths and tests, and the end-to-end test of each tool."""
     assert any("@tests/quick.txt" in command for command in _commands("testenv:quick"))

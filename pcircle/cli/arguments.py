@@ -126,7 +126,7 @@ class Parser(argparse.ArgumentParser):
             long.option_strings, long.help = ["--help"], "show all options"
             del self._option_string_actions["-h"]
             text = "show the most used options"
-            self._optionals.add_argument("-h", action=_ShortHelp, help=text)
+            self._optionals.add_argument("-h", action=_ShortHelp, dest="help", help=text)
 
     def format_short_help(self) -> str:
         """Return the usage, the most used options and three examples: at most 30 lines."""

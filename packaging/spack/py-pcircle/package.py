@@ -23,7 +23,7 @@ class PyPcircle(PythonPackage):
     depends_on("py-msgspec@0.19:", type=("build", "run"))
     depends_on("py-numpy@1.26:", type=("build", "run"))
     depends_on("py-rich@13.7:", type=("build", "run"))
-    depends_on("py-xxhash@3.4:", type=("build", "run"))
+    depends_on("py-xxhash@3.4.1:", type=("build", "run"))
 
     depends_on("py-matplotlib@3.8:", type=("build", "run"), when="+plot")
     depends_on("py-pyarrow@14:", type=("build", "run"), when="+parquet")

@@ -29,7 +29,9 @@ _KNOWN = "--fields=kind,size,mtime,target,rdev"
 
 
 def _signed(tree: bytes, manifest: bytes, *options: str) -> bytes:
-    with Run(TWO, "-q", *options, "-o", manifest, tree, program=("pcircle.tools.fsum",)) as run:
+    with Run(
+        TWO, "-q", *options, "--force", "-o", manifest, tree, program=("pcircle.tools.fsum",)
+    ) as run:
         assert run.finish().code == 0
     return manifest
 

@@ -78,7 +78,7 @@ def _make_manifest(place: bytes) -> None:
     source, target, manifest = (place + b"/" + name for name in (b"source", b"copy", b"manifest"))
     lines: tuple[list[str | bytes], ...] = (
         command(None, ["-q", "--allow-foreign", source, target], ("pcircle.tools.fmirror",)),
-        command(None, ["-q", "-o", manifest, target], ("pcircle.tools.fsum",)),
+        command(None, ["-q", "--force", "-o", manifest, target], ("pcircle.tools.fsum",)),
     )
     for line in lines:
         subprocess.run(line, check=True, capture_output=True, env=clean_environment())

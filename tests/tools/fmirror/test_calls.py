@@ -97,7 +97,7 @@ def test_a_manifest_and_a_list_in_a_process_with_threads(
     source, target = sides
     manifest, listed = os.fsdecode(place) + "/manifest", os.fsdecode(place) + "/listed"
     assert mirror(source, target, delete=True, jobs=2) is not None
-    run_fsum(None, "-q", "-o", manifest, target)
+    run_fsum(None, "-q", "--force", "-o", manifest, target)
     os.unlink(source + "/new")
     os.truncate(source + "/inner/4", 1)
     since = {"since_manifest": manifest, "new_manifest": manifest, "delete": True, "jobs": 2}

@@ -42,7 +42,9 @@ _ALL = "all of the target is looked at"
 def summed(target: bytes, *more: str) -> bytes:
     """Create a manifest of a tree, next to it."""
     path = target + b".manifest"
-    with Run(TWO, "-q", "-o", path, *more, target, program=("pcircle.tools.fsum",)) as run:
+    with Run(
+        TWO, "-q", "--force", "-o", path, *more, target, program=("pcircle.tools.fsum",)
+    ) as run:
         finished = run.finish()
     assert finished.code == 0, finished.said
     return path
