@@ -34,7 +34,7 @@ Under mpirun or srun it uses the ranks of the launcher, or --jobs for each."""
 # has no translations, and `_reworded` parses the English messages.
 argparse._ = str  # type: ignore[attr-defined]
 
-# The names of numeric values in the help.
+# Metavars of the options that take a number.
 _NUMBERS = ("N", "SIZE", "RATE", "T")
 _COLUMNS = 80
 _FEWEST_COLUMNS = 40
@@ -119,7 +119,7 @@ class Parser(argparse.ArgumentParser):
         self._most_used: Sequence[str] = ()
 
     def add_short_help(self, most_used: Sequence[str]) -> None:
-        """Let -h print these options only, unless the tool has another option of this name."""
+        """Make -h show only `most_used`, unless the tool uses -h for something else."""
         self._most_used = most_used
         long = self._option_string_actions["--help"]
         if self._option_string_actions.get("-h") is long:
@@ -143,7 +143,7 @@ class Parser(argparse.ArgumentParser):
         return f"{formatter.format_help()}\n'{self.prog} --help' shows all options.\n"
 
     def hint(self, unknown: str) -> str:
-        """Return what to type instead of an unknown option, or an empty string."""
+        """Return a hint about an unknown option, or an empty string."""
         if unknown == "--progress":
             return "on a terminal progress is shown without it"
         return self.elsewhere.get(unknown, "")
@@ -156,7 +156,7 @@ class Parser(argparse.ArgumentParser):
     def _negative(self, message: str) -> str:
         """Return the error for a negative number after an option, or an empty string.
 
-        argparse interprets a negative number as an option.
+        argparse takes `-5k` for an option, and even `-5` if the parser has an option such as `-0`.
         """
         names, expected, _ = message.removeprefix("argument ").partition(": expected one argument")
         for option, value in pairwise(self._words) if expected else ():
@@ -262,7 +262,7 @@ def add_filters(
 
 
 def add_patterns(add: Callable[..., object]) -> None:
-    """Add the filters by rsync's patterns, whose order matters."""
+    """Add the options for rsync patterns, whose order matters."""
     for kind in ("exclude", "include"):
         add(
             f"--{kind}",
@@ -283,7 +283,7 @@ def add_patterns(add: Callable[..., object]) -> None:
 
 
 def _add_attributes(add: Callable[..., object], root: str, owners: str, groups: str) -> None:
-    """Add the filters by entry attributes."""
+    """Add the options that filter by attributes or by a regular expression."""
     add("--newer-than", metavar="T", help="changed after T: 30d (ago), 2026-11-30, @0, file:PATH")
     add("--older-than", metavar="T", help="changed at or before T")
     add(
@@ -548,7 +548,7 @@ def _unknown(message: str) -> str:
     _, begin, remainder = message.partition("unknown option '")
     if begin:
         return remainder.partition("'")[0]
-    # In other programs, these options take no value or a different one.
+    # In other programs, --progress takes no value, or different values.
     return "--progress" if message.startswith("--progress: invalid value") else ""
 
 

@@ -177,7 +177,7 @@ def refuse_twice(option: str, roots: Sequence[Root]) -> None:
 
 
 def refuse_with_apply(args: argparse.Namespace, paths: Sequence[bytes]) -> None:
-    """Raise UsageError for options that only affect the creation of a plan."""
+    """Raise UsageError for operands and options that `--apply` does not accept."""
     if paths:
         raise UsageError(f"--apply takes no PATH: extra operand '{show(paths[0])}'")
     chosen = args.filters or args.files_from is not None or attributes_of(args) != ANY

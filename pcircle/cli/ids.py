@@ -26,7 +26,7 @@ def number_of(kind: str, name: str) -> int:
     if not name.startswith("+"):
         try:
             if kind == "u":
-                import pwd  # few runs name one
+                import pwd  # imported late: few runs name a user or group
 
                 return pwd.getpwnam(name).pw_uid
             import grp  # as above
@@ -41,7 +41,10 @@ def number_of(kind: str, name: str) -> int:
 
 
 def _number(digits: str) -> int | None:
-    """Return the value of decimal digits, at most `_MAX_ID` + 1; None for any other text."""
+    """Return the value of decimal digits, or None for any other text.
+
+    If there are more than `_MAX_DIGITS` digits, the value is only known to exceed `_MAX_ID`.
+    """
     if not (digits.isascii() and digits.isdecimal()):
         return None
     digits = digits.lstrip("0") or "0"
@@ -53,12 +56,12 @@ def _shown(text: str) -> str:
 
 
 def user_of(option: str, name: str) -> int:
-    """Return the number of a user. Raises UsageError."""
+    """Return a user's ID. Raises UsageError."""
     return _known(option, "u", name)
 
 
 def group_of(option: str, name: str) -> int:
-    """Return the number of a group. Raises UsageError."""
+    """Return a group's ID. Raises UsageError."""
     return _known(option, "g", name)
 
 

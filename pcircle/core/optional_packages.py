@@ -11,7 +11,7 @@ verify, and ctypes and sqlite3 are part of Python. Nor is MPI, which is imported
 or ``--transport`` requests it: a child of a rank must not load it a second time, and the launcher
 reports the signal that ended a rank.
 
-This module imports nothing from the package.
+This module imports nothing else from pcircle.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def _problem(package: str, trial: str) -> str | None:
         return None
     if not sys.executable:  # embedded in another program, Python cannot start a child
         return ""
-    # The child is isolated, so that it imports nothing from the current directory.
+    # -I keeps environment variables and the current directory out of the child's start; `_SETUP` then
+    # sets its sys.path to that of this process.
     done = subprocess.run(
         [sys.executable, "-I", "-c", _SETUP + trial, *sys.path],
         stdin=subprocess.DEVNULL,

@@ -37,7 +37,7 @@ class PartCounters(Protocol):
     """The counters of a part."""
 
     def sums(self) -> ProgressSums:
-        """Return the counts for a progress round, as for one rank."""
+        """Return the counts for a progress round, with `ranks` set to 1."""
         ...
 
     def work(self) -> Work:
@@ -106,7 +106,7 @@ class SpawnBacklog:
         self._open = False
 
     def add(self, count: int) -> None:
-        """Wait while there are too many items, and then count more."""
+        """Wait while there are too many items, then add `count`."""
         with self._changed:
             self._waiters += 1
             while self.is_full:
@@ -127,7 +127,7 @@ class SpawnBacklog:
                 self._changed.notify_all()
 
     def let_go(self) -> None:
-        """Release all waiting workers, and let none wait from now on."""
+        """Release all waiting workers; from now on no worker waits."""
         with self._changed:
             self._open = True
             self._changed.notify_all()
@@ -163,7 +163,7 @@ class WorkerChannel(Generic[I, R]):
         self.has_idle_workers = engine.has_idle_workers
 
     def spawn(self, ticket: int, items: Sequence[I]) -> None:
-        """Add items; wait while too many are not yet accepted by the engine."""
+        """Add items; wait while the engine still has too many to accept."""
         if threading.get_ident() != self._main:
             self._backlog.add(len(items))
             self._pool.post(self._take, ticket, items)

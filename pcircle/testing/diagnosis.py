@@ -55,7 +55,7 @@ class _ResultChecker(Watch):
             self._grouped(task, a, b)
 
     def _grouped(self, task: Task[I, R], a: R, b: R) -> None:
-        """Check with the last merge that merging is associative."""
+        """Combine this merge with the previous one to check that merging is associative."""
         c = self._last.get(id(task))
         self._last[id(task)] = _copy((a, b))
         if c is None:
@@ -88,7 +88,7 @@ def diagnosed(
     key: Callable[[R | None], object],
     may_change: Collection[str],
 ) -> Iterator[str]:
-    """Yield the possible reasons for a wrong result, each as one sentence."""
+    """Yield findings that may explain a wrong result; some span several lines."""
     try:
         if case.ranks > 1 and not (alone := Job(make, Case(case.seed, 1), may_change).run()).code:
             yield f"one rank alone comes to {short(alone.result)}"

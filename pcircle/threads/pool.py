@@ -3,7 +3,7 @@
 A rank's main thread must answer requests for work at any moment, so it never accesses a file: it
 submits the work here and continues. Results, and messages that workers post meanwhile, are queued;
 `wake` notifies the owner, which handles them when it calls `drain`. The state of the owner is
-therefore never accessed by two threads, and nothing above this module needs a lock.
+therefore accessed by one thread only, and needs no lock.
 
 Threads are for waiting, not for computing, because under the interpreter lock two busy workers are
 slower than one. `threads` may change at any time.
@@ -96,7 +96,7 @@ class WorkerPool:
         return [worker.native_id for worker in self._workers]
 
     def submit(self, function: Callable[..., T], *args: object) -> PoolFuture[T]:
-        """Queue the call of a function on a worker, in constant time."""
+        """Queue a function to be called on a worker."""
         future: PoolFuture[T] = PoolFuture()
         self.in_flight += 1
         self._calls.put((future, function, args))

@@ -143,7 +143,7 @@ def _listen(address: str) -> socket.socket:
 
 
 def _open_from_listener(address: str, address_name: str) -> int:
-    """Open a memory file of the process that listens at `address`. Raises OSError."""
+    """Open the memory file of the process that listens on `address`. Raises OSError."""
     import socket
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as peer:

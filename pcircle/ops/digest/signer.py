@@ -107,7 +107,7 @@ class Signer:
     # ---- contents --------------------------------------------------------------
 
     def begin(self, offset: int = 0) -> None:
-        """Start the contents of a file at `offset`."""
+        """Start hashing a file at `offset`."""
         self._hasher.begin(offset)
 
     def tap(self, offset: int, data: memoryview | bytes) -> None:
@@ -115,7 +115,7 @@ class Signer:
         self._hasher.add(offset, data)
 
     def end_file(self, size: int) -> None:
-        """Finish a file of `size` bytes, in which all data that was not added is a hole."""
+        """Finish a file of `size` bytes; ranges that were not added are holes."""
         self._seal_file(size, self._hasher.end(size))
 
     def end_chunk(self, begin: int, end: int) -> None:
@@ -129,9 +129,9 @@ class Signer:
         self._seal_file(len(data), blocks)
 
     def seal_large_file(self, size: int, expected: int, blocks: bytes) -> None:
-        """Seal a file that was read in chunks, of which `expected` blocks are not holes.
+        """Seal a file that was read in chunks, if all of its blocks were hashed.
 
-        Missing blocks are an internal error.
+        `expected` is the number of blocks that contain data. Missing blocks are an internal error.
         """
         digest_bytes = self.algorithm.size
         # Each part consists of its first block, the number of blocks, and the offset of their
@@ -291,7 +291,7 @@ class Signer:
         try:
             return self._store.add(a, b)
         except OSError as error:
-            raise StoppedEarly(_SPACE.format("kept", error.strerror)) from error
+            raise StoppedEarly(_SPACE.format("keep", error.strerror)) from error
 
     def finish_directory(
         self, root: int, path: bytes, done: D, merged: D, visit: EntriesCallback | None = None
@@ -384,7 +384,7 @@ LENGTHS = _Lengths()
 
 
 def pack_entry(name: bytes, kind: bytes, digest: bytes) -> bytes:
-    """Pack one entry of a directory, which is also a run of length one."""
+    """Pack one directory entry; the result is also a run of length one."""
     return b"%b%b%b%b" % (_LENGTH.pack(len(name)), name, kind, digest)
 
 

@@ -69,7 +69,7 @@ class DiffProgram(ComparisonProgram):
         self._window_ns = _window_ns(args.modify_window)
 
     def roots(self) -> tuple[Root, ...]:
-        """Return the roots, in the order that `PAIRS` and the other root numbers define."""
+        """Return the roots in the order of `PAIRS`, `ONLY_A` and `ONLY_B`."""
         a, b = resolve(self.paths)
         are = tuple(map(is_manifest, self.paths))
         if any(are) and (all(are) or not (a, b)[are.index(False)].name):
@@ -211,7 +211,7 @@ def program_of(args: argparse.Namespace) -> DiffProgram:
 
 
 def compare_typed(args: argparse.Namespace) -> int:
-    """Carry out a parsed command line, and return the exit code.
+    """Run fdiff with parsed arguments and return the exit code.
 
     Raise UsageError if an option is invalid.
     """

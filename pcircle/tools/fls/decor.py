@@ -88,7 +88,7 @@ class NameFormatter:
         return [show(name).encode() for name in names] if self._form.escaped else list(names)
 
     def extra(self, looked: StatBatch, modes: list[int]) -> Extra:
-        """Return properties that require further system calls, by the places of entries."""
+        """Return properties that require further system calls, keyed by the index of the entry."""
         found: Extra = {}
         has_links = self._links and any(map(stat.S_ISLNK, set(modes)))
 
@@ -212,7 +212,7 @@ def _is_color(code: bytes | None) -> bool:
 
 
 def _linked(name: bytes, host: str, path: bytes) -> bytes:
-    from urllib.parse import quote_from_bytes  # few listings contain links to files
+    from urllib.parse import quote_from_bytes  # imported late: few listings contain hyperlinks
 
     address = f"file://{host}{quote_from_bytes(path)}".encode()
     return b"\x1b]8;;%b\x07%b\x1b]8;;\x07" % (address, name)

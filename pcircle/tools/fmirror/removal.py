@@ -122,8 +122,8 @@ class DeletionLog(ActionLog):
 class DeletionPlan(RemovalPlan, frozen=True, kw_only=True):
     """The plan of the removals.
 
-    Files that an earlier job would have `renamed`, stored in the form of `PathHashes`, are not
-    removed. If the `source` is given, entries that exist there are not removed.
+    `renamed` holds, as `PathHashes`, the paths that a dry run with --moved would rename; these are
+    not removed. If the `source` is given, entries that exist there are not removed.
     """
 
     renamed: memoryview = memoryview(b"")
@@ -243,7 +243,7 @@ class DeletionTask(RemoveTask):
 
 
 class DeletionConsole(ChangeConsole):
-    """Reports the deletions, but leaves their result to the console of the copy."""
+    """Reports the deletions, but leaves the JSON result to the console of the copy."""
 
     account = "removed"
     _program: DeletionProgram
@@ -362,7 +362,7 @@ class DeletionProgram(ChangeProgram):
         return False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for ranks that are new interpreters, without the state of rank 0."""
+        """Return the state for ranks in new interpreters, without what only rank 0 uses."""
         return {**vars(self), "found": ExtraneousPaths(), "_applied": None, "_plan": None}
 
     def roots(self) -> tuple[Root, ...]:
@@ -412,7 +412,7 @@ WITHOUT_SELECTION: dict[str, object] = {
     "recursive": True,
     "one_file_system": False,
 }
-"""Options that do not apply to the deletions, with the values that turn them off."""
+"""Options that the user cannot choose for the deletions, with their fixed values."""
 
 
 _TOKEN_BYTES = len(".fcp-01234567-")

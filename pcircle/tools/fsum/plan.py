@@ -1,4 +1,4 @@
-"""The plan of a signature, which rank 0 makes for all ranks, its items and its counters.
+"""The plan, items and counters of a signature job; rank 0 makes the plan for all ranks.
 
 In addition to the items of the walk, there are items for large files, which are divided into
 chunks, and for chunks. The `weight` of an item is its share of the job, whose weight is 1. An item
@@ -124,7 +124,7 @@ LARGE_BYTES = 32 << 20
 
 
 class OwnFile(msgspec.Struct, frozen=True, array_like=True):
-    """A manifest of this run that is below the root, or the prefix of its `parts`.
+    """A manifest of this run below the root; with `parts`, `name` is the prefix of its part files.
 
     Such files are excluded, because a manifest cannot contain its own digest.
     """
@@ -183,7 +183,10 @@ class SumPlan(TreePlan, frozen=True, kw_only=True):
         return self.parts is not None or self.against is not None
 
     def shown(self, root: int, path: bytes) -> bytes:
-        """Return the path of an entry as shown to the user, which begins with the PATH."""
+        """Return the path of an entry as shown to the user.
+
+        It begins with PATH, except in a checksum list.
+        """
         base = self.roots[root]
         if self.listed:
             return path

@@ -1,8 +1,7 @@
-"""`--dry-run`: the walk and the counts of a copy without any change, and predicted collisions.
+"""`--dry-run`: walks and counts like a copy but changes nothing, and predicts name collisions.
 
-`CollisionPreview` predicts name collisions without creating anything. In existing directories the
-prediction is exact. For a directory that does not exist yet, the nearest existing parent indicates
-whether its names would be folded.
+`CollisionPreview` detects a collision with an existing entry exactly. Whether two new names would
+collide is inferred from names in the nearest existing directory and its parents.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class DryTask(Task[Item, CopyResult]):
 
     @classmethod
     def visitor_type(cls) -> type[DryVisitor]:
-        """Return the type of the visitor, which other tools override."""
+        """Return the visitor type; other tools override this method."""
         return DryVisitor
 
     def close(self) -> None:
@@ -297,7 +296,7 @@ class DryVisitor(Visitor[None]):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[None]
     ) -> None:
-        """Determine and report what a run would do with names."""
+        """Determine and report what a run would do with the given names."""
         source_fd = fds[0]
         lease = self._target_of(where.root, where.path)
         if lease is None:
@@ -488,7 +487,7 @@ _ASKED = 100  # maximum number of names to check in a directory
 
 
 class CollisionPreview:
-    """Predicts the name collisions of a copy, for one thread."""
+    """Predicts the name collisions of a copy; not thread-safe."""
 
     def __init__(self, plan: CopyPlan, sources: Directories, targets: Directories) -> None:
         self._roots = plan.roots
@@ -499,7 +498,7 @@ class CollisionPreview:
     def check(self, root: int, path: bytes, directory_fd: int, name: bytes) -> None:
         """Check a name that exists in the copy of a directory.
 
-        Raises CollisionError if the entry is the copy of another name.
+        Raises CollisionError if the entry belongs to another source name.
         """
         self._collisions.enter(self._sources, root, path, made=False)
         self._collisions.check(directory_fd, name)
@@ -512,7 +511,7 @@ class CollisionPreview:
                 self.check(root, above, holder.fd, name)
 
     def check_root(self, root: int) -> None:
-        """Raise CollisionError if the copy of a root is the copy of an earlier root."""
+        """Raise CollisionError if a root would collide with an earlier root in the target."""
         holder = self._roots[root].target_holder
         before = [
             other.target_name for other in self._roots[:root] if other.target_holder == holder
