@@ -64,8 +64,8 @@ def _problem(package: str, trial: str) -> str | None:
         return None
     if not sys.executable:  # embedded in another program, Python cannot start a child
         return ""
-    # -I keeps environment variables and the current directory out of the child's start; `_SETUP` then
-    # sets its sys.path to that of this process.
+    # -I keeps environment variables and the current directory out of the child's start; `_SETUP`
+    # then sets its sys.path to that of this process.
     done = subprocess.run(
         [sys.executable, "-I", "-c", _SETUP + trial, *sys.path],
         stdin=subprocess.DEVNULL,

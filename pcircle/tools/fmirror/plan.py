@@ -59,8 +59,8 @@ class MirrorPlan(CopyPlan, frozen=True, kw_only=True):
     equal, because the last complete run has made them equal
     (`pcircle.tools.fmirror.state.state`). This only applies to entries on the `devices` of the two
     roots. `itemize` prints a line for each change. `renamed` holds, as
-    `pcircle.tools.fmirror.work.rename_pairs.PathHashes`, the paths that a dry run with --moved would
-    rename; they do not count as missing.
+    `pcircle.tools.fmirror.work.rename_pairs.PathHashes`, the paths that a dry run with --moved
+    would rename; they do not count as missing.
 
     A missing entry that is up to date in a `link_dest` tree is linked from there. One that is up to
     date in a `compare_dest` tree is omitted. Content that `copy_dest` or `reflink_dest` trees have
