@@ -13,6 +13,7 @@ from pcircle.cli.startup import enter
 _HELP = """\
 usage: pcircle [TOOL [OPTION]... [OPERAND]...]
        pcircle doctor [OPTION]... [PATH]...
+       pcircle help [TOOL]
 
 pcircle {version}: parallel file tools. Each has --help, and a manual page;
 "pcircle TOOL" runs a tool that is not on PATH.

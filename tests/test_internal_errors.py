@@ -5,7 +5,9 @@ The job itself reports exceptions of its items; here the task fails before the j
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,4 +50,26 @@ def test_an_exception_outside_the_job_is_an_internal_error(
     (report,) = (tmp_path / "pcircle").iterdir()
     assert str(report) in said
     assert "nobody expects this" in report.read_text()
+    assert "internal error" in said
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_rank_that_fails_before_mpi_begins_ends_the_others(
+    run: Run, mpirun: Callable[[int], list[str]], tmp_path: Path, failing: int
+) -> None:
+    """The other rank is waiting for it in MPI_Init."""
+    (tmp_path / "data").mkdir()
+    lines = PROGRAM.format(module="cli.tree_program", owner="TreeProgram", method="run", tool="fls")
+    program = lines.replace(
+        "TreeProgram.run = fail",
+        "import os\n"
+        'rank = os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"]\n'
+        f'if rank == "{failing}":\n    TreeProgram.run = fail',
+    )
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    start = [*mpirun(2), sys.executable, "-c", program, "-R", str(tmp_path / "data")]
+    done = run(start, env=environment)
+    said = done.stderr.decode()
+    assert done.returncode == 70, said
     assert "internal error" in said

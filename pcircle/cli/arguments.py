@@ -127,6 +127,8 @@ class Parser(argparse.ArgumentParser):
             del self._option_string_actions["-h"]
             text = "show the most used options"
             self._optionals.add_argument("-h", action=_ShortHelp, dest="help", help=text)
+        else:
+            long.help = "show this help (=short: the most used options)"
 
     def format_short_help(self) -> str:
         """Return the usage, the most used options and three examples: at most 30 lines."""

@@ -61,16 +61,29 @@ def enter(run: Callable[[], int], name: str = "pcircle") -> int:
     try:
         code = run()
     except Exception as error:
-        code = _report(error, name)
+        from pcircle.transport._exit import program_name
+
+        code = _report(error, program_name() if name == "pcircle" else name)
         failed = True
     from pcircle.transport.launch import launched
 
-    # A launcher ends the other ranks if one of them ends without MPI_Finalize, where it would wait.
+    if failed and launched().kind == "mpi":
+        _end_other_ranks(code)
     if failed or launched().kind == "none":
         flush_standard_streams()
         os._exit(code)
     gc.freeze()
     return code
+
+
+def _end_other_ranks(code: int) -> None:
+    """End all ranks of MPI with this exit code, or return if MPI cannot be used."""
+    from contextlib import suppress
+
+    with suppress(Exception):
+        from pcircle.transport._mpi import end_world
+
+        end_world(code)
 
 
 def _report(error: Exception, name: str) -> int:

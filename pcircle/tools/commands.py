@@ -44,7 +44,7 @@ COMMANDS = (
     _tool("fbcast", "copy files and trees to every node of a job"),
     _tool("fbench", "measure how fast a file system is"),
     _chmod("fchgrp", "change the group of files and trees"),
-    _tool("fchmod", "change modes, owners and access control lists of files and trees"),
+    _tool("fchmod", "change modes, owners and access control lists"),
     _chmod("fchown", "change the owner and group of files and trees"),
     _tool("fcp", "copy files and directory trees"),
     _tool("fdiff", "compare two files or trees"),
@@ -60,7 +60,7 @@ COMMANDS = (
         "pcircle.tools.doctor.cli",
         "parser",
         "doctor",
-        "report MPI, limits, versions and what file systems can do",
+        "report MPI, limits and file systems",
     ),
     Command(
         "pcircle-scale",

@@ -353,6 +353,17 @@ def abort_world(exit_code: int) -> NoReturn:
     os._exit(exit_code & 0xFF)  # in case the library lets Abort return
 
 
+def end_world(exit_code: int) -> None:
+    """Make MPI end all ranks, although this one may not have initialised MPI yet.
+
+    The other ranks would wait for it in MPI_Init forever. Returns if MPI is finalised.
+    """
+    if not MPI.Is_finalized():
+        if not MPI.Is_initialized():
+            _initialise()
+        abort_world(exit_code)
+
+
 def launch_mpi(
     launch: Launch, body: Body, *, again: bool = False, processes: NodeProcesses | None = None
 ) -> int:

@@ -85,6 +85,10 @@ _SUBCOMMAND = """\
         _pcircle_reply -W '{subcommand} {tools} help --help --version'
         return
     fi
+    if [[ ${{words[1]}} == help ]]; then
+        _pcircle_reply -W '{subcommand} {tools}'
+        return
+    fi
     if [[ ${{words[1]}} != {subcommand} ]]; then # a tool: as if its own name had been typed
         declare -F _command_offset >/dev/null && _command_offset 1
         return

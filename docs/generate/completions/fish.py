@@ -53,6 +53,8 @@ def script(about: Reference) -> str:
         lines.append(f"complete -c {name} -n __fish_use_subcommand -f -a {subcommand} -d {said}")
         tools = tool_names()
         lines.append(f"complete -c {name} -n __fish_use_subcommand -f -a '{tools} help'")
+        within = "-n '__fish_seen_subcommand_from help'"
+        lines.append(f"complete -c {name} {within} -f -a '{subcommand} {tools}'")
         # A tool is completed as if its own name had been typed.
         within = f"-n '__fish_seen_subcommand_from {tools}'"
         lines.append(f"complete -c {name} {within} -f -a '(__fish_complete_subcommand)'")

@@ -22,6 +22,10 @@ _COMMAND = "program: _command_names -e:*\\;::argument: _normal"
 
 
 _TOOLS = """\
+if ((CURRENT == 3)) && [[ $words[2] == help ]]; then
+    compadd {subcommand} {tools}
+    return
+fi
 if ((CURRENT > 2)) && [[ $words[2] != {subcommand} ]]; then # a tool, as if its own name was typed
     shift words
     ((CURRENT--))
@@ -41,7 +45,7 @@ def script(about: Reference) -> str:
     # If primaries have one dash, letters cannot be combined.
     begin = "_arguments -S : \\" if about.primaries else "_arguments -s -S : \\"
     body = " \\\n".join(f"    {spec}" for spec in specs)
-    tools = _TOOLS.format(subcommand=subcommand) if subcommand else ""
+    tools = _TOOLS.format(subcommand=subcommand, tools=tool_names()) if subcommand else ""
     return f"#compdef {name}\n# {MADE[0].upper()}{MADE[1:]}\n\n{tools}{begin}\n{body}\n"
 
 

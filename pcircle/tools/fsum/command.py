@@ -49,7 +49,7 @@ class SumOptions(CommonOptions, frozen=True, kw_only=True):
     """The resolved options of fsum.
 
     If `deep` is set, directories listed in `files_from` include their contents. `output` is the
-    manifest to write, which replaces an existing file only if `replaces` is set. `against` is the
+    manifest to write, which replaces an existing file only if `force` is set. `against` is the
     manifest or checksum list to compare with. If `whole` is set, the digest of each file is printed
     instead of one signature.
     """
@@ -59,7 +59,7 @@ class SumOptions(CommonOptions, frozen=True, kw_only=True):
     chunk_bytes: int | None = None
     deep: bool = False
     output: bytes | None = None
-    replaces: bool = False
+    force: bool = False
     against: bytes | None = None
     mode: Against = "check"
     whole: bool = False
@@ -146,7 +146,7 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
         here = self.directory()
         self._output = destination_of(output, here)
         refuse_data(self._output, root, here)
-        if not self.options.replaces:
+        if not self.options.force:
             refuse_existing(self._output, output)
         self._parts = parts = place_for(self._output)
         own = [OwnFile(*os.path.split(self._output)), OwnFile(*os.path.split(parts), parts=True)]
@@ -219,6 +219,7 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
             options,
             self.log,
             output=self._output,
+            force=options.force,
             bad_lines=self._bad_lines,
             first_bad=self._first_bad,
         )
@@ -253,7 +254,7 @@ def sum_typed(args: argparse.Namespace) -> int:
         chunk_bytes=None if args.chunksize is None else chunk_bytes(args.chunksize),
         deep=args.recursive,
         output=None if output is None else os.fsencode(output),
-        replaces=args.force or args.output is None,
+        force=args.force or args.output is None,
         against=None if against is None else os.fsencode(against),
         mode=mode,
         whole=args.format == "coreutils",

@@ -47,6 +47,7 @@ class SumConsole(base.Console[SumResult]):
         log: LogFile | None,
         *,
         output: bytes | None,
+        force: bool,
         bad_lines: int,
         first_bad: Sequence[str],
     ) -> None:
@@ -54,6 +55,7 @@ class SumConsole(base.Console[SumResult]):
         self._plan = plan
         self._json = options.json is not None
         self._output = output
+        self._force = force
         self._bad_lines = bad_lines  # invalid lines of a checksum list
         self._first_bad = first_bad
         self._digests: Sorter | None = None  # digests of whole files
@@ -120,7 +122,9 @@ class SumConsole(base.Console[SumResult]):
             complete = root is not None and not total.failed
             try:
                 published = root if complete else None
-                publish(plan, plan.parts, self._output, published, total.completed)
+                publish(
+                    plan, plan.parts, self._output, published, total.completed, force=self._force
+                )
             except OSError as error:
                 reasons.append(f"cannot write the manifest: {error.strerror}")
                 return worst((code, StoppedEarly.exit_code))

@@ -10,13 +10,16 @@ from stat import S_IMODE, S_ISREG
 
 import msgspec
 
+from pcircle.cli.inputs import open_input
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
 from pcircle.core.writing import WholeFile, close_new
 from pcircle.fs.attributes import acls
+from pcircle.fs.naming import give_free_name
 from pcircle.fs.safe_open import (
     create,
     named,
+    place_of,
     reading,
     refuse_foreign,
     refuse_pseudo,
@@ -56,18 +59,20 @@ def read_manifest(path: bytes) -> Manifest:
 def read_against(
     path: bytes, algorithm: str | None, mode: str, *, null: bool = False
 ) -> Manifest | ChecksumList:
-    """Read a manifest or, for --check, a checksum list, which may be read from a pipe.
+    """Read a manifest or, for --check, a checksum list, which may be read from a pipe or from `-`.
 
     If `null` is set, the lines of a list are NUL-terminated. Raise UsageError if the manifest is
     damaged, or if no line of the list is valid.
     """
     try:
-        with open(reading(path), "rb") as stream:
+        with open_input(path, option="--check" if mode == "check" else "") as stream:
             begin = stream.readline(len(_BEGIN))
             if not _BEGIN.startswith(begin):
                 if mode != "check":
                     raise UsageError(f"--{mode}: '{show(path)}' is not a manifest")
                 return parse_list(begin + stream.read(), algorithm, null=null)
+            if mode == "check" and path == b"-":
+                raise UsageError("--check: a manifest cannot be read from standard input")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"cannot read '{show(path)}': {reason}") from None
@@ -97,9 +102,15 @@ def destination_of(output: bytes, here: bytes) -> bytes:
 
 def refuse_existing(destination: bytes, output: bytes) -> None:
     """Raise UsageError if the manifest would replace a file that is not empty."""
-    with suppress(OSError):
-        if os.stat(destination).st_size:
-            raise UsageError(f"--output: '{show(output)}' exists; to replace it, add --force")
+    try:
+        is_used = os.stat(destination).st_size > 0
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        text = f"--output: cannot look up '{show(output)}': {error.strerror}"
+        raise UsageError(text) from None
+    if is_used:
+        raise UsageError(f"--output: '{show(output)}' exists; to replace it, add --force")
 
 
 def refuse_data(destination: bytes, root: Root, here: bytes) -> None:
@@ -176,12 +187,19 @@ def own_files(root: Root, here: bytes, found: Iterable[OwnFile]) -> tuple[OwnFil
 
 
 def publish(
-    plan: SumPlan, parts: bytes, destination: bytes, root: ManifestEntry | None, entries: int
+    plan: SumPlan,
+    parts: bytes,
+    destination: bytes,
+    root: ManifestEntry | None,
+    entries: int,
+    *,
+    force: bool,
 ) -> None:
     """Join the parts into one file and rename it to the manifest, unless `root` is None.
 
     Remove the parts in any case. The temporary file already exists, with the intended mode. Raise
-    OSError if a file cannot be written, renamed or removed.
+    OSError if a file cannot be written, renamed or removed, or if `force` is not set and another
+    process has written the manifest since this job began.
     """
     try:
         if root is not None:
@@ -194,9 +212,20 @@ def publish(
                 )
                 stream.flush()
                 os.fsync(stream.fileno())
-            replace(parts, destination)
+            (replace if force else _give_name)(parts, destination)
     finally:
         clear(plan)
+
+
+def _give_name(parts: bytes, destination: bytes) -> None:
+    """Rename the manifest, without replacing a file that is not empty. OSError."""
+    with place_of(destination) as place:
+        try:
+            give_free_name(os.path.basename(parts), place.name, place.fd)
+        except FileExistsError:
+            if os.stat(place.name, dir_fd=place.fd, follow_symlinks=False).st_size:
+                raise
+            replace(parts, destination)
 
 
 def clear(plan: SumPlan) -> None:

@@ -16,7 +16,7 @@ function __pcircle_owner -d 'A user, or a group after a colon'
     end
 end
 
-complete -c fchmod -l help -d 'show this help'
+complete -c fchmod -l help -d 'show this help (=short: the most used options)'
 complete -c fchmod -s R -l recursive -d 'change what is in directories, too'
 complete -c fchmod -l mode -d 'the mode, in place of the operand' -x
 complete -c fchmod -l files -d 'the mode of what is no directory' -x

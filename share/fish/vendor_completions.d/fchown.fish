@@ -16,7 +16,7 @@ function __pcircle_owner -d 'A user, or a group after a colon'
     end
 end
 
-complete -c fchown -l help -d 'show this help'
+complete -c fchown -l help -d 'show this help (=short: the most used options)'
 complete -c fchown -s R -l recursive -d 'change what is in directories, too'
 complete -c fchown -l reference -d 'take what is to be set from FILE' -r -F
 complete -c fchown -l from -d 'only entries of this owner and group' -x -a '(__pcircle_owner)'

@@ -16,7 +16,7 @@ function __pcircle_owner -d 'A user, or a group after a colon'
     end
 end
 
-complete -c fls -l help -d 'show this help'
+complete -c fls -l help -d 'show this help (=short: the most used options)'
 complete -c fls -s R -l recursive -d 'list subdirectories'
 complete -c fls -s d -l directory -d 'list directories themselves'
 complete -c fls -s a -l all -d 'include names that begin with a dot'

@@ -253,6 +253,16 @@ def test_bad_lines_are_counted_and_fail(tree: Path) -> None:
     line = [sys.executable, "-m", "pcircle.tools.fsum", "--check", "/dev/stdin", str(tree)]
     piped = subprocess.run(line, input=good, check=False, env=clean_environment())
     assert piped.returncode == 0
+    line[4] = "-"
+    for text, code in (
+        (good, 0),
+        (good.replace(_DIGEST[:8], b"0" * 8), 3),
+        (b"pcmanifest 1 sha256\n", 2),
+    ):
+        assert (
+            subprocess.run(line, input=text, check=False, env=clean_environment()).returncode
+            == code
+        )
     name.write_bytes(b"# only\n" + bad)
     refused = run_fsum(ONE, "--check", str(name), str(tree))
     assert refused.code == 2
