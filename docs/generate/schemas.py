@@ -81,7 +81,19 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
 def pages() -> Iterator[tuple[str, str]]:
     """Yield the path and the text of each file."""
     for name, found in schemas():
-        yield f"docs/schemas/{name}.json", json.dumps(found, indent=2) + "\n"
+        yield f"docs/schemas/{name}.json", json.dumps(_ordered(found), indent=2) + "\n"
+
+
+def _ordered(part: Any) -> Any:
+    """Return a part of a schema with null as the last alternative; msgspec 0.19 has it first."""
+    if isinstance(part, list):
+        return [_ordered(inner) for inner in part]
+    if not isinstance(part, dict):
+        return part
+    ordered = {key: _ordered(inner) for key, inner in part.items()}
+    if "anyOf" in ordered:
+        ordered["anyOf"].sort(key=lambda alternative: alternative == {"type": "null"})
+    return ordered
 
 
 def _named(text: str) -> Any:
