@@ -42,8 +42,7 @@ def test_an_exception_outside_the_job_is_an_internal_error(
     data.mkdir()
     module, owner, method = place
     program = PROGRAM.format(module=module, owner=owner, method=method, tool=tool)
-    environment = {"XDG_STATE_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
     done = run([sys.executable, "-c", program, jobs, *words, data], env=environment)
     said = done.stderr.decode()
     assert done.returncode == 70, said
