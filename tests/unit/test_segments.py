@@ -140,7 +140,7 @@ root = Root(b"", b"top", b"top")
 fields = {"algorithm": "xxh128", "large_bytes": 1, "chunk_bytes": None}
 plan = SumPlan(roots=(root,), directory=folder, parts=place, ranks=parts, **fields)
 entry = ManifestEntry(b"", b"d", bytes(16), 7, 8, 9)
-publish(plan, place, folder + b"/manifest", entry, 30 * parts)
+publish(plan, place, folder + b"/manifest", entry, 30 * parts, force=False)
 """
 
 
