@@ -197,7 +197,7 @@ def test_imports_follow_the_table() -> None:
         ("transport/_local.py", "import pcircle.circle.engine", ["pcircle.circle.engine"]),
         ("core/units.py", "from .. import walk", ["pcircle.walk"]),
         ("circle/engine.py", "from pcircle import __version__\nfrom . import queue", []),
-        ("transport/_local.py", "from pcircle.circle.messages import Work", []),
+        ("transport/_local.py", "from pcircle.circle.messages import Parcel", []),
         ("tools/fcp/cli.py", "from ...runtime.loop import run\nimport pcircle.cli.listing", []),
         ("tools/fcp/cli.py", "import pcircle.tools.common.x\nimport pcircle.tools.commands", []),
     ],

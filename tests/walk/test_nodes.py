@@ -68,16 +68,15 @@ def test_plans_are_applied(run: Run, place: bytes) -> None:
 # of the same files.
 TOGETHER = """
 import os, time
-first, others, opened = os.getpid(), FLAG, os.open
+first, others, opened, calls = os.getpid(), FLAG, os.open, []
 def opening(name, flags, mode=0o777, *, dir_fd=None):
     if dir_fd is not None and not os.path.exists(others):
         if os.getpid() == first:
             time.sleep(0.01)
-        elif opening.count == 3:
+        elif len(calls) == 3:
             os.mknod(others)
-        opening.count += 1
+        calls.append(name)
     return opened(name, flags, mode, dir_fd=dir_fd)
-opening.count = 0
 os.open = opening
 """
 
