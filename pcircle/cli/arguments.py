@@ -22,13 +22,13 @@ from pcircle.core.writing import is_broken_pipe, write_stream
 
 FILTERS = """\
 Patterns are those of rsync; the first match decides. * stops at a slash, **
-does not. A leading / anchors at {root}; a trailing / matches directories only."""
+does not. A leading / anchors at {root}; a trailing / matches only directories."""
 
 SIZES = "Sizes: 4096, 64k, 1M, 1MiB, 2GB. Durations: 30, 0.5s, 5m, 2h."
 
 LAUNCH = """\
-Without MPI, {tool} starts local processes: one per core, at most 8, or --jobs.
-Under mpirun or srun it uses the ranks of the launcher, or --jobs for each."""
+Without MPI, {tool} starts one local process per core, at most 8; see --jobs.
+Under mpirun or srun, each rank is one process, or --jobs processes."""
 
 # argparse would search for translations of its messages in each of the user's languages. pcircle
 # has no translations, and `_reworded` parses the English messages.
@@ -256,9 +256,9 @@ def add_filters(
     add(
         "--files-from",
         metavar="FILE",
-        help=f"only paths below {root} that FILE lists (-: stdin)",
+        help=f"only the paths below {root} listed in FILE (-: stdin)",
     )
-    add("-0", "--null", action="store_true", help="lists are NUL-terminated")
+    add("-0", "--null", action="store_true", help="entries of lists end with NUL")
     _add_attributes(add, root, owners, groups)
     return group
 
@@ -286,38 +286,48 @@ def add_patterns(add: Callable[..., object]) -> None:
 
 def _add_attributes(add: Callable[..., object], root: str, owners: str, groups: str) -> None:
     """Add the options that filter by attributes or by a regular expression."""
-    add("--newer-than", metavar="T", help="changed after T: 30d (ago), 2026-11-30, @0, file:PATH")
-    add("--older-than", metavar="T", help="changed at or before T")
+    add(
+        "--newer-than",
+        metavar="T",
+        help="only entries newer than T: 30d, 2026-11-30, @0, file:PATH",
+    )
+    add("--older-than", metavar="T", help="only entries that are not newer than T")
     add(
         "--by-time",
         choices=("mtime", "ctime", "atime", "btime"),
-        help="time that these compare (default: mtime)",
+        help="time that these two compare (default: mtime)",
     )
-    add("--min-size", metavar="SIZE", help="of at least SIZE")
-    add("--max-size", metavar="SIZE", help="of at most SIZE")
-    add(owners, dest="owner", metavar="LIST", help="of one of these users, by name or number")
-    add(groups, dest="group", metavar="LIST", help="of one of these groups, by name or number")
-    add("--kind", metavar="LIST", help="of these kinds: f, d, l, p, s, b, c, as of find")
+    add("--min-size", metavar="SIZE", help="only files of SIZE or more")
+    add("--max-size", metavar="SIZE", help="only files of SIZE or less")
+    add(owners, dest="owner", metavar="LIST", help="only entries of these users (names or numbers)")
+    add(
+        groups, dest="group", metavar="LIST", help="only entries of these groups (names or numbers)"
+    )
+    add("--kind", metavar="LIST", help="only entries of these kinds: f, d, l, p, s, b, c")
     add(
         "--match",
         metavar="REGEX",
         action="append",
-        help=f"with a match of REGEX in the path below {root}",
+        help=f"only entries whose path below {root} matches REGEX",
     )
     add_offline(add)
 
 
 def add_offline(add: Callable[..., object]) -> None:
     """Add the option that excludes files whose data is on tape."""
-    add("--skip-offline", action="store_true", help="leave out files whose data is on tape")
+    add("--skip-offline", action="store_true", help="skip offline files, whose data is on tape")
 
 
 def add_safety(p: argparse.ArgumentParser) -> None:
     """Add the options that control which symbolic links are followed to operands and files."""
     add = p.add_argument_group("Safety").add_argument
-    text = "refuse operands that are relative or lead along links"
+    text = "require absolute operands without symbolic links"
     add("--strict-operands", action="store_true", help=text)
-    add("--insecure-links", action="store_true", help="open FILEs of options along any link")
+    add(
+        "--insecure-links",
+        action="store_true",
+        help="follow any symbolic link when opening option FILEs",
+    )
 
 
 def add_performance(p: argparse.ArgumentParser) -> argparse._ArgumentGroup:
@@ -328,7 +338,7 @@ def add_performance(p: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         "-j",
         "--jobs",
         metavar="N",
-        help="processes, or for each of mpirun's (default: cores, <= 8)",
+        help="processes, or per MPI rank (default: cores, at most 8)",
     )
     add_transport(add)
     add("--threads", metavar="N", help="concurrent operations per process (default: adaptive)")
@@ -341,25 +351,27 @@ POLITE = {"--polite": "--polite=50"}
 
 def add_polite(add: Callable[..., object]) -> None:
     """Add the option that limits the load on the file system."""
-    text = "spare others: busy LEVEL%% of the time (50), or less"
+    text = "limit the load: busy at most LEVEL%% of the time (50)"
     add("--polite", action=OptionalValue, metavar="LEVEL", help=text)
 
 
 def add_op_timeout(add: Callable[..., object]) -> None:
     """Add the time limit for operations, for tools that only read."""
-    add("--op-timeout", metavar="T", help="fail entries whose file system does not answer in T")
+    add(
+        "--op-timeout", metavar="T", help="fail entries whose file system does not respond within T"
+    )
 
 
 def add_stop(add: Callable[..., object]) -> None:
     """Add the options that stop a job early."""
-    add("--stop-after", metavar="T", help="stop in good order after T (exit code 4)")
-    add("--stop-at", metavar="TIME", help="stop in good order at TIME: 18:30, 2026-11-30T18:30")
+    add("--stop-after", metavar="T", help="stop cleanly after T (exit code 4)")
+    add("--stop-at", metavar="TIME", help="stop cleanly at TIME: 18:30 or 2026-11-30T18:30")
 
 
 def add_actions(p: argparse.ArgumentParser, does: str) -> None:
     """Add the options of tools that change entries; `does` is a word such as "removed"."""
     add = add_performance(p).add_argument
-    add("--ops-limit", metavar="N", help="operations per second, all processes together")
+    add("--ops-limit", metavar="N", help="total limit of operations per second")
     add_polite(add)
     add_stop(add)
     add = add_output(p).add_argument
@@ -369,7 +381,7 @@ def add_actions(p: argparse.ArgumentParser, does: str) -> None:
 
 def add_records(add: Callable[..., object], does: str) -> None:
     """Add the options for records of actions; `does` is a word such as "removed"."""
-    add("--list-out", metavar="FILE", help=f"list the {does} entries, as --files-from reads them")
+    add("--list-out", metavar="FILE", help=f"write a list of {does} entries, for --files-from")
     add(
         "--json-lines",
         metavar="FILE",
@@ -385,9 +397,9 @@ def add_recursive(add: Callable[..., object], *names: str) -> None:
 
 def add_plans(add: Callable[..., object]) -> None:
     """Add the options for plans and for limits on removals."""
-    add("--plan", metavar="FILE", help="remove nothing, but write a plan for --apply")
-    add("--apply", metavar="FILE", help="remove what a plan lists, unless it has changed")
-    add("--max-delete", metavar="N", help="if more than N (or N%%) would go, remove nothing")
+    add("--plan", metavar="FILE", help="write a plan for --apply instead of removing")
+    add("--apply", metavar="FILE", help="remove the entries of a plan, unless they have changed")
+    add("--max-delete", metavar="N", help="remove nothing if more than N (or N%%) would be removed")
 
 
 def add_transport(add: Callable[..., object]) -> None:
@@ -396,7 +408,7 @@ def add_transport(add: Callable[..., object]) -> None:
         "--transport",
         choices=("auto", "mpi", "local"),
         default="auto",
-        help="MPI or local processes (default: auto)",
+        help="use MPI or local processes (default: auto)",
     )
 
 

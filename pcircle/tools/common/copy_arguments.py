@@ -119,7 +119,7 @@ def add_checkpoint(p: argparse.ArgumentParser) -> None:
     add(
         "--checkpoint-dir",
         metavar="DIR",
-        help="directory of the checkpoint (default: beside the copy)",
+        help="directory of the checkpoint (default: next to the copy)",
     )
     add("--no-checkpoint", action="store_true", help="write no checkpoint")
     add_stop(add)
@@ -134,24 +134,24 @@ def add_copying(add: Callable[..., object]) -> None:
         action=OptionalValue,
         choices=when,
         default="auto",
-        help="clone files if possible (auto), or fail (always, bare), or never",
+        help="clone files: if possible (auto), always (also bare) or never",
     )
     add(
         "--sparse",
         choices=when,
         default="auto",
-        help="keep holes (auto), turn zeros into holes (always), or fill holes",
+        help="keep holes (auto), make holes of zeros (always), or fill holes",
     )
     add(
         "--stripe",
         metavar="COUNT[:SIZE]",
         help="Lustre layout of new files: COUNT, all, keep or default",
     )
-    add("--bwlimit", metavar="RATE", help="bytes per second, all processes together")
+    add("--bwlimit", metavar="RATE", help="total bandwidth limit in bytes per second")
     add(
         "--ops-limit",
         metavar="N",
-        help="metadata operations per second, all processes together",
+        help="total limit of metadata operations per second",
     )
 
 

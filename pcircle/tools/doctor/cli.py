@@ -10,17 +10,17 @@ from pcircle.cli.shell import ToolCommand
 USAGE = "pcircle doctor [OPTION]... [PATH]..."
 
 DESCRIPTION = """\
-Report what a support person asks first: versions, MPI and launcher, cores,
-memory, limits, control groups, and of each PATH what its file system can do.
+Report the information that support needs: versions, MPI and launcher, cores,
+memory, limits, control groups, and the file system features of each PATH.
 
-Each PATH is a directory: the working directory and the one for temporary files
-by default. What has to be tried is tried in a directory below PATH, which is
-removed. What could not be found out is listed with the reason."""
+PATHs are directories; the default is the working directory and the directory
+for temporary files. Features are tested in a temporary directory below PATH.
+Anything that could not be determined is listed with the reason."""
 
 EPILOG = """\
 Durations: 30, 0.5s, 5m, 2h.
 
-Under mpirun or srun MPI is started and ended, and the first rank reports.
+Under mpirun or srun, MPI is initialised and finalised, and rank 0 reports.
 
 Exit codes: 0 success; 1 something keeps the tools from working; 2 refused;
 70 internal error; 130 and 143 interrupted.
@@ -34,7 +34,7 @@ Examples:
 
 def _add(p: Parser) -> None:
     add = p.add_argument_group("Examination").add_argument
-    add("--no-trials", action="store_true", help="write nothing below PATH: tell what is known")
+    add("--no-trials", action="store_true", help="do not test features, write nothing below PATH")
     add("--timeout", metavar="T", default="30", help="give up on a PATH after T (default: 30 s)")
     output = p.add_argument_group("Output")
     output.add_argument(

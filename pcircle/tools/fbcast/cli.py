@@ -12,24 +12,24 @@ USAGE = "fbcast [OPTION]... SRC... DST"
 DESCRIPTION = """\
 Copy files and trees to the directory DST of every node, such as /dev/shm or a
 local disk. SRC is read once, by the first process, and sent from node to node.
-Each SRC appears under its name on all nodes, or on none. Modes, owners, times,
-symbolic and hard links are kept; a SRC that is a symbolic link is followed."""
+Each SRC appears under its name on all nodes, or on none. Modes, owners, times
+and links are kept. A symbolic link given as SRC is followed."""
 
 EPILOG = f"""\
-One process of each node acts for it; there may be any number. {{host}} in DST is
+The first process of each node acts for the node. {{host}} in DST is replaced by
 the name of the node. With {{rank}} in DST, each process acts for itself, and
-that is its number: /disk{{rank}} are local disks, for example.
+{{rank}} is replaced by its number: use /disk{{rank}} for several local disks.
 
-The record of the decision to show what was copied is kept in a directory that
-all nodes share. If a job is lost, run the same command again: it finishes or
-removes what was left, on all nodes.
+The decision to publish the copies is recorded in a directory that all nodes
+share. After an interruption, run the same command again: it completes or
+removes unfinished copies on all nodes.
 
 Sizes: 4096, 64k, 1M, 1MiB, 2GB. Durations: 30, 0.5s, 5m, 2h.
 
 {LAUNCH.format(tool="fbcast")}
 
 Exit codes: 0 success; 1 some nodes failed, each one named; 2 refused;
-3 a node differs; 4 stopped early, shown nowhere; 70 internal error;
+3 some nodes differ; 4 stopped early, nothing published; 70 internal error;
 130 and 143 interrupted.
 
 Examples:
@@ -40,26 +40,41 @@ Examples:
 
 
 def _add(p: Parser) -> None:
-    add = p.add_argument_group("What to do").add_argument
+    add = p.add_argument_group("Actions").add_argument
     add("--check", action="store_true", help="compare all nodes with SRC by signature")
     add("--remove", action="store_true", help="remove the names of SRC from DST on all nodes")
-    add("-u", "--update", action="store_true", help="change what exists; send what differs")
-    add("-f", "--force", action="store_true", help="replace directories that exist")
-    add("-n", "--no-clobber", action="store_true", help="refuse names that exist")
-    add("--partial", action="store_true", help="go on without nodes that fail")
+    add(
+        "-u",
+        "--update",
+        action="store_true",
+        help="update existing trees, sending only what differs",
+    )
+    add("-f", "--force", action="store_true", help="replace existing directories")
+    add(
+        "-n",
+        "--no-clobber",
+        action="store_true",
+        help="refuse the job if a name exists on any node",
+    )
+    add("--partial", action="store_true", help="continue without nodes that fail")
     add = p.add_argument_group("Safety").add_argument
-    add("--fsync", action="store_true", help="flush to disk before it is shown")
-    add("--record-dir", metavar="DIR", help="for the decision (default: ~/.local/state/fbcast)")
-    add("--timeout", metavar="T", default="60", help="wait T for a node (default: 60 s)")
+    add("--fsync", action="store_true", help="flush to disk before publishing")
+    add("--record-dir", metavar="DIR", help="directory of records (default: ~/.local/state/fbcast)")
+    add(
+        "--timeout",
+        metavar="T",
+        default="60",
+        help="time that a node may take to respond (default: 60 s)",
+    )
     add = p.add_argument_group("Performance").add_argument
     add(
         "-j",
         "--jobs",
         metavar="N",
-        help="processes, or for each of mpirun's (default: cores, <= 8)",
+        help="processes, or per MPI rank (default: cores, at most 8)",
     )
     add_transport(add)
-    add("--bwlimit", metavar="RATE", help="bytes per second that a node sends")
+    add("--bwlimit", metavar="RATE", help="bandwidth limit of each node in bytes per second")
     output = p.add_argument_group("Output")
     add = output.add_argument
     add("-q", "--quiet", action="store_true", help="report failures only")

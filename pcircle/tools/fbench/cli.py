@@ -15,27 +15,28 @@ fbench [OPTION]... DIR
        fbench corrupt --made FILE [OPTION]... DIR"""
 
 DESCRIPTION = """\
-Measure the file system that holds DIR through the asynchronous layer: how fast
-blocking calls are, and how fast many concurrent operations are. Works in a
-temporary directory below DIR and removes it."""
+Measure the file system that contains DIR: the speed of blocking calls and of
+many concurrent operations. fbench works in a temporary directory below DIR,
+which it removes at the end."""
 
 EPILOG = """\
 Sizes: 4096, 64k, 1M, 1MiB, 2GB.
 
 Cases: random and stream write and read files block by block; overlap measures
-the cost of computing on each block; metadata times create, stat, unlink and
-other operations on names; blocking times submissions; continuation varies what
-follows each block.
+the cost of computing on each block; metadata measures create, stat, unlink and
+other operations on names; blocking measures how long a submission blocks;
+continuation varies the work after each block.
 
-fbench papers measures what the papers on PXFS did (Snyder 2013; Yang and others
-2013): case1, case2, case3, sweep, latency, submission and continuation, on one
-client; small and large, on many. All but continuation have their block sizes.
+fbench papers runs the measurements of the papers on PXFS (Snyder 2013; Yang
+and others 2013): case1, case2, case3, sweep, latency, submission and
+continuation on one client; small and large on many. All except continuation
+use the papers' block sizes.
 
-fbench make makes a tree by a seed in a new or empty DIR, and fbench corrupt
-writes wrong bytes into a copy of one; both print a record of what they did.
+fbench make creates a tree in a new or empty DIR, and fbench corrupt writes
+wrong bytes into a copy of such a tree. Both write a record of their actions.
 
-Each client is a process: one, or --jobs, or the ranks of mpirun or srun, or
---jobs for each of them.
+A client is a process. There is one client, or --jobs clients; under mpirun or
+srun, one or --jobs for each rank.
 
 Exit codes: 0 success; 1 a case failed; 2 refused; 4 stopped early; 70 internal
 error; 130 and 143 interrupted.
@@ -60,21 +61,27 @@ def _add(p: Parser) -> None:
         "--backend",
         action="append",
         choices=BACKENDS,
-        help="blocking or threads (repeatable; default: both)",
+        help="measure this backend (repeatable; default: both)",
     )
     add = p.add_argument_group("Performance").add_argument
-    add("-j", "--jobs", "--clients", metavar="N", help="clients, for each of mpirun's (default: 1)")
+    add(
+        "-j",
+        "--jobs",
+        "--clients",
+        metavar="N",
+        help="clients, or clients per MPI rank (default: 1)",
+    )
     add_transport(add)
     add("--threads", metavar="N", help="threads per client (default: adaptive)")
     add("--files", metavar="N", help="files per client (default: 4; papers: 5)")
     add("--blocks", metavar="N", help="blocks per file (default: 64; papers: 100)")
     add("--block-size", metavar="SIZE", default="1M", help="size of a block (default: 1M)")
-    add = p.add_argument_group("Trees for trials").add_argument
-    add("--seed", metavar="N", help="the same seed makes the same tree or damage (default: 0)")
-    add("--shape", metavar="LIST", help="files=1000,directories=100,depth=5,size=64k and others")
-    add("--made", metavar="FILE", help="the record of the tree that is to be corrupted")
-    add("--changes", metavar="N", help="files to corrupt (default: 10)")
-    add("--record", metavar="FILE", help="write the record there (default: standard output)")
+    add = p.add_argument_group("Test trees").add_argument
+    add("--seed", metavar="N", help="seed of the tree or of the damage (default: 0)")
+    add("--shape", metavar="LIST", help="shape of the tree: files=1000,depth=5,size=64k and others")
+    add("--made", metavar="FILE", help="the record of the tree to corrupt")
+    add("--changes", metavar="N", help="number of files to corrupt (default: 10)")
+    add("--record", metavar="FILE", help="write the record to FILE (default: standard output)")
     output = p.add_argument_group("Output")
     add = output.add_argument
     add("-q", "--quiet", action="store_true", help="report failures only")

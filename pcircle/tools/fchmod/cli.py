@@ -27,24 +27,26 @@ Examples:
 """
 
 _MODE = """\
-Change the modes of files and, with -R, of all that is in directories.
+Change the modes of files and, with -R, of directories and their contents.
 
 MODE is that of chmod, octal or symbolic, or 'f:MODE d:MODE' for files and for
-directories. Without MODE, all of --mode, --owner, --group and --acl is done in
-one walk. Links in a directory are left alone. Nothing is called where nothing
-changes."""
+directories. Without MODE, the changes of --mode, --owner, --group and --acl
+are made in a single pass. Symbolic links in directories are not followed.
+Entries that already have the requested attributes are left untouched."""
 
 _OWNER = """\
-Change the owner and group of files and, with -R, of all in directories.
+Change the owner and group of files and, with -R, of directories and their
+contents.
 
-OWNER:GROUP is that of chown. Links in a directory are not followed: they are
-changed themselves. Nothing is called where nothing changes."""
+OWNER:GROUP is that of chown. Symbolic links in directories are changed
+themselves, not followed. Entries that already have the requested owner and
+group are left untouched."""
 
 _GROUP = """\
-Change the group of files and, with -R, of all that is in directories.
+Change the group of files and, with -R, of directories and their contents.
 
-Links in a directory are not followed: they are changed themselves. Nothing is
-called where nothing changes."""
+Symbolic links in directories are changed themselves, not followed. Entries
+that already have the requested group are left untouched."""
 
 _EXAMPLES = {
     "fchmod": """\
@@ -70,30 +72,35 @@ def _add(p: Parser) -> None:
     _free_h(p)
     p.takes_only_paths = False  # the first operand may be OWNER:GROUP
     add = p.add_argument_group("Change").add_argument
-    add("-R", "--recursive", action="store_true", help="change what is in directories, too")
+    add("-R", "--recursive", action="store_true", help="change directories and their contents")
     if p.prog == "fchmod":
-        add("--mode", metavar="MODE", help="the mode, in place of the operand")
-        add("--files", metavar="MODE", help="the mode of what is no directory")
+        add("--mode", metavar="MODE", help="the mode, instead of the operand MODE")
+        add("--files", metavar="MODE", help="the mode of everything except directories")
         add("--dirs", metavar="MODE", help="the mode of directories")
         add("--owner", dest="new_owner", metavar="USER", help="change the owner")
         add("--group", dest="new_group", metavar="GROUP", help="change the group")
-    add("--reference", metavar="FILE", help="take what is to be set from FILE")
-    add("--from", dest="from_owner", metavar="O:G", help="only entries of this owner and group")
-    add("--usermap", metavar="MAP", help="map owners: FROM:TO,... as of rsync")
-    add("--groupmap", metavar="MAP", help="map groups, in the same way")
-    add("--acl", metavar="SPEC", help="change access control lists, as setfacl -m")
+    add("--reference", metavar="FILE", help="use the attributes of FILE")
+    add(
+        "--from",
+        dest="from_owner",
+        metavar="O:G",
+        help="change only entries with this owner and group",
+    )
+    add("--usermap", metavar="MAP", help="map owners: FROM:TO,... as in rsync")
+    add("--groupmap", metavar="MAP", help="map groups in the same way")
+    add("--acl", metavar="SPEC", help="modify access control lists like setfacl -m")
     add(
         "--acl-remove",
         metavar="SPEC",
         action=OptionalValue,
-        help="remove entries, as setfacl -x, or all",
+        help="remove list entries like setfacl -x, or whole lists",
     )
-    add("--default-acl", metavar="SPEC", help="change default lists, as setfacl -dm")
-    add("--keep-setid", action="store_true", help="set set-id bits again if the owner changes")
+    add("--default-acl", metavar="SPEC", help="modify default lists like setfacl -dm")
+    add("--keep-setid", action="store_true", help="restore set-id bits after a change of owner")
     add("--no-setid", action="store_true", help="clear the set-id bits of all files")
-    add("--force", action="store_true", help="make calls also where nothing would change")
-    add("--undo", metavar="FILE", help="write what all was, for --apply")
-    add("--apply", metavar="FILE", help="restore what a run with --undo has changed")
+    add("--force", action="store_true", help="make system calls even if nothing would change")
+    add("--undo", metavar="FILE", help="save the previous attributes for --apply")
+    add("--apply", metavar="FILE", help="restore the attributes that --undo has saved")
     add("--dry-run", action="store_true", help="show what would be done (-c: list entries)")
     _add_ways(p.add_argument_group("Directories and links").add_argument)
     filters = add_filters(p, "PATH", *_OWNER_OPTIONS)
@@ -110,7 +117,7 @@ def _add(p: Parser) -> None:
         "--silent",
         action="count",
         default=0,
-        help="no messages for EPERM (twice: and no exit code 1)",
+        help="omit messages about EPERM (twice: do not exit with 1)",
     )
     p.set_defaults(plan=None, max_delete=None, owner_options=_OWNER_OPTIONS)
 
@@ -122,11 +129,11 @@ def _add_ways(add: Callable[..., object]) -> None:
         "-L",
         dest="all_links",
         action="store_true",
-        help="follow all links, also those in directories",
+        help="follow all links, including links in directories",
     )
     add("-P", dest="never", action="store_true", help="follow no links")
-    add("--no-preserve-root", action="store_true", help="do not refuse to work on / with -R")
-    add("--preserve-root", action="store_true", help="refuse to work on / with -R (default)")
+    add("--no-preserve-root", action="store_true", help="allow -R on /")
+    add("--preserve-root", action="store_true", help="refuse -R on / (default)")
 
 
 def _free_h(p: Parser) -> None:

@@ -29,16 +29,16 @@ from pcircle.tools.common.copy_arguments import (
 DESCRIPTION = """\
 Copy files and directory trees in parallel, on one machine or on many nodes.
 
-As with cp, an existing directory DST takes DST/basename(SRC); otherwise DST
-becomes the copy; several sources need an existing directory. Directories are
-copied recursively. Existing files are replaced atomically, each when its copy
-is complete."""
+As with cp, SRC is copied into DST if DST is an existing directory; otherwise
+DST becomes the copy. Several sources require an existing directory.
+Directories are copied recursively. Each existing file is replaced atomically,
+when its copy is complete."""
 
 EPILOG = notes(
     "fcp",
     """\
 Exit codes: 0 success; 1 some entries failed, each one named; 2 refused before
-anything was touched; 3 --verify found a copy that differs; 4 stopped early
+anything was changed; 3 --verify found a copy that differs; 4 stopped early
 (no space, a time limit, a lost rank); 70 internal error; 130, 143 interrupted.
 
 Examples:
@@ -68,13 +68,13 @@ _OF_MIRRORS = (
 )
 
 
-_MIRROR = "fmirror makes one directory what another is"
+_MIRROR = "fmirror makes one directory identical to another"
 _ELSEWHERE = {
-    "-i": "-n keeps what exists; nothing is asked",
-    "-z": "nothing is sent over a network that could be compressed",
-    "-l": "as of cp: fmirror --link-dest links what is the same",
+    "-i": "fcp never prompts; -n keeps existing files",
+    "-z": "fcp sends no data over the network, so there is nothing to compress",
+    "-l": "in cp this makes links; fmirror --link-dest links unchanged files",
     "--partial": "--resume continues after an interruption",
-    "--bufsize": "as of dcp: --chunksize is how much is copied at once",
+    "--bufsize": "in dcp this is the buffer size; --chunksize sets the size of a copy unit",
 }
 """Hints for options of cp, rsync and dcp that fcp does not have."""
 
@@ -96,7 +96,12 @@ def _add_what(p: argparse.ArgumentParser) -> None:
     add = p.add_argument_group("Source and destination").add_argument
     add_recursive(add, "-r", "-R")
     add("-t", "--target-directory", metavar="DIR", help="copy all sources into DIR")
-    add("-T", "--no-target-directory", action="store_true", help="make DST the copy itself")
+    add(
+        "-T",
+        "--no-target-directory",
+        action="store_true",
+        help="copy to DST itself, even if it is a directory",
+    )
     add(
         "-a",
         "--archive",
@@ -105,7 +110,7 @@ def _add_what(p: argparse.ArgumentParser) -> None:
     )
     bare = BARE_PRESERVE
     add("-p", dest="preserve", action="append_const", const=bare, help=f"like --preserve={bare}")
-    add_preserve(add, "as -p")
+    add_preserve(add, "like -p")
     add("--retry-from", metavar="ERRORLOG", help="copy only the failed entries logged in ERRORLOG")
     _add_links(add)
     add("--verify", action="store_true", help="read each copy back from disk and compare")
@@ -135,7 +140,7 @@ def _add_links(add: Callable[..., object]) -> None:
         dest="links",
         action="store_const",
         const="operands",
-        help="follow symbolic links given as SRC only",
+        help="follow only symbolic links given as SRC",
     )
     add("-x", "--one-file-system", action="store_true", help="stay on one file system")
 
@@ -154,8 +159,12 @@ def _add_existing(p: argparse.ArgumentParser) -> None:
         action="store_true",
         help="never overwrite; overrides -u and -f",
     )
-    add("-u", "--update", action="store_true", help="overwrite older files only")
-    add("--skip-same", action="store_true", help="skip files of equal size and time (with -p)")
+    add("-u", "--update", action="store_true", help="overwrite only older files")
+    add(
+        "--skip-same",
+        action="store_true",
+        help="skip files of equal size and modification time (with -p)",
+    )
     add("--inplace", action="store_true", help="write into existing files (not atomic)")
     add("--fsync", action="store_true", help="flush to disk before reporting success")
 

@@ -30,8 +30,8 @@ entry of one side +A or +B. A or B may be a manifest of fsum."""
 EPILOG = notes(
     "fdiff",
     """\
-Exit codes: 0 no difference; 3 they differ (diff and cmp say 1); 1 some entries
-could not be compared, and no difference was seen; 2 refused; 4 stopped early
+Exit codes: 0 no difference; 3 they differ (1 in diff and cmp); 1 some entries
+could not be compared, and no difference was found; 2 refused; 4 stopped early
 (a time limit, a lost rank); 70 internal error; 130 and 143 interrupted.
 
 Examples:
@@ -44,16 +44,16 @@ Examples:
 
 def _add(p: Parser) -> None:
     add = p.add_argument_group("Comparison").add_argument
-    add("-c", "--contents", "--checksum", action="store_true", help="compare content as well")
-    add("--quick", action="store_true", help="compare kind, size and modification time only")
-    add("--fields", metavar="LIST", help="fields to compare, of those below; default; all")
+    add("-c", "--contents", "--checksum", action="store_true", help="compare contents as well")
+    add("--quick", action="store_true", help="compare only kind, size and modification time")
+    add("--fields", metavar="LIST", help="fields to compare (see the manual), or default, or all")
     add("--ignore", metavar="LIST", help="fields not to compare")
-    add("--modify-window", metavar="T", help="times no further apart than T are the same")
+    add("--modify-window", metavar="T", help="treat times that differ by at most T as equal")
     add("--ids", choices=("numeric", "names"), default="numeric",
         help="compare owners by number (default) or name")  # fmt: skip
-    add("--one-sided", action="store_true", help="ignore what B has and A lacks")
-    add("--moved", action="store_true", help="pair files of one side by size and time")
-    add("--by-hash", action="store_true", help="pair files of one side by content")
+    add("--one-sided", action="store_true", help="ignore entries that A lacks")
+    add("--moved", action="store_true", help="match moved files by size and time")
+    add("--by-hash", action="store_true", help="match moved files by content")
     add("--first", action="store_true", help="stop at the first difference")
     filters = add_filters(p, "A")
     filters.add_argument(
@@ -69,12 +69,12 @@ def _add(p: Parser) -> None:
     add("-i", "--itemize", "--itemize-changes", action="store_true",
         help="list each entry of directories of one side")  # fmt: skip
     add("--format", choices=("rsync", "dcmp"), default="rsync",
-        help="lines (default), or the counts that dcmp prints")  # fmt: skip
+        help="rsync lines (default), or the summary of dcmp")  # fmt: skip
     add("-o", "--output", action="append", metavar="EXPR:FILE",
-        help="list entries that match an expression of dcmp")  # fmt: skip
+        help="write entries that match a dcmp expression to FILE")  # fmt: skip
     add_records(add, "differing")
-    p._option_string_actions["-v"].help = "say what was compared (-vv: per-process statistics)"
-    p._option_string_actions["-q"].help = "print nothing but failures"
+    p._option_string_actions["-v"].help = "report what was compared (-vv: per-process statistics)"
+    p._option_string_actions["-q"].help = "print only failures"
 
 
 def _carry_out(args: argparse.Namespace) -> int:

@@ -31,18 +31,19 @@ ffind [OPTION]... [PATH]... [EXPRESSION]
        ffind --apply PLAN [OPTION]..."""
 
 DESCRIPTION = """\
-Find entries of trees in parallel, by an expression as of find(1).
+Search trees in parallel, with the expressions of find(1).
 
-The expression has the operators and primaries of GNU find, with one dash;
-options of ffind have two. The manual lists what there is besides. Entries
-come in any order, unless --sort is given."""
+Operators and primaries are those of GNU find and have one dash; options of
+ffind have two. The manual lists additional primaries. Entries are printed in
+any order unless --sort is given."""
 
 EPILOG = notes(
     "ffind",
     """\
-Exit codes: 0 success; 1 something failed, each entry named; 2 refused, as for
-a bad expression; 3 nothing was found, if that was asked; 4 stopped early (a
-lost rank); 70 internal error; 130 and 143 interrupted.
+Exit codes: 0 success; 1 some entries failed, each one named; 2 refused, for
+example an invalid expression; 3 no entry exists, if the expression tests for
+this; 4 stopped early (--max-delete, --stop-after, a lost rank); 70 internal
+error; 130 and 143 interrupted.
 
 Examples:
   ffind /data -name '*.h5' -size +1G
@@ -104,24 +105,29 @@ def parser() -> FindParser:
         metavar="KEYS",
         help="sort by KEYS, such as size,-mtime (default: path)",
     )
-    add("--top", metavar="N", help="only the N largest or newest, by the key of --by")
-    add("--by", metavar="KEYS", help="keys of --top (size unless given)")
-    add("--stat", choices=("auto", "never"), default="auto", help="never look entries up")
+    add("--top", metavar="N", help="print only the N largest, or the first N by --by")
+    add("--by", metavar="KEYS", help="sort keys of --top (default: size)")
+    add(
+        "--stat",
+        choices=("auto", "never"),
+        default="auto",
+        help="never: refuse tests that need a lookup (default: auto)",
+    )
     add("--in", dest="within", metavar="INDEX", help="search a saved index, not the file system")
-    add("--dry-run", action="store_true", help="show what would be removed and run")
+    add("--dry-run", action="store_true", help="show what would be removed or run")
     add_plans(add)
     add = p.add_argument_group("Filters", "Patterns are those of rsync.").add_argument
     add_patterns(add)
     add_offline(add)
-    add("-0", "--null", action="store_true", help="lists are NUL-terminated")
+    add("-0", "--null", action="store_true", help="entries of lists end with NUL")
     add_safety(p)
     add = add_performance(p).add_argument
     add_op_timeout(add)
-    add("--ops-limit", metavar="N", help="removals per second, all processes together")
+    add("--ops-limit", metavar="N", help="total limit of removals per second")
     add_polite(add)
     add_stop(add)
     add = add_output(p).add_argument
-    add("--list-out", metavar="FILE", help="list what is found, for the other tools")
+    add("--list-out", metavar="FILE", help="write a list of found entries, for the other tools")
     add("--json-lines", metavar="FILE", help="write a line of JSON for each removal")
     # The expression selects entries, in place of the filters of other tools.
     p.set_defaults(**NO_FILTERS, one_file_system=False)

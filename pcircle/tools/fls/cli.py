@@ -27,8 +27,8 @@ fls [OPTION]... [PATH]...
 DESCRIPTION = """\
 List files and directories in parallel.
 
-The options of ls, and what it prints, in the order of the C locale. Each PATH
-is the working directory by default. -R lists directories in directories."""
+Options and output are those of ls in the C locale. PATH defaults to the
+working directory."""
 
 EPILOG = notes(
     "fls",
@@ -59,22 +59,27 @@ def _add(p: Parser) -> None:
     filters.add_argument(
         "-x", "--one-file-system", action="store_true", help="stay on one file system"
     )
-    p._option_string_actions["-0"].help = "lists are NUL-terminated, and so is each line printed"
+    p._option_string_actions["-0"].help = "entries of lists, and printed lines, end with NUL"
     p.set_defaults(prints_null=True)
     add_safety(p)
     add = add_performance(p).add_argument
     add_op_timeout(add)
-    add("--ops-limit", metavar="N", help="entries per second, all processes together")
+    add("--ops-limit", metavar="N", help="total limit of entries per second")
     add_polite(add)
     add_stop(add)
     add_records(add_output(p).add_argument, "listed")
-    p._option_string_actions["--json"].help = "write a row an entry as JSON (-: standard output)"
+    p._option_string_actions["--json"].help = "write one JSON row per entry (-: standard output)"
 
 
 def _add_entries(p: Parser) -> None:
     add = p.add_argument_group("Entries").add_argument
-    add("-R", "--recursive", action="store_true", help="list subdirectories")
-    add("-d", "--directory", action="store_true", help="list directories themselves")
+    add("-R", "--recursive", action="store_true", help="list subdirectories recursively")
+    add(
+        "-d",
+        "--directory",
+        action="store_true",
+        help="list directories themselves, not their contents",
+    )
     add(
         "-a",
         "--all",
@@ -90,63 +95,72 @@ def _add_entries(p: Parser) -> None:
         dest="hidden",
         action="store_const",
         const=1,
-        help="like -a, but for . and .. themselves",
+        help="like -a, but omit . and .. themselves",
     )
 
 
 def _add_form(p: Parser) -> None:
-    add = p.add_argument_group("Form").add_argument
-    add("-l", dest="long", action="store_true", help="long form: mode, owner, size, time")
-    add("-1", dest="one", action="store_true", help="one name a line")
-    add("-n", "--numeric-uid-gid", action="store_true", help="like -l, with numbers of owners")
+    add = p.add_argument_group("Format").add_argument
+    add("-l", dest="long", action="store_true", help="long format: mode, owner, size, time")
+    add("-1", dest="one", action="store_true", help="one name per line")
+    add(
+        "-n",
+        "--numeric-uid-gid",
+        action="store_true",
+        help="like -l, with numeric owners and groups",
+    )
     add("-g", dest="no_owner", action="store_true", help="like -l, without the owner")
     add("-o", dest="no_group", action="store_true", help="like -l, without the group")
     add("-h", "--human-readable", action="store_true", help="sizes like 1.5K, 234M, 2.0G")
     add("-i", "--inode", action="store_true", help="show inode numbers")
     add("-s", "--size", action="store_true", help="show allocated blocks, in KiB")
     add("--time", metavar="WORD", help="time to show and sort by: mtime, atime, ctime")
-    add("--time-style", metavar="STYLE", help="full-iso, long-iso, iso, locale, +FORMAT")
+    add(
+        "--time-style",
+        metavar="STYLE",
+        help="format of times: full-iso, long-iso, iso, locale, +FORMAT",
+    )
     add("-F", "--classify", action="store_true", help="append one of */=@| to names")
     add(
         "--color",
         action=OptionalValue,
         metavar="WHEN",
         choices=WHEN,
-        help="colour names: always, auto",
+        help="colour names: always, auto, never",
     )
     add(
         "--hyperlink",
         action=OptionalValue,
         metavar="WHEN",
         choices=WHEN,
-        help="link names to files",
+        help="print names as hyperlinks: always, auto, never",
     )
     add("-Z", "--context", action="store_true", help="show security contexts")
     add("--acl", action="store_true", help="show access control lists")
     add("--xattr", action="store_true", help="show names of extended attributes")
-    add("--total", action="store_true", help="show sums of directories instead of entries")
+    add("--total", action="store_true", help="show totals of directories instead of entries")
 
 
 def _add_order(p: Parser) -> None:
     add = p.add_argument_group("Order").add_argument
     add("-S", dest="by", action="store_const", const="-size", help="largest first")
     add("-t", dest="by", action="store_const", const="-time", help="newest first")
-    add("-U", dest="by", action="store_const", const="none", help="unsorted, as they are found")
+    add("-U", dest="by", action="store_const", const="none", help="do not sort")
     add("-r", "--reverse", action="store_true", help="reverse the order")
     add(
         "--sort",
         dest="by",
         metavar="KEYS",
-        help="keys, by comma: name, size, mtime ... (- descends)",
+        help="sort keys: name, size, mtime ... (minus: descending)",
     )
     add("--group-directories-first", action="store_true", help="list directories before files")
 
 
 def _add_rows(p: Parser) -> None:
-    add = p.add_argument_group("Rows, in place of text").add_argument
-    add("--csv", metavar="FILE", help="write a row an entry as CSV (-: standard output)")
-    add("--parquet", metavar="FILE", help="write a row an entry as Parquet, with pyarrow")
-    add("--sum", action="store_true", help="add the signature of each file, as of fsum")
+    add = p.add_argument_group("Rows instead of text").add_argument
+    add("--csv", metavar="FILE", help="write one CSV row per entry (-: standard output)")
+    add("--parquet", metavar="FILE", help="write one Parquet row per entry (requires pyarrow)")
+    add("--sum", action="store_true", help="add the signature of each file, as printed by fsum")
 
 
 def _carry_out(args: argparse.Namespace) -> int:

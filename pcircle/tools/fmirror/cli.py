@@ -25,18 +25,19 @@ from pcircle.tools.common.copy_arguments import (
 )
 
 DESCRIPTION = """\
-Make directory B what directory A is, in parallel, at the price of what differs.
+Make directory B identical to directory A, in parallel: copy what differs.
 
-Files of the same size and modification time are taken to be the same; what has
-changed is replaced atomically, and attributes alone are brought up to date in
-place. Everything is kept, as with fcp -a. A and A/ are the same. With --delete
-what A has not is removed from B: last of all, and only if all of A was read."""
+Files of the same size and modification time are considered unchanged. Changed
+files are replaced atomically; if only attributes differ, they are updated in
+place. All attributes are kept, as with fcp -a. A and A/ are the same. With
+--delete, entries that A lacks are deleted from B at the end, and only if all
+of A could be read."""
 
 EPILOG = notes(
     "fmirror",
     """\
 Exit codes: 0 success; 1 some entries failed, or deletions were withheld;
-2 refused before anything was touched; 3 --verify found a copy that differs;
+2 refused before anything was changed; 3 --verify found a copy that differs;
 4 stopped early (--max-delete, no space, a time limit, a lost rank);
 70 internal error; 130 and 143 interrupted.
 
@@ -50,12 +51,12 @@ Examples:
 
 _ELSEWHERE = {
     "-n": "--dry-run shows what would be done",
-    "-z": "nothing is sent over a network that could be compressed",
-    "-D": "as of dsync: --delete",
+    "-z": "fmirror sends no data over the network, so there is nothing to compress",
+    "-D": "in dsync this deletes; use --delete",
     "-P": "on a terminal progress is shown, and --resume continues",
     "--partial": "--resume continues after an interruption",
     "--stats": "-v has statistics, --json all counts",
-    "--bufsize": "as of dsync: --chunksize is how much is copied at once",
+    "--bufsize": "in dsync this is the buffer size; --chunksize sets the size of a copy unit",
 }
 """Hints for users of rsync and dsync."""
 
@@ -71,60 +72,58 @@ def _add(p: Parser) -> None:
     add_copying(add_performance(p).add_argument)
     add = add_output(p).add_argument
     add("--dry-run", action="store_true", help="show what would be done (-v: list entries)")
-    add("--plan", metavar="FILE", help="change nothing, but write a plan for --apply")
-    add("--apply", metavar="FILE", help="do what a plan lists, unless it has changed")
-    add("-i", "--itemize", action="store_true", help="list changes in the columns of rsync -i")
+    add("--plan", metavar="FILE", help="write a plan for --apply instead of changing B")
+    add("--apply", metavar="FILE", help="carry out a plan, skipping entries that have changed")
+    add("-i", "--itemize", action="store_true", help="list changes in the format of rsync -i")
     add_records(add, "copied")
     add_signature(add)
 
 
 def _add_what(p: argparse.ArgumentParser) -> None:
-    add = p.add_argument_group("What is compared and kept").add_argument
-    add("-c", "--checksum", action="store_true", help="compare the content of files, not times")
-    add("--size-only", action="store_true", help="take files of the same size to be the same")
-    add("-I", "--ignore-times", action="store_true", help="copy all files, whatever is there")
-    add("--ctime", action="store_true", help="read files whose change time is new, as with -c")
-    add("--modify-window", metavar="T", help="take times at most T apart to be the same")
+    add = p.add_argument_group("Comparison and attributes").add_argument
+    add("-c", "--checksum", action="store_true", help="compare file contents, not times")
+    add("--size-only", action="store_true", help="treat files of the same size as unchanged")
+    add("-I", "--ignore-times", action="store_true", help="copy all files, even unchanged ones")
+    add("--ctime", action="store_true", help="compare contents of files whose change time is new")
+    add("--modify-window", metavar="T", help="treat times that differ by at most T as equal")
     add(
         "--changed",
         choices=("walk", "fs", "auto"),
         default="walk",
-        help="look at all, at what the file system tells, or so if proven",
+        help="find changes by a walk (default) or from the file system",
     )
-    add("--since-manifest", metavar="FILE", help="read fsum's manifest of B, and not B itself")
+    add("--since-manifest", metavar="FILE", help="read a manifest of B by fsum instead of B itself")
     add("--new-manifest", metavar="FILE", help="write the manifest of B for the next run")
-    add("--changed-from", metavar="FILE", help="look only at what FILE lists (-: stdin)")
-    add("--full-every", metavar="T", help="look at all if the last time was longer ago (7d)")
-    add("-u", "--update", action="store_true", help="leave files that are newer in B")
-    add("--existing", action="store_true", help="make nothing that B lacks")
-    add("--ignore-existing", action="store_true", help="leave all files that are in B")
-    text = "leave out directories that hold no files, or only ones left out"
+    add("--changed-from", metavar="FILE", help="examine only the paths listed in FILE (-: stdin)")
+    add("--full-every", metavar="T", help="examine everything if the last full run is older than T")
+    add("-u", "--update", action="store_true", help="skip files that are newer in B")
+    add("--existing", action="store_true", help="skip creating new entries in B")
+    add("--ignore-existing", action="store_true", help="skip updating existing entries in B")
+    text = "skip directories without files to copy"
     add("-m", "--prune-empty-dirs", action="store_true", help=text)
-    text = "link to unchanged entries in DIR what B lacks (repeatable)"
+    text = "hard-link unchanged entries from DIR (repeatable)"
     add("--link-dest", metavar="DIR", action="append", help=text)
-    text = "leave out what B lacks and DIR has unchanged (repeatable)"
+    text = "skip entries that are unchanged in DIR (repeatable)"
     add("--compare-dest", metavar="DIR", action="append", help=text)
-    text = "take content that DIR has from there, not from A (repeatable)"
+    text = "copy contents from DIR if they are the same (repeatable)"
     add("--copy-dest", metavar="DIR", action="append", help=text)
-    text = "as --copy-dest, sharing the blocks of DIR (repeatable)"
+    text = "like --copy-dest, but share blocks with DIR (repeatable)"
     add("--reflink-dest", metavar="DIR", action="append", help=text)
-    add("--moved", action="store_true", help="rename in B what only has another path in A")
+    add("--moved", action="store_true", help="rename entries in B that were moved in A")
     add("-a", "--archive", action="store_true", help="keep everything (default)")
     add_preserve(add, "all")
     add("-x", "--one-file-system", action="store_true", help="stay on one file system")
-    add("--verify", action="store_true", help="read back what was copied, and compare")
+    add("--verify", action="store_true", help="read each copy back from disk and compare")
     add("--fsync", action="store_true", help="flush to disk before reporting success")
 
 
 def _add_owners(p: argparse.ArgumentParser) -> None:
     add = p.add_argument_group("Owners and modes in B").add_argument
-    add("--chown", metavar="USER:GROUP", help="give all entries to USER and GROUP, or to one")
-    add(
-        "--chmod", metavar="MODES", action="append", help="change modes, as with rsync (D2775,Fo-w)"
-    )
-    add("--usermap", metavar="FROM:TO,...", help="map users, also of access control lists")
-    add("--groupmap", metavar="FROM:TO,...", help="map groups, also of access control lists")
-    add("--numeric-ids", action="store_true", help="keep numbers of users and groups (default)")
+    add("--chown", metavar="USER:GROUP", help="set the owner and group of all entries")
+    add("--chmod", metavar="MODES", action="append", help="change modes as in rsync: D2775,Fo-w")
+    add("--usermap", metavar="FROM:TO,...", help="map users, also in access control lists")
+    add("--groupmap", metavar="FROM:TO,...", help="map groups, also in access control lists")
+    add("--numeric-ids", action="store_true", help="keep numeric user and group IDs (default)")
 
 
 def _add_deletions(p: argparse.ArgumentParser) -> None:
@@ -134,28 +133,39 @@ def _add_deletions(p: argparse.ArgumentParser) -> None:
         action=OptionalValue,
         choices=("after", "before", "during"),
         metavar="WHEN",
-        help="remove from B what A has not, last of all (after, bare; before means the same) "
-        "or in each directory when it was compared (during)",
+        help="delete from B what A lacks: at the end (default; after or before), or during",
     )
-    add("--delete-excluded", action="store_true", help="remove what the filters leave out, too")
-    add("--protect", action="append", metavar="GLOB", help="never remove what matches GLOB")
-    add("--max-delete", metavar="N", help="if more than N (or N%%) would go, remove nothing")
-    add("--ignore-errors", action="store_true", help="remove although some of A was not read")
-    add("--allow-empty", action="store_true", help="do as A says also if A is empty")
-    add("--allow-foreign", action="store_true", help="and if A is not what it was the last time")
-    add("--allow-moved", action="store_true", help="and if files were moved from a source to B")
-    text = "remove files from A when their copies were read back"
+    add("--delete-excluded", action="store_true", help="delete excluded entries as well")
+    add("--protect", action="append", metavar="GLOB", help="never delete entries that match GLOB")
+    add("--max-delete", metavar="N", help="delete nothing if more than N (or N%%) would be deleted")
+    add("--ignore-errors", action="store_true", help="delete even if part of A could not be read")
+    add("--allow-empty", action="store_true", help="allow an empty A (normally refused)")
+    add(
+        "--allow-foreign",
+        action="store_true",
+        help="allow an A that is not the source of the last run",
+    )
+    add(
+        "--allow-moved",
+        action="store_true",
+        help="allow deletions after files were moved from A to B",
+    )
+    text = "remove files from A after their copies are verified"
     add("--remove-source-files", action="store_true", help=text)
-    add("--move", action="store_true", help="and directories of A that are empty then")
-    add("--backup-dir", metavar="DIR", help="move what is replaced or removed into DIR")
+    add(
+        "--move",
+        action="store_true",
+        help="like --remove-source-files, and remove empty directories",
+    )
+    add("--backup-dir", metavar="DIR", help="move replaced and deleted entries into DIR")
     add(
         "--snapshot",
         action=OptionalValue,
         metavar="NAME",
-        help="make B/NAME (bare: the time), linked to the last one where nothing changed",
+        help="make a new tree B/NAME (default: the time) with hard links",
     )
-    add("--keep", metavar="LIST", help="of snapshots named by dates keep these, as in 7d,4w,12m")
-    add("--state-dir", metavar="DIR", help="remember A's identity in DIR (default: beside B)")
+    add("--keep", metavar="LIST", help="snapshots to retain: 7d,4w,12m")
+    add("--state-dir", metavar="DIR", help="directory for the state of runs (default: next to B)")
 
 
 def _carry_out(args: argparse.Namespace) -> int:

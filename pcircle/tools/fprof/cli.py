@@ -28,7 +28,7 @@ owner, extension and directory, and estimate the space they need elsewhere.
 PATH defaults to the working directory.
 
 Hard-linked files count once in bytes. A symbolic link given as PATH is
-followed; others are not."""
+followed; other links are not."""
 
 EPILOG = notes(
     "fprof",
@@ -66,17 +66,17 @@ def _add(p: Parser) -> None:
     add(
         "--top",
         metavar="N",
-        help="list N largest, newest and oldest files, and directories",
+        help="list the N largest, newest and oldest entries",
     )
-    add("-d", "--depth", metavar="N", help="sizes of directories, N levels deep, largest first")
+    add("-d", "--depth", metavar="N", help="show directories N levels deep, largest first")
     add(
         "--blocks",
         metavar="LIST",
-        help="space needed with blocks of each SIZE or SIZE/SUBBLOCK",
+        help="estimate space with blocks of each SIZE or SIZE/SUBBLOCK",
     )
-    add("--data-in-inode", metavar="SIZE", help="assume that inodes hold files up to SIZE")
-    add("--sparse", action="store_true", help="sparse files, and what compression saves now")
-    add("--stripe", action="store_true", help="Lustre layouts of files")
+    add("--data-in-inode", metavar="SIZE", help="assume that files up to SIZE are stored in inodes")
+    add("--sparse", action="store_true", help="report sparse files and space saved by compression")
+    add("--stripe", action="store_true", help="report Lustre layouts")
     add(
         "--compress",
         action=OptionalValue,
@@ -88,19 +88,24 @@ def _add(p: Parser) -> None:
     add_safety(p)
     add = p.add_argument_group("Report formats").add_argument
     add("--save", metavar="FILE", help="save the profile for --merge and --diff")
-    add("--entries", action="store_true", help="with --save, an index of all entries as well")
+    add("--entries", action="store_true", help="with --save, also save an index of all entries")
     add("--html", metavar="FILE", help="write a self-contained page with charts and a treemap")
     add(
         "--list-out",
         action="append",
         metavar="KIND:FILE",
-        help="list files that are sparse, stripe, compress, special",
+        help="write a list of files: sparse, stripe, compress, special",
     )
     add("--plot", metavar="FILE", help="write a .png, .svg or .pdf (requires matplotlib)")
     add("--csv", metavar="DIR", help="write the tables as CSV files into DIR")
     add = p.add_argument_group("Saved profiles").add_argument
-    add("--merge", action="store_true", help="report on saved profiles together")
-    add("--diff", nargs=2, metavar=("OLD", "NEW"), help="report what has grown and shrunk")
+    add("--merge", action="store_true", help="report on several saved profiles as one")
+    add(
+        "--diff",
+        nargs=2,
+        metavar=("OLD", "NEW"),
+        help="report growth and shrinkage between two profiles",
+    )
     add_op_timeout(add_performance(p).add_argument)
     add_output(p)
 

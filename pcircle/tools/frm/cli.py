@@ -25,8 +25,8 @@ DESCRIPTION = """\
 Remove files and, with -r, directories in parallel.
 
 Symbolic links are removed and never followed. Other file systems and bind
-mounts are left alone, with exit code 1. Nothing is asked: to look first,
---plan FILE and then --apply FILE."""
+mounts are not entered, and the exit code is then 1. frm never prompts: to
+review the removals first, use --plan FILE and then --apply FILE."""
 
 EPILOG = notes(
     "frm",
@@ -49,14 +49,16 @@ def _add(p: Parser) -> None:
     add("-r", "-R", "--recursive", action="store_true", help="remove directories, contents first")
     add("-f", "--force", action="store_true", help="ignore a PATH that does not exist")
     add("-d", "--dir", action="store_true", help="remove empty directories")
-    add("-i", dest="ask", action="store_true", help="refused: nothing is asked; use --plan")
+    add("-i", dest="ask", action="store_true", help="refused, since frm never prompts; use --plan")
     add("-I", dest="ask", action="store_true", help="refused, like -i")
     add("--keep-root", action="store_true", help="empty each PATH, but keep PATH itself")
     add("--trash", metavar="DIR", help="move each PATH into DIR, on the same file system")
-    add("--empty-trash", metavar="DIR", help="remove what --trash has moved into DIR")
-    add("--empty-dirs", action="store_true", help="only directories that are or become empty")
-    add("--keep-times", action="store_true", help="keep the times of directories that stay")
-    add("--force-modes", action="store_true", help="give the owner u+rwx on directories")
+    add("--empty-trash", metavar="DIR", help="remove the entries that --trash has moved into DIR")
+    add(
+        "--empty-dirs", action="store_true", help="remove only directories that are or become empty"
+    )
+    add("--keep-times", action="store_true", help="restore the times of remaining directories")
+    add("--force-modes", action="store_true", help="add u+rwx to directories where required")
     add("--cross-mounts", action="store_true", help="enter other file systems and bind mounts")
     add("-x", "--one-file-system", action="store_true", help="stay on one file system (default)")
     add_plans(add)

@@ -25,9 +25,9 @@ fsum [OPTION]... PATH...
 DESCRIPTION = """\
 Print one signature per PATH, covering all names, kinds and contents below it.
 
-Equal trees have equal signatures, whatever the number of processes; owners,
-times and holes do not count. fcp -s prints the same signature for a copy.
-A symbolic link given as PATH is followed; others are signed as links."""
+Equal trees have equal signatures, with any number of processes; owners, times
+and holes do not matter. fcp -s prints the same signature for a copy.
+A symbolic link given as PATH is followed; other links are signed as links."""
 
 EPILOG = notes(
     "fsum",
@@ -50,30 +50,39 @@ def _add(p: Parser) -> None:
         "-a",
         "--algorithm",
         metavar="NAME",
-        help="xxh128 (default), sha256, sha512, blake2b, or blake3 if installed",
+        help="digest: xxh128 (default), sha256, sha512, blake2b, blake3",
     )
     add(
         "--format",
         choices=("pcsig", "coreutils"),
         default="pcsig",
-        help="coreutils: one line per file as sha256sum; also -a md5, sha1",
+        help="pcsig, or coreutils: one line per file, like sha256sum",
     )
     add("-o", "--output", metavar="MANIFEST", help="also write a manifest of all entries")
     add("--force", action="store_true", help="with -o, replace an existing file")
     add("-x", "--one-file-system", action="store_true", help="stay on one file system")
     add = p.add_argument_group(
-        "Manifests", "ROOT defaults to the path that the manifest records."
+        "Manifests", "ROOT defaults to the path recorded in the manifest."
     ).add_argument
-    add("-c", "--check", metavar="MANIFEST", help="compare files with a manifest or checksum list")
+    add("-c", "--check", metavar="MANIFEST", help="compare a tree with a manifest or checksum list")
     add(
         "--quick",
         action="store_true",
-        help="like --check, but skip files of unchanged size and time",
+        help="with --check, skip files of unchanged size and time",
     )
-    add("--strict", action="store_true", help="as with sha256sum; malformed lines always fail")
-    add("--update", metavar="MANIFEST", help="rewrite it, reading changed files only")
-    add("--rot", metavar="MANIFEST", help="report silent corruption")
-    add("--diff", nargs=2, metavar=("OLD", "NEW"), help="compare two manifests, reading no files")
+    add(
+        "--strict",
+        action="store_true",
+        help="accepted as in sha256sum; malformed lines always fail",
+    )
+    add("--update", metavar="MANIFEST", help="update MANIFEST, reading only changed files")
+    add("--rot", metavar="MANIFEST", help="reread unmodified files to find silent corruption")
+    add(
+        "--diff",
+        nargs=2,
+        metavar=("OLD", "NEW"),
+        help="compare two manifests without reading files",
+    )
     add_recursive(add_filters(p, "PATH").add_argument, "-r")
     add_safety(p)
     add = add_performance(p).add_argument

@@ -19,13 +19,13 @@ tree of files, without touching any file system. One core simulates a hundred
 thousand ranks on ten million items in minutes."""
 
 EPILOG = """\
-Numbers of files and ranks: 4096, 10000, 1e9. Several --ranks give a row each.
+Numbers of files and ranks: 4096, 10000, 1e9. --ranks prints a row per number.
 
 Shapes: files is a tree of --dirs directories of all sizes with --files files;
 balanced, geometric and flat are trees of --items items for comparisons.
 
 Efficiency is the work divided by time and ranks; "of ideal" compares the time
-with that of one queue for all ranks whose messages cost nothing.
+with that of a single queue for all ranks without message costs.
 
 Exit codes: 0 success; 2 refused; 70 internal error.
 
@@ -45,14 +45,21 @@ def _add(p: Parser) -> None:
     add("--stat-us", metavar="T", default="100", help="microseconds per entry (default: 100)")
     add("--items", metavar="N", help="other shapes: items (default: 100 per rank)")
     add("--item-ms", metavar="T", help="other shapes: mean item time (default: 100)")
-    add("--times", choices=TIMES, default="uniform", help="spread of times (default: uniform)")
+    add(
+        "--times", choices=TIMES, default="uniform", help="distribution of times (default: uniform)"
+    )
     add = p.add_argument_group("Machine").add_argument
-    add("--ranks", metavar="N,...", default="64", help="numbers of ranks (default: 64)")
+    add("--ranks", metavar="N,...", default="64", help="numbers of ranks to simulate (default: 64)")
     add("--ranks-per-node", metavar="N", default="64", help="ranks per node (default: 64)")
     add("--network", choices=NETWORKS, default="ethernet", help="latencies (default: ethernet)")
     add("--latency-us", metavar="T", help="latency between nodes (ethernet: 40, infiniband: 3)")
     add("--message-us", metavar="T", default="20", help="time to handle a message (default: 20)")
-    add("--look-ms", metavar="T", default="0", help="a busy rank looks this late (default: 0)")
+    add(
+        "--look-ms",
+        metavar="T",
+        default="0",
+        help="delay until a busy rank sees a message (default: 0)",
+    )
     output = p.add_argument_group("Output")
     add = output.add_argument
     add("--seed", metavar="N", default="1", help="seed of all random numbers (default: 1)")

@@ -20,16 +20,16 @@ complete -c fbcast -l help -d 'show all options'
 complete -c fbcast -s h -d 'show the most used options'
 complete -c fbcast -l check -d 'compare all nodes with SRC by signature'
 complete -c fbcast -l remove -d 'remove the names of SRC from DST on all nodes'
-complete -c fbcast -s u -l update -d 'change what exists; send what differs'
-complete -c fbcast -s f -l force -d 'replace directories that exist'
-complete -c fbcast -s n -l no-clobber -d 'refuse names that exist'
-complete -c fbcast -l partial -d 'go on without nodes that fail'
-complete -c fbcast -l fsync -d 'flush to disk before it is shown'
-complete -c fbcast -l record-dir -d 'for the decision (default: ~/.local/state/fbcast)' -x -a '(__fish_complete_directories)'
-complete -c fbcast -l timeout -d 'wait T for a node (default: 60 s)' -x
-complete -c fbcast -s j -l jobs -d 'processes, or for each of mpirun\'s (default: cores, <= 8)' -x
-complete -c fbcast -l transport -d 'MPI or local processes (default: auto)' -x -a 'auto mpi local'
-complete -c fbcast -l bwlimit -d 'bytes per second that a node sends' -x
+complete -c fbcast -s u -l update -d 'update existing trees, sending only what differs'
+complete -c fbcast -s f -l force -d 'replace existing directories'
+complete -c fbcast -s n -l no-clobber -d 'refuse the job if a name exists on any node'
+complete -c fbcast -l partial -d 'continue without nodes that fail'
+complete -c fbcast -l fsync -d 'flush to disk before publishing'
+complete -c fbcast -l record-dir -d 'directory of records (default: ~/.local/state/fbcast)' -x -a '(__fish_complete_directories)'
+complete -c fbcast -l timeout -d 'time that a node may take to respond (default: 60 s)' -x
+complete -c fbcast -s j -l jobs -d 'processes, or per MPI rank (default: cores, at most 8)' -x
+complete -c fbcast -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
+complete -c fbcast -l bwlimit -d 'bandwidth limit of each node in bytes per second' -x
 complete -c fbcast -s q -l quiet -d 'report failures only'
 complete -c fbcast -s v -l verbose -d 'report each node'
 complete -c fbcast -l json -d 'write the result as JSON (-: standard output)' -r -F

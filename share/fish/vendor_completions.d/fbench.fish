@@ -19,18 +19,18 @@ end
 complete -c fbench -l help -d 'show all options'
 complete -c fbench -s h -d 'show the most used options'
 complete -c fbench -l case -d 'measure this case (repeatable; default: all)' -x -a 'random stream overlap metadata blocking continuation case1 case2 case3 sweep latency submission small large'
-complete -c fbench -l backend -d 'blocking or threads (repeatable; default: both)' -x -a 'blocking threads'
-complete -c fbench -s j -l jobs -l clients -d 'clients, for each of mpirun\'s (default: 1)' -x
-complete -c fbench -l transport -d 'MPI or local processes (default: auto)' -x -a 'auto mpi local'
+complete -c fbench -l backend -d 'measure this backend (repeatable; default: both)' -x -a 'blocking threads'
+complete -c fbench -s j -l jobs -l clients -d 'clients, or clients per MPI rank (default: 1)' -x
+complete -c fbench -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fbench -l threads -d 'threads per client (default: adaptive)' -x
 complete -c fbench -l files -d 'files per client (default: 4; papers: 5)' -x
 complete -c fbench -l blocks -d 'blocks per file (default: 64; papers: 100)' -x
 complete -c fbench -l block-size -d 'size of a block (default: 1M)' -x
-complete -c fbench -l seed -d 'the same seed makes the same tree or damage (default: 0)' -x
-complete -c fbench -l shape -d 'files=1000,directories=100,depth=5,size=64k and others' -x
-complete -c fbench -l made -d 'the record of the tree that is to be corrupted' -r -F
-complete -c fbench -l changes -d 'files to corrupt (default: 10)' -x
-complete -c fbench -l record -d 'write the record there (default: standard output)' -r -F
+complete -c fbench -l seed -d 'seed of the tree or of the damage (default: 0)' -x
+complete -c fbench -l shape -d 'shape of the tree: files=1000,depth=5,size=64k and others' -x
+complete -c fbench -l made -d 'the record of the tree to corrupt' -r -F
+complete -c fbench -l changes -d 'number of files to corrupt (default: 10)' -x
+complete -c fbench -l record -d 'write the record to FILE (default: standard output)' -r -F
 complete -c fbench -s q -l quiet -d 'report failures only'
 complete -c fbench -l json -d 'write the figures as JSON (-: standard output)' -r -F
 complete -c fbench -l plot -d 'write a .png, .svg or .pdf (requires matplotlib)' -r -F

@@ -17,57 +17,57 @@ function __pcircle_owner -d 'A user, or a group after a colon'
 end
 
 complete -c fchmod -l help -d 'show this help (=short: the most used options)'
-complete -c fchmod -s R -l recursive -d 'change what is in directories, too'
-complete -c fchmod -l mode -d 'the mode, in place of the operand' -x
-complete -c fchmod -l files -d 'the mode of what is no directory' -x
+complete -c fchmod -s R -l recursive -d 'change directories and their contents'
+complete -c fchmod -l mode -d 'the mode, instead of the operand MODE' -x
+complete -c fchmod -l files -d 'the mode of everything except directories' -x
 complete -c fchmod -l dirs -d 'the mode of directories' -x
 complete -c fchmod -l owner -d 'change the owner' -x -a '(__fish_print_users)'
 complete -c fchmod -l group -d 'change the group' -x -a '(__fish_print_groups)'
-complete -c fchmod -l reference -d 'take what is to be set from FILE' -r -F
-complete -c fchmod -l from -d 'only entries of this owner and group' -x -a '(__pcircle_owner)'
-complete -c fchmod -l usermap -d 'map owners: FROM:TO,... as of rsync' -x
-complete -c fchmod -l groupmap -d 'map groups, in the same way' -x
-complete -c fchmod -l acl -d 'change access control lists, as setfacl -m' -x
-complete -c fchmod -l acl-remove -d 'remove entries, as setfacl -x, or all' -f
-complete -c fchmod -l default-acl -d 'change default lists, as setfacl -dm' -x
-complete -c fchmod -l keep-setid -d 'set set-id bits again if the owner changes'
+complete -c fchmod -l reference -d 'use the attributes of FILE' -r -F
+complete -c fchmod -l from -d 'change only entries with this owner and group' -x -a '(__pcircle_owner)'
+complete -c fchmod -l usermap -d 'map owners: FROM:TO,... as in rsync' -x
+complete -c fchmod -l groupmap -d 'map groups in the same way' -x
+complete -c fchmod -l acl -d 'modify access control lists like setfacl -m' -x
+complete -c fchmod -l acl-remove -d 'remove list entries like setfacl -x, or whole lists' -f
+complete -c fchmod -l default-acl -d 'modify default lists like setfacl -dm' -x
+complete -c fchmod -l keep-setid -d 'restore set-id bits after a change of owner'
 complete -c fchmod -l no-setid -d 'clear the set-id bits of all files'
-complete -c fchmod -l force -d 'make calls also where nothing would change'
-complete -c fchmod -l undo -d 'write what all was, for --apply' -r -F
-complete -c fchmod -l apply -d 'restore what a run with --undo has changed' -r -F
+complete -c fchmod -l force -d 'make system calls even if nothing would change'
+complete -c fchmod -l undo -d 'save the previous attributes for --apply' -r -F
+complete -c fchmod -l apply -d 'restore the attributes that --undo has saved' -r -F
 complete -c fchmod -l dry-run -d 'show what would be done (-c: list entries)'
 complete -c fchmod -s h -l no-dereference -d 'change a link itself, not its target'
 complete -c fchmod -s H -d 'follow links given as PATH'
-complete -c fchmod -s L -d 'follow all links, also those in directories'
+complete -c fchmod -s L -d 'follow all links, including links in directories'
 complete -c fchmod -s P -d 'follow no links'
-complete -c fchmod -l no-preserve-root -d 'do not refuse to work on / with -R'
-complete -c fchmod -l preserve-root -d 'refuse to work on / with -R (default)'
+complete -c fchmod -l no-preserve-root -d 'allow -R on /'
+complete -c fchmod -l preserve-root -d 'refuse -R on / (default)'
 complete -c fchmod -l exclude -d 'exclude entries that match GLOB' -x
 complete -c fchmod -l exclude-from -d 'read exclude patterns from FILE' -r -F
 complete -c fchmod -l include -d 'include entries that match GLOB' -x
 complete -c fchmod -l include-from -d 'read include patterns from FILE' -r -F
-complete -c fchmod -l files-from -d 'only paths below PATH that FILE lists (-: stdin)' -r -F
-complete -c fchmod -s 0 -l null -d 'lists are NUL-terminated'
-complete -c fchmod -l newer-than -d 'changed after T: 30d (ago), 2026-11-30, @0, file:PATH' -x
-complete -c fchmod -l older-than -d 'changed at or before T' -x
-complete -c fchmod -l by-time -d 'time that these compare (default: mtime)' -x -a 'mtime ctime atime btime'
-complete -c fchmod -l min-size -d 'of at least SIZE' -x
-complete -c fchmod -l max-size -d 'of at most SIZE' -x
-complete -c fchmod -l of-owner -d 'of one of these users, by name or number' -x -a '(__pcircle_list (__fish_print_users))'
-complete -c fchmod -l of-group -d 'of one of these groups, by name or number' -x -a '(__pcircle_list (__fish_print_groups))'
-complete -c fchmod -l kind -d 'of these kinds: f, d, l, p, s, b, c, as of find' -x -a '(__pcircle_list f d l p s b c)'
-complete -c fchmod -l match -d 'with a match of REGEX in the path below PATH' -x
-complete -c fchmod -l skip-offline -d 'leave out files whose data is on tape'
+complete -c fchmod -l files-from -d 'only the paths below PATH listed in FILE (-: stdin)' -r -F
+complete -c fchmod -s 0 -l null -d 'entries of lists end with NUL'
+complete -c fchmod -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
+complete -c fchmod -l older-than -d 'only entries that are not newer than T' -x
+complete -c fchmod -l by-time -d 'time that these two compare (default: mtime)' -x -a 'mtime ctime atime btime'
+complete -c fchmod -l min-size -d 'only files of SIZE or more' -x
+complete -c fchmod -l max-size -d 'only files of SIZE or less' -x
+complete -c fchmod -l of-owner -d 'only entries of these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'
+complete -c fchmod -l of-group -d 'only entries of these groups (names or numbers)' -x -a '(__pcircle_list (__fish_print_groups))'
+complete -c fchmod -l kind -d 'only entries of these kinds: f, d, l, p, s, b, c' -x -a '(__pcircle_list f d l p s b c)'
+complete -c fchmod -l match -d 'only entries whose path below PATH matches REGEX' -x
+complete -c fchmod -l skip-offline -d 'skip offline files, whose data is on tape'
 complete -c fchmod -s x -l one-file-system -d 'stay on one file system'
-complete -c fchmod -l strict-operands -d 'refuse operands that are relative or lead along links'
-complete -c fchmod -l insecure-links -d 'open FILEs of options along any link'
-complete -c fchmod -s j -l jobs -d 'processes, or for each of mpirun\'s (default: cores, <= 8)' -x
-complete -c fchmod -l transport -d 'MPI or local processes (default: auto)' -x -a 'auto mpi local'
+complete -c fchmod -l strict-operands -d 'require absolute operands without symbolic links'
+complete -c fchmod -l insecure-links -d 'follow any symbolic link when opening option FILEs'
+complete -c fchmod -s j -l jobs -d 'processes, or per MPI rank (default: cores, at most 8)' -x
+complete -c fchmod -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fchmod -l threads -d 'concurrent operations per process (default: adaptive)' -x
-complete -c fchmod -l ops-limit -d 'operations per second, all processes together' -x
-complete -c fchmod -l polite -d 'spare others: busy LEVEL% of the time (50), or less' -f
-complete -c fchmod -l stop-after -d 'stop in good order after T (exit code 4)' -x
-complete -c fchmod -l stop-at -d 'stop in good order at TIME: 18:30, 2026-11-30T18:30' -x
+complete -c fchmod -l ops-limit -d 'total limit of operations per second' -x
+complete -c fchmod -l polite -d 'limit the load: busy at most LEVEL% of the time (50)' -f
+complete -c fchmod -l stop-after -d 'stop cleanly after T (exit code 4)' -x
+complete -c fchmod -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
 complete -c fchmod -s q -l quiet -d 'report failures only'
 complete -c fchmod -s v -l verbose -d 'list all entries (-vv: per-process statistics)'
 complete -c fchmod -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
@@ -76,8 +76,8 @@ complete -c fchmod -l json -d 'write the result as JSON (-: standard output)' -r
 complete -c fchmod -l error-log -d 'write a line of JSON for each failed entry' -r -F
 complete -c fchmod -l syslog -d 'log a line to syslog at the end'
 complete -c fchmod -l version -d 'show the version'
-complete -c fchmod -l list-out -d 'list the changed entries, as --files-from reads them' -r -F
+complete -c fchmod -l list-out -d 'write a list of changed entries, for --files-from' -r -F
 complete -c fchmod -l json-lines -d 'write a line of JSON for each action (-: standard output)' -r -F
 complete -c fchmod -s c -l changes -d 'list changed entries'
-complete -c fchmod -s f -l silent -d 'no messages for EPERM (twice: and no exit code 1)'
+complete -c fchmod -s f -l silent -d 'omit messages about EPERM (twice: do not exit with 1)'
 complete -c fchmod -n 'not string match -qv -- \'-*\' - (commandline -poc)[2..-1]' -f

@@ -18,44 +18,44 @@ end
 
 complete -c fdiff -l help -d 'show all options'
 complete -c fdiff -s h -d 'show the most used options'
-complete -c fdiff -s c -l contents -l checksum -d 'compare content as well'
-complete -c fdiff -l quick -d 'compare kind, size and modification time only'
-complete -c fdiff -l fields -d 'fields to compare, of those below; default; all' -x -a '(__pcircle_list kind size mtime atime ctime mode owner group links target content xattr acl holes flags stripe rdev default all)'
+complete -c fdiff -s c -l contents -l checksum -d 'compare contents as well'
+complete -c fdiff -l quick -d 'compare only kind, size and modification time'
+complete -c fdiff -l fields -d 'fields to compare (see the manual), or default, or all' -x -a '(__pcircle_list kind size mtime atime ctime mode owner group links target content xattr acl holes flags stripe rdev default all)'
 complete -c fdiff -l ignore -d 'fields not to compare' -x -a '(__pcircle_list kind size mtime atime ctime mode owner group links target content xattr acl holes flags stripe rdev default all)'
-complete -c fdiff -l modify-window -d 'times no further apart than T are the same' -x
+complete -c fdiff -l modify-window -d 'treat times that differ by at most T as equal' -x
 complete -c fdiff -l ids -d 'compare owners by number (default) or name' -x -a 'numeric names'
-complete -c fdiff -l one-sided -d 'ignore what B has and A lacks'
-complete -c fdiff -l moved -d 'pair files of one side by size and time'
-complete -c fdiff -l by-hash -d 'pair files of one side by content'
+complete -c fdiff -l one-sided -d 'ignore entries that A lacks'
+complete -c fdiff -l moved -d 'match moved files by size and time'
+complete -c fdiff -l by-hash -d 'match moved files by content'
 complete -c fdiff -l first -d 'stop at the first difference'
 complete -c fdiff -l exclude -d 'exclude entries that match GLOB' -x
 complete -c fdiff -l exclude-from -d 'read exclude patterns from FILE' -r -F
 complete -c fdiff -l include -d 'include entries that match GLOB' -x
 complete -c fdiff -l include-from -d 'read include patterns from FILE' -r -F
-complete -c fdiff -l files-from -d 'only paths below A that FILE lists (-: stdin)' -r -F
-complete -c fdiff -s 0 -l null -d 'lists are NUL-terminated'
-complete -c fdiff -l newer-than -d 'changed after T: 30d (ago), 2026-11-30, @0, file:PATH' -x
-complete -c fdiff -l older-than -d 'changed at or before T' -x
-complete -c fdiff -l by-time -d 'time that these compare (default: mtime)' -x -a 'mtime ctime atime btime'
-complete -c fdiff -l min-size -d 'of at least SIZE' -x
-complete -c fdiff -l max-size -d 'of at most SIZE' -x
-complete -c fdiff -l owner -d 'of one of these users, by name or number' -x -a '(__pcircle_list (__fish_print_users))'
-complete -c fdiff -l group -d 'of one of these groups, by name or number' -x -a '(__pcircle_list (__fish_print_groups))'
-complete -c fdiff -l kind -d 'of these kinds: f, d, l, p, s, b, c, as of find' -x -a '(__pcircle_list f d l p s b c)'
-complete -c fdiff -l match -d 'with a match of REGEX in the path below A' -x
-complete -c fdiff -l skip-offline -d 'leave out files whose data is on tape'
+complete -c fdiff -l files-from -d 'only the paths below A listed in FILE (-: stdin)' -r -F
+complete -c fdiff -s 0 -l null -d 'entries of lists end with NUL'
+complete -c fdiff -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
+complete -c fdiff -l older-than -d 'only entries that are not newer than T' -x
+complete -c fdiff -l by-time -d 'time that these two compare (default: mtime)' -x -a 'mtime ctime atime btime'
+complete -c fdiff -l min-size -d 'only files of SIZE or more' -x
+complete -c fdiff -l max-size -d 'only files of SIZE or less' -x
+complete -c fdiff -l owner -d 'only entries of these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'
+complete -c fdiff -l group -d 'only entries of these groups (names or numbers)' -x -a '(__pcircle_list (__fish_print_groups))'
+complete -c fdiff -l kind -d 'only entries of these kinds: f, d, l, p, s, b, c' -x -a '(__pcircle_list f d l p s b c)'
+complete -c fdiff -l match -d 'only entries whose path below A matches REGEX' -x
+complete -c fdiff -l skip-offline -d 'skip offline files, whose data is on tape'
 complete -c fdiff -s x -l one-file-system -d 'stay on one file system'
 complete -c fdiff -s r -l recursive -d 'with --files-from, include directory contents'
-complete -c fdiff -l strict-operands -d 'refuse operands that are relative or lead along links'
-complete -c fdiff -l insecure-links -d 'open FILEs of options along any link'
-complete -c fdiff -s j -l jobs -d 'processes, or for each of mpirun\'s (default: cores, <= 8)' -x
-complete -c fdiff -l transport -d 'MPI or local processes (default: auto)' -x -a 'auto mpi local'
+complete -c fdiff -l strict-operands -d 'require absolute operands without symbolic links'
+complete -c fdiff -l insecure-links -d 'follow any symbolic link when opening option FILEs'
+complete -c fdiff -s j -l jobs -d 'processes, or per MPI rank (default: cores, at most 8)' -x
+complete -c fdiff -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fdiff -l threads -d 'concurrent operations per process (default: adaptive)' -x
-complete -c fdiff -l op-timeout -d 'fail entries whose file system does not answer in T' -x
-complete -c fdiff -l stop-after -d 'stop in good order after T (exit code 4)' -x
-complete -c fdiff -l stop-at -d 'stop in good order at TIME: 18:30, 2026-11-30T18:30' -x
-complete -c fdiff -s q -l quiet -d 'print nothing but failures'
-complete -c fdiff -s v -l verbose -d 'say what was compared (-vv: per-process statistics)'
+complete -c fdiff -l op-timeout -d 'fail entries whose file system does not respond within T' -x
+complete -c fdiff -l stop-after -d 'stop cleanly after T (exit code 4)' -x
+complete -c fdiff -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
+complete -c fdiff -s q -l quiet -d 'print only failures'
+complete -c fdiff -s v -l verbose -d 'report what was compared (-vv: per-process statistics)'
 complete -c fdiff -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fdiff -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fdiff -l json -d 'write the result as JSON (-: standard output)' -r -F
@@ -63,7 +63,7 @@ complete -c fdiff -l error-log -d 'write a line of JSON for each failed entry' -
 complete -c fdiff -l syslog -d 'log a line to syslog at the end'
 complete -c fdiff -l version -d 'show the version'
 complete -c fdiff -s i -l itemize -l itemize-changes -d 'list each entry of directories of one side'
-complete -c fdiff -l format -d 'lines (default), or the counts that dcmp prints' -x -a 'rsync dcmp'
-complete -c fdiff -s o -l output -d 'list entries that match an expression of dcmp' -x
-complete -c fdiff -l list-out -d 'list the differing entries, as --files-from reads them' -r -F
+complete -c fdiff -l format -d 'rsync lines (default), or the summary of dcmp' -x -a 'rsync dcmp'
+complete -c fdiff -s o -l output -d 'write entries that match a dcmp expression to FILE' -x
+complete -c fdiff -l list-out -d 'write a list of differing entries, for --files-from' -r -F
 complete -c fdiff -l json-lines -d 'write a line of JSON for each action (-: standard output)' -r -F

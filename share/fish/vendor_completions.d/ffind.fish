@@ -19,30 +19,30 @@ end
 complete -c ffind -l help -d 'show all options'
 complete -c ffind -s h -d 'show the most used options'
 complete -c ffind -l sort -d 'sort by KEYS, such as size,-mtime (default: path)' -f -a '(__pcircle_list path name ext size blocks mtime ctime atime inode links uid gid user group depth)'
-complete -c ffind -l top -d 'only the N largest or newest, by the key of --by' -x
-complete -c ffind -l by -d 'keys of --top (size unless given)' -x -a '(__pcircle_list path name ext size blocks mtime ctime atime inode links uid gid user group depth)'
-complete -c ffind -l stat -d 'never look entries up' -x -a 'auto never'
+complete -c ffind -l top -d 'print only the N largest, or the first N by --by' -x
+complete -c ffind -l by -d 'sort keys of --top (default: size)' -x -a '(__pcircle_list path name ext size blocks mtime ctime atime inode links uid gid user group depth)'
+complete -c ffind -l stat -d 'never: refuse tests that need a lookup (default: auto)' -x -a 'auto never'
 complete -c ffind -l in -d 'search a saved index, not the file system' -r -F
-complete -c ffind -l dry-run -d 'show what would be removed and run'
-complete -c ffind -l plan -d 'remove nothing, but write a plan for --apply' -r -F
-complete -c ffind -l apply -d 'remove what a plan lists, unless it has changed' -r -F
-complete -c ffind -l max-delete -d 'if more than N (or N%) would go, remove nothing' -x
+complete -c ffind -l dry-run -d 'show what would be removed or run'
+complete -c ffind -l plan -d 'write a plan for --apply instead of removing' -r -F
+complete -c ffind -l apply -d 'remove the entries of a plan, unless they have changed' -r -F
+complete -c ffind -l max-delete -d 'remove nothing if more than N (or N%) would be removed' -x
 complete -c ffind -l exclude -d 'exclude entries that match GLOB' -x
 complete -c ffind -l exclude-from -d 'read exclude patterns from FILE' -r -F
 complete -c ffind -l include -d 'include entries that match GLOB' -x
 complete -c ffind -l include-from -d 'read include patterns from FILE' -r -F
-complete -c ffind -l skip-offline -d 'leave out files whose data is on tape'
-complete -c ffind -s 0 -l null -d 'lists are NUL-terminated'
-complete -c ffind -l strict-operands -d 'refuse operands that are relative or lead along links'
-complete -c ffind -l insecure-links -d 'open FILEs of options along any link'
-complete -c ffind -s j -l jobs -d 'processes, or for each of mpirun\'s (default: cores, <= 8)' -x
-complete -c ffind -l transport -d 'MPI or local processes (default: auto)' -x -a 'auto mpi local'
+complete -c ffind -l skip-offline -d 'skip offline files, whose data is on tape'
+complete -c ffind -s 0 -l null -d 'entries of lists end with NUL'
+complete -c ffind -l strict-operands -d 'require absolute operands without symbolic links'
+complete -c ffind -l insecure-links -d 'follow any symbolic link when opening option FILEs'
+complete -c ffind -s j -l jobs -d 'processes, or per MPI rank (default: cores, at most 8)' -x
+complete -c ffind -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c ffind -l threads -d 'concurrent operations per process (default: adaptive)' -x
-complete -c ffind -l op-timeout -d 'fail entries whose file system does not answer in T' -x
-complete -c ffind -l ops-limit -d 'removals per second, all processes together' -x
-complete -c ffind -l polite -d 'spare others: busy LEVEL% of the time (50), or less' -f
-complete -c ffind -l stop-after -d 'stop in good order after T (exit code 4)' -x
-complete -c ffind -l stop-at -d 'stop in good order at TIME: 18:30, 2026-11-30T18:30' -x
+complete -c ffind -l op-timeout -d 'fail entries whose file system does not respond within T' -x
+complete -c ffind -l ops-limit -d 'total limit of removals per second' -x
+complete -c ffind -l polite -d 'limit the load: busy at most LEVEL% of the time (50)' -f
+complete -c ffind -l stop-after -d 'stop cleanly after T (exit code 4)' -x
+complete -c ffind -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
 complete -c ffind -s q -l quiet -d 'report failures only'
 complete -c ffind -s v -l verbose -d 'per-process statistics (-vv: more)'
 complete -c ffind -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
@@ -51,7 +51,7 @@ complete -c ffind -l json -d 'write the result as JSON (-: standard output)' -r 
 complete -c ffind -l error-log -d 'write a line of JSON for each failed entry' -r -F
 complete -c ffind -l syslog -d 'log a line to syslog at the end'
 complete -c ffind -l version -d 'show the version'
-complete -c ffind -l list-out -d 'list what is found, for the other tools' -r -F
+complete -c ffind -l list-out -d 'write a list of found entries, for the other tools' -r -F
 complete -c ffind -l json-lines -d 'write a line of JSON for each removal' -r -F
 complete -c ffind -o not -d 'true if the next primary is false, like !'
 complete -c ffind -o and -o a -d 'both; the default between two primaries'

@@ -17,70 +17,70 @@ function __pcircle_owner -d 'A user, or a group after a colon'
 end
 
 complete -c fls -l help -d 'show this help (=short: the most used options)'
-complete -c fls -s R -l recursive -d 'list subdirectories'
-complete -c fls -s d -l directory -d 'list directories themselves'
+complete -c fls -s R -l recursive -d 'list subdirectories recursively'
+complete -c fls -s d -l directory -d 'list directories themselves, not their contents'
 complete -c fls -s a -l all -d 'include names that begin with a dot'
-complete -c fls -s A -l almost-all -d 'like -a, but for . and .. themselves'
-complete -c fls -s l -d 'long form: mode, owner, size, time'
-complete -c fls -s 1 -d 'one name a line'
-complete -c fls -s n -l numeric-uid-gid -d 'like -l, with numbers of owners'
+complete -c fls -s A -l almost-all -d 'like -a, but omit . and .. themselves'
+complete -c fls -s l -d 'long format: mode, owner, size, time'
+complete -c fls -s 1 -d 'one name per line'
+complete -c fls -s n -l numeric-uid-gid -d 'like -l, with numeric owners and groups'
 complete -c fls -s g -d 'like -l, without the owner'
 complete -c fls -s o -d 'like -l, without the group'
 complete -c fls -s h -l human-readable -d 'sizes like 1.5K, 234M, 2.0G'
 complete -c fls -s i -l inode -d 'show inode numbers'
 complete -c fls -s s -l size -d 'show allocated blocks, in KiB'
 complete -c fls -l time -d 'time to show and sort by: mtime, atime, ctime' -x -a 'mtime atime ctime'
-complete -c fls -l time-style -d 'full-iso, long-iso, iso, locale, +FORMAT' -x -a 'full-iso long-iso iso locale'
+complete -c fls -l time-style -d 'format of times: full-iso, long-iso, iso, locale, +FORMAT' -x -a 'full-iso long-iso iso locale'
 complete -c fls -s F -l classify -d 'append one of */=@| to names'
-complete -c fls -l color -d 'colour names: always, auto' -f -a 'always auto never'
-complete -c fls -l hyperlink -d 'link names to files' -f -a 'always auto never'
+complete -c fls -l color -d 'colour names: always, auto, never' -f -a 'always auto never'
+complete -c fls -l hyperlink -d 'print names as hyperlinks: always, auto, never' -f -a 'always auto never'
 complete -c fls -s Z -l context -d 'show security contexts'
 complete -c fls -l acl -d 'show access control lists'
 complete -c fls -l xattr -d 'show names of extended attributes'
-complete -c fls -l total -d 'show sums of directories instead of entries'
+complete -c fls -l total -d 'show totals of directories instead of entries'
 complete -c fls -s S -d 'largest first'
 complete -c fls -s t -d 'newest first'
-complete -c fls -s U -d 'unsorted, as they are found'
+complete -c fls -s U -d 'do not sort'
 complete -c fls -s r -l reverse -d 'reverse the order'
-complete -c fls -l sort -d 'keys, by comma: name, size, mtime ... (- descends)' -x -a '(__pcircle_list name size mtime atime ctime owner group kind none)'
+complete -c fls -l sort -d 'sort keys: name, size, mtime ... (minus: descending)' -x -a '(__pcircle_list name size mtime atime ctime owner group kind none)'
 complete -c fls -l group-directories-first -d 'list directories before files'
-complete -c fls -l csv -d 'write a row an entry as CSV (-: standard output)' -r -F
-complete -c fls -l parquet -d 'write a row an entry as Parquet, with pyarrow' -r -F
-complete -c fls -l sum -d 'add the signature of each file, as of fsum'
+complete -c fls -l csv -d 'write one CSV row per entry (-: standard output)' -r -F
+complete -c fls -l parquet -d 'write one Parquet row per entry (requires pyarrow)' -r -F
+complete -c fls -l sum -d 'add the signature of each file, as printed by fsum'
 complete -c fls -l exclude -d 'exclude entries that match GLOB' -x
 complete -c fls -l exclude-from -d 'read exclude patterns from FILE' -r -F
 complete -c fls -l include -d 'include entries that match GLOB' -x
 complete -c fls -l include-from -d 'read include patterns from FILE' -r -F
-complete -c fls -l files-from -d 'only paths below PATH that FILE lists (-: stdin)' -r -F
-complete -c fls -s 0 -l null -d 'lists are NUL-terminated, and so is each line printed'
-complete -c fls -l newer-than -d 'changed after T: 30d (ago), 2026-11-30, @0, file:PATH' -x
-complete -c fls -l older-than -d 'changed at or before T' -x
-complete -c fls -l by-time -d 'time that these compare (default: mtime)' -x -a 'mtime ctime atime btime'
-complete -c fls -l min-size -d 'of at least SIZE' -x
-complete -c fls -l max-size -d 'of at most SIZE' -x
-complete -c fls -l owner -d 'of one of these users, by name or number' -x -a '(__pcircle_list (__fish_print_users))'
-complete -c fls -l group -d 'of one of these groups, by name or number' -x -a '(__pcircle_list (__fish_print_groups))'
-complete -c fls -l kind -d 'of these kinds: f, d, l, p, s, b, c, as of find' -x -a '(__pcircle_list f d l p s b c)'
-complete -c fls -l match -d 'with a match of REGEX in the path below PATH' -x
-complete -c fls -l skip-offline -d 'leave out files whose data is on tape'
+complete -c fls -l files-from -d 'only the paths below PATH listed in FILE (-: stdin)' -r -F
+complete -c fls -s 0 -l null -d 'entries of lists, and printed lines, end with NUL'
+complete -c fls -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
+complete -c fls -l older-than -d 'only entries that are not newer than T' -x
+complete -c fls -l by-time -d 'time that these two compare (default: mtime)' -x -a 'mtime ctime atime btime'
+complete -c fls -l min-size -d 'only files of SIZE or more' -x
+complete -c fls -l max-size -d 'only files of SIZE or less' -x
+complete -c fls -l owner -d 'only entries of these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'
+complete -c fls -l group -d 'only entries of these groups (names or numbers)' -x -a '(__pcircle_list (__fish_print_groups))'
+complete -c fls -l kind -d 'only entries of these kinds: f, d, l, p, s, b, c' -x -a '(__pcircle_list f d l p s b c)'
+complete -c fls -l match -d 'only entries whose path below PATH matches REGEX' -x
+complete -c fls -l skip-offline -d 'skip offline files, whose data is on tape'
 complete -c fls -s x -l one-file-system -d 'stay on one file system'
-complete -c fls -l strict-operands -d 'refuse operands that are relative or lead along links'
-complete -c fls -l insecure-links -d 'open FILEs of options along any link'
-complete -c fls -s j -l jobs -d 'processes, or for each of mpirun\'s (default: cores, <= 8)' -x
-complete -c fls -l transport -d 'MPI or local processes (default: auto)' -x -a 'auto mpi local'
+complete -c fls -l strict-operands -d 'require absolute operands without symbolic links'
+complete -c fls -l insecure-links -d 'follow any symbolic link when opening option FILEs'
+complete -c fls -s j -l jobs -d 'processes, or per MPI rank (default: cores, at most 8)' -x
+complete -c fls -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fls -l threads -d 'concurrent operations per process (default: adaptive)' -x
-complete -c fls -l op-timeout -d 'fail entries whose file system does not answer in T' -x
-complete -c fls -l ops-limit -d 'entries per second, all processes together' -x
-complete -c fls -l polite -d 'spare others: busy LEVEL% of the time (50), or less' -f
-complete -c fls -l stop-after -d 'stop in good order after T (exit code 4)' -x
-complete -c fls -l stop-at -d 'stop in good order at TIME: 18:30, 2026-11-30T18:30' -x
+complete -c fls -l op-timeout -d 'fail entries whose file system does not respond within T' -x
+complete -c fls -l ops-limit -d 'total limit of entries per second' -x
+complete -c fls -l polite -d 'limit the load: busy at most LEVEL% of the time (50)' -f
+complete -c fls -l stop-after -d 'stop cleanly after T (exit code 4)' -x
+complete -c fls -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
 complete -c fls -s q -l quiet -d 'report failures only'
 complete -c fls -s v -l verbose -d 'per-process statistics (-vv: more)'
 complete -c fls -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fls -l interval -d 'time between progress lines (default: 10 s)' -x
-complete -c fls -l json -d 'write a row an entry as JSON (-: standard output)' -r -F
+complete -c fls -l json -d 'write one JSON row per entry (-: standard output)' -r -F
 complete -c fls -l error-log -d 'write a line of JSON for each failed entry' -r -F
 complete -c fls -l syslog -d 'log a line to syslog at the end'
 complete -c fls -l version -d 'show the version'
-complete -c fls -l list-out -d 'list the listed entries, as --files-from reads them' -r -F
+complete -c fls -l list-out -d 'write a list of listed entries, for --files-from' -r -F
 complete -c fls -l json-lines -d 'write a line of JSON for each action (-: standard output)' -r -F

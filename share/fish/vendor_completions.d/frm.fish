@@ -21,46 +21,46 @@ complete -c frm -s h -d 'show the most used options'
 complete -c frm -s r -s R -l recursive -d 'remove directories, contents first'
 complete -c frm -s f -l force -d 'ignore a PATH that does not exist'
 complete -c frm -s d -l dir -d 'remove empty directories'
-complete -c frm -s i -d 'refused: nothing is asked; use --plan'
+complete -c frm -s i -d 'refused, since frm never prompts; use --plan'
 complete -c frm -s I -d 'refused, like -i'
 complete -c frm -l keep-root -d 'empty each PATH, but keep PATH itself'
 complete -c frm -l trash -d 'move each PATH into DIR, on the same file system' -x -a '(__fish_complete_directories)'
-complete -c frm -l empty-trash -d 'remove what --trash has moved into DIR' -x -a '(__fish_complete_directories)'
-complete -c frm -l empty-dirs -d 'only directories that are or become empty'
-complete -c frm -l keep-times -d 'keep the times of directories that stay'
-complete -c frm -l force-modes -d 'give the owner u+rwx on directories'
+complete -c frm -l empty-trash -d 'remove the entries that --trash has moved into DIR' -x -a '(__fish_complete_directories)'
+complete -c frm -l empty-dirs -d 'remove only directories that are or become empty'
+complete -c frm -l keep-times -d 'restore the times of remaining directories'
+complete -c frm -l force-modes -d 'add u+rwx to directories where required'
 complete -c frm -l cross-mounts -d 'enter other file systems and bind mounts'
 complete -c frm -s x -l one-file-system -d 'stay on one file system (default)'
-complete -c frm -l plan -d 'remove nothing, but write a plan for --apply' -r -F
-complete -c frm -l apply -d 'remove what a plan lists, unless it has changed' -r -F
-complete -c frm -l max-delete -d 'if more than N (or N%) would go, remove nothing' -x
+complete -c frm -l plan -d 'write a plan for --apply instead of removing' -r -F
+complete -c frm -l apply -d 'remove the entries of a plan, unless they have changed' -r -F
+complete -c frm -l max-delete -d 'remove nothing if more than N (or N%) would be removed' -x
 complete -c frm -l bytes -d 'report the bytes freed (looks up each file)'
 complete -c frm -l dry-run -d 'show what would be done (-v: list entries)'
 complete -c frm -l exclude -d 'exclude entries that match GLOB' -x
 complete -c frm -l exclude-from -d 'read exclude patterns from FILE' -r -F
 complete -c frm -l include -d 'include entries that match GLOB' -x
 complete -c frm -l include-from -d 'read include patterns from FILE' -r -F
-complete -c frm -l files-from -d 'only paths below PATH that FILE lists (-: stdin)' -r -F
-complete -c frm -s 0 -l null -d 'lists are NUL-terminated'
-complete -c frm -l newer-than -d 'changed after T: 30d (ago), 2026-11-30, @0, file:PATH' -x
-complete -c frm -l older-than -d 'changed at or before T' -x
-complete -c frm -l by-time -d 'time that these compare (default: mtime)' -x -a 'mtime ctime atime btime'
-complete -c frm -l min-size -d 'of at least SIZE' -x
-complete -c frm -l max-size -d 'of at most SIZE' -x
-complete -c frm -l owner -d 'of one of these users, by name or number' -x -a '(__pcircle_list (__fish_print_users))'
-complete -c frm -l group -d 'of one of these groups, by name or number' -x -a '(__pcircle_list (__fish_print_groups))'
-complete -c frm -l kind -d 'of these kinds: f, d, l, p, s, b, c, as of find' -x -a '(__pcircle_list f d l p s b c)'
-complete -c frm -l match -d 'with a match of REGEX in the path below PATH' -x
-complete -c frm -l skip-offline -d 'leave out files whose data is on tape'
-complete -c frm -l strict-operands -d 'refuse operands that are relative or lead along links'
-complete -c frm -l insecure-links -d 'open FILEs of options along any link'
-complete -c frm -s j -l jobs -d 'processes, or for each of mpirun\'s (default: cores, <= 8)' -x
-complete -c frm -l transport -d 'MPI or local processes (default: auto)' -x -a 'auto mpi local'
+complete -c frm -l files-from -d 'only the paths below PATH listed in FILE (-: stdin)' -r -F
+complete -c frm -s 0 -l null -d 'entries of lists end with NUL'
+complete -c frm -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
+complete -c frm -l older-than -d 'only entries that are not newer than T' -x
+complete -c frm -l by-time -d 'time that these two compare (default: mtime)' -x -a 'mtime ctime atime btime'
+complete -c frm -l min-size -d 'only files of SIZE or more' -x
+complete -c frm -l max-size -d 'only files of SIZE or less' -x
+complete -c frm -l owner -d 'only entries of these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'
+complete -c frm -l group -d 'only entries of these groups (names or numbers)' -x -a '(__pcircle_list (__fish_print_groups))'
+complete -c frm -l kind -d 'only entries of these kinds: f, d, l, p, s, b, c' -x -a '(__pcircle_list f d l p s b c)'
+complete -c frm -l match -d 'only entries whose path below PATH matches REGEX' -x
+complete -c frm -l skip-offline -d 'skip offline files, whose data is on tape'
+complete -c frm -l strict-operands -d 'require absolute operands without symbolic links'
+complete -c frm -l insecure-links -d 'follow any symbolic link when opening option FILEs'
+complete -c frm -s j -l jobs -d 'processes, or per MPI rank (default: cores, at most 8)' -x
+complete -c frm -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c frm -l threads -d 'concurrent operations per process (default: adaptive)' -x
-complete -c frm -l ops-limit -d 'operations per second, all processes together' -x
-complete -c frm -l polite -d 'spare others: busy LEVEL% of the time (50), or less' -f
-complete -c frm -l stop-after -d 'stop in good order after T (exit code 4)' -x
-complete -c frm -l stop-at -d 'stop in good order at TIME: 18:30, 2026-11-30T18:30' -x
+complete -c frm -l ops-limit -d 'total limit of operations per second' -x
+complete -c frm -l polite -d 'limit the load: busy at most LEVEL% of the time (50)' -f
+complete -c frm -l stop-after -d 'stop cleanly after T (exit code 4)' -x
+complete -c frm -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
 complete -c frm -s q -l quiet -d 'report failures only'
 complete -c frm -s v -l verbose -d 'list removed entries (-vv: per-process statistics)'
 complete -c frm -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
@@ -69,5 +69,5 @@ complete -c frm -l json -d 'write the result as JSON (-: standard output)' -r -F
 complete -c frm -l error-log -d 'write a line of JSON for each failed entry' -r -F
 complete -c frm -l syslog -d 'log a line to syslog at the end'
 complete -c frm -l version -d 'show the version'
-complete -c frm -l list-out -d 'list the removed entries, as --files-from reads them' -r -F
+complete -c frm -l list-out -d 'write a list of removed entries, for --files-from' -r -F
 complete -c frm -l json-lines -d 'write a line of JSON for each action (-: standard output)' -r -F

@@ -18,40 +18,40 @@ end
 
 complete -c fsum -l help -d 'show all options'
 complete -c fsum -s h -d 'show the most used options'
-complete -c fsum -s a -l algorithm -d 'xxh128 (default), sha256, sha512, blake2b, or blake3 if installed' -x -a 'xxh128 md5 sha1 sha224 sha256 sha384 sha512 blake2b blake3'
-complete -c fsum -l format -d 'coreutils: one line per file as sha256sum; also -a md5, sha1' -x -a 'pcsig coreutils'
+complete -c fsum -s a -l algorithm -d 'digest: xxh128 (default), sha256, sha512, blake2b, blake3' -x -a 'xxh128 md5 sha1 sha224 sha256 sha384 sha512 blake2b blake3'
+complete -c fsum -l format -d 'pcsig, or coreutils: one line per file, like sha256sum' -x -a 'pcsig coreutils'
 complete -c fsum -s o -l output -d 'also write a manifest of all entries' -r -F
 complete -c fsum -l force -d 'with -o, replace an existing file'
 complete -c fsum -s x -l one-file-system -d 'stay on one file system'
-complete -c fsum -s c -l check -d 'compare files with a manifest or checksum list' -r -F
-complete -c fsum -l quick -d 'like --check, but skip files of unchanged size and time'
-complete -c fsum -l strict -d 'as with sha256sum; malformed lines always fail'
-complete -c fsum -l update -d 'rewrite it, reading changed files only' -r -F
-complete -c fsum -l rot -d 'report silent corruption' -r -F
-complete -c fsum -l diff -d 'compare two manifests, reading no files' -r -F
+complete -c fsum -s c -l check -d 'compare a tree with a manifest or checksum list' -r -F
+complete -c fsum -l quick -d 'with --check, skip files of unchanged size and time'
+complete -c fsum -l strict -d 'accepted as in sha256sum; malformed lines always fail'
+complete -c fsum -l update -d 'update MANIFEST, reading only changed files' -r -F
+complete -c fsum -l rot -d 'reread unmodified files to find silent corruption' -r -F
+complete -c fsum -l diff -d 'compare two manifests without reading files' -r -F
 complete -c fsum -l exclude -d 'exclude entries that match GLOB' -x
 complete -c fsum -l exclude-from -d 'read exclude patterns from FILE' -r -F
 complete -c fsum -l include -d 'include entries that match GLOB' -x
 complete -c fsum -l include-from -d 'read include patterns from FILE' -r -F
-complete -c fsum -l files-from -d 'only paths below PATH that FILE lists (-: stdin)' -r -F
-complete -c fsum -s 0 -l null -d 'lists are NUL-terminated'
-complete -c fsum -l newer-than -d 'changed after T: 30d (ago), 2026-11-30, @0, file:PATH' -x
-complete -c fsum -l older-than -d 'changed at or before T' -x
-complete -c fsum -l by-time -d 'time that these compare (default: mtime)' -x -a 'mtime ctime atime btime'
-complete -c fsum -l min-size -d 'of at least SIZE' -x
-complete -c fsum -l max-size -d 'of at most SIZE' -x
-complete -c fsum -l owner -d 'of one of these users, by name or number' -x -a '(__pcircle_list (__fish_print_users))'
-complete -c fsum -l group -d 'of one of these groups, by name or number' -x -a '(__pcircle_list (__fish_print_groups))'
-complete -c fsum -l kind -d 'of these kinds: f, d, l, p, s, b, c, as of find' -x -a '(__pcircle_list f d l p s b c)'
-complete -c fsum -l match -d 'with a match of REGEX in the path below PATH' -x
-complete -c fsum -l skip-offline -d 'leave out files whose data is on tape'
+complete -c fsum -l files-from -d 'only the paths below PATH listed in FILE (-: stdin)' -r -F
+complete -c fsum -s 0 -l null -d 'entries of lists end with NUL'
+complete -c fsum -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
+complete -c fsum -l older-than -d 'only entries that are not newer than T' -x
+complete -c fsum -l by-time -d 'time that these two compare (default: mtime)' -x -a 'mtime ctime atime btime'
+complete -c fsum -l min-size -d 'only files of SIZE or more' -x
+complete -c fsum -l max-size -d 'only files of SIZE or less' -x
+complete -c fsum -l owner -d 'only entries of these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'
+complete -c fsum -l group -d 'only entries of these groups (names or numbers)' -x -a '(__pcircle_list (__fish_print_groups))'
+complete -c fsum -l kind -d 'only entries of these kinds: f, d, l, p, s, b, c' -x -a '(__pcircle_list f d l p s b c)'
+complete -c fsum -l match -d 'only entries whose path below PATH matches REGEX' -x
+complete -c fsum -l skip-offline -d 'skip offline files, whose data is on tape'
 complete -c fsum -s r -l recursive -d 'with --files-from, include directory contents'
-complete -c fsum -l strict-operands -d 'refuse operands that are relative or lead along links'
-complete -c fsum -l insecure-links -d 'open FILEs of options along any link'
-complete -c fsum -s j -l jobs -d 'processes, or for each of mpirun\'s (default: cores, <= 8)' -x
-complete -c fsum -l transport -d 'MPI or local processes (default: auto)' -x -a 'auto mpi local'
+complete -c fsum -l strict-operands -d 'require absolute operands without symbolic links'
+complete -c fsum -l insecure-links -d 'follow any symbolic link when opening option FILEs'
+complete -c fsum -s j -l jobs -d 'processes, or per MPI rank (default: cores, at most 8)' -x
+complete -c fsum -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fsum -l threads -d 'concurrent operations per process (default: adaptive)' -x
-complete -c fsum -l op-timeout -d 'fail entries whose file system does not answer in T' -x
+complete -c fsum -l op-timeout -d 'fail entries whose file system does not respond within T' -x
 complete -c fsum -l chunksize -d 'chunk size of large files (default: adaptive)' -x
 complete -c fsum -s q -l quiet -d 'report failures only'
 complete -c fsum -s v -l verbose -d 'per-process statistics (-vv: more)'
