@@ -56,6 +56,17 @@ def test_the_oldest_versions_are_tested() -> None:
         assert set(version.split(".")[len(padded) :]) <= {"0"}, name
 
 
+def test_the_constraints_name_all_dependencies() -> None:
+    """Setuptools is left out: its version would then hold for builds of other packages too."""
+    lines = (ROOT / "packaging/constraints.txt").read_text(encoding="utf-8").splitlines()
+    named = {line.partition("==")[0] for line in lines if not line.startswith("#")}
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    project = text[: text.index("[project.scripts]")]
+    names = set(re.findall(r'^ +"([\w-]+)(?:\[\w+\])?(?:>=[\d.]+)?",', project, re.MULTILINE))
+    assert {"msgspec", "mypy", "pyright", "pytest"} <= names
+    assert names - {"setuptools"} <= named
+
+
 def test_the_quick_list_is_valid() -> None:
     """The list names existing paths and tests, and the end-to-end test of each tool."""
     assert any("@tests/quick.txt" in command for command in _commands("testenv:quick"))
