@@ -1,10 +1,9 @@
-"""Wang et al.'s copies (FCP, Cray User Group 2015): Table I, checksums and ranks, run for real.
+"""Wang et al.'s copies (FCP, Cray User Group 2016): Table I, checksums and ranks, run for real.
 
 The paper copies four data sets with cp, rsync, dcp and its own fcp, one node of 8 processes on a
 Lustre file system, then with checksums and on more nodes. The same sets, scaled down
 (`examples.papers.fcp_sets`), are copied here with cp, rsync, dcp where there is one, and this fcp,
-within memory: what is compared are ratios. The seconds of Table I and the ratios of the two other
-figures are the paper's; of the latter its text has round numbers only.
+within memory: what is compared are ratios. The paper's numbers are in `examples.papers.fcp_paper`.
 
 All tools take turns in each round, the first round does not count, and each copy is looked at
 after its time was taken. A tool's *start* is what it takes for one empty file; ratios stand beside
@@ -25,6 +24,7 @@ from statistics import median
 from typing import NamedTuple
 
 from examples.papers.command import Figure, main
+from examples.papers.fcp_paper import CHECKSUM_S, DEFAULT_STRIPES, NODES, NODES_S, TABLE_S
 from examples.papers.fcp_sets import FULL, NOTHING, SMALL, DataSet, data_sets, fault, make
 from examples.papers.measured import Surroundings, in_turns, scratch
 from examples.papers.output import Cell, Series, bar_plot, line_plot, write_table
@@ -33,18 +33,6 @@ from tests.benchmarks import measure, tools
 ROUNDS = 5
 _TIMEOUT_S = 300.0
 RANKS = (1, 2, 4, 8)
-# Table I: seconds on one node.
-TABLE_S = {
-    "set 1": {"cp": 3556, "rsync": 7474, "dcp": 2871, "fcp": 1653},
-    "set 2": {"cp": 193, "rsync": 545, "dcp": 203, "fcp": 123},
-    "set 3": {"cp": 290, "rsync": 574, "dcp": 212, "fcp": 107},
-    "set 4": {"cp": 436, "rsync": 321, "dcp": 76, "fcp": 84},
-}
-# With checksums over without; and what corrupted files add to that.
-CHECKSUM_RATIOS = {"set 1": 1.6, "set 2": 3.0, "set 3": 2.0, "set 4": 1.15}
-CORRUPTED_RATIO = 1.1
-# At 8 nodes over one.
-NODES_SPEED_UP = {"set 1": 6.0, "set 3": 2.0}
 AGAIN = b"failed verification; copied again"
 _WITHOUT_DCP = "no dcp: it is not on PATH, or no mpirun fits it"
 
@@ -215,10 +203,10 @@ def checksums(out: Path, small: bool) -> list[Path]:
     rows: list[list[Cell]] = []
     for one in times:
         for way in ways:
-            on = CHECKSUM_RATIOS.get(one)
             paper: Cell = ""
-            if on:
-                paper = {"off": 1.0, "on": on, "corrupted": on * CORRUPTED_RATIO}[way.name]
+            if one in CHECKSUM_S:
+                off_s, on_s, corrupted_s = CHECKSUM_S[one]
+                paper = {"off": 1.0, "on": on_s / off_s, "corrupted": corrupted_s / off_s}[way.name]
             again = max(each.again for each in times[one][way.name])
             cells = _cells(compared(times, one, way.name, "off"))
             rows.append([one, way.name, *cells, paper, again])
@@ -250,12 +238,11 @@ def ranks(out: Path, small: bool) -> list[Path]:
         for number in RANKS:
             seconds = _cells(compared(times, one, str(number), "1"))[:3]
             found = compared(times, one, "1", str(number))
-            paper: Cell = NODES_SPEED_UP.get(one, "") if number == RANKS[-1] else ""
-            rows.append([one, number, *seconds, *_cells(found)[3:], paper])
+            rows.append([one, number, *seconds, *_cells(found)[3:], _nodes_speed_up(one, number)])
             if one in speed_ups:
                 speed_ups[one].append(found.ratio)
     header = ("set", "ranks", *_TIMES, "speed-up", "speed-up without start",
-              "paper's at so many nodes")  # fmt: skip
+              "paper's on so many nodes")  # fmt: skip
     note = before.note("one machine, tmpfs")
     written = [write_table(out / "fcp-ranks.csv", header, rows, note)]
     series = [Series(one, values) for one, values in speed_ups.items()]
@@ -263,6 +250,14 @@ def ranks(out: Path, small: bool) -> list[Path]:
         out / "fcp-ranks.svg", RANKS, series,
         title=f"fcp on {_ranks()} cores", labels=("ranks", "speed-up over one rank"),
     )  # fmt: skip
+
+
+def _nodes_speed_up(one: str, nodes: int) -> Cell:
+    """Return how much faster the paper's fcp is on so many nodes, with the default of stripes."""
+    if one not in NODES_S:
+        return ""
+    times_s = dict(zip(NODES, NODES_S[one][DEFAULT_STRIPES], strict=True))
+    return (times_s[1] or 0.0) / (times_s[nodes] or 1.0)
 
 
 def _figures() -> list[Figure]:

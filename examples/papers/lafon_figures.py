@@ -1,9 +1,8 @@
 """Figures 1, 3, 4, 5 and 6 of LaFon et al. 2012: each a run, a table and a plot.
 
-The paper's FS1 is taken at its size for figs 1, 5 and 6, and is the largest size but one of fig. 4,
-whose largest is FS3; there CP is counted and not run. Where there are many runs the tree is
-smaller: 10^6 elements in fig. 3(a), `HALF` in fig. 3(b). Three seeds, each with a tree of its own,
-for all but the heat maps and FS3.
+The paper's FS1 is taken at its size for figs 1, 3(a) and 5, its FS3 for fig. 6. Both are the
+largest sizes of fig. 4, where CP is counted and not run for FS3. Only fig. 3(b) has a smaller tree,
+`HALF`. It and the smaller sizes of fig. 4 have three seeds, each with a tree of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from statistics import mean
 from examples.papers.lafon_central import traffic_of
 from examples.papers.lafon_cost import Costs, Result
 from examples.papers.lafon_plots import heat_maps, histograms, two_panels
-from examples.papers.lafon_runs import DISTRIBUTED, EVERY, THREADS, play
+from examples.papers.lafon_runs import DISTRIBUTED, EVERY, THREADS, Walk, play, play_all
 from examples.papers.lafon_steal import H_DRQS, walk
 from examples.papers.lafon_tree import ELEMENTS_PER_DIRECTORY, FS1, FS3, grow
 from examples.papers.output import Series, line_plot, write_table
@@ -70,25 +69,20 @@ def _pair_table(path: Path, runs: Sequence[tuple[str, Result]]) -> Path:
 
 def times(out: Path, small: bool) -> list[Path]:
     """Fig. 3(a): time against cores."""
-    cores = (8, 40) if small else (8, 14, 20, 30, 40, 52, 64)
-    trees = [(seed, grow(SMALL if small else 10**6, seed)) for seed in _seeds(small)]
-    rows = []
-    curves = []
-    for name in EVERY:
-        found = [[play(name, tree, each, seed).time_s for seed, tree in trees] for each in cores]
-        rows += [
-            (name, each, mean(seconds), min(seconds), max(seconds))
-            for each, seconds in zip(cores, found, strict=True)
-        ]
-        curves.append(Series(name, [mean(seconds) for seconds in found]))
-    table = write_table(
-        out / "lafon-fig3a.csv", ["algorithm", "cores", "mean_s", "min_s", "max_s"], rows
-    )
+    cores = (8, 40) if small else (8, 14, 20, 40, 64)
+    elements = SMALL if small else FS1
+    walks = [Walk(name, elements, number, 1) for name in EVERY for number in cores]
+    results = play_all(walks, 1 if small else None)
+    rows = [
+        (one.name, one.cores, result.time_s) for one, result in zip(walks, results, strict=True)
+    ]
+    curves = [Series(name, [row[2] for row in rows if row[0] == name]) for name in EVERY]
+    table = write_table(out / "lafon-fig3a.csv", ["algorithm", "cores", "seconds"], rows)
     drawn = line_plot(
         out / "lafon-fig3a.svg",
         cores,
         curves,
-        title=f"LaFon fig. 3(a): walk of {trees[0][1].elements:,} elements",
+        title=f"LaFon fig. 3(a): walk of {elements:,} elements",
         labels=("cores", "seconds"),
         scales=("linear", "log"),
     )
@@ -186,27 +180,21 @@ def _means(
 
 
 def balance(out: Path, small: bool) -> list[Path]:
-    """Fig. 6: the ranks' shares of the elements, with 20 ranks; their spans also with 40 cores."""
-    size = SMALL if small else FS1
+    """Fig. 6: the ranks' shares of the elements, with 20 ranks, and their spans."""
+    size = SMALL if small else FS3
+    walks = [
+        Walk(name, size, RANKS * (THREADS if name in ("H-DRQS", "pcircle") else 1), 1)
+        for name in DISTRIBUTED
+    ]
     rows = []
     spans: list[tuple[str | float, ...]] = []
-    shown: dict[str, list[float]] = {name: [] for name in DISTRIBUTED}
-    for seed in _seeds(small):
-        tree = grow(size, seed)
-        for name in DISTRIBUTED:
-            threads = THREADS if name in ("H-DRQS", "pcircle") else 1
-            for cores in sorted({RANKS * threads, CORES}):
-                result = play(name, tree, cores, seed)
-                ranks = len(result.elements)
-                spans.append((name, seed, cores, ranks, 100 * result.span))
-                if ranks != RANKS:
-                    continue
-                shares = [100 * share for share in result.shares]
-                shown[name] += shares
-                rows += [(name, seed, rank, share) for rank, share in enumerate(shares)]
-    header = ["algorithm", "seed", "rank", "share_percent"]
-    table = write_table(out / "lafon-fig6.csv", header, rows)
-    header = ["algorithm", "seed", "cores", "ranks", "span_percent_of_ideal"]
+    shown: dict[str, list[float]] = {}
+    for one, result in zip(walks, play_all(walks, 1 if small else None), strict=True):
+        shown[one.name] = [100 * share for share in result.shares]
+        spans.append((one.name, one.cores, RANKS, 100 * result.span))
+        rows += [(one.name, rank, share) for rank, share in enumerate(shown[one.name])]
+    table = write_table(out / "lafon-fig6.csv", ["algorithm", "rank", "share_percent"], rows)
+    header = ["algorithm", "cores", "ranks", "span_percent_of_ideal"]
     span_table = write_table(out / "lafon-fig6-spans.csv", header, spans)
     title = f"LaFon fig. 6: {RANKS} ranks, {size:,} elements, ideal 5 %"
     drawn = histograms(out / "lafon-fig6.png", shown, title=title, label="share of the elements, %")

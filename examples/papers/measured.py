@@ -27,9 +27,11 @@ class Surroundings(NamedTuple):
 
     def note(self, more: str = "") -> str:
         """What to write above the table, now that the measurement is over."""
+        priority = os.sched_getparam(0).sched_priority
         return (
             f"{len(os.sched_getaffinity(0))} cores, {platform.system()} {platform.release()}, "
             f"load average {self.load:.2f} before and {os.getloadavg()[0]:.2f} after"
+            + (f", real-time priority {priority}" if priority else "")
             + (f"; {more}" if more else "")
         )
 

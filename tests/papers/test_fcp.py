@@ -11,6 +11,7 @@ import pytest
 from examples.papers import fcp, fcp_corrupted
 from examples.papers.command import DOCS, Figure
 from examples.papers.fcp import Copied, compared
+from examples.papers.fcp_paper import TABLE_S
 from examples.papers.fcp_sets import FULL, NOTHING, SMALL, DataSet, data_sets, fault, make
 from examples.papers.output import can_plot
 from tests.conftest import Run
@@ -78,6 +79,6 @@ def test_each_figure_small(figure: Figure, tmp_path: Path) -> None:
         note, *lines = path.read_text(encoding="utf-8").splitlines()
         assert note.startswith("# ")
         rows = list(csv.DictReader(lines))
-        assert {row["set"] for row in rows} == {"start", *fcp.TABLE_S}
+        assert {row["set"] for row in rows} == {"start", *TABLE_S}
         assert all(float(row["min s"]) <= float(row["median s"]) for row in rows)
         assert "nan" not in path.read_text(encoding="utf-8")

@@ -220,7 +220,7 @@ class BenchTask(Task[Item, BenchResult]):
     def __init__(self, plan: BenchPlan, rank: int, size: int) -> None:
         self._plan = plan
         self._client = Papers(plan, rank)
-        self._size = size
+        self._rank, self._size = rank, size
         self._running = size
 
     def seed(self) -> Iterable[Item]:
@@ -241,7 +241,10 @@ class BenchTask(Task[Item, BenchResult]):
         time.sleep(max(0.0, min(_AHEAD_S, item.begin_s - time.time())))
         case = self._plan.cases[item.number]
         try:
-            return BenchResult(tuple(self._client.measure(case, context.is_stopping)))
+            figures = tuple(self._client.measure(case, context.is_stopping))
+            # One client's warnings suffice: all of them use the same file system.
+            warnings = tuple(self._client.take_warnings()) if not self._rank else ()
+            return BenchResult(figures, warnings=warnings)
         except StopCase:
             return BenchResult()
         except OSError as error:
@@ -250,4 +253,4 @@ class BenchTask(Task[Item, BenchResult]):
             context.post(0, [CaseEnd(item.number)])
 
     def merge(self, a: BenchResult, b: BenchResult) -> BenchResult:
-        return BenchResult(a.figures + b.figures, a.trouble + b.trouble)
+        return BenchResult(a.figures + b.figures, a.trouble + b.trouble, a.warnings + b.warnings)

@@ -9,6 +9,7 @@ The cases of Snyder 2013, chapter 5, use one client:
 - *sweep*: how long the thread of case 3 waits, for several durations of the computation.
 - *latency*: operations on names, one after the other.
 - *submission*: how long a submission blocks its caller, for several sizes and numbers of threads.
+  The submissions that start the threads of the pool come before.
 
 The cost of continuations is the case *continuation* of `pcircle.tools.fbench.cases`.
 
@@ -19,6 +20,9 @@ threads. Each combination is a phase, which all clients begin at the same time.
 Blocking calls correspond to the synchronous calls of the papers. In case 2 the file has
 `BenchPlan.blocks` MiB for each block size, whereas the thesis used 1 GB. A case reads the files
 that it has written before.
+
+Asynchronous operations hide waiting. On a file system that hardly waits, such as a tmpfs, the cases
+measure Python instead; a warning states this for each such case.
 """
 
 from __future__ import annotations
@@ -37,7 +41,14 @@ from pcircle.aio import operations as ops
 from pcircle.core.buffers import aligned
 from pcircle.core.writing import write_at
 from pcircle.tools.fbench.cases import Case, Client, computation
-from pcircle.tools.fbench.plan import TOGETHER, WORKLOADS, BenchFigure, BenchPhase, phases
+from pcircle.tools.fbench.plan import (
+    TOGETHER,
+    WORKLOADS,
+    BenchFigure,
+    BenchPhase,
+    BenchPlan,
+    phases,
+)
 
 _MIB = 1 << 20
 _SIZES = (_MIB // 2, _MIB, 2 * _MIB, 4 * _MIB)
@@ -49,6 +60,7 @@ _SWEEP_MS = (0, 1, 2, 5, 10, 20)
 _NAMES = 64
 _SUBMITTED = 16
 _FILL_BYTES = _MIB
+_MIN_CALL_S = 0.001  # some 20 times what submitting an operation and waiting for it adds
 
 T = TypeVar("T")
 Batch = Sequence[Operation[Any]]
@@ -56,6 +68,25 @@ Batch = Sequence[Operation[Any]]
 
 class Papers(Client):
     """A client that also runs the cases of the papers."""
+
+    def __init__(self, plan: BenchPlan, number: int) -> None:
+        super().__init__(plan, number)
+        self._fastest_s: dict[str, tuple[float, float]] = {}
+
+    def take_warnings(self) -> list[str]:
+        """Return a warning for each case whose blocking calls were too fast, and forget them."""
+        calls, self._fastest_s = self._fastest_s, {}
+        return [
+            f"{case}: too fast for this experiment: a blocking call takes {call_s * 1000:.2f} ms, "
+            f"and should take at least {required_s * 1000:g} ms"
+            for case, (call_s, required_s) in calls.items()
+            if call_s < required_s
+        ]
+
+    def _called(self, case: str, call_s: float, required_s: float = _MIN_CALL_S) -> None:
+        """Record how long a blocking call took, and how long it must take at least."""
+        known_s, _ = self._fastest_s.get(case, (call_s, required_s))
+        self._fastest_s[case] = min(known_s, call_s), required_s
 
     def _cases(self) -> dict[str, Case]:
         return {
@@ -153,6 +184,8 @@ class Papers(Client):
                             for fd, order in zip(fds, orders, strict=True)
                         ]
                         elapsed_s = self._elapsed_s(backend, batches, at_once=False)
+                    if backend == "blocking":
+                        self._called("case1", elapsed_s / count)
                     rate = threads * count * _RANDOM_BYTES / elapsed_s
                     yield BenchFigure("case1", _counted(what, threads), backend, "B/s", rate)
 
@@ -162,6 +195,8 @@ class Papers(Client):
                 for what in ("write", "read"):
                     with self._one_file(what, size) as batch:
                         elapsed_s = self._elapsed_s(backend, [batch], at_once=True)
+                    if backend == "blocking":
+                        self._called("case2", elapsed_s / len(batch))
                     rate = len(batch) * size / elapsed_s
                     yield BenchFigure("case2", f"{what}, {size >> 10} KiB", backend, "B/s", rate)
 
@@ -180,6 +215,8 @@ class Papers(Client):
                     with self._one_file(what, size) as batch:
                         bare_s, _ = self._computing(backend, batch, _nothing)
                         both_s, _ = self._computing(backend, batch, compute)
+                    if backend == "blocking":
+                        self._called("case3", bare_s / len(batch), _COMPUTATION_S)
                     lost = 100 * (1 - bare_s / both_s)
                     yield BenchFigure("case3", f"{what}, {size >> 10} KiB", backend, "%", lost)
 
@@ -190,6 +227,8 @@ class Papers(Client):
                 for what in ("write", "read"):
                     with self._one_file(what, _SWEEP_BYTES) as batch:
                         _, waited_us = self._computing(backend, batch, compute)
+                    if backend == "blocking":
+                        self._called("sweep", waited_us / 1e6)
                     yield BenchFigure(
                         "sweep", f"{what}, {duration_ms} ms", backend, "us", waited_us
                     )
@@ -231,6 +270,8 @@ class Papers(Client):
                 do = self._in_turn if backend == "blocking" else self._one_by_one
                 values = do(calls)
                 each_s = (time.perf_counter() - begun_s) / len(calls)
+                if backend == "blocking" and what == "create":
+                    self._called("latency", each_s)
                 if what in ("create", "open"):
                     fds[:] = values
                 yield BenchFigure("latency", what, backend, "us", each_s * 1e6)
@@ -254,6 +295,8 @@ class Papers(Client):
                 for backend in self._plan.backends:
                     with self._made("write", threads, size) as fds:
                         kept_us = self._kept_us(backend, fds, bytes(size))
+                    if backend == "blocking":
+                        self._called("submission", kept_us / 1e6)
                     what = _counted(f"{size >> 10} KiB", threads)
                     yield BenchFigure("submission", what, backend, "us", kept_us)
 
@@ -275,6 +318,8 @@ class Papers(Client):
             _on_threads([partial(keep, partial(write_at, fd, data, 0)) for fd in fds])
         else:
             with Files(self._plan.threads) as io:
+                for _ in range(self._plan.threads or 1):
+                    io.pwrite(fds[0], data, 0)
                 _on_threads([partial(keep, partial(io.pwrite, fd, data, 0)) for fd in fds])
         return median(times) * 1e6
 
@@ -288,6 +333,8 @@ class Papers(Client):
             parts = [blocks[number::threads] for number in range(threads)]
             batches = [self._calls(phase.what, part, size) for part in parts]
             elapsed_s = self._elapsed_s(phase.backend, batches, at_once=True)
+        if (phase.backend, phase.what, threads) == ("blocking", "read", 1):
+            self._called(phase.workload, elapsed_s / len(places))
         rate = len(places) * size / elapsed_s
         yield BenchFigure(
             phase.workload, _counted(phase.what, threads), phase.backend, TOGETHER, rate

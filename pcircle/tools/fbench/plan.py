@@ -39,10 +39,11 @@ class BenchFigure(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BenchResult(msgspec.Struct, frozen=True, array_like=True):
-    """The figures and failures of one or more clients."""
+    """The figures, failures and warnings of one or more clients."""
 
     figures: tuple[BenchFigure, ...] = ()
     trouble: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def together(figures: Sequence[BenchFigure]) -> list[BenchFigure]:

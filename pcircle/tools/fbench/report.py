@@ -54,6 +54,7 @@ class BenchReport(msgspec.Struct, frozen=True):
     block_bytes: int
     figures: list[dict[str, str | float]]
     trouble: list[str]
+    warnings: list[str]
 
 
 class BenchConsole(Observer[BenchResult]):
@@ -85,16 +86,19 @@ class BenchConsole(Observer[BenchResult]):
             output.line(f"fbench: {trouble}")
         if measured.trouble:
             code = worst((code, EntriesFailed.exit_code))
+        if not self._quiet:
+            for warning in measured.warnings:
+                output.line(f"fbench: warning: {warning}")
         results = Results("fbench", self._json, output.line)
         if not self._quiet:
             results.text([describe(figures).encode()])
-        results.document(self._document(code, figures, measured.trouble))
+        results.document(self._document(code, figures, measured))
         if self._plot is not None:
             results.write(self._plot, partial(draw, figures, self._plot))
         return worst((code, results.code))
 
     def _document(
-        self, code: int, figures: Sequence[BenchFigure], trouble: Sequence[str]
+        self, code: int, figures: Sequence[BenchFigure], measured: BenchResult
     ) -> BenchReport:
         plan = self._plan
         return BenchReport(
@@ -108,7 +112,8 @@ class BenchConsole(Observer[BenchResult]):
             plan.blocks,
             plan.block_bytes,
             [msgspec.structs.asdict(figure) for figure in figures],
-            sorted(set(trouble)),
+            sorted(set(measured.trouble)),
+            list(measured.warnings),
         )
 
 

@@ -64,7 +64,8 @@ def test_every_case_of_the_papers(launcher: Launcher | None, place: bytes) -> No
     finished = run_fbench(launcher, *options, "--json", place + b"/result", place)
     assert finished.code == 0, finished.said
     with open(place + b"/result", "rb") as stream:
-        figures: list[dict[str, Any]] = json.load(stream)["figures"]
+        document = json.load(stream)
+    figures: list[dict[str, Any]] = document["figures"]
     assert {figure["case"] for figure in figures} == set(PAPER_CASES)
     for case in PAPER_CASES:
         there = {figure["backend"] for figure in figures if figure["case"] == case}
@@ -73,6 +74,19 @@ def test_every_case_of_the_papers(launcher: Launcher | None, place: bytes) -> No
     names = [(f["case"], f["what"], f["backend"], f["unit"]) for f in figures]
     assert len(names) == len(set(names))
     assert os.listdir(place) == [b"result"]
+
+
+@pytest.mark.parametrize(("delay_s", "warned"), [(0.0, True), (0.006, False)])
+def test_a_fast_file_system_is_warned_about(fuse: Mount, delay_s: float, warned: bool) -> None:
+    mounted = fuse(direct=True)
+    mounted.rules(Rule(ops=("read", "write"), delay_s=delay_s))
+    options = ["papers", "--case", "case3", "--backend", "blocking", "--blocks", "1"]
+    finished = run_fbench(None, *options, "--json", "-", mounted.path)
+    assert finished.code == 0, finished.said
+    warnings = json.loads(finished.out)["warnings"]
+    assert [warning.startswith("case3: too fast") for warning in warnings] == [True] * warned
+    assert ("fbench: warning: case3: too fast" in finished.said) == warned
+    assert "warning" not in run_fbench(None, *options, "-q", mounted.path).said
 
 
 def test_a_directory_called_papers_is_one(place: bytes) -> None:
