@@ -46,10 +46,28 @@ def test_an_exception_outside_the_job_is_an_internal_error(
     done = run([sys.executable, "-c", program, jobs, *words, data], env=environment)
     said = done.stderr.decode()
     assert done.returncode == 70, said
-    (report,) = (tmp_path / "pcircle").iterdir()
-    assert str(report) in said
-    assert "nobody expects this" in report.read_text()
+    reports = list((tmp_path / "pcircle").iterdir())  # of each rank that failed
+    assert any(str(report) in said for report in reports), said
+    assert all("nobody expects this" in report.read_text() for report in reports)
     assert "internal error" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.mpi
+def test_a_task_that_cannot_be_created_is_reported_under_mpi(
+    run: Run, mpirun: Callable[[int], list[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    module, owner = TREE_PROGRAM
+    program = PROGRAM.format(module=module, owner=owner, method="new_task", tool="fls")
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    start = [*mpirun(2), sys.executable, "-c", program, "-R", str(tmp_path / "data")]
+    done = run(start, env=environment)
+    said = done.stderr.decode()
+    assert done.returncode == 70, said
+    reports = list((tmp_path / "pcircle").iterdir())
+    assert any(str(report) in said for report in reports), said
+    assert "Traceback" not in said
 
 
 @pytest.mark.mpi

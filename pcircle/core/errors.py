@@ -147,8 +147,8 @@ class Defect(PcircleError):
 
     Something happened that should never happen. A report file contains the details, and the message
     names it: ``pcircle-defect-*.txt`` below ``~/.local/state/pcircle``, or below ``pcircle`` in
-    ``XDG_STATE_HOME`` if that is set. If no report can be written, or if a process of ``mpirun``
-    fails before its part of the job begins, the message contains the traceback.
+    ``XDG_STATE_HOME`` if that is set. If no report can be written, or if the processes cannot be
+    connected, the message contains the traceback.
     """
 
     exit_code: ClassVar[int] = 70

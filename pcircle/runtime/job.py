@@ -172,10 +172,18 @@ def _run(
         opening, early = _open(program, transport, signals)
         if opening.code:
             return opening.code
-        task = program.task(opening.plan, transport.rank, transport.size)
-        observer = program.observer(opening.plan) if transport.rank == 0 else None
-        settings = program.settings(observer, task)
         mishaps = program.mishaps()
+        try:
+            task = program.task(opening.plan, transport.rank, transport.size)
+            observer = program.observer(opening.plan) if transport.rank == 0 else None
+            settings = program.settings(observer, task)
+        except PcircleError:
+            raise
+        except Exception as error:
+            if mishaps.package_problem(error):
+                raise  # the transport names the package
+            explanation = mishaps.explain(error, "creating the task")
+            raise Defect(f"internal error: {explanation}") from error
         limit = program.limit if transport.rank == 0 else None
         rank = Rank(transport, task, settings, observer, early, limit, mishaps, pickled)
         return rank.run(signals)
