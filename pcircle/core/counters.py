@@ -11,6 +11,7 @@ set contains a `weight`, the share of the work that is done.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
@@ -22,8 +23,8 @@ class _Declared(type):
     """A metaclass that turns annotations into slots, and `int` annotations into counters."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _Declared:
-        annotated = namespace.get("__annotations__", {}).items()
-        texts = {field: getattr(kind, "__name__", str(kind)) for field, kind in annotated}
+        annotated = _annotations(namespace)
+        texts = {field: getattr(kind, "__name__", str(kind)) for field, kind in annotated.items()}
         kinds = {
             field: text
             for field, text in texts.items()
@@ -35,6 +36,17 @@ class _Declared(type):
         namespace["names"] = tuple(names)
         namespace["row_of"] = staticmethod(_row_getter(names))
         return super().__new__(cls, name, bases, namespace)
+
+
+def _annotations(namespace: dict[str, Any]) -> dict[str, Any]:
+    """Return the annotations of a class body, which Python 3.14 evaluates only when asked to."""
+    if sys.version_info >= (3, 14) and "__annotations__" not in namespace:
+        from annotationlib import Format, call_annotate_function, get_annotate_from_class_namespace
+
+        annotate = get_annotate_from_class_namespace(namespace)
+        return {} if annotate is None else call_annotate_function(annotate, Format.STRING)
+    found: dict[str, Any] = namespace.get("__annotations__", {})
+    return found
 
 
 def _row_getter(names: list[str]) -> Callable[[object], tuple[int, ...]]:

@@ -63,9 +63,10 @@ def test_one_counter_is_a_row_as_well() -> None:
 
 def test_annotations_may_be_types() -> None:
     """Annotations are types in a module without `from __future__ import annotations`."""
-    names: dict[str, Any] = {"__annotations__": {"lines": int, "since_s": float}}
-    declared: Any = type(EntryCounters)
-    made = declared("Typed", (EntryCounters,), names)
+    code = compile("class Typed(EntryCounters):\n lines: int\n since_s: float", "", "exec", 0, True)
+    names: dict[str, Any] = {"EntryCounters": EntryCounters, "__name__": "typed"}
+    exec(code, names)
+    made = names["Typed"]
     assert made.names == (*EntryCounters.names, "lines")
     assert made(lines=2).lines == 2
 
