@@ -13,7 +13,7 @@ import errno
 import os
 import select
 import stat
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from pcircle.core.writing import left
 
@@ -21,6 +21,7 @@ from pcircle.core.writing import left
 # non-blocking mode.
 _PATIENCE_S = 1.0
 # After these errors, the stream may accept the next message.
+_LINES, _COLUMNS = 24, 80  # of a terminal of unknown size
 _PASSING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EAGAIN})
 
 
@@ -74,6 +75,33 @@ class MessageStream:
             return self._fd is not None and stat.S_ISREG(os.fstat(self._fd).st_mode)
         except OSError:  # the descriptor was closed
             return False
+
+
+class Terminal(NamedTuple):
+    """The size of a terminal."""
+
+    lines: int
+    columns: int
+
+
+def terminal_of(stream: TextIO | None) -> Terminal | None:
+    """Return the size of a stream's terminal, or None if it is not a terminal.
+
+    The environment variables COLUMNS and LINES override the size.
+    """
+    try:
+        if stream is None or not stream.isatty():
+            return None
+        size = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):  # the stream is closed, or has no descriptor
+        return None
+    lines, columns = _given("LINES") or size.lines, _given("COLUMNS") or size.columns
+    return Terminal(lines or _LINES, columns or _COLUMNS)
+
+
+def _given(name: str) -> int:
+    text = os.environ.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < len("100000") else 0
 
 
 def _descriptor_of(stream: TextIO | None) -> int | None:

@@ -179,7 +179,7 @@ def _report_options(args: argparse.Namespace, lists: Collection[str]) -> ReportO
     if pieces is None and "compress" in lists:
         pieces = _PIECES
     depth = None if args.depth is None else _depth(args.depth)
-    # On a terminal the report begins with the largest directories.
+    # On a terminal the standard report ends with the largest directories.
     shown = depth is None and not args.quiet and _is_read(args)
     return ReportOptions(
         depth=depth,

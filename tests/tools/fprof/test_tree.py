@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from pcircle.cli.listing import cell_width
+from pcircle.cli.output import Terminal, terminal_of
 from pcircle.core.encoding import show
 from pcircle.tools.fprof.profile.collect import Collector
 from pcircle.tools.fprof.profile.model import MAX_DIRECTORIES, DirectoryRow, by_bytes, merge
-from pcircle.tools.fprof.reports.tree import FEWEST_ROWS, Terminal, lines_of, render, terminal_of
+from pcircle.tools.fprof.reports.tree import FEWEST_ROWS, lines_of, render
 from tests import terminal
 from tests.conftest import ROOT, SOAK
 from tests.tools.fcp.running import ONE, TWO, Launcher, Run, command
@@ -103,7 +104,7 @@ def test_the_text_and_the_table_have_the_same_rows(tree: bytes, place: bytes) ->
     with open(place + b"/tables/tree.csv", encoding="utf-8", newline="") as file:
         assert [row["path"] for row in csv.DictReader(file)] == [row["path"] for row in rows]
     text = run_fprof(TWO, "-d2", tree).out.decode()
-    lines = text.split("\n\n")[0].splitlines()
+    lines = text.split("\n\n")[3].splitlines()
     assert lines[0].split() == ["size", "share", "entries", "directory,", "including",
                                 "subdirectories"]  # fmt: skip
     assert [line.split("  ")[-1] for line in lines[1:]] == [row["path"] for row in rows]
@@ -253,25 +254,41 @@ def fprof(*arguments: str | bytes) -> list[str | bytes]:
     return command(ONE, arguments, FPROF)
 
 
-@pytest.mark.parametrize(("columns", "lines"), [(100, 60), (72, 45), (60, 75)])
-def test_a_terminal_shows_the_largest_first_and_all_of_the_report(
+@pytest.mark.parametrize(("columns", "lines"), [(100, 60), (72, 45), (60, 75), (80, 24)])
+def test_the_report_on_a_terminal_ends_with_the_largest_directories(
     tree: bytes, columns: int, lines: int
 ) -> None:
     with terminal.Terminal(columns, lines) as window:
         assert window.run(fprof("--progress=never", tree)) == 0
         screen = window.screen().splitlines()
         whole = window.screen(joined=True).splitlines()
-    first = next(place for place, line in enumerate(screen) if "directory" in line)
-    assert first <= 1, screen  # nothing has scrolled off the screen
+    first = next(place for place, line in enumerate(screen) if line.endswith("directory"))
     assert screen[first].split()[0] == "size"
     assert screen[first + 1].split()[-1].endswith("directories")  # the PATH
     assert "(files in it)" in screen[first + 2]
-    names = [line for line in screen if ROW.match(line)]
+    names = [line for line in screen[first:] if ROW.match(line)]
     assert len(names) >= FEWEST_ROWS
     assert any(r"\x1b[31mred\x0a\xff" in line for line in names)
-    assert next(line for line in whole if line.startswith("and ")).count("smaller") == 1
-    assert any(line.startswith("largest directory") for line in screen)
+    assert whole[-2].startswith("and ")
+    assert "smaller" in whole[-2]
     assert screen[-1].startswith("ready>")
+    above = "\n".join(screen[:first])
+    assert re.search(r"^files .*\n(.*\n)*^all .*\n(.*\n)*^largest directory", above, re.MULTILINE)
+    assert lines == 24 or "size up to" in above  # nothing has scrolled off a larger screen
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_bars_and_tables_fit_the_terminal(place: bytes, columns: int) -> None:
+    for size in (1, 5000, 20_000, 1 << 30):
+        fill(place + b"/d/f%d" % size, size)
+    with terminal.Terminal(columns, 60) as window:
+        words = ["sh", "-c", 'cd "$0"; exec "$@"', place, *fprof("--progress=never", "d")]
+        assert window.run(words) == 0
+        screen = window.screen()
+        assert screen.split() == window.screen(joined=True).split()  # no line is wrapped
+    histogram = screen.partition("size up to")[2].partition("\n\n")[0].splitlines()
+    assert all(line.count("█") + line.count("▏") for line in histogram[1:] if " 0 " not in line)
+    assert ("%" in "".join(histogram)) == (columns > 40)
 
 
 def test_a_narrow_terminal_shows_sizes_and_names(tree: bytes) -> None:
@@ -319,18 +336,18 @@ def test_quiet_is_quiet(tree: bytes) -> None:
 def test_the_manual_matches_a_terminal(place: bytes) -> None:
     """The example of the manual runs on the tree that it creates."""
     text = (ROOT / "docs" / "fprof.rst").read_text(encoding="utf-8")
-    shown = text.partition("    $ fprof tree\n")[2].partition("\n\n")[0]
+    shown = text.partition("    $ fprof tree\n    ...\n")[2].partition("\n\n")[0]
     commands = re.findall(r"^    \$ (fbench make .* tree)$", text, re.MULTILINE)
     assert len(commands) == 1
     with Run(None, *commands[0].split()[1:], program=("pcircle.tools.fbench",), cwd=place) as run:
         assert run.finish().code == 0
-    with terminal.Terminal(80, 42) as window:
+    with terminal.Terminal(80, 41) as window:
         words = ["sh", "-c", 'cd "$0"; exec "$@"', place, *fprof("--progress=never", "tree")]
         assert window.run(words) == 0
         screen = window.screen()
-    assert screen.lstrip("\n").partition("\n\n")[0].splitlines() == [
-        line.removeprefix("    ") for line in shown.splitlines()
-    ]
+    *found, prompt = screen.strip().split("\n\n")[-1].splitlines()
+    assert prompt.startswith("ready>")
+    assert found == [line.removeprefix("    ") for line in shown.splitlines()]
 
 
 @pytest.mark.parametrize("seed", range(4))

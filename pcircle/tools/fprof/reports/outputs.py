@@ -9,16 +9,17 @@ from typing import TextIO
 import msgspec
 
 from pcircle.cli.json_output import JsonDocument
+from pcircle.cli.output import Terminal, terminal_of
 from pcircle.cli.results import Results
 from pcircle.tools.fprof.profile.model import Profile
 from pcircle.tools.fprof.reports.report import ProfileReport, ProfileRun, make
-from pcircle.tools.fprof.reports.text import render
+from pcircle.tools.fprof.reports.text import insert_tree, render
 
 
 class Outputs(msgspec.Struct, frozen=True, kw_only=True):
     """The names of the output files, and of the directory for CSV files.
 
-    If `tree` is set, the text on a terminal begins with the largest directories.
+    If `tree` is set, the text on a terminal shows the largest directories.
     """
 
     json: str | None = None
@@ -40,9 +41,11 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
         """Write all outputs."""
         for where, write in self._writers(profile, report, run):
             results.write(where, write)
-        parts = partial(render, report)
-        if self.tree:
-            parts = partial(_with_tree, profile, parts, results)
+        terminal = terminal_of(results.stream)
+        columns = None if terminal is None else terminal.columns
+        parts: Callable[..., Iterable[str]] = partial(render, report, columns=columns)
+        if self.tree and terminal is not None and profile.weights:
+            parts = partial(_with_tree, profile, report, terminal)
         tell(report, None if quiet else parts, results)
 
     def _writers(
@@ -73,17 +76,14 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _with_tree(
-    profile: Profile, parts: Callable[..., Iterable[str]], results: Results, *, unicode: bool
-) -> Iterator[str]:
-    """Yield the largest directories, as many as fit on the terminal, followed by the report."""
+    profile: Profile, report: ProfileReport, terminal: Terminal, *, unicode: bool
+) -> list[str]:
+    """Return the report with the largest directories, as many as fit on the terminal."""
     from pcircle.tools.fprof.reports import tree
 
-    other_parts = list(parts(unicode=unicode))
-    terminal = tree.terminal_of(results.stream)
-    if terminal is not None and profile.weights:
-        taken = tree.lines_of(other_parts, terminal)
-        yield tree.render(profile, terminal, taken, unicode=unicode)
-    yield from other_parts
+    parts = render(report, unicode=unicode, columns=terminal.columns)
+    taken = tree.lines_of(parts, terminal)
+    return insert_tree(parts, tree.render(profile, terminal, taken, unicode=unicode))
 
 
 def tell(

@@ -23,6 +23,8 @@ _TITLES = {
     "age": "modified",
 }
 _BAR_CELLS = 20
+_MIN_BAR_CELLS = 4
+_STANDARD_PARTS = 3  # before the parts that options request
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -36,15 +38,29 @@ def bar(share: float, *, unicode: bool, cells: int = _BAR_CELLS) -> str:
     return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip()
 
 
-def render(report: ProfileReport, *, unicode: bool) -> Iterator[str]:
-    """Yield the parts of the report, each of which ends with a newline."""
+def render(report: ProfileReport, *, unicode: bool, columns: int | None = None) -> list[str]:
+    """Return the parts of the report, each of which ends with a newline.
+
+    With the width of a terminal, the histogram comes first, because it may scroll out of view.
+    """
+    counts = _counts(report, columns)
+    sizes = _sizes(report.sizes, unicode=unicode, columns=columns)
+    standard = [counts, sizes] if columns is None else [sizes, counts]
+    requested = _requested(report, unicode=unicode, columns=columns)
+    return [*standard, _epilogue(report), *requested]
+
+
+def insert_tree(parts: Sequence[str], tree: str) -> list[str]:
+    """Return the parts of a report with the largest directories after the standard parts."""
+    return [*parts[:_STANDARD_PARTS], tree, *parts[_STANDARD_PARTS:]]
+
+
+def _requested(report: ProfileReport, *, unicode: bool, columns: int | None) -> Iterator[str]:
+    """Yield the parts that options request."""
     if report.tree is not None:
         yield _tree(report.tree)
-    yield _counts(report)
-    yield _sizes(report.sizes, unicode=unicode)
-    yield _epilogue(report)
     for dimension, groups in (report.by or {}).items():
-        yield _groups(dimension, groups, unicode=unicode)
+        yield _groups(dimension, groups, unicode=unicode, columns=columns)
     if report.top is not None:
         yield from _top(report.top)
     if report.data_in_inode is not None:
@@ -54,7 +70,7 @@ def render(report: ProfileReport, *, unicode: bool) -> Iterator[str]:
     if report.sparse is not None:
         yield _sparse(report.sparse)
     if report.stripes is not None:
-        yield _groups("stripe", report.stripes, unicode=unicode)
+        yield _groups("stripe", report.stripes, unicode=unicode, columns=columns)
     if report.compression is not None:
         yield _compression(report.compression)
 
@@ -85,7 +101,7 @@ def _amount(name: str, amount: Amount) -> list[str]:
     ]
 
 
-def _counts(report: ProfileReport) -> str:
+def _counts(report: ProfileReport, columns: int | None) -> str:
     counts = report.counts
     rows = [
         _amount("files", counts.files),
@@ -95,11 +111,58 @@ def _counts(report: ProfileReport) -> str:
         *([f"  {kind}", format_count(number), "", ""] for kind, number in counts.specials.items()),
         _amount("all", counts.total),
     ]
-    return listing.render(rows, align="lrrr", header=("", "number", "size", "on disk"))
+    header = ("", "number", "size", "on disk")
+    text = listing.render(rows, align="lrrr", header=header)
+    if _fits(text, columns):
+        return text
+    return listing.render([row[:-1] for row in rows], align="lrr", header=header[:-1])
 
 
-def _sizes(sizes: SizeDistribution, *, unicode: bool) -> str:
-    rows = []
+def _fits(text: str, columns: int | None) -> bool:
+    """Return whether all lines of a text fit; without a terminal they do."""
+    return columns is None or max(map(listing.cell_width, text.splitlines()), default=0) <= columns
+
+
+_Amount = tuple[str, float]
+"""An amount as text, and its share."""
+
+
+def _shares(
+    rows: Sequence[tuple[str, _Amount, _Amount]],
+    header: tuple[str, str, str],
+    align: str,
+    *,
+    unicode: bool,
+    columns: int | None,
+) -> str:
+    """Return a table of amounts with their shares, as percentages and bars.
+
+    A narrow terminal gets shorter bars, then no percentages, then no bars.
+    """
+
+    def made(cells: int, *, percent: bool) -> str:
+        def row(label: str, *amounts: _Amount) -> list[str]:
+            found = [label]
+            for number, share in amounts:
+                found += [number] + [f"{share:.2%}"] * percent
+                found += [bar(share, unicode=unicode, cells=cells).ljust(cells)] * bool(cells)
+            return found
+
+        spare = [""] * (percent + bool(cells))
+        head = [header[0], header[1], *spare, header[2], *spare]
+        sides = "r" + "r" * percent + "l" * bool(cells)
+        return listing.render([row(*r) for r in rows], align=align + sides * 2, header=head)
+
+    bars = range(_BAR_CELLS, _MIN_BAR_CELLS - 1, -1)
+    for percent in (True, False):
+        for cells in bars:
+            if _fits(text := made(cells, percent=percent), columns):
+                return text
+    return made(0, percent=False)
+
+
+def _sizes(sizes: SizeDistribution, *, unicode: bool, columns: int | None) -> str:
+    rows: list[tuple[str, _Amount, _Amount]] = []
     below = None
     for size_bin in sizes.bins:
         label = (
@@ -108,21 +171,10 @@ def _sizes(sizes: SizeDistribution, *, unicode: bool) -> str:
             else format_size(size_bin.up_to)
         )
         below = size_bin.up_to
-        rows.append(
-            [
-                label,
-                format_count(size_bin.number),
-                f"{size_bin.number_share:.2%}",
-                bar(size_bin.number_share, unicode=unicode),
-                format_size(size_bin.bytes),
-                f"{size_bin.bytes_share:.2%}",
-                bar(size_bin.bytes_share, unicode=unicode),
-            ]
-        )
-    for row in rows:
-        row[3] = row[3].ljust(_BAR_CELLS)
-    header = ("size up to", "files", "", "", "bytes", "", "")
-    text = listing.render(rows, align="rrrlrrl", header=header)
+        number, size = format_count(size_bin.number), format_size(size_bin.bytes)
+        rows.append((label, (number, size_bin.number_share), (size, size_bin.bytes_share)))
+    header = ("size up to", "files", "bytes")
+    text = _shares(rows, header, "r", unicode=unicode, columns=columns)
     return text if sizes.exact else text + "Approximate edges: within 1/64 of a size.\n"
 
 
@@ -149,23 +201,20 @@ def _epilogue(report: ProfileReport) -> str:
     return listing.render(rows, align="ll")
 
 
-def _groups(dimension: str, groups: Sequence[Group], *, unicode: bool) -> str:
+def _groups(dimension: str, groups: Sequence[Group], *, unicode: bool, columns: int | None) -> str:
     of_directories = dimension == "dirsize"
+    amount = format_count if of_directories else format_size
     rows = [
-        [
+        (
             group.label,
-            format_count(group.number),
-            f"{group.number_share:.2%}",
-            bar(group.number_share, unicode=unicode).ljust(_BAR_CELLS),
-            format_count(group.bytes) if of_directories else format_size(group.bytes),
-            f"{group.bytes_share:.2%}",
-            bar(group.bytes_share, unicode=unicode),
-        ]
+            (format_count(group.number), group.number_share),
+            (amount(group.bytes), group.bytes_share),
+        )
         for group in groups[:_ROWS]
     ]
-    first = _TITLES.get(dimension, dimension)
-    counted = ("directories", "", "", "entries") if of_directories else ("files", "", "", "bytes")
-    text = listing.render(rows, align="lrrlrrl", header=(first, *counted, "", ""))
+    counted = ("directories", "entries") if of_directories else ("files", "bytes")
+    header = (_TITLES.get(dimension, dimension), counted[0], counted[1])
+    text = _shares(rows, header, "l", unicode=unicode, columns=columns)
     more = len(groups) - _ROWS
     return text + (f"and {format_count(more)} more\n" if more > 0 else "")
 

@@ -5,19 +5,18 @@ A profile lists the 4,096 largest directories, by their size including subdirect
 them form a tree without gaps, and no omitted directory is larger than the last of these. The output
 is therefore exact for any n.
 
-The tree has as many rows as fit above the remaining parts of the report. A directory shares a row
+The tree has as many rows as fit below the standard parts of the report. A directory shares a row
 with its subdirectory if that contains all its bytes.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from typing import TextIO
 
 import msgspec
 
 from pcircle.cli import listing
+from pcircle.cli.output import Terminal
 from pcircle.core.encoding import show
 from pcircle.core.units import format_count, format_size, plural
 from pcircle.tools.fprof.profile.groups import share
@@ -25,8 +24,7 @@ from pcircle.tools.fprof.profile.model import MAX_DIRECTORIES, DirectoryRow, Pro
 from pcircle.tools.fprof.profile.tree import below_of
 from pcircle.tools.fprof.reports.text import bar
 
-FEWEST_ROWS = 10  # even if the first rows scroll out of view
-_LINES, _COLUMNS = 24, 80  # for a terminal of unknown size
+FEWEST_ROWS = 9  # even if the first rows scroll out of view
 _ENTRIES_FROM_COLUMNS = 60  # narrower terminals show only sizes and names
 _BAR_FROM_COLUMNS = 72
 _MAX_BAR_CELLS = 20
@@ -39,13 +37,6 @@ _HEADERS = {
 }
 
 
-class Terminal(msgspec.Struct, frozen=True):
-    """The size of the terminal for which a tree is formatted."""
-
-    lines: int
-    columns: int
-
-
 class _Row(msgspec.Struct):
     """A row of the tree; `below` contains the rows of its subdirectories and own files."""
 
@@ -55,26 +46,6 @@ class _Row(msgspec.Struct):
     below: list[_Row] = []
     is_own: bool = False  # the files directly in a directory
     directories: int = 1  # directories that share the row
-
-
-def terminal_of(stream: TextIO | None) -> Terminal | None:
-    """Return the size of a stream's terminal, or None if it is not a terminal.
-
-    The environment variables COLUMNS and LINES override the size.
-    """
-    try:
-        if stream is None or not stream.isatty():
-            return None
-        size = os.get_terminal_size(stream.fileno())
-    except (OSError, ValueError):  # the stream is closed, or has no descriptor
-        return None
-    lines, columns = _given("LINES") or size.lines, _given("COLUMNS") or size.columns
-    return Terminal(lines or _LINES, columns or _COLUMNS)
-
-
-def _given(name: str) -> int:
-    text = os.environ.get(name, "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < len("100000") else 0
 
 
 class _Fitted(msgspec.Struct):
