@@ -24,8 +24,9 @@ DESCRIPTION = """\
 Compare two files or trees in parallel, and print what differs.
 
 Kinds, sizes, modification times, modes, owners, link targets and how names are
-hard-linked; with -c the content as well. Prints the columns of rsync -i: of an
-entry of one side +A or +B. A or B may be a manifest of fsum."""
+hard-linked; with -c the content as well. Prints words on a terminal, elsewhere
+the columns of rsync -i: of an entry of one side +A or +B. A or B may be a
+manifest of fsum."""
 
 EPILOG = notes(
     "fdiff",
@@ -68,8 +69,8 @@ def _add(p: Parser) -> None:
     add = group.add_argument
     add("-i", "--itemize", "--itemize-changes", action="store_true",
         help="list each entry of directories of one side")  # fmt: skip
-    add("--format", choices=("rsync", "dcmp"), default="rsync",
-        help="rsync lines (default), or the summary of dcmp")  # fmt: skip
+    add("--format", choices=("words", "rsync", "dcmp"),
+        help="words (on a terminal), rsync's columns, or dcmp's counts")  # fmt: skip
     add("-o", "--output", action="append", metavar="EXPR:FILE",
         help="write entries that match a dcmp expression to FILE")  # fmt: skip
     add_records(add, "differing")

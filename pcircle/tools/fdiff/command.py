@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from pcircle.cli.inputs import lists_of
+from pcircle.cli.listing import cell_width
+from pcircle.cli.output import terminal_of
 from pcircle.cli.results import open_output
 from pcircle.cli.times import limit_of, stop_of
 from pcircle.core.encoding import show
@@ -33,10 +37,12 @@ from pcircle.ops.compare.manifests import KNOWN, is_manifest, open_verified
 from pcircle.runtime import Observer
 from pcircle.tools.fdiff import reporter
 from pcircle.tools.fdiff.console import ComparisonProgram, DiffConsole
-from pcircle.tools.fdiff.plan import DiffPlan
+from pcircle.tools.fdiff.plan import DiffPlan, Labels
 from pcircle.tools.fdiff.work.task import DiffTask
 from pcircle.walk.attributes import ANY
 from pcircle.walk.roots import Root
+
+_MAX_LABEL_CELLS = 16
 
 
 class DiffProgram(ComparisonProgram):
@@ -136,6 +142,7 @@ class DiffProgram(ComparisonProgram):
             "enters": args.itemize or moves or self.table or bool(self.outputs),
             "first": args.first,
             "quiet": args.quiet or self.table,
+            "labels": _labels(self.paths) if self._in_words() else None,
             "moves": moves,
             "by_content": args.by_hash,
             "acts": ActionOutput(args.json_lines is not None, end if args.list_out else b""),
@@ -144,6 +151,13 @@ class DiffProgram(ComparisonProgram):
             "ranks": ranks,
             **self._against,
         }
+
+    def _in_words(self) -> bool:
+        """Return whether lines are in words, as on a terminal unless -i is given."""
+        args = self.args
+        if args.format is None and not args.itemize:
+            return terminal_of(sys.stderr if args.json == "-" else sys.stdout) is not None
+        return bool(args.format == "words")
 
     def begin(self, roots: tuple[Root, ...]) -> None:
         super().begin(roots)
@@ -157,6 +171,16 @@ class DiffProgram(ComparisonProgram):
     def observer(self, plan: bytes) -> Observer[Any]:
         self.plan = msgspec.msgpack.decode(plan, type=DiffPlan)
         return super().observer(plan)
+
+
+def _labels(paths: Sequence[bytes]) -> Labels:
+    """Return the words before paths, as wide as the longest, with the names of A and B if short."""
+    names = list(map(show, paths))
+    if names[0] == names[1] or max(map(cell_width, names)) > _MAX_LABEL_CELLS:
+        names = ["A", "B"]
+    words = [*(f"only in {name}" for name in names), "differs", "moved"]
+    width = max(map(cell_width, words)) + 2
+    return Labels(*(word + " " * (width - cell_width(word)) for word in words))
 
 
 def _fields(args: argparse.Namespace) -> int:

@@ -16,12 +16,22 @@ PAIRS, ONLY_A, ONLY_B = 0, 1, 2
 """The numbers of the roots, which select a walk of both sides or of only one side."""
 
 
+class Labels(msgspec.Struct, frozen=True, array_like=True):
+    """The words for an entry of A, an entry of B, a pair that differs, and a moved file."""
+
+    only_a: str
+    only_b: str
+    differs: str
+    moved: str
+
+
 class DiffPlan(TreePlan, frozen=True, kw_only=True):
     """The plan of a comparison.
 
     The `roots` are A, A and B, numbered by `PAIRS`, `ONLY_A` and `ONLY_B`. If `enters` is set,
     directories that exist on one side only are walked. If `reports_all` is set, each entry below
-    such a directory is reported. If `quiet` is set, no entries are printed. If `moves` is set,
+    such a directory is reported. If `quiet` is set, no entries are printed. Lines are in words if
+    there are `labels`, otherwise in rsync's columns. If `moves` is set,
     files of the two sides are paired by size and time, or by digest if `by_content` is set.
     `matches` contains the expressions of -o, and `end` terminates the paths in their lists. If
     there is a `manifest`, a tree is compared with it. The tree is side number `tree_side` and the
@@ -36,6 +46,7 @@ class DiffPlan(TreePlan, frozen=True, kw_only=True):
     enters: bool = False
     first: bool = False
     quiet: bool = False
+    labels: Labels | None = None
     moves: bool = False
     by_content: bool = False
     acts: ActionOutput = ActionOutput()

@@ -94,7 +94,7 @@ class DiffReporter:
         action = next((word for fields, word in _ACTIONS if different & fields), "touch")
         if action == "touch" and different & MTIME and stat.S_ISREG(mode):
             action = "touch" if self._plan.reads else "update"
-        self._tell(action, path, mode, size, itemize(different, mode), field_names(different))
+        self._tell(action, path, mode, size, field_names(different), different)
 
     def alone(
         self, side: int, path: bytes, mode: int, size: int = 0, *, reported: bool = True
@@ -108,19 +108,37 @@ class DiffReporter:
             self._counters.only_a += 1
         if reported:
             action, why = ("copy", "delete")[side], ("only_a", "only_b")[side]
-            self._tell(action, path, mode, size, itemize_one_sided(side, mode), (why,))
+            self._tell(action, path, mode, size, (why,), side=side)
 
     def moved(self, path: bytes, other: bytes, mode: int, size: int) -> None:
         """Report a file of A that exists in B under another path."""
         self._counters.moved += 1
-        line = f"{_MOVED} {show(path)} => {show(other)}\n"
+        labels = self._plan.labels
+        label = f"{_MOVED} " if labels is None else labels.moved
+        line = f"{label}{show(path)} => {show(other)}\n"
         self._act("move", path, mode, size, line, ("moved", f"from {show(other)}"))
 
     def _tell(
-        self, action: str, path: bytes, mode: int, size: int, columns: str, why: tuple[str, ...]
+        self,
+        action: str,
+        path: bytes,
+        mode: int,
+        size: int,
+        why: tuple[str, ...],
+        different: int = NOTHING,
+        *,
+        side: int | None = None,
     ) -> None:
         slash = "/" * (kind_letter(mode) == "d")
-        line = f"{columns} {show(path) or '.' * bool(slash) or self._plan_name()}{slash}\n"
+        name = f"{show(path) or '.' * bool(slash) or self._plan_name()}{slash}"
+        labels = self._plan.labels
+        if labels is None:
+            one_sided = side is not None and itemize_one_sided(side, mode)
+            line = f"{one_sided or itemize(different, mode)} {name}\n"
+        elif side is None:
+            line = f"{labels.differs}{name}: {', '.join(why)}\n"
+        else:
+            line = f"{labels.only_b if side else labels.only_a}{name}\n"
         self._act(action, path, mode, size, line, why)
 
     def _plan_name(self) -> str:

@@ -13,11 +13,12 @@ import pytest
 
 import pcircle.tools.fdiff
 from pcircle.core.errors import UsageError
+from tests import terminal
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
 from tests.tools.fcp import trees
 from tests.tools.fcp.conftest import place
-from tests.tools.fcp.running import ONE, TWO, Launcher, Run
+from tests.tools.fcp.running import ONE, TWO, Launcher, Run, command
 
 from .running import FDIFF, differing, document, every_launcher, run_fdiff, twin
 from .test_fields import still
@@ -334,3 +335,34 @@ def test_refusals(place: bytes, arguments: str, said: str) -> None:
     assert finished.code == 2
     assert said in finished.said
     assert sorted(os.listdir(place)) == [b"a", b"b"]
+
+
+@every_launcher
+def test_words(launcher: Launcher, pair: tuple[bytes, bytes]) -> None:
+    os.rename(pair[1] + b"/mode", pair[1] + b"/moved")
+    where = os.path.dirname(pair[0])
+    words = ("--format=words", "--moved", "--ignore=mtime", b"a", b"b")
+    finished = run_fdiff(launcher, *words, cwd=where)
+    assert finished.code == 3, finished.said
+    assert sorted(finished.out.decode().splitlines()) == [
+        "differs    kind: kind", "differs    size: size",
+        "moved      alone/in a => kind/in b", "moved      mode => moved",
+        "only in a  alone/", "only in a  only a", "only in b  only b\\x0a",
+    ]  # fmt: skip
+    long = run_fdiff(launcher, "--format=words", *pair).out.decode().splitlines()
+    assert {line.partition("  ")[0] for line in long} == {"differs", "only in A", "only in B"}
+    assert (
+        "only in A  alone/in a" in run_fdiff(launcher, "--format=words", "-i", *pair).out.decode()
+    )
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_terminal_shows_words_unless_columns_are_requested(
+    pair: tuple[bytes, bytes], columns: int
+) -> None:
+    with terminal.Terminal(columns, 24) as window:
+        for options, line in (((), "differs"), (("-i",), ">f.s"), (("--format=rsync",), ">f.s")):
+            assert window.run(command(ONE, ["--progress=never", *options, *pair], FDIFF)) == 3
+            assert line in window.screen()
+            assert ("only in A  only a" in window.screen()) == (line == "differs")
+    assert ">f.s" in run_fdiff(ONE, *pair).out.decode()
