@@ -9,7 +9,7 @@ import msgspec
 
 from pcircle.core.encoding import show
 from pcircle.core.errors import REQUIRED_PACKAGES
-from pcircle.core.units import format_size
+from pcircle.core.units import format_size, plural
 from pcircle.tools.doctor.launcher import mismatch
 from pcircle.tools.doctor.machine import Fact, Facts, Value
 
@@ -89,8 +89,19 @@ class DoctorReport(msgspec.Struct, frozen=True):
 
 
 def text(report: DoctorReport) -> str:
-    """Return the report as text, which ends with a list of the unknown facts."""
-    return "\n".join(_lines(report)) + "\n"
+    """Return the report as text: problems, advice, facts, unknown facts, and a verdict."""
+    return "\n".join([*_lines(report), verdict(report)]) + "\n"
+
+
+def verdict(report: DoctorReport) -> str:
+    """Return one line with the number of problems, or of recommendations, and the first one."""
+    for texts, noun in ((report.broken, "problem"), (report.advice, "recommendation")):
+        if texts:
+            count = plural(len(texts), noun, f"{noun}s")
+            others = ", listed above" if len(texts) > 1 else ""
+            none = "" if texts is report.broken else "no problem, "
+            return f"verdict: {none}{count}{others}: {_clean(texts[0])}"
+    return "verdict: no problem"
 
 
 def sections(report: DoctorReport) -> Iterator[tuple[str, Facts]]:
@@ -101,14 +112,14 @@ def sections(report: DoctorReport) -> Iterator[tuple[str, Facts]]:
 
 
 def _lines(report: DoctorReport) -> Iterator[str]:
+    yield from _listed("does not work", report.broken)
+    yield from _listed("advice", report.advice)
     width = max(len(_label(name)) for _, facts in sections(report) for name in facts)
     for title, facts in sections(report):
         yield title
         for name, fact in facts.items():
             yield f"  {_label(name):{width}}  {_shown(name, fact)}"
         yield ""
-    yield from _listed("does not work", report.broken)
-    yield from _listed("advice", report.advice)
     unknown = [
         f"{title}, {_label(name)}: {_clean(fact.why)}"
         for title, facts in sections(report)

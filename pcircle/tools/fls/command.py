@@ -98,7 +98,8 @@ class ListProgram(TreeProgram):
         self._known: dict[Root, os.stat_result] = {}
         self.limit = limit_of(stop_of(args.stop_after, args.stop_at))
         self._rate = rate_of(args.ops_limit)
-        Times(args.time_style or FULL_ISO, 0)  # raises UsageError for an invalid style
+        self._style = args.time_style or (FULL_ISO if args.full_time else RECENT)
+        Times(self._style, 0)  # raises UsageError for an invalid style
         for name in _FILES:
             where = getattr(args, name)
             if where is not None:
@@ -197,7 +198,7 @@ class ListProgram(TreeProgram):
             owner=not args.no_owner,
             group=not args.no_group,
             time=_time_of(args),
-            style=args.time_style or (RECENT if is_terminal else FULL_ISO),
+            style=self._style,
             classify=args.classify,
             colors=(os.environ.get("LS_COLORS") or ":") if colored else "",
             host=os.uname().nodename if linked else "",
@@ -224,7 +225,8 @@ class ListProgram(TreeProgram):
 
 
 def _is_long(args: argparse.Namespace) -> bool:
-    return bool(args.long or args.numeric_uid_gid or args.no_owner or args.no_group)
+    words = ("long", "numeric_uid_gid", "no_owner", "no_group", "full_time")
+    return any(getattr(args, word) for word in words)
 
 
 def _sees_hidden(args: argparse.Namespace) -> bool:

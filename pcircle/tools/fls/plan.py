@@ -38,7 +38,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     owner: bool = True
     group: bool = True
     time: str = "mtime"
-    style: str = "full-iso"
+    style: str = "locale"
     classify: bool = False
     colors: str = ""
     host: str = ""

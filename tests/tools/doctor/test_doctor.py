@@ -97,7 +97,19 @@ def test_an_unexaminable_path(run: Run, place: bytes, kind: str) -> None:
     done = run_doctor(run, path)
     assert done.returncode == 1
     why = {"missing": "No such file or directory", "file": "Not a directory"}[kind]
-    assert f"does not work\n  - {os.fsdecode(path)}: {why}\n" in done.stdout.decode()
+    text = done.stdout.decode()
+    assert text.startswith(f"does not work\n  - {os.fsdecode(path)}: {why}\n")
+    assert text.endswith(f"\nverdict: 1 problem: {os.fsdecode(path)}: {why}\n")
+
+
+def test_the_last_line_is_the_verdict(run: Run, place: bytes) -> None:
+    text = run_doctor(run, "--no-trials", place).stdout.decode()
+    assert re.fullmatch(
+        r"verdict: no problem(, \d+ recommendations?.*: .+)?", text.splitlines()[-1]
+    )
+    missing = [os.fsdecode(place) + name for name in ("/x", "/y")]
+    last = run_doctor(run, "--no-trials", *missing).stdout.decode().splitlines()[-1]
+    assert last == f"verdict: 2 problems, listed above: {missing[0]}: No such file or directory"
 
 
 def test_without_trials_nothing_is_written(run: Run, place: bytes) -> None:
