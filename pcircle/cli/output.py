@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import os
 import select
-import stat
 from typing import NamedTuple, TextIO
 
 from pcircle.core.writing import left
@@ -67,13 +66,6 @@ class MessageStream:
         try:
             return self._stream is not None and self._stream.isatty()
         except ValueError:  # the stream was closed
-            return False
-
-    def is_file(self) -> bool:
-        """Return whether the stream is a regular file."""
-        try:
-            return self._fd is not None and stat.S_ISREG(os.fstat(self._fd).st_mode)
-        except OSError:  # the descriptor was closed
             return False
 
 

@@ -292,16 +292,13 @@ def live(stream: TextIO | None) -> Progress:
 def make(mode: Mode, stream: TextIO | None, *, quiet: bool, interval_s: float) -> Progress:
     """Return the display for this mode and stream.
 
-    ``auto`` selects a bar on a terminal, lines elsewhere, and nothing if `quiet`. ``always``
-    selects the bar even on a pipe, because under mpirun the terminal is at the other end of a pipe,
-    and lines in a file. ``never`` selects nothing. If ``TERM`` shows that the terminal cannot move
-    its cursor, lines replace the bar.
+    ``never`` selects nothing, and so does ``auto`` if `quiet`. A terminal gets a bar, unless
+    ``TERM`` shows that it cannot move its cursor; any other stream gets lines.
     """
     if mode == "never" or (quiet and mode == "auto"):
         return silent(stream)
-    output = MessageStream(stream)
-    wanted = output.isatty() or (mode == "always" and not output.is_file())
-    if wanted and os.environ.get("TERM", "") not in _CURSORLESS_TERMINALS:
+    is_terminal = MessageStream(stream).isatty()
+    if is_terminal and os.environ.get("TERM", "") not in _CURSORLESS_TERMINALS:
         return live(stream)
     return plain(stream, interval_s)
 

@@ -219,16 +219,23 @@ def test_a_terminal_without_a_cursor_gets_lines(
     assert terminal.seen().startswith("~42.1% after 1.00s: ")
 
 
-def test_a_file_gets_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With ``--progress always 2>log`` a log has no escape sequences."""
+@pytest.mark.parametrize("kind", ["file", "pipe"])
+def test_other_streams_get_lines(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
+    """With ``--progress always`` a log has no escape sequences or carriage returns."""
     monkeypatch.setenv("TERM", "xterm")
-    with open(tmp_path / "log", "w", encoding="utf-8") as log:
+    path = tmp_path / "log"
+    if kind == "pipe":
+        os.mkfifo(path)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    with open(fd, "w", encoding="utf-8") as log:
         shown = progress.make("always", log, quiet=True, interval_s=1)
         shown.update(_view(1))
         shown.update(_view(2.5))
         shown.close()
-    said = (tmp_path / "log").read_text()
-    assert "\x1b" not in said
+        said = (os.read(fd, 4096) if kind == "pipe" else path.read_bytes()).decode()
+    assert not {"\x1b", "\r"} & set(said)
     assert [line.split(": ")[0] for line in said.splitlines()] == [
         "~42.1% after 1.00s",
         "~42.1% after 2.50s",
