@@ -64,6 +64,6 @@ complete -c fdiff -l syslog -d 'log a line to syslog at the end'
 complete -c fdiff -l version -d 'show the version'
 complete -c fdiff -s i -l itemize -l itemize-changes -d 'list each entry of directories of one side'
 complete -c fdiff -l format -d 'words (on a terminal), rsync\'s columns, or dcmp\'s counts' -x -a 'words rsync dcmp'
-complete -c fdiff -s o -l output -d 'list entries that match an expression of dcmp' -x
-complete -c fdiff -l list-out -d 'list the differing entries, as --files-from reads them' -r -F
+complete -c fdiff -s o -l output -d 'write entries that match a dcmp expression to FILE' -x
+complete -c fdiff -l list-out -d 'write a list of differing entries, for --files-from' -r -F
 complete -c fdiff -l json-lines -d 'write a line of JSON for each action (-: standard output)' -r -F
