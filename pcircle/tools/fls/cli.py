@@ -115,7 +115,11 @@ def _add_form(p: Parser) -> None:
     add("-i", "--inode", action="store_true", help="show inode numbers")
     add("-s", "--size", action="store_true", help="show allocated blocks, in KiB")
     add("--time", metavar="WORD", help="time to show and sort by: mtime, atime, ctime")
-    add("--time-style", metavar="STYLE", help="locale, full-iso, long-iso, iso, +FORMAT")
+    add(
+        "--time-style",
+        metavar="STYLE",
+        help="format of times: locale, full-iso, long-iso, iso, +FORMAT",
+    )
     add("--full-time", action="store_true", help="like -l, with nanoseconds and time zone")
     add("-F", "--classify", action="store_true", help="append one of */=@| to names")
     add(
