@@ -374,8 +374,7 @@ def add_actions(p: argparse.ArgumentParser, does: str) -> None:
     add("--ops-limit", metavar="N", help="total limit of operations per second")
     add_polite(add)
     add_stop(add)
-    add = add_output(p).add_argument
-    p._option_string_actions["-v"].help = f"list {does} entries (-vv: per-process statistics)"
+    add = add_output(p, f"list {does} entries").add_argument
     add_records(add, does)
 
 
@@ -412,12 +411,16 @@ def add_transport(add: Callable[..., object]) -> None:
     )
 
 
-def add_output(p: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Add the options for output."""
+def add_output(
+    p: argparse.ArgumentParser, verbose: str = "report what was done"
+) -> argparse._ArgumentGroup:
+    """Add the options for output; `verbose` is the help of -v."""
     group = p.add_argument_group("Output")
     add = group.add_argument
     add("-q", "--quiet", action="store_true", help="report failures only")
-    add("-v", "--verbose", action="count", default=0, help="per-process statistics (-vv: more)")
+    add("-v", "--verbose", action="count", default=0, help=verbose)
+    text = "print a table of the processes (twice: more columns)"
+    add("--stats", action="count", default=0, help=text)
     add(
         "--progress",
         choices=("auto", "always", "never"),

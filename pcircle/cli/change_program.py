@@ -38,11 +38,7 @@ _INTERRUPTED = (Interrupted.exit_code, Terminated.exit_code)
 
 
 class ChangeConsole(TreeConsole):
-    """A `TreeConsole` whose `-v` lists the actions; statistics require another `-v`."""
-
-    def __init__(self, program: TreeProgram, log: LogFile | None) -> None:
-        super().__init__(program, log)
-        self.verbose = max(0, self.verbose - 1)
+    """The console of a tool that changes entries."""
 
     has_bytes = False
 

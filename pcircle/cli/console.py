@@ -58,12 +58,12 @@ _TIME = "_s"
 _LABELS = {"message_bytes": "sent", "spilled_items": "spilled", "peak_rss_bytes": "peak memory"}
 
 
-def render(summary: RankSummary, verbose: int) -> str:
-    """Return the main figures as a table, or all figures if `verbose` is 2."""
+def render(summary: RankSummary, stats: int) -> str:
+    """Return the main figures as a table, or all figures if `stats` is 2."""
     header = ["", "all", "mean", "min", "rank", "5 %", "median", "95 %", "max", "rank"]
     rows = []
     for name, figure in summary.figures.items():
-        if verbose < 2 and name not in _PLAIN:
+        if stats < 2 and name not in _PLAIN:
             continue
         values = (figure.sum, figure.mean, figure.min, figure.p5, figure.median, figure.p95)
         row = [_shown(name, value) for value in (*values, figure.max)]
@@ -163,6 +163,7 @@ class Console(Observer[R]):
     ) -> None:
         self.quiet = options.quiet
         self.verbose = options.verbose
+        self.stats = options.stats
         self.failures: list[FailedEntry] = []  # at most FAILURES_KEPT
         self.by_kind: Counter[tuple[int | None, str]] = Counter()
         self.log_failed = False
@@ -416,11 +417,11 @@ class Console(Observer[R]):
         """Return a table of statistics over many ranks; it is empty if each rank has a row."""
         if isinstance(report.rank_summary, UnsetType):
             return ""
-        return render(report.rank_summary, self.verbose)
+        return render(report.rank_summary, self.stats)
 
     def shown_shares(self, report: RankedReport, entries: int) -> str:
         """Return per-process statistics as a table."""
-        return self.share_table(report) or shares(report.ranks, entries, self.verbose)
+        return self.share_table(report) or shares(report.ranks, entries, self.stats)
 
     def fields(
         self,

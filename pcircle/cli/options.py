@@ -40,7 +40,18 @@ from pcircle.walk.attributes import ANY, KINDS, Attributes, Moment
 _ALL = 100
 _OF_DIFF = frozenset(
     (
-        *("diff", "json", "quiet", "verbose", "progress", "interval", "jobs", "transport", "words"),
+        *(
+            "diff",
+            "json",
+            "quiet",
+            "verbose",
+            "stats",
+            "progress",
+            "interval",
+            "jobs",
+            "transport",
+            "words",
+        ),
         *("insecure_links", "syslog"),
     )
 )
@@ -69,6 +80,7 @@ class CommonOptions(msgspec.Struct, frozen=True, kw_only=True):
     transport: TransportOption = "auto"
     quiet: bool = False
     verbose: int = 0
+    stats: int = 0
     progress: Mode = "auto"
     interval_s: float = 10.0
     json: str | None = None
@@ -93,6 +105,7 @@ def common(args: argparse.Namespace) -> dict[str, Any]:
         "transport": args.transport,
         "quiet": args.quiet,
         "verbose": args.verbose,
+        "stats": args.stats,
         "progress": args.progress,
         "interval_s": interval_s("--interval", args.interval),
         "json": args.json,

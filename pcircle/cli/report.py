@@ -136,8 +136,8 @@ def failures_by_kind(counted: Mapping[tuple[int | None, str], int]) -> str:
     return f"{plural(sum(counted.values()), 'failure', 'failures')}: {', '.join(parts)}"
 
 
-def shares(ranks: Sequence[RankShare], entries: int, verbose: int) -> str:
-    """Return per-rank statistics as a table, including messages if `verbose` is 2."""
+def shares(ranks: Sequence[RankShare], entries: int, stats: int) -> str:
+    """Return per-rank statistics as a table, including messages if `stats` is 2."""
     header = ["rank", "node", "entries", "bytes", "share", "threads"]
     climbed = any(len(rates) > 1 for rank in ranks for rates in rank.work_per_s.values())
     rows = []
@@ -147,7 +147,7 @@ def shares(ranks: Sequence[RankShare], entries: int, verbose: int) -> str:
         row += [format_size(rank.bytes), f"{part:.0%}", str(rank.threads)]
         if climbed:
             row.append(_found(rank))
-        if verbose > 1:
+        if stats > 1:
             row += [
                 format_count(rank.items),
                 f"{rank.steals_got}/{rank.steals_asked}",
@@ -160,7 +160,7 @@ def shares(ranks: Sequence[RankShare], entries: int, verbose: int) -> str:
         rows.append(row)
     if climbed:
         header.append("work/s by threads")
-    if verbose > 1:
+    if stats > 1:
         header += ["items", "steals", "messages", "sent", "spilled", "cpu", "peak memory"]
     align = "r" * 6 + "l" * climbed + "r" * len(header)
     from pcircle.cli import listing

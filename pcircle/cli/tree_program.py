@@ -289,7 +289,7 @@ class TreeConsole(Console[dict[int, int]]):
             ranks=self.shares(outcome),
             rank_summary=self.rank_summary(outcome),
         )
-        if self.verbose:
+        if self.stats:
             self.note(self.shown_shares(report, total.completed).rstrip("\n"))
         self._program.report = report
         self.results.document(report)

@@ -37,7 +37,7 @@ def started(run: Run, command: list[str], rows: int, tool: str, *arguments: obje
     target = arguments[-1] if tool in ("fcp", "fmirror") else None
     result = f"{arguments[0]}-{tool}-{rows}.json"
     jobs = [] if "mpi" in command[0] else ["-j4"]
-    words = [*TOOLS[tool], *jobs, "-vv", "--json", result, arguments[1]]
+    words = [*TOOLS[tool], *jobs, "--stats", "--stats", "--json", result, arguments[1]]
     words += [] if target is None else [target]
     done = run([*command, "-m", "tests.runtime.summing", str(rows), tool, *map(str, words)])
     assert done.returncode == 0, done.stderr

@@ -92,7 +92,7 @@ def _peaks(words: tuple[list[str], list[str]], top: bytes) -> float:
     is_list = program == ["pcircle.tools.fls"]  # its JSON contains rows
     with Run(
         TWO,
-        *(["-vv"] if is_list else ["-q", "--json", report_path]),
+        *(["-v", "--stats"] if is_list else ["-q", "--json", report_path]),
         "--progress=never",
         *arguments_,
         program=tuple(program),

@@ -275,7 +275,7 @@ class CopyConsole(base.Console[CopyResult]):
                 self.note(f"{self.tool}: no signature of '{item.path}': {why}")
         if not self.quiet:
             text = self.summary(report) + "\n"
-            if self.verbose:
+            if self.stats:
                 text = self.shown_shares(report, report.entries) + text
             MessageStream(self.results.stream).write(text)  # a message, not a result
         return worst((report.exit_code, self.results.code))

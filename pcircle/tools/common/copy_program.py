@@ -101,6 +101,8 @@ class CopyProgram(ToolProgram):
     journaled_type: ClassVar[type[JournaledCopy]] = JournaledCopy
     console_type: ClassVar[type[CopyConsole]] = CopyConsole
     outlives_ranks: ClassVar[bool] = True
+    said: ClassVar[str] = "copied"
+    """The word before each path with -v; empty if something else lists the changes."""
     """True if the job can continue without ranks that were lost."""
     lists_completely: ClassVar[bool] = False
     """True if lists of paths or patterns that may be truncated are refused."""
@@ -296,7 +298,8 @@ class CopyProgram(ToolProgram):
             if len(roots) != 1 or roots[0].kind != DIRECTORY:
                 raise UsageError("--list-out requires one SRC, a directory")
             end = b"\0" if options.null else b"\n"
-        return ActionOutput(options.json_lines is not None, end)
+        word = self.said if options.verbose and not options.dry else ""
+        return ActionOutput(options.json_lines is not None, end, word)
 
     def _with_checkpoint(self, plan: CopyPlan) -> CopyPlan:
         """Return the plan, with a checkpoint if the copy uses one."""

@@ -36,7 +36,7 @@ def change(*paths: str | bytes, **options: object) -> TreeReport | None:
     args = FCHMOD.parser().parse([*words_of(options), "--", *operands], FCHMOD.bare)
     if operands and not _specifies_change(options):
         raise UsageError("one of mode, owner, group, acl and others must be given")
-    args.verbose, args.changes = 0, False  # nothing is printed
+    args.verbose, args.stats, args.changes = 0, 0, False  # nothing is printed
     return program_of("fchmod", args).call()
 
 

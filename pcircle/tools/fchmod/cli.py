@@ -109,7 +109,7 @@ def _add(p: Parser) -> None:
     )
     add_safety(p)
     add_actions(p, "changed")
-    p._option_string_actions["-v"].help = "list all entries (-vv: per-process statistics)"
+    p._option_string_actions["-v"].help = "list all entries"
     add = next(group for group in p._action_groups if group.title == "Output").add_argument
     add("-c", "--changes", action="store_true", help="list changed entries")
     add(

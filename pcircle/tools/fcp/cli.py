@@ -87,7 +87,7 @@ def _add(p: Parser) -> None:
     _add_existing(p)
     add_checkpoint(p)
     add_copying(add_performance(p).add_argument)
-    add = add_output(p).add_argument
+    add = add_output(p, "list copied entries").add_argument
     add_records(add, "copied")
     add_signature(add)
 

@@ -35,5 +35,5 @@ def compare(a: str | bytes, b: str | bytes, **options: object) -> TreeReport | N
 
     operands = [path if isinstance(path, str) else text_of(path) for path in (a, b)]
     args = parser().parse([*words_of(options), "--", *operands], {})
-    args.verbose, args.quiet = 0, True  # nothing is printed
+    args.verbose, args.stats, args.quiet = 0, 0, True  # nothing is printed
     return program_of(args).call()

@@ -65,7 +65,7 @@ def _add(p: Parser) -> None:
     add = add_performance(p).add_argument
     add_op_timeout(add)
     add_stop(add)
-    group = add_output(p)
+    group = add_output(p, "report what was compared")
     add = group.add_argument
     add("-i", "--itemize", "--itemize-changes", action="store_true",
         help="list each entry of directories of one side")  # fmt: skip
@@ -74,7 +74,6 @@ def _add(p: Parser) -> None:
     add("-o", "--output", action="append", metavar="EXPR:FILE",
         help="write entries that match a dcmp expression to FILE")  # fmt: skip
     add_records(add, "differing")
-    p._option_string_actions["-v"].help = "report what was compared (-vv: per-process statistics)"
     p._option_string_actions["-q"].help = "print only failures"
 
 

@@ -52,7 +52,6 @@ class DiffConsole(TreeConsole):
         super().__init__(program, log)
         self._plan = program.plan
         self._says_end = bool(self.verbose)
-        self.verbose = max(0, self.verbose - 1)
         self._own = DiffCounters()
         self._reporter = DiffReporter(self._plan, self._own, 0)
         self._groups = LinkGroups()

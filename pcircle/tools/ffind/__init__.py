@@ -42,7 +42,7 @@ def find(
 
     given = [word if isinstance(word, str) else text_of(word) for word in words]
     args = parser().parse([*words_of(options), *given], {})
-    args.verbose = 0  # nothing is printed
+    args.verbose = args.stats = 0  # nothing is printed
     program = program_of(args)
     pieces: list[bytes] = []
     program.sink = pieces.append if output is None else output

@@ -36,5 +36,5 @@ def listing(*paths: str | bytes, **options: object) -> ListReport | None:
 
     operands = [path if isinstance(path, str) else text_of(path) for path in paths]
     args = parser().parse([*words_of(options), "--", *operands], BARE)
-    args.verbose = 0  # nothing is printed
+    args.verbose = args.stats = 0  # nothing is printed
     return program_of(args, collects=True).collected()

@@ -70,7 +70,7 @@ def _add(p: Parser) -> None:
     add_safety(p)
     add_checkpoint(p)
     add_copying(add_performance(p).add_argument)
-    add = add_output(p).add_argument
+    add = add_output(p, "list changes, as -i does").add_argument
     add("--dry-run", action="store_true", help="show what would be done (-v: list entries)")
     add("--plan", metavar="FILE", help="write a plan for --apply instead of changing B")
     add("--apply", metavar="FILE", help="carry out a plan, skipping entries that have changed")

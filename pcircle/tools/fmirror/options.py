@@ -39,7 +39,13 @@ from pcircle.walk.attributes import ANY
 from pcircle.walk.globs import Rule, leave_out
 
 # Options of the jobs before the copy, which print nothing and leave the output files to the copy.
-QUIET: dict[str, object] = {"silent": True, "quiet": True, "verbose": 0, "progress": "never"}
+QUIET: dict[str, object] = {
+    "silent": True,
+    "quiet": True,
+    "verbose": 0,
+    "stats": 0,
+    "progress": "never",
+}
 NO_OUTPUT: dict[str, object] = {
     "json": None,
     "error_log": None,
@@ -151,7 +157,7 @@ def made_of(args: argparse.Namespace) -> MirrorOptions:
         copy_dest=copy_dest,
         reflink_dest=reflink_dest,
         moved=args.moved,
-        itemize=args.itemize or (dry and args.verbose > 0),
+        itemize=args.itemize or args.verbose > 0,
         verify=args.verify,
         sign=args.signature,
         stripe=args.stripe,

@@ -233,7 +233,7 @@ def _count(run: MirrorRun) -> None:
             if console is not None:
                 found, entries, rules = console.found, console.entries, console.rules
                 found.add_all(console.doubtful)
-            silent = NO_OUTPUT | {"verbose": 0, "itemize": False, "quiet": True}
+            silent = NO_OUTPUT | {"verbose": 0, "stats": 0, "itemize": False, "quiet": True}
             args = argparse.Namespace(**vars(args) | silent)
             deletion = DeletionProgram(
                 args, options.target, found, entries, dry=True, keeps=False, rules=rules
@@ -507,7 +507,8 @@ def run_command(args: argparse.Namespace) -> int:
 
 def called(args: argparse.Namespace) -> MirrorReport | None:
     """Run a mirror for a calling program without printing anything, and return the report."""
-    args.quiet, args.progress, args.verbose, args.itemize = True, "never", 0, False
+    args.quiet, args.progress, args.itemize = True, "never", False
+    args.verbose = args.stats = 0
     return _run(args)[1]
 
 

@@ -65,6 +65,7 @@ class MirrorProgram(CopyProgram):
 
     plan_type = MirrorPlan
     task_type: ClassVar[type[MirrorTask]] = MirrorTask
+    said: ClassVar[str] = ""
     journaled_type: ClassVar[type[JournaledMirror]] = JournaledMirror
     console_type = MirrorConsole
     outlives_ranks = False

@@ -147,7 +147,7 @@ class RecheckProgram(TreeProgram):
         known: tuple[int, int] | None,
         walks: bool,
     ) -> None:
-        more: dict[str, object] = {"quiet": True, "verbose": 0, "progress": "never"}
+        more: dict[str, object] = {"quiet": True, "verbose": 0, "stats": 0, "progress": "never"}
         more |= {"json_lines": None, "max_delete": None}
         super().__init__(argparse.Namespace(**vars(args) | WITHOUT_SELECTION | more), [source])
         self._error_log = args.error_log

@@ -333,7 +333,7 @@ class DeletionProgram(ChangeProgram):
     ) -> None:
         self.verb = "would be removed" if dry else "removed"
         self.keeps = keeps and not dry
-        more = {"verbose": max(args.verbose, args.itemize), "dry_run": dry or keeps}
+        more = {"verbose": max(args.verbose, args.itemize), "stats": 0, "dry_run": dry or keeps}
         more |= {"json_lines": None} if keeps else {}
         if rules:
             more["filters"] = [*_replaced(found.replaced), *map(_as_typed, rules)]

@@ -72,7 +72,9 @@ class ExtraneousFilesProgram(DeletionProgram):
         found: ExtraneousPaths,
     ) -> None:
         args = argparse.Namespace(
-            **vars(args) | NO_OUTPUT | {"max_delete": None, "verbose": 0, "itemize": False}
+            **vars(args)
+            | NO_OUTPUT
+            | {"max_delete": None, "verbose": 0, "stats": 0, "itemize": False}
         )
         rules = () if console is None else console.rules
         super().__init__(args, target, found, 0, dry=True, keeps=False, rules=rules)

@@ -108,11 +108,12 @@ class ProfileConsole(base.Console[ProfileResult]):
             write = partial(publish, self._plan, place, save, entry_count(profile))
             self.results.write(index_of(save), write)
         self._outputs.tell(profile, report, run, self.results, quiet=self.quiet)
-        if self.verbose:
+        if self.stats:
             shares = self.share_table(report) or balance.render(
-                report.ranks, report.counts.entries, self.verbose
+                report.ranks, report.counts.entries, self.stats
             )
             self.note(shares.rstrip("\n"))
+        if self.verbose:
             self.note(f"fprof: {summary(report)}")
         return worst((code, self.results.code))
 

@@ -27,5 +27,5 @@ def remove(*paths: str | bytes, **options: object) -> TreeReport | None:
 
     operands = [path if isinstance(path, str) else text_of(path) for path in paths]
     args = parser().parse([*words_of(options), "--", *operands], POLITE)
-    args.verbose = 0  # nothing is printed
+    args.verbose = args.stats = 0  # nothing is printed
     return program_of(args).call()

@@ -72,7 +72,8 @@ complete -c fcp -l stripe -d 'Lustre layout of new files: COUNT, all, keep or de
 complete -c fcp -l bwlimit -d 'total bandwidth limit in bytes per second' -x
 complete -c fcp -l ops-limit -d 'total limit of metadata operations per second' -x
 complete -c fcp -s q -l quiet -d 'report failures only'
-complete -c fcp -s v -l verbose -d 'per-process statistics (-vv: more)'
+complete -c fcp -s v -l verbose -d 'list copied entries'
+complete -c fcp -l stats -d 'print a table of the processes (twice: more columns)'
 complete -c fcp -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fcp -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fcp -l json -d 'write the result as JSON (-: standard output)' -r -F

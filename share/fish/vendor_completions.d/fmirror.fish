@@ -96,7 +96,8 @@ complete -c fmirror -l stripe -d 'Lustre layout of new files: COUNT, all, keep o
 complete -c fmirror -l bwlimit -d 'total bandwidth limit in bytes per second' -x
 complete -c fmirror -l ops-limit -d 'total limit of metadata operations per second' -x
 complete -c fmirror -s q -l quiet -d 'report failures only'
-complete -c fmirror -s v -l verbose -d 'per-process statistics (-vv: more)'
+complete -c fmirror -s v -l verbose -d 'list changes, as -i does'
+complete -c fmirror -l stats -d 'print a table of the processes (twice: more columns)'
 complete -c fmirror -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fmirror -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fmirror -l json -d 'write the result as JSON (-: standard output)' -r -F

@@ -10,6 +10,7 @@ import re
 import select
 import signal
 import struct
+import subprocess
 import termios
 import time
 
@@ -112,9 +113,21 @@ def test_last_line_is_the_summary(launcher: Launcher, small_tree: bytes, place: 
     assert "\x1b" not in last
 
 
-def test_verbose_gives_shares_of_ranks(small_tree: bytes, place: bytes) -> None:
+def test_v_lists_copied_entries(small_tree: bytes, place: bytes) -> None:
+    """The same entries as cp lists, and nothing about the processes."""
+    lines = copy(FOUR, "-v", small_tree, place + b"/copy").out.splitlines()
+    listed = subprocess.run(
+        ["cp", "-rv", small_tree, place + b"/by cp"], capture_output=True, check=True
+    )
+    wanted = [b"copied " + line.partition(b" -> ")[0] for line in listed.stdout.splitlines()]
+    assert len(wanted) > 4
+    assert sorted(lines[:-1]) == sorted(wanted)
+    assert copy(ONE, "-v", "-T", "--skip-same", "-p", small_tree, place + b"/copy").code == 0
+
+
+def test_stats_gives_shares_of_ranks(small_tree: bytes, place: bytes) -> None:
     brief = copy(FOUR, small_tree, place + b"/brief")
-    verbose = copy(FOUR, "-v", small_tree, place + b"/verbose")
+    verbose = copy(FOUR, "--stats", small_tree, place + b"/verbose")
     output = (verbose.out + verbose.err).decode()
     assert "rank" in output.lower()
     for rank in range(4):
@@ -224,6 +237,7 @@ def test_help_names_the_options_once(launcher: Launcher | None) -> None:
         "-j",
         "-q",
         "-v",
+        "--stats",
         "--progress",
         "--interval",
         "--json",

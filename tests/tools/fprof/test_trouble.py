@@ -198,9 +198,9 @@ def test_progress_is_shown_on_a_terminal_and_leaves_no_trace(fuse: Mount) -> Non
     assert b"size up to" in out
 
 
-def test_load_is_printed_with_v(place: bytes) -> None:
+def test_load_is_printed_with_stats(place: bytes) -> None:
     tree = build(place + b"/tree")
-    finished = run_fprof(TWO, "-v", tree)
+    finished = run_fprof(TWO, "-v", "--stats", tree)
     for word in ("rank", "steals", "messages", "readdir", "stat", "idle", "protocol"):
         assert word in finished.said
     assert "profiled 13 entries" in finished.said

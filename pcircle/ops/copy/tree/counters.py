@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import sub
 from typing import TYPE_CHECKING
 
@@ -226,10 +226,13 @@ class CopyActionLog(CopyObserver):
         first: CopyActionLog | None = None,
         *,
         planned: bool = False,
+        shown: Sequence[bytes] = (),
     ) -> None:
-        """Create the log; `first` is the log of the rank's first thread."""
+        """Create the log; `first` is that of the rank's first thread, `shown` as in `ActionLog`."""
         with_first = None if first is None else first.actions
-        self.actions: ActionLog = ActionLog(tool, wanted, rank, with_first, planned=planned)
+        self.actions: ActionLog = ActionLog(
+            tool, wanted, rank, with_first, planned=planned, shown=shown
+        )
         self._root = 0
         self._path = b""
 

@@ -175,7 +175,9 @@ def worker(
     signing = None if signer is None else SigningObserver(signer)
     acting = None
     if plan.acts.any:
-        acting = CopyActionLog(plan.tool, plan.acts, rank, None if first is None else first.acting)
+        before = None if first is None else first.acting
+        shown = [root.source_shown for root in plan.roots]
+        acting = CopyActionLog(plan.tool, plan.acts, rank, before, shown=shown)
     wanted = (hasher, signing, limits, acting)
     observers: list[CopyObserver] = [observer for observer in wanted if observer is not None]
     # The number makes temporary names unique among all threads of all ranks.

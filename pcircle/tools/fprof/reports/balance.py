@@ -57,8 +57,8 @@ def rank_work(report: RankReport) -> RankWork:
     )
 
 
-def render(ranks: Sequence[RankWork], entries: int, verbose: int) -> str:
-    """Return a table of the work of all ranks, with more columns if `verbose` is above 1."""
+def render(ranks: Sequence[RankWork], entries: int, stats: int) -> str:
+    """Return a table of the work of all ranks, with more columns if `stats` is above 1."""
     header = ["rank", "node", "entries", "share", "threads", "steals", "messages", "sent"]
     header += ["readdir", "stat", "adding", "idle", "protocol"]
     rows = []
@@ -76,7 +76,7 @@ def render(ranks: Sequence[RankWork], entries: int, verbose: int) -> str:
         ]
         times = (rank.readdir_s, rank.stat_s, rank.adding_s, rank.idle_s, rank.protocol_s)
         row += [f"{time_s:.2f} s" for time_s in times]
-        if verbose > 1:
+        if stats > 1:
             row += [
                 format_count(rank.items),
                 format_count(rank.spilled_items),
@@ -84,6 +84,6 @@ def render(ranks: Sequence[RankWork], entries: int, verbose: int) -> str:
                 format_size(rank.peak_rss_bytes),
             ]
         rows.append(row)
-    if verbose > 1:
+    if stats > 1:
         header += ["items", "spilled", "cpu", "peak memory"]
     return listing.render(rows, align="r" * len(header), header=header)
