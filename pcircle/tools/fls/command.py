@@ -98,8 +98,7 @@ class ListProgram(TreeProgram):
         self._known: dict[Root, os.stat_result] = {}
         self.limit = limit_of(stop_of(args.stop_after, args.stop_at))
         self._rate = rate_of(args.ops_limit)
-        self._style = args.time_style or (FULL_ISO if args.full_time else RECENT)
-        Times(self._style, 0)  # raises UsageError for an invalid style
+        Times(args.time_style or FULL_ISO, 0)  # raises UsageError for an invalid style
         for name in _FILES:
             where = getattr(args, name)
             if where is not None:
@@ -188,6 +187,7 @@ class ListProgram(TreeProgram):
             when == "always" or (when == "auto" and is_terminal)
             for when in (args.color, args.hyperlink)
         )
+        is_full = args.full_time or (args.total and not is_terminal)  # other programs read sums
         return Form(
             shape=shape if args.total or self.is_rows else "lines",
             long=is_long,
@@ -198,7 +198,7 @@ class ListProgram(TreeProgram):
             owner=not args.no_owner,
             group=not args.no_group,
             time=_time_of(args),
-            style=self._style,
+            style=args.time_style or (FULL_ISO if is_full else RECENT),
             classify=args.classify,
             colors=(os.environ.get("LS_COLORS") or ":") if colored else "",
             host=os.uname().nodename if linked else "",
