@@ -70,6 +70,20 @@ def test_the_short_help_fits_one_screen(run: Run, tool: str) -> None:
         assert run([*start, "-h"], env=environment).stdout == done.stdout
 
 
+def test_help_after_an_option_is_not_its_value(run: Run) -> None:
+    """An option that lacks its value is an error, as with other words that begin with a dash."""
+    for words in (["-j", "--help=short"], ["-o", "--help=short"]):
+        done = run([sys.executable, ROOT / "bin" / "fsum", *words])
+        assert done.returncode == 2
+        assert words[0] in done.stderr.decode()
+        assert done.stdout == b""
+
+
+def test_the_short_help_of_ffind_names_primaries(run: Run) -> None:
+    said = run([sys.executable, ROOT / "bin" / "ffind", "-h"]).stdout.decode()
+    assert {"-name", "-size", "-mtime", "-delete", "-exec"} <= set(re.findall(r"-[a-z]+", said))
+
+
 @every_tool
 def test_help_follows_the_width(monkeypatch: pytest.MonkeyPatch, tool: str) -> None:
     """In a narrow window options are wrapped; the long texts are unchanged."""

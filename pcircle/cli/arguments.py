@@ -190,7 +190,8 @@ class Parser(argparse.ArgumentParser):
         """
         end = arguments.index("--") if "--" in arguments else len(arguments)
         self._words = arguments[:end]
-        if "--help=short" in self._words:
+        short = "--help=short"
+        if any(b == short and not self.takes_value(a) for a, b in pairwise(["", *self._words])):
             self._print_message(self.format_short_help(), sys.stdout)
             self.exit()
         args = self.parse_intermixed_args([self._valued(word, bare) for word in self._words])
@@ -203,6 +204,11 @@ class Parser(argparse.ArgumentParser):
             if option is not None and _is_value_of(self._option_string_actions[option], value)
         ]
         return args
+
+    def takes_value(self, word: str) -> bool:
+        """Return whether a word is an option whose value is the next word."""
+        action = self._option_string_actions.get(word)
+        return action is not None and action.nargs != 0 and not isinstance(action, OptionalValue)
 
     def _valued(self, word: str, bare: Mapping[str, str]) -> str:
         """Return a word in the form that argparse expects, with the value of its last option."""

@@ -80,7 +80,7 @@ class ChangeProgram(TreeProgram):
         self.limit = limit_of(stop_of(args.stop_after, args.stop_at))
         self._rate = rate_of(args.ops_limit)
         self._written: tuple[int, int] | None = None
-        self._max_delete = _max_delete(args.max_delete)
+        self._max_delete = max_delete_of(args.max_delete)
         written = (args.list_out, args.json_lines, args.error_log, args.plan)
         named = [name for name in (*written, args.files_from, args.apply) if name is not None]
         for name in written:
@@ -183,7 +183,8 @@ def refuse_with_apply(args: argparse.Namespace, paths: Sequence[bytes]) -> None:
         raise UsageError("--strict-operands cannot be combined with --apply")
 
 
-def _max_delete(text: str | None) -> MaxDelete | None:
+def max_delete_of(text: str | None) -> MaxDelete | None:
+    """Return the value of --max-delete. Raises UsageError."""
     if text is None:
         return None
     is_share = text.endswith("%")

@@ -31,7 +31,9 @@ ffind [OPTION]... [PATH]... [EXPRESSION]
        ffind --apply PLAN [OPTION]..."""
 
 DESCRIPTION = """\
-Search trees in parallel, with the expressions of find(1).
+Search trees in parallel, with the expressions of find(1): tests such as -name,
+-path, -type, -size, -mtime, -newer, -user, -perm and -empty, the operators
+! -a -o ( ), and the actions -print, -printf, -ls, -delete and -exec.
 
 Operators and primaries are those of GNU find and have one dash; options of
 ffind have two. The manual lists additional primaries. Entries are printed in
@@ -61,7 +63,7 @@ class FindParser(Parser):
 
     def parse(self, arguments: Sequence[str], bare: Mapping[str, str]) -> argparse.Namespace:
         """Parse the options; `tokens` in the result contains the expression."""
-        found = split(arguments, self._takes_value)
+        found = split(arguments, self.takes_value)
         args = super().parse(found.suite, {**_BARE, **bare})
         args.operands = found.paths
         args.tokens = found.tokens
@@ -74,10 +76,6 @@ class FindParser(Parser):
         if name in (TESTS | ACTIONS | dict.fromkeys(COMMANDS, 0)):
             return f"primaries have one dash: -{name}"
         return super().hint(unknown)
-
-    def _takes_value(self, word: str) -> bool:
-        action = self._option_string_actions.get(word)
-        return action is not None and action.nargs != 0 and not isinstance(action, OptionalValue)
 
 
 _MOST_USED = (

@@ -241,6 +241,10 @@ def _upkeep(args: argparse.Namespace) -> UpdatePolicy:
 
 
 def _deleting(args: argparse.Namespace) -> DeletionPolicy:
+    if args.max_delete is not None:
+        from pcircle.cli.change_program import max_delete_of
+
+        max_delete_of(args.max_delete)  # refused before anything is copied
     backup = None if args.backup_dir is None else os.path.abspath(os.fsencode(args.backup_dir))
     return DeletionPolicy(
         args.delete is not None or args.snapshot is not None,

@@ -630,3 +630,12 @@ def test_entries_that_cannot_be_backed_up_are_not_lost(
         assert had <= all_contents(target, backup)
         assert all_contents(source) <= all_contents(target)
         assert not [name for name in names_below(target) if b".fcp-" in name]
+
+
+@pytest.mark.parametrize("most", ["x", "-1", "101%"])
+def test_a_wrong_limit_is_refused_before_anything_is_copied(place: bytes, most: str) -> None:
+    os.mkdir(place + b"/a")
+    os.mknod(place + b"/a/file")
+    words = (f"--max-delete={most}", "--delete", place + b"/a", place + b"/b")
+    assert "--max-delete" in mirrored(TWO, *words, code=2).said
+    assert not os.path.lexists(place + b"/b")

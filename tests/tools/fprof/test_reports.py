@@ -232,6 +232,7 @@ def test_the_text_contains_it_too(tree: bytes) -> None:
         (["--threads", "x"], "--threads: invalid value 'x': must be a positive integer"),
         (["--ttop", "3"], "did you mean --top"),
         (["--csv", "/dev/null/x"], "--csv"),
+        (["--csv", "-"], "--csv: '-' is not supported"),
         (["--data-in-inode", "-1"], "--data-in-inode"),
         (
             ["--data-in-inode", "65537"],

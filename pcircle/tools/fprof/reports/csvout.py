@@ -18,6 +18,8 @@ from pcircle.tools.fprof.reports.report import ProfileReport
 
 def check(directory: str) -> None:
     """Create the directory if it is missing; raise UsageError if files cannot be created in it."""
+    if directory == "-":
+        raise UsageError("--csv: '-' is not supported: specify a directory, or ./- for this name")
     try:
         make_directory(os.fsencode(directory), option=True)
         problem = "" if os.access(directory, os.W_OK | os.X_OK) else "cannot be written"
