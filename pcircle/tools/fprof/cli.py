@@ -63,6 +63,7 @@ def _add(p: Parser) -> None:
         metavar="LIST",
         help="group by age, owner, group, ext, depth, dirsize",
     )
+    add("--dirbins", metavar="LIST", help="group directories by entries, with edges like 10,100")
     add(
         "--top",
         metavar="N",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 # Modules that only some runs need are imported late, to keep the start of all other runs short.
 
 _MAX_TOP = 10_000
+_MAX_DIRECTORY = 1 << 40  # entries
 _MAX_PIECES = 1_000_000
 _PIECES = "1024"  # value of --compress without an argument
 _DEPTH_DIGITS = 9
@@ -174,6 +175,11 @@ def _report_options(args: argparse.Namespace, lists: Collection[str]) -> ReportO
             raise UsageError(
                 f"--by: unknown '{show(os.fsencode(word))}'; choose from {', '.join(DIMENSIONS)}"
             )
+    directory_edges: tuple[int, ...] = ()
+    if args.dirbins is not None:
+        found = (positive("--dirbins", word, _MAX_DIRECTORY) for word in args.dirbins.split(","))
+        directory_edges = tuple(found)
+        by.append("dirsize")
     kind, edges = _bins(args.bins)
     inode, pieces = args.data_in_inode, args.compress
     if pieces is None and "compress" in lists:
@@ -193,6 +199,7 @@ def _report_options(args: argparse.Namespace, lists: Collection[str]) -> ReportO
         bins=kind,
         edges=edges,
         by=tuple(dict.fromkeys(by)),
+        directory_edges=directory_edges,
         top=0 if args.top is None else positive("--top", args.top, _MAX_TOP),
     )
 

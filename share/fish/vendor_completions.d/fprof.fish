@@ -20,6 +20,7 @@ complete -c fprof -l help -d 'show all options'
 complete -c fprof -s h -d 'show the most used options'
 complete -c fprof -l bins -d 'edges of the size histogram: 4k,1M,1G or log2 or pow4' -x -a 'log2 pow4'
 complete -c fprof -l by -d 'group by age, owner, group, ext, depth, dirsize' -x -a '(__pcircle_list age owner group ext depth dirsize)'
+complete -c fprof -l dirbins -d 'group directories by entries, with edges like 10,100' -x
 complete -c fprof -l top -d 'list the N largest, newest and oldest entries' -x
 complete -c fprof -s d -l depth -d 'show directories N levels deep, largest first' -x
 complete -c fprof -l blocks -d 'estimate space with blocks of each SIZE or SIZE/SUBBLOCK' -x

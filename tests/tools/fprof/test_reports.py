@@ -244,3 +244,17 @@ def test_mistakes_are_refused(tree: bytes, options: list[str], said: str) -> Non
     finished = run_fprof(ONE, *options, tree)
     assert finished.code == 2
     assert said in finished.said
+
+
+def test_directories_by_entries_with_given_edges(tree: bytes) -> None:
+    widths = [len(folders) + len(names) for _, folders, names in os.walk(tree)]
+    found = rows(profiled(TWO, "--dirbins", "2,30,1000", tree), "dirsize")
+    edges = {"up to 2 entries": (-1, 2), "up to 30 entries": (2, 30),
+             "up to 1,000 entries": (30, 1000), "more than 1,000": (1000, 1 << 40)}  # fmt: skip
+    wanted = {
+        label: (len(inside), sum(inside))
+        for label, (low, high) in edges.items()
+        if (inside := [width for width in widths if low < width <= high])
+    }
+    assert {label: tuple(row[:2]) for label, row in found.items()} == wanted
+    assert "more than 1,000" in wanted or len(wanted) > 1

@@ -23,7 +23,7 @@ from pcircle.core.units import DAY_S
 from pcircle.fs import registry
 from pcircle.fs.registry import FirstNames
 from pcircle.tools.fprof.profile.model import DEEPEST, DirectoryRow, FileRow, Profile
-from pcircle.tools.fprof.profile.sizes import edge_of
+from pcircle.tools.fprof.profile.sizes import bin_of, edge_of, rebin
 
 MAX_AT_HAND = 100_000  # about 20 MB
 
@@ -203,14 +203,13 @@ def _days(days: int) -> str:
     return f"{days} day{'s' if days > 1 else ''}"
 
 
-def _directory_sizes(profile: Profile) -> tuple[Group, ...]:
-    rows = [[0, 0] for _ in DIRECTORY_SIZES]
-    for number, tally in profile.directory_sizes.items():
-        edge = edge_of(number)
-        place = sum(edge > bound for bound in DIRECTORY_SIZES[:-1])
-        rows[place] = [a + b for a, b in zip(rows[place], tally, strict=True)]
-    labels = ["empty", "1 entry"] + [f"up to {edge:,} entries" for edge in DIRECTORY_SIZES[2:]]
-    return _made(list(zip(labels, rows, strict=True)))
+def directory_sizes(profile: Profile, edges: Sequence[int] = DIRECTORY_SIZES) -> tuple[Group, ...]:
+    """Return directories by number of entries, with edges rounded up to those of fine bins."""
+    edges = sorted({edge_of(bin_of(edge)) for edge in edges})
+    rows = [row or [0, 0] for row in rebin(profile.directory_sizes, edges)]
+    names = {0: "empty", 1: "1 entry"}
+    labels = [names.get(edge, f"up to {edge:,} entries") for edge in edges]
+    return _made(list(zip([*labels, f"more than {edges[-1]:,}"], rows, strict=True)))
 
 
 def _depth(depth: int) -> str:
@@ -225,7 +224,7 @@ _MAKE: dict[str, Callable[[Profile], tuple[Group, ...]]] = {
         p.extensions, p.other_extensions, lambda key: f".{key}" if key else "(none)"
     ),
     "depth": lambda p: _made([(_depth(depth), p.depths[depth]) for depth in sorted(p.depths)]),
-    "dirsize": _directory_sizes,
+    "dirsize": directory_sizes,
     "stripe": lambda p: _largest_first(p.stripes, p.other_stripes, str),
 }
 

@@ -18,6 +18,7 @@ from pcircle.tools.fprof.profile.groups import (
     Group,
     Top,
     directory_of,
+    directory_sizes,
     groups,
     moment,
     share,
@@ -229,7 +230,7 @@ def make(profile: Profile, options: ReportOptions, run: ProfileRun) -> ProfileRe
         counts=counts,
         sizes=sizes_of(profile, options.bins, options.edges),
         largest_directory=None if widest is None else directory_of(profile.roots, widest),
-        by={facet: groups(profile, facet) for facet in options.by} or None,
+        by=_by(profile, options) or None,
         top=top_of(profile, options.top) if options.top else None,
         elapsed_s=round(run.elapsed_s, 6),
         entries_per_s=round(counts.entries / run.elapsed_s, 3) if run.elapsed_s else 0.0,
@@ -240,6 +241,13 @@ def make(profile: Profile, options: ReportOptions, run: ProfileRun) -> ProfileRe
         rank_summary=run.rank_summary,
     )
     return _with_storage(_with_details(report, profile, options), profile, options)
+
+
+def _by(profile: Profile, options: ReportOptions) -> dict[str, tuple[Group, ...]]:
+    by = {facet: groups(profile, facet) for facet in options.by}
+    if options.directory_edges:
+        by["dirsize"] = directory_sizes(profile, options.directory_edges)
+    return by
 
 
 def _with_storage(report: ProfileReport, profile: Profile, options: ReportOptions) -> ProfileReport:
@@ -282,16 +290,18 @@ class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The requested contents of a report.
 
     `bins` is the name of a histogram of sizes, unless `edges` contains its edges. `by` lists
-    dimensions, and `top` is the length of top lists. `blocks` contains pairs of block and subblock
-    sizes, and `in_inode` is the maximum size of data in inodes. `sparse` requests files with holes,
-    and `stripe` requests Lustre layouts. `pieces` is the size of the sample to compress. `depth` is
-    the depth to which directories are listed, and `tree` requests the largest directories.
-    `everything` requests all sums that require no examination of files.
+    dimensions, `directory_edges` are numbers of entries for `dirsize`, and `top` is the length of
+    top lists. `blocks` contains pairs of block and subblock sizes, and `in_inode` is the maximum
+    size of data in inodes. `sparse` requests files with holes, and `stripe` requests Lustre
+    layouts. `pieces` is the size of the sample to compress. `depth` is the depth to which
+    directories are listed, and `tree` requests the largest directories. `everything` requests all
+    sums that require no examination of files.
     """
 
     bins: str = ""
     edges: tuple[int, ...] = ()
     by: tuple[str, ...] = ()
+    directory_edges: tuple[int, ...] = ()
     top: int = 0
     blocks: tuple[tuple[int, int], ...] = ()
     in_inode: int | None = None
