@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from pcircle.cli.arguments import Parser
+from pcircle.cli.options import AllOptions
 from tests.test_layering import PACKAGE, TOOLS
 
 every_tool = pytest.mark.parametrize("tool", sorted(TOOLS))
@@ -110,7 +111,11 @@ def _owners() -> dict[Path, str]:
 @every_command
 def test_every_option_is_read(tool: str) -> None:
     paths = [path for path, owner in _owners().items() if owner in (tool, "")]
-    read = {name for path in paths for name in _names_read(path, ARGUMENTS)}
+    holders = HOLDERS | ARGUMENTS
+    read = {name for path in paths for name in _names_read(path, holders)}
+    declared = (_parser(tool).options or AllOptions).declared
+    dests = {field: each.dest for field, each in declared.items()}
+    read |= {dest for field, dest in dests.items() if field in read}
     assert {action.dest for action in _actions(tool)} - {"help", "version"} - read == set()
 
 
@@ -140,7 +145,7 @@ def test_every_option_field_is_used(tool: str) -> None:
     assert len(fields) > 5
     # Read by the tool, or by the packages below the tools.
     paths = [path for path, owner in _owners().items() if owner in (tool, "")]
-    asked = {name for path in paths for name in _names_read(path, HOLDERS)}
+    asked = {name for path in paths for name in _names_read(path, HOLDERS | ARGUMENTS)}
     assert fields - asked == set()
 
 

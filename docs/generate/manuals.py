@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from docs.generate.paragraphs import declared_text
 from docs.generate.reference import Option, Reference, references
 
 DOCS = Path(__file__).resolve().parents[1]
 BEGIN = ".. From here made from the parser by python -m docs.generate: edit the help there."
 END = ".. Up to here."
+
+
+SECTION = re.compile(
+    r"(\.\. Options of the section \"([^\"]+)\", made from their declarations:\n\n).*?"
+    rf"(?={re.escape(END)})",
+    re.DOTALL,
+)
 
 
 def pages() -> Iterator[tuple[Path, str]]:
@@ -21,6 +31,7 @@ def pages() -> Iterator[tuple[Path, str]]:
         before, begin, rest = text.partition(BEGIN)
         _, _, after = rest.partition(END)
         about = [each for each in references() if each.command.page == page]
+        before = SECTION.sub(functools.partial(_section, about), before)
         made = "\n".join(_lists(about))
         if not begin:
             before, after = before + "\n", "\n"
@@ -45,6 +56,18 @@ def _lists(about: Sequence[Reference]) -> Iterator[str]:
     if about[0].primaries:
         yield from _titled("All primaries")
         yield from _primaries(about[0])
+
+
+def _section(about: Sequence[Reference], found: re.Match[str]) -> str:
+    """Return the comment that begins a section, and the paragraphs of its options."""
+    groups = (group for each in about for group in each.groups if group.title == found[2])
+    lines: dict[str, None] = {}
+    for option in next(groups).options:
+        text = declared_text(about[0].command, option.name)
+        if text:
+            term = ", ".join(f"``{flag}{option.shown_value}``" for flag in option.flags)
+            lines[f"{term}\n{textwrap.indent(text, '    ')}\n"] = None
+    return "".join((found[1], *lines, "\n"))
 
 
 def _primaries(about: Reference) -> Iterator[str]:

@@ -16,12 +16,12 @@ from __future__ import annotations
 import argparse
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from docs.generate.primaries import PRIMARIES, Primary
-from docs.generate.values import NONE, Values, values_of
-from pcircle.cli.arguments import OptionalValue
+from docs.generate.values import NONE, Values, declared_values, values_of
+from pcircle.cli.arguments import OptionalValue, Parser
 from pcircle.tools.commands import COMMANDS, Command
 
 # The type of a value, by its name in the help; other names stand for any word.
@@ -145,7 +145,7 @@ def reference(command: Command) -> Reference:
     groups = (
         Group(group.title or "", _line(group.description or ""), options)
         for group in parser._action_groups
-        if (options := tuple(_option(command.name, each) for each in _shown(group._group_actions)))
+        if (options := tuple(_options(command.name, parser, group._group_actions)))
     )
     usage = (parser.usage or "").replace("%%", "%").splitlines()
     return Reference(
@@ -161,18 +161,23 @@ def reference(command: Command) -> Reference:
     )
 
 
-def _shown(actions: Sequence[argparse.Action]) -> list[argparse.Action]:
-    is_option = (action for action in actions if action.option_strings)
-    return [action for action in is_option if action.help != argparse.SUPPRESS]
+def _options(
+    command: str, parser: argparse.ArgumentParser, actions: Sequence[argparse.Action]
+) -> Iterator[Option]:
+    for action in actions:
+        if action.option_strings and action.help != argparse.SUPPRESS:
+            yield _option(command, parser, action)
 
 
-def _option(command: str, action: argparse.Action) -> Option:
+def _option(command: str, parser: argparse.ArgumentParser, action: argparse.Action) -> Option:
     choices = tuple(map(str, action.choices or ()))
     metavars = () if action.nargs == 0 else _metavars(action, choices)
     value = "optional" if isinstance(action, OptionalValue) else "required" if metavars else "none"
     flags = tuple(action.option_strings)
     name = next((flag for flag in flags if flag.startswith("--")), flags[0])
     known = values_of(command, name) if metavars else NONE
+    if isinstance(parser, Parser) and parser.options is not None:
+        known = declared_values(parser.options, name) or known
     return Option(
         flags,
         value,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pcircle.cli.declarations import Options
 from pcircle.ops.digest import algorithm_names, checksums
 
 
@@ -47,11 +48,17 @@ _OF_COMMAND = {
     ("fls", "--sort"): _list("name size mtime atime ctime owner group kind none"),
     ("fls", "--time"): _one("mtime atime ctime"),
     ("fls", "--time-style"): _one("full-iso long-iso iso locale"),
-    ("fprof", "--bins"): _one("log2 pow4"),
-    ("fprof", "--by"): _list("age owner group ext depth dirsize"),
     ("fsum", "--algorithm"): Values(tuple(_ALL_ALGORITHMS), is_list=False),
 }
 NONE = Values((), is_list=False)
+
+
+def declared_values(options: type[Options], name: str) -> Values | None:
+    """Return the words of an option as declared, or None if it accepts any."""
+    for _, each in options.offered():
+        if name in each.names and (each.words or each.word_list):
+            return Values((*each.words, *each.word_list), is_list=bool(each.word_list))
+    return None
 
 
 def values_of(command: str, option: str) -> Values:

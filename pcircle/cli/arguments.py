@@ -115,6 +115,8 @@ class Parser(argparse.ArgumentParser):
         )
         self._optionals.title = "Options"
         self._actions[0].help = "show this help"
+        self.options: Any = None  # the class that declares the options
+        self.bare: dict[str, str] = {}
         self._words: Sequence[str] = ()
         self._most_used: Sequence[str] = ()
 
@@ -188,6 +190,7 @@ class Parser(argparse.ArgumentParser):
         form. In the result, `unjoined` pairs these options with operands that follow them and may
         be intended as their values, and `words` contains all arguments.
         """
+        bare = {**self.bare, **bare}
         end = arguments.index("--") if "--" in arguments else len(arguments)
         self._words = arguments[:end]
         short = "--help=short"

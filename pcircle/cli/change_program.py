@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.cli.options import attributes_of, rate_of
 from pcircle.cli.results import list_end, open_output
-from pcircle.cli.times import limit_of, stop_of
 from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.encoding import show
 from pcircle.core.errors import Interrupted, StoppedEarly, Terminated, UsageError, worst
@@ -28,10 +26,10 @@ from pcircle.jobs.change_task import MaxDelete
 from pcircle.jobs.failures import LogFile
 from pcircle.jobs.plan_file import LoadedPlan, head, read_plan, tail
 from pcircle.runtime import Outcome
-from pcircle.walk.attributes import ANY
 from pcircle.walk.roots import Root
 
 if TYPE_CHECKING:
+    from pcircle.cli.options import CommonOptions
     from pcircle.fs.lists import Lists
 
 _INTERRUPTED = (Interrupted.exit_code, Terminated.exit_code)
@@ -73,14 +71,12 @@ class ChangeProgram(TreeProgram):
     def __init__(self, args: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
         self.applied: LoadedPlan | None = None
         if args.apply is not None:
-            refuse_with_apply(args, paths)
+            refuse_with_apply(self.options_type.of(args), paths)
             paths = [b"."]  # the plan contains the paths
         super().__init__(args, paths, **more)
         self.args = args
-        self.limit = limit_of(stop_of(args.stop_after, args.stop_at))
-        self._rate = rate_of(args.ops_limit)
+        self.limit = self.options.time_limit()
         self._written: tuple[int, int] | None = None
-        self._max_delete = max_delete_of(args.max_delete)
         written = (args.list_out, args.json_lines, args.error_log, args.plan)
         named = [name for name in (*written, args.files_from, args.apply) if name is not None]
         for name in written:
@@ -123,7 +119,7 @@ class ChangeProgram(TreeProgram):
         end = list_end(args, roots)
         dry = args.dry_run or args.plan is not None
         said = "" if not args.verbose else f"would be {self.said}" if dry else self.said
-        most = self._max_delete
+        most = self.options.max_delete
         if applied is not None and most is not None:
             reason = most.exceeded(applied.tail.entries, applied.tail.found)
             if reason:
@@ -132,7 +128,6 @@ class ChangeProgram(TreeProgram):
             "dry": dry,
             "acts": ActionOutput(args.json_lines is not None, end, said, args.plan is not None),
             "ranks": ranks,
-            "operations_per_s": self._rate,
             "max_delete": None if applied is not None else most,
             "applies": applied is not None,
             "marks": () if applied is None else applied.marks,
@@ -172,27 +167,24 @@ def refuse_twice(option: str, roots: Sequence[Root]) -> None:
             raise UsageError(text)
 
 
-def refuse_with_apply(args: argparse.Namespace, paths: Sequence[bytes]) -> None:
+def refuse_with_apply(options: CommonOptions, paths: Sequence[bytes]) -> None:
     """Raise UsageError for operands and options that `--apply` does not accept."""
     if paths:
         raise UsageError(f"--apply takes no PATH: extra operand '{show(paths[0])}'")
-    chosen = args.filters or args.files_from is not None or attributes_of(args) != ANY
-    if chosen or args.plan is not None:
+    if options.has_filters or options.files_from is not None or options.plan is not None:
         raise UsageError("--apply cannot be combined with filters or --plan")
-    if args.strict_operands:
+    if options.strict_operands:
         raise UsageError("--strict-operands cannot be combined with --apply")
 
 
-def max_delete_of(text: str | None) -> MaxDelete | None:
-    """Return the value of --max-delete. Raises UsageError."""
-    if text is None:
-        return None
+def max_delete_of(option: str, text: str) -> MaxDelete:
+    """Parse a limit of removals. Raises UsageError."""
     is_share = text.endswith("%")
     digits, dot, more = text.removesuffix("%").partition(".")
     is_right = all(map(_is_digits, [digits, more] if dot else [digits])) and (is_share or not dot)
     most = float(f"{digits}.{more or 0}") if is_right else -1
     if not 0 <= most <= (100 if is_share else math.inf):
-        raise invalid("--max-delete", text, "must be a number of entries, or a percentage")
+        raise invalid(option, text, "must be a number of entries, or a percentage")
     return MaxDelete(text, most, is_share)
 
 

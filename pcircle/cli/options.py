@@ -1,6 +1,7 @@
-"""The options common to all tools that walk trees, including filters by entry attributes.
+"""The options of several tools, each declared once.
 
-Errors name the option.
+A tool takes them by section (`CommonOptions.FILTERS`), by group (`CommonOptions.STOP`) or by name
+(`taken("one_file_system")`). This module is imported before a command line is parsed.
 """
 
 from __future__ import annotations
@@ -8,34 +9,32 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import re
-import time
-import warnings
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from pcircle.cli.progress import Mode
-from pcircle.cli.times import date_ns
-from pcircle.core.encoding import show
+from pcircle import __version__
+from pcircle.cli.arguments import FILTERS as PATTERNS
+from pcircle.cli.arguments import Filter
+from pcircle.cli.declarations import Option, Options, Section, option
 from pcircle.core.errors import UsageError
 from pcircle.core.units import (
-    MAX_NS,
-    MIN_NS,
-    interval_s,
+    MAX_THREADS,
     invalid,
     number,
-    number_of_jobs,
-    number_of_threads,
-    parse_duration,
     parse_number,
     parse_size,
-    timestamp,
+    positive,
 )
-from pcircle.fs.status import birth_ns
-from pcircle.transport.launch import TransportOption
-from pcircle.walk.attributes import ANY, KINDS, Attributes, Moment
+from pcircle.core.units import interval_s as seconds_of
+
+if TYPE_CHECKING:
+    from pcircle.cli.progress import Mode
+    from pcircle.jobs.change_task import MaxDelete
+    from pcircle.runtime import TimeLimit
+    from pcircle.transport.launch import TransportOption
+    from pcircle.walk.attributes import Attributes, Moment, Time
 
 _ALL = 100
 _OF_DIFF = frozenset(
@@ -47,243 +46,376 @@ _OF_DIFF = frozenset(
             "verbose",
             "stats",
             "progress",
-            "interval",
+            "interval_s",
             "jobs",
             "transport",
-            "words",
         ),
         *("insecure_links", "syslog"),
     )
 )
 
 
-class CommonOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The common options of tools that walk trees.
-
-    `filters` contains arguments of `pcircle.cli.inputs.rules_of`, and `wanted` the attributes that
-    entries must have. `files_from` restricts the job to the paths of a list; if `null` is set,
-    lists are NUL-terminated. If `threads` is None, their number is adaptive; if `jobs` is None, it
-    is the number of cores. `polite` is as in `TreePlan`. If `silent` is set, nothing is printed,
-    for calls from programs. If `strict_operands` is set, PATHs must be absolute, normal and without
-    links; if `insecure_links` is set, files that options name may be opened along any link.
-    Operations that take longer than `op_timeout_s` fail.
-    """
-
-    filters: tuple[tuple[str, bytes], ...] = ()
-    wanted: Attributes = ANY
-    null: bool = False
-    files_from: str | None = None
-    one_file_system: bool = False
-    threads: int | None = None
-    jobs: int | None = None
-    polite: float | None = None
-    transport: TransportOption = "auto"
-    quiet: bool = False
-    verbose: int = 0
-    stats: int = 0
-    progress: Mode = "auto"
-    interval_s: float = 10.0
-    json: str | None = None
-    error_log: str | None = None
-    silent: bool = False
-    strict_operands: bool = False
-    insecure_links: bool = False
-    op_timeout_s: float | None = None
+def _filters(_: str, given: Sequence[Filter]) -> tuple[tuple[str, bytes], ...]:
+    return tuple((kind, os.fsencode(text)) for kind, text in given)
 
 
-def common(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the fields of `CommonOptions` from parsed options. Raises UsageError."""
-    return {
-        "filters": tuple((kind, os.fsencode(text)) for kind, text in args.filters or ()),
-        "wanted": attributes_of(args),
-        "null": args.null,
-        "files_from": args.files_from,
-        "one_file_system": args.one_file_system,
-        "threads": None if args.threads is None else number_of_threads(args.threads),
-        "jobs": None if args.jobs is None else number_of_jobs(args.jobs),
-        "polite": _share(args.polite) if "polite" in args else None,  # not every tool has it
-        "transport": args.transport,
-        "quiet": args.quiet,
-        "verbose": args.verbose,
-        "stats": args.stats,
-        "progress": args.progress,
-        "interval_s": interval_s("--interval", args.interval),
-        "json": args.json,
-        "error_log": args.error_log,
-        "strict_operands": args.strict_operands,
-        "insecure_links": args.insecure_links,
-        "op_timeout_s": _op_timeout_s(args.op_timeout) if "op_timeout" in args else None,
-    }
+def later(function: str, module: str = "attribute_filters") -> Callable[[str, Any], Any]:
+    """Return a parser in a module of `pcircle.cli`, which is imported when it is needed."""
+
+    def parse(name: str, value: Any) -> Any:
+        if value == ():  # of a repeatable option that is not given
+            return value
+        found = import_module(f"pcircle.cli.{module}")
+        return getattr(found, function)(name, value)
+
+    return parse
 
 
-def _op_timeout_s(text: str | None) -> float | None:
-    """Return the value of --op-timeout, for tools that only read. Raises UsageError."""
-    return None if text is None else interval_s("--op-timeout", text)
+def size_of(name: str, text: str) -> int:
+    """Return a size in bytes. Raises UsageError."""
+    return int(number(name, text, parse_size))
 
 
-def _share(text: str | None) -> float | None:
-    """Return the value of --polite. Raises UsageError."""
-    if text is None:
-        return None
-    percent = number("--polite", text.removesuffix("%"), parse_number)
+def _share(name: str, text: str) -> float:
+    percent = number(name, text.removesuffix("%"), parse_number)
     if not 0 < percent <= _ALL:
-        raise invalid("--polite", text, "must be a percentage, greater than 0")
+        raise invalid(name, text, "must be a percentage, greater than 0")
     return percent / _ALL
 
 
-def rate_of(text: str | None) -> float | None:
-    """Return the value of --ops-limit. Raises UsageError."""
-    if text is None:
-        return None
-    rate = number("--ops-limit", text, parse_number)
+def rate_of(name: str, text: str) -> float:
+    """Return a number of operations per second. Raises UsageError."""
+    rate = number(name, text, parse_number)
     if not 0 < rate < math.inf:
-        raise invalid("--ops-limit", text, "rate must be positive and finite")
+        raise invalid(name, text, "rate must be positive and finite")
     return rate
 
 
-def refuse_others(args: argparse.Namespace, takes: str, **defaults: str) -> None:
-    """Raise UsageError if `--diff` is combined with options that it would ignore.
-
-    `takes` names the permitted options; `defaults` contains the values of options that are never
-    empty.
-    """
-    given = {name for name, value in vars(args).items() if value not in (None, False, [])}
-    defaults |= {"progress": "auto", "transport": "auto", "interval": "10"}
-    given -= {name for name, value in defaults.items() if getattr(args, name) == value}
-    if given - _OF_DIFF:
-        raise UsageError(f"--diff takes {takes} and no other option")
+def most_of(most: int) -> Any:
+    """Return a parser of whole numbers from 1 to *most*."""
+    return partial(positive, most=most)
 
 
-def refuse_useless_null(args: argparse.Namespace) -> None:
-    """Raise UsageError for `--null` without an option that names a file of paths or patterns."""
-    named = any(kind.endswith("-from") for kind, _ in args.filters or ())
-    listed = getattr(args, "list_out", None)  # not every tool writes one
-    idle = args.null and not getattr(args, "prints_null", False)
-    if idle and not named and args.files_from is None and listed is None:
-        raise UsageError("--null requires --files-from, --exclude-from or --include-from")
-
-
-# ---- filters by attributes -----------------------------------------------------------------------
-
-_FILE = "file:"
-_LARGEST = (1 << 63) - 1  # the largest integer that plans can store
-_MOMENTS = "must be like 30d, 2026-11-30, 2026-11-30T18:00, @1796061600 or file:PATH"
-
-
-def attributes_of(args: argparse.Namespace) -> Attributes:
-    """Return the attributes that the options require of entries. Raises UsageError."""
-    newer, older = args.newer_than, args.older_than
-    if args.by_time is not None and newer is None and older is None:
-        raise UsageError("--by-time requires --newer-than or --older-than")
-    owners, groups = getattr(args, "owner_options", ("--owner", "--group"))
-    smallest = _size("--min-size", args.min_size)
-    largest = _size("--max-size", args.max_size)
-    if smallest is not None and largest is not None and smallest > largest:
-        raise UsageError("--min-size is larger than --max-size")
-    return Attributes(
-        newer=None if newer is None else moment_of("--newer-than", newer),
-        older=None if older is None else moment_of("--older-than", older),
-        by_time=args.by_time or "mtime",
-        min_bytes=smallest,
-        max_bytes=largest,
-        owners=_numbers(owners, args.owner, _user),
-        groups=_numbers(groups, args.group, _group),
-        kinds=_kinds(args.kind),
-        match=tuple(map(_expression, args.match or ())),
-        online=args.skip_offline,
+def _pattern_option(kind: str, metavar: str, text: str) -> Any:
+    return Option(
+        f"--{kind}",
+        dest="filters",
+        action="append",
+        metavar=metavar,
+        type=partial(Filter, kind),
+        help=text,
+        repeatable=True,
+        parse=_filters,
     )
 
 
-def refuse_without_birth_times(wanted: Attributes, paths: Iterable[bytes]) -> None:
-    """Raise UsageError if birth times are required below a PATH whose file system keeps none."""
-    if wanted.by_time != "btime":
-        return
-    for path in paths:
-        if os.path.isdir(path) and birth_ns(path, None, follow=True) is None:
-            reason = "its file system keeps no birth times"
-            raise UsageError(f"--by-time=btime: '{show(path)}': {reason}")
+class CommonOptions(Options, root="PATH", done="done"):
+    """The options of several tools.
 
-
-def now_ns() -> int:
-    """Return the time to which ages refer; rank 0 reads it once per job."""
-    return time.time_ns()
-
-
-def moment_of(option: str, text: str) -> Moment:
-    """Parse a date, an age, or `file:PATH` for the modification time of a file.
-
-    Raises UsageError.
+    `filters` contains arguments of `pcircle.cli.inputs.rules_of`. `files_from` restricts the job to
+    the paths of a list; if `null` is set, lists are NUL-terminated. If `threads` is None, their
+    number is adaptive; if `jobs` is None, it is the number of cores. `polite` is as in `TreePlan`.
+    If `silent` is set, nothing is printed, for calls from programs. If `strict_operands` is set,
+    PATHs must be absolute, normal and without links; if `insecure_links` is set, files that options
+    name may be opened along any link. Operations that take longer than `op_timeout_s` fail.
+    `words` are the arguments as typed.
     """
-    if text.startswith(_FILE):
-        path = os.fsencode(text[len(_FILE) :])
-        try:
-            return Moment(timestamp(os.stat(path).st_mtime_ns))
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise UsageError(f"{option}: cannot look up '{show(path)}': {reason}") from None
-    try:
-        ago_s = parse_duration(text)
-    except ValueError:
-        moment = Moment(timestamp(date_ns(option, text, _MOMENTS)))
-    else:
-        moment = Moment(timestamp(round(ago_s * 1e9)), ago=True)
-    if not MIN_NS <= moment.time.ns <= MAX_NS:
-        raise invalid(option, text, "out of range")
-    return moment
+
+    silent: bool = False
+    words: tuple[str, ...] = ()
+
+    FILTERS = Section("Filters", PATTERNS)
+    filters: tuple[tuple[str, bytes], ...] = _pattern_option(
+        "exclude", "GLOB", "exclude entries that match GLOB"
+    ).changed(
+        called="filters",
+        also=(
+            _pattern_option("exclude-from", "FILE", "read exclude patterns from FILE"),
+            _pattern_option("include", "GLOB", "include entries that match GLOB"),
+            _pattern_option("include-from", "FILE", "read include patterns from FILE"),
+        ),
+    )
+    files_from: str | None = option(
+        "--files-from", metavar="FILE", help="only the paths below {root} listed in FILE (-: stdin)"
+    )
+    null: bool = option("-0", "--null", help="entries of lists end with NUL")
+    newer_than: Moment | None = option(
+        "--newer-than",
+        metavar="T",
+        parse=later("moment_of"),
+        help="only entries newer than T: 30d, 2026-11-30, @0, file:PATH",
+    )
+    older_than: Moment | None = option(
+        "--older-than",
+        metavar="T",
+        parse=later("moment_of"),
+        help="only entries that are not newer than T",
+    )
+    by_time: Time | None = option(
+        "--by-time",
+        choices=("mtime", "ctime", "atime", "btime"),
+        requires=("newer_than", "older_than"),
+        help="time that these two compare (default: mtime)",
+    )
+    min_bytes: int | None = option(
+        "--min-size", metavar="SIZE", parse=size_of, help="only files of SIZE or more"
+    )
+    max_bytes: int | None = option(
+        "--max-size", metavar="SIZE", parse=size_of, help="only files of SIZE or less"
+    )
+    owners: tuple[int, ...] | None = option(
+        "--owner",
+        metavar="LIST",
+        dest="owner",
+        parse=later("users_of"),
+        help="only entries of these users (names or numbers)",
+    )
+    groups: tuple[int, ...] | None = option(
+        "--group",
+        metavar="LIST",
+        dest="group",
+        parse=later("groups_of"),
+        help="only entries of these groups (names or numbers)",
+    )
+    kinds: str | None = option(
+        "--kind",
+        metavar="LIST",
+        parse=later("kinds_of"),
+        help="only entries of these kinds: f, d, l, p, s, b, c",
+    )
+    match: tuple[bytes, ...] = option(
+        "--match",
+        metavar="REGEX",
+        repeatable=True,
+        parse=later("expressions_of"),
+        help="only entries whose path below {root} matches REGEX",
+    )
+    skip_offline: bool = option("--skip-offline", help="skip offline files, whose data is on tape")
+
+    SAFETY = Section("Safety")
+    strict_operands: bool = option(
+        "--strict-operands", help="require absolute operands without symbolic links"
+    )
+    insecure_links: bool = option(
+        "--insecure-links", help="follow any symbolic link when opening option FILEs"
+    )
+
+    PERFORMANCE = Section("Performance")
+    jobs: int | None = option(
+        "-j",
+        "--jobs",
+        metavar="N",
+        parse=positive,
+        help="processes, or per MPI rank (default: cores, at most 8)",
+    )
+    transport: TransportOption = option(
+        "--transport",
+        choices=("auto", "mpi", "local"),
+        default="auto",
+        help="use MPI or local processes (default: auto)",
+    )
+    threads: int | None = option(
+        "--threads",
+        metavar="N",
+        parse=most_of(MAX_THREADS),
+        help="concurrent operations per process (default: adaptive)",
+    )
+
+    OUTPUT = Section("Output")
+    quiet: bool = option("-q", "--quiet", help="report failures only")
+    verbose: int = option("-v", "--verbose", action="count", default=0, help="report what was done")
+    stats: int = option(
+        "--stats",
+        action="count",
+        default=0,
+        help="print a table of the processes (twice: more columns)",
+    )
+    progress: Mode = option(
+        "--progress",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="show progress (default: auto)",
+    )
+    interval_s: float = option(
+        "--interval",
+        metavar="T",
+        default="10",
+        parse=seconds_of,
+        help="time between progress lines (default: 10 s)",
+    )
+    json: str | None = option(
+        "--json", metavar="FILE", help="write the result as JSON (-: standard output)"
+    )
+    error_log: str | None = option(
+        "--error-log", metavar="FILE", help="write a line of JSON for each failed entry"
+    )
+    syslog: bool = option("--syslog", help="log a line to syslog at the end")
+    version = option(
+        "--version",
+        action="version",
+        version=f"%(prog)s {__version__}",
+        help="show the version",
+    )
+
+    ONE_FILE_SYSTEM = Section()
+    one_file_system: bool = option(
+        "-x", "--one-file-system", called="-x", help="stay on one file system"
+    )
+
+    RECURSIVE = Section()
+    recursive: bool = option(
+        "-r", "--recursive", help="with --files-from, include directory contents"
+    )
+
+    POLITE = Section()
+    polite: float | None = option(
+        "--polite",
+        bare="50",
+        metavar="LEVEL",
+        parse=_share,
+        help="limit the load: busy at most LEVEL%% of the time (50)",
+    )
+
+    OP_TIMEOUT = Section()
+    op_timeout_s: float | None = option(
+        "--op-timeout",
+        metavar="T",
+        parse=seconds_of,
+        help="fail entries whose file system does not respond within T",
+    )
+
+    STOP = Section()
+    stop_after_s: float | None = option(
+        "--stop-after",
+        metavar="T",
+        parse=seconds_of,
+        excludes=("stop_at_s",),
+        help="stop cleanly after T (exit code 4)",
+    )
+    stop_at_s: float | None = option(
+        "--stop-at",
+        metavar="TIME",
+        parse=later("stop_at_s", "times"),
+        help="stop cleanly at TIME: 18:30 or 2026-11-30T18:30",
+    )
+
+    OPS_LIMIT = Section()
+    operations_per_s: float | None = option(
+        "--ops-limit",
+        metavar="N",
+        parse=rate_of,
+        help="total limit of operations per second",
+    )
+
+    RECORDS = Section()
+    list_out: str | None = option(
+        "--list-out",
+        metavar="FILE",
+        help="write a list of {done} entries, for --files-from",
+    )
+    json_lines: str | None = option(
+        "--json-lines",
+        metavar="FILE",
+        help="write a line of JSON for each action (-: standard output)",
+    )
+
+    PLANS = Section()
+    plan: str | None = option(
+        "--plan", metavar="FILE", help="write a plan for --apply instead of removing"
+    )
+    apply: str | None = option(
+        "--apply", metavar="FILE", help="remove the entries of a plan, unless they have changed"
+    )
+    max_delete: MaxDelete | None = option(
+        "--max-delete",
+        metavar="N",
+        parse=later("max_delete_of", "change_program"),
+        help="remove nothing if more than N (or N%%) would be removed",
+    )
+
+    DRY_RUN = Section()
+    dry: bool = option("--dry-run", help="show what would be done (-v: list entries)")
+
+    @cached_property
+    def wanted(self) -> Attributes:
+        """The attributes that entries must have."""
+        from pcircle.walk.attributes import Attributes
+
+        return Attributes(
+            newer=self.newer_than,
+            older=self.older_than,
+            by_time=self.by_time or "mtime",
+            min_bytes=self.min_bytes,
+            max_bytes=self.max_bytes,
+            owners=self.owners,
+            groups=self.groups,
+            kinds=self.kinds,
+            match=self.match,
+            online=self.skip_offline,
+        )
+
+    def time_limit(self) -> TimeLimit | None:
+        """Return the time limit of a job that starts now."""
+        if self.stop_after_s is None and self.stop_at_s is None:
+            return None
+        from pcircle.cli.times import limit_of
+
+        return limit_of(self.stop_after_s, self.stop_at_s)
+
+    def refuse_without_birth_times(self, paths: Iterable[bytes]) -> None:
+        """Raise UsageError if birth times select entries, but a PATH's file system keeps none."""
+        if self.wanted.by_time == "btime":
+            from pcircle.cli.attribute_filters import refuse_without_birth_times
+
+            refuse_without_birth_times(paths)
+
+    @property
+    def selects_by_attribute(self) -> bool:
+        """Return whether entries are selected by attributes."""
+        from pcircle.walk.attributes import ANY
+
+        return self.wanted != ANY
+
+    @property
+    def has_filters(self) -> bool:
+        """Return whether entries are selected by patterns or attributes."""
+        return bool(self.filters) or self.selects_by_attribute
+
+    def refuse_conflicts(self) -> None:
+        if self.max_bytes is not None and (self.min_bytes or 0) > self.max_bytes:
+            raise UsageError("--min-size is larger than --max-size")
+        is_used = self.list_out is not None or self.files_from is not None
+        if self.null and not is_used and not self.prints_null and not self._reads_patterns:
+            raise UsageError("--null requires --files-from, --exclude-from or --include-from")
+
+    @property
+    def prints_null(self) -> bool:
+        """Return whether `null` also terminates names that are printed."""
+        return False
+
+    @property
+    def _reads_patterns(self) -> bool:
+        return any(kind.endswith("-from") for kind, _ in self.filters)
+
+    @classmethod
+    def refuse_others(cls, args: argparse.Namespace, takes: str) -> None:
+        """Raise UsageError if `--diff`, which `takes` two files, is combined with other options."""
+        given = {name for name, each in cls.offered() if each.is_given(args)}
+        if given - _OF_DIFF or args.operands:
+            raise UsageError(f"--diff takes {takes} and no other option")
 
 
-def _size(option: str, text: str | None) -> int | None:
-    return None if text is None else int(number(option, text, parse_size))
+class AllOptions(CommonOptions):
+    """All shared options, for tools whose own options are not declared yet."""
 
-
-def _kinds(text: str | None) -> str | None:
-    if text is None:
-        return None
-    wanted = text.split(",")
-    for letter in wanted:
-        if len(letter) != 1 or letter not in KINDS:
-            raise invalid("--kind", text, f"must be a list of {', '.join(KINDS)}")
-    return "".join(sorted(set(wanted)))
-
-
-def _expression(text: str) -> bytes:
-    pattern = os.fsencode(text)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)  # for example, '[[a]' causes one
-            re.compile(pattern)
-    except FutureWarning as error:
-        raise invalid("--match", text, f"ambiguous: {error}") from None
-    except (re.error, OverflowError, RecursionError) as error:
-        raise invalid("--match", text, f"not a regular expression: {error}") from None
-    return pattern
-
-
-def _numbers(
-    option: str, text: str | None, number_of: Callable[[str], int]
-) -> tuple[int, ...] | None:
-    """Return the numbers of users or groups. Raises UsageError."""
-    if text is None:
-        return None
-    found = set()
-    for word in text.split(","):
-        try:
-            chosen = int(word) if word.isdecimal() else number_of(word)
-        except (KeyError, ValueError):
-            chosen = _LARGEST + 1
-        if chosen > _LARGEST:
-            raise UsageError(f"{option}: unknown '{show(os.fsencode(word))}'")
-        found.add(chosen)
-    return tuple(sorted(found))
-
-
-def _user(name: str) -> int:
-    import pwd  # few runs name one
-
-    return pwd.getpwnam(name).pw_uid
-
-
-def _group(name: str) -> int:
-    import grp  # as above
-
-    return grp.getgrnam(name).gr_gid
+    _filters = CommonOptions.FILTERS
+    _one = CommonOptions.ONE_FILE_SYSTEM
+    _safety = CommonOptions.SAFETY
+    _performance = CommonOptions.PERFORMANCE
+    _polite = CommonOptions.POLITE
+    _timeout = CommonOptions.OP_TIMEOUT
+    _stop = CommonOptions.STOP
+    _output = CommonOptions.OUTPUT
+    _records = CommonOptions.RECORDS
+    _plans = CommonOptions.PLANS
+    _rate = CommonOptions.OPS_LIMIT

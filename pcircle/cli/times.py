@@ -5,10 +5,7 @@ from __future__ import annotations
 import re
 import time
 
-import msgspec
-
-from pcircle.core.errors import UsageError
-from pcircle.core.units import NS_PER_S, format_duration, interval_s, invalid
+from pcircle.core.units import NS_PER_S, format_duration, invalid
 from pcircle.runtime import TimeLimit
 
 _CLOCK = r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?"
@@ -17,37 +14,24 @@ _ZONE = r"(Z|[+-]\d\d:?\d\d)?"
 TIMES = "must be like 2026-11-30, 2026-11-30T18:00 or @1796061600"
 
 
-class StopTime(msgspec.Struct, frozen=True):
-    """The end of a job: seconds after its start, or seconds since the epoch."""
-
-    after_s: float | None = None
-    at_s: float | None = None
-
-
-def stop_of(after: str | None, at: str | None) -> StopTime:
-    """Parse the values of --stop-after and --stop-at. Raises UsageError."""
-    if after is not None and at is not None:
-        raise UsageError("--stop-after cannot be combined with --stop-at")
-    if after is not None:
-        return StopTime(after_s=interval_s("--stop-after", after))
-    if at is None:
-        return StopTime()
+def stop_at_s(option: str, text: str) -> float:
+    """Parse the time at which a job stops, in the future. Raises UsageError."""
     now_s = time.time()
-    at_s = next_clock_s(at, now_s) if re.fullmatch(_CLOCK, at.strip()) else date_s("--stop-at", at)
+    at_s = next_clock_s(text, now_s) if re.fullmatch(_CLOCK, text.strip()) else date_s(option, text)
     if at_s <= now_s:
-        raise invalid("--stop-at", at, "must be in the future")
-    return StopTime(at_s=at_s)
+        raise invalid(option, text, "must be in the future")
+    return at_s
 
 
-def limit_of(stop: StopTime) -> TimeLimit | None:
-    """Return the time limit of a job that starts now."""
+def limit_of(after_s: float | None, at_s: float | None) -> TimeLimit | None:
+    """Return the limit of a job that starts now, given its duration or end since the epoch."""
     now_s = time.monotonic()
-    if stop.after_s is not None:
-        text = f"--stop-after {format_duration(stop.after_s)}"
-        return TimeLimit(now_s + stop.after_s, f"time limit reached ({text})")
-    if stop.at_s is not None:
-        text = time.strftime("--stop-at %Y-%m-%dT%H:%M:%S", time.localtime(stop.at_s))
-        return TimeLimit(now_s + stop.at_s - time.time(), f"time limit reached ({text})")
+    if after_s is not None:
+        text = f"--stop-after {format_duration(after_s)}"
+        return TimeLimit(now_s + after_s, f"time limit reached ({text})")
+    if at_s is not None:
+        text = time.strftime("--stop-at %Y-%m-%dT%H:%M:%S", time.localtime(at_s))
+        return TimeLimit(now_s + at_s - time.time(), f"time limit reached ({text})")
     return None
 
 

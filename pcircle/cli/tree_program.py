@@ -7,6 +7,7 @@ a tool from the two modules.
 from __future__ import annotations
 
 import argparse
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -27,13 +28,7 @@ from pcircle.cli.arguments import (
 )
 from pcircle.cli.console import Console, miscounted, unsettled
 from pcircle.cli.inputs import lists_of, refuse_nonstrict, rules_of, strictly
-from pcircle.cli.options import (
-    CommonOptions,
-    now_ns,
-    refuse_useless_null,
-    refuse_without_birth_times,
-)
-from pcircle.cli.options import common as common_of
+from pcircle.cli.options import AllOptions, CommonOptions
 from pcircle.cli.program import ToolProgram, run_tool
 from pcircle.cli.report import RankShare, RankSummary, ToolReport
 from pcircle.cli.shell import command, logging
@@ -152,17 +147,13 @@ class WalkProgram(ToolProgram, Generic[T]):
         roots = self.roots()
         if options.strict_operands:
             roots = strictly(roots)
-        refuse_without_birth_times(options.wanted, self.paths)
-        fields: dict[str, Any] = {
+        options.refuse_without_birth_times(self.paths)
+        fields: dict[str, Any] = options.planned(self.plan_type) | {
             "roots": roots,
             "directory": self.directory(),
             "one_node": len(set(nodes)) == 1,
             "rules": rules_of(options.filters, null=options.null, complete=self.lists_completely),
-            "wanted": options.wanted,
-            "now_ns": now_ns(),
-            "one_file_system": options.one_file_system,
-            "threads": options.threads,
-            "polite": options.polite,
+            "now_ns": time.time_ns(),
         }
         plan = self.plan_type(**(fields | self._more | self.decided(roots, len(nodes))))
         self._lists = self.listing(roots)
@@ -299,6 +290,7 @@ class TreeConsole(Console[dict[int, int]]):
 class TreeProgram(WalkProgram[TreeTask]):
     """The program of a tool with a `TreeTask`. `more` contains further fields of the plan."""
 
+    options_type: ClassVar[type[CommonOptions]] = AllOptions
     task_type: ClassVar[type[TreeTask]]
     console_type: ClassVar[type[TreeConsole]] = TreeConsole
 
@@ -307,8 +299,7 @@ class TreeProgram(WalkProgram[TreeTask]):
             raise UsageError("missing operand PATH")
         if not all(paths):
             raise UsageError("empty file name")
-        refuse_useless_null(args)
-        super().__init__(CommonOptions(**common_of(args)), paths)
+        super().__init__(self.options_type.of(args), paths)
         self._more = more
         self.words: Sequence[str] = args.words
         self.actions: LogFile | None = None  # on rank 0, like the next two
@@ -324,9 +315,7 @@ class TreeProgram(WalkProgram[TreeTask]):
         """
         if self.options.op_timeout_s is not None:
             raise UsageError("op_timeout is for the command, which ends with its process")
-        self.options = msgspec.structs.replace(
-            self.options, silent=True, quiet=True, progress="never"
-        )
+        self.options = self.options.replace(silent=True, quiet=True, progress="never")
         self.again = True
         code = self.run()
         if self.report is None and self._refusal:

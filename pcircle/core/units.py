@@ -193,11 +193,11 @@ def parse_number(text: str) -> float:
         raise ValueError(f"invalid value {_quoted(text)}: must be a number") from None
 
 
-def chunk_bytes(text: str) -> int:
-    """Return the value of --chunksize, rounded up to a multiple of 4 MiB."""
-    size = number("--chunksize", text, parse_size)
+def chunk_bytes(option: str, text: str) -> int:
+    """Return a size of chunks, rounded up to a multiple of 4 MiB."""
+    size = number(option, text, parse_size)
     if size < 1:
-        raise invalid("--chunksize", text, "must be at least 1 byte")
+        raise invalid(option, text, "must be at least 1 byte")
     return -(-int(size) // CHUNK_UNIT_BYTES) * CHUNK_UNIT_BYTES
 
 

@@ -12,9 +12,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pcircle.cli.arguments import Parser
+from pcircle.cli.declarations import Section
+from pcircle.cli.options import CommonOptions
 from pcircle.cli.shell import command
-from pcircle.cli.times import StopTime, date_s, limit_of, next_clock_s, stop_of
+from pcircle.cli.times import date_s, next_clock_s
 from pcircle.core.errors import UsageError
+from pcircle.runtime import TimeLimit
 
 NOON_S = 1_796_040_000  # 2026-11-30, in UTC
 
@@ -74,17 +78,27 @@ def test_a_clock_means_the_next_time_it_shows_that(hour: str, later_s: int, zone
     assert next_clock_s(hour, noon_s) == noon_s + later_s, zone
 
 
+class _StopOptions(CommonOptions):
+    _section = Section("Limits")
+    _stop = CommonOptions.STOP
+
+
+def _limit(*words: str) -> TimeLimit | None:
+    parser = Parser("t", "t", "", "")
+    _StopOptions.add_to(parser)
+    return _StopOptions.of(parser.parse_args(words)).time_limit()
+
+
 def test_limits() -> None:
-    assert stop_of(None, None) == StopTime()
-    assert limit_of(StopTime()) is None
-    assert stop_of("1h30m", None) == StopTime(after_s=5400.0)
+    assert _limit() is None
     before_s = time.monotonic()
-    limit = limit_of(StopTime(after_s=5400.0))
+    limit = _limit("--stop-after=1h30m")
     assert limit is not None
     assert limit.at_s >= before_s + 5400
     assert limit.reason == "time limit reached (--stop-after 1h30m)"
-    assert stop_of(None, "2199-01-01T00:00Z") == StopTime(at_s=7226582400.0)
-    assert limit_of(StopTime(at_s=7226582400.0)) is not None
+    limit = _limit("--stop-at=2199-01-01T00:00Z")
+    assert limit is not None
+    assert limit.at_s > before_s + 5400
 
 
 @pytest.mark.parametrize(
@@ -99,7 +113,7 @@ def test_limits() -> None:
 )
 def test_refused_limits(after: str | None, at: str | None, said: str) -> None:
     with pytest.raises(UsageError) as refused:
-        stop_of(after, at)
+        _limit(*[f"--stop-after={after}"] * bool(after), *[f"--stop-at={at}"] * bool(at))
     assert str(refused.value).startswith(said)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import stat
 import subprocess
@@ -13,25 +12,25 @@ from typing import Any
 
 import pytest
 
-from pcircle.cli.arguments import Parser, add_filters
-from pcircle.cli.options import attributes_of
+from pcircle.cli.arguments import Parser
+from pcircle.cli.options import CommonOptions
 from pcircle.core.errors import UsageError
 from pcircle.fs.scan import blocks
-from pcircle.walk.attributes import KINDS, chooser_of
+from pcircle.walk.attributes import KINDS, Attributes, chooser_of
 
 NOW_S = 1_700_000_000
 SIZES = (0, 1, 511, 512, 4096, 5000)
 PATTERNS = ("1", "[24]$", "^d0", "d1/(d|f).*3", r"\.x$", "e")
 
 
-def _parsed(*options: str) -> argparse.Namespace:
+def _wanted(*options: str) -> Attributes:
     parser = Parser("t", "t", "", "")
-    add_filters(parser, "SRC")
-    return parser.parse_args(options)
+    CommonOptions.add_to(parser)
+    return CommonOptions.of(parser.parse_args(options)).wanted
 
 
 def _chosen(root: bytes, options: Sequence[str], *, follow: bool = False) -> set[bytes]:
-    choose = chooser_of(attributes_of(_parsed(*options)), NOW_S * 10**9, follow=follow)
+    choose = chooser_of(_wanted(*options), NOW_S * 10**9, follow=follow)
     found: set[bytes] = set()
     for folder, _, _ in os.walk(root):
         path = os.path.relpath(folder, root).removeprefix(b".")
@@ -230,5 +229,5 @@ def test_only_necessary_entries_are_looked_up(
 )  # fmt: skip
 def test_refused_filters(options: list[str], said: str) -> None:
     with pytest.raises(UsageError) as refused:
-        attributes_of(_parsed(*options))
+        _wanted(*options)
     assert str(refused.value).startswith(said)

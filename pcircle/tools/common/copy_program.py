@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
@@ -10,10 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 import msgspec
 
 from pcircle.cli.inputs import read_paths, refuse_elsewhere, refuse_nonstrict, rules_of
-from pcircle.cli.options import CommonOptions, now_ns, refuse_without_birth_times
+from pcircle.cli.options import AllOptions
 from pcircle.cli.program import ToolProgram, local_ranks, run_tool
 from pcircle.cli.results import open_output
-from pcircle.cli.times import StopTime, limit_of
 from pcircle.core.encoding import show
 from pcircle.core.errors import RankLost, StoppedEarly, UsageError, require
 from pcircle.core.units import CHUNK_UNIT_BYTES
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 Links = Literal["all", "operands", "none"]
 
 
-class CopyOptions(CommonOptions, frozen=True, kw_only=True):
+class CopyOptions(AllOptions):
     """The resolved options of a copy.
 
     `tool` is the name of the command. If `into` is set, `target` is a directory that will contain
@@ -73,7 +73,6 @@ class CopyOptions(CommonOptions, frozen=True, kw_only=True):
     dry: bool = False
     links: Links = "none"
     bytes_per_s: float | None = None
-    operations_per_s: float | None = None
     reflink: When = "auto"
     sparse: When = "auto"
     existing: OverwriteOptions = OverwriteOptions()
@@ -83,11 +82,12 @@ class CopyOptions(CommonOptions, frozen=True, kw_only=True):
     verify: bool = False
     sign: str | None = None
     stripe: str | None = None
-    json_lines: str | None = None
-    list_out: str | None = None
-    stop: StopTime = StopTime()
     unjoined: tuple[tuple[str, str], ...] = ()
-    words: tuple[str, ...] = ()
+
+    @property
+    def prints_null(self) -> bool:
+        """Return True: a copy accepts -0 without a list."""
+        return True
 
 
 O = TypeVar("O", bound=CopyOptions)  # noqa: E741 - options
@@ -119,7 +119,7 @@ class CopyProgram(ToolProgram):
         self._checkpoint_session: CheckpointSession | None = None
         self._lists: Lists | None = None  # on rank 0
         self._stdin_lists: Lists | None = None  # from standard input
-        self.limit = limit_of(options.stop)
+        self.limit = options.time_limit()
         self.console: CopyConsole | None = None  # on rank 0
         self.output_log: OutputLog | None = None  # only on rank 0 of a job that can restart
         self._former: CopyConsole | None = None
@@ -185,7 +185,7 @@ class CopyProgram(ToolProgram):
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self._options
         _refuse_unusable(options)
-        refuse_without_birth_times(options.wanted, options.sources)
+        options.refuse_without_birth_times(options.sources)
         rules = rules_of(options.filters, null=options.null, complete=self.lists_completely)
         here = working_directory()
         self._checkpoint_options = reached(options.checkpoint)
@@ -249,7 +249,7 @@ class CopyProgram(ToolProgram):
             striping=striping_of(options.stripe, attributes, roots),
             threads=options.threads,
             wanted=_of_retry(options.wanted) if options.retry_from else options.wanted,
-            now_ns=now_ns(),
+            now_ns=time.time_ns(),
             acts=self._acts(roots),
             strict=options.strict_operands,
             retries=options.retry_from is not None,
@@ -511,7 +511,7 @@ def _run(options: O, make_program: Callable[[O, int], CopyProgram], umask: int) 
         changed = program.restart_options()
         if changed is None:
             return program.ended(code)
-        former, options = program, msgspec.structs.replace(options, **changed)
+        former, options = program, options.replace(**changed)
         program = make_program(options, umask)
         program.follow(former)
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pcircle.cli.change_program import ChangeConsole, ChangeProgram
+from pcircle.cli.declarations import override
+from pcircle.cli.options import AllOptions
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError, operand_error, worst
 from pcircle.core.units import plural
@@ -89,10 +91,18 @@ def _listed(counts: Counter[int], name_of: Callable[[int], str]) -> str:
     return ", ".join(shown + ([f"{more:,} more"] if more else []))
 
 
+class ModeOptions(AllOptions):
+    """The shared options, of which the filters by owner have other names."""
+
+    owners = override(names=("--of-owner",))
+    groups = override(names=("--of-group",))
+
+
 class ModeProgram(ChangeProgram):
     """The program of fchmod, fchown or fchgrp."""
 
     plan_type, task_type, console_type = ModePlan, ModeTask, ModeConsole
+    options_type = ModeOptions
 
     def __init__(
         self, tool: str, args: argparse.Namespace, paths: Sequence[bytes], **more: object

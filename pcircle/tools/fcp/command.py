@@ -8,8 +8,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from pcircle.cli.options import common
-from pcircle.cli.times import stop_of
 from pcircle.core.errors import UsageError
 from pcircle.core.units import chunk_bytes, parse_number, parse_size
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
@@ -38,15 +36,15 @@ def _options(args: argparse.Namespace) -> CopyOptions:
         raise UsageError(f"-T takes one SRC and one DST: extra operand '{args.operands[2]}'")
     if not target or not all(operands):
         raise UsageError("empty file name")
-    return CopyOptions(
-        **common(args),
+    return CopyOptions.of(
+        args,
         tool="fcp",
         sources=tuple(operands),
         target=target,
         into=into,
         exact=args.no_target_directory,
         keep=keep_of(args.preserve, archive=args.archive),
-        chunk_bytes=None if args.chunksize is None else chunk_bytes(args.chunksize),
+        chunk_bytes=None if args.chunksize is None else chunk_bytes("--chunksize", args.chunksize),
         dry=args.dry_run,
         links=args.links,
         bytes_per_s=limit_of("--bwlimit", args.bwlimit, parse_size),
@@ -60,11 +58,7 @@ def _options(args: argparse.Namespace) -> CopyOptions:
         verify=args.verify,
         sign=args.signature,
         stripe=args.stripe,
-        json_lines=args.json_lines,
-        list_out=args.list_out,
-        stop=stop_of(args.stop_after, args.stop_at),
         unjoined=tuple(args.unjoined),
-        words=args.words,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 from collections.abc import Sequence
@@ -15,10 +14,8 @@ from pcircle.cli.inputs import lists_of
 from pcircle.cli.listing import cell_width
 from pcircle.cli.output import terminal_of
 from pcircle.cli.results import open_output
-from pcircle.cli.times import limit_of, stop_of
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
-from pcircle.core.units import invalid, number, parse_duration
 from pcircle.fs.lists import Lists
 from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.failures import LogFile, open_log
@@ -37,9 +34,9 @@ from pcircle.ops.compare.manifests import KNOWN, is_manifest, open_verified
 from pcircle.runtime import Observer
 from pcircle.tools.fdiff import reporter
 from pcircle.tools.fdiff.console import ComparisonProgram, DiffConsole
+from pcircle.tools.fdiff.options import DiffOptions
 from pcircle.tools.fdiff.plan import DiffPlan, Labels
 from pcircle.tools.fdiff.work.task import DiffTask
-from pcircle.walk.attributes import ANY
 from pcircle.walk.roots import Root
 
 _MAX_LABEL_CELLS = 16
@@ -51,6 +48,8 @@ class DiffProgram(ComparisonProgram):
     name = "fdiff"
     reads_only = True
     plan_type, task_type, console_type = DiffPlan, DiffTask, DiffConsole
+    options_type = DiffOptions
+    options: DiffOptions
 
     def __init__(self, args: argparse.Namespace) -> None:
         paths = list(map(os.fsencode, args.operands))
@@ -59,20 +58,17 @@ class DiffProgram(ComparisonProgram):
         if len(paths) < 2:
             missing = f"operand B after '{show(paths[0])}'" if paths else "operands A and B"
             raise UsageError(f"missing {missing}")
-        args.prints_null = bool(args.output)
         super().__init__(args, paths)
-        self.args = args
-        self.limit = limit_of(stop_of(args.stop_after, args.stop_at))
-        self.table = args.format == "dcmp"
+        self.limit = self.options.time_limit()
+        self.table = self.options.format == "dcmp"
         self.manifests = []
         self._against: dict[str, object] = {}
         self.lists = []
-        self.outputs = [_output(text) for text in args.output or ()]
+        self.outputs = [_output(text) for text in self.options.outputs]
         self._expressions = tuple(expression for expression, _ in self.outputs)
-        self._fields = _fields(args) | reporter.fields_in(self._expressions)
+        self._fields = _fields(self.options) | reporter.fields_in(self._expressions)
         if self.table:
             self._fields |= CONTENT
-        self._window_ns = _window_ns(args.modify_window)
 
     def roots(self) -> tuple[Root, ...]:
         """Return the roots in the order of `PAIRS`, `ONLY_A` and `ONLY_B`."""
@@ -92,17 +88,17 @@ class DiffProgram(ComparisonProgram):
 
         Raise UsageError if an option or a field is not possible with a manifest.
         """
-        args = self.args
+        options = self.options
         for name, given in (
-            ("--files-from", args.files_from),
-            ("--moved", args.moved),
-            ("--by-hash", args.by_hash),
-            ("filters by attributes", self.options.wanted != ANY),
+            ("--files-from", options.files_from),
+            ("--moved", options.moved),
+            ("--by-hash", options.by_content),
+            ("filters by attributes", options.selects_by_attribute),
         ):
             if given:
                 raise UsageError(f"{name} cannot be combined with a manifest")
         unknown = self._fields & ~KNOWN
-        if args.fields is not None and args.fields != "all" and unknown:
+        if options.fields is not None and options.fields != "all" and unknown:
             words = ", ".join(field_names(unknown))
             raise UsageError(f"--fields: a manifest does not have {words}")
         self._fields &= KNOWN
@@ -120,7 +116,7 @@ class DiffProgram(ComparisonProgram):
 
     @property
     def lists_whole(self) -> bool:
-        return bool(self.args.recursive)
+        return bool(self.options.recursive)
 
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
         if self.options.files_from is None:
@@ -128,24 +124,20 @@ class DiffProgram(ComparisonProgram):
         return lists_of(self.options, roots[:1], self.complain, whole=self.lists_whole)
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        args = self.args
-        moves = args.moved or args.by_hash
-        if args.list_out is not None and roots[0].name:
+        options = self.options
+        moves = options.moved or options.by_content
+        if options.list_out is not None and roots[0].name:
             raise UsageError("--list-out requires directories")
-        end = b"\0" if args.null else b"\n"
+        end = b"\0" if options.null else b"\n"
         return {
             "fields": self._fields,
-            "window_ns": self._window_ns,
-            "by_names": args.ids == "names",
-            "one_sided": args.one_sided,
-            "reports_all": args.itemize,
-            "enters": args.itemize or moves or self.table or bool(self.outputs),
-            "first": args.first,
-            "quiet": args.quiet or self.table,
+            "by_names": options.ids == "names",
+            "reports_all": options.itemize,
+            "enters": options.itemize or moves or self.table or bool(self.outputs),
+            "quiet": options.quiet or self.table,
             "labels": _labels(self.paths) if self._in_words() else None,
             "moves": moves,
-            "by_content": args.by_hash,
-            "acts": ActionOutput(args.json_lines is not None, end if args.list_out else b""),
+            "acts": ActionOutput(options.json_lines is not None, end if options.list_out else b""),
             "matches": self._expressions,
             "end": end,
             "ranks": ranks,
@@ -154,18 +146,18 @@ class DiffProgram(ComparisonProgram):
 
     def _in_words(self) -> bool:
         """Return whether lines are in words, as on a terminal unless -i is given."""
-        args = self.args
-        if args.format is None and not args.itemize:
-            return terminal_of(sys.stderr if args.json == "-" else sys.stdout) is not None
-        return bool(args.format == "words")
+        options = self.options
+        if options.format is None and not options.itemize:
+            return terminal_of(sys.stderr if options.json == "-" else sys.stdout) is not None
+        return options.format == "words"
 
     def begin(self, roots: tuple[Root, ...]) -> None:
         super().begin(roots)
-        args = self.args
-        if args.json_lines is not None:
-            self.actions = LogFile(open_output(args.json_lines, "--json-lines"))
-        if args.list_out is not None:
-            self.listed = LogFile(open_output(args.list_out, "--list-out"))
+        options = self.options
+        if options.json_lines is not None:
+            self.actions = LogFile(open_output(options.json_lines, "--json-lines"))
+        if options.list_out is not None:
+            self.listed = LogFile(open_output(options.list_out, "--list-out"))
         self.lists = [LogFile(open_log(name, "--output")) for _, name in self.outputs]
 
     def observer(self, plan: bytes) -> Observer[Any]:
@@ -183,19 +175,17 @@ def _labels(paths: Sequence[bytes]) -> Labels:
     return Labels(*(word + " " * (width - cell_width(word)) for word in words))
 
 
-def _fields(args: argparse.Namespace) -> int:
+def _fields(options: DiffOptions) -> int:
     """Return the fields to compare. Raise UsageError if an option is invalid."""
     fields = DEFAULT
-    if args.quick:
-        if args.fields is not None:
-            raise UsageError("--quick cannot be combined with --fields")
+    if options.quick:
         fields = QUICK
-    if args.fields is not None:
-        fields = _list_of("--fields", args.fields)
-    if args.contents:
+    if options.fields is not None:
+        fields = _list_of("--fields", options.fields)
+    if options.contents:
         fields |= CONTENT
-    if args.ignore is not None:
-        fields &= ~_list_of("--ignore", args.ignore)
+    if options.ignore is not None:
+        fields &= ~_list_of("--ignore", options.ignore)
     if not fields:
         raise UsageError("no field is left to compare")
     return fields
@@ -211,15 +201,6 @@ def _list_of(option: str, text: str) -> int:
             shown = show(os.fsencode(word))
             raise UsageError(f"{option}: unknown field '{shown}'; choose from {known}") from None
     return fields
-
-
-def _window_ns(text: str | None) -> int | None:
-    if text is None:
-        return None
-    window_s = number("--modify-window", text, parse_duration)
-    if not 0 <= window_s < math.inf:
-        raise invalid("--modify-window", text, "must be a duration")
-    return round(window_s * 1e9)
 
 
 def _output(text: str) -> tuple[reporter.Expression, str]:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pcircle.cli.change_program import ChangeConsole, ChangeProgram, refuse_twice
-from pcircle.cli.options import now_ns
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError, require_type
 from pcircle.core.units import NS_PER_S, plural
@@ -106,7 +105,7 @@ class FindProgram(SearchProgram):
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
         parsed, args = self.parsed, self.args
-        now = now_ns()
+        now = time.time_ns()
         resolver = Resolver(args.words, parsed.settings.follow, now)
         expression = resolver.resolved(parsed.expression)
         exclude = None if parsed.exclude is None else resolver.resolved(parsed.exclude)

@@ -60,7 +60,6 @@ def _add(p: Parser) -> None:
         "-x", "--one-file-system", action="store_true", help="stay on one file system"
     )
     p._option_string_actions["-0"].help = "entries of lists, and printed lines, end with NUL"
-    p.set_defaults(prints_null=True)
     add_safety(p)
     add = add_performance(p).add_argument
     add_op_timeout(add)

@@ -14,9 +14,8 @@ import msgspec
 from pcircle.cli.arguments import columns
 from pcircle.cli.json_output import check
 from pcircle.cli.listing import FULL_ISO, RECENT, Times
-from pcircle.cli.options import rate_of
+from pcircle.cli.options import AllOptions
 from pcircle.cli.results import list_end, open_output
-from pcircle.cli.times import limit_of, stop_of
 from pcircle.cli.tree_program import TreeConsole, TreeProgram, TreeReport
 from pcircle.core.encoding import show
 from pcircle.core.errors import StoppedEarly, UsageError, worst
@@ -80,11 +79,20 @@ class ListConsole(TreeConsole):
         return f"{plural(total.completed, 'entry', 'entries')} listed"
 
 
+class ListOptions(AllOptions):
+    """The options of fls."""
+
+    @property
+    def prints_null(self) -> bool:
+        return True
+
+
 class ListProgram(TreeProgram):
     """The program of fls. If `collects` is set, rows are stored in `entries` for a caller."""
 
     name = "fls"
     plan_type, task_type, console_type = ListPlan, ListTask, ListConsole
+    options_type = ListOptions
 
     def __init__(self, args: argparse.Namespace, **more: object) -> None:
         paths = list(map(os.fsencode, args.operands)) or [b"."]
@@ -96,8 +104,7 @@ class ListProgram(TreeProgram):
         self.rows: tuple[str, rows.Pieces] | None = None
         self._keys = _keys_of(args)
         self._known: dict[Root, os.stat_result] = {}
-        self.limit = limit_of(stop_of(args.stop_after, args.stop_at))
-        self._rate = rate_of(args.ops_limit)
+        self.limit = self.options.time_limit()
         Times(args.time_style or FULL_ISO, 0)  # raises UsageError for an invalid style
         for name in _FILES:
             where = getattr(args, name)
@@ -167,7 +174,6 @@ class ListProgram(TreeProgram):
             "directories": directories if len(directories) < len(roots) else (),
             "acts": ActionOutput(args.json_lines is not None, list_end(args, roots)),
             "ranks": ranks,
-            "operations_per_s": self._rate,
         }
 
     def begin(self, roots: tuple[Root, ...]) -> None:

@@ -16,8 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from pcircle.cli.ids import Owner, read_map, read_owner
-from pcircle.cli.options import attributes_of, common
-from pcircle.cli.times import stop_of
+from pcircle.cli.options import AllOptions
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.core.units import chunk_bytes, interval_s, parse_number, parse_size
@@ -54,7 +53,7 @@ NO_OUTPUT: dict[str, object] = {
 }
 
 
-class MirrorOptions(CopyOptions, frozen=True, kw_only=True):
+class MirrorOptions(CopyOptions):
     """The resolved options of a mirror.
 
     `looks` restricts a job to the search for moved files or for extraneous entries. Such a job is
@@ -100,7 +99,7 @@ class MirrorOptions(CopyOptions, frozen=True, kw_only=True):
         """Return these options with `changes` for a dry run that writes no output files."""
         never = CheckpointOptions(never=True)
         dry: dict[str, object] = {"dry": True, "itemize": False, "sign": None, "verify": False}
-        return msgspec.structs.replace(self, **NO_OUTPUT, **dry, checkpoint=never, **changes)
+        return self.replace(**NO_OUTPUT, **dry, checkpoint=never, **changes)
 
     @property
     def kept_at(self) -> bytes:
@@ -136,14 +135,14 @@ def made_of(args: argparse.Namespace) -> MirrorOptions:
         link_dest = link_dest if last is None else (last, *link_dest)
         if not args.dry_run or os.path.isdir(target):  # a dry run does not create B
             target = snapshot.unfinished
-    return MirrorOptions(
-        **common(args),
+    return MirrorOptions.of(
+        args,
         tool="fmirror",
         sources=(source,),
         target=target,
         exact=True,
         keep=_keep(args),
-        chunk_bytes=None if args.chunksize is None else chunk_bytes(args.chunksize),
+        chunk_bytes=None if args.chunksize is None else chunk_bytes("--chunksize", args.chunksize),
         bytes_per_s=limit_of("--bwlimit", args.bwlimit, parse_size),
         operations_per_s=limit_of("--ops-limit", args.ops_limit, parse_number),
         reflink=args.reflink,
@@ -161,10 +160,6 @@ def made_of(args: argparse.Namespace) -> MirrorOptions:
         verify=args.verify,
         sign=args.signature,
         stripe=args.stripe,
-        json_lines=args.json_lines,
-        list_out=args.list_out,
-        stop=stop_of(args.stop_after, args.stop_at),
-        words=args.words,
         upkeep=_upkeep(args),
         deleting=_deleting(args),
         ignore_errors=args.ignore_errors,
@@ -244,7 +239,7 @@ def _deleting(args: argparse.Namespace) -> DeletionPolicy:
     if args.max_delete is not None:
         from pcircle.cli.change_program import max_delete_of
 
-        max_delete_of(args.max_delete)  # refused before anything is copied
+        max_delete_of("--max-delete", args.max_delete)  # refused before anything is copied
     backup = None if args.backup_dir is None else os.path.abspath(os.fsencode(args.backup_dir))
     return DeletionPolicy(
         args.delete is not None or args.snapshot is not None,
@@ -310,7 +305,7 @@ def _refuse_known_changes(args: argparse.Namespace) -> None:
             raise UsageError(f"{option} cannot be combined with {_option(name)}")
     if args.changed != "walk":
         raise UsageError(f"{option} cannot be combined with --changed={args.changed}")
-    if selecting[0] == "changed_from" and attributes_of(args) != ANY:
+    if selecting[0] == "changed_from" and AllOptions.of(args).wanted != ANY:
         raise UsageError("--changed-from cannot be combined with filters")
 
 

@@ -200,7 +200,7 @@ def _rename(run: MirrorRun) -> None:
     run.is_over = bool(run.code)
     if not run.is_over:
         run.ending.callback(run.renames.close)
-        run.options = replace(run.options, renamed=run.renames.renamed)
+        run.options = run.options.replace(renamed=run.renames.renamed)
 
 
 def _survey(manifest: str, run: MirrorRun) -> None:
@@ -242,7 +242,7 @@ def _count(run: MirrorRun) -> None:
             code = run_tool(deletion, options)
     if code not in (0, EntriesFailed.exit_code):  # the copy will report failed entries itself
         run.code, run.is_over = code, code != StoppedEarly.exit_code
-        run.options = replace(options, deleting=DeletionPolicy())
+        run.options = options.replace(deleting=DeletionPolicy())
 
 
 # ---- the copy ------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pcircle.cli.change_program import refuse_with_apply
+from pcircle.cli.options import AllOptions
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
 from pcircle.fs.directories import working_directory
@@ -56,7 +57,7 @@ def refuse(args: argparse.Namespace) -> None:
         if args.plan in outputs:
             raise UsageError(f"'{show(os.fsencode(args.plan))}' is used by two options")
     if args.apply is not None:
-        refuse_with_apply(args, list(map(os.fsencode, args.operands)))
+        refuse_with_apply(AllOptions.of(args), list(map(os.fsencode, args.operands)))
         names += _given(args, (*_OPTIONS, *_CHOICE))
         if names:
             raise UsageError(f"--apply cannot be combined with {names[0]}")

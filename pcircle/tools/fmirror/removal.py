@@ -17,8 +17,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.cli.arguments import NO_FILTERS
 from pcircle.cli.change_program import ChangeConsole, ChangeProgram
+from pcircle.cli.options import CommonOptions
 from pcircle.cli.results import append_output
 from pcircle.core.encoding import show
 from pcircle.core.errors import StoppedEarly, require_type
@@ -355,7 +355,8 @@ class DeletionProgram(ChangeProgram):
         self._known = known
         self.entries_planned = 0
         self._plan, self._applied = plan, applied
-        self._max_delete = _of_target(self._max_delete, entries)
+        limit = _of_target(self.options.max_delete, entries)
+        self.options = self.options.replace(max_delete=limit)
 
     def can_lose_ranks(self) -> bool:
         """Return False, because a mirror does not restart one of its jobs if ranks are lost."""
@@ -404,7 +405,7 @@ class DeletionProgram(ChangeProgram):
 
 
 WITHOUT_SELECTION: dict[str, object] = {
-    **NO_FILTERS,
+    **CommonOptions.not_given(CommonOptions.FILTERS.fields),
     "apply": None,
     "plan": None,
     "list_out": None,

@@ -78,7 +78,7 @@ class ExtraneousFilesProgram(DeletionProgram):
         )
         rules = () if console is None else console.rules
         super().__init__(args, target, found, 0, dry=True, keeps=False, rules=rules)
-        self.options = msgspec.structs.replace(self.options, **QUIET)
+        self.options = self.options.replace(**QUIET)
         self.candidates = RenameCandidates() if console is None else console.candidates
         self.again = True
 

@@ -21,6 +21,7 @@ from pcircle.tools.fprof.plan import (
 )
 from pcircle.tools.fprof.profile.model import Profile, unpack
 from pcircle.tools.fprof.reports import balance
+from pcircle.tools.fprof.reports.outputs import write_outputs
 from pcircle.tools.fprof.reports.report import ProfileRun, make, stopped
 from pcircle.tools.fprof.reports.text import summary
 
@@ -40,8 +41,7 @@ class ProfileConsole(base.Console[ProfileResult]):
         super().__init__(options, log)
         self._lists = lists
         self._plan = plan
-        self._report_options = options.report_options
-        self._outputs = options.outputs()
+        self._options = options
 
     def counted(self, counts: tuple[int, ...]) -> ProfileTotals:
         return totals(counts)
@@ -100,14 +100,14 @@ class ProfileConsole(base.Console[ProfileResult]):
         if profile is None:
             self.results.document(stopped([root.shown for root in self._plan.roots], run))
             return worst((code, self.results.code))
-        report = make(profile, self._report_options, run)
-        place, save = self._plan.index, self._outputs.save
+        report = make(profile, self._options, run)
+        place, save = self._plan.index, self._options.save
         if place is not None and save is not None:
             from pcircle.tools.fprof.entries import publish
 
             write = partial(publish, self._plan, place, save, entry_count(profile))
             self.results.write(index_of(save), write)
-        self._outputs.tell(profile, report, run, self.results, quiet=self.quiet)
+        write_outputs(self._options, profile, report, run, self.results)
         if self.stats:
             shares = self.share_table(report) or balance.render(
                 report.ranks, report.counts.entries, self.stats

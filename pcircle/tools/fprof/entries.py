@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from pcircle.cli import json_output as jsonout
@@ -202,18 +202,18 @@ def heading(kind: str, end: bytes) -> bytes:
     return b"#" + "\t".join((*COLUMNS[kind], "path")).encode() + end
 
 
-def lists_of(args: Sequence[str] | None) -> Mapping[str, str]:
-    """Return the file of each kind of `--list-out`; raise UsageError if an argument is invalid."""
+def lists_of(option: str, texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return each KIND with its file; raise UsageError if a value of the option is invalid."""
     found: dict[str, str] = {}
-    for text in args or ():
+    for text in texts:
         kind, colon, file = text.partition(":")
         if kind not in COLUMNS or not colon:
             kinds = ", ".join(COLUMNS)
             what = f"invalid value '{show(os.fsencode(text))}': must be KIND:FILE"
-            raise UsageError(f"--list-out: {what}, with a KIND of {kinds}")
+            raise UsageError(f"{option}: {what}, with a KIND of {kinds}")
         if not file:
-            raise UsageError("--list-out: empty file name")
+            raise UsageError(f"{option}: empty file name")
         if kind in found:
-            raise UsageError(f"--list-out: there can be one list of kind {kind}")
+            raise UsageError(f"{option}: there can be one list of kind {kind}")
         found[kind] = file
-    return found
+    return tuple(found.items())

@@ -1,68 +1,316 @@
-"""The resolved options of fprof, for new and for saved profiles, and the check of output files."""
+"""The options of fprof: their declarations, values and checks.
+
+This module is imported before the command line is parsed. The parsers import what they need.
+"""
 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, NamedTuple
 
-from pcircle.cli import json_output as jsonout
-from pcircle.cli.options import CommonOptions
+from pcircle.cli.declarations import Options, Section, option, override
+from pcircle.cli.options import CommonOptions, most_of, size_of
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
-from pcircle.tools.fprof.plan import index_of
-from pcircle.tools.fprof.reports.outputs import Outputs
-from pcircle.tools.fprof.reports.report import ReportOptions
+from pcircle.core.units import invalid, positive
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DIMENSIONS = ("age", "owner", "group", "ext", "depth", "dirsize")
+
+_MAX_TOP = 10_000
+_MAX_DIRECTORY = 1 << 40  # entries
+_MAX_PIECES = 1_000_000
+PIECES = 1024
+"""The number of pieces of --compress without a value."""
+_DEPTH_DIGITS = 9
 
 
-class ProfileOptions(CommonOptions, frozen=True, kw_only=True):
-    """The resolved options of fprof.
+class Bins(NamedTuple):
+    """The bins of the size histogram: their edges, or the name of a histogram."""
 
-    `lists` contains the kind and the file name of each requested list of files.
+    name: str = ""
+    edges: tuple[int, ...] = ()
+
+
+def _bins(name: str, text: str) -> Bins:
+    if text in ("log2", "pow4"):
+        return Bins(text)
+    return Bins(edges=tuple(sorted({size_of(name, word) for word in text.split(",")})))
+
+
+def _dimensions(name: str, texts: Sequence[str]) -> tuple[str, ...]:
+    words = [word for text in texts for word in text.split(",")]
+    for word in words:
+        if word not in DIMENSIONS:
+            shown, known = show(os.fsencode(word)), ", ".join(DIMENSIONS)
+            raise UsageError(f"{name}: unknown '{shown}'; choose from {known}")
+    return tuple(dict.fromkeys(words))
+
+
+def _counts(name: str, text: str) -> tuple[int, ...]:
+    return tuple(positive(name, word, _MAX_DIRECTORY) for word in text.split(","))
+
+
+def _level(name: str, text: str) -> int:
+    if not text.isdecimal():
+        raise invalid(name, text, "must be 0 or a positive integer")
+    return int(text[:_DEPTH_DIGITS])  # no path is so deep that further digits matter
+
+
+def _blocks(name: str, text: str) -> tuple[tuple[int, int], ...]:
+    return tuple(dict.fromkeys(_block(name, word) for word in text.split(",")))
+
+
+def _block(name: str, text: str) -> tuple[int, int]:
+    """Parse a block size with an optional subblock size, such as 4M or 4M/8k."""
+    from pcircle.tools.fprof.profile.inspecting import is_unit, subblock_of
+
+    first, _, second = text.partition("/")
+    block = size_of(name, first)
+    subblock = size_of(name, second) if second else subblock_of(block)
+    for size in (block, subblock):
+        if not is_unit(size):
+            raise UsageError(f"{name}: {size:,} bytes is not a power of two from 512 to 64 MiB")
+    if subblock > block:
+        raise UsageError(f"{name}: subblock larger than its block")
+    return block, subblock
+
+
+def _in_inode(name: str, text: str) -> int:
+    from pcircle.tools.fprof.profile.inspecting import LARGEST_INODE_BYTES
+
+    size = size_of(name, text)
+    if size > LARGEST_INODE_BYTES:
+        raise invalid(name, text, f"must be at most {LARGEST_INODE_BYTES >> 10} KiB")
+    return size
+
+
+def _lists(name: str, texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    if not texts:
+        return ()
+    from pcircle.tools.fprof.entries import lists_of
+
+    return lists_of(name, texts)
+
+
+class ReportOptions(Options):
+    """The requested contents of a report.
+
+    `blocks` contains pairs of block and subblock sizes, and `in_inode` is the maximum size of data
+    in inodes. `pieces` is the size of the sample to compress. `tree` requests the largest
+    directories, and `everything` all sums that require no examination of files.
     """
 
+    tree: bool = False
+    everything: bool = False
+
+    REPORT = Section("Report")
+    bins: Bins = option(
+        "--bins",
+        metavar="LIST",
+        parse=_bins,
+        otherwise=Bins(),
+        words=("log2", "pow4"),
+        help="edges of the size histogram: 4k,1M,1G or log2 or pow4",
+    )
+    """
+    Edges of the size histogram: a list such as ``4k,1M,1G``, or ``log2`` or ``pow4``. A bin holds
+    files up to and including its edge. For a saved profile, edges of 64 to 128 times a power of two
+    are exact, so all powers of two are; others are rounded to these, and reported as approximate.
+    """
+    by: tuple[str, ...] = option(
+        "--by",
+        metavar="LIST",
+        repeatable=True,
+        parse=_dimensions,
+        word_list=DIMENSIONS,
+        help="group by age, owner, group, ext, depth, dirsize",
+    )
+    """
+    Group by ``age`` (days since the last modification), ``owner``, ``group``, ``ext`` (extension),
+    ``depth`` below PATH, ``dirsize`` (directories by their number of entries). The text shows the
+    first twenty rows of each table, ``--json`` and ``--csv`` all; beyond thousands of owners or
+    extensions, the rest is one row.
+    """
+    directory_edges: tuple[int, ...] = option(
+        "--dirbins",
+        metavar="LIST",
+        parse=_counts,
+        otherwise=(),
+        help="group directories by entries, with edges like 10,100",
+    )
+    """
+    Group directories by their number of entries, as ``--by dirsize`` does, with other edges:
+    ``--dirbins 1,100,10000``. Edges above 128 are rounded up, by at most 1/64, and shown as
+    rounded.
+    """
+    top: int = option(
+        "--top",
+        metavar="N",
+        parse=most_of(_MAX_TOP),
+        otherwise=0,
+        help="list the N largest, newest and oldest entries",
+    )
+    """
+    The N largest, newest and oldest files, and the N directories with most bytes and entries
+    directly in them, not including subdirectories. The sizes of the directories themselves do not
+    count.
+    """
+    depth: int | None = option(
+        "-d",
+        "--depth",
+        metavar="N",
+        parse=_level,
+        help="show directories N levels deep, largest first",
+    )
+    """
+    All directories down to N levels below PATH (0: only PATH), on a terminal or not: size, share of
+    all bytes, and entries, each including subdirectories; the largest first. Sizes are file sizes,
+    as in the column *size* of the counts. A file with n names counts an n-th of its bytes under
+    each. The 4,096 largest directories of all levels are kept, exactly, with any number of
+    processes; the report then states an upper bound for the size of the others. Directories whose
+    path below PATH has more than 1,024 bytes are counted only in their parents.
+    """
+    blocks: tuple[tuple[int, int], ...] = option(
+        "--blocks",
+        metavar="LIST",
+        parse=_blocks,
+        otherwise=(),
+        help="estimate space with blocks of each SIZE or SIZE/SUBBLOCK",
+    )
+    """
+    The space that all files would need with blocks of each size: in whole blocks, and with
+    subblocks for the ends of files. Subblocks are computed as in GPFS (IBM Storage Scale 5);
+    ``1M/32k`` specifies another size. *used* is the share of the space that holds data. Sizes are
+    powers of two from 512 bytes to 64 MiB; the numbers are exact.
+    """
+    in_inode: int | None = option(
+        "--data-in-inode",
+        metavar="SIZE",
+        parse=_in_inode,
+        help="assume that files up to SIZE are stored in inodes",
+    )
+    """
+    Assume that inodes hold files up to SIZE, at most 64 KiB: reports their number, and computes
+    ``--blocks`` without them. SIZE is rounded down to an edge of the fine bins, which is reported.
+    """
+    sparse: bool = option("--sparse", help="report sparse files and space saved by compression")
+    """
+    Files smaller on disk than their size, how much of the difference is holes, and how much is
+    saved in other ways: by compression in the file system, or by storing data in inodes. These
+    files are opened but not read. Compression by btrfs is not visible, since btrfs reports
+    uncompressed sizes.
+    """
+    stripe: bool = option("--stripe", help="report Lustre layouts")
+    """
+    Files by Lustre layout.
+    """
+    pieces: int = option(
+        "--compress",
+        metavar="SAMPLE",
+        bare=str(PIECES),
+        parse=most_of(_MAX_PIECES),
+        otherwise=0,
+        help="estimate compression from SAMPLE pieces (default: 1024)",
+    )
+    """
+    How well files would compress, estimated from SAMPLE pieces of 64 KiB (default: 1024), drawn so
+    that each byte has the same chance, holes included. The estimate has a margin of error, within
+    which the true value lies for 95 of 100 trees. Four times the pieces halve the error. Unreadable
+    pieces add their share to the error. Access times are preserved, except for files of other
+    users, which only root may read in this way.
+    """
+
+    @property
+    def groupings(self) -> tuple[str, ...]:
+        """The dimensions by which entries are grouped, which `directory_edges` implies."""
+        return tuple(dict.fromkeys((*self.by, *["dirsize"] * bool(self.directory_edges))))
+
+    @property
+    def edges(self) -> tuple[int, ...]:
+        """The edges of a histogram with exact counts."""
+        return self.bins.edges
+
+    def facets(self) -> set[str]:
+        """Return the names of the `FACETS` that the walk must compute."""
+        optional = {
+            "top": bool(self.top),
+            "tree": self.tree or self.depth is not None,
+            "blocks": bool(self.blocks),
+            "sparse": self.sparse,
+            "stripe": self.stripe,
+            "compress": bool(self.pieces),
+        }
+        found = {*self.groupings, *(name for name, wanted in optional.items() if wanted)}
+        if self.everything:
+            from pcircle.tools.fprof.profile.collect import FACETS
+
+            found |= set(FACETS)
+        return found
+
+
+class ProfileOptions(ReportOptions, CommonOptions):
+    """The options of fprof. `lists` contains the kind and the file of each list of files."""
+
     paths: tuple[bytes, ...]
-    report_options: ReportOptions = ReportOptions()
-    csv: str | None = None
-    save: str | None = None
-    entries: bool = False
-    html: str | None = None
-    plot: str | None = None
-    lists: tuple[tuple[str, str], ...] = ()
 
-    def outputs(self) -> Outputs:
-        """Return the requested outputs of the report."""
-        files = {name: getattr(self, name) for name in ("json", "csv", "save", "html", "plot")}
-        return Outputs(**files, tree=self.report_options.tree)
+    _report = ReportOptions.REPORT
+    _one = CommonOptions.ONE_FILE_SYSTEM
+    _filters = CommonOptions.FILTERS
+    _safety = CommonOptions.SAFETY
+    strict_operands: bool = override(excludes=("merge",))
 
+    _formats = Section("Report formats")
+    save: str | None = option(
+        "--save", metavar="FILE", help="save the profile for --merge and --diff"
+    )
+    entries: bool = option(
+        "--entries",
+        requires=("save",),
+        excludes=("merge", "files_from"),
+        help="with --save, also save an index of all entries",
+    )
+    html: str | None = option(
+        "--html", metavar="FILE", help="write a self-contained page with charts and a treemap"
+    )
+    lists: tuple[tuple[str, str], ...] = option(
+        "--list-out",
+        metavar="KIND:FILE",
+        repeatable=True,
+        parse=_lists,
+        help="write a list of files: sparse, stripe, compress, special",
+    )
+    plot: str | None = option(
+        "--plot", metavar="FILE", help="write a .png, .svg or .pdf (requires matplotlib)"
+    )
+    csv: str | None = option("--csv", metavar="DIR", help="write the tables as CSV files into DIR")
 
-def check_outputs(options: ProfileOptions) -> None:
-    """Raise UsageError if an output file cannot be written, before the walk begins."""
-    _check_files(options)
-    if options.plot is not None:
-        from pcircle.cli import pictures
+    _saved = Section("Saved profiles")
+    merge: bool = option(
+        "--merge",
+        excludes=("filters", "files_from", "one_file_system", "threads", "lists", "error_log"),
+        help="report on several saved profiles as one",
+    )
+    diff: tuple[str, str] | None = option(
+        "--diff",
+        nargs=2,
+        metavar=("OLD", "NEW"),
+        help="report growth and shrinkage between two profiles",
+    )
 
-        pictures.check(options.plot)
-    if options.csv is not None:
-        from pcircle.tools.fprof.reports import csvout
+    _performance = CommonOptions.PERFORMANCE
+    _op_timeout = CommonOptions.OP_TIMEOUT
+    _output = CommonOptions.OUTPUT
 
-        csvout.check(options.csv)
+    @property
+    def prints_null(self) -> bool:
+        return bool(self.lists)
 
-
-def _check_files(options: ProfileOptions) -> None:
-    files = {"json": options.json, "save": options.save, "html": options.html}
-    files |= {"plot": options.plot, "error-log": options.error_log}
-    files |= {f"list-out={kind}": name for kind, name in options.lists}
-    if options.save is not None and options.entries:
-        files["entries"] = index_of(options.save)
-    option_by_path: dict[str, str] = {}
-    for option, where in files.items():
-        if where is None or (option, where) == ("json", "-"):
-            continue
-        shown = show(os.fsencode(where))
-        if where == "-":
-            raise UsageError(f"--{option}: '-' is not supported: the text is on standard output")
-        # Logs and lists are checked when they are opened at the start.
-        if not option.startswith(("error-log", "list-out")):
-            jsonout.check(where)
-        other = option_by_path.setdefault(os.path.realpath(where), option)
-        if other != option and not where.startswith("/dev/"):
-            raise UsageError(f"--{other} and --{option} cannot both write to '{shown}'")
+    def refuse_conflicts(self) -> None:
+        super().refuse_conflicts()
+        if self.merge and self.has_filters:
+            raise UsageError("--merge cannot be combined with filters")
+        if self.files_from is not None and self.has_filters:
+            raise UsageError("--files-from cannot be combined with filters")

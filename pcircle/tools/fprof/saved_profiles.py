@@ -8,17 +8,15 @@ from itertools import accumulate
 
 from pcircle import __version__
 from pcircle.cli import json_output as jsonout
-from pcircle.cli.options import refuse_others
 from pcircle.cli.output import MessageStream
 from pcircle.cli.results import Results
 from pcircle.core.errors import EntriesFailed, UsageError, worst
-from pcircle.tools.fprof.options import ProfileOptions, check_outputs
+from pcircle.tools.fprof.options import ProfileOptions
 from pcircle.tools.fprof.profile import diffing, saved
 from pcircle.tools.fprof.profile.model import merge
-from pcircle.tools.fprof.reports.outputs import tell
+from pcircle.tools.fprof.reports.outputs import check_outputs, tell, write_outputs
 from pcircle.tools.fprof.reports.report import ProfileRun, make
 from pcircle.transport.launch import launched
-from pcircle.walk.attributes import ANY
 
 
 def report_saved(options: ProfileOptions) -> int:
@@ -26,42 +24,28 @@ def report_saved(options: ProfileOptions) -> int:
 
     Ranks other than rank 0 do nothing. Raise UsageError if the options or profiles are unsuitable.
     """
-    filtered = bool(options.filters) or options.wanted != ANY
-    scan_options = (
-        options.one_file_system,
-        options.error_log is not None,
-        filtered,
-        bool(options.lists),
-    )
-    if options.strict_operands:
-        raise UsageError("--strict-operands cannot be combined with --merge")
-    if any(scan_options) or options.files_from is not None or options.threads is not None:
-        raise UsageError(
-            "--merge cannot be combined with filters, -x, --files-from, --threads, --list-out or "
-            "--error-log"
-        )
     if launched().rank:
         return 0
     check_outputs(options)
     *_, merged = accumulate((saved.read(path) for path in options.paths), merge)
-    missing = sorted(options.report_options.facets() - set(merged.facets))
-    if options.report_options.tree and "tree" in missing:
+    missing = sorted(options.facets() - set(merged.facets))
+    if options.tree and "tree" in missing:
         missing.remove("tree")  # the tree is optional
     if missing:
         raise UsageError(f"--merge: these profiles lack {', '.join(missing)}")
-    if options.report_options.top > merged.top:
+    if options.top > merged.top:
         limit = f"these profiles keep the first {merged.top:,} of each list"
         raise UsageError(f"--top: {limit}")
     run = ProfileRun(exit_code=EntriesFailed.exit_code if merged.failed or merged.unreadable else 0)
-    report = make(merged, options.report_options, run)
+    report = make(merged, options, run)
     results = Results("fprof", options.json, MessageStream(sys.stderr).line)
-    options.outputs().tell(merged, report, run, results, quiet=options.quiet)
+    write_outputs(options, merged, report, run, results)
     return worst((run.exit_code, results.code))
 
 
 def diff(args: argparse.Namespace) -> int:
     """Compare two saved profiles on rank 0, and return the exit code."""
-    refuse_others(args, "two saved profiles")
+    ProfileOptions.refuse_others(args, "two saved profiles")
     if launched().rank:
         return 0
     if args.json is not None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from pcircle.cli.arguments import refuse_remote
 from pcircle.cli.change_program import ChangeConsole, refuse_twice
+from pcircle.cli.options import AllOptions
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError, operand_error, worst
 from pcircle.core.units import format_size, plural
@@ -209,15 +210,12 @@ def _refuse(args: argparse.Namespace) -> None:
                 f"--strict-operands cannot be combined with --{option.replace('_', '-')}"
             )
     if args.trash is not None:
-        from pcircle.cli.options import attributes_of
-        from pcircle.walk.attributes import ANY
-
         given = [name for name in (*_ALONE, "empty_trash") if getattr(args, name)]
         if given:
             raise UsageError(f"--trash cannot be combined with --{given[0].replace('_', '-')}")
         if args.dir and not args.recursive:
             raise UsageError("--trash cannot be combined with -d; to move directories, add -r")
-        if args.filters or attributes_of(args) != ANY:
+        if AllOptions.of(args).has_filters:
             raise UsageError("--trash cannot be combined with filters")
 
 

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.cli.options import CommonOptions, common, refuse_others, refuse_useless_null
 from pcircle.cli.program import called
 from pcircle.cli.tree_program import WalkProgram
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError, require_type
-from pcircle.core.units import chunk_bytes
 from pcircle.fs.safe_open import any_link, named
 from pcircle.jobs.tree_task import resolve
 from pcircle.ops.digest.digests import (
@@ -26,10 +24,10 @@ from pcircle.ops.digest.digests import (
 )
 from pcircle.runtime import Observer
 from pcircle.tools.fsum.console import SumConsole, tell_differences
-from pcircle.tools.fsum.plan import LARGE_BYTES, Against, OwnFile, SumPlan
+from pcircle.tools.fsum.options import WHOLE_CHUNKS, SumOptions
+from pcircle.tools.fsum.plan import LARGE_BYTES, OwnFile, SumPlan
 from pcircle.tools.fsum.visitor import SumTask
 from pcircle.transport.launch import launched
-from pcircle.walk.attributes import ANY
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
@@ -40,29 +38,6 @@ if TYPE_CHECKING:
     from pcircle.walk.roots import Root
 
 # Modules that few runs need are imported where they are used, to keep the start fast.
-
-
-_WHOLE_CHUNKS = "--chunksize cannot be combined with digests of whole files"
-
-
-class SumOptions(CommonOptions, frozen=True, kw_only=True):
-    """The resolved options of fsum.
-
-    If `deep` is set, directories listed in `files_from` include their contents. `output` is the
-    manifest to write, which replaces an existing file only if `force` is set. `against` is the
-    manifest or checksum list to compare with. If `whole` is set, the digest of each file is printed
-    instead of one signature.
-    """
-
-    paths: tuple[bytes, ...]
-    algorithm: str | None = None
-    chunk_bytes: int | None = None
-    deep: bool = False
-    output: bytes | None = None
-    force: bool = False
-    against: bytes | None = None
-    mode: Against = "check"
-    whole: bool = False
 
 
 class SumProgram(WalkProgram["SumTask | WholeTask"]):
@@ -126,11 +101,11 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
 
     @property
     def lists_whole(self) -> bool:
-        return self.options.deep
+        return self.options.recursive
 
     def begin(self, roots: tuple[Root, ...]) -> None:
-        if self.options.output is not None:
-            self._begin_output(self.options.output, roots[0])
+        if self.options.written is not None:
+            self._begin_output(self.options.written, roots[0])
         super().begin(roots)
 
     def _begin_output(self, output: bytes, root: Root) -> None:
@@ -146,7 +121,7 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
         here = self.directory()
         self._output = destination_of(output, here)
         refuse_data(self._output, root, here)
-        if not self.options.force:
+        if self.options.output is not None and not self.options.force:
             refuse_existing(self._output, output)
         self._parts = parts = place_for(self._output)
         own = [OwnFile(*os.path.split(self._output)), OwnFile(*os.path.split(parts), parts=True)]
@@ -197,7 +172,7 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
                 "--check of a checksum list cannot be combined with filters, --files-from or -x"
             )
         if options.chunk_bytes is not None:
-            raise UsageError(_WHOLE_CHUNKS)
+            raise UsageError(WHOLE_CHUNKS)
         self._expected, self._bad_lines = found.lines, found.malformed_count
         shown = show(options.against)
         self._first_bad = tuple(f"'{shown}': {reason}" for reason in found.first_errors)
@@ -231,61 +206,12 @@ def sum_typed(args: argparse.Namespace) -> int:
         raise UsageError("empty file name")
     if args.diff is not None:
         return _diff(args)
-    if args.recursive and args.files_from is None:
-        raise UsageError("--recursive requires --files-from")
-    if args.check is None:  # with --check, -0 applies to the checksum list
-        refuse_useless_null(args)
-    against, mode = _against(args)
-    output = args.output if mode != "update" else args.output or against
-    if not args.operands and against is None:
-        raise UsageError("missing operand PATH")
-    if len(args.operands) > 1 and (output or against):
-        given = "check" if mode == "quick" else mode
-        used = "-o takes one PATH" if args.output else f"--{given} takes one ROOT"
-        raise UsageError(f"{used}: extra operand '{args.operands[1]}'")
-    if args.force and not args.output:
-        raise UsageError("--force requires --output")
-    if output and mode != "update" and against is not None:
-        raise UsageError("--output cannot be combined with --check or --rot")
-    options = SumOptions(
-        **common(args),
-        paths=tuple(map(os.fsencode, args.operands)),
-        algorithm=args.algorithm,
-        chunk_bytes=None if args.chunksize is None else chunk_bytes(args.chunksize),
-        deep=args.recursive,
-        output=None if output is None else os.fsencode(output),
-        force=args.force or args.output is None,
-        against=None if against is None else os.fsencode(against),
-        mode=mode,
-        whole=args.format == "coreutils",
-    )
-    if options.whole and (output or against):
-        raise UsageError("--format=coreutils cannot be combined with manifests")
-    if options.wanted != ANY and (output or against):
-        raise UsageError("manifests cannot be combined with filters by time, size, owner or kind")
-    if options.whole and options.chunk_bytes is not None:
-        raise UsageError(_WHOLE_CHUNKS)
-    return _run(options)
-
-
-def _against(args: argparse.Namespace) -> tuple[str | None, Against]:
-    """Return the manifest to compare with, and the mode."""
-    modes: tuple[Against, ...] = ("check", "update", "rot")
-    given: list[Against] = [mode for mode in modes if getattr(args, mode) is not None]
-    if len(given) > 1:
-        raise UsageError(f"--{given[0]} cannot be combined with --{given[1]}")
-    if args.quick and given != ["check"]:
-        raise UsageError("--quick requires --check")
-    if args.strict and given != ["check"]:
-        raise UsageError("--strict requires --check")
-    if not given:
-        return None, "check"
-    return getattr(args, given[0]), "quick" if args.quick else given[0]
+    return _run(SumOptions.of(args, paths=tuple(map(os.fsencode, args.operands))))
 
 
 def _diff(args: argparse.Namespace) -> int:
     """Compare two manifests on rank 0, and return the exit code."""
-    refuse_others(args, "two manifests", format="pcsig")
+    SumOptions.refuse_others(args, "two manifests")
     if launched().rank:
         return 0
     from pcircle.tools.fsum.console import differences

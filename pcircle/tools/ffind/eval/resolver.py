@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from pcircle.cli.options import moment_of
+from pcircle.cli.attribute_filters import moment_of
 from pcircle.cli.times import date_ns
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError

@@ -14,9 +14,6 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
-
-from pcircle.cli.times import limit_of
 from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.encoding import show
 from pcircle.core.errors import StoppedEarly, UsageError
@@ -74,8 +71,8 @@ class ManifestSurvey(TreeProgram):
         super().__init__(args, options.sources)
         self._mirror, self._lock = options, lock
         self.manifest = os.fsencode(manifest)
-        self.options = msgspec.structs.replace(self.options, wanted=ANY, **QUIET)
-        self.limit = limit_of(options.stop)
+        self.options = self.options.replace(wanted=ANY, **QUIET)
+        self.limit = options.time_limit()
         self.used = self.is_first = False
         self.entries = 0
         self.found = ExtraneousPaths()

@@ -186,7 +186,7 @@ class RenewalProgram(TreeProgram):
         args = argparse.Namespace(**vars(args) | NO_OUTPUT | {"filters": None})
         super().__init__(args, [options.target])
         self._survey, self._algorithm = survey, ""
-        self.options = msgspec.structs.replace(self.options, wanted=ANY, **QUIET)
+        self.options = self.options.replace(wanted=ANY, **QUIET)
         self.renewal: ManifestUpdate | None = None
         if survey is not None:
             old = Manifest(survey.manifest)

@@ -2,77 +2,69 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TextIO
 
 import msgspec
 
+from pcircle.cli import json_output as jsonout
 from pcircle.cli.json_output import JsonDocument
 from pcircle.cli.output import Terminal, terminal_of
 from pcircle.cli.results import Results
+from pcircle.core.encoding import show
+from pcircle.core.errors import UsageError
+from pcircle.tools.fprof.options import ProfileOptions
+from pcircle.tools.fprof.plan import index_of
 from pcircle.tools.fprof.profile.model import Profile
 from pcircle.tools.fprof.reports.report import ProfileReport, ProfileRun, make
 from pcircle.tools.fprof.reports.text import insert_tree, render
 
 
-class Outputs(msgspec.Struct, frozen=True, kw_only=True):
-    """The names of the output files, and of the directory for CSV files.
+def write_outputs(
+    options: ProfileOptions,
+    profile: Profile,
+    report: ProfileReport,
+    run: ProfileRun,
+    results: Results,
+) -> None:
+    """Write the report as text and to all requested files."""
+    for where, write in _writers(options, profile, report, run):
+        results.write(where, write)
+    terminal = terminal_of(results.stream)
+    columns = None if terminal is None else terminal.columns
+    parts: Callable[..., Iterable[str]] = partial(render, report, columns=columns)
+    if options.tree and terminal is not None and profile.weights:
+        parts = partial(_with_tree, profile, report, terminal)
+    tell(report, None if options.quiet else parts, results)
 
-    If `tree` is set, the text on a terminal shows the largest directories.
-    """
 
-    json: str | None = None
-    csv: str | None = None
-    save: str | None = None
-    html: str | None = None
-    plot: str | None = None
-    tree: bool = False
+def _writers(
+    options: ProfileOptions, profile: Profile, report: ProfileReport, run: ProfileRun
+) -> Iterator[tuple[str, Callable[[], None]]]:
+    # Modules that only some runs need are imported late.
+    if options.save is not None:
+        from pcircle.tools.fprof.profile import saved
 
-    def tell(
-        self,
-        profile: Profile,
-        report: ProfileReport,
-        run: ProfileRun,
-        results: Results,
-        *,
-        quiet: bool,
-    ) -> None:
-        """Write all outputs."""
-        for where, write in self._writers(profile, report, run):
-            results.write(where, write)
-        terminal = terminal_of(results.stream)
-        columns = None if terminal is None else terminal.columns
-        parts: Callable[..., Iterable[str]] = partial(render, report, columns=columns)
-        if self.tree and terminal is not None and profile.weights:
-            parts = partial(_with_tree, profile, report, terminal)
-        tell(report, None if quiet else parts, results)
+        # The exact edges were only computed for the histogram of this run.
+        stored = msgspec.structs.replace(profile, edges=(), edge_tallies=[])
+        yield options.save, partial(saved.write, stored, options.save)
+    if options.csv is not None:
+        from pcircle.tools.fprof.reports import csvout
 
-    def _writers(
-        self, profile: Profile, report: ProfileReport, run: ProfileRun
-    ) -> Iterator[tuple[str, Callable[[], None]]]:
-        # Modules that only some runs need are imported late.
-        if self.save is not None:
-            from pcircle.tools.fprof.profile import saved
+        yield options.csv, partial(csvout.write, report, options.csv)
+    if options.html is not None:
+        from pcircle.tools.fprof.reports import page
 
-            # The exact edges were only computed for the histogram of this run.
-            stored = msgspec.structs.replace(profile, edges=(), edge_tallies=[])
-            yield self.save, partial(saved.write, stored, self.save)
-        if self.csv is not None:
-            from pcircle.tools.fprof.reports import csvout
+        top = len(report.top.largest) if report.top else 0
+        whole = make(profile, page.page_options(top), run)
+        yield options.html, partial(page.write, profile, whole, options.html)
+    if options.plot is not None:
+        from pcircle.tools.fprof.reports import page, plot
 
-            yield self.csv, partial(csvout.write, report, self.csv)
-        if self.html is not None:
-            from pcircle.tools.fprof.reports import page
-
-            top = len(report.top.largest) if report.top else 0
-            whole = make(profile, page.page_options(top), run)
-            yield self.html, partial(page.write, profile, whole, self.html)
-        if self.plot is not None:
-            from pcircle.tools.fprof.reports import page, plot
-
-            whole = make(profile, page.page_options(0), run)
-            yield self.plot, partial(plot.write, whole, page.heat_of(profile), self.plot)
+        whole = make(profile, page.page_options(0), run)
+        yield options.plot, partial(plot.write, whole, page.heat_of(profile), options.plot)
 
 
 def _with_tree(
@@ -100,3 +92,40 @@ def _supports_unicode(stream: TextIO | None) -> bool:
     """Return whether the encoding of a stream supports the characters of bars."""
     encoding = getattr(stream, "encoding", None) or ""
     return encoding.lower().replace("-", "") == "utf8"
+
+
+# ---- checks --------------------------------------------------------------------------------------
+
+
+def check_outputs(options: ProfileOptions) -> None:
+    """Raise UsageError if an output file cannot be written, before the walk begins."""
+    _check_files(options)
+    if options.plot is not None:
+        from pcircle.cli import pictures
+
+        pictures.check(options.plot)
+    if options.csv is not None:
+        from pcircle.tools.fprof.reports import csvout
+
+        csvout.check(options.csv)
+
+
+def _check_files(options: ProfileOptions) -> None:
+    files = {"json": options.json, "save": options.save, "html": options.html}
+    files |= {"plot": options.plot, "error-log": options.error_log}
+    files |= {f"list-out={kind}": name for kind, name in options.lists}
+    if options.save is not None and options.entries:
+        files["entries"] = index_of(options.save)
+    option_by_path: dict[str, str] = {}
+    for option, where in files.items():
+        if where is None or (option, where) == ("json", "-"):
+            continue
+        shown = show(os.fsencode(where))
+        if where == "-":
+            raise UsageError(f"--{option}: '-' is not supported: the text is on standard output")
+        # Logs and lists are checked when they are opened at the start.
+        if not option.startswith(("error-log", "list-out")):
+            jsonout.check(where)
+        other = option_by_path.setdefault(os.path.realpath(where), option)
+        if other != option and not where.startswith("/dev/"):
+            raise UsageError(f"--{other} and --{option} cannot both write to '{shown}'")

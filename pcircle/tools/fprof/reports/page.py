@@ -16,8 +16,9 @@ import msgspec
 from pcircle.cli import json_output as jsonout
 from pcircle.core.encoding import show
 from pcircle.core.units import DAY_S, format_size
+from pcircle.tools.fprof.options import DIMENSIONS, Bins, ReportOptions
 from pcircle.tools.fprof.profile.model import DirectoryRow, Profile
-from pcircle.tools.fprof.reports.report import DIMENSIONS, ProfileReport, ReportOptions
+from pcircle.tools.fprof.reports.report import ProfileReport
 
 _MARK = "{{data}}"
 _AGES_WEEKS = (1, 4, 13, 26, 52, 104, 260, 520)
@@ -63,7 +64,7 @@ class PageData(msgspec.Struct, frozen=True):
 
 def page_options(top: int) -> ReportOptions:
     """Return the options of the report on the page, whose top lists have `top` rows."""
-    return ReportOptions(bins="log2", by=DIMENSIONS, top=top or 10, everything=True)
+    return ReportOptions(bins=Bins("log2"), by=DIMENSIONS, top=top or 10, everything=True)
 
 
 def write(profile: Profile, report: ProfileReport, path: str) -> None:

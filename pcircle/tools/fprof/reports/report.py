@@ -1,4 +1,4 @@
-"""The data model of reports, which all outputs present, and the options for its contents."""
+"""The data model of reports, which all outputs present."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pcircle.cli.report import RankSummary, ToolReport
 from pcircle.core.encoding import show
 from pcircle.jobs.failures import FailedEntry
 from pcircle.runtime import RankReport
+from pcircle.tools.fprof.options import Bins, ReportOptions
 from pcircle.tools.fprof.profile.groups import (
     DirectorySize,
     Group,
@@ -173,22 +174,22 @@ def counts_of(profile: Profile) -> KindCounts:
     )
 
 
-def sizes_of(profile: Profile, kind: str, edges: tuple[int, ...]) -> SizeDistribution:
-    """Return the histogram of sizes with these edges, or those of a named histogram (`kind`)."""
-    if edges and profile.edges == edges:
-        wanted, rows, exact = list(edges), profile.edge_tallies, True
+def sizes_of(profile: Profile, bins: Bins) -> SizeDistribution:
+    """Return the histogram of sizes with these bins."""
+    if bins.edges and profile.edges == bins.edges:
+        wanted, rows, exact = list(bins.edges), profile.edge_tallies, True
     else:
-        wanted = list(edges) or standard_edges(kind, profile.largest_bytes)
+        wanted = list(bins.edges) or standard_edges(bins.name, profile.largest_bytes)
         rows = rebin(profile.sizes, wanted)
         exact = all(map(is_edge, wanted))
     number, total, _ = profile.kinds["file"]
     behind: list[int | None] = [*wanted, None]
-    bins = [
+    filled = [
         Bin(up_to, row[0], row[1], share(row[0], number), share(row[1], total))
         for up_to, row in zip(behind, [list(r) or [0, 0] for r in rows], strict=True)
     ]
-    if bins and not bins[-1].number:
-        bins.pop()
+    if filled and not filled[-1].number:
+        filled.pop()
     numbers = {place: tally[0] for place, tally in profile.sizes.items()}
     found = {f"{q:g}": quantile(numbers, q) for q in QUANTILES}
     # The middle of a bin may exceed the largest size in it.
@@ -199,7 +200,7 @@ def sizes_of(profile: Profile, kind: str, edges: tuple[int, ...]) -> SizeDistrib
         quantiles={name: size for name, size in found.items() if size is not None},
         quantile_error=RELATIVE_ERROR,
         largest=profile.largest_bytes,
-        bins=tuple(bins),
+        bins=tuple(filled),
         exact=exact,
     )
 
@@ -228,7 +229,7 @@ def make(profile: Profile, options: ReportOptions, run: ProfileRun) -> ProfileRe
         roots=tuple(map(show, profile.roots)),
         taken=moment(profile.taken_s),
         counts=counts,
-        sizes=sizes_of(profile, options.bins, options.edges),
+        sizes=sizes_of(profile, options.bins),
         largest_directory=None if widest is None else directory_of(profile.roots, widest),
         by=_by(profile, options) or None,
         top=top_of(profile, options.top) if options.top else None,
@@ -244,7 +245,7 @@ def make(profile: Profile, options: ReportOptions, run: ProfileRun) -> ProfileRe
 
 
 def _by(profile: Profile, options: ReportOptions) -> dict[str, tuple[Group, ...]]:
-    by = {facet: groups(profile, facet) for facet in options.by}
+    by = {facet: groups(profile, facet) for facet in options.groupings}
     if options.directory_edges:
         by["dirsize"] = directory_sizes(profile, options.directory_edges)
     return by
@@ -279,52 +280,3 @@ def _with_details(report: ProfileReport, profile: Profile, options: ReportOption
 
         report = change(report, compression=compression_of(profile))
     return report
-
-
-# ---- options -------------------------------------------------------------------------------------
-
-DIMENSIONS = ("age", "owner", "group", "ext", "depth", "dirsize")
-
-
-class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The requested contents of a report.
-
-    `bins` is the name of a histogram of sizes, unless `edges` contains its edges. `by` lists
-    dimensions, `directory_edges` are numbers of entries for `dirsize`, and `top` is the length of
-    top lists. `blocks` contains pairs of block and subblock sizes, and `in_inode` is the maximum
-    size of data in inodes. `sparse` requests files with holes, and `stripe` requests Lustre
-    layouts. `pieces` is the size of the sample to compress. `depth` is the depth to which
-    directories are listed, and `tree` requests the largest directories. `everything` requests all
-    sums that require no examination of files.
-    """
-
-    bins: str = ""
-    edges: tuple[int, ...] = ()
-    by: tuple[str, ...] = ()
-    directory_edges: tuple[int, ...] = ()
-    top: int = 0
-    blocks: tuple[tuple[int, int], ...] = ()
-    in_inode: int | None = None
-    sparse: bool = False
-    stripe: bool = False
-    pieces: int = 0
-    depth: int | None = None
-    tree: bool = False
-    everything: bool = False
-
-    def facets(self) -> set[str]:
-        """Return the names of the `FACETS` that the walk must compute."""
-        optional = {
-            "top": bool(self.top),
-            "tree": self.tree or self.depth is not None,
-            "blocks": bool(self.blocks),
-            "sparse": self.sparse,
-            "stripe": self.stripe,
-            "compress": bool(self.pieces),
-        }
-        found = {*self.by, *(name for name, wanted in optional.items() if wanted)}
-        if self.everything:
-            from pcircle.tools.fprof.profile.collect import FACETS
-
-            found |= set(FACETS)
-        return found

@@ -1,0 +1,322 @@
+"""Declarations of options: everything about an option is stated once, as a field of a class.
+
+    class SearchOptions(CommonOptions, root="PATH"):
+        _search = Section("Search")
+        top: int | None = option("--top", metavar="N", parse=positive, help="only the N largest")
+        '''Of entries of equal size, the first by name is preferred.'''
+
+        _filters = CommonOptions.FILTERS
+
+From the class follow the parser, whose help has the sections and options in the order of the class
+(`Options.add_to`), the typed values of a command line (`Options.of`) with the checks of
+combinations, and the fields of a plan that have the name of an option (`Options.planned`). The
+string below a declaration is a paragraph of the manual, which `docs.generate` reads, like help,
+completions and the lists of options. Such a string costs nothing when the tool runs.
+
+`CommonOptions` declares the options of several tools. Each class inherits all their fields, but a
+command has only the options of the sections that its class lists.
+
+This module is imported before a command line is parsed, so it imports almost nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pcircle.cli.arguments import OptionalValue, Parser
+from pcircle.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_NOT_GIVEN: tuple[object, ...] = (None, False, 0)
+
+
+class Option:
+    """The declaration of an option, or of several options that set one field.
+
+    `parse` converts the text of a value, or all texts of a repeatable option, given the name of the
+    option for messages. `otherwise` is the value of the field if the option is not given, unless
+    argparse has a default text. `bare` is the value of an option whose value is optional.
+    `excludes` and `requires` contain fields, or `field=text` for one value of a field; one of the
+    required options suffices. Messages about combinations use the word `called` instead of a name.
+    Completions offer `words`, or lists of the words of `word_list`, in addition to other values.
+    `also` are further options that set the field. The remaining arguments are those of argparse; an
+    option without any of them is a flag.
+    """
+
+    def __init__(
+        self,
+        *names: str,
+        help: str,
+        parse: Callable[[str, Any], object] | None = None,
+        otherwise: object = None,
+        bare: str | None = None,
+        called: str | None = None,
+        words: Sequence[str] = (),
+        word_list: Sequence[str] = (),
+        repeatable: bool = False,
+        excludes: Sequence[str] = (),
+        requires: Sequence[str] = (),
+        also: Sequence[Option] = (),
+        **argparse_arguments: Any,
+    ) -> None:
+        self.names = names
+        self.help = help
+        self.parse = parse
+        self.otherwise = otherwise
+        self.bare = bare
+        self.called = called
+        self.words = words
+        self.word_list = word_list
+        self.repeatable = repeatable
+        self.excludes = excludes
+        self.requires = requires
+        self.also = also
+        more = self.arguments = argparse_arguments
+        if bare is not None:
+            more.setdefault("action", OptionalValue)
+        elif repeatable:
+            more.setdefault("action", "append")
+        elif more.keys().isdisjoint(("metavar", "choices", "action")):
+            more["action"] = "store_true"
+
+    @property
+    def name(self) -> str:
+        """The first long name, or the only name."""
+        return next((name for name in self.names if name.startswith("--")), self.names[0])
+
+    @property
+    def dest(self) -> str:
+        """The attribute of the parsed arguments that holds the unconverted value."""
+        dest: str = self.arguments.get("dest") or self.name.lstrip("-").replace("-", "_")
+        return dest
+
+    def changed(self, **arguments: Any) -> Option:
+        """Return a copy of the declaration with some arguments changed."""
+        copy: Option = object.__new__(Option)
+        own = {name: value for name, value in arguments.items() if name in vars(self)}
+        more = {name: value for name, value in arguments.items() if name not in own}
+        vars(copy).update(vars(self), **own, arguments=self.arguments | more)
+        return copy
+
+    def value(self, args: argparse.Namespace | None = None) -> Any:
+        """Return the converted value of the field, by default that of an option not given.
+
+        Raises UsageError.
+        """
+        found = getattr(args, self.dest, None)
+        if found is None:
+            found = self.arguments.get("default")
+        if self.repeatable:
+            found = tuple(found or ())
+        elif found is None and self.arguments.get("action") == "store_true":
+            found = False
+        if found is None:
+            return self.otherwise
+        return found if self.parse is None else self.parse(self.name, found)
+
+    def is_given(self, args: argparse.Namespace) -> bool:
+        """Return whether a command line has the option, with another value than its default."""
+        value = getattr(args, self.dest, None)
+        return value not in (*_NOT_GIVEN, self.arguments.get("default"))
+
+    def shown(self, args: argparse.Namespace) -> str:
+        """Return the option for a message, with its value if that is one of few choices."""
+        if self.called is not None:
+            return self.called
+        value = getattr(args, self.dest)
+        has_choice = "choices" in self.arguments and self.bare is None
+        return f"{self.name}={value}" if has_choice else self.name
+
+    def __get__(self, options: Options | None, owner: type[Options]) -> Any:
+        """Return the default of the field; the class itself has the declaration."""
+        return self if options is None else self.value()
+
+
+def option(*names: str, **arguments: Any) -> Any:
+    """Declare an option as the default of a field; the arguments are those of `Option`."""
+    return Option(*names, **arguments)
+
+
+class Override(dict[str, Any]):
+    """Changes to an inherited declaration."""
+
+
+def override(**arguments: Any) -> Any:
+    """Declare an inherited option with other arguments, such as another help."""
+    return Override(arguments)
+
+
+class Section:
+    """The beginning of a section of the help, to which the following declarations belong.
+
+    In another class, the same section stands for all its options. A section without a title is a
+    group of options that other classes take into their sections.
+    """
+
+    def __init__(self, title: str = "", text: str = "", fields: Sequence[str] = ()) -> None:
+        self.title = title
+        self.text = text
+        self.fields = list(fields)
+
+    def copy(self) -> Section:
+        """Return a section that a class can extend without changing this one."""
+        return Section(self.title, self.text, self.fields)
+
+
+def taken(*fields: str) -> Section:
+    """Take inherited options, by the names of their fields, into the current section."""
+    return Section(fields=fields)
+
+
+class Options:
+    """The options of a command, declared by the fields of a subclass.
+
+    A field without an option has a plain default, or is required. Keyword arguments of the class
+    replace words in braces in texts of the help.
+    """
+
+    declared: ClassVar[Mapping[str, Option]] = {}
+    """All declared options by field, including inherited ones that the command does not have."""
+    sections: ClassVar[Sequence[Section]] = ()
+    terms: ClassVar[Mapping[str, str]] = {}
+
+    def __init_subclass__(cls, **terms: str) -> None:
+        declared: dict[str, Option] = {}
+        for base in reversed(cls.__mro__[1:]):
+            declared |= vars(base).get("declared", {})
+            terms = {**vars(base).get("terms", {}), **terms}
+        cls.terms = terms
+        sections: list[Section] = []
+        current = Section()
+        for name, value in list(vars(cls).items()):
+            if isinstance(value, Section):
+                if value.fields and not value.title:
+                    current.fields += value.fields
+                    continue
+                current = value if not value.fields else value.copy()
+                if value.title:
+                    sections.append(current)
+            elif isinstance(value, Option):
+                declared[name] = value
+                current.fields.append(name)
+            elif isinstance(value, Override):
+                declared[name] = declared[name].changed(**value)
+                setattr(cls, name, declared[name])
+        cls.declared = declared
+        cls.sections = sections or cls.sections
+
+    def __init__(self, **values: Any) -> None:
+        fields = self.field_names()
+        unknown = values.keys() - fields
+        missing = {name for name in fields - values.keys() if not hasattr(type(self), name)}
+        if unknown or missing:
+            raise TypeError(f"unknown or missing options: {sorted(unknown | missing)}")
+        vars(self).update(values)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"options do not change: {name}")
+
+    @classmethod
+    def field_names(cls) -> set[str]:
+        """Return the names of all fields, and of properties that are computed from them once."""
+        found = set()
+        for base in cls.__mro__:
+            annotations = vars(base).get("__annotations__", {}).items()
+            found |= {name for name, kind in annotations if not kind.startswith("ClassVar")}
+            found |= {name for name, value in vars(base).items() if type(value) is cached_property}
+        return found
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some values changed."""
+        return type(self)(**{**vars(self), **changes})
+
+    def planned(self, plan: type[Any]) -> dict[str, Any]:
+        """Return the values of the fields that the plan of a job has by the same names."""
+        return {name: getattr(self, name) for name in plan.__struct_fields__ if hasattr(self, name)}
+
+    @classmethod
+    def offered(cls) -> Iterator[tuple[str, Option]]:
+        """Yield the options of the command with their fields, in the order of the help."""
+        for section in cls.sections:
+            for name in section.fields:
+                yield name, cls.declared[name]
+
+    @classmethod
+    def add_to(cls, parser: Parser) -> None:
+        """Add the options of the command to its parser."""
+        parser.options = cls
+        for section in cls.sections:
+            group = parser.add_argument_group(section.title, cls._text(section.text) or None)
+            for name in section.fields:
+                first = cls.declared[name]
+                for each in (first, *first.also):
+                    group.add_argument(*each.names, help=cls._text(each.help), **each.arguments)
+                    if each.bare is not None:
+                        parser.bare |= {name: _joined(name, each.bare) for name in each.names}
+
+    @classmethod
+    def _text(cls, text: str) -> str:
+        for word, meaning in cls.terms.items():
+            text = text.replace(f"{{{word}}}", meaning)
+        return text
+
+    @classmethod
+    def of(cls, args: argparse.Namespace, **others: Any) -> Self:
+        """Return the options of a parsed command line; `others` are further fields.
+
+        Raises UsageError.
+        """
+        cls.refuse_combinations(args)
+        values = {
+            name: each.value(args) for name, each in cls.offered() if name in cls.field_names()
+        }
+        found = cls(**{**values, **others})
+        found.refuse_conflicts()
+        return found
+
+    @classmethod
+    def not_given(cls, fields: Sequence[str]) -> dict[str, object]:
+        """Return the parsed arguments that stand for options that are not given."""
+        options = (cls.declared[field] for field in fields)
+        return {each.dest: each.arguments.get("default") for each in options}
+
+    def refuse_conflicts(self) -> None:
+        """Raise UsageError for values that do not go together."""
+
+    @classmethod
+    def refuse_combinations(cls, args: argparse.Namespace) -> None:
+        """Raise UsageError if an option is given with one that it excludes, or without another."""
+        for _, each in cls.offered():
+            if not each.is_given(args):
+                continue
+            for other in each.excludes:
+                if cls._has(args, other):
+                    shown = cls._shown(args, other)
+                    raise UsageError(f"{each.name} cannot be combined with {shown}")
+            if each.requires and not any(cls._has(args, other) for other in each.requires):
+                names = " or ".join(cls._shown(args, other) for other in each.requires)
+                raise UsageError(f"{each.name} requires {names}")
+
+    @classmethod
+    def _has(cls, args: argparse.Namespace, field: str) -> bool:
+        name, equals, text = field.partition("=")
+        found = cls.declared[name]
+        return getattr(args, found.dest, None) == text if equals else found.is_given(args)
+
+    @classmethod
+    def _shown(cls, args: argparse.Namespace, field: str) -> str:
+        name, equals, text = field.partition("=")
+        found = cls.declared[name]
+        if equals:
+            return f"{found.name}={text}"
+        return found.shown(args) if found.is_given(args) else found.name
+
+
+def _joined(name: str, value: str) -> str:
+    """Return an option joined to its optional value."""
+    return f"{name}={value}" if name.startswith("--") else name + value

@@ -1,0 +1,86 @@
+"""The options of fdiff: their declarations, values and checks.
+
+This module is imported before the command line is parsed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from pcircle.cli.declarations import Section, option, override
+from pcircle.cli.options import CommonOptions
+from pcircle.core.units import NS_PER_S, invalid, number, parse_duration
+
+
+def _window_ns(name: str, text: str) -> int:
+    window_s = number(name, text, parse_duration)
+    if not 0 <= window_s < math.inf:
+        raise invalid(name, text, "must be a duration")
+    return round(window_s * NS_PER_S)
+
+
+class DiffOptions(CommonOptions, root="A", done="differing"):
+    """The options of fdiff."""
+
+    _comparison = Section("Comparison")
+    contents: bool = option("-c", "--contents", "--checksum", help="compare contents as well")
+    quick: bool = option(
+        "--quick", excludes=("fields",), help="compare only kind, size and modification time"
+    )
+    fields: str | None = option(
+        "--fields", metavar="LIST", help="fields to compare (see the manual), or default, or all"
+    )
+    ignore: str | None = option("--ignore", metavar="LIST", help="fields not to compare")
+    window_ns: int | None = option(
+        "--modify-window",
+        metavar="T",
+        parse=_window_ns,
+        help="treat times that differ by at most T as equal",
+    )
+    ids: Literal["numeric", "names"] = option(
+        "--ids",
+        choices=("numeric", "names"),
+        default="numeric",
+        help="compare owners by number (default) or name",
+    )
+    one_sided: bool = option("--one-sided", help="ignore entries that A lacks")
+    moved: bool = option("--moved", help="match moved files by size and time")
+    by_content: bool = option("--by-hash", help="match moved files by content")
+    first: bool = option("--first", help="stop at the first difference")
+
+    _filters = CommonOptions.FILTERS
+    _one = CommonOptions.ONE_FILE_SYSTEM
+    _recursive = CommonOptions.RECURSIVE
+    _safety = CommonOptions.SAFETY
+
+    _performance = CommonOptions.PERFORMANCE
+    _op_timeout = CommonOptions.OP_TIMEOUT
+    _stop = CommonOptions.STOP
+
+    _output = CommonOptions.OUTPUT
+    quiet: bool = override(help="print only failures")
+    verbose: int = override(help="report what was compared")
+    itemize: bool = option(
+        "-i",
+        "--itemize",
+        "--itemize-changes",
+        help="list each entry of directories of one side",
+    )
+    format: Literal["words", "rsync", "dcmp"] | None = option(
+        "--format",
+        choices=("words", "rsync", "dcmp"),
+        help="words (on a terminal), rsync's columns, or dcmp's counts",
+    )
+    outputs: tuple[str, ...] = option(
+        "-o",
+        "--output",
+        metavar="EXPR:FILE",
+        repeatable=True,
+        help="write entries that match a dcmp expression to FILE",
+    )
+    _records = CommonOptions.RECORDS
+
+    @property
+    def prints_null(self) -> bool:
+        return bool(self.outputs)
