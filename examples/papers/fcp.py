@@ -1,5 +1,7 @@
 """Wang et al.'s copies (FCP, Cray User Group 2016): Table I, checksums and ranks, run for real.
 
+Figures 6 to 9, on 1 to 8 nodes, are simulated (`examples.papers.fcp_nodes`).
+
 The paper copies four data sets with cp, rsync, dcp and its own fcp, one node of 8 processes on a
 Lustre file system, then with checksums and on more nodes. The same sets, scaled down
 (`examples.papers.fcp_sets`), are copied here with cp, rsync, dcp where there is one, and this fcp,
@@ -23,6 +25,7 @@ from shutil import rmtree, which
 from statistics import median
 from typing import NamedTuple
 
+from examples.papers import fcp_memory, fcp_nodes
 from examples.papers.command import Figure, main
 from examples.papers.fcp_paper import CHECKSUM_S, DEFAULT_STRIPES, NODES, NODES_S, TABLE_S
 from examples.papers.fcp_sets import FULL, NOTHING, SMALL, DataSet, data_sets, fault, make
@@ -260,7 +263,7 @@ def _nodes_speed_up(one: str, nodes: int) -> Cell:
     return (times_s[1] or 0.0) / (times_s[nodes] or 1.0)
 
 
-def _figures() -> list[Figure]:
+def _measured() -> list[Figure]:
     kinds: Mapping[str, tuple[str, Callable[[Path, bool], list[Path]], float]] = {
         "table1": ("Table I: four data sets with cp, rsync, dcp and fcp", table, 120.0),
         "checksums": ("fcp without checksums, with, and with corrupted files", checksums, 60.0),
@@ -272,7 +275,8 @@ def _figures() -> list[Figure]:
     ]
 
 
-FIGURES = _figures()
+MEASURED = _measured()
+FIGURES = [*MEASURED, *fcp_nodes.FIGURES, *fcp_memory.FIGURES]
 
 if __name__ == "__main__":
     sys.exit(main("fcp", FIGURES))

@@ -17,11 +17,11 @@ from examples.papers.command import Figure, main
 
 FIGURES = (
     Figure("fig1", "bytes from rank to rank, centralised", 40, figures.pairs),
-    Figure("fig3a", "time against cores", 240, figures.times),
+    Figure("fig3a", "time against cores", 140, figures.times),
     Figure("fig3b", "what H-DRQS spends its time on", 80, figures.breakdown),
     Figure("fig4", "messages and bytes against elements", 400, figures.messages),
     Figure("fig5", "bytes from rank to rank, centralised and distributed", 50, figures.heat),
-    Figure("fig6", "how even the work is", 180, figures.balance),
+    Figure("fig6", "how even the work is", 260, figures.balance),
     Figure("hybrid", "the cost at which H-DRQS is ahead of DRQS", 120, searches.hybrid),
     Figure("pause", "a pause between requests, and PA-DRQS's messages", 90, searches.pause),
     Figure("overload", "one directory of a tenth of the files", 20, searches.overload),

@@ -1,7 +1,7 @@
 """pcircle's own engine on the trees and costs of LaFon et al. 2012, as a further series.
 
-What runs is `pcircle.circle.Engine` itself, unchanged, on the project's simulated network, with a
-rank on each node and, as H-DRQS, some workers on one queue. Its items are those of `pcircle.walk`:
+What runs is the engine itself (`examples.papers.engine_player`), with a rank on each node and, as
+H-DRQS, some workers on one queue. Its items are those of `pcircle.walk`:
 an item reads a directory, visits its files in place if they are few, and goes on with the
 subdirectories, depth first, for some milliseconds, longer where nobody waits; what is left becomes
 items, and the files of a large directory become batches. The limits (`FEW_NAMES`, `ITEM_S`,
@@ -12,30 +12,16 @@ threads of their own.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Generator
 from functools import partial
-from heapq import heappop, heappush
-from operator import add
 from random import Random
 from typing import Any
 
+from examples.papers.engine_player import EnginePlayer, Steps
 from examples.papers.lafon_cost import Costs, Result
 from examples.papers.lafon_tree import Tree
-from pcircle.circle import Engine, EngineSettings, Parcel
-from pcircle.circle.instructions import (
-    Conclude,
-    DiscardSegments,
-    FetchSegment,
-    Instruction,
-    Send,
-    SpillSegment,
-    StartItem,
-    StopRank,
-)
+from pcircle.circle import EngineSettings
 from pcircle.circle.messages import PinnedWork, SafraToken, StealRefusal, StealRequest, WorkTransfer
-from pcircle.transport._sim import Conditions, Network, Program, SimTransport
-from pcircle.transport.contract import Delivery, LostRank
+from pcircle.transport._sim import Conditions, Network, Program
 
 __all__ = ["walk_by_engine"]
 
@@ -101,84 +87,22 @@ def _size_bytes(costs: Costs, message: Any) -> int:
     return word * (2 + len(items)) + costs.path_bytes * len(items) + NAME_BYTES * names
 
 
-class _Player:
-    """One rank: an engine, and timers in place of the file work."""
+class _Player(EnginePlayer[_Item]):
+    """A rank whose items visit directories and files."""
 
     def __init__(
         self, tree: Tree, rank: int, ranks: int, settings: EngineSettings, seed: int, costs: Costs
     ) -> None:
+        super().__init__(rank, range(ranks), settings, Random(f"lafon engine {seed} {rank}"), [0])
         self._tree, self._costs = tree, costs
-        self._engine: Engine[_Item, int] = Engine(
-            rank,
-            ranks,
-            merge=add,
-            rng=Random(f"lafon engine {seed} {rank}"),
-            settings=settings,
-            nodes=range(ranks),
-        )
-        self._store: dict[int, tuple[Parcel[_Item], ...]] = {}
-        self._waiting: deque[StartItem[_Item]] = deque()
-        self._working = 0
-        self._timers: list[tuple[float, int, list[_Item], int]] = []  # when, ticket, found, visited
-        self._now_s = 0.0
-        self._stopped = False
         self.elements = 0
         self.lstat_s = self.readdir_s = 0.0
 
-    def play(self, t: SimTransport) -> Generator[float | None, list[Delivery | LostRank], None]:
-        """This rank's program."""
-        engine, timers = self._engine, self._timers
-        if engine.rank == 0:
-            engine.seed([0], 0.0)
-        arrivals: list[Delivery | LostRank] = []
-        while True:
-            self._now_s = now_s = t.now_s
-            for arrival in arrivals:
-                if isinstance(arrival, Delivery):
-                    message: Any = arrival.payload
-                    engine.receive(arrival.source, message, now_s)
-            while timers and timers[0][0] <= now_s:
-                self._finish(*heappop(timers)[1:])
-            if not arrivals:
-                engine.tick(now_s)
-            while instructions := engine.take():
-                for instruction in instructions:
-                    self._carry_out(t, instruction)
-            if self._stopped:
-                t.close()
-                return
-            wakeup_s = engine.wakeup_s()
-            if timers and (wakeup_s is None or timers[0][0] < wakeup_s):
-                wakeup_s = timers[0][0]
-            arrivals = yield None if wakeup_s is None else max(0.0, wakeup_s - now_s)
-
-    def _carry_out(self, t: SimTransport, instruction: Instruction[_Item, int]) -> None:
-        if isinstance(instruction, Send):
-            t.send(instruction.dest, instruction.message)
-        elif isinstance(instruction, StartItem):
-            self._waiting.append(instruction)
-            self._begin()
-        elif isinstance(instruction, SpillSegment):
-            self._store[instruction.segment] = instruction.parcels
-        elif isinstance(instruction, FetchSegment):
-            parcels = self._store.pop(instruction.segment)
-            self._engine.fetched(instruction.segment, parcels, self._now_s)
-        elif isinstance(instruction, DiscardSegments):
-            for segment in instruction.segments:
-                del self._store[segment]
-        elif isinstance(instruction, Conclude):
-            self._engine.conclude(instruction.account.code, self._now_s)
-        elif isinstance(instruction, StopRank):
-            self._stopped = True
-        else:
-            raise TypeError(f"no part of such a job: {instruction}")
-
-    def _begin(self) -> None:
-        while self._waiting and self._working < self._engine.settings.workers:
-            start = self._waiting.popleft()
-            self._working += 1
-            item_s, found, visited = self._visit(start.item)
-            heappush(self._timers, (self._now_s + item_s, start.ticket, found, visited))
+    def steps(self, item: _Item) -> Steps[_Item]:
+        item_s, found, visited = self._visit(item)
+        yield self.now_s + item_s
+        self.elements += visited
+        return found, visited
 
     def _visit(self, item: _Item) -> tuple[float, list[_Item], int]:
         """How long an item takes, the items it makes, and how many elements it visits."""
@@ -186,7 +110,7 @@ class _Player:
         if item < 0:
             self.lstat_s -= item * costs.lstat_s
             return -item * costs.lstat_s, [], -item
-        limit_s = ITEM_S if self._engine.has_idle_workers() else MORE_S
+        limit_s = ITEM_S if self.has_idle_workers() else MORE_S
         waiting, batches = [item], []
         item_s, visited = 0.0, 0
         while waiting and item_s < limit_s:
@@ -204,11 +128,3 @@ class _Player:
             item_s += lstat_s + readdir_s
             visited += 1 + in_place
         return item_s, waiting + batches, visited
-
-    def _finish(self, ticket: int, found: list[_Item], visited: int) -> None:
-        self._working -= 1
-        self.elements += visited
-        if found:
-            self._engine.spawned(ticket, found, self._now_s)
-        self._engine.finished(ticket, visited, self._now_s)
-        self._begin()

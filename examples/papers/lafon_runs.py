@@ -48,15 +48,12 @@ class Walk(msgspec.Struct, frozen=True):
 
 
 def play_all(walks: Sequence[Walk], processes: int | None = None) -> list[Result]:
-    """Play walks, by default on all processors; the results are in their order.
-
-    The last ones, pcircle's, take longest and begin first.
-    """
+    """Play walks, by default on all processors; the results are in their order."""
     processes = processes or len(os.sched_getaffinity(0))
     if processes == 1:
         return [_play(one) for one in walks]
     with ProcessPoolExecutor(processes) as pool:
-        return list(pool.map(_play, walks[::-1]))[::-1]
+        return list(pool.map(_play, walks))
 
 
 def _play(one: Walk) -> Result:

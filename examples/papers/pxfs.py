@@ -1,4 +1,4 @@
-"""The figures of PXFS (Snyder 2013; Yang and others 2013), measured by ``fbench papers``.
+"""The figures of PXFS (Snyder 2013; Yang and others 2014), measured by ``fbench papers``.
 
 PXFS gives programs asynchronous operations on a parallel file system; `pcircle.aio` follows it. The
 thesis measures one client and one server: its cases 1 to 3, a sweep of computations, operations on
@@ -42,7 +42,11 @@ WORKLOADS = {("small", "write"): 10.0, ("small", "read"): 20.0,
              ("large", "write"): 4.0, ("large", "read"): 3.0}  # fmt: skip
 _BLOCK_BYTES = {"small": 64 * KIB, "large": MIB}
 CLIENTS, SERVERS = 24, (2, 4, 8, 16)
-_BLOCKS, _BLOCKS_BY_SERVERS = {"small": 12, "large": 6}, 4  # of five files; the paper has 100
+# Files of each client; the paper has five, which would be 12 GB of large blocks.
+_FILES = {"small": 5, "large": 1}
+_BLOCKS = 100
+# Of small files by servers: 100 take longer than ten minutes; blocking calls wait in any case.
+_BLOCKS_BY_SERVERS = {SYNCHRONOUS: 4, ASYNCHRONOUS: 60}
 
 Row = list[Cell]
 _HEADER = ("what", "synchronous", "synchronous min", "synchronous max", "asynchronous",
@@ -139,47 +143,51 @@ def _number(cell: Cell) -> float:
 # ---- the paper --------------------------------------------------------------------------------
 
 
-def _workload(case: str, servers: int, blocks: int, small: bool) -> Iterator[Row]:
-    """A workload: rows by what, with MB/s of all clients together."""
-    clients, blocks, rounds = (2, 1, 1) if small else (CLIENTS, blocks, ROUNDS)
+def _workload(case: str, servers: int, blocks: dict[str, int], small: bool) -> Iterator[Row]:
+    """A workload, once: rows by what, with MB/s of all clients together."""
+    clients = 2 if small else CLIENTS
     print(f"{servers} servers, {clients} clients, {case}", file=sys.stderr)
     options = ["--case", case, "--threads", str(_CLIENT_THREADS), "-j", str(clients)]
+    options += ["--files", str(_FILES[case])]
+    values: Values = {}
     with mount([servers_rule(servers, _BLOCK_BYTES[case])], small) as place:
-        values = measured(place, [*options, "--blocks", str(blocks)], rounds)
-    for row in _rows(Case("", "MB/s", 1e6, blocks, 0.0), values):
+        for backend, number in blocks.items():
+            size = ["--backend", backend, "--blocks", "1" if small else str(number)]
+            values |= measured(place, [*options, *size], 1)[0]
+    for row in _rows(Case("", "MB/s", 1e6, 0, 0.0), (values, values, values)):
         yield [case, servers, clients, *row[:8]]
 
 
 _WORKLOAD_HEADER = ("workload", "servers", "clients", *_HEADER)
 
 
-def workloads(out: Path, small: bool) -> list[Path]:
-    """Both workloads, 24 clients, 16 servers, by the threads of a client."""
+def workload(case: str, out: Path, small: bool) -> list[Path]:
+    """A workload with 24 clients and 16 servers, by the threads of a client."""
     before, rows = Surroundings.now(), list[Row]()
-    for case in _BLOCK_BYTES:
-        for row in _workload(case, SERVERS[-1], _BLOCKS[case], small):
-            operation, _, threads = str(row[3]).partition(", ")
-            paper: Cell = WORKLOADS[case, operation] if threads == "1 thread" else ""
-            rows.append([*row, paper])
+    for row in _workload(case, SERVERS[-1], dict.fromkeys(_BLOCKS_BY_SERVERS, _BLOCKS), small):
+        operation, _, threads = str(row[3]).partition(", ")
+        paper: Cell = WORKLOADS[case, operation] if threads == "1 thread" else ""
+        rows.append([*row, paper])
     note = before.note("MB/s; threads that wait for files count in the load")
     header = (*_WORKLOAD_HEADER, "paper ratio")
-    table = write_table(out / "pxfs-workloads.csv", header, rows, note)
-    groups = [f"{case}\n{what}" for case, what in WORKLOADS]
-    some = [row for row in rows if row[-1] != ""]
-    series = [Series("paper", [_number(row[-1]) for row in some]),
-              Series("ours", [_number(row[-2]) for row in some])]  # fmt: skip
-    plot = bar_plot(out / "pxfs-workloads.svg", groups, series,
-                    title="asynchronous over synchronous, 24 clients, 16 servers",
+    table = write_table(out / f"pxfs-{case}.csv", header, rows, note)
+    groups = [str(row[3]).replace(", ", "\n") for row in rows]
+    series = [Series("paper", [_number(row[-1]) for row in rows]),
+              Series("ours", [_number(row[-2]) for row in rows])]  # fmt: skip
+    plot = bar_plot(out / f"pxfs-{case}.svg", groups, series,
+                    title=f"asynchronous over synchronous, {_BLOCK_BYTES[case] // KIB} KiB, "
+                    f"{CLIENTS} clients, {SERVERS[-1]} servers",
                     labels=("", "times"))  # fmt: skip
     return [table, *plot]
 
 
 def by_servers(out: Path, small: bool) -> list[Path]:
-    """The workload of small blocks on 2 to 16 servers."""
+    """The workload of small blocks on 2 to 16 servers, by one thread of each client."""
     before, rows = Surroundings.now(), list[Row]()
     numbers = SERVERS[-2:] if small else SERVERS
     for number in numbers:
-        rows += _workload("small", number, _BLOCKS_BY_SERVERS, small)
+        found = _workload("small", number, _BLOCKS_BY_SERVERS, small)
+        rows += [row for row in found if str(row[3]).endswith(", 1 thread")]
     note = before.note("MB/s; threads that wait for files count in the load")
     table = write_table(out / "pxfs-servers.csv", _WORKLOAD_HEADER, rows, note)
     series = [
@@ -201,9 +209,12 @@ def _figures() -> Sequence[Figure]:
     ]
     return [
         *figures,
-        Figure("workloads", "blocks of 64 KiB and 1 MiB, 24 clients, 16 servers", 400.0, workloads),
-        Figure("servers", "blocks of 64 KiB, 24 clients, 2 to 16 servers", 330.0, by_servers),
-    ]
+        Figure("small", "blocks of 64 KiB, 24 clients, 16 servers", 520.0,
+               partial(workload, "small")),
+        Figure("large", "blocks of 1 MiB, 24 clients, 16 servers", 200.0,
+               partial(workload, "large")),
+        Figure("servers", "blocks of 64 KiB, 24 clients, 2 to 16 servers", 460.0, by_servers),
+    ]  # fmt: skip
 
 
 FIGURES = _figures()

@@ -9,7 +9,7 @@ writes to one file overlap.
 Its operations on names take what the thesis measured for synchronous ones: so these are put in,
 and what is measured is what the asynchronous layer adds.
 
-`servers` is the parallel file system of Yang et al. 2013, of which no latency is known. Latency,
+`servers` is the parallel file system of Yang et al. 2014, of which no latency is known. Latency,
 time of a request and rate of a server are *fitted*: to the paper's two ratios of reads, 20 for
 64 KiB and 3 for 1 MiB, with 24 clients and 16 servers. A synchronous client waits for latency and
 service, all asynchronous ones together keep every server busy. So 24 * 20 / (latency + service) is

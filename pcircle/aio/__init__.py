@@ -3,7 +3,7 @@
 On parallel file systems an operation takes about a millisecond, during which a process that waits
 for it is idle. Here every operation returns a future at once. `pcircle.aio.scheduler` describes
 where operations run, and `pcircle.aio.futures` how to continue them. The design follows PXFS
-(Snyder 2013; Yang et al. 2013).
+(Snyder 2013; Yang et al. 2014).
 
 The file tools need no futures and use only `pcircle.threads`. Names are imported on first use.
 """

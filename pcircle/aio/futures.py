@@ -5,7 +5,7 @@ the outcome (`result`), await it in asyncio, or continue with it: ``future.then(
 ``fn(future)`` when `future` has ended, with a value or an error, and is the future of the returned
 value. If the continuation returns a future, that future's outcome is used. `when_all`, `when_any`
 and `dataflow` combine several futures. These names come from HPX, on which PXFS is built (Snyder
-2013; Yang et al. 2013).
+2013; Yang et al. 2014).
 
 Continuations never run on the thread of the operation, so that computing does not delay I/O. The
 scheduler gives its futures a runner, which calls them on another thread.

@@ -28,7 +28,7 @@ other operations on names; blocking measures how long a submission blocks;
 continuation varies the work after each block.
 
 fbench papers runs the measurements of the papers on PXFS (Snyder 2013; Yang
-and others 2013): case1, case2, case3, sweep, latency, submission and
+and others 2014): case1, case2, case3, sweep, latency, submission and
 continuation on one client; small and large on many. All except continuation
 use the papers' block sizes.
 

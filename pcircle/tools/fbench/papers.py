@@ -13,7 +13,7 @@ The cases of Snyder 2013, chapter 5, use one client:
 
 The cost of continuations is the case *continuation* of `pcircle.tools.fbench.cases`.
 
-The workloads of Yang et al. 2013 use many clients, which are the ranks. *small* and *large* use
+The workloads of Yang et al. 2014 use many clients, which are the ranks. *small* and *large* use
 blocks of 64 KiB and 1 MiB, by default in five files of a hundred blocks each, with one or more
 threads. Each combination is a phase, which all clients begin at the same time.
 

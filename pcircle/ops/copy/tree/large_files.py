@@ -32,6 +32,15 @@ _LARGEST_CHUNK_BYTES = 1 << 30
 _CHUNKS_PER_RANK = 4
 
 
+def chunk_bytes(
+    size: int, ranks: int, unit_bytes: int, min_bytes: int = _SMALLEST_CHUNK_BYTES
+) -> int:
+    """Return the size of the chunks of a file, a multiple of `unit_bytes`."""
+    wanted = size // (_CHUNKS_PER_RANK * ranks)
+    bounded = max(min_bytes, min(_LARGEST_CHUNK_BYTES, wanted))
+    return -(-bounded // unit_bytes) * unit_bytes
+
+
 class LargeFileState(msgspec.Struct, frozen=True):
     """The state of a large file while its chunks are being copied."""
 
@@ -194,12 +203,10 @@ class LargeFileCopier:
     def _chunk_bytes(self, size: int, unit_bytes: int) -> int:
         if self._plan.chunk_bytes is not None:
             return self._plan.chunk_bytes
-        wanted = size // (_CHUNKS_PER_RANK * self._size)
         # Each rank owns a fixed share of a rate limit, so all ranks should start early.
         limited = self._plan.bytes_per_s is not None
-        smallest = CHUNK_UNIT_BYTES if limited else _SMALLEST_CHUNK_BYTES
-        bounded = max(smallest, min(_LARGEST_CHUNK_BYTES, wanted))
-        return -(-bounded // unit_bytes) * unit_bytes
+        min_bytes = CHUNK_UNIT_BYTES if limited else _SMALLEST_CHUNK_BYTES
+        return chunk_bytes(size, self._size, unit_bytes, min_bytes)
 
     def chunk(self, item: CopyChunk, context: Context[Item]) -> CopyResult:
         """Copy a range of a file; the result contains the error, if there is one."""

@@ -1,0 +1,27 @@
+"""The overview page lists every figure that a command makes, and each takes ten minutes at most."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from examples.papers import carns, fcp, lafon, pxfs
+from examples.papers.carns_real import REAL
+from tests.conftest import ROOT
+
+PAPERS = {
+    "carns": [*carns.FIGURES, REAL],
+    "lafon": lafon.FIGURES,
+    "fcp": fcp.FIGURES,
+    "pxfs": pxfs.FIGURES,
+}
+MAX_S = 600.0
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_table_has_every_figure(paper: str) -> None:
+    page = (ROOT / "docs" / "papers.rst").read_text(encoding="utf-8")
+    listed = re.findall(rf"``{paper} (\w+)``", page)
+    assert sorted(listed) == sorted(figure.name for figure in PAPERS[paper])
+    assert max(figure.duration_s for figure in PAPERS[paper]) <= MAX_S
