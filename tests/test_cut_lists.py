@@ -63,7 +63,7 @@ def test_a_cut_list_is_refused(tree: Path, tool: str, option: str) -> None:
     missing = "NUL" if option else "newline"
     code, said = run(TOOLS[tool], option, "/dev/stdin" if tool == "patterns" else "-", cut)
     assert code == 2, said
-    assert f"'keep/' at its end has no {missing} and may be cut off" in said
+    assert f"'keep/' does not end with {missing} and may be truncated" in said
     assert state() == before
     (tree / "list").write_bytes(cut)
     code, said = run(TOOLS[tool], option, "list", b"")

@@ -191,4 +191,4 @@ def test_commands_are_not_restarted(trees: Trees, tmp_path: Path) -> None:
     lines = ran.read_text().splitlines()
     assert len(set(lines)) == len(lines)
     assert kills == 0 or finished.code == 4, finished.said
-    assert kills == 0 or "to run it again: ffind" in finished.said
+    assert kills == 0 or "to try again, run: ffind" in finished.said

@@ -191,7 +191,7 @@ def test_an_interrupt(tree: Path, tmp_path: Path) -> None:
     assert b"count_matches: stopped by SIGINT\n" in said
     assert b"not all ranks got an item" not in said
     again = shlex.join(["count_matches", "-j2", "an error", *roots])
-    next_time = f"count_matches: to run it again: {again}\n"
+    next_time = f"count_matches: to try again, run: {again}\n"
     assert said.decode().endswith(next_time)
 
 

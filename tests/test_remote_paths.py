@@ -35,7 +35,9 @@ def test_a_remote_path_is_refused(run: Run, tmp_path: Path, words: tuple[str, ..
         tool, *more = (word.format(remote) for word in words)
         done = run([sys.executable, str(ROOT / "bin" / tool), *more], cwd=tmp_path)
         assert done.returncode == 2, done.stderr
-        assert done.stderr.startswith(f"{tool}: '{remote}': no remote paths; ".encode())
+        assert done.stderr.startswith(
+            f"{tool}: '{remote}': remote paths are not supported; ".encode()
+        )
         assert sorted(path.name for path in tmp_path.iterdir()) == ["here"]
 
 

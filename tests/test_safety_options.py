@@ -100,12 +100,12 @@ def test_a_strict_operand_is_an_absolute_path(top: Path, tool: str, jobs: str) -
     [
         ("tree/inner", "is not absolute"),
         ("./tree/inner", "is not absolute"),
-        ("TOP/./tree/inner", "is not normal"),
-        ("TOP/tree/../tree/inner", "is not normal"),
-        ("TOP//tree/inner", "is not normal"),
-        ("/TOP/tree/inner", "is not normal"),
-        ("TOP/tree/inner/", "is not normal"),
-        ("TOP/tree/inner/.", "is not normal"),
+        ("TOP/./tree/inner", "is not normalized"),
+        ("TOP/tree/../tree/inner", "is not normalized"),
+        ("TOP//tree/inner", "is not normalized"),
+        ("/TOP/tree/inner", "is not normalized"),
+        ("TOP/tree/inner/", "is not normalized"),
+        ("TOP/tree/inner/.", "is not normalized"),
     ],
 )
 def test_loose_operands_are_refused(top: Path, tool: str, text: str, why: str) -> None:

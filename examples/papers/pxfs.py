@@ -85,10 +85,10 @@ CASES = {
     "case2": Case("one file, all blocks submitted at once", "MB/s", 1e6, 64, 40.0),
     "case3": Case("throughput lost to computing 5 ms a block", "%", 1.0, 64, 110.0,
                   paper=_paper_lost),
-    "sweep": Case("waiting for 1 MiB, by the computation beside it", "ms", 1e3, 32, 45.0),
+    "sweep": Case("waiting for 1 MiB, by the concurrent computation", "ms", 1e3, 32, 45.0),
     "latency": Case("operations on names, one after the other", "ms", 1e3, 1, 25.0,
                     (THESIS, *NAMES), _paper_names, 0.0),
-    "submission": Case("how long a submission keeps its caller", "us", 1.0, 1, 75.0, scale="log"),
+    "submission": Case("how long a submission blocks its caller", "us", 1.0, 1, 75.0, scale="log"),
     "continuation": Case("throughput by the computation that follows", "MB/s", 1e6, 32, 40.0),
 }  # fmt: skip
 

@@ -149,7 +149,7 @@ class Parser(argparse.ArgumentParser):
     def hint(self, unknown: str) -> str:
         """Return a hint about an unknown option, or an empty string."""
         if unknown == "--progress":
-            return "on a terminal progress is shown without it"
+            return "progress is shown on a terminal by default"
         return self.elsewhere.get(unknown, "")
 
     def error(self, message: str) -> NoReturn:
@@ -516,8 +516,8 @@ def refuse_remote(paths: Sequence[str]) -> None:
 
             shown = show(os.fsencode(path))
             raise UsageError(
-                f"'{shown}': no remote paths; mount the file system, "
-                f"or type './{shown}' for a local name"
+                f"'{shown}': remote paths are not supported; mount the file system, "
+                f"or use './{shown}' for a local file"
             )
 
 

@@ -26,7 +26,7 @@ def refuse_without_birth_times(paths: Iterable[bytes]) -> None:
     """Raise UsageError if a file system of a PATH keeps no birth times, which are required."""
     for path in paths:
         if os.path.isdir(path) and birth_ns(path, None, follow=True) is None:
-            reason = "its file system keeps no birth times"
+            reason = "its file system does not store birth times"
             raise UsageError(f"--by-time=btime: '{show(path)}': {reason}")
 
 

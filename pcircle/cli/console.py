@@ -266,8 +266,8 @@ class Console(Observer[R]):
         """Return a warning for the first file that is fetched from an archive."""
         if not (self._is_warned or self.quiet):
             self._is_warned = True
-            what = f"'{show(file.path)}' is offline, and is fetched from its archive to be read"
-            yield f"{self.tool}: warning: {what}; --skip-offline leaves such files out"
+            what = f"'{show(file.path)}' is offline and will be recalled from its archive"
+            yield f"{self.tool}: warning: {what}; --skip-offline skips such files"
 
     def log(self, lines: bytes) -> None:
         self._write(self._log, self._fresh("error log", lines), "error log")
@@ -301,7 +301,7 @@ class Console(Observer[R]):
         """Report that the job restarts, with the reasons."""
         self._progress.close()
         for reason in reasons:
-            self.note(f"{self.tool}: {reason}; beginning again without it")
+            self.note(f"{self.tool}: {reason}; restarting without it")
 
     def _write(self, log: LogFile | None, lines: bytes, what: str) -> None:
         """Append lines to one of the logs, until the first error."""
@@ -385,7 +385,7 @@ class Console(Observer[R]):
         if outcome.silent:
             code = worst((code, StoppedEarly.exit_code))
             names = ", ".join(map(str, outcome.silent))
-            reasons.append(f"not heard from at the end: rank {names} and its subtree")
+            reasons.append(f"no response at the end from rank {names} and its subtree")
         return code, reasons
 
     def _note_account(self, counted: Sequence[JobCounters]) -> None:

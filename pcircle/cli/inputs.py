@@ -46,8 +46,8 @@ def open_input(name: str | bytes, *, option: str = "") -> BinaryIO:
     if option and path == b"-":
         if launcher := launched().launcher:
             raise UsageError(
-                f"{option}: cannot read standard input under {launcher}: launchers lose it, or "
-                "block, beyond 64 KiB; write the list to a file, and name the file"
+                f"{option}: cannot read standard input under {launcher}: launchers lose data or "
+                "block beyond 64 KiB; write the list to a file and name that file"
             )
         return _interruptible(open(0, "rb", buffering=0, closefd=False))
     return _interruptible(open(reading(path), "rb", buffering=0))
@@ -237,7 +237,7 @@ def _strictness_problem(path: bytes) -> str:
         return "is not absolute"
     parts = path[1:].split(b"/")
     if path != b"/" and not all(part not in _NOT_NORMAL for part in parts):
-        return "is not normal: it has '.', '..', '//' or a slash at its end"
+        return "is not normalized: it contains '.', '..', '//' or a trailing slash"
     holder, name = os.path.split(path)
     try:
         fd = directory(holder, linkless=True)

@@ -138,7 +138,7 @@ def _words(view: ProgressView, without: frozenset[str]) -> str:
     if view.failed:
         parts["failed"] = f"{format_count(view.failed)} failed"
     if silent:
-        parts["silent"] = f"{silent} rank{'s'[: silent != 1]} not answering"
+        parts["silent"] = f"{silent} rank{'s'[: silent != 1]} not responding"
     return ", ".join(text for part, text in parts.items() if part not in without)
 
 

@@ -264,7 +264,7 @@ class TreeConsole(Console[dict[int, int]]):
             self.note(f"{self.tool}: {self.summary(total)} in {took}")
         ended = code in (Interrupted.exit_code, Terminated.exit_code)
         if ended or any(RankLost.rank_in(reason) is not None for reason in reasons):
-            self.note(f"{self.tool}: to run it again: {command(self.tool, self._words)}")
+            self.note(f"{self.tool}: to try again, run: {command(self.tool, self._words)}")
         for remark in self.remarks(total, code):
             self.note(f"{self.tool}: {remark}")
         counts = dict(zip(total.names, total.row(), strict=True))

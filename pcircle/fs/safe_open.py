@@ -330,7 +330,7 @@ def _refuse_foreign(found: os.stat_result, holder: os.stat_result) -> None:
     if not (holder.st_mode & stat.S_ISVTX and holder.st_mode & OTHERS_WRITE):
         return
     if found.st_uid not in {*_trusted_owners(), holder.st_uid}:
-        raise Untrusted("it belongs to another user, in a directory that others may write")
+        raise Untrusted("it belongs to another user, and other users can write to its directory")
 
 
 def directory(path: bytes, *, linkless: bool = False) -> int:
@@ -383,7 +383,9 @@ def writing(path: bytes, flags: int = 0) -> int:
             status, holder = os.fstat(fd), os.fstat(place.fd)
             if stat.S_ISREG(status.st_mode) and not place.descriptor:
                 if status.st_nlink > 1 and holder.st_mode & OTHERS_WRITE:
-                    raise Untrusted("it has other hard links, in a directory that others may write")
+                    raise Untrusted(
+                        "it has other hard links, and other users can write to its directory"
+                    )
                 if flags & os.O_TRUNC:
                     os.ftruncate(fd, 0)
         except OSError:

@@ -146,4 +146,4 @@ def refuse_cut(data: bytes, end: bytes) -> None:
     if last:
         name = show(last if len(last) <= _SHOWN_BYTES else last[:_SHOWN_BYTES] + b"...")
         missing = "NUL" if end == b"\0" else "newline"
-        raise ValueError(f"'{name}' at its end has no {missing} and may be cut off")
+        raise ValueError(f"'{name}' does not end with {missing} and may be truncated")

@@ -313,7 +313,7 @@ class Stats(Table):
 
 def _error(code: int) -> OSError:
     if code == errno.ETIMEDOUT and OperationTimeout.limit_s is not None:
-        return OSError(code, f"no answer within {OperationTimeout.limit_s:g} s")
+        return OSError(code, f"no response within {OperationTimeout.limit_s:g} s")
     return OSError(code, os.strerror(code))
 
 

@@ -113,7 +113,7 @@ def decode(text: str) -> bytes:
     first, *remaining = text.encode("ascii").split(b"%")
     path = first + b"".join(bytes.fromhex(part[:2].decode()) + part[2:] for part in remaining)
     if encode(path) != text:
-        raise ValueError("not encoded as fcp does")
+        raise ValueError("not percent-encoded")
     return path
 
 

@@ -220,7 +220,7 @@ def _is_cut(line: bytes) -> bool:
 def _refuse_foreign(status: os.stat_result) -> None:
     """Raise ValueError for a plan that another user could have written."""
     if status.st_uid not in (0, os.geteuid()) or status.st_mode & OTHERS_WRITE:
-        raise ValueError("it belongs to or may be written by another user")
+        raise ValueError("another user owns it or can write to it")
 
 
 def _record(path: bytes, mark: bytes) -> bytes:

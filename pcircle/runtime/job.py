@@ -147,7 +147,7 @@ class _Body:
         except ImportError:
             raise UsageError(_NO_CLOUDPICKLE) from None
         except Exception as error:
-            text = f"{self._program.name}: cannot be given to other processes: {error}"
+            text = f"{self._program.name}: cannot be passed to other processes: {error}"
             raise UsageError(f"{text}. {_PICKLED}") from error
 
 

@@ -475,7 +475,7 @@ class Rank(Generic[I, R]):
                 self._observer.notice(notify.source, values)
             except Exception as error:
                 self._refuses = True
-                self._fail(error, "telling of notices")
+                self._fail(error, "sending notices")
             self._has_notices = True
 
     def _show(self, show: ShowProgress) -> None:
@@ -588,7 +588,7 @@ class Rank(Generic[I, R]):
         try:
             figures = {**self._task.figures(counts), **figures}
         except Exception as error:
-            self._late.append(self._explain(error, "telling what was done"))
+            self._late.append(self._explain(error, "reporting results"))
         return self._encoded(Summary.of(report.rank, counts, figures))
 
     def _summed_up(self, reports: Sequence[bytes]) -> bytes:
@@ -601,7 +601,7 @@ class Rank(Generic[I, R]):
         try:
             return msgspec.msgpack.encode(report)
         except OverflowError as error:  # a count exceeds 64 bits
-            self._late.append(self._explain(error, "telling what was done"))
+            self._late.append(self._explain(error, "reporting results"))
             return msgspec.msgpack.encode(msgspec.structs.replace(report, counts=()))
 
 
@@ -617,7 +617,7 @@ def _left_out(account: FinalAccount[R]) -> Iterator[str]:
     if account.more_reasons:
         yield f"up to {account.more_reasons} more reasons"
     if account.more_silent:
-        yield f"{account.more_silent} more ranks were not heard from at the end"
+        yield f"{account.more_silent} more ranks did not respond at the end"
 
 
 def _now_s() -> float:
@@ -672,7 +672,7 @@ class SpillFile:
         while length:
             part = os.pread(fd, length, offset)
             if not part:
-                raise OSError(f"the spilled segment {number} is cut short")
+                raise OSError(f"the spilled segment {number} is truncated")
             parts.append(part)
             offset += len(part)
             length -= len(part)

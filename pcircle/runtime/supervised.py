@@ -63,7 +63,7 @@ def supervised(name: str, limit_s: float, run: Callable[[], int]) -> int:
     status = _reaped(child, _GRACE_S if report else None)
     if report:
         if status is None:
-            print_error(f"process {child} stays behind until the file system answers", name)
+            print_error(f"process {child} remains until the file system responds", name)
         return report[0]
     code = os.waitstatus_to_exitcode(status or 0)
     return code if code > 0 else RankLost.exit_code

@@ -106,7 +106,7 @@ def check(
         text = (
             f"no rank but the first got an item in {len(several)} runs of several ranks, with up "
             f"to {max(run.items[0] for run in several):,} items in a run: have process() spawn "
-            "parts of a large item; or say spreads=False"
+            "parts of a large item; or pass spreads=False"
         )
         raise Violation(text)
 
@@ -170,8 +170,8 @@ class _CaseChecker(Generic[I, R]):
         late_s = run.seconds - (run.stopped_s or 0.0)
         if late_s > EngineSettings().final_deadline_s:
             text = (
-                f"the job took {late_s:.0f} s to stop: an item that takes long must look at "
-                "context.stopping now and then, and return"
+                f"the job took {late_s:.0f} s to stop: an item that takes long must check "
+                "context.stopping regularly and return"
             )
             self._wrong(run.case, text)
         return run
@@ -196,7 +196,7 @@ class _CaseChecker(Generic[I, R]):
         return f"the job ended with {run.code}: {reasons}"
 
     def _wrong(self, case: Case, text: str, cause: BaseException | None = None) -> None:
-        raise Violation(f"{case}: {text}\nplay it again with: {self._again(case)}") from cause
+        raise Violation(f"{case}: {text}\nreplay it with: {self._again(case)}") from cause
 
     def _again(self, case: Case) -> str:
         name = getattr(self._make, "__qualname__", "make")

@@ -140,7 +140,7 @@ class Watch:
         """End the run after a step of a rank, if the task has broken a rule."""
         self._steps += 1
         if self._steps > MAX_STEPS:
-            self.fail(f"the job does not end: it has gone on for {MAX_STEPS:,} steps")
+            self.fail(f"the job does not end: it has run for {MAX_STEPS:,} steps")
         if self.found is not None:
             raise self.found
 

@@ -65,7 +65,7 @@ class _CallHelper:
         self._lock = threading.Lock()
         self._is_lost = False
         if not start_thread([], self._work, name=_NAME):
-            raise StoppedEarly("this process may have no more threads (ulimit -u)")
+            raise StoppedEarly("this process cannot have more threads (ulimit -u)")
         self.memory = aligned(0x1000)
 
     def call(
@@ -83,7 +83,7 @@ class _CallHelper:
             with self._lock:
                 self._is_lost = self._results.empty()
             if self._is_lost:
-                text = f"no answer within {limit_s:g} s"
+                text = f"no response within {limit_s:g} s"
                 raise _TimedOutError(errno.ETIMEDOUT, text) from None
             value, error = self._results.get()
         if error is not None:
@@ -162,7 +162,7 @@ def _call(function: Callable[..., T], *args: object, **options: object) -> T:
         OperationTimeout.lost += 1
         if OperationTimeout.lost > MAX_LOST_CALLS:
             text = f"{MAX_LOST_CALLS} operations do not return (--op-timeout)"
-            raise StoppedEarly(f"the file system does not answer: {text}") from None
+            raise StoppedEarly(f"the file system does not respond: {text}") from None
         raise
 
 

@@ -64,7 +64,7 @@ def require_thread(
     """Start a thread like `start_thread`, but raise RuntimeError if `workers` remains empty."""
     is_started = start_thread(workers, work, *args, name=name)
     if not workers:
-        raise RuntimeError("can't start a thread: this process may have no more")
+        raise RuntimeError("cannot start a thread: this process cannot have more")
     return is_started
 
 

@@ -169,7 +169,7 @@ class Children:
         for rank, child in list(self._running.items()):
             code = how_ended(child.pid)
             if code is not None:
-                print_error(f"process {child.pid} stays behind until the file system answers")
+                print_error(f"process {child.pid} remains until the file system responds")
                 del self._running[rank]
                 self._ended[rank] = (child.pid, code)
         return not self._running

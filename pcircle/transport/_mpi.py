@@ -380,7 +380,7 @@ def launch_mpi(
     """
     check_library(launch, MPI.get_vendor()[0])
     if MPI.Is_finalized():
-        raise UsageError("MPI was used up by an earlier job in this process")
+        raise UsageError("MPI was finalized by an earlier job in this process")
     starts_mpi = not MPI.Is_initialized()
     if starts_mpi:
         _initialise()

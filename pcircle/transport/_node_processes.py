@@ -63,8 +63,10 @@ def warn_if_bound(size: int) -> None:
     cores = len(os.sched_getaffinity(0))
     if cores < min(size, os.cpu_count() or 1):
         on = "1 core" if cores == 1 else f"{cores} cores"
-        cure = f"srun --cpus-per-task={size}, mpirun --bind-to none"
-        print_error(f"-j {size}: the launcher has bound these processes to {on} ({cure})")
+        cure = f"srun --cpus-per-task={size} or mpirun --bind-to none"
+        print_error(
+            f"warning: -j {size}, but the launcher binds these processes to {on}; use {cure}"
+        )
 
 
 def _may_fork() -> bool:

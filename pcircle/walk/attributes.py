@@ -189,7 +189,9 @@ def _birth_test(wanted: Attributes, now_ns: int, *, follow: bool) -> BirthTest |
         if born_ns is None:
             if name and _is_gone(name, directory_fd, follow):
                 return True  # like every entry that cannot be looked up
-            raise EntryError(AGELESS, "the file system keeps no birth times (--by-time=btime)")
+            raise EntryError(
+                AGELESS, "the file system does not store birth times (--by-time=btime)"
+            )
         return (after_ns is None or born_ns > after_ns) and (
             until_ns is None or born_ns <= until_ns
         )

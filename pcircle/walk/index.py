@@ -218,7 +218,7 @@ class Columns:
         _check_path(text := body[_NAMES.size : self._at])
         self.names = text.split(b"/")
         if len(self.names) != self._count:
-            raise DamagedIndexError("a section has not the names that it should have")
+            raise DamagedIndexError("a section lacks names")
         self._body = body
         self._known: dict[str, array[int]] = {}
         self._places: dict[bytes, int] = {}
@@ -233,7 +233,7 @@ class Columns:
             begin = self._at + before * self._count
             found.frombytes(self._body[begin : begin + found.itemsize * self._count])
             if len(found) != self._count:
-                raise DamagedIndexError("a section is cut short")
+                raise DamagedIndexError("a section is truncated")
             if sys.byteorder == "big":
                 found.byteswap()
         return found
@@ -269,7 +269,7 @@ class Columns:
             links = [link for link, mode in zip(self.names, modes, strict=True) if S_ISLNK(mode)]
             texts = self._body[self._at + _ROW.size * self._count :].split(b"\0")
             if links and len(links) != len(texts):
-                raise DamagedIndexError("a section has not the links that it should have")
+                raise DamagedIndexError("a section lacks links")
             self._targets = dict(zip(links, texts, strict=False))
         return self._targets[name]
 
@@ -325,14 +325,14 @@ class Index:
         line, newline, _ = begin.partition(b"\n")
         number = line.removeprefix(_BEGIN)
         if not newline or not line.startswith(_BEGIN) or not number.isdigit() or len(number) > 9:
-            raise DamagedIndexError("it is no index")
+            raise DamagedIndexError("it is not an index")
         if int(number) != VERSION:
             raise DamagedIndexError(f"it is of version {int(number)}; this can read {VERSION}")
         self._end = os.fstat(self._fd).st_size - _END.size - _DIGEST_BYTES
         self._begin = len(line) + 1 + _COUNT.size
         end = self._read(self._end, _END.size + _DIGEST_BYTES) if self._end > self._begin else b""
         if len(end) < _END.size + _DIGEST_BYTES or _END.unpack_from(end)[0]:
-            raise DamagedIndexError("it is cut short")
+            raise DamagedIndexError("it is truncated")
         self.entries: int = _END.unpack_from(end)[1]
         self.digest = end[_END.size :]
         (count,) = _COUNT.unpack(self._read(self._begin - _COUNT.size, _COUNT.size))
@@ -343,7 +343,7 @@ class Index:
         (size,) = _SIZE.unpack(self._read(size_at, _SIZE.size))
         self._begin += _SIZE.size + size
         if self._begin > self._end:
-            raise DamagedIndexError("it is cut short")
+            raise DamagedIndexError("it is truncated")
         return self._read(size_at + _SIZE.size, size)
 
     def _read(self, at: int, size: int) -> bytes:
@@ -368,7 +368,7 @@ class Index:
                 data = self._read(at, self._length_at(data))
                 size = _sections_bytes(data)
             if not size:
-                raise DamagedIndexError("it is cut short")
+                raise DamagedIndexError("it is truncated")
             digest.update(memoryview(data)[:size])
             found.append(Range(at, at + size, _section_at(data, 0).key))
             at += size
@@ -379,10 +379,10 @@ class Index:
 
     def _length_at(self, data: bytes) -> int:
         if len(data) < _HEAD.size:
-            raise DamagedIndexError("it is cut short")
+            raise DamagedIndexError("it is truncated")
         length = _HEAD.unpack_from(data)[0] + _SIZE.size
         if length > _MAX_BYTES + _SIZE.size or length <= _SIZE.size:
-            raise DamagedIndexError("a section can't be of that length")
+            raise DamagedIndexError("invalid section length")
         return int(length)
 
     def sections(self, begin: int, end: int) -> Iterator[tuple[Section, Section | None]]:
@@ -405,7 +405,7 @@ class Index:
                 data = self._read(at, self._length_at(data))
                 size = _sections_bytes(data)
             if not size:
-                raise DamagedIndexError("it is cut short")
+                raise DamagedIndexError("it is truncated")
             place = 0
             while place < size:
                 yield _section_at(data, place)
@@ -422,7 +422,7 @@ def _sections_bytes(data: bytes) -> int:
     while at + _HEAD.size <= end:
         length = _SIZE.unpack_from(data, at)[0]
         if not _HEAD.size - _SIZE.size <= length <= _MAX_BYTES:
-            raise DamagedIndexError("a section can't be of that length")
+            raise DamagedIndexError("invalid section length")
         if at + _SIZE.size + length > end:
             break
         at += _SIZE.size + length

@@ -288,7 +288,7 @@ def _pieces(fd: int, begin: int, length: int) -> Iterator[bytes]:
     while length:
         data = os.pread(fd, min(length, _COPY_BYTES), begin)
         if not data:
-            raise OSError("a part of the result is cut short")
+            raise OSError("a part of the result is truncated")
         yield data
         begin += len(data)
         length -= len(data)

@@ -263,7 +263,7 @@ def play(
         run.judge()
     except (AssertionError, PcircleError, LookupError, ValueError) as error:
         kind = type(error).__name__
-        raise Violation(f"{kind}: {error}\nplay it again with: {case.replay}") from error
+        raise Violation(f"{kind}: {error}\nreplay it with: {case.replay}") from error
     return run
 
 

@@ -462,7 +462,7 @@ class Attentive(Deaf):
 
 
 def test_an_item_that_does_not_stop() -> None:
-    found(Deaf, "an item that takes long must look at context.stopping", interrupt=True)
+    found(Deaf, "an item that takes long must check context.stopping", interrupt=True)
     testing.check(Attentive, expected=TOTAL, seeds=range(10), interrupt=True, lost=1)
 
 

@@ -14,11 +14,11 @@ from tests.testing.sums import TOTAL, Listed, Range, Sum, found
 
 
 def test_a_violation_names_the_command_that_replays_it() -> None:
-    violation = found(Listed, "play it again with: ", expected=list(range(12)), ranks=(7,))
+    violation = found(Listed, "replay it with: ", expected=list(range(12)), ranks=(7,))
     words = str(violation)
     seed = int(re.findall(r"^seed (\d+)", words)[0])
     assert words.endswith(
-        f"play it again with: pcircle.testing.play(Listed, {seed}, ranks=7, trace=print)"
+        f"replay it with: pcircle.testing.play(Listed, {seed}, ranks=7, trace=print)"
     ) or re.search(r"ranks=1, trace=print\)$", words)
     command = words.rpartition("with: ")[2]
     lines: list[str] = []

@@ -159,7 +159,7 @@ def test_the_summary_of_a_copy() -> None:
         "6 entries/s"
     )
     text = summary(make_report(resumed=3, resumed_bytes=1024), "c")
-    rates = "1.5 MiB/s, 6 entries/s; of these, 3 entries and 1.0 KiB by an earlier run"
+    rates = "1.5 MiB/s, 6 entries/s, including 3 entries (1.0 KiB) from an earlier run"
     assert text.endswith(f" to 'c' in 2.00s: {rates}")
 
 
@@ -193,7 +193,7 @@ def test_attributes_that_were_set_are_reported() -> None:
     idle = {"entries": 2, "files": 0, "links": 0, "bytes": 0, "directories_created": 0}
     for dry, text in (
         (False, "attributes of 1 entry set"),
-        (True, "would set attributes of 1 entry"),
+        (True, "would update attributes of 1 entry"),
     ):
         output = summary(make_report(**idle, dry_run=dry), touched=1)
         assert output == f"{text}: 2 directories checked in 'b' in 2.00s"

@@ -90,7 +90,7 @@ def test_a_part_that_is_cut_short_is_an_error(tmp_path: Path) -> None:
     place = os.fsencode(tmp_path / "place")
     _write(place, 1, [(b"a", b"text"), (b"b", b"text")], Random(1))
     os.truncate(place + b"-0.text", 7)
-    with pytest.raises(OSError, match="cut short"):
+    with pytest.raises(OSError, match="truncated"):
         list(result(place, 1))
 
 

@@ -129,5 +129,5 @@ def test_a_truncated_file_raises_oserror(spill: SpillFile) -> None:
     spill.keep(1, bytes(900))
     assert spill._file is not None
     os.ftruncate(spill._file.fileno(), 100)
-    with pytest.raises(OSError, match="segment 1 is cut short"):
+    with pytest.raises(OSError, match="segment 1 is truncated"):
         spill.fetch(1)

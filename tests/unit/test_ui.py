@@ -147,7 +147,7 @@ def test_a_line_has_all_known_figures() -> None:
     view = _view(5, exact=True, bytes_total=3 << 30, remaining_s=303.0, failed=2, stale_ranks=1)
     assert progress.describe(view) == (
         "1.5 GiB of 3.0 GiB, 12,345 entries, 310.0 MiB/s, 5,231 entries/s, 5m03s left, "
-        "2 failed, 1 rank not answering"
+        "2 failed, 1 rank not responding"
     )
 
 

@@ -160,7 +160,7 @@ def test_a_job_continues_in_the_foreground(mount: Mounted, place: bytes) -> None
         ended_s = time.monotonic()
         said = re.search(r"\bin ([\d.]+)s: ", window.screen(joined=True))
     assert sorted(os.listdir(place + b"/copy")) == sorted(os.listdir(mount.backing + b"/t"))
-    assert "not answering" not in output
+    assert "not responding" not in output
     assert said is not None
     # The elapsed time of this test, without the pause.
     assert float(said[1]) <= ended_s - began_s - PAUSE_S

@@ -158,7 +158,7 @@ def test_a_path_without_birth_times_is_refused(tmp_path: Path, tool: str) -> Non
     paths = ["ageless/full", *(["other"] if tool in ("fcp", "fmirror", "fdiff") else [])]
     about = ["-j1", "--by-time=btime", "--older-than", "0s"]
     done = _with_ramfs(tmp_path, "ageless", "-m", f"pcircle.tools.{tool}", *about, *more, *paths)
-    text = "--by-time=btime: 'ageless/full': its file system keeps no birth times"
+    text = "--by-time=btime: 'ageless/full': its file system does not store birth times"
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, f"{tool}: {text}")
 
 
@@ -179,7 +179,7 @@ def test_a_mount_without_birth_times_fails_unchanged(tmp_path: Path, tool: str, 
         tmp_path, "tree/ageless", "-c", LOOK, f"pcircle.tools.{tool}", *about, *operands
     )
     assert done.returncode == 1, done.stderr
-    assert "keeps no birth times" in done.stderr
+    assert "does not store birth times" in done.stderr
     last_line = done.stdout.splitlines()[-1]
     for name, mode in (("empty", "0o40755"), ("full", "0o40755"), ("full/file", "0o100644")):
         assert f"('tree/ageless/{name}', '{mode}')" in last_line

@@ -122,7 +122,7 @@ def test_a_recalled_file_is_named_before(
     done = subprocess.run(
         [*command, "--json", report_path, *given], capture_output=True, check=True
     )
-    assert done.stderr.count(b"is offline, and is fetched from its archive") == 1
+    assert done.stderr.count(b"is offline and will be recalled from its archive") == 1
     (line,) = [warning for warning in done.stderr.split(b"\n") if b"is offline" in warning]
     assert b"warning: '" + top + b"/inner/" in line
     assert b"--skip-offline" in line

@@ -20,7 +20,7 @@ from tests.tools.fcp.running import FCP, Finished, Launcher, Run, command, launc
 
 FOREVER_S = 3600.0
 LIMIT = "2"
-REASON = rf"no answer within {LIMIT} s"
+REASON = rf"no response within {LIMIT} s"
 TOOLS = {
     "fprof": ["--by", "ext"],
     "ffind": [],
@@ -97,7 +97,7 @@ def test_a_hanging_directory_is_named(tool: str, launcher: Launcher, mount: Moun
     assert len(named) == 1, done.said
     assert "t/hung'" in named[0]
     if not launcher.ranks:  # a launcher may not forward late output
-        assert re.search(r"process \d+ stays behind until the file system answers", done.said)
+        assert re.search(r"process \d+ remains until the file system responds", done.said)
     if tool in ("ffind", "fls"):
         assert done.out.count(b"two") == 2
 

@@ -161,7 +161,7 @@ def parse(value: bytes) -> Layout:
 def _parse_plain(value: bytes, order: _Order) -> Stripes | None:
     """Return a plain layout, or None for a foreign one."""
     if len(value) < order.magic.size:
-        raise ValueError("it is cut short")
+        raise ValueError("it is truncated")
     (magic,) = order.magic.unpack_from(value)
     if magic == _FOREIGN:
         return None
@@ -169,7 +169,7 @@ def _parse_plain(value: bytes, order: _Order) -> Stripes | None:
         raise ValueError(f"a plain layout can't begin with {magic:#x}")
     at = order.plain.size + (0 if magic == _PLAIN else _POOL_BYTES)
     if len(value) < at:
-        raise ValueError("it is cut short")
+        raise ValueError("it is truncated")
     _, pattern, _, stripe_bytes, count, first = order.plain.unpack_from(value)
     pool, end, _ = value[order.plain.size : at].partition(b"\0")
     if magic != _PLAIN and not end:
@@ -186,7 +186,7 @@ def _parse_plain(value: bytes, order: _Order) -> Stripes | None:
 
 def _parse_composite(value: bytes, order: _Order) -> Composite:
     if len(value) < order.composite.size:
-        raise ValueError("it is cut short")
+        raise ValueError("it is truncated")
     _, size, _, flags, count, further, _ = order.composite.unpack_from(value)
     table_end = order.composite.size + count * order.entry.size
     if not count or not table_end <= size <= len(value):

@@ -199,7 +199,7 @@ def _sort_unique(hashes: Array) -> Array:
 def _read(fd: int, size: int, offset: int) -> bytes:
     data = os.pread(fd, size, offset)
     if len(data) < size:
-        raise OSError("names that were kept are cut short")
+        raise OSError("names that were kept are truncated")
     return data
 
 

@@ -146,7 +146,7 @@ class _SortedRun:
             wanted = min(self._piece_bytes, self._end - self._at)
             data = os.pread(self._fd, wanted, self._at)
             if len(data) < wanted:
-                raise OSError("the sorted records are cut short")
+                raise OSError("the sorted records are truncated")
             self._at += wanted
             self._piece = _table(data)
         return len(self._piece) > 0
@@ -234,7 +234,7 @@ class RecordIndex:
             wanted = min(_BLOCK_ENTRIES, self._count - block * _BLOCK_ENTRIES) * _ENTRY.size
             data = os.pread(self._fd, wanted, block * _BLOCK_ENTRIES * _ENTRY.size)
             if len(data) < wanted:
-                raise OSError("the checkpoint's index is cut short")
+                raise OSError("the checkpoint's index is truncated")
             self._block, self._number = data, block
         return self._block, within * _ENTRY.size
 

@@ -618,7 +618,7 @@ def read_record(data: bytes) -> Record:
         if isinstance(record, SubtreeRecord):
             numbers += (record.signed,)
         if isinstance(record, NamesRecord) and len(record.hashes) % HASH_BYTES:
-            raise ValueError("hashes are cut short")
+            raise ValueError("hashes are truncated")
     elif isinstance(record, RangeRecord):
         numbers = (record.offset, record.length)
     elif isinstance(record, InodeRecord):

@@ -147,7 +147,7 @@ def parse_list(text: bytes, wanted: str | None, *, null: bool = False) -> Checks
                 reverse = not _has_mark(match[3])
         try:
             if null and number > terminated_count:
-                raise ValueError("it does not end with NUL and may be cut off")
+                raise ValueError("it does not end with NUL and may be truncated")
             parsed = parse_line(line, reverse=bool(reverse), null=null)
             candidates = _ALGORITHMS_BY_LENGTH.get(len(parsed.digest), ())
             known = wanted or parsed.algorithm

@@ -284,7 +284,7 @@ class Manifest:
                 except ValueError as error:
                     raise DamagedManifestError(f"line {number}: {error}") from None
         if not reader.ended:
-            raise DamagedManifestError(f"line {number + 1}: it is cut short")
+            raise DamagedManifestError(f"line {number + 1}: it is truncated")
 
     # ---- one directory ---------------------------------------------------------
 
@@ -388,7 +388,7 @@ class _Verifier:
     def take(self, number: int, line: bytes) -> None:
         """Check the next line."""
         if not line.endswith(b"\n"):
-            raise ValueError("it is cut short")
+            raise ValueError("it is truncated")
         if self.ended:
             raise ValueError("data after the end")
         if number <= 2:  # checked when the manifest was opened

@@ -396,11 +396,11 @@ def iter_entries(run: bytes, size: int) -> Iterator[tuple[bytes, bytes]]:
     at, end, remainder = 0, len(run), 3 + size
     while at < end:
         if at + 2 > end:
-            raise ValueError("a run of entries is cut short")
+            raise ValueError("a run of entries is truncated")
         length = run[at] << 8 | run[at + 1]
         after = at + length + remainder
         if after > end:
-            raise ValueError("a run of entries is cut short")
+            raise ValueError("a run of entries is truncated")
         yield run[at + 2 : at + 2 + length], run[at:after]
         at = after
 
@@ -532,7 +532,7 @@ class RunStore:
         while length:
             part = os.pread(fd, min(length, _RUN_READ_BYTES), offset)
             if not part:
-                raise OSError("a shelved run is cut short")
+                raise OSError("a shelved run is truncated")
             yield part
             offset += len(part)
             length -= len(part)
@@ -551,7 +551,7 @@ class RunStore:
             yield from iter_entries(data[:at], size)
             remainder = data[at:]
         if remainder:
-            raise ValueError("a run of entries is cut short")
+            raise ValueError("a run of entries is truncated")
 
     def _release(self, lots: int) -> None:
         with self._lock:

@@ -63,7 +63,7 @@ _NEVER = 1 << 62  # a time in the far future: these calls need no time limit
 _MAX_LEVELS = 32  # maximum depth of directories created after the listing
 _FIELDS = {"f": "files", "d": "directories", "l": "links"}
 _GONE = "gone"
-_OTHER = "it is no longer what was planned"
+_OTHER = "it has changed since the plan was made"
 
 
 class _DirectoryState:
@@ -264,7 +264,7 @@ class Remover(EntryVisitor):
             self._remove_directory(opened)
         except OSError as error:
             if error.errno in NOT_EMPTY:
-                raise EntryError(BUSY, "someone is writing here") from None
+                raise EntryError(BUSY, "another process is creating entries here") from None
             raise
         return False
 

@@ -253,7 +253,7 @@ class TreeRemover:
                 self._empty(level)
                 return
             if error.errno in NOT_EMPTY:
-                error = EntryError(BUSY, "someone is writing here")
+                error = EntryError(BUSY, "another process is creating entries here")
             level.restore()
             self._fail(parent, level.path, error)
         levels.pop().close()

@@ -135,7 +135,7 @@ class RestartableJob(Program):
                 self.output_log.begin_again()
             except OSError as error:
                 text = f"cannot read temporary files: {error.strerror}"
-                raise StoppedEarly(f"a rank was lost, and {text}; run it again") from error
+                raise StoppedEarly(f"a rank was lost, and {text}; run the command again") from error
             self._plan = self._program.prepare_again(self._plan, len(nodes))
         else:
             self._plan = self._program.prepare(nodes)
@@ -186,7 +186,7 @@ def run_restartable(program: RestartableProgram, ranks: int) -> int:
             if ended:
                 job.close()
             if not (ended and _await_condition(can_restart)):
-                program.complain("a thread of a worker is stuck: run it again")
+                program.complain("a thread of a worker is stuck: run the command again")
                 return code
     finally:
         job.output_log.close()

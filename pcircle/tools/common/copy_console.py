@@ -172,7 +172,7 @@ class CopyConsole(base.Console[CopyResult]):
         """Prepare to continue without the lost ranks."""
         self._progress.close()
         for reason in reasons:
-            self.note(f"{self.tool}: {reason}; going on without it")
+            self.note(f"{self.tool}: {reason}; continuing without it")
         self.quiet = True  # the job continues, so the checkpoint needs no message
         self.loss = RankLoss(lost, self._end_checkpoint(code, total))
         return code
@@ -213,7 +213,7 @@ class CopyConsole(base.Console[CopyResult]):
                 listed = ("--error-log", "--retry-from", "--files-from", "--stop-at")
                 wanted = f"--retry-from={self._error_log}"
                 retry = self._command(wanted, ("--resume", "--restart"), listed)
-            text = "to retry only what failed, "
+            text = "to retry only the failed entries, "
             how = "use --error-log FILE and then --retry-from FILE"
             yield f"{text}run: {retry}" if retry else f"{text}{how}"
 

@@ -486,7 +486,7 @@ def run_copy(options: O, make_program: Callable[[O, int], CopyProgram] = CopyPro
     if options.wanted.by_time == "atime" and options.checkpoint.resume:
         raise UsageError(
             "--resume cannot be combined with --by-time=atime: the copy has changed the access "
-            "times that it goes by; to start over, --restart"
+            "times that the filter compares; to start over, --restart"
         )
     demand(options.stripe, options.keep)  # raises UsageError for an invalid combination
     _import_ahead(options)

@@ -174,9 +174,9 @@ def summary(
     stay += [f"{plural(checked, 'directory', 'directories')} checked"] if checked else []
     touched_entries = plural(touched, "entry", "entries")
     is_set = (
-        f"would set attributes of {touched_entries}"
+        f"would update attributes of {touched_entries}"
         if report.dry_run
-        else f"attributes of {touched_entries} set"
+        else f"attributes of {touched_entries} updated"
     )
     if _was_idle(report):
         done = is_set if touched else idle
@@ -198,7 +198,7 @@ def summary(
     if report.resumed:
         size = format_size(report.resumed_bytes)
         earlier = plural(report.resumed, "entry", "entries")
-        done = f"{done}; of these, {earlier} and {size} by an earlier run"
+        done = f"{done}, including {earlier} ({size}) from an earlier run"
     return done
 
 

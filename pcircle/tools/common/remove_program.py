@@ -33,7 +33,7 @@ _NOT_RESTARTABLE = (
     "empty_dirs",
     "keep_times",
 )
-_UNKNOWN = "a rank was lost, and what it has removed cannot be counted; run it again"
+_UNKNOWN = "a rank was lost, and its removals cannot be counted; run the command again"
 
 
 class RestartableRemoval(ChangeProgram):

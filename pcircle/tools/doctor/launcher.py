@@ -66,7 +66,7 @@ def examined(path: bytes, *, trials: bool, deadline_s: float) -> Facts:
     if not in_time:
         os.kill(child, signal.SIGTERM)
         messages.append(
-            LaunchMessage(trouble=f"no answer within {deadline_s:g} s: the file system may hang")
+            LaunchMessage(trouble=f"no response within {deadline_s:g} s: the file system may hang")
         )
     else:
         _, status = os.waitpid(child, 0)
@@ -261,8 +261,8 @@ def mismatch(found: Facts) -> str:
     if not of_program or not of_library or of_program == of_library:
         return ""
     return (
-        f"{program} is of {of_program}, and the MPI library that is loaded is {library}: each "
-        "process would take itself for the only one; put the library's mpirun first on PATH"
+        f"{program} belongs to {of_program}, but the MPI library that is loaded is {library}: each "
+        "process would believe that it is alone; put the library's mpirun first in PATH"
     )
 
 

@@ -76,7 +76,7 @@ def _file_operations() -> Value:
     """Return whether operations on small files run as C code, and the reason if they do not."""
     from pcircle.fs import native  # imported late, so that a missing package is reported first
 
-    return "in C" if native.is_native else f"in Python, which takes longer: {native.reason}"
+    return "in C" if native.is_native else f"in Python, which is slower: {native.reason}"
 
 
 def _system() -> Value:

@@ -128,7 +128,7 @@ def _operands(options: BroadcastOptions) -> list[Operand]:
         if name in (b"", b".", b".."):
             raise UsageError(f"'{shown}' has no base name; name the directory itself")
         if name.startswith(b".fbcast-"):
-            raise UsageError(f"'{shown}': names that begin with .fbcast- are those of fbcast")
+            raise UsageError(f"'{shown}': names that begin with .fbcast- are reserved")
         if any(operand.name == name for operand in found):
             raise UsageError(f"two SRC have the name '{show(name)}'")
         found.append(Operand(os.path.abspath(path), name))
@@ -272,5 +272,7 @@ def _prove(records: bytes, proof: bytes) -> None:
         os.close(os.open(os.path.join(records, proof), CREATE_FILE, 0o600))
     except OSError as error:
         why = error.strerror or str(error)
-        text = f"{show(records)}: {why}; name a directory that all nodes share with --record-dir"
+        text = (
+            f"{show(records)}: {why}; use --record-dir to specify a directory that all nodes share"
+        )
         raise UsageError(text) from None

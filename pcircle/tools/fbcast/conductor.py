@@ -183,7 +183,7 @@ class Conductor:
         for rank in self._waited_for():
             silent_s = now_s - self._heard_s.get(rank, now_s)
             if rank != READER and silent_s > self._plan.patience_s:
-                self._drop(rank, f"no answer in {self._plan.patience_s:g} s", gone=True)
+                self._drop(rank, f"no response in {self._plan.patience_s:g} s", gone=True)
         self._pump()
         member = self._node.member
         if self._op is not None and member is not None:
@@ -409,7 +409,10 @@ class Conductor:
             self.bad.setdefault(rank, _LOST if why == LOST else why)
         self.decided = answer.decided
         if answer.decided is None:
-            why = "in doubt: the decision's record cannot be reached; run the same command again"
+            why = (
+                "the outcome is unknown: the record of the decision cannot be read; run the same "
+                "command again"
+            )
             self._over(StoppedEarly.exit_code, why)
         elif answer.decided:
             code = EntriesFailed.exit_code if self._partial else StoppedEarly.exit_code

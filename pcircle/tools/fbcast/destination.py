@@ -120,7 +120,10 @@ class Destination:
         if not self._take_earlier(plan):
             return f"{shown}: another fbcast is running here"
         if list(recover()):
-            return f"{shown}: an earlier run is in doubt here, and its record cannot be reached"
+            return (
+                f"{shown}: the outcome of an earlier run is unknown here, and its record cannot be "
+                "read"
+            )
         self._clear()
         self._own = b"%b%b-%d" % (PREFIX, plan.job.encode(), self._rank)
         os.mkdir(self._own, 0o700, dir_fd=self._fd)
@@ -134,7 +137,7 @@ class Destination:
             os.stat(os.path.join(plan.records, plan.proof))
         except OSError:
             records = show(plan.records)
-            return f"{records} is not the same on all nodes; name another with --record-dir"
+            return f"{records} is not shared by all nodes; specify another with --record-dir"
         return ""
 
     def _refused(self, plan: BroadcastPlan) -> str:
@@ -148,7 +151,7 @@ class Destination:
                 return f"{shown} exists"
             is_folder = stat.S_ISDIR(status.st_mode)
             if (is_folder or folder) and not (plan.force or (plan.update and is_folder == folder)):
-                return f"{shown} exists; add --update to change it, or --force to replace it"
+                return f"{shown} exists; add --update to update it, or --force to replace it"
         return ""
 
     def _status(self, name: bytes) -> os.stat_result | None:
@@ -212,7 +215,7 @@ class Destination:
         self._stop()
         self._staged = False
         if not self._own:
-            raise OSError("this node could not begin")
+            raise OSError("this node could not start")
         if not files:
             self._stream = FileListComparer(self._fd, self._beat)
             return
@@ -227,13 +230,13 @@ class Destination:
 
     def write(self, data: bytes) -> None:
         if self._stream is None:
-            raise OSError("this node could not begin")
+            raise OSError("this node could not start")
         self._stream.write(data)
 
     def complete(self) -> bytes:
         stream = self._stream
         if stream is None:
-            raise OSError("this node could not begin")
+            raise OSError("this node could not start")
         answer = stream.complete()
         if isinstance(stream, TreeWriter):
             self._staged = True
@@ -293,7 +296,7 @@ class Destination:
         work = self._work[self._own]
         if plan.verb == "copy":
             if not self._staged:
-                raise Refused("this node does not have all of it")
+                raise Refused("this node does not have the complete data")
             for name in plan.names:
                 status = os.stat(os.path.join(b"new", name), dir_fd=work, follow_symlinks=False)
                 inodes.append(status.st_ino)

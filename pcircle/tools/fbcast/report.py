@@ -93,7 +93,7 @@ class BroadcastReport:
         if not self._quiet or conductor.code:
             self._say(self._summary(verb, target, conductor, totals, elapsed_s))
         if conductor.code in _SIGNALLED:
-            self._say(f"to run it again: {command('fbcast', self._words)}")
+            self._say(f"to try again, run: {command('fbcast', self._words)}")
         document = BroadcastDocument(
             schema=1,
             tool="fbcast",
@@ -131,10 +131,10 @@ class BroadcastReport:
     ) -> str:
         good, where = plural(len(conductor.good), "node", "nodes"), show(target)
         if conductor.completed:
-            return f"completed on {good} what an earlier run had decided; nothing was sent"
+            return f"completed on {good} the work of an earlier run; nothing was sent"
         if verb == "check":
             differ = plural(len(conductor.bad), "node differs", "nodes differ or failed")
-            return f"{good} as the source" + (f"; {differ}" if conductor.bad else "")
+            return f"{good} identical to the source" + (f"; {differ}" if conductor.bad else "")
         if conductor.decided is None:
             return f"it is not known whether {where} was changed"
         if not conductor.decided:
@@ -151,7 +151,7 @@ class BroadcastReport:
         self._out.line(f"fbcast: {text}")
 
 
-_DONE = {"copy": "done", "remove": "removed", "check": "as the source"}
+_DONE = {"copy": "done", "remove": "removed", "check": "identical to the source"}
 
 
 def state_directory() -> bytes:

@@ -63,7 +63,7 @@ def carry_out(word: str, args: argparse.Namespace) -> int:
         out.line(f"fbench: {noun} {what} in '{show(folder)}'")
     too_few = word == "corrupt" and count < changes
     if too_few:
-        out.line(f"fbench: no more files are as they were made, of {changes:,} asked for")
+        out.line(f"fbench: fewer than the {changes:,} requested files are unchanged")
     return EntriesFailed.exit_code if too_few or record.failed else 0
 
 
@@ -108,7 +108,7 @@ class _Record:
         if name is not None:
             holder = os.path.realpath(os.path.dirname(os.fsencode(name)) or b".")
             if (holder + b"/").startswith(os.path.realpath(folder) + b"/"):
-                raise UsageError("--record: the record would lie in the tree")
+                raise UsageError("--record: the record would be in the tree")
             self._log = LogFile(open_log(name, "--record"))
 
     @property

@@ -81,7 +81,7 @@ class ModeConsole(ChangeConsole):
         if applied is not None and applied.cut:
             code = worst((code, EntriesFailed.exit_code))
             shown = show(os.fsencode(self._program.args.apply))
-            reasons.append(f"'{shown}' is not complete: only what it lists was restored")
+            reasons.append(f"'{shown}' is incomplete: only the entries that it lists were restored")
         return code, reasons
 
 
@@ -115,7 +115,7 @@ class ModeProgram(ChangeProgram):
             if args.undo in used_files:
                 raise UsageError(f"'{shown}' is used by two options")
             if _is_nonempty(args.undo):
-                reason = "may hold what an earlier run has changed; name another file"
+                reason = "may be the record of an earlier run; specify another file"
                 raise UsageError(f"--undo: '{shown}' {reason}")
 
     def read_plan(self) -> LoadedPlan:

@@ -71,7 +71,7 @@ class UndoRecords:
             raise StoppedEarly("entries that are not recorded were not changed")
 
 
-_OTHER = "it is no longer what was planned"
+_OTHER = "it has changed since the plan was made"
 
 
 class ChangingTask(ChangeTask):

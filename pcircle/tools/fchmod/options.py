@@ -72,7 +72,7 @@ def _refuse_with_apply(args: argparse.Namespace) -> None:
     exclusive = ("usermap", "groupmap", "acl", "acl_remove", "default_acl", "undo")
     given = [name for name in (*modes, *exclusive) if getattr(args, name, None) is not None]
     if given or args.keep_setid or args.no_setid:
-        raise UsageError("--apply cannot be combined with what else is to be changed")
+        raise UsageError("--apply cannot be combined with other changes")
 
 
 def _umask() -> int:
@@ -130,7 +130,7 @@ def _check(text: str, args: argparse.Namespace) -> None:
     try:
         parse_mode(text)
     except ValueError:
-        more = "; to take the right to execute, write a-x" if args.one_file_system else ""
+        more = "; to remove execute permission, write a-x" if args.one_file_system else ""
         raise UsageError(f"invalid mode '{show(os.fsencode(text))}'{more}") from None
 
 

@@ -187,7 +187,7 @@ def _fields(options: DiffOptions) -> int:
     if options.ignore is not None:
         fields &= ~_list_of("--ignore", options.ignore)
     if not fields:
-        raise UsageError("no field is left to compare")
+        raise UsageError("no fields are left to compare")
     return fields
 
 

@@ -173,7 +173,7 @@ class DiffReporter:
             for at in range(0, len(paths), NOTICE_LINES):
                 context.note([self._matched(number, paths[at : at + NOTICE_LINES])])
         if self._found and self._plan.first:
-            raise FirstDifferenceError("stopped at the first difference, as asked")
+            raise FirstDifferenceError("stopped at the first difference, as requested")
 
 
 # ---- expressions ---------------------------------------------------------------------------------

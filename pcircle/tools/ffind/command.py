@@ -203,9 +203,9 @@ def _refuse(args: argparse.Namespace, parsed: ParsedExpression, names: set[str])
     if args.stat == "never":
         for node in walk(parsed.expression):
             if needs_status(node):
-                raise UsageError(f"--stat=never: {_said(args.words, node)} looks entries up")
+                raise UsageError(f"--stat=never: {_said(args.words, node)} requires a lookup")
         if ordered and needs_order(args):
-            raise UsageError("--stat=never: the order needs entries looked up")
+            raise UsageError("--stat=never: the sort order requires lookups")
         if args.skip_offline:
             raise UsageError("--stat=never cannot be combined with --skip-offline")
 
@@ -215,12 +215,12 @@ def _refuse_with_index(args: argparse.Namespace, parsed: ParsedExpression) -> No
     from pcircle.tools.ffind.index_search import is_live
 
     if parsed.settings.follow != "P":
-        raise UsageError(f"--in: -{parsed.settings.follow} needs the file system")
+        raise UsageError(f"--in: -{parsed.settings.follow} requires the file system")
     nodes = [*walk(parsed.expression), *(() if parsed.exclude is None else walk(parsed.exclude))]
     for node in nodes:
         if is_live(node):
             said = "-delete" if node.name == "delete" else _said(args.words, node)
-            raise UsageError(f"--in: {said} needs the file system")
+            raise UsageError(f"--in: {said} requires the file system")
     if args.filters:
         raise UsageError("--in cannot be combined with filters; see -exclude")
     for option in ("polite", "strict_operands", "skip_offline"):

@@ -84,7 +84,7 @@ def index_of(
     except OSError as error:
         why = error.strerror or str(error)
         if path != named:
-            why = f"'{show(path)}': {why}; a profile has one with --entries"
+            why = f"'{show(path)}': {why}; create it with fprof --save FILE --entries"
         raise UsageError(f"--in: cannot read '{shown}': {why}") from None
     except DamagedIndexError as error:
         raise UsageError(f"--in: '{shown}' is damaged or not an index: {error}") from None
@@ -151,7 +151,7 @@ def _start(index: Index, ranges: Sequence[Range], path: bytes) -> IndexPath:
                     raise UsageError(f"--in: '{shown}' is not a directory")
                 return IndexPath(root, above, name)
     all_ = ", ".join(show(root.path) for root in index.roots[:4])
-    raise UsageError(f"--in: '{shown}' is not in the index, which is of {all_}")
+    raise UsageError(f"--in: '{shown}' is not in the index, which covers {all_}")
 
 
 def _sections(index: Index, ranges: Sequence[Range], root: int, path: bytes) -> Iterator[Section]:
@@ -282,7 +282,7 @@ class IndexSearcher(Evaluator):
         if self._index is None:
             self._index = Index(self._source.path)
             if self._index.digest != self._source.digest:
-                raise DamagedIndexError("it is another one than at the start")
+                raise DamagedIndexError("it was replaced during the search")
         return self._index
 
     def _section(self, number: int, section: Section, after: Section | None) -> None:

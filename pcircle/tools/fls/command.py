@@ -280,16 +280,16 @@ def program_of(args: argparse.Namespace, *, collects: bool = False) -> ListProgr
     if len(given) > 1:
         raise UsageError(f"{given[0]} cannot be combined with {given[1]}")
     if args.total and collects:
-        raise UsageError("--total is for the command; entries have what a program adds up")
+        raise UsageError("--total is not available here; add up the entries instead")
     if args.sum and (args.total or not (given or collects)):
         raise UsageError("--sum requires --json, --csv or --parquet")
     if args.total and args.by is not None:
-        raise UsageError("--total cannot be combined with an order; it is that of names")
+        raise UsageError("--total cannot be combined with a sort order")
     for option in ("list_out", "json_lines"):
         if args.total and getattr(args, option) is not None:
             raise UsageError(f"--total cannot be combined with --{option.replace('_', '-')}")
     if args.list_out == "-":
-        raise UsageError("--list-out: standard output has the listing; name a file")
+        raise UsageError("--list-out: standard output is used for the listing; specify a file")
     written = (args.list_out, args.json_lines, args.error_log, args.files_from)
     named = [name for name in (*written, args.json, args.csv, args.parquet) if name is not None]
     for name in written:

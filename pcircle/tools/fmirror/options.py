@@ -294,7 +294,9 @@ def _refuse_known_changes(args: argparse.Namespace) -> None:
     if args.full_every is not None and not selecting and args.changed == "walk":
         raise UsageError("--full-every requires --changed, --changed-from or --since-manifest")
     if args.new_manifest is not None and args.since_manifest is None:
-        raise UsageError("--new-manifest requires --since-manifest; the first one is of fsum -o")
+        raise UsageError(
+            "--new-manifest requires --since-manifest; create the first manifest with fsum -o"
+        )
     if not selecting:
         return
     option = _option(selecting[0])
@@ -333,7 +335,7 @@ def _refuse_clearing(args: argparse.Namespace) -> None:
     if args.changed != "walk":
         raise UsageError(f"{option} cannot be combined with --changed={args.changed}")
     if args.files_from == "-":
-        raise UsageError(f"{option} cannot be combined with --files-from=-: it is read twice")
+        raise UsageError(f"{option} cannot be combined with --files-from=-: the list is read twice")
 
 
 _NOT_DURING = ("backup_dir", "changed_from", "plan", "since_manifest")
@@ -389,7 +391,7 @@ def _refuse(args: argparse.Namespace) -> None:
     for name in ("copy_dest", "reflink_dest"):
         for other in ("signature", "verify"):
             if getattr(args, name) and getattr(args, other):
-                text = "what is not read from A cannot be compared with it"
+                text = "contents that are not read from A cannot be compared with A"
                 raise UsageError(f"{_option(name)} cannot be combined with --{other}: {text}")
     if args.reflink_dest and args.reflink == "never":
         raise UsageError("--reflink-dest cannot be combined with --reflink=never")
@@ -400,7 +402,7 @@ def _refuse(args: argparse.Namespace) -> None:
 def _refuse_with_moved(args: argparse.Namespace) -> None:
     """Raise UsageError for options that conflict with --moved."""
     if args.delete is None:
-        raise UsageError("--moved requires --delete: what stays in B cannot be renamed")
+        raise UsageError("--moved requires --delete: entries that remain in B cannot be renamed")
     for option, given in (
         ("--ignore-times", args.ignore_times),
         ("--changed=fs", args.changed == "fs"),
@@ -524,7 +526,7 @@ def refuse_inside(path: bytes, *trees: bytes, said: bytes | None = None) -> None
             with suppress(OSError):  # the tree does not exist
                 there = os.stat(other)
                 if (there.st_dev, there.st_ino) in above:
-                    raise UsageError(f"'{show(said or path)}' lies in '{show(other)}'")
+                    raise UsageError(f"'{show(said or path)}' is inside '{show(other)}'")
     finally:
         os.close(fd)
 
@@ -549,7 +551,7 @@ def refuse_removed(
         if not leave_out(rules, place.removeprefix(top), directory=False):
             shown = show(os.fsencode(path))
             raise UsageError(
-                f"{option}: '{shown}' lies in '{show(target)}', and --delete would remove it; "
+                f"{option}: '{shown}' is inside '{show(target)}', and --delete would delete it; "
                 "write it elsewhere, or add --protect"
             )
 
@@ -611,8 +613,8 @@ def refuse_without_clones(target: bytes, say: Callable[[str], None]) -> None:
             text = f"the file system of '{show(target)}' cannot share blocks ({error.strerror})"
             raise UsageError(f"--reflink-dest: {text}; --copy-dest copies") from None
     except OSError as error:
-        text = f"cannot tell whether '{show(target)}' can share blocks ({error.strerror})"
-        say(f"--reflink-dest: {text}: files that cannot are copied")
+        text = f"cannot determine whether '{show(target)}' can share blocks ({error.strerror})"
+        say(f"--reflink-dest: {text}: files that cannot share blocks are copied")
     finally:
         for fd in fds:
             os.close(fd)
@@ -636,4 +638,7 @@ def warn_of_slash(source: bytes, target: bytes, say: Callable[[str], None]) -> N
         return
     if not os.path.lexists(os.path.join(source, name)):
         inner = os.path.join(target, name)
-        say(f"'{show(target)}' becomes what '{show(source)}' is; did you mean '{show(inner)}'?")
+        say(
+            f"'{show(target)}' itself becomes identical to '{show(source)}'; did you mean "
+            f"'{show(inner)}'?"
+        )

@@ -277,7 +277,7 @@ def _report_removals(run: MirrorRun) -> None:
     if console is not None:
         withheld = console.withheld(ignore=False)
         if withheld:
-            run.copied.complain(f"{withheld}: nothing of these was removed from the target")
+            run.copied.complain(f"{withheld}: their contents were not removed from the target")
         run.removed = RemovalResult(console.removed, withheld)
 
 
@@ -416,8 +416,8 @@ def _complete(snapshot: Snapshot, run: MirrorRun) -> None:
     if run.console is None:
         return
     if run.code and not options.ignore_errors:
-        text = "the next run goes on with it (--ignore-errors: have it in any case)"
-        copied.complain(f"no snapshot was made, as some entries failed; {text}")
+        text = "the next run continues it (--ignore-errors creates it anyway)"
+        copied.complain(f"no snapshot was created because some entries failed; {text}")
         return
     try:
         if not options.dry:
@@ -467,7 +467,7 @@ def _end_plan(plan: str, run: MirrorRun) -> None:
     if console is None:
         return
     if run.code:
-        copied.complain(f"the plan '{show(os.fsencode(plan))}' is not complete, and of no use")
+        copied.complain(f"the plan '{show(os.fsencode(plan))}' is incomplete and unusable")
         return
     reason = console.end_plan(tail(console.planned + run.removed.planned, copied.entries))
     if reason:
@@ -543,7 +543,7 @@ def record_moves(options: MirrorOptions, copied: MirrorProgram, began_ns: int) -
         state.write(place, copied.known)
     except OSError as error:
         text = f"cannot write the state '{show(place)}': {error.strerror}"
-        copied.complain(f"{text}; --delete will not be refused")
+        copied.complain(f"{text}; a later --delete will not be refused")
 
 
 def record_run(options: MirrorOptions, copied: MirrorProgram, began_ns: int, code: int) -> None:

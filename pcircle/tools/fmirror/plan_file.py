@@ -75,7 +75,7 @@ def refuse_within(option: str, path: str, *trees: bytes) -> None:
     above = os.path.realpath(os.path.dirname(os.fsencode(path)) or b".")
     for tree in trees:
         if os.path.join(above, b"").startswith(os.path.join(os.path.realpath(tree), b"")):
-            raise UsageError(f"{option}: '{show(os.fsencode(path))}' lies in '{show(tree)}'")
+            raise UsageError(f"{option}: '{show(os.fsencode(path))}' is inside '{show(tree)}'")
 
 
 # ---- writing -----------------------------------------------------------------------------------

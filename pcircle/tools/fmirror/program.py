@@ -152,10 +152,10 @@ class MirrorProgram(CopyProgram):
         options, known = self._mirror, self.known
         why = ""
         if options.full_every_s is not None:
-            why = changes.overdue(options, known) if known else "there was no complete run before"
+            why = changes.overdue(options, known) if known else "there was no earlier complete run"
         if why:
             if not options.quiet:
-                self.complain(f"all of the source is looked at: {why}")
+                self.complain(f"all of the source is examined: {why}")
             return None
         note = None if options.quiet else self.complain
         null, option = options.null, "--changed-from"
@@ -204,12 +204,12 @@ class MirrorProgram(CopyProgram):
         why, number = self._unfit(source)
         if why or before is None:
             if options.verbose if by_proof else not options.quiet:
-                self.complain(f"all of the source is looked at: {why}")
+                self.complain(f"all of the source is examined: {why}")
             return None
         if by_proof and not options.quiet:
             self.complain(
-                "only what btrfs tells is looked at: the snapshot of the last complete run is "
-                "still there, and nothing in the target was changed since"
+                "only the changes that btrfs reports are examined: the snapshot of the last "
+                "complete run still exists, and the target has not changed since"
             )
         self.changes = changes.found(source, target, before[1], number, self._finder())
         return sort([(0, self.changes.records)])
@@ -262,7 +262,9 @@ class MirrorProgram(CopyProgram):
         warn_of_slash(source, target, self.complain)
         quiet_ns = None if known is None else changes.quiet_ns(options, known, self.identity)
         if options.upkeep.ctime and quiet_ns is None and has_entries(target):
-            self.complain("--ctime: no complete run with it is known: all files are read")
+            self.complain(
+                "--ctime: no complete run with this option is known, so all files are read"
+            )
         return {
             "upkeep": options.upkeep,
             "deleting": options.deleting,
@@ -344,31 +346,31 @@ class MirrorProgram(CopyProgram):
         is_empty = not has_entries(self.sides[0].path, source)
         if is_empty and not options.allow_empty and has_entries(options.kept_at):
             raise UsageError(
-                f"'{show(source)}' is empty and '{show(options.kept_at)}' is not: nothing is "
-                "removed; if this is meant, add --allow-empty"
+                f"'{show(source)}' is empty and '{show(options.kept_at)}' is not: nothing was "
+                "changed; if this is intended, add --allow-empty"
             )
         known = self.known
         if known is not None and known.moved_ns and not (options.allow_moved or options.snapshot):
             day = time.strftime("%Y-%m-%d", time.localtime(known.moved_ns // 10**9))
             raise UsageError(
-                f"files were moved from a source to '{show(options.target)}' on {day}, and are "
-                "nowhere else: nothing is removed; if this is meant, add --allow-moved"
+                f"files were moved from a source to '{show(options.target)}' on {day}, and exist "
+                "nowhere else: nothing was changed; if this is intended, add --allow-moved"
             )
         if known is None or options.allow_foreign or state.is_new(options.target, known):
             return
         if self.identity is None:
-            raise EntriesFailed(f"cannot read '{show(source)}': nothing is removed")
+            raise EntriesFailed(f"cannot read '{show(source)}': nothing was changed")
         if known.identity != self.identity:
             raise UsageError(
-                f"'{show(source)}' is another directory or file system than at the last complete "
-                "run: nothing is removed; if this is meant, add --allow-foreign"
+                f"'{show(source)}' is not the source of the last complete run (different directory "
+                "or file system): nothing was changed; if this is intended, add --allow-foreign"
             )
         missing = known.mounts - state.mounts_of(self.sides[0].path)
         if missing:
             inner = show(os.path.join(source, decode(min(missing))))
             raise UsageError(
-                f"'{inner}' was a mount point at the last complete run and is none now: nothing is "
-                "removed; if this is meant, add --allow-foreign"
+                f"'{inner}' was a mount point at the last complete run and is no longer one: "
+                "nothing was changed; if this is intended, add --allow-foreign"
             )
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:

@@ -276,7 +276,7 @@ class DeletionConsole(ChangeConsole):
         yield from super().remarks(total, code)
         for count, why in (
             (total.returned, "A has them again"),
-            (total.moving, "their directory in A does not stay as it is"),
+            (total.moving, "their directory in A keeps changing"),
         ):
             if count:
                 yield f"{plural(count, 'entry', 'entries')} of B not removed: {why}"

@@ -219,9 +219,9 @@ class MirrorConsole(CopyConsole):
         if is_resumable or not self.by_kind:
             yield from super().next(code, reasons, is_resumable)
         elif self.applies:
-            yield "to do what has changed meanwhile, make a new plan"
+            yield "for entries that have changed, make a new plan"
         else:
-            yield "to try again what failed, run the same command"
+            yield "to retry failed entries, run the same command"
 
     def withheld(self, *, ignore: bool) -> str:
         """Return why nothing may be removed, or an empty string."""

@@ -72,7 +72,7 @@ def wanted(name: str, keep: str | None, directory: bytes) -> Snapshot:
     """
     known = os.fsencode(name) or time.strftime("%Y-%m-%dT%H%M%S").encode()
     if b"/" in known or known.startswith(b".") or known == LATEST:
-        text = "is no name for a snapshot: no '/', no dot in front, and not 'latest'"
+        text = "is not a snapshot name: it must not contain '/', begin with a dot or be 'latest'"
         raise UsageError(f"--snapshot: '{show(known)}' {text}")
     return Snapshot(directory, known, () if keep is None else rules_of(keep))
 
@@ -148,7 +148,7 @@ def begin(snapshot: Snapshot, *, make: bool) -> None:
         raise UsageError(f"'{show(snapshot.path)}' exists: a snapshot is never changed")
     link = os.path.join(snapshot.directory, LATEST)
     if os.path.lexists(link) and not os.path.islink(link):
-        raise UsageError(f"'{show(link)}' is no symbolic link")
+        raise UsageError(f"'{show(link)}' is not a symbolic link")
     if make:
         try:
             with suppress(FileExistsError):

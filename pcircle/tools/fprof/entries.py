@@ -114,7 +114,7 @@ def place_for(save: str, roots: Sequence[Root], directory: bytes) -> bytes:
         top = os.path.realpath(os.path.join(directory, root.shown))
         if index.is_below(holder, top.rstrip(b"/")):
             shown = show(root.shown)
-            raise UsageError(f"--entries: the index would lie in '{shown}' and be a part of itself")
+            raise UsageError(f"--entries: the index would be in '{shown}' and contain itself")
     place = os.path.join(holder, b".fprof-" + os.urandom(4).hex().encode())
     try:
         fd = create(place, 0o600)
@@ -214,6 +214,6 @@ def lists_of(option: str, texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
         if not file:
             raise UsageError(f"{option}: empty file name")
         if kind in found:
-            raise UsageError(f"{option}: there can be one list of kind {kind}")
+            raise UsageError(f"{option}: there can be only one list of kind {kind}")
         found[kind] = file
     return tuple(found.items())

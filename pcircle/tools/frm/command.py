@@ -192,7 +192,10 @@ def program_of(args: argparse.Namespace) -> RemoveProgram:
 
 def _refuse(args: argparse.Namespace) -> None:
     if args.ask:
-        raise UsageError("-i and -I: nothing is asked; use --plan FILE and then --apply FILE")
+        raise UsageError(
+            "-i and -I are not supported, since frm never prompts; use --plan FILE and then "
+            "--apply FILE"
+        )
     if args.cross_mounts and args.one_file_system:
         raise UsageError("--cross-mounts cannot be combined with -x")
     if args.empty_dirs and args.kind is not None:
@@ -203,7 +206,9 @@ def _refuse(args: argparse.Namespace) -> None:
         raise UsageError("--empty-trash cannot be combined with --files-from")
     if args.force_modes and args.max_delete is not None and args.apply is None:
         text = "--max-delete cannot be combined with --force-modes"
-        raise UsageError(f"{text}: what is in directories of no permission can't be counted")
+        raise UsageError(
+            f"{text}: the contents of directories without permissions cannot be counted"
+        )
     for option in ("trash", "empty_trash"):
         if args.strict_operands and getattr(args, option) is not None:
             raise UsageError(

@@ -229,7 +229,7 @@ def test_a_launcher_that_binds_processes_to_one_core_is_reported(
     line = [sys.executable, "-m", MODULE, "ending", *"000000"]
     bound = run(["taskset", "-c", str(core), *mpirun(2), *line])
     assert bound.returncode == 0
-    said = "-j 3: the launcher has bound these processes to 1 core ("
+    said = "-j 3, but the launcher binds these processes to 1 core; use "
     assert bound.stderr.decode().count(said) == ((os.cpu_count() or 1) > 1)
     assert run([*mpirun(2), *line]).stderr == b""
 

@@ -31,7 +31,7 @@ STALE = {
     "both": {**MPICH, **OPEN_MPI},
 }
 TOOLS = ["fcp", "fsum", "fprof", "ffind", "fls", "fdiff", "fmirror", "frm", "fchmod", "fbcast"]
-REMARK = b": using local processes: the environment names "
+REMARK = b": using local processes: the environment refers to "
 
 Stale = Callable[[str], dict[str, str]]
 

@@ -119,7 +119,7 @@ def test_existing_destinations(place: bytes) -> None:
     write_file(make_directory(nodes[2], b"tree") + b"/old", b"old")
     finished = run_fbcast(FOUR, place, tree, target(place))
     assert finished.code == 2
-    assert "add --update to change it, or --force to replace it" in finished.said
+    assert "add --update to update it, or --force to replace it" in finished.said
     assert [os.path.exists(node + b"/tree") for node in nodes] == [False, False, True, False]
     broadcast(FOUR, place, "--force", tree, target(place))
     assert [differences(tree, node + b"/tree") for node in nodes] == [[]] * 4
@@ -231,7 +231,7 @@ def test_a_disk_that_does_not_answer(place: bytes, fuse: Mount, partial: bool) -
     options = ["--timeout", "1", *(["--partial"] if partial else [])]
     finished = run_fbcast(Launcher(jobs=3), place, *options, tree, target(place))
     assert finished.code == (1 if partial else 4), finished.said
-    assert "(rank 1): no answer from the file system in 1 s" in finished.said
+    assert "(rank 1): no response from the file system in 1 s" in finished.said
     for node in (nodes[0], nodes[2]):
         assert os.listdir(node) == ([b"tree"] if partial else [])
     mounted.rules()
@@ -299,7 +299,7 @@ def test_a_directory_of_records_that_is_not_shared(place: bytes) -> None:
     write_file(place + b"/records", b"")
     finished = run_fbcast(Launcher(jobs=2), place, tree, target(place))
     assert finished.code == 2
-    assert "name a directory that all nodes share with --record-dir" in finished.said
+    assert "use --record-dir to specify a directory that all nodes share" in finished.said
 
 
 def test_a_tree_is_not_copied_into_itself(place: bytes) -> None:

@@ -75,7 +75,7 @@ def test_a_directory_of_records_of_each_host_is_refused(hosts: Hosts, place: byt
     with Run(None, line=line, environment=environment_of_ranks({})) as run:
         finished = run.finish()
     assert finished.code == 2, finished.said
-    assert "/own is not the same on all nodes; name another with --record-dir" in finished.said
+    assert "/own is not shared by all nodes; specify another with --record-dir" in finished.said
     assert [os.listdir(folder) for folder in folders] == [[]] * 3
 
 

@@ -91,7 +91,7 @@ def test_a_rerun_completes_an_earlier_decision(place: bytes) -> None:
         broadcast(launcher, place, "--remove", tree, target(place))
     assert finished.code == 4
     again = broadcast(launcher, place, tree, target(place))
-    assert "completed on 3 nodes what an earlier run had decided; nothing was sent" in again.said
+    assert "completed on 3 nodes the work of an earlier run; nothing was sent" in again.said
     assert [differences(tree, node + b"/tree") for node in nodes] == [[]] * 3
 
 
@@ -135,7 +135,7 @@ def test_stop_signals(launcher: Launcher, number: signal.Signals, place: bytes) 
         finished = run.finish()
     if launcher.jobs:  # under MPI the launcher has its own exit code
         assert finished.code == 128 + number, finished.said
-        assert "to run it again: fbcast " in finished.said
+        assert "to try again, run: fbcast " in finished.said
     assert [os.listdir(node) for node in nodes] == [[]] * launcher.size
 
 

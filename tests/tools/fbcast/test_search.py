@@ -90,7 +90,7 @@ def test_cases_reach_the_intended_states() -> None:
         "no such directory",
         "No space left on device",
         "no answer in 1 s",
-        "no answer from the file system in 1 s",
+        "no response from the file system in 1 s",
         "it changed while it was read",
         "not all of it is here",
     } <= reasons

@@ -388,7 +388,7 @@ def test_the_function(place: bytes, capfd: pytest.CaptureFixture[str]) -> None:
     ("tool", "arguments", "reason"),
     [
         ("fchmod", ["rwx", "x"], "invalid mode 'rwx'"),
-        ("fchmod", ["-x", "x"], "invalid mode 'x'; to take the right to execute, write a-x"),
+        ("fchmod", ["-x", "x"], "invalid mode 'x'; to remove execute permission, write a-x"),
         ("fchmod", ["f:rw", "x"], "invalid mode 'rw'"),
         ("fchmod", [], "missing operand MODE"),
         ("fchmod", ["755"], "missing operand PATH"),

@@ -132,7 +132,7 @@ def test_replaced_entries_are_left(place: bytes, tmp_path: Path) -> None:
     os.unlink(top + b"/c")
     counts = changed("fchmod", TWO, "--apply", undo, code=1)
     assert {failure["reason"] for failure in counts["failures"]} == {
-        "it is no longer what was planned"
+        "it has changed since the plan was made"
     }
     assert len(counts["failures"]) == 3
     assert stat.S_IMODE(os.lstat(top + b"/x/y").st_mode) == 0o644
@@ -194,7 +194,7 @@ def test_an_undo_record_is_not_overwritten(place: bytes, tmp_path: Path) -> None
     undo.touch()
     change(top, mode="0700", recursive=True, undo=str(undo), jobs=1)
     text = undo.read_bytes()
-    with pytest.raises(UsageError, match="name another file"):
+    with pytest.raises(UsageError, match="specify another file"):
         change(top, mode="0700", recursive=True, undo=str(undo), jobs=1)
     assert undo.read_bytes() == text
 

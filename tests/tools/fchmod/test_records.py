@@ -85,7 +85,7 @@ def test_a_record_that_is_cut_is_applied_and_reported(place: bytes, tmp_path: Pa
     listed = recorded(record)
     done = run_tool("fchmod", TWO, "--json", "-", "--apply", str(record))
     assert done.code == 1
-    assert f"'{record}' is not complete: only what it lists was restored" in done.said
+    assert f"'{record}' is incomplete: only the entries that it lists were restored" in done.said
     assert json.loads(done.out)["counts"]["failed"] == 0
     inodes = {os.lstat(top + b"/" + path).st_ino for path in listed}
     for path, entry in snapshot(top).items():

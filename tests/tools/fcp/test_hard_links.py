@@ -125,7 +125,7 @@ def test_a_first_name_that_fails_is_replaced_by_the_next(launcher: Launcher, pla
         os.mkfifo(target + b"/" + name)
     finished = run_fcp(launcher, LINKS, "-T", source, target)
     assert finished.code == 1, finished.said
-    assert finished.err.count(b"a special file is in its place") == 10
+    assert finished.err.count(b"a special file is in the way") == 10
     statuses = [os.lstat(target + b"/" + name) for name in names]
     assert all(stat.S_ISFIFO(status.st_mode) for status in statuses[::2])
     assert len({status.st_ino for status in statuses[1::2]}) == 1

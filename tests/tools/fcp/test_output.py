@@ -97,7 +97,7 @@ def test_quiet_still_names_failures(place: bytes) -> None:
     os.mkfifo(source + b"/fifo")
     finished = run_fcp(TWO, "--quiet", "-T", source, target)
     assert finished.code == 1
-    assert "target/taken': a directory is in its place" in finished.said
+    assert "target/taken': a directory is in the way" in finished.said
     assert "fifo" not in finished.said, "that is skipped, which is no failure"
 
 

@@ -193,7 +193,7 @@ def test_a_living_jobs_checkpoint_is_refused(launcher: Launcher, flat: bytes, pl
         for option in ("--resume", "--restart"):
             refused = run_fcp(ONE, option, flat, place + b"/copy")
             assert refused.code == 2
-            assert "another run of this copy is going on" in refused.said
+            assert "another run of this copy is in progress" in refused.said
         run.kill(signal.SIGCONT)
         assert run.finish().code == 0
     assert differences(flat, place + b"/copy", CONTENT) == []

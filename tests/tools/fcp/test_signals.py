@@ -85,10 +85,12 @@ def _strike_workers(
                 strike(run)
             finished = run.finish()
             assert run.wait_until_gone() == []
-        if finished.said.count("going on") == times or finished.code != 0:
+        if finished.said.count("continuing without it") == times or finished.code != 0:
             break
         shutil.rmtree(os.fsdecode(target))
-    assert (finished.code, finished.said.count("going on")) == (0, times), finished.said
+    assert (finished.code, finished.said.count("continuing without it")) == (0, times), (
+        finished.said
+    )
     return finished, target
 
 
@@ -199,7 +201,7 @@ def test_the_copy_continues_without_a_killed_worker(
 
     finished, target = _strike_workers(launcher, some_files, place, strike, *options)
     lost = re.search(
-        r"rank (\d+) was lost: killed by SIGKILL \(pid (\d+)\); going on", finished.said
+        r"rank (\d+) was lost: killed by SIGKILL \(pid (\d+)\); continuing", finished.said
     )
     assert lost is not None, finished.said
     assert 0 < int(lost[1]) < launcher.size

@@ -116,7 +116,7 @@ def test_failures_are_named_once(place: bytes) -> None:
     make_directory(target, name, sorted(os.listdir(source + b"/" + name))[0])
     finished = run_fcp(TWO, *MANY, "-T", source, target)
     assert finished.code == 1
-    named = [line for line in finished.said.splitlines() if "a directory is in its place" in line]
+    named = [line for line in finished.said.splitlines() if "a directory is in the way" in line]
     assert len(named) == len(set(named)) > 0
     assert f"{len(named)} failure" in finished.said
 

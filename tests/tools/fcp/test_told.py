@@ -72,7 +72,10 @@ def test_a_checkpoint_of_other_sources_is_named(place: bytes) -> None:
     said = copy(ONE, "--resume", "-T", other, place + b"/copy").said
     assert STARTING in said
     paths = [os.fsdecode(path) for path in (checkpoint, source, place + b"/copy")]
-    assert "'{}' is of an interrupted copy of '{}' to '{}': resume that one".format(*paths) in said
+    assert (
+        "'{}' belongs to an interrupted copy of '{}' to '{}': resume that copy".format(*paths)
+        in said
+    )
     # Neither for a copy to another destination, nor for this one.
     assert "interrupted" not in copy(ONE, "-T", other, place + b"/elsewhere").said
     assert "interrupted" not in copy(ONE, "--resume", "-T", source, place + b"/copy").said
@@ -83,19 +86,19 @@ def test_earlier_work_adds_up(place: bytes) -> None:
     source = build_flat_tree(place + b"/source", 4, 250, 1000)
     interrupt(ONE, place, source, place + b"/copy")
     refusal = re.search(
-        r"\(up to ([\d,]+) entries, .* done\)", run_fcp(ONE, source, place + b"/copy").said
+        r"\(([\d,]+) entr\w+, .* copied\)", run_fcp(ONE, source, place + b"/copy").said
     )
     assert refusal
     finished = copy(ONE, "--resume", "--json", place + b"/report", source, place + b"/copy")
-    resumed = re.search(r"resuming from .*: up to ([\d,]+) entries, .* done", finished.said)
+    resumed = re.search(r"resuming from .*: ([\d,]+) entr\w+, .* copied", finished.said)
     assert resumed
     assert resumed[1] == refusal[1]
     report = document(place + b"/report")
     assert report["entries"] == 1005
     # Work in progress at the kill is repeated.
     assert 0 < report["resumed"] <= int(resumed[1].replace(",", ""))
-    earlier = f"{report['resumed']:,} entries and {format_size(report['resumed_bytes'])}"
-    assert last_line(finished.out).endswith(f"; of these, {earlier} by an earlier run")
+    earlier = f"{report['resumed']:,} entries ({format_size(report['resumed_bytes'])})"
+    assert last_line(finished.out).endswith(f", including {earlier} from an earlier run")
 
 
 def test_the_batch_script_for_slurm_can_be_resubmitted(place: bytes) -> None:
@@ -194,7 +197,7 @@ def test_directories_with_new_attributes_are_reported(
     for change in changes:
         change()
         before = snapshot(target)
-        assert run("--dry-run") == (f"would set attributes of 1 entry: {stay}", 1, 3)
+        assert run("--dry-run") == (f"would update attributes of 1 entry: {stay}", 1, 3)
         assert snapshot(target) == before
         assert run() == (f"attributes of 1 entry set: {stay}", 1, 3)
         assert run("--dry-run") == run() == (f"nothing to do: {stay}", 0, 3)

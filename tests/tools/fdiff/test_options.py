@@ -264,7 +264,7 @@ def test_an_interrupted_comparison(fuse: Mount, place: bytes, number: signal.Sig
         ended = run.finish()
         assert run.wait_until_gone() == []
     assert ended.code == 128 + number
-    assert "fdiff: to run it again: fdiff -j 2 " in ended.said
+    assert "fdiff: to try again, run: fdiff -j 2 " in ended.said
 
 
 @pytest.mark.faults
@@ -320,7 +320,7 @@ def test_from_a_program(pair: tuple[bytes, bytes], capfd: pytest.CaptureFixture[
         ("a b c", "fdiff takes A and B: extra operand 'c'"),
         ("a nowhere", "cannot read 'nowhere': No such file or directory"),
         ("--fields=colour a b", "--fields: unknown field 'colour'; choose from kind, size"),
-        ("--ignore=all a b", "no field is left to compare"),
+        ("--ignore=all a b", "no fields are left to compare"),
         ("--quick --fields=size a b", "--quick cannot be combined with --fields"),
         ("--modify-window=x a b", "--modify-window: invalid duration 'x'"),
         ("-o EXIST=COMMON a b", "must be EXPR:FILE"),

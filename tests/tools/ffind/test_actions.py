@@ -359,7 +359,7 @@ def test_an_interrupted_search_reports_it(tmp_path: Path) -> None:
     lines = finished.out.split(b"\n")
     assert lines.pop() == b""
     assert set(lines) < {b"./file%d" % number for number in range(200)}
-    assert "to run it again: ffind" in finished.said
+    assert "to try again, run: ffind" in finished.said
 
 
 def test_swapped_directories_lead_nowhere(tmp_path: Path) -> None:

@@ -67,12 +67,12 @@ def index(tree: bytes, tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def by_ffind(words: Words, *, acting: bool, within: bytes | None = None) -> Answer | None:
-    """Return ffind's results, in this process; None if it needs the file system."""
+    """Return ffind's results, in this process; None if it requires the file system."""
     file = None if within is None else os.fsdecode(within)
     try:
         done = find(*words, jobs=1, threads=1, in_=file)
     except UsageError as error:
-        if "needs the file system" in str(error) or "not in the index" in str(error):
+        if "requires the file system" in str(error) or "not in the index" in str(error):
             return None
         if "is not a directory" in str(error):  # a link followed by a slash
             return None
@@ -108,13 +108,13 @@ def test_tests_of_the_file_system_are_refused_by_name(index: bytes, words: list[
     for more in ([], ["-exclude"], ["!"], ["-name", "a", "-o"]):
         if more == ["-exclude"] and words[0] in ("-delete", "-execdir", "-printf"):
             continue
-        with pytest.raises(UsageError, match=f"--in: {words[0]} needs the file system"):
+        with pytest.raises(UsageError, match=f"--in: {words[0]} requires the file system"):
             find(*more, *words, in_=os.fsdecode(index), jobs=1)
 
 
 @pytest.mark.parametrize("option", ["-L", "-H"])
 def test_no_link_is_followed(index: bytes, option: str) -> None:
-    with pytest.raises(UsageError, match="needs the file system"):
+    with pytest.raises(UsageError, match="requires the file system"):
         find(option, in_=os.fsdecode(index), jobs=1)
 
 
@@ -502,4 +502,4 @@ def test_an_index_that_changes_meanwhile_stops_the_search(
     done = find(in_=os.fsdecode(file), jobs=1)
     assert done is not None
     assert done.report.exit_code == 4
-    assert "another one than at the start" in done.report.reasons[0]
+    assert "replaced during the search" in done.report.reasons[0]

@@ -82,7 +82,7 @@ def test_changed_entries_are_kept_and_named(tmp_path: Path, launcher: Launcher) 
     remaining = "aside d1 d1/a d2 d2/b d3 d3/c d4 d4/a d5 d5/new other other/a other/b other/c"
     assert below(top) == remaining.split()
     for name in ("d1/a", "d2/b", "d3/c", "d4"):
-        assert f"tree/{name}': it is no longer what was planned" in done.said
+        assert f"tree/{name}': it has changed since the plan was made" in done.said
     counts = json.loads(report.read_text())["counts"]
     assert (counts["failed"], counts["vanished"]) == (5, 1)  # d5 has a new entry
 

@@ -232,7 +232,7 @@ def test_an_interrupted_listing_prints_nothing(fuse: Mount) -> None:
         mounted.release()
         ended = run.finish()
     assert (ended.code, ended.out) == (130, b"")
-    assert "fls: to run it again: fls -j 2 -lR " in ended.said
+    assert "fls: to try again, run: fls -j 2 -lR " in ended.said
 
 
 def make_flat(top: bytes, numbers: range) -> None:

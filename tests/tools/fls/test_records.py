@@ -127,7 +127,7 @@ def test_a_time_limit_stops_cleanly(place: bytes, options: list[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--list-out=-", "--list-out: standard output has the listing"),
+        ("--list-out=-", "--list-out: standard output is used for the listing"),
         ("--list-out=x tree tree/d", "--list-out requires one PATH, a directory"),
         ("--list-out=x tree/a", "--list-out requires one PATH, a directory"),
         ("--list-out=x --json-lines=x", "'x' is used by two options"),

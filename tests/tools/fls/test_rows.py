@@ -214,7 +214,7 @@ def test_a_function_can_write_rows_to_a_file(place: bytes) -> None:
         assert result is not None
         assert (result.exit_code, result.counts["files"], result.entries) == (0, 1, ())
         assert "/top/file" in Path(written).read_text()
-    with pytest.raises(UsageError, match="--total is for the command"):
+    with pytest.raises(UsageError, match="--total is not available here"):
         listing(top, total=True, jobs=1)
 
 
@@ -222,7 +222,7 @@ REFUSED = [
     (["--json", "x", "--csv", "y"], "--json cannot be combined with --csv"),
     (["--total", "--csv", "y"], "--csv cannot be combined with --total"),
     (["--sum"], "--sum requires --json, --csv or --parquet"),
-    (["--total", "-S"], "--total cannot be combined with an order"),
+    (["--total", "-S"], "--total cannot be combined with a sort order"),
     (["-d", "--total"], "-d cannot be combined with --total"),
     (["--sort=sise"], "--sort: unknown 'sise'; choose from name, size,"),
     (["--time=birth"], "--time: unknown 'birth'; choose from mtime, atime, ctime"),

@@ -129,11 +129,11 @@ def test_invalid_options_are_refused(place: bytes) -> None:
     os.makedirs(target + b"/inner")
     cases: list[tuple[list[str | bytes], str]] = [
         (["--link-dest", place + b"/missing"], "is not a directory"),
-        (["--link-dest", target + b"/inner"], "lies in"),
-        (["--compare-dest", source], "lies in"),
+        (["--link-dest", target + b"/inner"], "is inside"),
+        (["--compare-dest", source], "is inside"),
         (["--link-dest", b"/proc"], "not on the file system of"),
         (["--link-dest", place, "--signature"], "cannot be combined"),
-        (["--copy-dest", source], "lies in"),
+        (["--copy-dest", source], "is inside"),
         (["--copy-dest", place, "--verify"], "cannot be combined with --verify"),
         (["--reflink-dest", place, "--signature"], "cannot be combined with --signature"),
         (["--reflink-dest", place, "--reflink=never"], "cannot be combined with --reflink=never"),

@@ -92,7 +92,7 @@ def test_the_first_run_checks_everything(disk: bytes, place: bytes) -> None:
     source, target = snapshot(disk, b"one"), place + b"/target"
     finished = run_fmirror(TWO, "--changed=fs", source, target)
     assert finished.code == 0
-    assert "all of the source is looked at: there was no complete run before" in finished.said
+    assert "all of the source is examined: there was no earlier complete run" in finished.said
     assert differences(source, target) == ""
 
 
@@ -149,14 +149,14 @@ def test_another_snapshot_is_not_foreign_and_another_subvolume_is(
     _call("btrfs", "subvolume", "create", disk + b"/other")
     write_file(disk + b"/other/file", b"content")
     finished = mirrored(TWO, "--delete", disk + b"/other", target, code=2)
-    assert "another directory or file system" in finished.said
+    assert "different directory or file system" in finished.said
 
 
 def test_another_file_system_cannot_tell(place: bytes) -> None:
     os.mkdir(place + b"/a")
     finished = run_fmirror(TWO, "--changed=fs", place + b"/a", place + b"/b")
     assert finished.code == 0
-    assert "no read-only snapshot of btrfs" in finished.said
+    assert "not a read-only btrfs snapshot" in finished.said
 
 
 def _auto(source: bytes, target: bytes, *more: str) -> str:
@@ -167,7 +167,7 @@ def _auto(source: bytes, target: bytes, *more: str) -> str:
     return finished.said
 
 
-_PROVEN = "only what btrfs tells is looked at: the snapshot of the last complete run"
+_PROVEN = "only the changes that btrfs reports are examined: the snapshot of the last complete run"
 
 
 @pytest.mark.parametrize("keeps", [True, False], ids=["kept", "deleted"])
@@ -199,17 +199,17 @@ def test_auto_over_many_nights(disk: bytes, backup: bytes) -> None:
 
 def test_auto_where_something_may_have_been_missed(disk: bytes, backup: bytes) -> None:
     write_file(disk + b"/data/file", b"content")
-    assert "there was no complete run before" in _auto(snapshot(disk, b"1"), backup)
+    assert "there was no earlier complete run" in _auto(snapshot(disk, b"1"), backup)
     assert _PROVEN in _auto(snapshot(disk, b"2"), backup)
     os.chmod(backup + b"/file", 0o777)
     assert "the target was changed since" in _auto(snapshot(disk, b"3"), backup)
-    assert "all files are to be compared" in _auto(snapshot(disk, b"4"), backup, "-c")
+    assert "all files must be compared" in _auto(snapshot(disk, b"4"), backup, "-c")
     _call("btrfs", "subvolume", "delete", disk + b"/4")
-    assert "is not there any more" in _auto(snapshot(disk, b"5"), backup)
+    assert "no longer exists" in _auto(snapshot(disk, b"5"), backup)
     _call("btrfs", "property", "set", "-f", disk + b"/5", "ro", "false")
     write_file(disk + b"/5/own", b"")
     _call("btrfs", "property", "set", disk + b"/5", "ro", "true")
-    assert "is not there any more" in _auto(snapshot(disk, b"6"), backup)
+    assert "no longer exists" in _auto(snapshot(disk, b"6"), backup)
     assert _PROVEN in _auto(snapshot(disk, b"7"), backup)
 
 
@@ -231,7 +231,7 @@ def test_auto_after_runs_that_were_not_whole(disk: bytes, backup: bytes) -> None
     assert _PROVEN not in _auto(snapshot(disk, b"2"), backup)
     write_file(backup + b"/extra", b"")
     mirrored(TWO, snapshot(disk, b"3"), backup)
-    assert "has left entries that the source has not" in _auto(snapshot(disk, b"4"), backup)
+    assert "left entries that the source lacks" in _auto(snapshot(disk, b"4"), backup)
     assert _PROVEN in _auto(snapshot(disk, b"5"), backup)
 
 
@@ -267,7 +267,7 @@ def test_auto_after_the_source_was_restored(place: bytes, mount: Callable[..., b
         _call("btrfs", "filesystem", "sync", disk)
         write_file(disk + b"/data/%d" % number, b"")
     said = _auto(snapshot(disk, b"2"), target, "--state-dir", os.fsdecode(place))
-    assert "is not there any more" in said
+    assert "no longer exists" in said
 
 
 def test_names_that_are_one_where_a_directory_was_renamed(disk: bytes, place: bytes) -> None:

@@ -169,7 +169,7 @@ def test_entries_that_appear_meanwhile_stay(place: bytes, tmp_path: Path) -> Non
         os.rename(write_file(place + b"/new", b"new content"), source + b"/file")
         done = run.finish()
     assert done.code == 1
-    assert "it has changed while it was looked at" in done.said
+    assert "it changed during the comparison" in done.said
     assert entries(source) == {b"file": (stat.S_IFREG, b"new content")}
     assert entries(target) == {b"file": (stat.S_IFREG, b"old")}
 

@@ -158,13 +158,13 @@ def test_directories_are_reported_correctly(place: bytes, launcher: Launcher | N
         ),
         (
             lambda: os.chmod(source + b"/other", 0o700),
-            "would set attributes of 1 entry: 1 entry skipped, 4 directories checked",
+            "would update attributes of 1 entry: 1 entry skipped, 4 directories checked",
             "attributes of 1 entry set: 1 entry skipped, 4 directories checked",
             ["touch other"],
         ),
         (
             lambda: os.utime(source + b"/same", (10**9, 1)),
-            "would set attributes of 1 entry: 1 entry skipped, 4 directories checked",
+            "would update attributes of 1 entry: 1 entry skipped, 4 directories checked",
             "attributes of 1 entry set: 1 entry skipped, 4 directories checked",
             ["touch same"],
         ),
@@ -267,7 +267,7 @@ def test_limits_and_refusals_hold(place: bytes, tmp_path: Path) -> None:
     names = ("dry_run", "files", "bytes", "touched", "surplus", "removed")
     assert [report[name] for name in names] == [True, 1, 5, 1, 1, 7]
     finished = mirrored(TWO, "--max-delete", "6", *words, code=4)
-    assert "7 entries would be removed; nothing was" in finished.said
+    assert "7 entries would be removed; nothing was removed" in finished.said
     mirrored(TWO, "--max-delete", "7", *words)
     empty = place + b"/empty"
     os.mkdir(empty)

@@ -36,7 +36,7 @@ pytestmark = [as_root, needs_rsync]
 _QUIET_S = 2.2  # younger changes at the start of a run may be missed
 _SEEDS = range(100 if SOAK else 3)
 _USED = "the target is not read"
-_ALL = "all of the target is looked at"
+_ALL = "all of the target is examined"
 
 
 def summed(target: bytes, *more: str) -> bytes:
@@ -233,21 +233,20 @@ def test_unsuitable_manifests_are_refused(place: bytes) -> None:
     mirrored(TWO, source, target, "--state-dir", place)
     manifest = summed(target)
     os.mkdir(place + b"/none")
-    assert "no complete run before" in since(
+    assert "no earlier complete run" in since(
         TWO, manifest, source, target, "--state-dir", place + b"/none"
     )
     os.unlink(target + b"/file")
     said = since(TWO, summed(target), source, target, "--state-dir", place, "--chmod=F600")
-    assert "has given other owners" in said
+    assert "set other owners" in said
     assert os.listdir(target) == [b"file"]
     mirrored(TWO, "--preserve=mode", "-c", source, target)
     said = since(TWO, summed(target), source, target)
-    assert f"{_ALL}: the last complete run has kept less" in said
+    assert f"{_ALL}: the last complete run kept fewer attributes" in said
     assert _USED in since(TWO, summed(target), source, target)
     said = since(TWO, summed(target), source, target, "--ctime")
     assert (
-        f"{_ALL}: the source is not known from the last complete run, or that was without --ctime"
-        in said
+        f"{_ALL}: the last complete run did not record the source, or ran without --ctime" in said
     )
     assert _USED in since(TWO, summed(target), source, target, "--ctime")
 
@@ -401,14 +400,14 @@ def test_no_new_manifest_where_it_could_not_be_right(place: bytes) -> None:
     finished = run_fmirror(TWO, *words, target + b"/m", source, target)
     assert finished.code == 2
     assert "--new-manifest" in finished.said
-    assert "lies in" in finished.said
+    assert "is inside" in finished.said
     since(TWO, manifest, source, target, "--dry-run", "--new-manifest", new)
     assert not os.path.exists(new)
     finished = run_fmirror(TWO, *words, place + b"/none/m", source, target)
     assert finished.code == 1
     assert "cannot write the manifest" in finished.said
     said = since(TWO, manifest, source, target, "--new-manifest", new)
-    assert "no new manifest was made, as all of the target was looked at" in said
+    assert "no new manifest was written because all of the target was examined" in said
     assert not os.path.exists(new)
 
 

@@ -28,7 +28,7 @@ from .test_judge import state
 
 pytestmark = [as_root, needs_rsync]
 _SEEDS = range(100 if SOAK else 3)
-_ALL = "all of the source is looked at: "
+_ALL = "all of the source is examined: "
 
 
 def listed(place: bytes, *paths: bytes, end: bytes = b"\n") -> bytes:
@@ -201,13 +201,13 @@ def test_full_scans_happen_periodically(place: bytes) -> None:
         assert finished.code == 0, finished.said
         return finished.said
 
-    assert f"{_ALL}there was no complete run before" in said("1h")
+    assert f"{_ALL}there was no earlier complete run" in said("1h")
     write_file(source + b"/unnamed", b"x")
     write_file(source + b"/named", b"x")
     assert _ALL not in said("1h")  # the previous run was a full one
     assert os.listdir(target) == [b"named"]
     time.sleep(1)
-    assert f"{_ALL}the last run that did so is older than --full-every" in said("0.5")
+    assert f"{_ALL}the last full run is older than --full-every" in said("0.5")
     assert differences(source, target) == ""
     time.sleep(1)
     assert _ALL not in said("1h")

@@ -405,7 +405,7 @@ def test_a_plan_must_be_complete_and_owned_by_the_user(place: bytes, tmp_path: P
     plan.write_bytes(text)
     plan.chmod(0o666)
     done = run_fmirror(ONE, "--apply", str(plan))
-    assert (done.code, "may be written by another user" in done.said) == (2, True)
+    assert (done.code, "another user owns it or can write to it" in done.said) == (2, True)
     assert state(target) == before
 
 
@@ -464,8 +464,8 @@ def test_the_limit_of_removals_holds(place: bytes, tmp_path: Path, most: str, co
         ("--plan p --snapshot=x a b", "--plan cannot be combined with --snapshot"),
         ("--plan p --changed=auto a b", "--plan cannot be combined with --changed"),
         ("--plan p --json p a b", "'p' is used by two options"),
-        ("--plan a/p a b", "--plan: 'a/p' lies in 'a'"),
-        ("--plan b/d/p a b", "--plan: 'b/d/p' lies in 'b'"),
+        ("--plan a/p a b", "--plan: 'a/p' is inside 'a'"),
+        ("--plan b/d/p a b", "--plan: 'b/d/p' is inside 'b'"),
         ("--apply p a b", "--apply takes no PATH: extra operand 'a'"),
         ("--apply p --plan q", "--apply cannot be combined with filters or --plan"),
         ("--apply p --exclude x", "--apply cannot be combined with filters or --plan"),
@@ -495,7 +495,7 @@ def test_a_plan_with_failures_is_incomplete(place: bytes, tmp_path: Path) -> Non
     plan = str(tmp_path / "plan")
     done = run_fmirror(TWO, "-q", "--plan", plan, source, target)  # without --delete it stays
     assert done.code == 1
-    assert "is not complete, and of no use" in done.said
+    assert "is incomplete and unusable" in done.said
     done = run_fmirror(TWO, "--apply", plan)
     assert (done.code, "it is not complete" in done.said) == (2, True)
 

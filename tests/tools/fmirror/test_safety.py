@@ -159,7 +159,7 @@ def test_an_unmounted_source_is_refused(pair: tuple[bytes, bytes], place: bytes)
     finally:
         subprocess.run(["umount", disk], check=True)
     finished = mirrored(TWO, "--delete", disk, target, code=2)
-    assert "another directory or file system" in finished.said
+    assert "not the source of the last complete run" in finished.said
     assert os.path.exists(target + b"/one/file")
     mirrored(TWO, disk, target)  # nothing is removed, so nothing is refused
 
@@ -178,7 +178,7 @@ def test_another_disk_at_the_same_path_is_refused(
             finished = mirrored(TWO, "--delete", point, pair[1], code=code)
         finally:
             subprocess.run(["umount", point], check=True)
-    assert "another directory or file system" in finished.said
+    assert "not the source of the last complete run" in finished.said
     assert b"of 2" in os.listdir(pair[1])
 
 
@@ -191,7 +191,7 @@ def test_too_much_to_remove(pair: tuple[bytes, bytes], most: str, code: int) -> 
     finished = mirrored(TWO, "--delete", "--max-delete", most, source, target, code=code)
     assert surplus(target) == (10 if code else 0)
     if code:
-        assert "10 entries would be removed; nothing was" in finished.said
+        assert "10 entries would be removed; nothing was removed" in finished.said
 
 
 @needs_rsync
@@ -332,10 +332,10 @@ def test_refusals(pair: tuple[bytes, bytes], place: bytes) -> None:
     _refused([source + b"/one/file", target], "not a directory")
     _refused([source, source], "into itself")
     _refused([source, source + b"/one"], "into itself")
-    _refused([source + b"/one", source], "lies in")
+    _refused([source + b"/one", source], "is inside")
     _refused(["-c", "--size-only", *pair], "cannot be combined")
     _refused(["--max-delete", "1", *pair], "requires --delete")
-    _refused(["--delete", "--backup-dir", target + b"/old", *pair], "lies in")
+    _refused(["--delete", "--backup-dir", target + b"/old", *pair], "is inside")
     missing = place + b"/missing"
     _refused([source, missing + b"/below/copy"], f"'{os.fsdecode(missing)}' does not exist")
     assert surplus(target) == 10
@@ -505,13 +505,13 @@ def test_a_recreated_target_has_no_last_run(place: bytes) -> None:
     for entry in (source, other):
         write_file(make_directory(entry, b"inner") + b"/file", b"content")
     if birth_ns(source, None, follow=True) is None:
-        pytest.skip("the file system keeps no birth times")
+        pytest.skip("the file system does not store birth times")
     mirrored(TWO, "--delete", source, target)
     os.rename(source, place + b"/former")
     os.rename(other, source)
     write_file(target + b"/more", b"goes")
     refused = mirrored(TWO, "--delete", source, target, code=2)
-    assert "is another directory or file system" in refused.said
+    assert "is not the source of the last complete run" in refused.said
     assert os.path.exists(target + b"/more")
     shutil.rmtree(target)
     time.sleep(0.05)  # the granularity of birth times

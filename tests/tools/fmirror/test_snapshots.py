@@ -121,7 +121,7 @@ def test_invalid_and_existing_names_are_refused(place: bytes) -> None:
     for name in ("a/b", "..", ".hidden", "latest", "."):
         finished = run_fmirror(TWO, f"--snapshot={name}", source, snapshots)
         assert finished.code == 2
-        assert "is no name for a snapshot" in finished.said
+        assert "is not a snapshot name" in finished.said
     assert not os.path.lexists(snapshots)
     mirrored(TWO, "--snapshot=it", source, snapshots)
     assert "exists" in mirrored(TWO, "--snapshot=it", source, snapshots, code=2).said
@@ -134,7 +134,7 @@ def test_invalid_and_existing_names_are_refused(place: bytes) -> None:
     os.unlink(snapshots + b"/latest")
     os.mkdir(snapshots + b"/latest")
     finished = mirrored(TWO, "--snapshot=more", "--allow-empty", source, snapshots, code=2)
-    assert "is no symbolic link" in finished.said
+    assert "is not a symbolic link" in finished.said
 
 
 def test_latest_is_followed_only_to_a_neighbour(place: bytes) -> None:
@@ -158,7 +158,7 @@ def test_failures_prevent_a_snapshot_unless_allowed(place: bytes) -> None:
     prefix = without_rights("dac_override", "dac_read_search")
     finished = run_fmirror(None, "-q", "--snapshot=one", source, snapshots, prefix=prefix)
     assert finished.code == 1
-    assert "no snapshot was made" in finished.said
+    assert "no snapshot was created" in finished.said
     assert names(snapshots) == [UNFINISHED]
     words = ("--snapshot=two", "--ignore-errors")
     assert run_fmirror(None, "-q", *words, source, snapshots, prefix=prefix).code == 1
@@ -265,6 +265,6 @@ def test_refusals_and_dry_runs_create_nothing(place: bytes) -> None:
     for inner in (b"/inside", b"/inside/"):
         refused = run_fmirror(TWO, "--snapshot=one", source, source + inner)
         assert refused.code == 2
-        assert "lies in" in refused.said
+        assert "is inside" in refused.said
     assert names(place) == [b"a"]
     assert names(source) == [b"file"]

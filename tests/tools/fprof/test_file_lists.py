@@ -112,7 +112,7 @@ def test_a_file_as_path(tree: Path, tmp_path: Path) -> None:
         (["sparse"], "invalid value 'sparse': must be KIND:FILE, with a KIND of sparse, stripe"),
         (["holes:x"], "invalid value 'holes:x': must be KIND:FILE"),
         (["sparse:"], "empty file name"),
-        (["sparse:x", "sparse:y"], "there can be one list of kind sparse"),
+        (["sparse:x", "sparse:y"], "there can be only one list of kind sparse"),
         (["sparse:-"], "'-' is not supported"),
         (["sparse:x", "stripe:x"], "cannot both write to 'x'"),
         (["sparse:no/such/place"], "cannot write 'no/such/place'"),

@@ -206,7 +206,7 @@ def test_the_text_contains_it_too(tree: bytes) -> None:
     assert finished.code == 0
     text = finished.out.decode()
     for word in ("size up to", "median size", "under 7 days", ".h5", "largest files", "subblock",
-                 "within their inodes", "1 name"):  # fmt: skip
+                 "in their inodes", "1 name"):  # fmt: skip
         assert word.split()[0] in text
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     plain = run_fprof(TWO, tree, environment={**ascii_only, "PYTHONIOENCODING": ""})

@@ -138,7 +138,7 @@ def test_an_interrupted_removal_can_be_repeated(
         ended = started.finish()
     assert ended.code == 128 + number
     assert "entries are left\n" in ended.said
-    assert "frm: to run it again: frm -j 2 -r " in ended.said
+    assert "frm: to try again, run: frm -j 2 -r " in ended.said
     _check_repeated_removal(mounted)
 
 

@@ -118,7 +118,10 @@ def test_a_directory_with_constant_additions_is_named(run: Run, place: bytes) ->
     tree = grow(place + b"/tree", ["busy/file", "other/file"])
     done = run([sys.executable, "-c", LATE.format(times=9), "-j1", "-q", "-r", tree])
     assert done.returncode == 1
-    said = f"frm: cannot remove directory '{tree.decode()}/busy': someone is writing here\n"
+    said = (
+        f"frm: cannot remove directory '{tree.decode()}/busy': another process is creating entries "
+        "here\n"
+    )
     assert done.stderr.decode().startswith(said)
     assert paths(tree)[0] == b"busy"
 

@@ -290,7 +290,7 @@ def test_lists_with_nul_are_read(tmp_path: Path, tool: str, options: list[str]) 
     assert check(text) == check(text, "-0") == (0, b"", "fsum: contents match the manifest\n")
     code, out, said = check(text[:-1], "-0")
     assert (code, out) == (1, b"")
-    assert f"'{listed}': line {len(names)}: it does not end with NUL and may be cut off" in said
+    assert f"'{listed}': line {len(names)}: it does not end with NUL and may be truncated" in said
     code, _, said = check(text[:-1])
     assert (code, "add --null" in said) == (2, True)
     (tmp_path / "a").unlink()

@@ -297,7 +297,7 @@ def pinned_path(directory_fd: int, name: bytes, kind: int) -> Iterator[bytes]:
     try:
         status = os.fstat(fd)
         if stat.S_IFMT(status.st_mode) != kind or status.st_nlink > 1:
-            raise Changed("its copy was replaced while it was made")
+            raise Changed("its copy was replaced by another entry")
         yield path_of(fd)
     finally:
         os.close(fd)

@@ -150,7 +150,7 @@ class Rereader:
         fd = _open(directory_fd, name)
         try:
             if not is_expected(os.fstat(fd)):
-                raise Changed("its copy was replaced while it was made")
+                raise Changed("its copy was replaced by another entry")
             offset, end = where[0], sum(where)
             first = offset // _PAGE_BYTES * _PAGE_BYTES
             behind = -(-end // _PAGE_BYTES) * _PAGE_BYTES

@@ -581,7 +581,7 @@ class Copier:
             try:
                 made = os.fstat(out)
                 if (made.st_dev, made.st_ino) != creation.identity:
-                    raise Changed("its copy was replaced while it was made")
+                    raise Changed("its copy was replaced by another entry")
                 withdraw(out, status, self._settings.keep, creation.held, rewritten=True)
             finally:
                 os.close(out)
@@ -670,7 +670,7 @@ class Copier:
         error: OSError | None = None
         try:
             with error_context("reach the copy of"):
-                self._check_identity(out, item.target, "its copy was replaced while it was made")
+                self._check_identity(out, item.target, "its copy was replaced by another entry")
             with error_context("copy"):
                 self._observers.begin_at(item.offset)
                 for after in self._slices(item, fd, out, split, stop):
@@ -765,7 +765,7 @@ class Copier:
     ) -> None:
         creation.fd = os.open(creation.written, _REACH, dir_fd=target_fd)
         try:
-            self._check_identity(creation.fd, identity, "its copy was replaced while it was made")
+            self._check_identity(creation.fd, identity, "its copy was replaced by another entry")
             if creation.held is not None and creation.held.flags:
                 creation.identify()
             self._settle(creation, before, target_fd)
@@ -785,7 +785,7 @@ class Copier:
         try:
             made = os.fstat(fd)
             if (made.st_dev, made.st_ino) != creation.identity:
-                raise Changed("its copy was replaced while it was made")
+                raise Changed("its copy was replaced by another entry")
             self._extras.protect(fd, creation.held)
         finally:
             os.close(fd)

@@ -138,7 +138,7 @@ def add_hard_link(
 def _check_made(made: int, status: os.stat_result) -> None:
     """Raise Changed unless a file is the complete copy with the mark `made`."""
     if target.mark_of(status) != made:
-        raise Changed("its copy was replaced while it was made")
+        raise Changed("its copy was replaced by another entry")
 
 
 def _make_link(
@@ -171,7 +171,7 @@ def _make_link(
             target.replaceable(fd, name, context.names)
             looks_alike = _looks_like(first_status, old)
             if looks_alike and not (same_content(first, new) or is_copy()):
-                why = "the copy that it is a link to has its size and time, but other content"
+                why = "its first copy has the same size and time, but different contents"
                 raise EntryError(MISMATCH, why) from None
         written = context.names.next()
         _link(first_fd, first_name, fd, written)

@@ -315,10 +315,10 @@ def _check_open(fd: int, source: os.stat_result) -> None:
     """Raise OSError if an open existing file must not be rewritten."""
     old = os.fstat(fd)
     if not stat.S_ISREG(old.st_mode):
-        raise FileExistsError(errno.EEXIST, "a special file is in its place")
+        raise FileExistsError(errno.EEXIST, "a special file is in the way")
     _refuse_source(old, source)
     if old.st_nlink > 1:
-        raise Changed("it was renamed meanwhile")
+        raise Changed("it was renamed in the meantime")
 
 
 def _refuse_source(old: os.stat_result, source: os.stat_result) -> None:
@@ -427,9 +427,9 @@ def _refuse(old: os.stat_result, names: TemporaryNames, *, special_too: bool) ->
     if names.keeper is not None and names.keeper.may_replace(old):
         return
     if stat.S_ISDIR(old.st_mode):
-        raise IsADirectoryError(errno.EISDIR, "a directory is in its place")
+        raise IsADirectoryError(errno.EISDIR, "a directory is in the way")
     if special_too and not (stat.S_ISREG(old.st_mode) or stat.S_ISLNK(old.st_mode)):
-        raise FileExistsError(errno.EEXIST, "a special file is in its place")
+        raise FileExistsError(errno.EEXIST, "a special file is in the way")
 
 
 def settle(

@@ -64,7 +64,7 @@ from pcircle.walk.walker import Walker
 DryState: TypeAlias = "CopyResult | list[Open[None]]"
 """The result of an item, or the directories that its join completes."""
 
-_IN_THE_WAY = "its place is taken by something that is neither a file nor a link"
+_IN_THE_WAY = "an entry that is neither a file nor a link is in the way"
 
 
 class DryTask(Task[Item, CopyResult]):
@@ -212,7 +212,7 @@ class DryVisitor(Visitor[None]):
             lease.end()
             raise
         if opened.own:
-            self._say(*where, "would have its attributes set", self._here)
+            self._say(*where, "would get its attributes", self._here)
         return lease
 
     def _differs(self, source: Lease, lease: Lease) -> bool:
@@ -371,7 +371,7 @@ class DryVisitor(Visitor[None]):
             self._fail(number, b"", error, context)
             return
         if root.kind == LINK:
-            context.note([Remark(root.source_shown, "is a symbolic link: it is copied as one")])
+            context.note([Remark(root.source_shown, "is a symbolic link: it is copied as a link")])
         self._count(number, b"", status, in_place, context, same=same)
 
     def _count(
@@ -410,7 +410,7 @@ class DryVisitor(Visitor[None]):
             size = status.st_size if stat.S_ISREG(status.st_mode) else 0
             letter = letter_of(status.st_mode)
             self._acting.actions.done("copy", root, path, letter, size)
-        what = "would be copied" if in_place is None else "would replace what is there"
+        what = "would be copied" if in_place is None else "would replace the existing entry"
         self._say(root, path, what, context)
 
     def _is_kept(self, source_ns: int, old: os.stat_result) -> bool:

@@ -318,7 +318,7 @@ class EntryCopier:
             self._directory.enter(number, HOLDER, ANYWHERE, lease.fd)
             if root.kind == LINK:
                 self._copier.link(*names)
-                context.note([Remark(root.source_shown, "is a symbolic link: copied as one")])
+                context.note([Remark(root.source_shown, "is a symbolic link: copied as a link")])
             elif root.kind == SPECIAL and self._plan.keep.special:
                 self._directory.special(*names)
             elif root.kind != FILE:

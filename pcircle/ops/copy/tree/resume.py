@@ -27,7 +27,7 @@ import msgspec
 
 from pcircle.core.encoding import show, to_scan
 from pcircle.core.errors import UsageError, require
-from pcircle.core.units import format_count, format_size
+from pcircle.core.units import format_size, plural
 from pcircle.fs.attributes.xattrs import lift_flags
 from pcircle.fs.open_flags import OPEN_ENTRY_PATH
 from pcircle.fs.safe_open import Untrusted, named, refuse_pseudo
@@ -215,7 +215,10 @@ def left_behind(session: CheckpointSession) -> Iterator[Remark]:
         for copy in copies:
             if copy.target in targets:
                 sides = f"'{show(copy.source)}' to '{show(copy.target)}'"
-                text = f"is of an interrupted copy of {sides}: resume that one, or remove it"
+                text = (
+                    f"belongs to an interrupted copy of {sides}: resume that copy, or remove the "
+                    "checkpoint"
+                )
                 yield Remark(other.path, text)
                 break
 
@@ -229,7 +232,7 @@ def _names_in(directory: bytes) -> Iterator[bytes]:
 def words_of(error: CheckpointError) -> str:
     """Return why a checkpoint cannot be used, and what the user can do."""
     path, detail = show(error.path), error.detail
-    what, busy = f"the checkpoint '{path}'", "another run of this copy is going on"
+    what, busy = f"the checkpoint '{path}'", "another run of this copy is in progress"
     left, cure = f"an interrupted copy has left {what}", "to discard it, add --restart"
     source = show(os.fsencode(detail))
     goes_on = "to continue, add --resume; to start over, --restart"
@@ -237,16 +240,18 @@ def words_of(error: CheckpointError) -> str:
         RefusalReason.UNREACHABLE: f"{what}: {detail}",
         RefusalReason.NOT_TRUSTED: f"{what} is writable by others",
         RefusalReason.NEWER: f"{what} was written by a newer version of pcircle",
-        RefusalReason.JUST_CREATED: f"{busy}: '{path}' was just made",
+        RefusalReason.JUST_CREATED: f"{busy}: '{path}' was just created",
         RefusalReason.BUSY: f"{busy}: {what} is locked {detail}".rstrip(),
         RefusalReason.CREATION_FAILED: f"{what} cannot be created: {detail}",
         RefusalReason.UNWRITABLE: f"{what} cannot be written: {detail}",
         RefusalReason.INTERRUPTED: f"{left} ({how_far(error.counts)}): {goes_on}",
         RefusalReason.DAMAGED: f"{left}, which is damaged: its header cannot be read; "
         "to start over, add --resume or --restart",
-        RefusalReason.OTHER_SOURCE: f"{what} belongs to another source than '{source}'; {cure}",
+        RefusalReason.OTHER_SOURCE: f"{what} belongs to a source other than '{source}'; {cure}",
         RefusalReason.OTHER_SOURCES: f"{what} belongs to other sources; {cure}",
-        RefusalReason.OTHER_OPTIONS: f"{what} was made with other options ({detail}); {cure}",
+        RefusalReason.OTHER_OPTIONS: (
+            f"{what} was created with different options ({detail}); {cure}"
+        ),
     }[error.reason]
 
 
@@ -270,10 +275,12 @@ def _damage(trouble: JournalProblem) -> str:
 
 def _distrust(distrust: DiscardReason, target: bytes) -> str:
     return {
-        DiscardReason.OTHER_VERSION: "was made by another version of pcircle and is not used: "
+        DiscardReason.OTHER_VERSION: "was created by another version of pcircle and is ignored: "
         "everything is copied again",
-        DiscardReason.OTHER_TARGET: f"is not used: '{show(target)}' is another directory now, "
-        "or its mark was removed; everything is copied again",
+        DiscardReason.OTHER_TARGET: (
+            f"is ignored: '{show(target)}' is now another directory, or its mark file was "
+            "removed; everything is copied again"
+        ),
         DiscardReason.DAMAGED: "is damaged and cannot be resumed; temporary files may remain",
     }[distrust]
 
@@ -284,9 +291,9 @@ def how_far(counts: NamedCounts) -> str:
     The counts include items in progress, which have no records and are processed again.
     """
     if not counts:
-        return "nothing is committed yet"
+        return "nothing was committed yet"
     done = totals(counts)
-    return f"up to {format_count(done.settled)} entries, {format_size(done.bytes_done)} done"
+    return f"{plural(done.settled, 'entry', 'entries')}, {format_size(done.bytes_done)} copied"
 
 
 def _sweep_holders(plan: CopyPlan, stale: Sequence[bytes]) -> None:

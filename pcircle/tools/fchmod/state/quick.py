@@ -141,7 +141,7 @@ class BulkChanger:
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-                raise Changed("it is no plain file")
+                raise Changed("it is not a plain file")
             new = self._mode_of(status.st_mode)
             if new == status.st_mode & 0o7777:
                 return False

@@ -83,7 +83,7 @@ class _Parser:
         if "delete" in names and "prune" in names and not self._reader.explicit_depth:
             token = next(candidate for candidate in self._tokens if candidate.name == "prune")
             text = "-prune does nothing with -depth, which -delete implies"
-            raise self._refuse(token, f"{text}; if this is meant, add -depth")
+            raise self._refuse(token, f"{text}; if this is intended, add -depth")
 
     def _read(self, token: Token) -> ExpressionNode:
         try:

@@ -98,7 +98,9 @@ class ExpressionReader:
         kind = name.removeprefix("i")
         kind = "path" if kind == "wholename" else kind
         if kind == "name" and "/" in text.rstrip("/") and self.settings.warn:
-            self.warnings.append(f"-{name} '{_shown(text)}' matches no name, as none has a slash")
+            self.warnings.append(
+                f"-{name} '{_shown(text)}' never matches, because names contain no slashes"
+            )
         return ExpressionNode(kind, (os.fsencode(text), int(fold)))
 
     def _regex(self, name: str, text: str) -> ExpressionNode:
@@ -133,7 +135,7 @@ class ExpressionReader:
     def _newer_xy(self, name: str, text: str) -> ExpressionNode:
         field, other = name[-2], name[-1]
         if field == "t":
-            raise ValueError("'t' is no time of a file")
+            raise ValueError("'t' is not a file time")
         if other == "t":
             return ExpressionNode("newer_than_date", (field, os.fsencode(text)))
         return ExpressionNode("newer_than_file", (field, other, os.fsencode(text)))
@@ -225,9 +227,7 @@ class ExpressionReader:
     def _command(self, name: str, *words: str) -> ExpressionNode:
         if name.startswith("ok"):
             instead = name.replace("ok", "exec")
-            raise ValueError(
-                f"-{name}: nothing is asked; use -{instead}, or look first with -print"
-            )
+            raise ValueError(f"-{name}: ffind never prompts; use -{instead}, or review with -print")
         *words_, end = words
         is_dir = name == "execdir"
         if is_dir:

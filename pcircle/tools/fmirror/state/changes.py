@@ -192,15 +192,15 @@ def unfit(path: bytes, known: tuple[str, int] | None) -> str:
     try:
         now = source_of(path)
     except OSError as error:
-        return f"it could not be asked: {error.strerror}"
+        return f"it could not be queried: {error.strerror}"
     if now is None or not now.read_only:
-        return "the source is no read-only snapshot of btrfs"
+        return "the source is not a read-only btrfs snapshot"
     if os.geteuid():
-        return "only root may ask btrfs"
+        return "only root can query btrfs"
     if known is None:
-        return "there was no complete run before of which the generation is known"
+        return "no earlier complete run with a known generation exists"
     if now.origin != known[0] or now.generation < known[1]:
-        return "the source is no later state of what it was at the last complete run"
+        return "the source is not a later state of the source of the last complete run"
     if mounts_below(path):
         return "there are mount points below the source"
     return ""
@@ -331,11 +331,11 @@ def other_target(options: MirrorOptions, known: MirrorState) -> str:
     """Return why the target is not in the state of the last complete run, or an empty string."""
     target = options.target
     if state.identity_if_readable(target) != known.target:
-        return "the target is another directory than at the last complete run"
+        return "the target is not the directory of the last complete run"
     if not frozenset(kept_words(options.keep)) <= known.compared:
-        return "the last complete run has kept less"
+        return "the last complete run kept fewer attributes"
     if not state.has_same_owners(known, options.keep.given):
-        return "the last complete run has given other owners or modes, or names decide"
+        return "the last complete run set other owners or modes, or names are mapped"
     if not state.has_mark(target, known):
         return "the target was changed since the last complete run, or restored from an image"
     return ""
@@ -347,7 +347,7 @@ def overdue(options: MirrorOptions, known: MirrorState) -> str:
         return ""
     if state.now_ns() - known.full_ns <= options.full_every_s * 10**9:
         return ""
-    return "the last run that did so is older than --full-every"
+    return "the last full run is older than --full-every"
 
 
 def quiet_ns(
@@ -445,15 +445,15 @@ def _has_subvolumes(target: bytes) -> bool:
 def unproven(options: MirrorOptions, known: MirrorState, number: int | None) -> str:
     """Return why a change may have been missed, or an empty string."""
     if options.upkeep.look in ("content", "none"):
-        return "all files are to be compared, or copied"
+        return "all files must be compared or copied"
     if not is_whole(options):
-        return "only a part of the source is meant"
+        return "only part of the source is selected"
     if number is None:
-        return "the snapshot of the last complete run is not there any more"
+        return "the snapshot of the last complete run no longer exists"
     if options.deleting.wanted and not known.alike:
-        return "the last complete run has left entries that the source has not"
+        return "the last complete run left entries that the source lacks"
     if known.left is None:
-        return "the target was no subvolume of btrfs at the last complete run"
+        return "the target was not a btrfs subvolume at the last complete run"
     if mounts_below(options.target) or _has_subvolumes(options.target):
         return "there are subvolumes or mount points below the target"
     if known.left != left_of(options.target):

@@ -161,12 +161,12 @@ class ManifestSurvey(TreeProgram):
         """
         options = self._mirror
         if known is None:
-            return "there was no complete run before", 0
+            return "there was no earlier complete run", 0
         why = changes.overdue(options, known) or changes.other_target(options, known)
         identity = state.identity_if_readable(options.sources[0])
         quiet_ns = changes.source_quiet_ns(options, known, identity)
         if not why and quiet_ns is None:
-            why = "the source is not known from the last complete run, or that was without --ctime"
+            why = "the last complete run did not record the source, or ran without --ctime"
         if not why and os.stat(path).st_mtime_ns <= known.touched_ns:
             why = "the target may have been changed by a run since the manifest was made"
         return why, 0 if quiet_ns is None else quiet_ns
@@ -176,13 +176,13 @@ class ManifestSurvey(TreeProgram):
         if options.quiet:
             return
         if why:
-            self.remark(f"all of the target is looked at: {why}")
+            self.remark(f"all of the target is examined: {why}")
             return
         path = self.manifest
         made = time.strftime("%Y-%m-%d %H:%M", time.localtime(os.stat(path).st_mtime))
         self.remark(
-            f"the target is not read: '{show(path)}' of {made} tells what it has, and what a "
-            "manifest does not tell is as the last complete run has left it"
+            f"the target is not read: '{show(path)}' of {made} lists its entries; other attributes "
+            "are assumed to be as the last complete run left them"
         )
 
     def remark(self, text: str) -> None:

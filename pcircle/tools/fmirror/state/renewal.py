@@ -226,10 +226,10 @@ def renew(
     program = RenewalProgram(args, options, survey if whole else None)
     done = run_tool(program, options)
     if survey.is_first and not survey.used and not options.quiet:
-        hint = "to have one, run fsum -o"
-        complain(f"no new manifest was made, as all of the target was looked at: {hint}")
+        hint = "to create one, run fsum -o"
+        complain(f"no new manifest was written because all of the target was examined: {hint}")
     elif (survey.is_first and not whole) or done == EntriesFailed.exit_code:
-        complain("no new manifest was made, as some entries failed")
+        complain("no new manifest was written because some entries failed")
     if program.renewal is None:
         return worst((code, done))
     try:

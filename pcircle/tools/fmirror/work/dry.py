@@ -292,7 +292,7 @@ class DryMirrorVisitor(DryVisitor):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         if old is not None and not self._policy.may_replace(old):
             with error_context("create the copy of"):
-                raise IsADirectoryError(errno.EISDIR, "a directory is in its place")
+                raise IsADirectoryError(errno.EISDIR, "a directory is in the way")
 
     def _say(self, root: int, path: bytes, text: str, context: Context[Item]) -> None:
         """Print nothing, because the itemizer reports all changes."""

@@ -417,7 +417,7 @@ def packed(root: int, paths: Iterable[bytes], *, doubtful: bool = False) -> Surp
 def moved_away(count: int) -> Changed:
     """Return the error that explains why `count` entries stay in the copy of a directory."""
     stay = "1 entry stays" if count == 1 else f"{count:,} entries stay"
-    return Changed(f"it changed while the run was under way, {stay} until the next run")
+    return Changed(f"it changed during the run; {stay} until the next run")
 
 
 # ---- second look at the source -------------------------------------------------------------------

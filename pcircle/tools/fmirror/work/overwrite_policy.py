@@ -176,7 +176,9 @@ class MirrorOverwritePolicy:
         """Raise OSError if an option keeps the entry that a directory would replace."""
         if self.leaves(source, old):
             with error_context("create the copy of"):
-                raise FileExistsError(errno.EEXIST, "another kind of entry has its name and stays")
+                raise FileExistsError(
+                    errno.EEXIST, "an entry of another kind has its name and is kept"
+                )
 
     def status_differences(self, source: Status, old: Status) -> int:
         """Return the fields in which two statuses differ and that this user can change."""
@@ -242,7 +244,7 @@ class MirrorOverwritePolicy:
         with pinned_path(target_fd, name, kind) as path:
             now = os.stat(path)
             if (now.st_dev, now.st_ino) != (old.st_dev, old.st_ino):
-                raise Changed("its copy was replaced while it was looked at")
+                raise Changed("its copy was replaced during the comparison")
             if kind == stat.S_IFLNK:
                 held = extras.read_link(source_fd, source_name)
                 if keep.xattr:

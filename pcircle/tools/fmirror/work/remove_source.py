@@ -37,7 +37,7 @@ from pcircle.walk.visitor import Where
 if TYPE_CHECKING:
     from pcircle.tools.fmirror.plan import MirrorPlan
 
-_CHANGED = "it has changed while it was looked at"
+_CHANGED = "it changed during the comparison"
 
 
 class ClearVisitor(DryMirrorVisitor):
@@ -136,7 +136,7 @@ class ClearVisitor(DryMirrorVisitor):
                     return None
                 now = os.stat(name, dir_fd=fds[1], follow_symlinks=False)
                 if not _is_same(now, statuses[1]):
-                    raise Changed("its copy was replaced while it was looked at")
+                    raise Changed("its copy was replaced during the comparison")
                 self._remove(name, fds, statuses[0])
                 return source
         self._remove(name, fds, source)

@@ -43,7 +43,7 @@ NONE = b"-"
 COPY, LINK, TOUCH, SAME, DELETE, WITHIN = b"copy", b"link", b"touch", b"same", b"delete", b"within"
 _WORDS = COPY, LINK, TOUCH, SAME, DELETE, WITHIN
 DOING = "carry out the plan for"
-OTHER = "it is no longer what was planned"
+OTHER = "it has changed since the plan was made"
 _DIGEST_BITS = 128
 _DIGEST = re.compile(rb"(?<=\d),[0-9a-f]{32}\Z")  # in the mark of a replaced directory
 

@@ -132,7 +132,7 @@ def _check(profile: Profile) -> None:
         raise ValueError("edges are missing")
     numbers = (profile.unreadable, profile.failed)
     if min(numbers) < 0 or max(numbers) > _LARGEST or not 0 < profile.top < 1 << 32:
-        raise ValueError("a number can't be")
+        raise ValueError("invalid number")
 
 
 def _check_sizes(profile: Profile) -> None:
@@ -142,7 +142,7 @@ def _check_sizes(profile: Profile) -> None:
     for place, (names, size, files) in profile.sizes.items():
         least = edge_of(place - 1) + 1 if place else 0
         if not files <= names or not files * least <= size <= files * edge_of(place):
-            raise ValueError("a row of sizes can't be")
+            raise ValueError("invalid row of sizes")
     for column in (0, 1):
         if sum(tally[column] for tally in profile.sizes.values()) != profile.kinds["file"][column]:
             raise ValueError("sizes and counts of files disagree")
@@ -150,7 +150,7 @@ def _check_sizes(profile: Profile) -> None:
 
 def _check_rows(profile: Profile) -> None:
     if len(set(profile.roots)) != len(profile.roots) or not all(profile.roots):
-        raise ValueError("the roots can't be")
+        raise ValueError("invalid roots")
     for name in (*FILE_LISTS, *DIRECTORY_LISTS):
         for row in getattr(profile, name):
             if not 0 <= row.root < len(profile.roots):

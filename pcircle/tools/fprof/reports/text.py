@@ -248,8 +248,8 @@ def _top(top: Top) -> Iterator[str]:
 def _in_inode(found: InInode) -> str:
     files = plural(found.number, "file", "files")
     text = (
-        f"{files} ({found.number_share:.2%}) of at most {format_size(found.limit_bytes)} would lie "
-        f"within their inodes: {format_size(found.bytes)} ({found.bytes_share:.2%})\n"
+        f"{files} ({found.number_share:.2%}) of at most {format_size(found.limit_bytes)} would fit "
+        f"in their inodes: {format_size(found.bytes)} ({found.bytes_share:.2%})\n"
     )
     if found.limit_bytes == found.asked_bytes:
         return text
