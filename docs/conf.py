@@ -22,7 +22,7 @@ author = "The pcircle authors"
 project_copyright = author
 release = version = pcircle.__version__
 
-extensions = ["sphinx.ext.autodoc", "page_links"]
+extensions = ["sphinx.ext.autodoc", "page_links", "option_index"]
 # Blocks are plain text, unless they name a language.
 highlight_language = "none"
 exclude_patterns = ["_build"]

@@ -21,6 +21,7 @@ TOOLS = {
     "From cp": "fcp",
     "From find": "ffind",
     "From du": "fprof",
+    "From OLCF": "fcp",
 }
 _ALL = re.compile(r"\b(f(?:cp|mirror|rm|sum|diff|prof|find|ls|chmod|chown|chgrp|bcast))\b")
 _OPTION = r"(?<![\w-])--?[a-zA-Z0-9@][\w-]*"

@@ -20,10 +20,12 @@ DOCS = Path(__file__).resolve().parents[1]
 SECTION = "1"
 # Sections that are useless at a terminal, or are elsewhere on the page.
 _LEFT_OUT = (
-    "All options", "All primaries", "From a program", "Measured", "A worked example",
+    "Examples", "All options", "All primaries", "From a program", "Measured", "A worked example",
     "Exit codes", "Tables", "Theory",
 )  # fmt: skip
 _RENAMED = {"Options": "Notes on options"}
+# Pages whose sections describe options that several tools have. Titles name these options.
+_SHARED = ("common", "reference/logs")
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -88,6 +90,8 @@ def _page(page: roff.Page, about: Reference) -> Iterator[str]:
     yield roff.heading("Notes")
     yield from _paragraphs(about.notes)
     yield from _sections(page, title)
+    for shared in _SHARED:
+        yield from _sections(page, _about_options(_manual(shared), about))
     yield from _end(page, about)
 
 
@@ -140,6 +144,19 @@ def parsed(text: str) -> nodes.section:
     settings = {"report_level": 2, "halt_level": 2, "doctitle_xform": False}
     document = docutils.core.publish_doctree(text, settings_overrides=settings)
     return next(iter(document.findall(nodes.section)))
+
+
+def _about_options(shared: nodes.section, about: Reference) -> nodes.section:
+    """Return only the sections whose titles name an option of the command."""
+    flags = {flag for option in about.options for flag in option.flags}
+    found = nodes.section()
+    found += [
+        section.deepcopy()
+        for section in shared.children
+        if isinstance(section, nodes.section)
+        and flags.intersection(each.astext() for each in section[0].findall(nodes.literal))
+    ]
+    return found
 
 
 def _is_usage(node: nodes.Node) -> bool:

@@ -14,6 +14,7 @@ from docs.generate.reference import Option, Reference, references
 DOCS = Path(__file__).resolve().parents[1]
 BEGIN = ".. From here made from the parser by python -m docs.generate: edit the help there."
 END = ".. Up to here."
+_EXIT_CODES = "`Exit codes <exit-codes.rst>`_ are the same for all tools."
 
 
 SECTION = re.compile(
@@ -56,6 +57,12 @@ def _lists(about: Sequence[Reference]) -> Iterator[str]:
     if about[0].primaries:
         yield from _titled("All primaries")
         yield from _primaries(about[0])
+    if about[0].exit_codes:
+        yield from _titled("Exit codes")
+        for meaning in about[0].exit_codes:
+            codes = ", ".join(f"``{code}``" for code in meaning.codes)
+            yield from _defined_as(codes, meaning.meaning)
+        yield f"\n{_EXIT_CODES}\n"
 
 
 def _section(about: Sequence[Reference], found: re.Match[str]) -> str:
@@ -86,7 +93,11 @@ def _titled(title: str) -> Iterator[str]:
 
 
 def _defined(flags: Sequence[str], behind: str, text: str) -> Iterator[str]:
-    yield ", ".join(f"``{flag}{behind}``" for flag in flags)
+    yield from _defined_as(", ".join(f"``{flag}{behind}``" for flag in flags), text)
+
+
+def _defined_as(term: str, text: str) -> Iterator[str]:
+    yield term
     yield f"    {text[0].upper()}{_escaped(text[1:])}."
 
 

@@ -104,7 +104,7 @@ class MessageLimiter:
         if before <= SHOWN:
             listed = "add --error-log FILE to list all"
             where = listed if self._log is None else f"'{show(os.fsencode(self._log))}' lists all"
-            said.append(f"{self._tool}: further failures are only counted: {where}")
+            said.append(f"{self._tool}: further failures are counted but not printed: {where}")
         return said
 
 

@@ -21,6 +21,7 @@ NOT_RUN = {
     "8 hosts": "a table",
     "srun": "needs Slurm",
     "-hosts": "needs two hosts",
+    "mpirun --": "depends on the MPI library",
     "pip install": "an installation has a test of its own, tox -e install",
     "--diff OLD NEW": "a synopsis",
     "fchown": "needs root",
@@ -28,9 +29,6 @@ NOT_RUN = {
     "fchmod --apply before": "needs the one above",
     "fchmod --apply readable": "needs the one above",
     "--changed=fs": "needs btrfs and root",
-    "fbench /scratch": "takes minutes, and has tests of its own",
-    "fbench --": "takes minutes, and has tests of its own",
-    "-user alice": "needs a user of that name",
 }
 # The same for examples of help.
 HELP_NOT_RUN = {

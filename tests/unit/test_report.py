@@ -192,7 +192,7 @@ def test_existing_directories_are_not_counted_as_copied() -> None:
 def test_attributes_that_were_set_are_reported() -> None:
     idle = {"entries": 2, "files": 0, "links": 0, "bytes": 0, "directories_created": 0}
     for dry, text in (
-        (False, "attributes of 1 entry set"),
+        (False, "attributes of 1 entry updated"),
         (True, "would update attributes of 1 entry"),
     ):
         output = summary(make_report(**idle, dry_run=dry), touched=1)

@@ -118,7 +118,7 @@ def known(path: bytes) -> Facts:
     finally:
         os.close(fd)
     device = status.st_dev
-    unlisted = "the list of mounts does not have it"
+    unlisted = "it is not in the list of mounts"
     return {
         "type": Fact(type_.decode(errors="replace")) if type_ else Fact(None, unlisted),
         "size_bytes": Fact(space.f_blocks * space.f_frsize),
@@ -174,7 +174,7 @@ def _own_directory(path: bytes, send: Callable[[bytes], None]) -> Iterator[tuple
         fd = os.open(place, OPEN_DIRECTORY)
         try:
             if os.listdir(fd):
-                raise OSError(errno.ENOTEMPTY, "another directory is in the place of the new one")
+                raise OSError(errno.ENOTEMPTY, "the new directory was replaced by another one")
             try:
                 yield b"/proc/self/fd/%d" % fd, fd
             finally:
@@ -265,7 +265,7 @@ def _attributes(fd: int) -> Facts:
 def _given(file: int, access: bytes) -> None:
     give_attribute(file, ACCESS, access)
     if read_list(file) is None:
-        raise OSError(0, "it is accepted and not kept")
+        raise OSError(0, "it is accepted, but not stored")
 
 
 def _locked(file: int) -> None:

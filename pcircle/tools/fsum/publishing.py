@@ -123,7 +123,7 @@ def refuse_data(destination: bytes, root: Root, here: bytes) -> None:
         lost = bool(below) and not _may_be_replaced(destination)
     if lost:
         shown = show(destination)
-        raise UsageError(f"--output: '{shown}' is part of what is signed and would be replaced")
+        raise UsageError(f"--output: '{shown}' is part of the signed tree and would be replaced")
 
 
 def _may_be_replaced(destination: bytes) -> bool:

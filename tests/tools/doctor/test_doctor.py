@@ -344,7 +344,7 @@ def test_the_mpirun_of_another_library_is_named(
     assert whole["launching"]["mpirun"]["value"].startswith(f"{other} (")
     assert "4.9.9)" in whole["launching"]["mpirun"]["value"]
     (advice,) = [text for text in whole["advice"] if "first in PATH" in text]
-    assert advice.startswith(f"{other} is of ")
+    assert advice.startswith(f"{other} belongs to ")
     assert library in advice
 
 

@@ -89,7 +89,7 @@ def test_cases_reach_the_intended_states() -> None:
         "the process was lost: killed by the simulation",
         "no such directory",
         "No space left on device",
-        "no answer in 1 s",
+        "no response in 1 s",
         "no response from the file system in 1 s",
         "it changed while it was read",
         "not all of it is here",

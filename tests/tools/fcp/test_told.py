@@ -199,7 +199,7 @@ def test_directories_with_new_attributes_are_reported(
         before = snapshot(target)
         assert run("--dry-run") == (f"would update attributes of 1 entry: {stay}", 1, 3)
         assert snapshot(target) == before
-        assert run() == (f"attributes of 1 entry set: {stay}", 1, 3)
+        assert run() == (f"attributes of 1 entry updated: {stay}", 1, 3)
         assert run("--dry-run") == run() == (f"nothing to do: {stay}", 0, 3)
     assert differences(source, target) == []
 
@@ -256,9 +256,11 @@ def test_failures_beyond_the_first_are_in_the_log(place: bytes) -> None:
     lines = finished.said.splitlines()
     assert len([line for line in lines if line.startswith("fcp: cannot ")]) == 20
     shown = os.fsdecode(log)
-    assert f"fcp: further failures are only counted: '{shown}' lists all" in lines
+    assert f"fcp: further failures are counted but not printed: '{shown}' lists all" in lines
     assert len(log_lines(log)) == 120
-    (command,) = [line for line in lines if line.startswith("fcp: to retry only what failed")]
+    (command,) = [
+        line for line in lines if line.startswith("fcp: to retry only the failed entries")
+    ]
     for name in names(120):
         os.rmdir(target + b"/" + name)
     # The printed command works.
@@ -290,7 +292,10 @@ def test_on_a_terminal_the_first_failures_are_shown(place: bytes) -> None:
         os.close(controller)
     lines = shown.splitlines()
     assert len([line for line in lines if line.startswith("fcp: cannot ")]) == 20
-    assert "fcp: further failures are only counted: add --error-log FILE to list all" in lines
+    assert (
+        "fcp: further failures are counted but not printed: add --error-log FILE to list all"
+        in lines
+    )
     assert "fcp: 120 failures: 120 EISDIR (Is a directory)" in lines
 
 

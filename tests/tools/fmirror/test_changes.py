@@ -92,7 +92,7 @@ def test_the_first_run_checks_everything(disk: bytes, place: bytes) -> None:
     source, target = snapshot(disk, b"one"), place + b"/target"
     finished = run_fmirror(TWO, "--changed=fs", source, target)
     assert finished.code == 0
-    assert "all of the source is examined: there was no earlier complete run" in finished.said
+    assert "all of the source is examined: no earlier complete run" in finished.said
     assert differences(source, target) == ""
 
 
@@ -199,7 +199,7 @@ def test_auto_over_many_nights(disk: bytes, backup: bytes) -> None:
 
 def test_auto_where_something_may_have_been_missed(disk: bytes, backup: bytes) -> None:
     write_file(disk + b"/data/file", b"content")
-    assert "there was no earlier complete run" in _auto(snapshot(disk, b"1"), backup)
+    assert "no earlier complete run" in _auto(snapshot(disk, b"1"), backup)
     assert _PROVEN in _auto(snapshot(disk, b"2"), backup)
     os.chmod(backup + b"/file", 0o777)
     assert "the target was changed since" in _auto(snapshot(disk, b"3"), backup)

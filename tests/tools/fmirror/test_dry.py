@@ -159,13 +159,13 @@ def test_directories_are_reported_correctly(place: bytes, launcher: Launcher | N
         (
             lambda: os.chmod(source + b"/other", 0o700),
             "would update attributes of 1 entry: 1 entry skipped, 4 directories checked",
-            "attributes of 1 entry set: 1 entry skipped, 4 directories checked",
+            "attributes of 1 entry updated: 1 entry skipped, 4 directories checked",
             ["touch other"],
         ),
         (
             lambda: os.utime(source + b"/same", (10**9, 1)),
             "would update attributes of 1 entry: 1 entry skipped, 4 directories checked",
-            "attributes of 1 entry set: 1 entry skipped, 4 directories checked",
+            "attributes of 1 entry updated: 1 entry skipped, 4 directories checked",
             ["touch same"],
         ),
     ]

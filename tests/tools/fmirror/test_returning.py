@@ -197,7 +197,7 @@ def test_a_directory_that_moves_up_or_down_is_not_lost(
     assert any(os.path.exists(target + here + b"/file") for here in places)
     if way == "up":
         assert finished.code == 1, finished.said
-        assert "inner': it changed during the run, 1 entry stays" in finished.said
+        assert "inner': it changed during the run; 1 entry stays" in finished.said
         assert os.path.exists(target + before + b"/file")
     mirrored(None, option, source, target)
     assert os.path.exists(target + after + b"/file")
@@ -256,7 +256,7 @@ def test_the_copy_of_an_ever_changing_directory_keeps_its_entries(
         if finished.code:
             break  # otherwise all changes were at other times, as on a busy machine
     assert finished.code == 1
-    assert "busy': it changed during the run, 1 entry stays" in finished.said
+    assert "busy': it changed during the run; 1 entry stays" in finished.said
     with open(log, "rb") as stream:
         assert b"it changed during the run" in stream.read()
     assert os.path.exists(target + b"/busy/surplus")

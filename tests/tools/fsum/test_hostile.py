@@ -300,7 +300,7 @@ def test_signed_data_is_not_replaced_by_a_manifest(output: str, path: str, tree:
     (tree.parent / "link").symlink_to("tree/a")
     finished = run_fsum(TWO, "-o", output, path, cwd=os.fsencode(tree.parent))
     assert (finished.code, finished.out) == (2, b""), finished.said
-    assert "is part of what is signed and would be replaced" in finished.said
+    assert "is part of the signed tree and would be replaced" in finished.said
     assert ((tree / "a").read_text(), (tree / "d" / "b").read_text()) == ("a", "d/b")
     assert sorted(os.listdir(tree.parent)) == ["link", "tree"]
 
