@@ -30,6 +30,8 @@ from pcircle.core.units import (
 from pcircle.core.units import interval_s as seconds_of
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from pcircle.cli.progress import Mode
     from pcircle.jobs.change_task import MaxDelete
     from pcircle.runtime import TimeLimit
@@ -335,6 +337,10 @@ class CommonOptions(Options, root="PATH", done="done"):
 
     DRY_RUN = Section()
     dry: bool = option("--dry-run", help="show what would be done (-v: list entries)")
+
+    @classmethod
+    def of(cls, args: argparse.Namespace, **others: Any) -> Self:
+        return super().of(args, **{"words": args.words, **others})
 
     @cached_property
     def wanted(self) -> Attributes:
