@@ -143,7 +143,7 @@ def _options_of(args: argparse.Namespace) -> ProfileOptions:
     lists = dict(options.lists)
     pieces = options.pieces or (PIECES if "compress" in lists else 0)
     return options.replace(
-        tree=options.depth is None and not options.quiet and _is_read(options),
+        tree=options.levels is None and not options.quiet and _is_read(options),
         sparse=options.sparse or "sparse" in lists,
         stripe=options.stripe or "stripe" in lists,
         pieces=pieces,

@@ -229,6 +229,11 @@ class ReportOptions(Options):
         return tuple(dict.fromkeys((*self.by, *["dirsize"] * bool(self.directory_edges))))
 
     @property
+    def levels(self) -> range | None:
+        """The levels of the directories to list, or None for no list."""
+        return None if self.depth is None else range(self.depth + 1)
+
+    @property
     def edges(self) -> tuple[int, ...]:
         """The edges of a histogram with exact counts."""
         return self.bins.edges
@@ -237,7 +242,7 @@ class ReportOptions(Options):
         """Return the names of the `FACETS` that the walk must compute."""
         optional = {
             "top": bool(self.top),
-            "tree": self.tree or self.depth is not None,
+            "tree": self.tree or self.levels is not None,
             "blocks": bool(self.blocks),
             "sparse": self.sparse,
             "stripe": self.stripe,

@@ -37,9 +37,9 @@ class DirectoryTree(msgspec.Struct, frozen=True):
     omitted_bytes: int
 
 
-def tree_of(profile: Profile, depth: int) -> DirectoryTree:
-    """Return the listed directories that are at most `depth` levels below their PATHs."""
-    rows = [row for row in profile.weights if row.depth <= depth]
+def tree_of(profile: Profile, levels: range) -> DirectoryTree:
+    """Return the directories of these levels below their PATHs."""
+    rows = [row for row in profile.weights if row.depth < levels.stop]
     total = sum(row.size_bytes for row in profile.weights if not row.path)
     found = [
         Branch(

@@ -265,10 +265,10 @@ def _with_storage(report: ProfileReport, profile: Profile, options: ReportOption
 def _with_details(report: ProfileReport, profile: Profile, options: ReportOptions) -> ProfileReport:
     """Return the report with the directories and the findings in files that were requested."""
     change = msgspec.structs.replace
-    if options.depth is not None:
+    if options.levels is not None:
         from pcircle.tools.fprof.profile.tree import tree_of
 
-        report = change(report, tree=tree_of(profile, options.depth))
+        report = change(report, tree=tree_of(profile, options.levels))
     if options.sparse:
         from pcircle.tools.fprof.profile.inspecting import Sparse
 
