@@ -173,6 +173,17 @@ class ReportOptions(Options):
     processes; the report then states an upper bound for the size of the others. Directories whose
     path below PATH has more than 1,024 bytes are counted only in their parents.
     """
+    min_depth: int | None = option(
+        "--min-depth",
+        metavar="N",
+        parse=_level,
+        help="show no directories less than N levels deep",
+    )
+    """
+    Only directories at least N levels below PATH, as ``find -mindepth``: ``-d 2 --min-depth 2``
+    lists the second level alone. Without ``-d`` all deeper levels are listed. Shares remain
+    fractions of all bytes.
+    """
     blocks: tuple[tuple[int, int], ...] = option(
         "--blocks",
         metavar="LIST",
@@ -231,7 +242,16 @@ class ReportOptions(Options):
     @property
     def levels(self) -> range | None:
         """The levels of the directories to list, or None for no list."""
-        return None if self.depth is None else range(self.depth + 1)
+        if self.depth is None and self.min_depth is None:
+            return None
+        deepest = 10**_DEPTH_DIGITS if self.depth is None else self.depth
+        return range(self.min_depth or 0, deepest + 1)
+
+    def refuse_conflicts(self) -> None:
+        super().refuse_conflicts()
+        if self.levels is not None and not self.levels:
+            names = self.declared["min_depth"].name, self.declared["depth"].name
+            raise UsageError("{} is larger than {}".format(*names))
 
     @property
     def edges(self) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ complete -c fprof -l by -d 'group by age, owner, group, ext, depth, dirsize' -x 
 complete -c fprof -l dirbins -d 'group directories by entries, with edges like 10,100' -x
 complete -c fprof -l top -d 'list the N largest, newest and oldest entries' -x
 complete -c fprof -s d -l depth -d 'show directories N levels deep, largest first' -x
+complete -c fprof -l min-depth -d 'show no directories less than N levels deep' -x
 complete -c fprof -l blocks -d 'estimate space with blocks of each SIZE or SIZE/SUBBLOCK' -x
 complete -c fprof -l data-in-inode -d 'assume that files up to SIZE are stored in inodes' -x
 complete -c fprof -l sparse -d 'report sparse files and space saved by compression'

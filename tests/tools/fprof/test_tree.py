@@ -7,6 +7,7 @@ import heapq
 import os
 import random
 import re
+import subprocess
 import tracemalloc
 from collections import defaultdict
 from typing import Any
@@ -96,6 +97,23 @@ def test_all_directories_of_some_levels(launcher: Launcher, tree: bytes, depth: 
         assert place == 0 or above in paths[:place]
         assert row["bytes"] <= last[above]  # the largest first
         last[above] = row["bytes"]
+
+
+@pytest.mark.parametrize(("options", "levels"), [(["-d2"], range(1, 3)), ([], range(1, 100))])
+def test_no_directories_above_a_level(tree: bytes, options: list[str], levels: range) -> None:
+    """The rows are the directories that `find -mindepth` finds, with unchanged sums and shares."""
+    found = profiled(ONE, *options, "--min-depth=1", tree)["tree"]["directories"]
+    both = profiled(ONE, "-d99", tree)["tree"]["directories"]
+    assert found == [row for row in both if row["depth"] in levels]
+    limits = ["-mindepth", "1", *(["-maxdepth", "2"] if options else [])]
+    command: list[str | bytes] = ["find", tree, *limits, "-type", "d", "-print0"]
+    paths = subprocess.run(command, capture_output=True, check=True).stdout.split(b"\0")[:-1]
+    assert {row["path"] for row in found} == set(map(show, paths))
+
+
+def test_levels_that_exclude_each_other_are_refused(tree: bytes) -> None:
+    finished = run_fprof(ONE, "-d1", "--min-depth=2", tree)
+    assert (finished.code, "--min-depth is larger than --depth" in finished.said) == (2, True)
 
 
 def test_the_text_and_the_table_have_the_same_rows(tree: bytes, place: bytes) -> None:

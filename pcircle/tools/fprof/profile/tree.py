@@ -50,6 +50,7 @@ def tree_of(profile: Profile, levels: range) -> DirectoryTree:
             share(row.size_bytes, total),
         )
         for row in _in_order(rows)
+        if row.depth in levels
     ]
     weights = profile.weights
     complete = len(weights) < MAX_DIRECTORIES
