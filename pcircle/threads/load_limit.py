@@ -32,6 +32,7 @@ _NOTICEABLE, _UNNOTICEABLE = 1.5, 1.2  # slowdown: narrow above the first, widen
 _WIDENING = 0.25
 _MIN_LOAD = 1 / 64
 _MAX_PAUSE_S = 5.0
+_SHORT_S = 0.002  # less work is not worth a rest
 _STEP_S = 0.05  # between two checks for a request to stop
 
 
@@ -144,3 +145,25 @@ class TurnTaking:
             wait_s = until_s - time.monotonic()
         with self._condition:
             self._waiting -= 1
+
+
+class Rests:
+    """The rests of a thread that works for at most a `share` of the time."""
+
+    def __init__(self, share: float) -> None:
+        self._idle = 1 / share - 1
+        self._since_s = 0.0
+
+    def start(self) -> None:
+        """Begin to work, after a time that counts neither as work nor as rest."""
+        self._since_s = time.monotonic()
+
+    def rest(self, stop: Callable[[], bool]) -> None:
+        """Rest in proportion to the work since the last rest, until `stop` returns true."""
+        worked_s = time.monotonic() - self._since_s
+        if worked_s < _SHORT_S:
+            return
+        until_s = time.monotonic() + min(worked_s * self._idle, _MAX_PAUSE_S)
+        while (left_s := until_s - time.monotonic()) > 0 and not stop():
+            time.sleep(min(left_s, _STEP_S))
+        self._since_s = time.monotonic()

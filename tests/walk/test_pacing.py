@@ -6,6 +6,7 @@ own server.
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -83,3 +84,22 @@ def test_a_level_is_a_percentage(place: bytes, value: str) -> None:
         ended = started.finish()
     assert ended.code == 2
     assert "--polite: invalid value" in ended.said
+
+
+@pytest.mark.parametrize("tool", ["fcp", "fmirror"])
+def test_a_polite_copy_works_one_at_a_time_and_rests(place: bytes, fuse: Mount, tool: str) -> None:
+    """The delays of all files add up, and rests take three times as long."""
+    files, delay_s = 40, 0.005
+    mounted = fuse()
+    grow(mounted.backing, TREE[:files])
+    mounted.rules(Rule(("open",), delay_s=delay_s))
+    report = place + b"/report"
+    words = ["-q", "--polite=25", "--json", report, mounted.path + b"/tree", place + b"/copy"]
+    with Run(ONE, *words, program=(f"pcircle.tools.{tool}",)) as started:
+        ended = started.finish()
+    assert ended.code == 0, ended.said
+    with open(report, "rb") as file:
+        document = json.load(file)
+    assert document["files"] == files
+    assert document["elapsed_s"] > 4 * 0.9 * files * delay_s
+    assert mounted.state().max_delayed == 1

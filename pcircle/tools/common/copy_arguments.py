@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from pcircle.cli.arguments import OptionalValue, add_stop
+from pcircle.cli.arguments import POLITE, OptionalValue, add_polite, add_stop
 from pcircle.core.errors import UsageError
 from pcircle.core.units import interval_s, invalid, number
 from pcircle.fs.attributes.metadata import PreservedAttributes
@@ -90,6 +90,7 @@ BARE = {
     "--reflink": "--reflink=always",
     "--signature": "--signature=xxh128",
     "-s": "-sxxh128",
+    **POLITE,
 }
 
 
@@ -153,6 +154,7 @@ def add_copying(add: Callable[..., object]) -> None:
         metavar="N",
         help="total limit of metadata operations per second",
     )
+    add_polite(add)
 
 
 def add_signature(add: Callable[..., object]) -> None:

@@ -222,6 +222,8 @@ class CopyProgram(ToolProgram):
     ) -> CopyPlan:
         """Return the plan without its checkpoint. Raise UsageError if the copy is impossible."""
         options = self._options
+        if options.polite is not None and options.threads is not None:
+            raise UsageError("--polite cannot be combined with --threads")
         attributes = demand(options.stripe, options.keep)
         plan: CopyPlan = self.plan_type(
             roots=roots,
@@ -244,6 +246,7 @@ class CopyProgram(ToolProgram):
             one_file_system=options.one_file_system,
             bytes_per_s=options.bytes_per_s,
             operations_per_s=options.operations_per_s,
+            polite=options.polite,
             verify=options.verify,
             sign=options.sign,
             striping=striping_of(options.stripe, attributes, roots),

@@ -34,6 +34,7 @@ from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import AttributeCopier
 from pcircle.ops.copy.entry.counts import HARD_LINKS, CopyCounts
 from pcircle.ops.copy.entry.settings import CopySettings
+from pcircle.threads.load_limit import Rests
 from pcircle.threads.throttle import BURST_S, Throttle
 
 if TYPE_CHECKING:
@@ -285,8 +286,10 @@ class RateLimits(CopyObserver):
         bytes_per_s: float | None,
         operations_per_s: float | None,
         size: int,
+        polite: float | None = None,
     ) -> None:
         self.is_stopping: Callable[[], bool] = bool
+        self._rests = None if polite is None else Rests(polite)
         self._bytes = self._operations = None
         self.slice_bytes = _MAX_SLICE_BYTES
         if bytes_per_s is not None:
@@ -301,8 +304,20 @@ class RateLimits(CopyObserver):
             2 + sum(getattr(keep, name) for name in _ATTRIBUTE_CALLS) + settings.striping.gives
         )
 
+    def start(self, stop: Callable[[], bool]) -> None:
+        """Start an item."""
+        self.is_stopping = stop
+        if self._rests is not None:
+            self._rests.start()
+
+    def rest(self) -> None:
+        """Rest after work if the copy is polite."""
+        if self._rests is not None:
+            self._rests.rest(self.is_stopping)
+
     def operations(self, count: int) -> None:
         """Wait until `count` operations are allowed."""
+        self.rest()
         if self._operations is not None:
             self._operations.take(count, self.is_stopping)
 
@@ -310,5 +325,6 @@ class RateLimits(CopyObserver):
         self.operations(self.entry + more)
 
     def due(self, count: int) -> None:
+        self.rest()
         if self._bytes is not None and count > 0:
             self._bytes.take(count, self.is_stopping)

@@ -258,7 +258,7 @@ class DryVisitor(Visitor[None]):
     def begin(self, item: Item, context: Context[Item]) -> None:
         self._here = context
         if self._limits is not None:
-            self._limits.is_stopping = context.is_stopping
+            self._limits.start(context.is_stopping)
 
     def leave(self, opened: Open[None], context: Context[Item]) -> None:
         action = opened.own

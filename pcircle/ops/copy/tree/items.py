@@ -326,7 +326,8 @@ class CopyPlan(CopySettings, frozen=True, kw_only=True):
     `say_each` a message for every entry. `listed` is the digest of the list of paths to copy, or
     None. `rules` and `wanted` select entries below the roots, with ages relative to `now_ns`; if
     `one_file_system` is true, mount points are not entered. `bytes_per_s` and `operations_per_s`
-    are limits for all ranks together, or None. `journal` is None if there is no checkpoint.
+    are limits for all ranks together, or None. `polite` is the maximum share of time, from 0 to 1,
+    in which a rank works, or None. `journal` is None if there is no checkpoint.
     `verify` means that every copy is read back. `sign` is the algorithm of the signature. `threads`
     is the number of worker threads per rank, or None if it is adaptive. `acts` specifies the output
     of actions. If `strict` is true, roots must not be reached through links. `retries` means that
@@ -344,6 +345,7 @@ class CopyPlan(CopySettings, frozen=True, kw_only=True):
     one_file_system: bool = False
     bytes_per_s: float | None = None
     operations_per_s: float | None = None
+    polite: float | None = None
     journal: JournalPlan | None = None
     verify: bool = False
     sign: str | None = None

@@ -347,8 +347,11 @@ class CopyTask(PartedTask[Item, CopyResult]):
 def threads_of(plan: CopyPlan) -> int | None:
     """Return the number of worker threads of a rank, or None if the number is adaptive.
 
-    A rate limit alone does not justify more than one thread.
+    A rate limit alone does not justify more than one thread. The rests of a polite copy are those
+    of one thread.
     """
+    if plan.polite is not None:
+        return 1
     limited = plan.bytes_per_s is not None or plan.operations_per_s is not None
     if limited and plan.threads is None:
         return 1

@@ -124,7 +124,7 @@ class CopyVisitor(Visitor[PartialResult]):
         self._copier.is_stopping = context.is_stopping
         tell_recalls(self._copier.context.recalls, self._plan.shown, context)
         if self._limits is not None:
-            self._limits.is_stopping = context.is_stopping
+            self._limits.start(context.is_stopping)
         if self._waiting is not None:
             self._waiting.begin()
         if self._recorder is not None:
@@ -134,6 +134,8 @@ class CopyVisitor(Visitor[PartialResult]):
     def end(self, context: Context[Item], opens: Sequence[Open[PartialResult]]) -> None:
         """Record completed work, claim hard-linked names, and hold copies to be verified."""
         self._entries.end(context)
+        if self._limits is not None:
+            self._limits.rest()
         if self._acting is not None:
             self._acting.actions.tell(context)
         if opens and self._began:

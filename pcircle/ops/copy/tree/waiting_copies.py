@@ -44,7 +44,7 @@ class ItemLimits(RateLimits):
 
     def begin(self, item: Item, stop: Callable[[], bool]) -> None:
         """Wait until the limits allow an item to start; the names in a batch wait one by one."""
-        self.is_stopping = stop
+        self.start(stop)
         if isinstance(item, CopyChunk):
             self.operations(2)
         elif isinstance(item, HardLinkItem):
@@ -55,9 +55,10 @@ class ItemLimits(RateLimits):
 
 def limits_of(plan: CopyPlan, size: int) -> ItemLimits | None:
     """Return a rank's share of the limits, or None if there are none."""
-    if plan.bytes_per_s is None and plan.operations_per_s is None:
+    limits = plan.bytes_per_s, plan.operations_per_s
+    if limits == (None, None) and plan.polite is None:
         return None
-    return ItemLimits(plan, plan.bytes_per_s, plan.operations_per_s, size)
+    return ItemLimits(plan, *limits, size, plan.polite)
 
 
 LONGEST_WAIT_S = 2.0
