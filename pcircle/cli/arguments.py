@@ -364,6 +364,12 @@ def add_polite(add: Callable[..., object]) -> None:
     add("--polite", action=OptionalValue, metavar="LEVEL", help=text)
 
 
+def add_noatime(add: Callable[..., object]) -> None:
+    """Add the option that keeps access times, for tools that read files."""
+    text = "keep access times of files that are read, if permitted"
+    add("--open-noatime", action="store_true", help=text)
+
+
 def add_op_timeout(add: Callable[..., object]) -> None:
     """Add the time limit for operations, for tools that only read."""
     add(

@@ -178,6 +178,7 @@ class Console(Observer[R]):
         self.planned = 0  # entries
         self._unlisted = 0  # entries
         self._is_warned = False  # about offline files
+        self._is_warned_of_atime = False
         self._output_log: OutputLog | None = None  # if the job can restart
         self._end = b"\0" if options.null else b"\n"  # the terminator of paths in the list
         self.began_s = time.monotonic()
@@ -263,7 +264,13 @@ class Console(Observer[R]):
             self._planned.sync()
 
     def _recalled(self, file: RecallNotice) -> Iterable[str]:
-        """Return a warning for the first file that is fetched from an archive."""
+        """Return a warning for the first file of each kind."""
+        if file.atime:
+            if not (self._is_warned_of_atime or self.quiet):
+                self._is_warned_of_atime = True
+                what = f"access time of '{show(file.path)}' changes"
+                yield f"{self.tool}: warning: {what}: only its owner and root can keep it"
+            return
         if not (self._is_warned or self.quiet):
             self._is_warned = True
             what = f"'{show(file.path)}' is offline and will be recalled from its archive"
@@ -295,6 +302,7 @@ class Console(Observer[R]):
             self.began_s = former.began_s
             self.log_failed, self._unwritable = former.log_failed, former._unwritable
             self._is_warned, self._capped = former._is_warned, former._capped
+            self._is_warned_of_atime = former._is_warned_of_atime
             self.results.follow(former.results)
 
     def leave(self, reasons: Iterable[str]) -> None:
@@ -373,6 +381,10 @@ class Console(Observer[R]):
             count = sum(getattr(counters, name, 0) for counters in counted)
             if count and not self.quiet:
                 self.note(f"{self.tool}: {plural(count, 'offline file', 'offline files')} {what}")
+        count = sum(getattr(counters, "atime_not_kept", 0) for counters in counted)
+        if count and not self.quiet:
+            files = plural(count, "file", "files")
+            self.note(f"{self.tool}: access times of {files} of other users changed")
         if self.account and not self._is_silent:
             self._note_account(counted)
         code, reasons = outcome.code, list(outcome.reasons)

@@ -278,6 +278,11 @@ class CommonOptions(Options, root="PATH", done="done"):
         help="limit the load: busy at most LEVEL%% of the time (50)",
     )
 
+    NOATIME = Section()
+    noatime: bool = option(
+        "--open-noatime", help="keep access times of files that are read, if permitted"
+    )
+
     OP_TIMEOUT = Section()
     op_timeout_s: float | None = option(
         "--op-timeout",
@@ -419,6 +424,7 @@ class AllOptions(CommonOptions):
     _safety = CommonOptions.SAFETY
     _performance = CommonOptions.PERFORMANCE
     _polite = CommonOptions.POLITE
+    _noatime = CommonOptions.NOATIME
     _timeout = CommonOptions.OP_TIMEOUT
     _stop = CommonOptions.STOP
     _output = CommonOptions.OUTPUT

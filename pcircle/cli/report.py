@@ -94,7 +94,8 @@ class ReadReport(ToolReport, frozen=True, kw_only=True):
     """The result of a tool that reads files. Times are in seconds.
 
     `entries` counts the entries that succeeded. Of the files whose data is in an archive, `offline`
-    counts the excluded files and `recalled` the files that were read. `failures_omitted` counts
+    counts the excluded files and `recalled` the files that were read. `atime_not_kept` counts the
+    files for which --open-noatime was not permitted. `failures_omitted` counts
     failures beyond the first `FAILURES_KEPT`. For very many ranks `rank_summary` replaces `ranks`.
     """
 
@@ -115,6 +116,7 @@ class ReadReport(ToolReport, frozen=True, kw_only=True):
     rank_summary: RankSummary | UnsetType = UNSET
     offline: int = 0
     recalled: int = 0
+    atime_not_kept: int = 0
 
 
 def by_kind(rates: Sequence[tuple[str, int, float]]) -> dict[str, dict[str, float]]:

@@ -54,7 +54,7 @@ from pcircle.core.buffers import anonymous
 from pcircle.core.writing import write_at
 from pcircle.fs.attributes.lustre import is_released
 from pcircle.fs.attributes.mounts import type_of_device
-from pcircle.fs.directories import join_path
+from pcircle.fs.directories import O_NOATIME, join_path, open_without_atime
 from pcircle.fs.file_system import reports_holes
 
 if TYPE_CHECKING:
@@ -360,6 +360,7 @@ class RecallCounts(Protocol):
     """The counters of code that reads files, which count the offline ones."""
 
     recalled: int
+    atime_not_kept: int
 
 
 class RecallReporter:
@@ -367,14 +368,40 @@ class RecallReporter:
 
     The arguments of `tell` are the root number and the path. `place` contains the root number and
     path of the current directory.
+
+    `open` opens a file to read it. With `noatime` this does not change access times. The system
+    permits that only to the owner of a file and to root; other files are counted, and `tell_atime`
+    is called for the first. `reopen` opens a file for more of its data, and `flags` are the
+    additional flags.
     """
 
-    def __init__(self, counts: RecallCounts, *, follow: bool = False) -> None:
+    def __init__(
+        self, counts: RecallCounts, *, follow: bool = False, noatime: bool = False
+    ) -> None:
         self.place: tuple[int, bytes] = (0, b"")
         self.tell: Callable[[int, bytes], None] | None = None
-        self._has_reported = False
+        self.tell_atime: Callable[[int, bytes], None] | None = None
+        self.flags = O_NOATIME if noatime else 0
+        self.open: Callable[..., int] = self._open_without_atime if noatime else os.open
+        self.reopen: Callable[..., int] = open_without_atime if noatime else os.open
+        self._has_reported = self._has_reported_atime = False
         self._counts = counts
         self._tiers = OfflineDetector(follow=follow)
+
+    def _open_without_atime(self, name: bytes, flags: int, *, dir_fd: int | None) -> int:
+        fd = open_without_atime(name, flags, dir_fd)
+        self.check_atime(fd, name)
+        return fd
+
+    def check_atime(self, fd: int, name: bytes) -> None:
+        """Count a file that is about to be read if that changes its access time."""
+        if not self.flags or fcntl.fcntl(fd, fcntl.F_GETFL) & O_NOATIME:
+            return
+        self._counts.atime_not_kept += 1
+        if self.tell_atime is not None and not self._has_reported_atime:
+            self._has_reported_atime = True
+            root, path = self.place
+            self.tell_atime(root, join_path(path, name))
 
     def may_be_in(self, directory_fd: int) -> bool:
         """Return whether files in this directory may be offline."""

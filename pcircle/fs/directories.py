@@ -48,7 +48,7 @@ _NEW_THREADS = 2  # threads that may start in the meantime
 
 # Linux only; other systems report the same error again.
 _O_PATH: int = getattr(os, "O_PATH", OPEN_DIRECTORY_FOLLOW)
-_O_NOATIME: int = getattr(os, "O_NOATIME", 0)  # Linux
+O_NOATIME: int = getattr(os, "O_NOATIME", 0)  # Linux
 _AS_GIVEN = -1  # in place of a root's number: the path is one that the user specified
 
 
@@ -395,7 +395,7 @@ def open_without_atime(name: bytes, flags: int, dir_fd: int | None) -> int:
     Only the owner of the file and root may do so. Raises OSError.
     """
     try:
-        return os.open(name, flags | _O_NOATIME, dir_fd=dir_fd)
+        return os.open(name, flags | O_NOATIME, dir_fd=dir_fd)
     except PermissionError:
         return os.open(name, flags, dir_fd=dir_fd)
 

@@ -164,9 +164,13 @@ def failure_of(root: Root, number: int, path: bytes, doing: str, error: OSError)
 
 
 class RecallNotice(msgspec.Struct, frozen=True, array_like=True, tag="recalled"):
-    """A notice that a file whose data is on tape is about to be read."""
+    """A notice that a file whose data is on tape is about to be read.
+
+    With `atime`, the notice is that reading the file changes its access time.
+    """
 
     path: bytes
+    atime: bool = False
 
 
 def tell_recalls(
@@ -177,6 +181,10 @@ def tell_recalls(
     `shown` returns the file's path for display.
     """
     recalls.tell = lambda root, path: context.note([RecallNotice(shown(root, path))])
+    if recalls.flags:
+        recalls.tell_atime = lambda root, path: context.note(
+            [RecallNotice(shown(root, path), atime=True)]
+        )
 
 
 def shown_below(root: Root, path: bytes) -> bytes:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tests.fusefs.fixture import fuse
-from tests.tools.fcp.conftest import place, shared_place
+from tests.tools.fcp.conftest import mount_tmpfs, place, shared_place
 
-__all__ = ["fuse", "place", "shared_place"]
+__all__ = ["fuse", "mount_tmpfs", "place", "shared_place"]

@@ -94,7 +94,14 @@ def test_a_polite_copy_works_one_at_a_time_and_rests(place: bytes, fuse: Mount, 
     grow(mounted.backing, TREE[:files])
     mounted.rules(Rule(("open",), delay_s=delay_s))
     report = place + b"/report"
-    words = ["-q", "--polite=25", "--json", report, mounted.path + b"/tree", place + b"/copy"]
+    words: list[str | bytes] = [
+        "-q",
+        "--polite=25",
+        "--json",
+        report,
+        mounted.path + b"/tree",
+        place + b"/copy",
+    ]
     with Run(ONE, *words, program=(f"pcircle.tools.{tool}",)) as started:
         ended = started.finish()
     assert ended.code == 0, ended.said

@@ -15,7 +15,7 @@ from typing import Final
 from pcircle.core.buffers import anonymous
 from pcircle.fs.data import data_ranges
 from pcircle.fs.open_flags import OPEN_FILE
-from pcircle.ops.compare.statuses import Fds, both, open_files, set_error_side, with_side
+from pcircle.ops.compare.statuses import Fds, Openers, both, open_files, set_error_side, with_side
 
 BLOCK_BYTES: Final = 512 << 10
 _memcmp = ctypes.CDLL(None).memcmp
@@ -25,11 +25,17 @@ _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 class ContentComparer:
     """Compares ranges of files; not thread-safe.
 
-    `read` is called with the number of bytes that were just read from each side.
+    `read` is called with the number of bytes that were just read from each side. `openers` replace
+    `os.open` on each side.
     """
 
-    def __init__(self, read: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self,
+        read: Callable[[int], None] | None = None,
+        openers: Openers = (os.open, os.open),
+    ) -> None:
         self._read = read
+        self.openers = openers
         self._views: tuple[memoryview, memoryview] | None = None
         self._places = (0, 0)
 
@@ -55,13 +61,13 @@ class ContentComparer:
             first, second = self._buffers()
             # Request one byte more than expected, to detect a file that has grown.
             if (
-                _read_at_once(0, name, fds[0], first[: size + 1]) == size
-                and _read_at_once(1, other or name, fds[1], second[: size + 1]) == size
+                self._read_at_once(0, name, fds[0], first[: size + 1]) == size
+                and self._read_at_once(1, other or name, fds[1], second[: size + 1]) == size
             ):
                 if self._read is not None:
                     self._read(size)
                 return not _memcmp(*self._places, size)
-        with open_files(name, fds, other) as (files, statuses):
+        with open_files(name, fds, other, self.openers) as (files, statuses):
             size = statuses[0].st_size
             return statuses[1].st_size == size and self.same(files, 0, size, sparse=sparse)
 
@@ -71,7 +77,7 @@ class ContentComparer:
         The sizes that stat reports are ignored. Raises OSError with the side of the error.
         """
         at = 0
-        with open_files(name, fds, other) as (files, _statuses):
+        with open_files(name, fds, other, self.openers) as (files, _statuses):
             views = self._buffers()
             while True:
                 first, second = both(lambda side: _read_on(files[side], views[side]))
@@ -100,6 +106,17 @@ class ContentComparer:
             offset += size
         return True
 
+    def _read_at_once(self, side: int, name: bytes, directory_fd: int, view: memoryview) -> int:
+        """Read a small file of one side in one call; return the number of bytes. Raises OSError."""
+        try:
+            fd = self.openers[side](name, OPEN_FILE, dir_fd=directory_fd)
+            try:
+                return os.readv(fd, (view,))
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise set_error_side(error, side) from None
+
     def _buffers(self) -> tuple[memoryview, memoryview]:
         if self._views is None:
             memory = anonymous(BLOCK_BYTES), anonymous(BLOCK_BYTES)
@@ -109,18 +126,6 @@ class ContentComparer:
             self._places = first, second
             self._views = memoryview(memory[0]), memoryview(memory[1])
         return self._views
-
-
-def _read_at_once(side: int, name: bytes, directory_fd: int, view: memoryview) -> int:
-    """Read a small file of one side in one call; return the number of bytes. Raises OSError."""
-    try:
-        fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
-        try:
-            return os.readv(fd, (view,))
-        finally:
-            os.close(fd)
-    except OSError as error:
-        raise set_error_side(error, side) from None
 
 
 def _read_on(fd: int, view: memoryview) -> int:

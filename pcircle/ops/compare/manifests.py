@@ -141,9 +141,18 @@ class ByteCounters(Protocol):
 
 
 class DigestComparer:
-    """Compares entries of a tree with the digests in a manifest; not thread-safe."""
+    """Compares entries of a tree with the digests in a manifest; not thread-safe.
 
-    def __init__(self, algorithm: Algorithm, counters: ByteCounters) -> None:
+    `open_file` replaces `os.open`.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        counters: ByteCounters,
+        open_file: Callable[..., int] = os.open,
+    ) -> None:
+        self.open = open_file
         self._algorithm = algorithm
         self._counters = counters
         self._hasher = BlockHasher(algorithm)
@@ -193,7 +202,7 @@ class DigestComparer:
         return ManifestEntry(name, kind_byte(row.st_mode), digest, size, *times)
 
     def _digest_file(self, name: bytes, directory_fd: int, stop: Callable[[], bool]) -> bytes:
-        fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
+        fd = self.open(name, OPEN_FILE, dir_fd=directory_fd)
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):

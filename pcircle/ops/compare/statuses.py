@@ -16,7 +16,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.attributes.owners import group_name, user_name
@@ -202,18 +202,24 @@ def both(function: Callable[[int], T]) -> tuple[T, T]:
     return with_side(0, function), with_side(1, function)
 
 
+Openers: TypeAlias = "tuple[Callable[..., int], Callable[..., int]]"
+_OPENERS: Openers = os.open, os.open
+
+
 @contextmanager
 def open_files(
-    name: bytes, fds: Fds, other: bytes | None = None
+    name: bytes, fds: Fds, other: bytes | None = None, openers: Openers = _OPENERS
 ) -> Iterator[tuple[Fds, tuple[os.stat_result, os.stat_result]]]:
     """Open regular files with the same name in two directories; yield descriptors and statuses.
 
-    `other` is the name on side B if it differs. Links are not followed, and opening does not block.
-    Raises OSError with the side of the error.
+    `other` is the name on side B if it differs, and `openers` replace `os.open`. Links
+    are not followed, and opening does not block. Raises OSError with the side of the error.
     """
-    first = with_side(0, lambda side: os.open(name, OPEN_FILE, dir_fd=fds[side]))
+    first = with_side(0, lambda side: openers[side](name, OPEN_FILE, dir_fd=fds[side]))
     try:
-        second = with_side(1, lambda side: os.open(other or name, OPEN_FILE, dir_fd=fds[side]))
+        second = with_side(
+            1, lambda side: openers[side](other or name, OPEN_FILE, dir_fd=fds[side])
+        )
         try:
             files = first, second
             yield files, both(lambda side: _regular(files[side]))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from pcircle.cli.arguments import POLITE, OptionalValue, add_polite, add_stop
+from pcircle.cli.arguments import POLITE, OptionalValue, add_noatime, add_polite, add_stop
 from pcircle.core.errors import UsageError
 from pcircle.core.units import interval_s, invalid, number
 from pcircle.fs.attributes.metadata import PreservedAttributes
@@ -155,6 +155,7 @@ def add_copying(add: Callable[..., object]) -> None:
         help="total limit of metadata operations per second",
     )
     add_polite(add)
+    add_noatime(add)
 
 
 def add_signature(add: Callable[..., object]) -> None:

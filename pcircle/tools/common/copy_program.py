@@ -247,6 +247,7 @@ class CopyProgram(ToolProgram):
             bytes_per_s=options.bytes_per_s,
             operations_per_s=options.operations_per_s,
             polite=options.polite,
+            noatime=options.noatime,
             verify=options.verify,
             sign=options.sign,
             striping=striping_of(options.stripe, attributes, roots),

@@ -56,6 +56,7 @@ class DiffOptions(CommonOptions, root="A", done="differing"):
 
     _performance = CommonOptions.PERFORMANCE
     _op_timeout = CommonOptions.OP_TIMEOUT
+    _noatime = CommonOptions.NOATIME
     _stop = CommonOptions.STOP
 
     _output = CommonOptions.OUTPUT

@@ -46,6 +46,7 @@ class DiffPlan(TreePlan, frozen=True, kw_only=True):
     enters: bool = False
     first: bool = False
     quiet: bool = False
+    noatime: bool = False
     labels: Labels | None = None
     moves: bool = False
     by_content: bool = False
@@ -67,11 +68,13 @@ class DiffCounters(TreeCounters):
     """Counters of entries that differ, of entries that one side lacks, and of differences by field.
 
     `files` and the counters of other kinds cover both sides and count a pair once. `beside` counts
-    directories that are another kind of entry on the other side. `recalled` counts offline files
+    directories that are another kind of entry on the other side. `atime_not_kept` counts
+    files whose access times could not be kept as requested, and `recalled` offline files
     that were read.
     """
 
     recalled: int
+    atime_not_kept: int
     different: int
     only_a: int
     only_b: int

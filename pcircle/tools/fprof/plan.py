@@ -177,6 +177,7 @@ class ProfileTotals(EntryCounters):
 
     unreadable: int
     recalled: int
+    atime_not_kept: int
     bytes: int
     bytes_high: int
     readdir_us: int

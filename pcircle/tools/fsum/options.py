@@ -84,6 +84,7 @@ class SumOptions(CommonOptions):
 
     _performance = CommonOptions.PERFORMANCE
     _op_timeout = CommonOptions.OP_TIMEOUT
+    _noatime = CommonOptions.NOATIME
     chunk_bytes: int | None = option(
         "--chunksize",
         metavar="SIZE",

@@ -108,11 +108,13 @@ class SumResult(msgspec.Struct, frozen=True, array_like=True):
 class SumCounters(TreeCounters):
     """The counters of a thread, a rank or a job, which the main thread only reads.
 
-    `recalled` counts the offline files that were read. Files in a manifest or list are either
+    `recalled` counts the offline files that were read, and `atime_not_kept` the files whose access
+    times could not be kept as requested. Files in a manifest or list are either
     `compared` or `missing`. Compared files whose content is not read are also `unchecked`.
     """
 
     recalled: int
+    atime_not_kept: int
     compared: int
     unchecked: int
     missing: int
@@ -157,6 +159,7 @@ class SumPlan(TreePlan, frozen=True, kw_only=True):
     algorithm: str
     large_bytes: int
     chunk_bytes: int | None
+    noatime: bool = False
     listing: bool = False
     own: tuple[OwnFile, ...] = ()
     parts: bytes | None = None

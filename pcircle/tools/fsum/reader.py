@@ -70,7 +70,7 @@ class EntryReader(FailureReporter):
         self._counters = counters
         self._signer = signer
         self._detailed = plan.detailed
-        self.recalls = RecallReporter(counters)
+        self.recalls = RecallReporter(counters, noatime=plan.noatime)
         self._small = aligned(_SMALL_BYTES + 1)
         self._native = within_limit()
         self._piece = aligned(_PIECE_BYTES)
@@ -135,7 +135,7 @@ class EntryReader(FailureReporter):
         """Return the sizes and entries of as many files as one call can read; see `bare`."""
         until_ns = time.monotonic_ns() + _LOOK_EVERY_NS
         outcomes, contents = self._native.read_files(
-            fds, names, OPEN_FILE, max_bytes, contents_bytes, until_ns
+            fds, names, OPEN_FILE | self.recalls.flags, max_bytes, contents_bytes, until_ns
         )
         sizes = native.numbers(outcomes)
         if sizes[-1] == UNTRIED:
@@ -156,7 +156,7 @@ class EntryReader(FailureReporter):
         Raise OSError if the file cannot be read or has changed.
         """
         with error_context("open"):
-            fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
+            fd = self.recalls.open(name, OPEN_FILE, dir_fd=directory_fd)
         try:
             status = os.fstat(fd)
             self.recalls.see(name, directory_fd, status)
@@ -222,7 +222,7 @@ class EntryReader(FailureReporter):
         was replaced.
         """
         with error_context("open"):
-            fd = os.open(item.name, OPEN_FILE, dir_fd=directory_fd)
+            fd = self.recalls.reopen(item.name, OPEN_FILE, dir_fd=directory_fd)
         try:
             if self._plan.identify(os.fstat(fd)) != item.file:
                 raise Changed("it was replaced while it was read")
@@ -354,7 +354,7 @@ class LargeFileSigner:
                 error_context("open"),
                 self._directories.lease(item.root, item.path, _source_of(item)) as lease,
             ):
-                fd = os.open(item.name, OPEN_FILE, dir_fd=lease.fd)
+                fd = self._reader.recalls.reopen(item.name, OPEN_FILE, dir_fd=lease.fd)
                 try:
                     status = os.fstat(fd)
                     if not stat.S_ISREG(status.st_mode):

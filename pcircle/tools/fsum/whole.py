@@ -144,7 +144,7 @@ class FileDigester:
         self._plan = plan
         self._counters = counters
         self._piece = aligned(_PIECE_BYTES)
-        self.recalls = RecallReporter(counters, follow=plan.listed)
+        self.recalls = RecallReporter(counters, follow=plan.listed, noatime=plan.noatime)
 
     def read_from_list(self, path: bytes, context: NoticeSink) -> None:
         """Set the path of the list under which recalls of offline files are reported."""
@@ -158,7 +158,7 @@ class FileDigester:
         Raise OSError if the file cannot be read or has changed.
         """
         hasher = new_hasher(self._plan.algorithm)
-        fd = os.open(name, flags, dir_fd=directory_fd)
+        fd = self.recalls.open(name, flags, dir_fd=directory_fd)
         try:
             before = os.fstat(fd)
             if not stat.S_ISREG(before.st_mode):

@@ -72,6 +72,7 @@ complete -c fcp -l stripe -d 'Lustre layout of new files: COUNT, all, keep or de
 complete -c fcp -l bwlimit -d 'total bandwidth limit in bytes per second' -x
 complete -c fcp -l ops-limit -d 'total limit of metadata operations per second' -x
 complete -c fcp -l polite -d 'limit the load: busy at most LEVEL% of the time (50)' -f
+complete -c fcp -l open-noatime -d 'keep access times of files that are read, if permitted'
 complete -c fcp -s q -l quiet -d 'report failures only'
 complete -c fcp -s v -l verbose -d 'list copied entries'
 complete -c fcp -l stats -d 'print a table of the processes (twice: more columns)'

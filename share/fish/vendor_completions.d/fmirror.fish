@@ -96,6 +96,7 @@ complete -c fmirror -l stripe -d 'Lustre layout of new files: COUNT, all, keep o
 complete -c fmirror -l bwlimit -d 'total bandwidth limit in bytes per second' -x
 complete -c fmirror -l ops-limit -d 'total limit of metadata operations per second' -x
 complete -c fmirror -l polite -d 'limit the load: busy at most LEVEL% of the time (50)' -f
+complete -c fmirror -l open-noatime -d 'keep access times of files that are read, if permitted'
 complete -c fmirror -s q -l quiet -d 'report failures only'
 complete -c fmirror -s v -l verbose -d 'list changes, as -i does'
 complete -c fmirror -l stats -d 'print a table of the processes (twice: more columns)'

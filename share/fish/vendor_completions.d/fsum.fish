@@ -52,6 +52,7 @@ complete -c fsum -s j -l jobs -d 'processes, or per MPI rank (default: cores, at
 complete -c fsum -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fsum -l threads -d 'concurrent operations per process (default: adaptive)' -x
 complete -c fsum -l op-timeout -d 'fail entries whose file system does not respond within T' -x
+complete -c fsum -l open-noatime -d 'keep access times of files that are read, if permitted'
 complete -c fsum -l chunksize -d 'chunk size of large files (default: adaptive)' -x
 complete -c fsum -s q -l quiet -d 'report failures only'
 complete -c fsum -s v -l verbose -d 'report what was done'

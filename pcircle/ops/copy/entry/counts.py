@@ -23,7 +23,8 @@ class CopyCounts(CounterSet):
     """The counters of one thread, which any thread may read.
 
     `sized` counts entries with known sizes, `skipped` existing entries that were left in place, and
-    `recalled` files that were read although their data is offline. `lost_*` count the entries for
+    `recalled` files that were read although their data is offline. `atime_not_kept` counts files
+    whose access times could not be kept as requested. `lost_*` count the entries for
     which attributes of a kind could not be preserved.
     """
 
@@ -35,6 +36,7 @@ class CopyCounts(CounterSet):
     bytes_found: int
     bytes_done: int
     recalled: int
+    atime_not_kept: int
     lost_xattr: int
     lost_acl: int
     lost_flags: int

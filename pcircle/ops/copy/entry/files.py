@@ -33,6 +33,7 @@ from pcircle.fs.data import (
     pair_of,
     ways_of,
 )
+from pcircle.fs.directories import O_NOATIME
 from pcircle.fs.entry_errors import SAME_FILE, Changed, EntryError, error_context, tried
 from pcircle.fs.file_system import are_same, is_pseudo, reports_holes
 from pcircle.fs.native.pure import NOT_PLAIN, UNTRIED
@@ -83,7 +84,7 @@ class PlainCopier:
         self.offer = 1
         self._extras = extras
         self._observers = observers
-        self._flags = settings.source_flags
+        self._flags = settings.source_flags | (O_NOATIME if settings.noatime else 0)
         self._bits = target.creation_bits(settings)
         self._inode_flags = USER_FLAGS if settings.keep.flags else 0
         # A file reached through a symbolic link may have any number of names.
@@ -331,7 +332,7 @@ class Copier:
         early: bool,
     ) -> os.stat_result | int:
         """Return the status of the file if it was copied, and the outcome otherwise."""
-        fd = os.open(source, self._settings.source_flags, dir_fd=source_fd)
+        fd = self.context.recalls.reopen(source, self._settings.source_flags, dir_fd=source_fd)
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
@@ -341,7 +342,10 @@ class Copier:
                 return LINKED
             if not early and self.context.skip_existing(source_fd, source, target_fd, name):
                 return COPIED
-            self.context.recalls.see(source, source_fd, status)
+            recalls = self.context.recalls
+            recalls.see(source, source_fd, status)
+            if recalls.flags:
+                recalls.check_atime(fd, source)
             if status.st_size > self._settings.large_bytes and not _has_nominal_size(fd, status):
                 keeper = self.names.keeper
                 if keeper is None or not keeper.has_content(name, fd, status):
@@ -537,7 +541,7 @@ class Copier:
     def opened(self, source_fd: int, source: bytes) -> Iterator[tuple[int, os.stat_result]]:
         """Open a large source file, and yield its descriptor and status."""
         with error_context("open"):
-            fd = os.open(source, self._settings.source_flags, dir_fd=source_fd)
+            fd = self.context.recalls.reopen(source, self._settings.source_flags, dir_fd=source_fd)
             try:
                 status = os.fstat(fd)
                 if not stat.S_ISREG(status.st_mode):
@@ -647,7 +651,9 @@ class Copier:
         written.
         """
         with error_context("open"):
-            fd = os.open(item.name, self._settings.source_flags, dir_fd=source_fd)
+            fd = self.context.recalls.reopen(
+                item.name, self._settings.source_flags, dir_fd=source_fd
+            )
         try:
             with error_context("open"):
                 self._check_identity(fd, item.source, "the file was replaced while it was copied")

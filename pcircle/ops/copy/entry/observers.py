@@ -221,7 +221,7 @@ class CopyContext:
         self.extras = extras
         self.names = extras.names
         self.observers = ObserverSet(observer_list)
-        self.recalls = RecallReporter(counts, follow=settings.follow)
+        self.recalls = RecallReporter(counts, follow=settings.follow, noatime=settings.noatime)
         self.is_stopping: Callable[[], bool] = bool
 
     def is_one_of_several(self, status: os.stat_result, source_fd: int) -> bool:

@@ -110,6 +110,7 @@ class CopySettings(msgspec.Struct, frozen=True, kw_only=True):
     existing: OverwriteOptions = OverwriteOptions()
     since_ns: int | None = None
     follow: bool = False
+    noatime: bool = False
     striping: Striping = Striping()
 
     @property

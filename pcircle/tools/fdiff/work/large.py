@@ -19,7 +19,14 @@ from pcircle.fs.directories import HOLDER, join_path
 from pcircle.jobs.failures import NoticeSink
 from pcircle.ops.compare.content import ContentComparer
 from pcircle.ops.compare.fields import CONTENT, NOTHING, SIZE
-from pcircle.ops.compare.statuses import Fds, error_side, open_files, set_error_side, with_side
+from pcircle.ops.compare.statuses import (
+    Fds,
+    Openers,
+    error_side,
+    open_files,
+    set_error_side,
+    with_side,
+)
 from pcircle.runtime import Context
 from pcircle.tools.fdiff.plan import DiffItem, LargeFilePair, PairChunk
 from pcircle.tools.fdiff.work.pairs import EntryPair, PairComparer
@@ -59,7 +66,7 @@ class LargeFileComparer:
 
     @contextmanager
     def _opened(
-        self, item: LargeFilePair | PairChunk
+        self, item: LargeFilePair | PairChunk, openers: Openers
     ) -> Iterator[tuple[bytes, Fds, tuple[os.stat_result, os.stat_result]]]:
         place, task = item.place, self._task
         known = (None, None) if place is None else (place.source, place.target)
@@ -67,7 +74,7 @@ class LargeFileComparer:
         with (
             with_side(0, lambda _: task.directories.lease(0, item.path, known[0])) as source,
             with_side(1, lambda _: task.targets.lease(0, item.path, known[1])) as target,
-            open_files(item.name, (source.fd, target.fd), other) as (fds, statuses),
+            open_files(item.name, (source.fd, target.fd), other, openers) as (fds, statuses),
         ):
             yield other, fds, statuses
 
@@ -79,7 +86,8 @@ class LargeFileComparer:
         path = b"" if item.path == HOLDER else join_path(item.path, item.name)
         self._counters.sized += 1
         try:
-            with self._opened(item) as (other, fds, (a, b)):
+            self._pairs.watch(path, context)
+            with self._opened(item, self._pairs.openers) as (other, fds, (a, b)):
                 pair = EntryPair(path, item.name, other, a, b)
                 different = item.different | CONTENT
                 if a.st_size != b.st_size:
@@ -121,7 +129,7 @@ class LargeFileComparer:
         until_s = time.monotonic() + _CHUNK_S
         at, end = item.offset, item.offset + item.length
         try:
-            with self._opened(item) as (_, fds, _statuses):
+            with self._opened(item, self._pairs.reopeners) as (_, fds, _statuses):
                 while at < end and not context.stopping:
                     length = min(_STEP_BYTES, end - at)
                     if not self._contents.same(fds, at, length, sparse=item.sparse):

@@ -77,8 +77,14 @@ class PairComparer:
         self._reporter = reporter
         self._one_sided = one_sided
         self._comparer, self._details = comparers
-        self._contents = ContentComparer()
-        self._recalls = RecallReporter(counters), RecallReporter(counters)
+        self._recalls = (
+            RecallReporter(counters, noatime=plan.noatime),
+            RecallReporter(counters, noatime=plan.noatime),
+        )
+        first, second = self._recalls
+        self._contents = ContentComparer(openers=(first.open, second.open))
+        self.openers = first.open, second.open
+        self.reopeners = first.reopen, second.reopen
         self._stats = stats
         self.fail = fail
         # Pairs that need more than a comparison of columns are compared one by one.
@@ -266,13 +272,17 @@ class PairComparer:
         else:
             counters.special += 1
 
+    def watch(self, path: bytes, context: NoticeSink) -> None:
+        """Report the first file of each side that is offline, or whose access time changes."""
+        for recalls, number in zip(self._recalls, (ONLY_A, ONLY_B), strict=True):
+            shown = shown_below(self._plan.roots[number], path)
+            tell_recalls(recalls, lambda root, below, shown=shown: shown, context)  # type: ignore[misc]
+
     def _see(self, pair: EntryPair, fds: Fds, context: NoticeSink) -> None:
         """Report offline files of a pair that is about to be read."""
-        roots, path = self._plan.roots, pair.path
-        sides = ((ONLY_A, pair.name, pair.a), (ONLY_B, pair.other or pair.name, pair.b))
-        for recalls, fd, (number, name, status) in zip(self._recalls, fds, sides, strict=True):
-            shown = shown_below(roots[number], path)
-            tell_recalls(recalls, lambda root, below, shown=shown: shown, context)  # type: ignore[misc]
+        self.watch(pair.path, context)
+        sides = ((pair.name, pair.a), (pair.other or pair.name, pair.b))
+        for recalls, fd, (name, status) in zip(self._recalls, fds, sides, strict=True):
             recalls.see(name, fd, status)
 
     def _content(
@@ -292,7 +302,7 @@ class PairComparer:
             return CONTENT
         if not a.st_size or (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino):
             return NOTHING
-        if a.st_blocks <= 1 or b.st_blocks <= 1:
+        if a.st_blocks <= 1 or b.st_blocks <= 1 or self._plan.noatime:
             self._see(pair, fds, context)
         if a.st_size > LARGE_BYTES:
             self._counters.sized -= 1  # the file will be counted when its item begins
