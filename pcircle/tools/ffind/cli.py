@@ -31,9 +31,9 @@ ffind [OPTION]... [PATH]... [EXPRESSION]
        ffind --apply PLAN [OPTION]..."""
 
 DESCRIPTION = """\
-Search trees in parallel, with the expressions of find(1): tests such as -name,
--path, -type, -size, -mtime, -newer, -user, -perm and -empty, the operators
-! -a -o ( ), and the actions -print, -printf, -ls, -delete and -exec.
+Search trees in parallel, with the expressions of find(1): tests (-name, -type,
+-size, -mtime, -newer, -user, -perm ...), operators (! -a -o), and actions
+(-print, -printf, -ls, -delete, -exec ...).
 
 Operators and primaries are those of GNU find and have one dash; options of
 ffind have two. The manual lists additional primaries. Entries are printed in

@@ -167,7 +167,6 @@ def made_of(args: argparse.Namespace) -> MirrorOptions:
         allow_foreign=args.allow_foreign,
         allow_moved=args.allow_moved,
         state_dir=None if args.state_dir is None else os.fsencode(args.state_dir),
-        changed=args.changed,
         written=_written(args),
         **_change_options(args),
     )
@@ -182,6 +181,7 @@ def _change_options(args: argparse.Namespace) -> dict[str, Any]:
         "clears": "all" if args.move else "files" if args.remove_source_files else "",
         "since_manifest": args.since_manifest,
         "new_manifest": args.new_manifest,
+        "changed": args.changed,
         "changed_from": args.changed_from,
         "full_every_s": None if every is None else interval_s("--full-every", every),
     }

@@ -91,7 +91,6 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
             "algorithm": self._algorithm,
             "large_bytes": min(LARGE_BYTES, options.chunk_bytes or LARGE_BYTES),
             "chunk_bytes": options.chunk_bytes,
-            "noatime": options.open_noatime,
             "ranks": ranks,
             "listing": options.files_from is not None,
             "against": against,
