@@ -120,11 +120,11 @@ def _problem(place: ResolvedName) -> str:
         # A FIFO is not opened here, because its reader would see end of file when it is closed
         # again.
         may_write = os.access(place.name, os.W_OK, dir_fd=place.fd)
-        return "" if may_write else "can't be written"
+        return "" if may_write else "cannot be written"
     refuse_pseudo(place)
     refuse_foreign(place)
     if not os.access(b".", os.W_OK | os.X_OK, dir_fd=place.fd):
-        return "its directory can't be written"
+        return "its directory is not writable"
     holder, user = os.fstat(place.fd), os.geteuid()
     sticky = bool(holder.st_mode & stat.S_ISVTX)
     # In a sticky directory only the owners of the file and of the directory may replace the file.

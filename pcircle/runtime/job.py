@@ -152,8 +152,8 @@ class _Body:
 
 
 _NO_LIMIT = """\
---op-timeout would not hold in the other processes, which are started anew since this one has \
-other threads: use -j 1"""
+--op-timeout has no effect in new processes, which are required because this process has other \
+threads: use -j 1"""
 
 _NO_CLOUDPICKLE = """\
 the task is defined in a notebook or at a prompt, where other processes cannot import it. \
@@ -161,8 +161,8 @@ Do one of these: pip install cloudpickle; put the task into a module, and import
 run it with jobs=1"""
 
 _PICKLED = """\
-The processes are started anew, since this one has other threads: a task must then be one \
-that can be pickled (no lambdas, no open files), or jobs be 1"""
+This process has other threads, so new processes are started: the task must be picklable (no \
+lambdas, no open files). Otherwise use jobs=1"""
 
 
 def _run(

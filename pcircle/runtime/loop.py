@@ -272,7 +272,7 @@ class Rank(Generic[I, R]):
             return self._codec.message(payload)
         except msgspec.ValidationError as error:
             name = type(self._task).__name__
-            text = f"{name} spawns, returns or notes what is not of the types it says: {error}"
+            text = f"{name} spawns, returns or notes a value of an undeclared type: {error}"
             self._fail(TypeError(text), f"handling a message of rank {source}")
             return NoticeBatch(()) if msgspec.msgpack.decode(payload)[0] == "m" else PinnedWork(())
 
@@ -383,7 +383,7 @@ class Rank(Generic[I, R]):
             return self._codec.encode(msgspec.structs.replace(message, account=account))
         what = "a result" if isinstance(message, ItemResult | BundleResults) else "items"
         if isinstance(message, WorkTransfer) and message.moved:
-            what = "items, or what has come of others,"
+            what = "items, or results of other items,"
         self._fail(error, f"sending {what} to another rank")
         # It counts for termination detection, like the original.
         return self._codec.encode(PinnedWork(()))

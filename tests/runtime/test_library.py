@@ -261,7 +261,7 @@ def test_values_of_undeclared_types(script: Script, ranks: Ranks) -> None:
     ended = script(wrong + RUN + END, ranks)
     assert_reported_once(
         ended,
-        "TypeError: Numbers spawns, returns or notes what is not of the types it says: "
+        "TypeError: Numbers spawns, returns or notes a value of an undeclared type: "
         "Expected `bytes`, got `str` - at `$[3][0][0]`",
     )
 

@@ -33,7 +33,7 @@ PLAN = CopyPlan(
 )
 # Fields that affect the result: another value, and the name of the field in the refusal.
 COMPARED: dict[str, tuple[Any, str]] = {
-    "keep": (PreservedAttributes(mode=True, acl=True), "what is preserved"),
+    "keep": (PreservedAttributes(mode=True, acl=True), "attributes to preserve"),
     "existing": (OverwriteOptions(newer=True), "existing files"),
     "sparse": ("always", "--sparse"),
     "follow": (True, "-L"),

@@ -645,7 +645,7 @@ def read_mark(payload: bytes) -> tuple[int, NamedCounts]:
     rank, counts = _decode_mark(payload)
     # Counts may be negative, because a rank may subtract entries that another rank has counted.
     if rank < 0 or any(abs(number) >> 62 for number in counts.values()):
-        raise ValueError("these are no counts")
+        raise ValueError("invalid counts")
     return rank, counts
 
 

@@ -62,11 +62,11 @@ def _of_path(found: Facts) -> Iterator[str]:
     if value("case_folding"):
         yield "names that differ in case alone are one file here: fcp names each that collides"
     if value("locks") is False:
-        yield "there are no file locks: two runs at once are not always noticed"
+        yield "file locks are not supported: concurrent runs may not be detected"
     if value("archive_possible") and size:
         yield "files may be on tape: --skip-offline leaves them out"
     if value("hard_links") is False:
-        yield "there are no hard links: --preserve=links and --link-dest cannot make any"
+        yield "hard links are not supported: --preserve=links and --link-dest cannot create them"
 
 
 SCHEMA = 1

@@ -121,7 +121,7 @@ def test_resume_without_a_checkpoint_begins(flat: bytes, place: bytes) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["-p"], "what is preserved"),
+        (["-p"], "attributes to preserve"),
         (["-n"], "existing files"),
         (["--exclude=x"], "filters"),
         (["-L"], "-L"),
@@ -146,7 +146,7 @@ def test_another_umask_is_refused_unless_modes_are_preserved(flat: bytes, place:
         interrupt(ONE, place, *options, flat, target)
         finished = run_fcp(ONE, *options, "--resume", flat, target, umask=0o077)
         assert finished.code == code, finished.said
-        assert ("made with other options (your umask)" in finished.said) == bool(code)
+        assert ("created with different options (your umask)" in finished.said) == bool(code)
         if code:
             copy(ONE, "--resume", flat, target, umask=0o022)
             subprocess.run(["rm", "-r", target], check=True)
@@ -159,7 +159,7 @@ def test_another_source_of_the_same_name_is_refused(place: bytes) -> None:
     build_flat_tree(source, 4, 250, 900)
     refused = run_fcp(ONE, "--resume", source, place + b"/copy")
     assert refused.code == 2
-    assert "belongs to another source" in refused.said
+    assert "belongs to a source other than" in refused.said
     copy(ONE, "--restart", source, place + b"/copy")
     assert differences(source, place + b"/copy", CONTENT) == []
 
@@ -180,7 +180,7 @@ def test_the_checkpoint_of_another_copy_is_not_used(flat: bytes, place: bytes) -
     os.rename(place + b"/kept", second)
     refused = run_fcp(ONE, "--resume", other, place + b"/second")
     assert refused.code == 2
-    assert "belongs to another source" in refused.said
+    assert "belongs to a source other than" in refused.said
 
 
 @pytest.mark.parametrize("launcher", launchers([1, 3], [2]))

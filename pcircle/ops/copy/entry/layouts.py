@@ -64,7 +64,7 @@ class UnsupportedLayoutError(EntryError):
     """The source has a layout that cannot be set on a new file."""
 
     def __init__(self, why: ValueError) -> None:
-        super().__init__(LAYOUT, f"its Lustre layout can't be kept: {why}")
+        super().__init__(LAYOUT, f"its Lustre layout cannot be kept: {why}")
 
 
 class LayoutCopier:

@@ -131,7 +131,7 @@ def options_of(plan: CopyPlan) -> dict[str, bytes]:
     """Return the encoded options that a resumed run must share, by the name in messages."""
     encode = msgspec.msgpack.encode
     return {
-        "what is preserved": encode(msgspec.structs.replace(plan.keep, given=None)),
+        "attributes to preserve": encode(msgspec.structs.replace(plan.keep, given=None)),
         "existing files": encode(plan.existing),
         "filters": encode(plan.rules),
         "filters by attribute": encode(plan.wanted),
