@@ -210,9 +210,9 @@ def test_only_files_and_links_are_replaced(
     os.mkfifo(b"fifo", dir_fd=directory)
     source, plan = source_status(tmp_path, 0o644), make_settings()
     for name, wrong in ((b"directory", IsADirectoryError), (b"fifo", FileExistsError)):
-        with pytest.raises(wrong, match="in its place"):
+        with pytest.raises(wrong, match="in the way"):
             target.create(directory, name, source, plan, names)
-        with pytest.raises(wrong, match="in its place"):
+        with pytest.raises(wrong, match="in the way"):
             target.replaceable(directory, name, names)
     assert target.replaceable(directory, b"missing", names) is None
     assert entries(directory) == {b"directory", b"fifo"}
