@@ -14,17 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pcircle.aio.composite import copy_file, make_path, read_file, write_file
+    from pcircle.aio.control import Barrier, Event, Semaphore
     from pcircle.aio.files import Files
     from pcircle.aio.futures import Cancelled, Future, dataflow, when_all, when_any
     from pcircle.aio.operations import Operation
     from pcircle.aio.scheduler import Scheduler
 
 __all__ = [
+    "Barrier",
     "Cancelled",
+    "Event",
     "Files",
     "Future",
     "Operation",
     "Scheduler",
+    "Semaphore",
     "copy_file",
     "dataflow",
     "make_path",
@@ -36,6 +40,7 @@ __all__ = [
 
 _MODULES = {
     "composite": ("copy_file", "make_path", "read_file", "write_file"),
+    "control": ("Barrier", "Event", "Semaphore"),
     "files": ("Files",),
     "futures": ("Cancelled", "Future", "dataflow", "when_all", "when_any"),
     "operations": ("Operation",),

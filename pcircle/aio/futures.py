@@ -144,7 +144,7 @@ class Future(Generic[T]):
         """
         return self._end(None, Cancelled(), abort=True)
 
-    def _when_done(self, callback: Callable[[], object]) -> None:
+    def when_done(self, callback: Callable[[], object]) -> None:
         """Call `callback`, which must be brief, when the future is settled.
 
         The callback runs on the thread that settles the future or, if the future is already
@@ -170,9 +170,9 @@ class Future(Generic[T]):
             except BaseException as error:
                 after.settle(None, error)
             else:
-                _follow(after, value)
+                follow(after, value)
 
-        self._when_done(lambda: self._runner(go_on))
+        self.when_done(lambda: self._runner(go_on))
         return after
 
     def __await__(self) -> Generator[Any, None, T]:
@@ -196,7 +196,7 @@ class Future(Generic[T]):
             else:
                 mirror.set_result(self._value)  # type: ignore[arg-type]
 
-        self._when_done(lambda: _post(loop, reflect))
+        self.when_done(lambda: _post(loop, reflect))
         try:
             return (yield from mirror.__await__())
         except asyncio.CancelledError:
@@ -212,7 +212,7 @@ def _post(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None
             raise
 
 
-def _follow(after: Future[U], value: U | Future[U]) -> None:
+def follow(after: Future[U], value: U | Future[U]) -> None:
     """Settle a future with a value, or with the outcome of another future."""
     if not isinstance(value, Future):
         after.settle(value)
@@ -224,7 +224,7 @@ def _follow(after: Future[U], value: U | Future[U]) -> None:
             after._abort = inner.cancel
     if done:
         inner.cancel()
-    inner._when_done(lambda: after.settle(inner._value, inner._error))
+    inner.when_done(lambda: after.settle(inner._value, inner._error))
 
 
 def _now(function: Callable[[], None]) -> None:
@@ -256,7 +256,7 @@ def when_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
             whole.settle(waited)
 
     for future in waited:
-        future._when_done(count)
+        future.when_done(count)
     return whole
 
 
@@ -269,7 +269,7 @@ def when_any(futures: Sequence[Future[Any]]) -> Future[int]:
         raise ValueError("when_any requires at least one future")
     first: Future[int] = Future(futures[0]._runner)
     for number, future in enumerate(futures):
-        future._when_done(partial(first.settle, number))
+        future.when_done(partial(first.settle, number))
     return first
 
 

@@ -85,7 +85,7 @@ class Scheduler:
             raise ValueError("deadline_s must be a number of seconds")
         if kind is None:
             kind = work.kind if isinstance(work, Operation) else DATA
-        future: Future[T] = Future(self._continuations.run)
+        future: Future[T] = self.future()
         job = _Submission(self, work, future)
         if isinstance(work, Operation) and work.moves:
             self._orders.put(work.fd, job, self._lanes[kind])
@@ -95,6 +95,13 @@ class Scheduler:
             path = work.path if isinstance(work, Operation) else None
             self._deadlines.add(time.monotonic() + deadline_s, future, path)
         return future
+
+    def future(self, abort: Callable[[], object] | None = None) -> Future[Any]:
+        """Return a pending future, which the caller settles; its continuations run here.
+
+        `abort` is called when the future is cancelled.
+        """
+        return Future(self._continuations.run, abort)
 
     def threads(self) -> dict[str, int]:
         """Return the current number of threads for each kind of operation."""
@@ -482,7 +489,7 @@ class _Deadlines:
                 self._thread.start()
             elif self._heap[0] is due:
                 self._state.notify()
-        future._when_done(partial(self._forget, deadline))
+        future.when_done(partial(self._forget, deadline))
 
     def close(self) -> None:
         """End the thread once all futures are settled."""

@@ -1,0 +1,157 @@
+"""Semaphores, barriers and events between continuations.
+
+In ParalleX, the model of HPX and PXFS, these are local control objects. A thread that waits
+for one of them would block all continuations, which share a thread. So each wait is a future here:
+the continuation returns it, or continues it with `then`.
+
+A mutex is a semaphore with one permit. A condition variable is an event, or a pending future of
+`Scheduler.future`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+from pcircle.aio.futures import Future, follow
+from pcircle.aio.scheduler import Scheduler
+
+T = TypeVar("T")
+
+
+class Semaphore:
+    """Limits how many operations, or chains of operations, are in progress at a time.
+
+    >>> limit = Semaphore(io, 4)
+    >>> copies = [limit.run(lambda name=name: io.copy_file(name, name + ".bak")) for name in names]
+    """
+
+    def __init__(self, scheduler: Scheduler, permits: int) -> None:
+        if permits < 1:
+            raise ValueError("permits must be at least 1")
+        self._scheduler = scheduler
+        self._permits = permits
+        self._waiting: deque[Future[None]] = deque()
+        self._lock = threading.Lock()
+
+    def acquire(self) -> Future[None]:
+        """Return a future that ends when the caller has a permit. The oldest wait is first.
+
+        If the future ends without an exception, the caller must call `release`. Cancelling it gives
+        up the wait.
+        """
+        permit: Future[None] = self._scheduler.future()
+        with self._lock:
+            is_free = self._permits > 0
+            if is_free:
+                self._permits -= 1
+            else:
+                self._waiting.append(permit)
+        if is_free:
+            permit.settle(None)
+        return permit
+
+    def release(self) -> None:
+        """Return a permit, which the oldest wait receives."""
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._permits += 1
+                    return
+                permit = self._waiting.popleft()
+            if permit.settle(None):  # not if the wait was cancelled
+                return
+
+    def run(self, start: Callable[[], Future[T]]) -> Future[T]:
+        """Call `start` when there is a permit; return the future of the outcome of its future.
+
+        The permit is returned when that future has ended, in whatever way. `start` is called by a
+        continuation. If the outcome is cancelled first, it is not called.
+        """
+        permit = self.acquire()
+        outcome: Future[T] = self._scheduler.future(permit.cancel)
+
+        def begin(_permit: Future[None]) -> None:
+            if permit.cancelled:
+                return
+            if outcome.done:  # cancelled after the permit was granted
+                self.release()
+                return
+            try:
+                future = start()
+            except BaseException as error:
+                self.release()
+                outcome.settle(None, error)
+                return
+            future.when_done(self.release)
+            follow(outcome, future)
+
+        permit.then(begin)
+        return outcome
+
+
+class Barrier:
+    """Lets a number of parties continue when all of them have arrived; then it is ready again."""
+
+    def __init__(self, scheduler: Scheduler, parties: int) -> None:
+        if parties < 1:
+            raise ValueError("parties must be at least 1")
+        self._scheduler = scheduler
+        self._parties = parties
+        self._arrived: list[Future[int]] = []
+        self._lock = threading.Lock()
+
+    def arrive(self) -> Future[int]:
+        """Return a future that ends, with the number of this arrival, when the last party arrives.
+
+        The first arrival has number 0. An arrival counts even if its future is cancelled.
+        """
+        future: Future[int] = self._scheduler.future()
+        complete: list[Future[int]] = []
+        with self._lock:
+            self._arrived.append(future)
+            if len(self._arrived) == self._parties:
+                complete, self._arrived = self._arrived, complete
+        for number, arrival in enumerate(complete):
+            arrival.settle(number)
+        return future
+
+
+class Event:
+    """Ends all waits for something that happens once, or again after `clear`."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._is_set = False
+        self._waiting: list[Future[None]] = []
+        self._lock = threading.Lock()
+
+    def is_set(self) -> bool:
+        """Return whether `set` was called since the last `clear`."""
+        return self._is_set
+
+    def wait(self) -> Future[None]:
+        """Return a future that ends when the event is set, or at once if it is."""
+        future: Future[None] = self._scheduler.future()
+        with self._lock:
+            is_set = self._is_set
+            if not is_set:
+                self._waiting.append(future)
+        if is_set:
+            future.settle(None)
+        return future
+
+    def set(self) -> None:
+        """Set the event, which ends all waits."""
+        with self._lock:
+            self._is_set = True
+            ended, self._waiting = self._waiting, []
+        for future in ended:
+            future.settle(None)
+
+    def clear(self) -> None:
+        """Let later waits wait for the next `set`."""
+        with self._lock:
+            self._is_set = False
