@@ -33,7 +33,7 @@ TOOLS = {
 }
 # The imports that each part of the package may have, in addition to its own modules.
 MAY_IMPORT: dict[str, set[str]] = {
-    "": set(),  # pcircle/__init__.py
+    "": {"cli", "core", "library"},  # pcircle/__init__.py, on demand
     "core": set(),
     "threads": {"core"},
     "fs": {"core", "threads"},
@@ -51,6 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "simulation": _ENGINE | {"runtime"},
     "testing": _ENGINE | {"runtime"},
     "__main__": {"cli", "core", "tools", "transport"},
+    "library": {"cli", "core", "tools", "tools.common", "transport"},
     "scale": {"tools"},  # python -m pcircle.scale
 }
 # The transports know the message types, and nothing else of the engine.

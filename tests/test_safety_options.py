@@ -14,16 +14,15 @@ from typing import Any
 
 import pytest
 
-from pcircle.core.errors import UsageError
+from pcircle import change, entries, remove
+from pcircle.cli.tree_program import TreeReport
+from pcircle.core.errors import UsageError, require
 from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.fs.directories import HOLDER
 from pcircle.fs.safe_open import Untrusted, named, place_of
 from pcircle.ops.copy.tree.items import CopyPlan, CopyRoot, open_sides
-from pcircle.tools.fchmod import change
-from pcircle.tools.ffind import find
-from pcircle.tools.fls import listing
-from pcircle.tools.frm import remove
 from pcircle.walk.roots import Root, open_roots
+from tests.tools.ffind.calling import find
 
 OTHER = 65534
 # The arguments of each tool and its exit code on success; OPERAND is the path in question.
@@ -38,7 +37,20 @@ TOOLS: dict[str, tuple[list[str], int]] = {
     "fsum": (["OPERAND"], 0),
     "fprof": (["OPERAND"], 0),
 }
-FUNCTIONS: dict[str, Any] = {"frm": remove, "ffind": find, "fls": listing, "fchmod": change}
+
+
+def _report_of_entries(*paths: str, **options: Any) -> TreeReport:
+    rows = entries(*paths, **options)
+    list(rows)
+    return require(rows.report)
+
+
+FUNCTIONS: dict[str, Any] = {
+    "frm": remove,
+    "ffind": find,
+    "fls": _report_of_entries,
+    "fchmod": change,
+}
 NO_SUCH = (
     ("ffind", "--files-from"),
     ("fdiff", "--list-out"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from docs.generate import completions, manpages, manuals, pictures, schemas
+from docs.generate import completions, keywords, manpages, manuals, pictures, schemas
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,7 +19,12 @@ def files() -> Iterator[tuple[Path, str]]:
     yield from manuals.pages()
     for name, text in manpages.pages():
         yield ROOT / "share" / "man" / "man1" / name, text
-    for name, text in [*completions.pages(), *schemas.pages(), *pictures.pages()]:
+    for name, text in [
+        *completions.pages(),
+        *keywords.pages(),
+        *schemas.pages(),
+        *pictures.pages(),
+    ]:
         yield ROOT / name, text
 
 

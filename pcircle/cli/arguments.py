@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 from pcircle import __version__
 from pcircle.core import encoding
 from pcircle.core.errors import Defect, EntriesFailed, PcircleError, UsageError
-from pcircle.core.writing import is_broken_pipe, write_stream
+from pcircle.core.writing import CALLER, is_broken_pipe, standard_error, write_stream
 
 FILTERS = """\
 Patterns are those of rsync; the first match decides. * stops at a slash, **
@@ -477,7 +477,8 @@ def run(
 ) -> int:
     """Parse the arguments, run the command and return the exit code; only one rank `speaks`.
 
-    If `given` is None, the arguments are those of the process. `joined` joins words that form one
+    Errors are raised if a program called the tool, and otherwise printed. If `given` is None, the
+    arguments are those of the process. `joined` joins words that form one
     argument.
     """
     built = parser()
@@ -485,11 +486,12 @@ def run(
     arguments: Sequence[str] = ()
     try:
         arguments = joined(encoding.arguments() if given is None else given)
+        is_hidden = not speaks and CALLER.get() is None
         try:
-            if not speaks:
+            if is_hidden:
                 sys.stdout, standard = open(os.devnull, "w"), sys.stdout  # noqa: SIM115
             args = built.parse(arguments, bare)
-            if not speaks:
+            if is_hidden:
                 sys.stdout.close()
                 sys.stdout = standard
         except SystemExit as end:  # --help and --version
@@ -502,11 +504,15 @@ def run(
             refuse_remote(args.operands)
         return carry_out(args)
     except UsageError as error:
+        text = _explain(error, arguments, built)
+        if CALLER.get() is not None:
+            raise UsageError(text) from None
         if speaks:
-            text = _explain(error, arguments, built)
             _complain(name, f"{text}\nTry '{name} --help'.")
         return error.exit_code
     except PcircleError as error:
+        if CALLER.get() is not None:
+            raise
         _complain(name, str(error))
         return error.exit_code
 
@@ -593,12 +599,12 @@ def _explain(error: UsageError, arguments: Sequence[str], parser: Parser) -> str
     for word in arguments:
         name = word.split("=")[0]
         if word.startswith("--") and len(name) > 2 and str(error) == f"unknown option {name!a}":
-            near = _near(name, sorted(parser._option_string_actions))
-            return f"{error}; did you mean {' or '.join(near)}?" if near else str(error)
+            similar = near(name, sorted(parser._option_string_actions))
+            return f"{error}; did you mean {' or '.join(similar)}?" if similar else str(error)
     return str(error)
 
 
-def _near(name: str, options: Sequence[str]) -> list[str]:
+def near(name: str, options: Sequence[str]) -> list[str]:
     """Return the options that begin with `name`, or else the most similar options."""
     known = [option for option in options if option.startswith("--")]
     begun = [option for option in known if option.startswith(name)]
@@ -628,4 +634,4 @@ def _edits(one: str, other: str) -> int:
 def _complain(name: str, text: str) -> None:
     from pcircle.cli.output import MessageStream
 
-    MessageStream(sys.stderr).line(f"{name}: {text}")
+    MessageStream(standard_error()).line(f"{name}: {text}")

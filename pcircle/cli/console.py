@@ -13,7 +13,6 @@ For very many ranks, the report contains the distribution of each figure instead
 from __future__ import annotations
 
 import os
-import sys
 import time
 from abc import abstractmethod
 from collections import Counter
@@ -42,6 +41,7 @@ from pcircle.cli.results import Results
 from pcircle.core.encoding import show
 from pcircle.core.errors import Defect, StoppedEarly, worst
 from pcircle.core.units import format_count, format_size, plural
+from pcircle.core.writing import CALLER, standard_error
 from pcircle.jobs.action_log import ActionLines
 from pcircle.jobs.failures import FailedEntry, Failure, LogFile, RecallNotice
 from pcircle.jobs.tree_task import WorkCounts, reported
@@ -171,7 +171,7 @@ class Console(Observer[R]):
         self._log = log
         self._actions = actions
         self._is_silent = options.silent
-        stream = None if options.silent else sys.stderr
+        stream = None if options.silent else standard_error()
         self._capped = MessageLimiter(self.tool, stream, options.error_log)
         self._listed = listed
         self._planned = planned
@@ -187,7 +187,11 @@ class Console(Observer[R]):
         self._progress = progress.make(mode, stream, quiet=self.quiet, interval_s=interval_s)
         self.note = self._progress.note
         self.results = Results(self.tool, options.json, self.note)
-        shown = mode == "always" or (mode == "auto" and not self.quiet)
+        caller = CALLER.get()
+        if caller is None:
+            shown = mode == "always" or (mode == "auto" and not self.quiet)
+        else:
+            shown = mode != "never" and caller.has_progress
         self.period_s = min(_PERIOD_S, interval_s) if shown else None
 
     @property
@@ -362,6 +366,9 @@ class Console(Observer[R]):
 
     def end(self, outcome: Outcome[R]) -> tuple[int, list[str]]:
         """Remove the progress display and close the logs; return the exit code and its reasons."""
+        caller = CALLER.get()
+        if caller is not None and caller.has_progress and not outcome.code:
+            self.show(ProgressSums(tuple(map(sum, zip(*outcome.counts, strict=True))), 1.0))
         self._progress.close()
         if self._unlisted:
             self.log_failed = True

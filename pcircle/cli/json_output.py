@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import sys
 from collections.abc import Iterable
 from typing import BinaryIO, Protocol
 
@@ -19,7 +18,7 @@ import msgspec
 
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
-from pcircle.core.writing import write_all, write_stream
+from pcircle.core.writing import standard_output, write_all, write_stream
 from pcircle.fs.attributes.acls import give_access, read_list
 from pcircle.fs.open_flags import CREATE_FILE
 from pcircle.fs.safe_open import ResolvedName, named, opened, refuse_foreign, refuse_pseudo
@@ -89,7 +88,7 @@ def stream(pieces: Iterable[bytes], where: str, *, private: bool = False) -> Non
     """
     if where == "-":
         for piece in pieces:
-            write_stream(getattr(sys.stdout, "buffer", None), piece)
+            write_stream(getattr(standard_output(), "buffer", None), piece)
     else:
         _put(pieces, where, durable=False, mode=0o600 if private else 0o666)
 

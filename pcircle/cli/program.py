@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import ClassVar, Protocol, TypeVar
 
@@ -13,7 +12,7 @@ import msgspec
 
 from pcircle.cli.output import MessageStream
 from pcircle.core.encoding import show
-from pcircle.core.errors import UsageError
+from pcircle.core.writing import standard_error
 from pcircle.jobs.failures import LogFile, open_log
 from pcircle.runtime import Program, run_program
 from pcircle.threads.threads import has_live_workers
@@ -73,7 +72,7 @@ class ToolProgram(Program):
 
     def complain(self, text: str) -> None:
         """Print to standard error why the job ends."""
-        MessageStream(sys.stderr).line(f"{self.name}: {text}")
+        MessageStream(standard_error()).line(f"{self.name}: {text}")
 
 
 class Ranks(Protocol):
@@ -91,9 +90,8 @@ def local_ranks(ranks: Ranks) -> int:
     return choice.size if choice.kind == "local" else 0
 
 
-def run_tool(program: ToolProgram, ranks: Ranks) -> int:
-    """Run a tool on its ranks and return its exit code."""
-    limit_s = getattr(ranks, "op_timeout_s", None)
+def run_tool(program: ToolProgram, ranks: Ranks, limit_s: float | None = None) -> int:
+    """Run a tool on its ranks, with a time limit for file operations; return its exit code."""
     if limit_s is not None:
         from pcircle.runtime.supervised import supervised
 
@@ -116,19 +114,3 @@ def _run(program: ToolProgram, ranks: Ranks) -> int:
         # A stuck worker may continue later, and must not find its descriptors reused.
         if not has_live_workers():
             program.close()
-
-
-def called(
-    run: Callable[[O], int],
-    kind: Callable[..., O],
-    paths: Sequence[str | bytes],
-    choices: Mapping[str, object],
-) -> int:
-    """Run a tool from a program, with options of this `kind`, and return the exit code.
-
-    Raises UsageError if the job is rejected before it starts on this rank.
-    """
-    if choices.get("op_timeout_s") is not None:
-        raise UsageError("op_timeout is for the command, which ends with its process")
-    sys.stdout.flush()  # earlier output of the program must come first
-    return run(kind(paths=tuple(map(os.fsencode, paths)), **choices))

@@ -26,6 +26,7 @@ import msgspec
 
 from pcircle.cli.output import MessageStream
 from pcircle.core.units import format_count, format_duration, format_rate, format_size
+from pcircle.core.writing import CALLER, Caller
 from pcircle.jobs.tree_task import ENTRY_COST_BYTES, WorkCounts
 
 if TYPE_CHECKING:
@@ -226,6 +227,26 @@ class _Live:
         self.suspend()
 
 
+class _Passed:
+    """Passes views to the program that called the tool."""
+
+    def __init__(self, output: MessageStream, caller: Caller) -> None:
+        self._output = output
+        self._caller = caller
+
+    def update(self, view: ProgressView) -> None:
+        self._caller.show(view)
+
+    def note(self, text: str) -> None:
+        self._output.line(text)
+
+    def suspend(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 def _start_display(output: MessageStream) -> Live:
     from rich.live import Live
 
@@ -293,8 +314,12 @@ def make(mode: Mode, stream: TextIO | None, *, quiet: bool, interval_s: float) -
     """Return the display for this mode and stream.
 
     ``never`` selects nothing, and so does ``auto`` if `quiet`. A terminal gets a bar, unless
-    ``TERM`` shows that it cannot move its cursor; any other stream gets lines.
+    ``TERM`` shows that it cannot move its cursor; any other stream gets lines. In a function call,
+    the program receives the views.
     """
+    caller = CALLER.get()
+    if mode != "never" and caller is not None:
+        return _Passed(MessageStream(stream), caller)
     if mode == "never" or (quiet and mode == "auto"):
         return silent(stream)
     is_terminal = MessageStream(stream).isatty()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -11,7 +10,13 @@ from typing import TYPE_CHECKING, TextIO
 
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError
-from pcircle.core.writing import is_broken_pipe, write_stream
+from pcircle.core.writing import (
+    CALLER,
+    is_broken_pipe,
+    standard_error,
+    standard_output,
+    write_stream,
+)
 from pcircle.fs.safe_open import writing
 from pcircle.jobs.failures import open_log
 
@@ -53,7 +58,12 @@ class Results:
     @property
     def stream(self) -> TextIO | None:
         """Return the stream for text: standard error if standard output carries JSON."""
-        return sys.stderr if self._json == "-" else sys.stdout
+        return standard_error() if self._json == "-" else standard_output()
+
+    @property
+    def summary_stream(self) -> TextIO | None:
+        """Return the stream for a summary, which is a message to a program, not a result."""
+        return self.stream if CALLER.get() is None else standard_error()
 
     def write(self, where: str, write: Callable[[], None]) -> None:
         """Call `write`, which may raise OSError; `where` is the file in the message.
@@ -69,11 +79,12 @@ class Results:
                 self._note(f"{self._tool}: cannot write {name}: {error.strerror}")
 
     def document(self, document: jsonout.JsonDocument) -> None:
-        """Write the JSON document, if requested."""
+        """Write the JSON document, if requested, and pass the result to a calling program."""
+        report_to_caller(document)
         if self._json is not None:
             from pcircle.cli import json_output as jsonout
 
-            stdout = getattr(sys.stdout, "buffer", None)
+            stdout = getattr(standard_output(), "buffer", None)
             where = _STREAMS[0] if self._json == "-" else self._json
             self.write(where, partial(jsonout.write, document, self._json, stdout))
 
@@ -87,6 +98,13 @@ class Results:
             self.write(_STREAMS[self._json == "-"], partial(_write_pieces, stream, iter(pieces)))
             self._broken = self.failed
             self.failed = self.failed or failed
+
+
+def report_to_caller(report: jsonout.JsonDocument) -> None:
+    """Pass the result of a tool to the program that called it, if there is one."""
+    caller = CALLER.get()
+    if caller is not None:
+        caller.report = report
 
 
 def _write_pieces(stream: TextIO | None, pieces: Iterator[bytes]) -> None:
@@ -110,6 +128,8 @@ def open_output(name: str, option: str) -> int:
     """Open the new file that an option names; `-` is standard output. Raises UsageError."""
     if name != "-":
         return open_log(name, option)
+    if CALLER.get() is not None:
+        raise UsageError(f"{option}: standard output belongs to the program; name a file")
     try:
         return os.dup(1)
     except OSError as error:

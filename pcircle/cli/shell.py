@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from pcircle.cli.arguments import Parser, run
 from pcircle.core.encoding import show
-from pcircle.core.errors import UsageError
 from pcircle.transport.launch import launched
 
 
@@ -59,27 +58,6 @@ def _quoted(word: str) -> str:
 
 
 _WHILE_LOGGED_S = 0.1
-
-
-def words_of(options: Mapping[str, object]) -> list[str]:
-    """Return keyword arguments of a program as words of a command line.
-
-    True becomes an option without a value, False and None are omitted, and a list repeats the
-    option. A name that is a Python keyword has a trailing `_`; a name of one letter becomes a short
-    option. Raises UsageError for options that only a command line may use.
-    """
-    words = []
-    for name, value in options.items():
-        is_short = len(name) == 1
-        option = f"-{name}" if is_short else "--" + name.removesuffix("_").replace("_", "-")
-        if name in ("help", "version", "h"):  # these end the process, or would in some tools
-            raise UsageError(f"unknown option '{option}'")
-        for item in value if isinstance(value, list | tuple) else [value]:
-            if item is True:
-                words.append(option)
-            elif item is not None and item is not False:
-                words.append(f"{option}{'' if is_short else '='}{item}")
-    return words
 
 
 def logging(

@@ -10,7 +10,6 @@ import errno
 import mmap
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable
 
@@ -20,6 +19,7 @@ from pcircle.cli.output import MessageStream
 from pcircle.cli.report import ACCOUNTS
 from pcircle.core.encoding import show
 from pcircle.core.errors import Defect, EntriesFailed, PcircleError, worst
+from pcircle.core.writing import standard_error
 
 SOCKET = "/dev/log"
 _USER = 1 << 3  # the facility, as in syslog(3)
@@ -75,7 +75,7 @@ def logged(tool: str, command: str, run: Callable[[], int]) -> int:
             _send(tool, text, _WARNING if code else _INFO)
         except OSError as error:
             text = f"--syslog: cannot write to {SOCKET}: {error.strerror or error}"
-            MessageStream(sys.stderr).line(f"{tool}: {text}")
+            MessageStream(standard_error()).line(f"{tool}: {text}")
             code = worst((code, EntriesFailed.exit_code))
     return code
 

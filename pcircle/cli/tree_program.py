@@ -38,7 +38,6 @@ from pcircle.core.errors import (
     EntriesFailed,
     Interrupted,
     RankLost,
-    StoppedEarly,
     Terminated,
     UsageError,
     worst,
@@ -137,7 +136,7 @@ class WalkProgram(ToolProgram, Generic[T]):
     def run(self) -> int:
         """Run the tool on the requested ranks and return the exit code."""
         with any_link(self.options.insecure_links):
-            return run_tool(self, self.options)
+            return run_tool(self, self.options, self.options.op_timeout_s)
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self.options
@@ -306,30 +305,6 @@ class TreeProgram(WalkProgram[TreeTask]):
         self.listed: LogFile | None = None
         self.planned: PlanFile | None = None
         self.report: TreeReport | None = None  # on rank 0, after the end of the job
-        self._refusal = ""
-
-    def call(self) -> TreeReport | None:
-        """Run the tool without output, for a program; return the result, or None on other ranks.
-
-        Raises UsageError or StoppedEarly if the job is rejected or cannot start.
-        """
-        if self.options.op_timeout_s is not None:
-            raise UsageError("op_timeout is for the command, which ends with its process")
-        self.options = self.options.replace(silent=True, quiet=True, progress="never")
-        self.again = True
-        code = self.run()
-        if self.report is None and self._refusal:
-            raise (
-                UsageError(self._refusal)
-                if code == UsageError.exit_code
-                else StoppedEarly(self._refusal)
-            )
-        return self.report
-
-    def complain(self, text: str) -> None:
-        self._refusal = text
-        if not self.options.silent:
-            super().complain(text)
 
     def new_task(self, plan: TreePlan, rank: int, lists: Lists | None) -> TreeTask:
         return self.task_type(plan, rank, lists)

@@ -16,7 +16,7 @@ This module imports nothing from the package.
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -69,6 +69,8 @@ class PcircleError(Exception):
     """
 
     exit_code: ClassVar[int] = 70
+    report: Any = None
+    """The report of a job that a function of `pcircle` started: of the work until it stopped."""
 
 
 class UsageError(PcircleError):

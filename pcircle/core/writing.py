@@ -3,6 +3,9 @@
 A kernel may write less than it was given, so the remainder needs another call. The server of a
 network file system may even write nothing without reporting an error. This module treats that as an
 error, because retrying might never end, and ignoring it would lose data.
+
+The module also selects the streams of a tool. A command has those of the process. If a program
+calls a tool as a function, they belong to that program, and the tool writes to its `Caller`.
 """
 
 from __future__ import annotations
@@ -10,18 +13,26 @@ from __future__ import annotations
 import errno
 import io
 import os
+import sys
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any, AnyStr
+from contextvars import ContextVar
+from typing import IO, TYPE_CHECKING, Any, AnyStr, Protocol, TextIO
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from _typeshed import ReadableBuffer
 
 __all__ = [
+    "CALLER",
+    "Caller",
     "WholeFile",
     "close_new",
     "discard",
     "is_broken_pipe",
     "left",
+    "standard_error",
+    "standard_output",
     "write_all",
     "write_at",
     "write_stream",
@@ -107,7 +118,44 @@ def write_stream(stream: IO[Any] | None, data: bytes) -> None:
     try:
         fd = stream.fileno()
     except io.UnsupportedOperation:
-        binary = isinstance(stream, io.RawIOBase | io.BufferedIOBase)
-        stream.write(data if binary else data.decode())
+        target: IO[Any] = getattr(stream, "buffer", stream)
+        binary = isinstance(target, io.RawIOBase | io.BufferedIOBase)
+        target.write(data if binary else data.decode())
         return
     write_all(fd, data)
+
+
+class Caller(Protocol):
+    """The program that called a tool as a function, with the streams that replace its own.
+
+    `report` is the result of the tool. `signal` is the signal that stopped the job.
+    """
+
+    output: TextIO
+    errors: TextIO
+    has_progress: bool
+    report: Any
+    signal: int | None
+
+    def show(self, view: Any) -> None:
+        """Pass on a view of the running job."""
+
+    def watch(self, stop: Callable[[], None]) -> Callable[[], None]:
+        """Call `stop` once the program requests it; return a function that ends the watch."""
+        ...
+
+
+CALLER: ContextVar[Caller | None] = ContextVar("CALLER", default=None)
+"""The program that called the tool; None in a command, and on ranks in other processes."""
+
+
+def standard_output() -> TextIO | None:
+    """Return the stream for results. It is None if the process was started without it."""
+    caller = CALLER.get()
+    return sys.stdout if caller is None else caller.output
+
+
+def standard_error() -> TextIO | None:
+    """Return the stream for messages. It is None if the process was started without it."""
+    caller = CALLER.get()
+    return sys.stderr if caller is None else caller.errors

@@ -26,6 +26,7 @@ from pcircle.core.errors import (
     UsageError,
     error_of,
 )
+from pcircle.core.writing import CALLER
 from pcircle.runtime.crash_report import (
     CrashReporter,
     TracebackReporter,
@@ -112,7 +113,8 @@ def run_program(program: Program, jobs: int | None, transport: TransportOption) 
         warn_stale_launcher(program.name)
     body = _Body(program)
     try:
-        return start(choice, body, body.pickled, again=program.again)
+        again = program.again or CALLER.get() is not None
+        return start(choice, body, body.pickled, again=again)
     except Defect as error:  # the ranks have been killed
         program.complain(str(error))
         return error.exit_code

@@ -206,7 +206,7 @@ class Rank(Generic[I, R]):
             self._pool.drain()
             self._syncer.drain()
             if signals.pending is not None and not self._stopping:
-                engine.abort(CODES[signals.pending], f"stopped by {signals.pending.name}", _now_s())
+                engine.abort(CODES[signals.pending], signals.reason, _now_s())
             if self._observer is not None and (signals.asked or signals.suspended):
                 self._attend(signals, self._observer)
             if self._limit is not None and self._left_s(self._limit) <= 0:

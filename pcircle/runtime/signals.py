@@ -7,6 +7,9 @@ arrives within half a second, because some launchers deliver a single Ctrl-C twi
 SIGUSR1 requests a line about the job's progress, as with dd. On Ctrl-Z (SIGTSTP), the terminal is
 restored before the process is suspended.
 
+If a program has called a tool, the program can stop the job too. The signal that stopped the job is
+recorded for the program, and a second SIGINT raises KeyboardInterrupt.
+
 A forked rank starts with these signals blocked, so that none is lost before the handlers are
 installed. It also ends with them blocked, because the job's exit code is final by then.
 """
@@ -23,6 +26,7 @@ from types import FrameType
 from typing import Any
 
 from pcircle.core.errors import Interrupted, Terminated
+from pcircle.core.writing import CALLER
 
 _SAME_S = 0.5
 
@@ -49,8 +53,13 @@ class Signals:
         self._raises = False
         self._former: dict[signal.Signals, Any] = {}
         self._held: set[int | signal.Signals] = set()  # the signal mask outside the context
+        self._caller = CALLER.get()
+        self._is_cancelled = False
+        self._end_watch: Callable[[], None] | None = None
 
     def __enter__(self) -> Signals:
+        if self._caller is not None:
+            self._end_watch = self._caller.watch(self._cancel)
         if threading.current_thread() is not threading.main_thread():
             return self  # only the main thread can handle signals
         for number in (*CODES, signal.SIGUSR1):
@@ -61,6 +70,10 @@ class Signals:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if self._end_watch is not None:
+            self._end_watch()
+        if self._caller is not None and not self._is_cancelled:
+            self._caller.signal = self.pending
         if threading.current_thread() is not threading.main_thread():
             return
         signal.pthread_sigmask(signal.SIG_SETMASK, self._held)
@@ -93,6 +106,8 @@ class Signals:
         now_s = time.monotonic()
         if self.pending is signal.SIGINT and number == signal.SIGINT:
             if now_s - self._since_s > _SAME_S:
+                if self._caller is not None:
+                    raise KeyboardInterrupt
                 os._exit(Interrupted.exit_code)
         elif self.pending is None:
             self._since_s = now_s
@@ -100,6 +115,12 @@ class Signals:
         self._wake()
         if self._raises:
             self.check()
+
+    def _cancel(self) -> None:
+        """Stop the job, as the program requests. May be called on any thread."""
+        if self.pending is None:
+            self._is_cancelled, self.pending = True, signal.SIGINT
+            self._wake()
 
     @contextmanager
     def raised(self) -> Iterator[None]:
@@ -115,7 +136,13 @@ class Signals:
         """Raise Interrupted or Terminated if a stop signal arrived before the job began."""
         if self.pending is not None:
             error = Interrupted if self.pending is signal.SIGINT else Terminated
-            raise error(f"stopped by {self.pending.name} before the job began")
+            raise error(f"{self.reason} before the job began")
+
+    @property
+    def reason(self) -> str:
+        """Return why the job stops."""
+        name = "" if self.pending is None else self.pending.name
+        return f"stopped by {'the program' if self._is_cancelled else name}"
 
     @property
     def code(self) -> int | None:

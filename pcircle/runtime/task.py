@@ -13,7 +13,6 @@ library of LaFon et al. (2012) had create and process callbacks; joins are an ad
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import (
@@ -31,6 +30,7 @@ from typing import (
 import msgspec
 
 from pcircle.circle import ProgressSums
+from pcircle.core.writing import standard_error
 from pcircle.transport._exit import print_error
 
 if TYPE_CHECKING:  # only very large jobs have a summary
@@ -393,7 +393,7 @@ class Observer(Generic[R]):
     def notice(self, source: int, values: Sequence[Any]) -> None:
         """Process notices from a rank."""
         for value in values:
-            print(value, file=sys.stderr)
+            print(value, file=standard_error())
 
     def sync(self) -> None:
         """Flush records of notices to disk. Ranks may be waiting for this."""

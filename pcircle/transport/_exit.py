@@ -18,6 +18,7 @@ from array import array
 from contextlib import suppress
 
 from pcircle.core.errors import Defect, Interrupted, PcircleError, StoppedEarly, package_problem
+from pcircle.core.writing import standard_error
 
 __all__ = [
     "await_stderr_read",
@@ -71,7 +72,7 @@ def print_error(text: str, name: str = "") -> None:
     """Print *text* on standard error, prefixed with *name* (default: the program's name)."""
     # A closed standard error must not change how a process ends.
     with suppress(OSError, ValueError, AttributeError):
-        print(f"{name or program_name()}: {text}", file=sys.stderr, flush=True)
+        print(f"{name or program_name()}: {text}", file=standard_error(), flush=True)
 
 
 def flush_standard_streams() -> None:

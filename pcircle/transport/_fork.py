@@ -23,6 +23,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from pcircle.core.errors import Defect, Interrupted, RankLost, Terminated, UsageError, worst
+from pcircle.core.writing import CALLER
 from pcircle.transport._exit import (
     close_descriptors,
     flush_standard_streams,
@@ -329,6 +330,7 @@ def _run_child(
     make_transport: Callable[[LocalTransport], Transport],
 ) -> NoReturn:
     def prepare() -> Body:
+        CALLER.set(None)
         _default_signals()
         # Open copies of the other ranks' ends would hide the death of a rank.
         close_ends(ends[:rank] + ends[rank + 1 :])

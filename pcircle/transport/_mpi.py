@@ -28,7 +28,7 @@ from array import array
 from collections import deque
 from math import inf
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import mpi4py
 
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from pcircle.transport._hybrid import Gateway, NodeProcesses
     from pcircle.transport.contract import Body
 
-__all__ = ["MpiChannel", "MpiTransport", "abort_world", "is_initialized", "launch_mpi"]
+__all__ = ["MpiChannel", "MpiTransport", "abort_world", "is_initialized", "launch_mpi", "share"]
 
 # Far below the 2 GiB that MPI can count. It is small because some libraries transfer a message
 # piece by piece, and only while they are called. Then the completion of a fragment is the only sign
@@ -343,6 +343,16 @@ class MpiTransport:
 def is_initialized() -> bool:
     """Return whether MPI has been initialised in this process."""
     return bool(MPI.Is_initialized())
+
+
+def share(value: Any) -> Any:
+    """Return the value of rank 0 on all ranks of MPI's world. Collective.
+
+    If MPI is not running, return the own value.
+    """
+    if not MPI.Is_initialized() or MPI.Is_finalized():
+        return value
+    return MPI.COMM_WORLD.bcast(value, 0)
 
 
 def abort_world(exit_code: int) -> NoReturn:

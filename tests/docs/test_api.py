@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import re
 from pathlib import Path
 
 import pytest
 
-from pcircle.tools.commands import COMMANDS
+from pcircle.library.call import FUNCTIONS
 from tests.conftest import ROOT
 from tests.docs.pages import blocks
 
@@ -51,14 +50,10 @@ def test_a_public_name_has_an_example(package: str, name: str) -> None:
     assert is_used != (name in WITHOUT_EXAMPLE.get(package, ()))
 
 
-def test_the_function_of_each_tool_has_an_example() -> None:
-    functions = {}
-    for command in COMMANDS:
-        module = importlib.import_module(command.module.rpartition(".")[0])
-        for name, found in inspect.getmembers(module, inspect.isfunction):
-            if found.__module__ == module.__name__ and not name.startswith("_"):
-                functions[name] = module.__name__
-    assert len(functions) > 5
-    for name, module_name in functions.items():
-        assert f".. autofunction:: {module_name}.{name}\n" in _page("tools")
-        assert re.search(rf"\b{name}\(", _examples("tools")), name
+def test_each_function_is_on_its_page_with_an_example() -> None:
+    page = ROOT / "docs" / "library.rst"
+    text = page.read_text(encoding="utf-8")
+    examples = "".join(block.text for block in blocks(page) if block.language == "python")
+    for function in FUNCTIONS:
+        assert f".. autofunction:: pcircle.{function}\n" in text
+        assert f"pcircle.{function}(" in examples

@@ -7,25 +7,17 @@ reports planned actions in the format of a real run.
 from __future__ import annotations
 
 import json
-import keyword
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pcircle.cli.arguments import Parser
+import pcircle
 from pcircle.core.errors import UsageError
-from pcircle.tools.fchmod import change
-from pcircle.tools.fchmod.cli import FCHMOD
-from pcircle.tools.ffind import find
-from pcircle.tools.ffind.cli import parser as ffind_parser
-from pcircle.tools.fls import listing
-from pcircle.tools.fls.cli import parser as fls_parser
-from pcircle.tools.frm import remove
-from pcircle.tools.frm.cli import parser as frm_parser
+from pcircle.library.call import options_of
+from pcircle.library.stream import Results
 from tests.conftest import Run
 from tests.tools.fcp.running import TWO, Launcher
 from tests.tools.fcp.running import Run as Started
@@ -34,22 +26,30 @@ from tests.tools.frm.running import grow, paths
 TREE = [f"tree/{number % 7}/{number}/{name}" for number in range(60) for name in ("a.o", "b")]
 # The arguments of each function and of the command, on identical trees.
 CALLS = {
-    "ffind": ("find(top, '-name', '*.o', '-printf', '%P %s\\\\n', jobs=2).report",
+    "ffind": ("report(pcircle.find(top, '-name', '*.o', '-printf', '%P %s\\\\n', jobs=2))",
               ["TOP", "-name", "*.o", "-printf", "%P %s\\n"]),
-    "fls": ("listing(top, recursive=True, sort='-size,name', jobs=2)",
+    "fls": ("listing(pcircle.entries(top, recursive=True, sort='-size,name', jobs=2))",
             ["-R", "--sort=-size,name", "TOP"]),
-    "fchmod": ("change(top, mode='o-r', recursive=True, exclude='a.o', jobs=2)",
+    "fchmod": ("pcircle.change(top, mode='o-r', recursive=True, exclude='a.o', jobs=2)",
                ["-R", "--mode", "o-r", "--exclude", "a.o", "TOP"]),
-    "frm": ("remove(top, recursive=True, exclude='*.o', jobs=2)",
+    "frm": ("pcircle.remove(top, recursive=True, exclude='*.o', jobs=2)",
             ["-r", "--exclude", "*.o", "TOP"]),
 }  # fmt: skip
 CALLER = """
-import os, sys, threading
-from pcircle.tools.fchmod import change
-from pcircle.tools.ffind import find
-from pcircle.tools.fls import listing
-from pcircle.tools.frm import remove
+import msgspec, os, sys, threading
+import pcircle
 from pcircle.cli.json_output import encode
+from pcircle.tools.fls.rows import ListReport
+
+def report(results):
+    for result in results:
+        pass
+    return results.report
+
+def listing(rows):
+    entries = tuple(rows)
+    return ListReport(**msgspec.structs.asdict(rows.report), entries=entries)
+
 if __name__ == "__main__":
     threading.Thread(target=threading.Event().wait, daemon=True).start()
     top = "tree"
@@ -112,41 +112,41 @@ VALUES = {
     "from_": "0:0", "usermap": "0:0", "groupmap": "0:0", "acl": "u:5:r", "acl_remove": True,
     "default_acl": "u:5:r", "top": "3", "by": "size", "stat": "never", "max_delete": "100",
 }  # fmt: skip
-ELSEWHERE = {"help", "version", "apply", "empty_trash", "in", "jobs", "parquet", "reference"}
-FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[[], Parser], list[str], dict[str, Any]]] = {
-    "frm": (remove, frm_parser, ["tree"], {"recursive": True}),
-    "ffind": (find, ffind_parser, ["tree", "-name", "b"], {}),
-    "fls": (listing, fls_parser, ["tree"], {}),
-    "fchmod": (change, FCHMOD.parser, ["tree"], {"mode": "0700"}),
+ELSEWHERE = {"apply", "empty_trash", "in_", "jobs", "parquet", "reference"}
+FUNCTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "remove": (("tree",), {"recursive": True}),
+    "find": (("tree", "-name", "b"), {}),
+    "entries": (("tree",), {}),
+    "change": (("tree",), {"mode": "0700"}),
 }
 
 
-@pytest.mark.parametrize("tool", FUNCTIONS)
+@pytest.mark.parametrize("function", FUNCTIONS)
 def test_each_option_gives_a_result_or_is_refused(
-    place: bytes, tool: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    place: bytes,
+    function: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Each option, alone and under each of its names, gives a result or a usage error."""
-    function, parser, words, base = FUNCTIONS[tool]
+    words, base = FUNCTIONS[function]
     done = 0
-    for action in parser()._actions:
-        for spelled in action.option_strings:
-            name = spelled.lstrip("-").replace("-", "_")
-            name += "_" * keyword.iskeyword(name)
-            if name in ELSEWHERE or (name == "h" and "--help" in action.option_strings):
-                continue
-            here = place + b"/%d" % done
-            monkeypatch.chdir(os.fsdecode(grow(here, ["tree/a/b", "out/trash/"])))
-            Path("out/names").write_text("a\n")
-            value = True if action.nargs == 0 else VALUES.get(name, "1")
-            try:
-                result = function(*words, **(base | {name: value, "jobs": 1}))
-            except UsageError:
-                continue
-            finally:
-                done += 1
-            assert result is not None, name
-            assert getattr(result, "report", result).exit_code == 0, name
-    assert done > 30
+    for name, (_, action) in options_of(function).items():
+        if name in ELSEWHERE:
+            continue
+        here = place + b"/%d" % done
+        monkeypatch.chdir(os.fsdecode(grow(here, ["tree/a/b", "out/trash/"])))
+        Path("out/names").write_text("a\n")
+        value = True if action.nargs == 0 else VALUES.get(name, "1")
+        done += 1
+        try:
+            result = getattr(pcircle, function)(*words, **(base | {name: value, "jobs": 1}))
+            if isinstance(result, Results):
+                list(result)
+                result = result.report
+        except UsageError:
+            continue
+        assert result.exit_code == 0, name
+    assert done > 20
     assert capfd.readouterr() == ("", "")
 
 

@@ -277,7 +277,7 @@ class CopyConsole(base.Console[CopyResult]):
             text = self.summary(report) + "\n"
             if self.stats:
                 text = self.shown_shares(report, report.entries) + text
-            MessageStream(self.results.stream).write(text)  # a message, not a result
+            MessageStream(self.results.summary_stream).write(text)  # a message, not a result
         return worst((report.exit_code, self.results.code))
 
 

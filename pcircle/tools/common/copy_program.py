@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from pcircle.tools.common.copy_error_log import RetryEntry
 
 
+_UMASK_LOCK = threading.Lock()
+"""Held while the umask is read, because a program may start several copies on threads."""
 Links = Literal["all", "operands", "none"]
 
 
@@ -495,13 +498,15 @@ def run_copy(options: O, make_program: Callable[[O, int], CopyProgram] = CopyPro
     demand(options.stripe, options.keep)  # raises UsageError for an invalid combination
     _import_ahead(options)
     # Before directories and files get their final modes, their owner must be able to access them.
-    umask = os.umask(0o077)
-    os.umask(umask & ~0o700)
+    with _UMASK_LOCK:
+        umask = os.umask(0o077)
+        os.umask(umask & ~0o700)
     try:
         with any_link(options.insecure_links):
             return _run(options, make_program, umask)
     finally:
-        os.umask(umask)
+        if umask & 0o700:
+            os.umask(umask)
 
 
 def _run(options: O, make_program: Callable[[O, int], CopyProgram], umask: int) -> int:

@@ -9,6 +9,7 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TypeAlias
 
 import msgspec
@@ -17,6 +18,7 @@ from pcircle.cli import json_output as jsonout
 from pcircle.core.encoding import show
 from pcircle.core.errors import Defect, PcircleError, UsageError
 from pcircle.core.units import interval_s, invalid, number, number_of_jobs, parse_size
+from pcircle.core.writing import CALLER
 from pcircle.fs.open_flags import CREATE_FILE
 from pcircle.fs.safe_open import make_directory
 from pcircle.runtime.crash_report import write_report
@@ -65,7 +67,19 @@ def broadcast_typed(args: argparse.Namespace) -> int:
     choice = choose(options.transport, options.jobs, launched())
     if choice.kind != "mpi":
         warn_stale_launcher("fbcast")
-    return start(choice, lambda transport: _RankJob(options, transport).run())
+    body = partial(_run_rank, options)
+    again = CALLER.get() is not None
+    return start(choice, body, partial(_pickled, body), again=again)
+
+
+def _pickled(body: object) -> bytes:
+    import pickle  # only for a program with threads
+
+    return pickle.dumps(body)
+
+
+def _run_rank(options: BroadcastOptions, transport: Transport) -> int:
+    return _RankJob(options, transport).run()
 
 
 def _options(args: argparse.Namespace) -> BroadcastOptions:

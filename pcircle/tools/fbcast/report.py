@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 
 import msgspec
@@ -16,6 +15,7 @@ from pcircle.cli.shell import command
 from pcircle.core.encoding import show
 from pcircle.core.errors import worst
 from pcircle.core.units import format_duration, format_rate, format_size, plural
+from pcircle.core.writing import standard_error
 from pcircle.tools.fbcast.conductor import Conductor
 from pcircle.tools.fbcast.source_reader import BroadcastTotals
 
@@ -52,7 +52,7 @@ class BroadcastReport:
     def __init__(
         self, *, quiet: bool, verbose: bool, json: str | None, words: Sequence[str]
     ) -> None:
-        self._out = MessageStream(sys.stderr)
+        self._out = MessageStream(standard_error())
         self._quiet = quiet
         self._verbose = verbose
         self._words = words

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
-from collections.abc import Sequence
-from typing import Any
 
 from pcircle.core.errors import UsageError
 from pcircle.core.units import chunk_bytes, parse_number, parse_size
@@ -74,16 +71,3 @@ def _existing(args: argparse.Namespace) -> OverwriteOptions:
         in_place=args.inplace,
         sync=args.fsync,
     )
-
-
-def copy(sources: Sequence[str | bytes], target: str | bytes, **choices: Any) -> int:
-    """Run a copy from Python, and return the exit code.
-
-    `choices` are fields of `CopyOptions`. Unless `into` or `exact` is set, the target follows the
-    rules of cp. Raise UsageError if this rank refuses the copy before it begins.
-    """
-    options = CopyOptions(
-        tool="fcp", sources=tuple(map(os.fsencode, sources)), target=os.fsencode(target), **choices
-    )
-    sys.stdout.flush()
-    return run_copy(options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from pcircle.cli.output import terminal_of
 from pcircle.cli.results import open_output
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
+from pcircle.core.writing import standard_error, standard_output
 from pcircle.fs.lists import Lists
 from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.failures import LogFile, open_log
@@ -148,7 +148,8 @@ class DiffProgram(ComparisonProgram):
         """Return whether lines are in words, as on a terminal unless -i is given."""
         options = self.options
         if options.format is None and not options.itemize:
-            return terminal_of(sys.stderr if options.json == "-" else sys.stdout) is not None
+            stream = standard_error() if options.json == "-" else standard_output()
+            return terminal_of(stream) is not None
         return options.format == "words"
 
     def begin(self, roots: tuple[Root, ...]) -> None:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pcircle.cli.change_program import ChangeConsole, ChangeProgram, refuse_twice
+from pcircle.cli.output import MessageStream
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError, require_type
 from pcircle.core.units import NS_PER_S, plural
+from pcircle.core.writing import standard_output
 from pcircle.jobs.failures import LogFile, open_log
 from pcircle.jobs.tree_task import TreeTask
 from pcircle.ops.remove.plan import RemovalCounters, RemovalPlan
@@ -53,7 +54,6 @@ class FindProgram(SearchProgram):
         args.quiet = args.quiet or (not args.verbose and args.progress != "always")
         super().__init__(args, paths)
         self.files = []
-        self.sink = None
         self.first_task = None
         self.has_head = False
         self.ends = None
@@ -61,7 +61,7 @@ class FindProgram(SearchProgram):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for ranks in fresh interpreters, without local objects."""
-        return {**vars(self), "sink": None, "first_task": None}
+        return {**vars(self), "first_task": None}
 
     def roots(self) -> tuple[Root, ...]:
         parsed = self.parsed
@@ -121,7 +121,7 @@ class FindProgram(SearchProgram):
             "settings": parsed.settings,
             "midnight_ns": _midnight_ns(now),
             "wide": _is_wide(),
-            "quoted": _is_terminal() and not self.options.silent,
+            "quoted": _is_terminal(),
             "order": self.order,
             "alone": cuts and writes,
             "removes": "delete" in self.names,
@@ -171,10 +171,7 @@ def _is_wide() -> bool:
 
 
 def _is_terminal() -> bool:
-    try:
-        return sys.stdout is not None and sys.stdout.isatty()
-    except ValueError:
-        return False
+    return MessageStream(standard_output()).isatty()
 
 
 def _refuse(args: argparse.Namespace, parsed: ParsedExpression, names: set[str]) -> None:
@@ -290,8 +287,6 @@ class FindApplyProgram(ChangeProgram):
 
     name, said = "ffind", "deleted"
     plan_type, task_type, console_type = RemovalPlan, FindApplyTask, FindApplyConsole
-    # set as for a search, but a removal prints nothing
-    sink: Callable[[bytes], object] | None = None
 
     def __init__(self, args: argparse.Namespace) -> None:
         if args.tokens:

@@ -8,7 +8,6 @@ unique.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
@@ -16,7 +15,7 @@ from pcircle.cli.change_program import ChangeConsole, ChangeProgram
 from pcircle.cli.listing import groups, users
 from pcircle.core.errors import IntegrityError, UsageError, worst
 from pcircle.core.units import plural
-from pcircle.core.writing import write_all
+from pcircle.core.writing import standard_error, write_stream
 from pcircle.fs.sorting import Sorter
 from pcircle.jobs.failures import LogFile
 from pcircle.runtime import Outcome
@@ -48,7 +47,6 @@ class SearchProgram(ChangeProgram):
     names: set[str]
     order: Order | None
     files: list[LogFile]
-    sink: Callable[[bytes], object] | None
     ends: dict[int, bytes] | None
     has_head: bool
     first_task: SearchTask | None
@@ -69,7 +67,6 @@ class FindConsole(ChangeConsole):
         self._links: Sorter | None = None
         self._names = program.names
         self._files_failed: set[int] = set()
-        self.sink: Callable[[bytes], object] | None = program.sink
         if not program.has_head and any(
             node.name == "csv" and not node.args[0] for node in walk(expression)
         ):
@@ -110,12 +107,9 @@ class FindConsole(ChangeConsole):
         return self._fresh(f"stream {stream}", text, ends.get(stream, b"\n"))
 
     def _emit(self, text: bytes) -> None:
-        if self.sink is not None:
-            self.sink(text)
-        elif not self._find.options.silent:
-            self.results.text([text])
-            if self.results.is_broken:
-                self._halt()  # the reader of the output has exited
+        self.results.text([text])
+        if self.results.is_broken:
+            self._halt()  # the reader of the output has exited
 
     def _halt(self) -> None:
         self._ended = True
@@ -135,10 +129,8 @@ class FindConsole(ChangeConsole):
     def _write_stream(self, stream: int, text: bytes) -> None:
         """Write to standard error, or to a file of -fprint."""
         if stream < 0:
-            if not self._find.options.silent and sys.stderr is not None:
-                with suppress(OSError, ValueError):
-                    sys.stderr.flush()
-                    write_all(sys.stderr.fileno(), text)
+            with suppress(OSError, ValueError):
+                write_stream(standard_error(), text)
             return
         try:
             self._find.files[stream - 1].append(text)

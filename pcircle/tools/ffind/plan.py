@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 
-from pcircle.cli.tree_program import TreeReport
 from pcircle.jobs.change_task import ChangeCounters, ChangePlan
 from pcircle.tools.ffind.language.nodes import ExpressionNode, Settings
-
-
-class FindResult(NamedTuple):
-    """The `report`, as --json writes it, and the `text` that the command would print."""
-
-    report: TreeReport
-    text: bytes
-
-    @property
-    def paths(self) -> list[bytes]:
-        """Return the paths printed by -print0, or by -print if no name contains a newline."""
-        end = b"\0" if b"\0" in self.text else b"\n"
-        return self.text.split(end)[:-1]
 
 
 class Sections(msgspec.Struct, frozen=True, array_like=True, tag="r"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import stat
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,18 +14,19 @@ from pcircle.cli.arguments import columns
 from pcircle.cli.json_output import check
 from pcircle.cli.listing import FULL_ISO, RECENT, Times
 from pcircle.cli.options import AllOptions
+from pcircle.cli.output import MessageStream
 from pcircle.cli.results import list_end, open_output
-from pcircle.cli.tree_program import TreeConsole, TreeProgram, TreeReport
+from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.encoding import show
 from pcircle.core.errors import StoppedEarly, UsageError, worst
 from pcircle.core.units import plural
+from pcircle.core.writing import CALLER, standard_output
 from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.failures import LogFile
 from pcircle.runtime import Observer, Outcome
 from pcircle.tools.fls import rows
 from pcircle.tools.fls.plan import KEYS, TIMES, Form, Keys, ListCounters, ListPlan, ListRecords
 from pcircle.tools.fls.printer import Printer
-from pcircle.tools.fls.rows import ListRow
 from pcircle.tools.fls.visitor import ListTask
 from pcircle.walk.roots import Root
 
@@ -57,9 +57,7 @@ class ListConsole(TreeConsole):
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
         code, reasons = super().end(outcome)
         self.quiet = self.quiet or not self._says_end
-        if self._program.collects:
-            self._program.entries = rows.of_rows(self._printer.remaining())
-        elif self._program.rows is None and code in (0, StoppedEarly.exit_code):
+        if self._program.rows is None and code in (0, StoppedEarly.exit_code):
             try:
                 for text in self._remaining_bytes():
                     self.results.text([text])
@@ -88,7 +86,7 @@ class ListOptions(AllOptions):
 
 
 class ListProgram(TreeProgram):
-    """The program of fls. If `collects` is set, rows are stored in `entries` for a caller."""
+    """The program of fls, which prints rows as JSON if a program has called it."""
 
     name = "fls"
     plan_type, task_type, console_type = ListPlan, ListTask, ListConsole
@@ -99,8 +97,7 @@ class ListProgram(TreeProgram):
         super().__init__(args, paths, **more)
         self.args = args
         self.plan: ListPlan
-        self.collects = False
-        self.entries: tuple[ListRow, ...] = ()
+        self._is_called = CALLER.get() is not None
         self.rows: tuple[str, rows.Pieces] | None = None
         self._keys = _keys_of(args)
         self._known: dict[Root, os.stat_result] = {}
@@ -156,7 +153,7 @@ class ListProgram(TreeProgram):
     @property
     def is_rows(self) -> bool:
         """Return whether the listing consists of rows for programs."""
-        return self.rows is not None or self.collects
+        return self.rows is not None or self._is_called
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
         args = self.args
@@ -165,7 +162,7 @@ class ListProgram(TreeProgram):
         if listed and (len(roots) != 1 or not directories):
             raise UsageError("--files-from requires one PATH, a directory")
         return {
-            "form": self._form(sys.stdout is not None and sys.stdout.isatty()),
+            "form": self._form(MessageStream(standard_output()).isatty()),
             "recursive": bool(args.recursive or args.total or listed) and not args.directory,
             "deep": bool(args.recursive or listed),
             "keys": self._keys,
@@ -222,13 +219,6 @@ class ListProgram(TreeProgram):
         self.plan = msgspec.msgpack.decode(plan, type=ListPlan)
         return super().observer(plan)
 
-    def collected(self) -> rows.ListReport | None:
-        """Run the tool and return the report, with the entries unless a file contains them."""
-        report: TreeReport | None = self.call()
-        if report is None:
-            return None
-        return rows.ListReport(**msgspec.structs.asdict(report), entries=self.entries)
-
 
 def _is_long(args: argparse.Namespace) -> bool:
     words = ("long", "numeric_uid_gid", "no_owner", "no_group", "full_time")
@@ -270,18 +260,13 @@ def _keys_of(args: argparse.Namespace) -> tuple[tuple[str, bool], ...]:
     return tuple(keys)
 
 
-def program_of(args: argparse.Namespace, *, collects: bool = False) -> ListProgram:
-    """Return the program for a command line, or for a caller that `collects` rows.
-
-    Raise UsageError if options cannot be combined.
-    """
+def program_of(args: argparse.Namespace) -> ListProgram:
+    """Return the program for a command line; raise UsageError if options cannot be combined."""
     given = [f"--{name}" for name in _FILES if getattr(args, name) is not None]
     given += ["--total"] * args.total
     if len(given) > 1:
         raise UsageError(f"{given[0]} cannot be combined with {given[1]}")
-    if args.total and collects:
-        raise UsageError("--total is not available here; add up the entries instead")
-    if args.sum and (args.total or not (given or collects)):
+    if args.sum and (args.total or not (given or CALLER.get())):
         raise UsageError("--sum requires --json, --csv or --parquet")
     if args.total and args.by is not None:
         raise UsageError("--total cannot be combined with a sort order")
@@ -298,9 +283,7 @@ def program_of(args: argparse.Namespace, *, collects: bool = False) -> ListProgr
     for option in ("total", "files_from"):
         if args.directory and getattr(args, option):
             raise UsageError(f"-d cannot be combined with --{option.replace('_', '-')}")
-    program = ListProgram(args)
-    program.collects = collects and not given  # rows that go to a file use constant memory
-    return program
+    return ListProgram(args)
 
 
 def list_typed(args: argparse.Namespace) -> int:

@@ -18,6 +18,7 @@ import msgspec
 from pcircle.cli.listing import Times, human
 from pcircle.core.errors import StoppedEarly
 from pcircle.core.units import MIN_NS
+from pcircle.core.writing import CALLER
 from pcircle.fs.sorting import Sorter
 from pcircle.tools.fls.fields import ColumnFormatter, Widths
 from pcircle.tools.fls.plan import ListPlan
@@ -105,7 +106,8 @@ class Printer:
         self._plan, self._form = plan, plan.form
         self._fields = ColumnFormatter(plan.form, plan.now_ns)
         self._times = Times(plan.form.style, plan.now_ns)
-        self._sorter = Sorter() if plan.keys or plan.form.is_rows else None
+        is_file = plan.form.is_rows and CALLER.get() is None  # a program takes rows at once
+        self._sorter = Sorter() if plan.keys or is_file else None
         self._is_first = True
 
     def add(self, packed: Sequence[bytes]) -> bytes:
@@ -114,7 +116,8 @@ class Printer:
         Raise StoppedEarly if temporary files cannot be written.
         """
         if self._sorter is None:
-            return self._apart(packed)
+            is_rows = self._form.is_rows
+            return b"".join(map(_row_text, packed)) if is_rows else self._apart(packed)
         try:
             self._sorter.extend(packed)
         except OSError as error:

@@ -20,7 +20,7 @@ import msgspec
 
 from pcircle.cli import json_output as jsonout
 from pcircle.cli.listing import Owners, groups, users
-from pcircle.cli.results import Results
+from pcircle.cli.results import Results, report_to_caller
 from pcircle.cli.tree_program import TreeReport
 from pcircle.core.encoding import attributes
 from pcircle.core.errors import UsageError
@@ -303,6 +303,7 @@ class RowResults(Results):
         self._where, self._pieces, self._rows = where, pieces, rows
 
     def document(self, document: jsonout.JsonDocument) -> None:
+        report_to_caller(document)
         whole = self._pieces(self._rows(), document)
         where = "standard output" if self._where == "-" else self._where
         self.write(where, partial(jsonout.stream, whole, self._where))
@@ -323,12 +324,6 @@ def as_csv(rows: Iterator[bytes], report: jsonout.JsonDocument) -> Iterator[byte
     """Yield CSV, with column names in the first line."""
     yield ",".join(NAMES).encode() + b"\n"
     yield from rows
-
-
-def of_rows(rows: Iterable[bytes]) -> tuple[ListRow, ...]:
-    """Decode rows into objects for programs."""
-    decode = msgspec.json.Decoder(ListRow).decode
-    return tuple(decode(line) for text in rows for line in text.splitlines())
 
 
 class _Pieces:

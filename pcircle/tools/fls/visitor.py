@@ -362,7 +362,7 @@ class ListVisitor(EntryVisitor):
             if self._rows is not None:
                 rows = self._made_rows(self._rows, where, looked, context)
         place = getattr(where, "ancestors", b"") or OPERANDS
-        order, heading = None, b"" if rows is not None and whole else self._heading(where)
+        order, heading = None, b"" if rows is not None else self._heading(where)
         if self._plan.keys:
             keys = self._keys.of(looked.printed, stats, led)
             if not whole:

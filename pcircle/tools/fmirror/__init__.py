@@ -1,4 +1,4 @@
-"""fmirror: make one tree identical to another. `mirror` and `apply` are its Python functions.
+"""fmirror: make one tree identical to another.
 
 A mirror is a copy (`pcircle.ops.copy.tree`) with two additions. Instead of fcp's options, an
 overwrite policy decides what happens to each existing name. A visitor looks up the files of both
@@ -22,39 +22,3 @@ A list can restrict a mirror to entries that may have changed. It is given by `-
 derived from two btrfs snapshots or from a manifest of the target (`--since-manifest`). A list only
 selects the entries to compare and never determines the action for an entry.
 """
-
-from __future__ import annotations
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from pcircle.tools.fmirror.report import MirrorReport
-
-
-def mirror(source: str | bytes, target: str | bytes, **options: object) -> MirrorReport | None:
-    """Mirror like the command, but print nothing, and return the report of `--json`.
-
-    `options` are command-line options by name: ``mirror("data", "/backup/data", delete="after",
-    max_delete="10%")``. The report lists the entries that failed. Under MPI, all ranks must call
-    this function, and only the first one gets a report. Raise UsageError for incorrect usage, and
-    StoppedEarly if the run could not begin.
-    """
-    return _called((source, target), options)
-
-
-def apply(plan: str, **options: object) -> MirrorReport | None:
-    """Carry out a plan that ``mirror(source, target, plan=plan)`` has written.
-
-    The options, the report and the exceptions are those of `mirror`.
-    """
-    return _called((), {**options, "apply": plan})
-
-
-def _called(paths: tuple[str | bytes, ...], options: dict[str, object]) -> MirrorReport | None:
-    from pcircle.cli.shell import words_of
-    from pcircle.core.encoding import text_of
-    from pcircle.tools.fmirror.cli import bare, parser
-    from pcircle.tools.fmirror.phases import called
-
-    operands = [path if isinstance(path, str) else text_of(path) for path in paths]
-    args = parser().parse([*words_of(options), "--", *operands], bare)
-    return called(args)

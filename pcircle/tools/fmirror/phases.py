@@ -1,4 +1,4 @@
-"""A run of fmirror as a command or a function: its phases in order, and their shared state.
+"""A run of fmirror: its phases in order, and their shared state.
 
 Most phases are jobs. All ranks execute the same phases, but only rank 0 has the results. There,
 `MirrorRun.console` is not None.
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from pcircle.cli.program import run_tool
+from pcircle.cli.results import report_to_caller
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, StoppedEarly, UsageError, require, worst
 from pcircle.core.units import plural
@@ -31,7 +32,7 @@ from pcircle.tools.fmirror.options import NO_OUTPUT, QUIET, options_of
 from pcircle.tools.fmirror.plan import DeletionPolicy, UpdatePolicy, kept_words
 from pcircle.tools.fmirror.program import ClearProgram, MirrorApplyProgram, MirrorProgram
 from pcircle.tools.fmirror.removal import DeletionProgram, ExtraneousPaths, moved
-from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole, MirrorReport, RemovalResult
+from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole, RemovalResult
 from pcircle.tools.fmirror.state import changes, state
 from pcircle.tools.fmirror.state.state import Lock
 from pcircle.tools.fmirror.work.extraneous import Absence, packed, source_of
@@ -79,17 +80,13 @@ class MirrorRun:
         self.expired: list[bytes] = []  # names of expired snapshots
         self.cleared = 0
 
-    def execute(self) -> MirrorReport | None:
-        """Execute the phases, and return the report on rank 0.
-
-        Return None on other ranks, and if the run ended early.
-        """
+    def execute(self) -> None:
+        """Execute the phases, until one of them ends the run."""
         for phase in phases_of(self.options, is_limited=self.args.max_delete is not None):
             if phase.is_due(self):
                 phase.run(self)
             if self.is_over:
-                return None
-        return None if self.console is None else self.console.report
+                return
 
     @property
     def console(self) -> MirrorConsole | None:
@@ -494,7 +491,7 @@ def _renew(manifest: str, run: MirrorRun) -> None:
     run.code = renew(run.args, run.options, survey, manifest, run.code, complain)
 
 
-# ---- command and function ------------------------------------------------------------------------
+# ---- command -------------------------------------------------------------------------------------
 
 
 def run_command(args: argparse.Namespace) -> int:
@@ -502,24 +499,15 @@ def run_command(args: argparse.Namespace) -> int:
 
     Raise UsageError if the options are invalid.
     """
-    return _run(args)[0]
-
-
-def called(args: argparse.Namespace) -> MirrorReport | None:
-    """Run a mirror for a calling program without printing anything, and return the report."""
-    args.quiet, args.progress, args.itemize = True, "never", False
-    args.verbose = args.stats = 0
-    return _run(args)[1]
-
-
-def _run(args: argparse.Namespace) -> tuple[int, MirrorReport | None]:
     options = options_of(args)
     lock = Lock()
     with any_link(options.insecure_links), ExitStack() as ending:
         ending.callback(lock.end)
         run = MirrorRun(args, options, lock, ending)
-        report = run.execute()
-        return run.code, report
+        run.execute()
+        if not run.is_over and run.console is not None and run.console.report is not None:
+            report_to_caller(run.console.report)  # instead of the report of the last job
+        return run.code
 
 
 # ---- record of the run ---------------------------------------------------------------------------

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.cli.program import called
+from pcircle.cli.output import MessageStream
 from pcircle.cli.tree_program import WalkProgram
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError, require_type
+from pcircle.core.writing import standard_error, standard_output
 from pcircle.fs.safe_open import any_link
 from pcircle.jobs.failures import LogFile, open_log
 from pcircle.runtime import Observer
@@ -153,8 +152,7 @@ def _options_of(args: argparse.Namespace) -> ProfileOptions:
 
 def _is_read(options: ProfileOptions) -> bool:
     """Return whether the report is printed on a terminal."""
-    stream = sys.stderr if options.json == "-" else sys.stdout
-    return stream is not None and not stream.closed and stream.isatty()
+    return MessageStream(standard_error() if options.json == "-" else standard_output()).isatty()
 
 
 def _run(options: ProfileOptions) -> int:
@@ -162,8 +160,3 @@ def _run(options: ProfileOptions) -> int:
     import ctypes  # noqa: F401
 
     return ProfileProgram(options).run()
-
-
-def profile(paths: Sequence[str | bytes], **choices: object) -> int:
-    """Run fprof from Python, with its options as keywords, and return the exit code."""
-    return called(_run, ProfileOptions, paths, choices)

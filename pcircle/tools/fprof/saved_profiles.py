@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from itertools import accumulate
 
 from pcircle import __version__
@@ -11,6 +10,7 @@ from pcircle.cli import json_output as jsonout
 from pcircle.cli.output import MessageStream
 from pcircle.cli.results import Results
 from pcircle.core.errors import EntriesFailed, UsageError, worst
+from pcircle.core.writing import standard_error
 from pcircle.tools.fprof.options import ProfileOptions
 from pcircle.tools.fprof.profile import diffing, saved
 from pcircle.tools.fprof.profile.model import merge
@@ -38,7 +38,7 @@ def report_saved(options: ProfileOptions) -> int:
         raise UsageError(f"--top: {limit}")
     run = ProfileRun(exit_code=EntriesFailed.exit_code if merged.failed or merged.unreadable else 0)
     report = make(merged, options, run)
-    results = Results("fprof", options.json, MessageStream(sys.stderr).line)
+    results = Results("fprof", options.json, MessageStream(standard_error()).line)
     write_outputs(options, merged, report, run, results)
     return worst((run.exit_code, results.code))
 
@@ -53,6 +53,6 @@ def diff(args: argparse.Namespace) -> int:
     old, new = args.diff
     found = diffing.compare(saved.read(old), saved.read(new), (old, new), __version__)
     parts = None if args.quiet else lambda unicode: diffing.render(found)
-    results = Results("fprof", args.json, MessageStream(sys.stderr).line)
+    results = Results("fprof", args.json, MessageStream(standard_error()).line)
     tell(found, parts, results)
     return worst((found.exit_code, results.code))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.cli.program import called
 from pcircle.cli.tree_program import WalkProgram
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError, require_type
@@ -238,8 +237,3 @@ def _run(options: SumOptions) -> int:
     except ValueError as error:
         raise UsageError(f"--algorithm: {error}") from None
     return SumProgram(options).run()
-
-
-def sign(paths: Sequence[str | bytes], **choices: object) -> int:
-    """Run fsum from Python, with its options as keywords, and return the exit code."""
-    return called(_run, SumOptions, paths, choices)

@@ -6,7 +6,6 @@ the top, and subtrees with equal digests are skipped.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ from pcircle.cli.results import Results
 from pcircle.core.encoding import show
 from pcircle.core.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, require, worst
 from pcircle.core.units import format_count, format_duration, format_rate, format_size, plural
+from pcircle.core.writing import CALLER, standard_error
 from pcircle.fs.directories import join_path
 from pcircle.jobs.failures import Failure, LogFile
 from pcircle.ops.digest import format_signature, get_algorithm, iter_entries
@@ -53,7 +53,7 @@ class SumConsole(base.Console[SumResult]):
     ) -> None:
         super().__init__(options, log)
         self._plan = plan
-        self._json = options.json is not None
+        self._json = options.json is not None or CALLER.get() is not None
         self._output = output
         self._force = force
         self._bad_lines = bad_lines  # invalid lines of a checksum list
@@ -224,7 +224,7 @@ def tell_differences(differences: Iterable[Difference], json: str | None) -> int
     except OSError as error:
         raise _unsorted(error) from error
     code = IntegrityError.exit_code if found else 0
-    results = Results("fsum", json, MessageStream(sys.stderr).line)
+    results = Results("fsum", json, MessageStream(standard_error()).line)
     records: Iterable[ReportedDifference] = found.reported()
     if json is not None:
         jsonout.check(json)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from pcircle import change
 from pcircle.core.errors import UsageError
 from pcircle.jobs.plan_output import Checksums
-from pcircle.tools.fchmod import change
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
 from tests.programs import required

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from pcircle.tools.common.copy_program import CopyOptions, run_copy
 from tests.conftest import SOAK
 from tests.fork_server import TAG, start
 from tests.mpi import LAUNCHER_VARIABLES, mpirun_prefix
@@ -228,6 +229,11 @@ def copy(launcher: Launcher | None, *arguments: str | bytes, umask: int = 0o022)
     finished = run_fcp(launcher, *arguments, umask=umask)
     assert finished.code == 0, finished.said
     return finished
+
+
+def copy_here(sources: Sequence[bytes], target: bytes, **choices: Any) -> int:
+    """Copy in this process; `choices` are fields of `CopyOptions`. Return the exit code."""
+    return run_copy(CopyOptions(tool="fcp", sources=tuple(sources), target=target, **choices))
 
 
 def document(path: bytes) -> dict[str, Any]:

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from pcircle.core.errors import UsageError
 from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
-from pcircle.tools.fcp.command import copy
-from tests.tools.fcp.running import document
+from tests.tools.fcp.running import copy_here, document
 from tests.tools.fcp.trees import write_file
 
 OLD_NS, NEW_NS = 10**18, 10**18 + 5 * 10**9
@@ -86,7 +85,7 @@ def verdict(
     source: bytes, target: bytes, report: bytes, dry: bool, options: dict[str, Any]
 ) -> dict[str, Any]:
     try:
-        code = copy(
+        code = copy_here(
             [source], target, exact=True, jobs=1, transport="local", quiet=True, progress="never",
             dry=dry, json=os.fsdecode(report), **options,
         )  # fmt: skip

@@ -20,7 +20,7 @@ import pytest
 
 from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
-from pcircle.tools.fcp.command import copy
+from tests.tools.fcp.running import copy_here
 
 from ...fusefs.rules import Rule
 from . import verdict
@@ -212,7 +212,7 @@ def _run(seed: int, tree: bytes, place: bytes) -> str:
         _prepare(target)
     try:
         with faults(rules) as made:
-            code = copy(
+            code = copy_here(
                 [tree], target, exact=True, keep=choice.keep, existing=choice.existing,
                 chunk_bytes=4 * MIB, jobs=1, transport="local", error_log=os.fsdecode(log),
                 quiet=True,
@@ -280,7 +280,7 @@ def test_past_findings_of_maps(
     rule = rule._replace(path=pattern, errno="" if rule.at_most_bytes == 0 else "EIO")
     before = len(os.listdir("/proc/self/fd"))
     with faults([rule]):
-        code = copy(
+        code = copy_here(
             [tree], target, exact=True, keep=keep, existing=existing, chunk_bytes=4 * MIB,
             jobs=1, transport="local", error_log=os.fsdecode(log), quiet=True,
         )  # fmt: skip

@@ -14,8 +14,7 @@ import pytest
 
 from pcircle.core.errors import UsageError
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
-from pcircle.tools.fcp.command import copy
-from tests.tools.fcp.running import run_fcp
+from tests.tools.fcp.running import copy_here, run_fcp
 from tests.tools.fcp.trees import make_directory, write_file
 
 LINKS = {
@@ -85,7 +84,7 @@ def outcome_of_fcp(
     scene(path)
     *sources, target = [path + b"/" + name for name in operands]
     try:
-        code = copy(
+        code = copy_here(
             sources, target, exact=exact, existing=existing, jobs=1, transport="local", quiet=True
         )
     except UsageError:

@@ -25,7 +25,6 @@ from pcircle.ops.checkpoint.resume import CheckpointOptions
 from pcircle.ops.copy.tree import small_directories
 from pcircle.ops.copy.tree.items import PartialResult
 from pcircle.ops.copy.tree.small_directories import PartialDirectory, SmallDirectoryCopier
-from pcircle.tools.fcp.command import copy
 from pcircle.walk import walker
 from pcircle.walk.walker import Walker
 
@@ -34,7 +33,7 @@ from . import verdict
 from .access import ACCESS, MASK, NOBODY, OTHER, OWNER, OWNING_GROUP, USER, give, pack
 from .faulty import faults
 from .judge import CONTENT, METADATA, differences
-from .running import document
+from .running import copy_here, document
 from .trees import MIB, content, make_directory, set_times, write_file
 
 MANY = 12
@@ -133,7 +132,7 @@ def _run(
     source: bytes, target: bytes, keep: PreservedAttributes, *, walked: bool, resume: bool = False
 ) -> dict[str, Any]:
     log = target + b".log"
-    copy(
+    copy_here(
         [source], target, exact=True, keep=keep, chunk_bytes=4 * MIB, jobs=1, transport="local",
         json=os.fsdecode(target + b".json"), error_log=os.fsdecode(log), quiet=True,
         checkpoint=CheckpointOptions(resume=resume),

@@ -299,16 +299,14 @@ def test_a_time_limit_in_the_past_is_refused(pair: tuple[bytes, bytes]) -> None:
 
 
 def test_from_a_program(pair: tuple[bytes, bytes], capfd: pytest.CaptureFixture[str]) -> None:
-    result = pcircle.tools.fdiff.compare(*pair, contents=True, ignore="mode", jobs=1)
-    assert result is not None
+    result = pcircle.compare(*pair, contents=True, ignore="mode", jobs=1)
     assert result.exit_code == 3
     assert result.counts["different_content"] == 2
     assert result.counts["only_a"] == 2
-    same = pcircle.tools.fdiff.compare(pair[0], pair[0], jobs=1)
-    assert same is not None
+    same = pcircle.compare(pair[0], pair[0], jobs=1)
     assert same.exit_code == 0
     with pytest.raises(UsageError, match="unknown field"):
-        pcircle.tools.fdiff.compare(*pair, fields="colour")
+        pcircle.compare(*pair, fields="colour")
     assert capfd.readouterr().out == ""
 
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
+from pcircle import remove
 from pcircle.core.errors import UsageError
-from pcircle.tools.ffind import find
-from pcircle.tools.frm import remove
 from tests.conftest import ROOT
 from tests.tools.fcp.running import ONE, TWO, Launcher, Run, launchers, without_rights
+from tests.tools.ffind.calling import find
 from tests.tools.frm.running import run_frm
 
 from .running import by_find, found, run_ffind
@@ -278,7 +278,6 @@ def test_disk_usage_counts_hard_linked_files_once(tree: bytes) -> None:
 
 def test_order_by_keys(tree: bytes) -> None:
     result = find(tree, "-type", "f", "-printf", "%s %T@ %p\\0", "--sort=-size,mtime", jobs=1)
-    assert result is not None
     rows = [path.split(b" ", 2) for path in result.paths]
     keys = [(-int(row[0]), float(row[1]), row[2]) for row in rows]
     assert len(keys) > 100
@@ -286,7 +285,6 @@ def test_order_by_keys(tree: bytes) -> None:
     for key, form in {"name": "%f", "ext": "%f", "depth": "%d", "links": "%n"}.items():
         for sign in ("", "-"):
             ordered = find(tree, "-printf", f"{form}\\0", f"--sort={sign}{key}", jobs=1)
-            assert ordered is not None
             values: list[Any] = ordered.paths
             if key == "ext":
                 values = [os.path.splitext(value)[1] for value in values]
@@ -296,8 +294,6 @@ def test_order_by_keys(tree: bytes) -> None:
     newest = find(tree, "-type", "f", "-printf", "%T@\\0", top=5, by="mtime", jobs=1)
     oldest = find(tree, "-type", "f", "-printf", "%T@\\0", top=5, by="-mtime", jobs=1)
     times = sorted(map(float, by_find(".", "-type", "f", "-printf", "%T@\\n", cwd=tree)))
-    assert newest is not None
-    assert oldest is not None
     assert list(map(float, newest.paths)) == times[:-6:-1]
     assert list(map(float, oldest.paths)) == times[:5]
 
@@ -439,12 +435,10 @@ def test_names_of_paths_with_slashes_are_those_of_find(
     words = [*STARTS, "-maxdepth", "0", *actions, "{}", ";", "-name", "d*", "-print"]
     done = subprocess.run(["find", *words], capture_output=True, check=True)
     found = find(*words, jobs=1)
-    assert found is not None
     assert sorted(found.text.splitlines()) == sorted(done.stdout.splitlines())
     below = ["d/", "dd//", "./dd/.", "-mindepth", "1", "-printf", "%p %h %f %P %H %d\n"]
     done = subprocess.run(["find", *below], capture_output=True, check=True)
     found = find(*below, jobs=1)
-    assert found is not None
     assert sorted(found.text.splitlines()) == sorted(done.stdout.splitlines())
 
 
@@ -455,7 +449,6 @@ def test_execdir_runs_the_entry_itself(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     for words in (("{}", "{}"), ("{}",)):
         found = find(".", "-type", "f", "-execdir", *words, ";", jobs=1)
-        assert found is not None
         second = b" ./program" if len(words) == 2 else b" "
         assert found.text.rstrip() == (b"./program" + second).rstrip()
 
@@ -474,8 +467,7 @@ def test_numbers_are_parsed_as_find_does(tmp_path: Path, monkeypatch: pytest.Mon
             done = subprocess.run(["find", *words], capture_output=True, check=False)
             expected = sorted(done.stdout.splitlines()) if not done.returncode else None
             try:
-                result = find(*words, jobs=1, threads=1)
-                found = None if result is None else sorted(result.text.splitlines())
+                found = sorted(find(*words, jobs=1, threads=1).text.splitlines())
             except UsageError:
                 found = None
             if found != expected:
@@ -494,7 +486,6 @@ def test_a_reference_that_leads_through_a_file_is_the_link_itself(
             words = [follow, ".", test, "link"]
             done = subprocess.run(["find", *words], capture_output=True, check=True)
             found = find(*words, jobs=1)
-            assert found is not None
             assert sorted(found.text.splitlines()) == sorted(done.stdout.splitlines()), words
 
 
@@ -530,16 +521,19 @@ def test_counting_first_preserves_access_times(tmp_path: Path) -> None:
         names = age_directories(top)
         words = ["-mindepth", "1", "-type", "d", *tests, "-atime", "+30", "-delete"]
         result = find(str(top), *words, jobs=2, max_delete=100)
-        assert result is not None
         assert result.report.exit_code == 0
         assert not any((top / name).exists() for name in names), tests
 
 
 def test_frm_counts_first_and_preserves_access_times(tmp_path: Path) -> None:
     age_directories(tmp_path / "top")
-    options = {"by_time": "atime", "older_than": "30d", "max_delete": 100, "keep_root": True}
+    options: dict[str, Any] = {
+        "by_time": "atime",
+        "older_than": "30d",
+        "max_delete": 100,
+        "keep_root": True,
+    }
     report = remove(str(tmp_path / "top"), recursive=True, jobs=2, **options)
-    assert report is not None
     assert report.exit_code == 0
     assert below(tmp_path / "top") == []
 
@@ -612,13 +606,11 @@ def test_file_systems_that_ignore_o_noatime_lose_no_access_times(
         pytest.skip(f"no bindfs here: {mounted.stderr!r}")
     try:
         if removes == "frm":
-            options = {"by_time": "atime", "older_than": "30d", "keep_root": True}
+            options: dict[str, Any] = {"by_time": "atime", "older_than": "30d", "keep_root": True}
             report = remove(str(view), recursive=True, jobs=2, max_delete=100, **options)
         else:
             words = ["-mindepth", "1", "-type", "d", "-atime", "+30", "-delete"]
-            result = find(str(view), *words, jobs=2, max_delete=100)
-            report = None if result is None else result.report
-        assert report is not None
+            report = find(str(view), *words, jobs=2, max_delete=100).report
         assert (report.exit_code, below(view)) == (0, [])
     finally:
         subprocess.run(["umount", view], check=True)
@@ -635,5 +627,4 @@ def test_links_keep_their_access_times_from_before_the_first_walk(
         link.symlink_to("nowhere")
         os.utime(link, (at_s, at_s), follow_symlinks=False)
     result = find(str(tmp_path), *test, "-atime", "+30", "-delete", jobs=2, max_delete=20)
-    assert result is not None
     assert (result.report.exit_code, below(tmp_path)) == (0, [])

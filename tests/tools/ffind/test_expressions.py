@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pcircle.core.errors import UsageError
-from pcircle.tools.ffind import find
 from tests.conftest import SOAK
+from tests.tools.ffind.calling import find
 from tests.tools.ffind.expressions import Answer, Words, answer, by_find, searches
 
 FEW = os.environ.get("HYPOTHESIS_PROFILE") == "quick"
@@ -27,7 +27,6 @@ def by_ffind(words: Words, *, acting: bool) -> Answer | None:
         found = find(*words, jobs=1, threads=1)
     except UsageError:
         return None
-    assert found is not None
     return answer(words, found.report.exit_code, found.text, acting=acting)
 
 

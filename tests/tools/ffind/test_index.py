@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from pcircle.core.errors import UsageError
 from pcircle.fs.stats import Stats
-from pcircle.tools.ffind import find
 from pcircle.tools.ffind.eval.bulk import bulk_of
 from pcircle.walk import index as form
 from tests.fusefs.mounting import Mounted
 from tests.programs import required
 from tests.strace import read_calls
 from tests.tools.fcp.running import ONE, TWO, Launcher, without_rights
+from tests.tools.ffind.calling import find
 from tests.tools.ffind.expressions import Answer, Words, answer, searches
 from tests.tools.ffind.running import by_find, every_launcher, found, run_ffind
 from tests.tools.ffind.test_expressions import COUNT
@@ -77,7 +77,6 @@ def by_ffind(words: Words, *, acting: bool, within: bytes | None = None) -> Answ
         if "is not a directory" in str(error):  # a link followed by a slash
             return None
         raise
-    assert done is not None
     return answer(words, done.report.exit_code, done.text, acting=acting)
 
 
@@ -500,6 +499,5 @@ def test_an_index_that_changes_meanwhile_stops_the_search(
 
     monkeypatch.setattr(form.Index, "verify", verified)
     done = find(in_=os.fsdecode(file), jobs=1)
-    assert done is not None
     assert done.report.exit_code == 4
     assert "replaced during the search" in done.report.reasons[0]

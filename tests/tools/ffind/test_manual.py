@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.tools.ffind import find
 from tests.tools.fcp.running import TWO
+from tests.tools.ffind.calling import find
 
 from .running import by_find, found, run_ffind
 
@@ -144,12 +144,10 @@ def test_birth_times_are_the_kernels(tmp_path: Path) -> None:
 
 def test_for_programs(tree: bytes) -> None:
     result = find(tree, "-name", "*.txt", "-print0", jobs=1)
-    assert result is not None
     expected = by_find(tree, "-name", "*.txt", cwd=tree)
     assert sorted(result.paths) == expected
     assert result.report.counts["found"] > len(expected)
     pieces: list[bytes] = []
     given = find(tree, "-type", "d", output=pieces.append, jobs=1)
-    assert given is not None
     assert given.text == b""
     assert sorted(b"".join(pieces).splitlines()) == by_find(tree, "-type", "d", cwd=tree)

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import pytest
 
 from pcircle.core.errors import UsageError
-from pcircle.tools.ffind import find
 from tests.conftest import SOAK
+from tests.tools.ffind.calling import find
 
 Unit = tuple[str, ...]
 
@@ -145,7 +145,6 @@ def _by_ffind(cage: Path, units: list[Unit], monkeypatch: pytest.MonkeyPatch) ->
         found = find(*words, jobs=1, threads=1)
     except UsageError:
         return Outcome(refused=True, code=2, output=[], left=_left(cage))
-    assert found is not None
     return Outcome(False, found.report.exit_code, sorted(found.text.splitlines()), _left(cage))
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.tools.ffind import find
 from tests.tools.fcp.running import ONE, TWO, Launcher
+from tests.tools.ffind.calling import find
 
 from .running import run_ffind
 from .test_actions import below, grow
@@ -139,7 +139,6 @@ def test_a_program_plans_and_applies(tmp_path: Path) -> None:
     top, plan = grow(tmp_path / "tree"), str(tmp_path / "plan")
     assert find(str(top), "-name", "*.c", "-delete", plan=plan, jobs=1) is not None
     done = find(apply=plan, jobs=1)
-    assert done is not None
     assert (done.report.exit_code, done.report.counts["files"], done.text) == (0, 1, b"")
     assert not (top / "a/b/4.c").exists()
 

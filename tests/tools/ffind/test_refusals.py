@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from pcircle.core.errors import UsageError
-from pcircle.tools.ffind import find
 from tests.conftest import ROOT, Run
 from tests.tools.fcp.running import without_rights
+from tests.tools.ffind.calling import find
 from tests.tools.ffind.running import run_ffind
 
 WRONG = [

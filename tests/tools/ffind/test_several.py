@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.tools.ffind import find
 from tests.tools.fcp.running import ONE, TWO, Launcher, Run, launchers, without_rights
+from tests.tools.ffind.calling import find
 
 from .running import FFIND, by_find, found
 
@@ -77,7 +77,6 @@ def test_results_equal_those_of_find(wide: bytes, monkeypatch: pytest.MonkeyPatc
     for search in SEARCHES:
         words = ["tree", *shlex.split(search)]
         done = find(*words, jobs=1, threads=1)
-        assert done is not None
         assert done.report.exit_code == 0
         assert sorted(done.text.split(b"\n")[:-1]) == by_find(*words, cwd=wide), search
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from pcircle.fs import stats
-from pcircle.tools.ffind import find
 from pcircle.tools.ffind.eval import small as ahead
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
 from tests.tools.fcp.running import ONE, TWO, Launcher, Run
+from tests.tools.ffind.calling import find
 
 from .running import FFIND, by_find, found, run_ffind
 
@@ -117,7 +117,6 @@ def test_in_a_process_with_threads(place: bytes) -> None:
     finally:
         done.set()
         other.join()
-    assert result is not None
     assert result.report.exit_code == 0
     assert sorted(b"".join(pieces).split(b"\0")[:-1]) == [top + b"/a/x", top + b"/b/c/x"]
 
@@ -133,7 +132,6 @@ def test_helper_threads_end(place: bytes, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(ahead, "_SLOW_S", 0.0)
     for words in (("-size", "-1"), ("-printf", "%s %p\\n")):
         result = find(top, "-type", "f", *words, jobs=1)
-        assert result is not None
         assert result.text.count(b"\n") == 800
 
 

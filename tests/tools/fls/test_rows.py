@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from pcircle.core.errors import UsageError
+from pcircle import entries
+from pcircle.core.errors import UsageError, require
 from pcircle.fs.attributes import lustre
-from pcircle.tools.fls import listing
 from pcircle.tools.fls.rows import NAMES, layout_of
 from tests.conftest import ROOT
 from tests.programs import required
@@ -190,32 +190,33 @@ def test_layouts_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_function_returns_the_rows(odd: bytes, capfd: pytest.CaptureFixture[str]) -> None:
-    result = listing(odd, recursive=True, almost_all=True, sort="-size,name", jobs=2)
-    assert result is not None
-    assert (result.tool, result.exit_code, len(result.ranks)) == ("fls", 0, 2)
-    assert len(result.entries) == len(below(odd)) == result.counts["found"] - 1
-    inner = [row for row in result.entries if (row.path or "").startswith(f"{odd.decode()}/times/")]
+    listing = entries(odd, recursive=True, almost_all=True, sort="-size,name", jobs=2)
+    rows = list(listing)
+    report = require(listing.report)
+    assert (report.tool, report.exit_code, len(report.ranks)) == ("fls", 0, 2)
+    assert len(rows) == len(below(odd)) == report.counts["found"] - 1
+    inner = [row for row in rows if (row.path or "").startswith(f"{odd.decode()}/times/")]
     assert [row.size for row in inner] == sorted((row.size for row in inner), reverse=True)
     assert capfd.readouterr() == ("", "")
     with pytest.raises(UsageError, match="cannot list '"):
-        listing(odd + b"/missing", jobs=1)
+        next(entries(odd + b"/missing", jobs=1))
 
 
 def test_a_function_can_write_rows_to_a_file(place: bytes) -> None:
-    """Then they are not in memory; other output formats are not available to functions."""
+    """Then it returns no rows; other output formats are not available to functions."""
     top = trees.make_directory(place, b"top")
     trees.write_file(top + b"/file", b"content")
-    signed = listing(top, sum=True, S=True, jobs=1)
-    assert signed is not None
-    assert [row.signature is not None for row in signed.entries] == [True]
+    signed = entries(top, sum=True, S=True, jobs=1)
+    assert [row.signature is not None for row in signed] == [True]
     for option in ("csv", "json"):
         written = os.fsdecode(place) + f"/rows.{option}"
-        result = listing(top, jobs=1, **{option: written})
-        assert result is not None
-        assert (result.exit_code, result.counts["files"], result.entries) == (0, 1, ())
+        options: Any = {option: written}
+        listing = entries(top, jobs=1, **options)
+        assert list(listing) == []
+        assert require(listing.report).counts["files"] == 1
         assert "/top/file" in Path(written).read_text()
-    with pytest.raises(UsageError, match="--total is not available here"):
-        listing(top, total=True, jobs=1)
+    with pytest.raises(TypeError, match="takes no 'total'"):
+        entries(top, total=True, jobs=1)  # type: ignore[call-arg]
 
 
 REFUSED = [
@@ -251,3 +252,15 @@ def test_json_is_one_document(place: bytes) -> None:
         assert len(document["entries"]) == count
         assert (document["schema"], document["tool"], document["exit_code"]) == (1, "fls", 0)
         assert document["counts"]["found"] == count + 1
+
+
+def test_unsorted_rows_have_no_headings(place: bytes) -> None:
+    """A filter makes the tool look entries up one directory at a time."""
+    top = trees.make_directory(place, b"top")
+    trees.write_file(top + b"/file", b"content")
+    found = list(entries(top, recursive=True, sort="none", kind="f", jobs=1))
+    assert [row.size for row in found] == [7]
+    written = place + b"/rows.json"
+    assert run_fls(ONE, "-R", "--sort=none", "--kind=f", "--json", written, top).code == 0
+    with open(written, "rb") as file:
+        assert [row["size"] for row in json.load(file)["entries"]] == [7]

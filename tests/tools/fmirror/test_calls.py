@@ -6,10 +6,11 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from pcircle.tools.fmirror import apply, mirror
+from pcircle import mirror
 from tests.tools.fcp.trees import write_file
 from tests.tools.fsum.running import run_fsum
 
@@ -58,11 +59,10 @@ def _judged(sides: tuple[str, str]) -> str:
 def test_in_a_process_with_threads(
     sides: tuple[str, str], place: bytes, more: str, jobs: int
 ) -> None:
-    options: dict[str, object] = {"delete": True, "jobs": jobs}
+    options: dict[str, Any] = {"delete": True, "jobs": jobs}
     if more:
         options[more] = True if more == "moved" else os.fsdecode(place) + "/kept"
     report = mirror(sides[0], sides[1], **options)
-    assert report is not None
     assert (report.exit_code, report.removed > 0) == (0, True)
     assert report.moved == (more == "moved")
     assert _judged(sides) == ""
@@ -71,10 +71,9 @@ def test_in_a_process_with_threads(
 @pytest.mark.usefixtures("beside")
 def test_a_plan_in_a_process_with_threads(sides: tuple[str, str], place: bytes) -> None:
     plan = os.fsdecode(place) + "/plan"
-    assert mirror(*sides, delete=True, plan=plan, jobs=2) is not None
+    mirror(*sides, delete=True, plan=plan, jobs=2)
     assert _judged(sides) != ""
-    report = apply(plan, jobs=2)
-    assert report is not None
+    report = mirror(apply=plan, jobs=2)
     assert (report.exit_code, report.removed > 0) == (0, True)
     assert _judged(sides) == ""
 
@@ -84,7 +83,6 @@ def test_snapshots_in_a_process_with_threads(sides: tuple[str, str], place: byte
     source, snapshots = sides[0], os.fsdecode(place) + "/snapshots"
     for day in (1, 2, 3):
         report = mirror(source, snapshots, snapshot=f"2026-11-0{day}", keep="2d", jobs=2)
-        assert report is not None
         assert report.exit_code == 0
     assert sorted(os.listdir(snapshots)) == ["2026-11-02", "2026-11-03", "latest"]
 
@@ -96,18 +94,21 @@ def test_a_manifest_and_a_list_in_a_process_with_threads(
     """A separate job finds the entries to check, or they are read from a file."""
     source, target = sides
     manifest, listed = os.fsdecode(place) + "/manifest", os.fsdecode(place) + "/listed"
-    assert mirror(source, target, delete=True, jobs=2) is not None
+    mirror(source, target, delete=True, jobs=2)
     run_fsum(None, "-q", "--force", "-o", manifest, target)
     os.unlink(source + "/new")
     os.truncate(source + "/inner/4", 1)
-    since = {"since_manifest": manifest, "new_manifest": manifest, "delete": True, "jobs": 2}
+    since: dict[str, Any] = {
+        "since_manifest": manifest,
+        "new_manifest": manifest,
+        "delete": True,
+        "jobs": 2,
+    }
     report = mirror(source, target, **since)
-    assert report is not None
     assert (report.exit_code, report.removed, report.files) == (0, 1, 1)
     assert _judged(sides) == ""
     os.truncate(source + "/inner/4", 2)
     report = mirror(source, target, **since)
-    assert report is not None
     assert (report.exit_code, report.files) == (0, 1)
     run_fsum(None, "-q", "-o", manifest + " judge", target)
     with open(manifest, "rb") as found, open(manifest + " judge", "rb") as expected:
@@ -115,6 +116,5 @@ def test_a_manifest_and_a_list_in_a_process_with_threads(
     os.unlink(source + "/inner/5")
     write_file(os.fsencode(listed), b"inner/5\n")
     report = mirror(source, target, delete=True, changed_from=listed, jobs=2)
-    assert report is not None
     assert (report.exit_code, report.removed) == (0, 1)
     assert _judged(sides) == ""

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.tools.fmirror import mirror
+from pcircle import mirror
 from tests.strace import Call, read_calls
 from tests.tools.fcp.running import TWO, Launcher, clean_environment, command
 from tests.tools.fcp.trees import make_directory, write_file
@@ -43,14 +43,17 @@ pytestmark = [as_root, needs_rsync]
 @given(seed=st.integers(0, 2**40))
 def test_no_differences_remain(shared: bytes, seed: int) -> None:
     source, target = pair(shared, seed)
-    wanted = {"delete": "during", "allow_empty": True, "allow_foreign": True, "jobs": 1}
+    wanted: dict[str, Any] = {
+        "delete": "during",
+        "allow_empty": True,
+        "allow_foreign": True,
+        "jobs": 1,
+    }
     report = mirror(source, target, **wanted)
-    assert report is not None
     assert (report.exit_code, report.failed) == (0, 0)
     assert differences(source, target) == ""
     before = state(target)
     again = mirror(source, target, **wanted)
-    assert again is not None
     assert state(target) == before
     assert (again.exit_code, again.files, again.touched, again.removed) == (0, 0, 0, 0)
 
@@ -66,9 +69,6 @@ def test_counts_are_those_of_a_dry_run_and_of_other_deletions(shared: bytes, see
     expected = mirror(source, target, delete="during", dry_run=True, **wanted)
     done = mirror(source, target, delete="during", **wanted)
     after = mirror(source, other, delete=True, **wanted)
-    assert expected is not None
-    assert done is not None
-    assert after is not None
     assert (done.surplus, done.removed) == (expected.surplus, expected.removed)
     assert (done.surplus, done.removed) == (after.surplus, after.removed)
 
@@ -267,7 +267,6 @@ def test_deep_and_wide_directories_are_removed(place: bytes) -> None:
     for number in range(70_000):
         os.mknod(wide + b"/%d" % number, stat.S_IFREG | 0o600)
     report = mirror(source, target, delete="during", jobs=1)
-    assert report is not None
     assert (report.exit_code, report.removed) == (0, 9 + 3001 + 70_001)
     assert differences(source, target) == ""
 

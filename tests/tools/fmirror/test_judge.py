@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.tools.fmirror import mirror
+from pcircle import mirror
 from tests.strace import read_calls
 from tests.tools.fcp.running import ONE, TWO, Launcher
 
@@ -79,12 +79,10 @@ def test_no_differences_remain(shared: bytes, seed: int) -> None:
         "jobs": 1,
     }
     report = mirror(source, target, **wanted)
-    assert report is not None
     assert (report.exit_code, report.failed) == (0, 0)
     assert differences(source, target) == ""
     before = state(target)
     again = mirror(source, target, **wanted)
-    assert again is not None
     assert again.exit_code == 0
     assert state(target) == before
     assert (again.files, again.links, again.touched, again.removed) == (0, 0, 0, 0)

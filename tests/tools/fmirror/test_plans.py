@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.tools.fmirror import apply, mirror
+from pcircle import mirror
 from tests.conftest import SOAK
 from tests.plans import with_checksums
 from tests.strace import max_calls
@@ -176,10 +176,8 @@ def test_the_function_supports_plans(place: bytes, tmp_path: Path) -> None:
     source, target = build(place)
     plan = str(tmp_path / "plan")
     report = mirror(source, target, delete="after", plan=plan)
-    assert report is not None
     assert (report.exit_code, report.dry_run, report.removed) == (0, True, 5)
-    report = apply(plan, jobs=2)
-    assert report is not None
+    report = mirror(apply=plan, jobs=2)
     assert (report.exit_code, report.dry_run, report.removed) == (0, False, 5)
     assert differences(source, target) == ""
 

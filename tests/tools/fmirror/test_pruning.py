@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.tools.fmirror.cli import bare, parser
-from pcircle.tools.fmirror.phases import called
+from pcircle.library.call import Call, run_words
 from pcircle.tools.fmirror.report import MirrorReport
 from tests.tools.fcp.running import TWO, Launcher
 from tests.tools.fcp.trees import make_directory, write_file
@@ -70,8 +69,7 @@ def build(place: bytes, seed: int) -> tuple[bytes, bytes, bytes, Random]:
 
 def reported(*words: str | bytes) -> MirrorReport:
     """Return the report of a mirror with these options, without another process."""
-    report = called(parser().parse(list(map(os.fsdecode, words)), bare))
-    assert report is not None
+    report: MirrorReport = run_words("mirror", list(map(os.fsdecode, words)), Call())
     return report
 
 

@@ -75,8 +75,8 @@ def test_the_api_profiles(run: Run, place: bytes) -> None:
     out = os.fsdecode(place) + ".json"
     program = (
         "import sys\n"
-        "from pcircle.tools.fprof.command import profile\n"
-        "sys.exit(profile([sys.argv[1]], jobs=2, quiet=True, json=sys.argv[2]))\n"
+        "import pcircle\n"
+        "sys.exit(pcircle.profile(sys.argv[1], jobs=2, json=sys.argv[2]).exit_code)\n"
     )
     done = run([sys.executable, "-c", program, place, out])
     assert done.returncode == 0, done.stderr

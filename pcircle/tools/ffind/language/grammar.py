@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pcircle.core.errors import UsageError
+from pcircle.core.writing import CALLER
 from pcircle.tools.ffind.language.nodes import ExpressionNode, ParsedExpression, all_of, names_of
 from pcircle.tools.ffind.language.reader import ExpressionReader
 from pcircle.tools.ffind.language.words import Token, is_setting, refused
 
 _PRINT = ExpressionNode("print", (0,))
+_PRINT0 = ExpressionNode("print0", (0,))  # for a program, which splits the output
 _SILENT = {  # actions that suppress the implicit -print
     "print", "print0", "printf", "ls", "delete", "exec", "execplus", "json", "csv", "count", "du",
     "exists",
@@ -63,7 +65,8 @@ class _Parser:
                     next(token for token in self._tokens if token.name == "limit"),
                     "-limit requires an action, for example -print -limit 10",
                 )
-            expression = ExpressionNode("and", (), (expression, _PRINT))
+            implied = _PRINT if CALLER.get() is None else _PRINT0
+            expression = ExpressionNode("and", (), (expression, implied))
         self._check(expression)
         exclude = None if not self._exclude else ExpressionNode("or", (), tuple(self._exclude))
         reader = self._reader

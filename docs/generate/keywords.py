@@ -1,0 +1,98 @@
+"""Generate the types of the keyword arguments of `pcircle.copy` and the other functions.
+
+The parsers of the tools define the options, so the types are derived from them.
+"""
+
+from __future__ import annotations
+
+from argparse import Action
+from collections.abc import Iterator, Mapping
+from textwrap import wrap
+
+from pcircle.cli.arguments import OptionalValue
+from pcircle.library.call import FUNCTIONS, options_of
+
+_PATHS = {"DIR", "ERRORLOG", "FILE", "FILE.png|svg", "INDEX", "MANIFEST", "PLAN"}
+_COMMON = "WalkKeywords"
+_PROGRESS = "Callable[[ProgressView], object] | None", "receives views of the running job"
+_STDOUT = "Callable[[bytes], object] | None", "receives what the command would print as its result"
+_HEAD = '''\
+"""The keyword arguments of the functions, generated from the options of the tools.
+
+`python -m docs.generate` writes this module, which only type checkers and editors read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, TypedDict
+
+from pcircle.cli.progress import ProgressView
+from pcircle.library import AnyPath
+from pcircle.library.call import Cancel
+
+class CallKeywords(TypedDict, total=False):
+    """Keyword arguments that are not options."""
+
+    cancel: Cancel | None
+    """stops the job when set"""
+    messages: Callable[[str], object] | None
+    """receives each line that the command would print on standard error"""
+'''
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of the module."""
+    fields = {function: dict(_fields(function)) for function in FUNCTIONS}
+    walking = [found for function, found in fields.items() if function in _WALKING]
+    common = {
+        name: kind
+        for name, kind in walking[0].items()
+        if all(found.get(name) == kind for found in walking)
+    }
+    text = _HEAD + _class(_COMMON, "CallKeywords", common)
+    for function, found in fields.items():
+        if function != "broadcast":
+            found["progress"] = _PROGRESS
+        if function not in ("entries", "find"):
+            found["stdout"] = _STDOUT
+        base = _COMMON if function in _WALKING else "CallKeywords"
+        rest = {name: kind for name, kind in found.items() if base != _COMMON or name not in common}
+        text += _class(f"{function.capitalize()}Keywords", base, rest)
+    yield "pcircle/library/keywords.pyi", text
+
+
+_WALKING = [function for function in FUNCTIONS if function not in ("broadcast", "find")]
+
+
+def _class(name: str, base: str, fields: Mapping[str, tuple[str, str]]) -> str:
+    lines = [f'    {field}: {kind}\n    """{text}"""\n' for field, (kind, text) in fields.items()]
+    about = f"Keyword arguments of `{name.removesuffix('Keywords').lower()}`."
+    if name == _COMMON:
+        about = "Keyword arguments of all functions that walk trees."
+    return f'\nclass {name}({base}, total=False):\n    """{about}"""\n\n' + "".join(lines)
+
+
+def _fields(function: str) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield the options of a function, each with its type and help text."""
+    for keyword, (_, action) in options_of(function).items():
+        text = (action.help or "").replace("%%", "%").replace("\\", "\\\\")
+        text = "\n    ".join(wrap(text, 90))
+        yield keyword, (_type(action), text)
+
+
+def _type(action: Action) -> str:
+    if action.nargs == 0:
+        return "bool"
+    kind = "str"
+    if action.choices is not None:
+        kind = f"Literal[{', '.join(map(repr, action.choices))}]".replace("'", '"')
+    elif action.metavar in ("N", "SIZE", "RATE", "T", "LEVEL"):
+        kind = "str | float"
+    elif action.metavar in _PATHS:
+        kind = "AnyPath"
+    if isinstance(action, OptionalValue):
+        kind += " | bool"
+    if "Append" in type(action).__name__:
+        kind += f" | Sequence[{kind}]"
+    return f"{kind} | None"

@@ -1,0 +1,251 @@
+"""The tools as functions, which `pcircle` exports: `pcircle.copy`, `pcircle.find`, and so on.
+
+Each function runs a command. Its keyword arguments are the options of the command, and it returns
+the object that the command writes with `--json`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
+
+from pcircle.core.errors import UsageError
+from pcircle.library.call import Call, Cancel, run, run_words, text_of, words_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Unpack
+
+    from pcircle.cli.tree_program import TreeReport
+    from pcircle.library import keywords
+    from pcircle.library.stream import Results
+    from pcircle.tools.common.copy_report import CopyReport
+    from pcircle.tools.fbcast.report import BroadcastDocument
+    from pcircle.tools.fls.rows import ListRow
+    from pcircle.tools.fmirror.report import MirrorReport
+    from pcircle.tools.fprof.reports.report import ProfileReport
+    from pcircle.tools.fsum.console import SumReport
+
+AnyPath: TypeAlias = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
+
+_CHANGES = frozenset(
+    (
+        *("mode", "files", "dirs", "owner", "group", "reference", "usermap", "groupmap"),
+        *("acl", "acl_remove", "default_acl", "apply"),
+    )
+)
+# Actions of `find` whose output is lines; the implicit action ends each path with NUL.
+_LINES = frozenset(("-print", "-printf", "-ls", "-json", "-csv", "-count", "-du"))
+
+
+def copy(
+    source: AnyPath | Iterable[AnyPath], target: AnyPath, **options: Unpack[keywords.CopyKeywords]
+) -> CopyReport:
+    """Copy files and directory trees, as `fcp`.
+
+    As with cp, an existing directory `target` takes the copies. Several sources require one.
+
+    >>> report = pcircle.copy("data", "copy", preserve=True, exclude=["*.tmp", "*.log"], jobs=2)
+    >>> report.exit_code, report.files, report.failures
+    (0, 3, ())
+    """
+    report: CopyReport = run("copy", [*_paths(source), target], options)
+    return report
+
+
+def sign(*paths: AnyPath, **options: Unpack[keywords.SignKeywords]) -> SumReport:
+    """Compute the signature of each path, as `fsum`.
+
+    `output` writes a manifest for `check`. `format="coreutils"` writes the digest of each file to
+    `stdout` instead.
+
+    >>> report = pcircle.sign("data", output="data.manifest", jobs=2)
+    >>> report.signatures[0].signature
+    'pcsig1:xxh128:...'
+    """
+    report: SumReport = run("sign", paths, options)
+    return report
+
+
+def check(
+    manifest: AnyPath,
+    root: AnyPath | None = None,
+    *,
+    rot: bool = False,
+    **options: Unpack[keywords.CheckKeywords],
+) -> SumReport:
+    """Compare a tree with a manifest or a checksum list, as `fsum --check`.
+
+    `root` is by default the path that the manifest records. If `rot` is set, the check reports only
+    files whose content has changed although size and time have not. The `exit_code` of the report
+    is 3 if there are differences.
+
+    >>> report = pcircle.sign("data", output="data.manifest")
+    >>> open("data/new", "w").close()
+    >>> report = pcircle.check("data.manifest", quick=True)
+    >>> report.exit_code, [(entry.what, entry.path) for entry in report.differences]
+    (3, [('new', 'new')])
+    """
+    word = f"--{'rot' if rot else 'check'}={text_of(manifest, 'check(): manifest')}"
+    report: SumReport = run("check", () if root is None else (root,), options, [word])
+    return report
+
+
+def profile(*paths: AnyPath, **options: Unpack[keywords.ProfileKeywords]) -> ProfileReport:
+    """Profile trees by count, size, age, owner and more, as `fprof`; by default the directory `.`.
+
+    >>> report = pcircle.profile("data", top=1, by="ext", jobs=2)
+    >>> report.counts.files.number, report.top.largest[0].path
+    (3, 'data/sub/c')
+    """
+    report: ProfileReport = run("profile", paths, options)
+    return report
+
+
+def find(*words: AnyPath, **options: Unpack[keywords.FindKeywords]) -> Results[str]:
+    """Find entries of trees by an expression, as `ffind`, and return an iterator of their paths.
+
+    `words` are paths, followed by the words of an expression. A path that is not UTF-8 is decoded
+    as by `os.fsdecode`. If the expression has actions, the elements are the lines that these print.
+
+    >>> found = pcircle.find("data", "-type", "f", "-size", "+1k", sort="path", jobs=1)
+    >>> list(found)
+    ['data/b', 'data/sub/c']
+    >>> found.report.exit_code
+    0
+    """
+    given = [text_of(word, "find(): a word") for word in words]
+    end = b"\0" if _LINES.isdisjoint(given) or "-print0" in given else b"\n"
+
+    def parse(pieces: Iterable[bytes]) -> Generator[str, None, None]:
+        rest = b""
+        for piece in pieces:
+            *found, rest = (rest + piece).split(end)
+            yield from map(os.fsdecode, found)
+        if rest:
+            yield os.fsdecode(rest)
+
+    return _streamed("find", given, options, parse)
+
+
+def entries(*paths: AnyPath, **options: Unpack[keywords.EntriesKeywords]) -> Results[ListRow]:
+    """List entries with all attributes, as `fls`, and return an iterator of rows.
+
+    Each directory is sorted by name, so the first row appears when all entries have been read. With
+    `sort="none"`, rows appear as they are found.
+
+    >>> rows = pcircle.entries("data", recursive=True, sort="-size", jobs=1)
+    >>> [(row.path, row.kind, row.size) for row in rows if row.kind == "f"]
+    [('data/b', 'f', 2000), ('data/a', 'f', 1000), ('data/sub/c', 'f', 3000)]
+    """
+    given = ["--", *(text_of(path, "entries(): a path") for path in paths)]
+
+    def parse(pieces: Iterable[bytes]) -> Generator[ListRow, None, None]:
+        import msgspec
+
+        from pcircle.tools.fls.rows import ListRow
+
+        decode = msgspec.json.Decoder(ListRow).decode
+        for piece in pieces:
+            yield from map(decode, piece.splitlines())
+
+    return _streamed("entries", given, options, parse)
+
+
+def compare(a: AnyPath, b: AnyPath, **options: Unpack[keywords.CompareKeywords]) -> TreeReport:
+    """Compare two trees, as `fdiff`; the `exit_code` of the report is 3 if they differ.
+
+    `stdout` receives a line for each difference, and the file `json_lines` an object.
+
+    >>> report = pcircle.compare("data", "data/sub", contents=True, jobs=1)
+    >>> report.exit_code, report.counts["only_a"], report.counts["only_b"]
+    (3, 3, 1)
+    """
+    report: TreeReport = run("compare", (a, b), options)
+    return report
+
+
+def mirror(
+    source: AnyPath | None = None,
+    target: AnyPath | None = None,
+    **options: Unpack[keywords.MirrorKeywords],
+) -> MirrorReport:
+    """Make `target` what `source` is, as `fmirror`.
+
+    `apply` carries out a plan that an earlier call has written, and takes no paths.
+
+    >>> report = pcircle.mirror("data", "backup", delete=True, max_delete="10%", jobs=2)
+    >>> report.exit_code, report.files, report.removed
+    (0, 3, 0)
+    """
+    paths = [path for path in (source, target) if path is not None]
+    report: MirrorReport = run("mirror", paths, options)
+    return report
+
+
+def remove(*paths: AnyPath, **options: Unpack[keywords.RemoveKeywords]) -> TreeReport:
+    """Remove files and trees, as `frm`. A directory requires `recursive=True`.
+
+    >>> report = pcircle.remove("data", recursive=True, kind="f", min_size=3000, jobs=2)
+    >>> report.exit_code, report.counts["files"]
+    (0, 1)
+    """
+    report: TreeReport = run("remove", paths, options)
+    return report
+
+
+def change(*paths: AnyPath, **options: Unpack[keywords.ChangeKeywords]) -> TreeReport:
+    """Change modes, owners, groups and access control lists, as `fchmod`.
+
+    >>> report = pcircle.change("data", mode="g+rwX", recursive=True, jobs=2)
+    >>> report.exit_code, report.counts["changed"]
+    (0, 5)
+    """
+    given: Mapping[str, object] = options
+    if all(given.get(name) in (None, False) for name in _CHANGES):
+        # The command would interpret the first path as a mode.
+        raise UsageError("one of mode, owner, group, acl and others must be given")
+    report: TreeReport = run("change", paths, options)
+    return report
+
+
+def broadcast(
+    source: AnyPath | Iterable[AnyPath],
+    target: AnyPath,
+    **options: Unpack[keywords.BroadcastKeywords],
+) -> BroadcastDocument:
+    """Copy files and trees to the directory `target` of every node, as `fbcast`.
+
+    >>> report = pcircle.broadcast("data", "node{rank}", jobs=2, record_dir="records")
+    >>> report.exit_code, report.nodes, report.entries
+    (0, 2, 5)
+    """
+    report: BroadcastDocument = run("broadcast", [*_paths(source), target], options)
+    return report
+
+
+def _paths(paths: AnyPath | Iterable[AnyPath]) -> list[AnyPath]:
+    return [paths] if isinstance(paths, str | bytes | os.PathLike) else list(paths)
+
+
+def _streamed(
+    function: str,
+    operands: Sequence[str],
+    options: Mapping[str, object],
+    parse: Callable[[Iterable[bytes]], Generator[Any, None, None]],
+) -> Results[Any]:
+    """Return the results of a tool that prints them. Raises TypeError for invalid arguments."""
+    from pcircle.library.stream import Results
+
+    given: dict[str, Any] = dict(options)
+    own = {name: given.pop(name, None) for name in ("messages", "progress")}
+    cancel = given.pop("cancel", None)
+    words = [*words_of(function, given), *operands]
+
+    def start(receive: Callable[[bytes], object], cancel: Cancel) -> TreeReport:
+        report: TreeReport = run_words(function, words, Call(stdout=receive, cancel=cancel, **own))
+        return report
+
+    return Results(start, parse, cancel)

@@ -1,0 +1,213 @@
+"""Calls of tools as functions: results, errors, cancellation, and what the program keeps."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import pcircle
+from pcircle.cli.progress import ProgressView
+from pcircle.core.errors import Interrupted, StoppedEarly, UsageError
+from pcircle.library.call import FUNCTIONS, options_of, words_of
+from pcircle.tools.common.copy_report import CopyReport
+from tests.library.conftest import Script
+
+CALL = """\
+import pcircle, threading
+if __name__ == "__main__":
+    {prepare}
+    report = pcircle.copy("data", "copy", p=True, {jobs})
+    say(report.exit_code, report.files, report.entries, len(report.ranks))
+"""
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("threads", [False, True], ids=["alone", "threads"])
+def test_local_processes(script: Script, jobs: int, threads: bool) -> None:
+    """Also in a program with threads, such as a notebook, which cannot be forked."""
+    prepare = "threading.Thread(target=threading.Event().wait, daemon=True).start()"
+    text = CALL.format(prepare=prepare if threads else "pass", jobs=f"jobs={jobs}")
+    assert script(text) == [f"0 3 5 {jobs}"]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("jobs", "ranks"), [("", 2), ("jobs=2", 4)])
+def test_all_ranks_of_mpi_get_the_result(
+    script: Script, mpirun: Callable[[int], list[str]], jobs: str, ranks: int
+) -> None:
+    """Several calls are possible, and all ranks raise the same error."""
+    text = CALL.format(prepare="pass", jobs=jobs) + (
+        "    try: pcircle.copy('missing', 'copy')\n"
+        "    except pcircle.UsageError as error: say(error)\n"
+        "    say(pcircle.copy('data', 'second').files)\n"
+    )
+    error = "cannot use source 'missing': No such file or directory"
+    assert script(text, *mpirun(2)) == [f"0 3 5 {ranks}"] * 2 + ["3"] * 2 + [error] * 2
+
+
+def test_the_report_is_the_document_of_the_command(here: Path) -> None:
+    report = pcircle.copy("data", b"copy", exclude=["a", "c"], json=here / "report.json")
+    with open("report.json", "rb") as file:
+        assert msgspec.json.decode(file.read(), type=CopyReport) == report
+    assert sorted(os.listdir("copy")) == ["b", "sub"]
+
+
+def test_failed_entries_are_in_the_report(here: Path) -> None:
+    (here / "copy" / "data" / "a").mkdir(parents=True)
+    report = pcircle.copy("data", "copy", jobs=1)
+    assert (report.exit_code, report.files, report.failed) == (1, 2, 1)
+    assert [(entry.path, entry.error) for entry in report.failures] == [("copy/data/a", "EISDIR")]
+
+
+def test_a_refused_call_raises(here: Path) -> None:
+    with pytest.raises(UsageError, match="source 'missing'") as caught:
+        pcircle.copy("missing", "copy")
+    assert (caught.value.exit_code, caught.value.report) == (2, None)
+    with pytest.raises(UsageError, match="--chunksize: invalid size 'much'"):
+        pcircle.copy("data", "copy", chunksize="much")
+    assert os.listdir() == ["data"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"exclude_form": "x"},
+            "unexpected keyword argument 'exclude_form'; did you mean 'exclude_f",
+        ),
+        ({"skip_sam": True}, "did you mean 'skip_same'?"),
+        ({"cancels": None}, "did you mean 'cancel'?"),
+        ({"entirely_else": 1}, "copy() got an unexpected keyword argument 'entirely_else'"),
+        ({"verbose": True}, "copy() takes no 'verbose': it is for the command fcp"),
+        ({"target_directory": "x"}, "copy() takes no 'target_directory'"),
+        ({"update": "yes"}, "copy(): 'update' must be True or False, not 'yes'"),
+        ({"chunksize": object}, "copy(): 'chunksize' must be text, a path or a number, not type"),
+    ],
+)
+def test_wrong_arguments(here: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        pcircle.copy("data", "copy", **options)
+    assert message in str(caught.value)
+    assert os.listdir() == ["data"]
+
+
+def test_arguments_become_words() -> None:
+    options = {"include": ["a", "b"], "exclude": b"\xff", "bwlimit": 1e6, "jobs": 2}
+    flags = {"update": True, "verify": False, "stripe": None, "preserve": True, "p": True}
+    words = words_of("copy", options | flags | {"files_from": Path("list")})
+    assert words == [
+        *("--include=a", "--include=b", "--exclude=\udcff", "--bwlimit=1000000.0", "--jobs=2"),
+        *("--update", "--preserve", "-p", "--files-from=list"),
+    ]
+
+
+# ---- while it runs -------------------------------------------------------------------------------
+
+
+class Stopping:
+    """Receives views, and acts on the first that shows work."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self.views: list[ProgressView] = []
+        self._act = act
+
+    def __call__(self, view: ProgressView) -> None:
+        self.views.append(view)
+        if view.bytes_done:
+            self._act()
+
+
+def _slow_copy(**options: Any) -> CopyReport:
+    """Copy 5 MiB at a rate of 1 MiB per second."""
+    Path("data/large").write_bytes(os.urandom(5 << 20))
+    return pcircle.copy("data", "copy", jobs=1, bwlimit="1MiB", **options)
+
+
+def _assert_resumable(report: CopyReport) -> None:
+    assert report.exit_code == 130
+    assert 0 < report.bytes < 5 << 20
+    resumed = pcircle.copy("data", "copy", jobs=1, resume=True)
+    assert (resumed.exit_code, resumed.files) == (0, 4)
+    assert Path("copy/large").read_bytes() == Path("data/large").read_bytes()
+    assert not [name for name in os.listdir() if name.startswith(".fcp")]
+
+
+def test_cancel_keeps_the_checkpoint(here: Path) -> None:
+    cancel = threading.Event()
+    progress = Stopping(cancel.set)
+    with pytest.raises(Interrupted, match="stopped by the program") as caught:
+        _slow_copy(progress=progress, cancel=cancel)
+    _assert_resumable(caught.value.report)
+    assert 0 < progress.views[-1].fraction < 1
+
+
+def test_an_exception_of_a_callback_stops_the_job(here: Path) -> None:
+    def fail() -> None:
+        raise LookupError("not wanted")
+
+    with pytest.raises(LookupError, match="not wanted"):
+        _slow_copy(progress=Stopping(fail))
+    assert pcircle.copy("data", "copy", jobs=1, resume=True).files == 4
+
+
+def test_a_call_on_a_thread(here: Path) -> None:
+    results: list[CopyReport] = []
+    thread = threading.Thread(target=lambda: results.append(pcircle.copy("data", "copy", jobs=2)))
+    thread.start()
+    thread.join()
+    assert [report.exit_code for report in results] == [0]
+
+
+@pytest.mark.skipif(
+    threading.current_thread() is not threading.main_thread(), reason="signals need the main thread"
+)
+def test_an_interrupt_reaches_the_program(here: Path) -> None:
+    """Ctrl-C ends the job in good order, and is then KeyboardInterrupt."""
+    with pytest.raises(KeyboardInterrupt) as caught:
+        _slow_copy(progress=Stopping(lambda: signal.raise_signal(signal.SIGINT)))
+    error = caught.value.__cause__
+    assert isinstance(error, Interrupted)
+    _assert_resumable(error.report)
+
+
+def test_a_job_that_stops_early_raises(here: Path) -> None:
+    with pytest.raises(StoppedEarly) as caught:
+        _slow_copy(stop_after="0.3s")
+    assert caught.value.report.exit_code == 4
+    assert pcircle.copy("data", "copy", jobs=1, resume=True).exit_code == 0
+
+
+def test_the_program_is_left_as_it_was(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def state() -> list[object]:
+        umask = os.umask(0)
+        os.umask(umask)
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+        return [os.getcwd(), umask, mask, handlers, sorted(os.listdir("/proc/self/fd"))]
+
+    before = state()
+    messages: list[str] = []
+    (here / "copy" / "data" / "a").mkdir(parents=True)
+    os.umask(0o777)
+    try:
+        pcircle.copy("data", "copy", jobs=2, messages=messages.append)
+    finally:
+        assert os.umask(0o022) == 0o777
+    with pytest.raises(UsageError):
+        pcircle.copy("missing", "copy", jobs=2)
+    assert state() == before
+    assert capfd.readouterr() == ("", "")
+    assert messages[0].startswith("fcp: cannot ")
+    assert any("copied" in message for message in messages)
+
+
+def test_functions_take_the_options_of_their_tools() -> None:
+    for function in FUNCTIONS:
+        assert {"jobs", "transport"} <= options_of(function).keys()

@@ -1,0 +1,32 @@
+"""Searches in the process of the test, with their output."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pcircle.cli.tree_program import TreeReport
+from pcircle.library.call import Call, run_words, text_of, words_of
+
+_ACTIONS = ("-print", "-ls", "-json", "-csv", "-count", "-du", "-exec", "-delete", "-fprint")
+
+
+class Search(NamedTuple):
+    """The report of a search, and the bytes that the command would print."""
+
+    report: TreeReport
+    text: bytes
+
+    @property
+    def paths(self) -> list[bytes]:
+        """Return the paths, which end with NUL unless the expression prints lines."""
+        return self.text.split(b"\0" if b"\0" in self.text else b"\n")[:-1]
+
+
+def find(*words: str | bytes, **options: object) -> Search:
+    """Search like `pcircle.find`, but on this thread; also return the output of actions."""
+    pieces: list[bytes] = []
+    line = [*words_of("find", options), *(text_of(word, "a word") for word in words)]
+    report = run_words("find", line, Call(stdout=pieces.append))
+    text = b"".join(pieces)
+    has_action = any(word.startswith(_ACTIONS) for word in line)
+    return Search(report, text if has_action else text.replace(b"\0", b"\n"))
