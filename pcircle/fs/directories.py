@@ -110,6 +110,23 @@ class Lease:
         self.end()
 
 
+class _NoLease(Lease):
+    """The lease of a directory that is not open. Its descriptor is -1, so that no use succeeds."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.fd, self.identity, self.searched = -1, (-1, -1), False
+
+    def end(self) -> None:
+        """Do nothing."""
+
+
+NO_LEASE: Lease = _NoLease()
+CLOSED: tuple[Lease, Lease] = (NO_LEASE, NO_LEASE)
+"""The leases of both sides of a directory that is not held."""
+
+
 def device_and_inode(status: os.stat_result) -> tuple[int, int]:
     """Return an identity of a file that is valid on one node."""
     return status.st_dev, status.st_ino

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import msgspec
 
-from pcircle.core.errors import StoppedEarly, require
+from pcircle.core.errors import StoppedEarly
 from pcircle.core.units import plural
 from pcircle.fs.directories import device_and_inode, inode_alone
 from pcircle.jobs.action_log import ActionLines, ActionLog, ActionOutput
@@ -166,8 +166,8 @@ class ChangeTask(TreeTask, PartedTask[ChangeItem, dict[int, int]]):  # pyright: 
         return self._counting
 
     def process(self, item: Any, context: Context[Any]) -> Any:
-        if isinstance(item, Accesses):
-            require(self.access_times).receive(item)
+        if self.access_times is not None and isinstance(item, Accesses):
+            self.access_times.receive(item)
             return {}
         if isinstance(item, WalkPhase):
             shift, change = len(self.plan.roots), msgspec.structs.replace
@@ -213,8 +213,9 @@ class ChangeTask(TreeTask, PartedTask[ChangeItem, dict[int, int]]):  # pyright: 
         if own is None:
             return merged
         counted = self.merge(own, merged)
-        most = require(self.plan.max_delete)
-        reason = most.exceeded(counted.get(_REMOVED, 0), counted[_FOUND])
+        limit = self.plan.max_delete
+        removed, found = counted.get(_REMOVED, 0), counted[_FOUND]
+        reason = "" if limit is None else limit.exceeded(removed, found)
         if reason:
             raise StoppedEarly(reason)
         context.spawn(list(self.begun(self.counters)))

@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import msgspec
 
 from pcircle.core.encoding import show
-from pcircle.core.errors import UsageError
+from pcircle.core.errors import UsageError, require
 from pcircle.fs.path_list_slice import PathListSlice
 from pcircle.fs.safe_open import OTHERS_WRITE, reading
 from pcircle.fs.scan import Block
@@ -254,11 +254,11 @@ def _bare(group: Iterable[bytes]) -> Iterator[bytes]:
 # ---- while it is applied -----------------------------------------------------------------------
 
 
-def mark_in(listed: PathListSlice, lists: Lists | None) -> bytes:
+def mark_in(listed: PathListSlice | None, lists: Lists | None) -> bytes:
     """Return the mark of a list's directory; empty if the plan does not act on it."""
     from pcircle.fs.lists import first_of
 
-    record = first_of(listed, lists) or b""
+    record = first_of(require(listed), lists) or b""
     return record[1:] if record.startswith(_NUL) else b""
 
 

@@ -37,7 +37,7 @@ from pcircle.runtime import Context, Work
 from pcircle.threads.load_limit import TurnTaking
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule
-from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree, handed_back
+from pcircle.walk.items import UNREACHED, Batch, DirectoryIdentity, Portion, Tree, handed_back
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.paced_visitor import paced
 from pcircle.walk.roots import Root, open_roots, root_of, seeds
@@ -427,7 +427,7 @@ class EntryVisitor(Visitor[int]):
         return 0
 
     def failed(self, opened: Open[int], error: OSError, context: Context[TreeItem]) -> None:
-        if opened.place is None:  # the directory was not opened
+        if opened.place is UNREACHED:  # the directory was not opened
             self.counters.scans_done += 1
             self.counters.sized += 1
         self.fail(opened.root, opened.path, "read directory", error, context)

@@ -19,7 +19,6 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from pcircle.core.errors import require
 from pcircle.core.units import Timestamp
 from pcircle.fs.path_list_slice import PathListSlice
 
@@ -52,19 +51,35 @@ class DirectoryIdentity(msgspec.Struct, frozen=True, array_like=True, gc=False):
     since: int = 0
 
 
+ANYWHERE = DirectoryIdentity(NOWHERE)
+"""The place of names in any directory, such as the parent of a root, which is not checked."""
+UNREACHED = DirectoryIdentity((-1, -1), (-1, -1))
+"""The place of a directory that has not been entered. It matches no directory."""
+
+
+def source_of(place: DirectoryIdentity) -> Identity | None:
+    """Return the identity of a place's source, or None if any directory is accepted."""
+    return None if place is ANYWHERE or place == ANYWHERE else place.source
+
+
+def target_of(place: DirectoryIdentity) -> Identity | None:
+    """Return the identity of a place's target, or None if any directory is accepted."""
+    return None if place is ANYWHERE or place == ANYWHERE else place.target
+
+
 class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
     """Walk the subdirectories with these names in the directory `path`, and everything below them.
 
-    If there are no names, the item is the root itself, and `place` is None. If `only` is given, the
-    item is one directory, which is restricted to these listed paths. If links are followed,
-    `ancestors` contains the identities of the directories on the path.
+    If there are no names, the item is the root itself, whose parent is not checked. If `only` is
+    given, the item is one directory, which is restricted to these listed paths. If links are
+    followed, `ancestors` contains the identities of the directories on the path.
     """
 
     root: int
     path: bytes
     weight: float  # of each name
     names: bytes = b""
-    place: DirectoryIdentity | None = None
+    place: DirectoryIdentity = ANYWHERE
     slot: int = 0
     only: PathListSlice | None = None
     ancestors: bytes = b""
@@ -83,14 +98,14 @@ class Portion(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
-    """Process entries other than directories. If `place` is None, they are in a root's parent."""
+    """Process entries other than directories, which are in one directory or a root's parent."""
 
     root: int
     path: bytes
     files: bytes
     links: bytes
     weight: float  # of each name
-    place: DirectoryIdentity | None
+    place: DirectoryIdentity
     specials: bytes = b""
     slot: int = 0
     ancestors: bytes = b""
@@ -144,7 +159,7 @@ def handed_back(item: Any, files: Sequence[bytes]) -> Iterable[Batch]:
                 b"\0".join(part),
                 b"",
                 item.weight,
-                require(item.place),
+                item.place,
                 b"",
                 item.slot,
                 item.ancestors,

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from pcircle.core.errors import require
-from pcircle.fs.directories import Lease, join_path
+from pcircle.fs.directories import CLOSED, join_path
 from pcircle.fs.path_list_slice import PathListSlice
 from pcircle.runtime import Context
-from pcircle.walk.items import DirectoryIdentity, Tree, WalkItem
+from pcircle.walk.items import UNREACHED, Tree, WalkItem
 
 P = TypeVar("P")
 
@@ -30,7 +30,8 @@ class Open(Generic[P]):
     """A directory that is not complete.
 
     `own` is the state of the tool, `part` the result so far, and `weight` the weight of each entry.
-    Its leases, of the source and the target, exist while the directory is being processed.
+    `above` is its parent. Its leases, of the source and the target, exist while the directory is
+    being processed; otherwise they are `CLOSED`.
     """
 
     __slots__ = (
@@ -56,13 +57,13 @@ class Open(Generic[P]):
         "weight",
     )
 
-    def __init__(self, root: int, path: bytes, slot: int, above: Open[P] | None, part: P) -> None:
+    def __init__(self, root: int, path: bytes, slot: int, above: Open[P], part: P) -> None:
         self.root = root
         self.path = path
         self.slot = slot
         self.above = above
         self.part = part
-        self.place: DirectoryIdentity | None = None
+        self.place = UNREACHED
         self.own: Any = None
         self.began: Any = None  # marks that the tool sets at its beginning and end
         self.ended: Any = None
@@ -76,7 +77,16 @@ class Open(Generic[P]):
         self.failed = False  # could not be read or made, so it is not completed by `leave`
         self.left_out = 0  # number of its entries that the scope excludes
         self.waits = False  # for items, for work that the tool delays, or for a subdirectory
-        self.leases: tuple[Lease, Lease | None] | None = None
+        self.leases = CLOSED
+
+
+class _NoParent(Open[Any]):
+    def __init__(self) -> None:
+        super().__init__(-1, b"", 0, self, None)
+
+
+NO_PARENT: Open[Any] = _NoParent()
+"""Stands for the parent of the first directory of an item."""
 
 
 class ItemContext(Context[Any], Generic[P]):

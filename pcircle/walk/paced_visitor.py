@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, cast
 
-from pcircle.fs.directories import Lease
+from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.scan import Block
 from pcircle.runtime import Context
 from pcircle.threads.load_limit import TurnTaking
@@ -136,7 +136,7 @@ class _Paced(Generic[P]):
             self._some(where, batch, fds, context)
             took_s = time.monotonic() - begun_s
             enough = took_s > BATCH_S or (took_s > _WAITED_FOR_S and context.has_idle_workers())
-            if enough and where.place is not None and not self._visitor.in_place:
+            if enough and where.path != HOLDER and not self._visitor.in_place:
                 context.spawn(list(batches(where, remaining, -(-len(remaining) // 2))))
                 return
         self._some(where, remaining, fds, context)

@@ -11,7 +11,7 @@ import msgspec
 
 from pcircle.fs.directories import HOLDER, Directories, bases, capacity_of, device_and_inode
 from pcircle.fs.path_list_slice import PathListSlice
-from pcircle.walk.items import Batch, Tree
+from pcircle.walk.items import ANYWHERE, Batch, Tree
 from pcircle.walk.visitor import Names, WalkCounters
 
 
@@ -26,7 +26,7 @@ def seeds(
             names = kind_of_root(root.holder, root.name)
             kinds = [b"".join(kind) for kind in (names.files, names.links, names.specials)]
             files, links, specials = kinds
-            yield Batch(number, HOLDER, files, links, weight, None, specials)
+            yield Batch(number, HOLDER, files, links, weight, ANYWHERE, specials)
         else:
             tally.scans_due += 1
             yield Tree(number, b"", weight, only=None if only is None else only[number])

@@ -30,7 +30,7 @@ class Where(Protocol):
     @property
     def weight(self) -> float: ...
     @property
-    def place(self) -> DirectoryIdentity | None: ...
+    def place(self) -> DirectoryIdentity: ...
     @property
     def slot(self) -> int: ...
 
@@ -202,7 +202,7 @@ class Visitor(ABC, Generic[P]):
     def failed(self, opened: Open[P], error: OSError, context: Context[object]) -> None:
         """Report a directory that cannot be reached, made or read. Spawned items continue.
 
-        `opened.leases` exist if the directory was reached.
+        `opened.leases` are not `CLOSED` if the directory was reached.
         """
 
     @abstractmethod

@@ -35,14 +35,22 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from pcircle.core.errors import require
-from pcircle.fs.directories import Directories, Lease, affordable_threads, join_path, open_below
+from pcircle.fs.directories import (
+    CLOSED,
+    NO_LEASE,
+    Directories,
+    Lease,
+    affordable_threads,
+    join_path,
+    open_below,
+)
 from pcircle.fs.path_list_slice import PathListSlice
 from pcircle.fs.scan import Block, DirectoryBatch, blocks, encoded
 from pcircle.runtime import Context, PartedTask
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule, choosing, follow
-from pcircle.walk.items import Batch, Portion, Tree, WalkItem, unpack
-from pcircle.walk.open_directory import SHARES, ItemContext, Open, child_of, left_of
+from pcircle.walk.items import Batch, Portion, Tree, WalkItem, source_of, target_of, unpack
+from pcircle.walk.open_directory import NO_PARENT, SHARES, ItemContext, Open, child_of, left_of
 from pcircle.walk.visitor import Names, Visitor, WalkCounters
 
 if TYPE_CHECKING:
@@ -90,12 +98,12 @@ class _ParentLeases(Generic[P]):
         self.opened: Open[P] | None = None
         self.reached_s = 0.0
 
-    def hold(self, opened: Open[P]) -> tuple[Lease, Lease | None]:
+    def hold(self, opened: Open[P]) -> tuple[Lease, Lease]:
         """Return the leases of a directory, after checking its identity.
 
         Raises OSError, and Changed if another directory has taken its path.
         """
-        if self.opened is opened and opened.leases is not None:
+        if self.opened is opened and opened.leases is not CLOSED:
             return opened.leases
         self.release()
         began_s = time.monotonic()
@@ -106,26 +114,23 @@ class _ParentLeases(Generic[P]):
         self.opened = opened
         return opened.leases
 
-    def _lease(self, opened: Open[P]) -> tuple[Lease, Lease | None]:
-        place = opened.place  # unknown for entries of a list
-        known = None if place is None else place.source
-        source = self._sources.lease(opened.root, opened.path, known)
-        target: Lease | None = None
+    def _lease(self, opened: Open[P]) -> tuple[Lease, Lease]:
+        where, place = (opened.root, opened.path), opened.place
+        source, target = self._sources.lease(*where, source_of(place)), NO_LEASE
         if self._targets is not None:
             try:
-                known = None if place is None else place.target
-                target = self._targets.lease(opened.root, opened.path, known)
+                target = self._targets.lease(*where, target_of(place))
             except OSError:
                 source.end()
                 raise
         return source, target
 
-    def take(self, opened: Open[P], leases: tuple[Lease, Lease | None]) -> None:
+    def take(self, opened: Open[P], leases: tuple[Lease, Lease]) -> None:
         """Hold a directory with these leases, and cache it for items that need it by its path."""
         self.release()
         source, target = leases
         self._sources.keep(source, opened.root, opened.path)
-        if self._targets is not None and target is not None:
+        if self._targets is not None and target is not NO_LEASE:
             self._targets.keep(target, opened.root, opened.path)
         self.opened = opened
 
@@ -138,10 +143,10 @@ class _ParentLeases(Generic[P]):
 
 def release(opened: Open[P]) -> None:
     """End the leases of a directory, if it has any."""
-    if opened.leases is not None:
-        (source, target), opened.leases = opened.leases, None
+    if opened.leases is not CLOSED:
+        (source, target), opened.leases = opened.leases, CLOSED
         source.end()
-        if target is not None:
+        if target is not NO_LEASE:
             target.end()
 
 
@@ -192,7 +197,7 @@ class Walker(Generic[P]):
         now_s = time.monotonic()
         until_s = now_s + (_ITEM_S if item.names else _FIRST_ITEM_S)
         at_ease_until_s = until_s + (_EXTRA_S if item.names else 0.0)
-        base: Open[P] = Open(item.root, item.path, 0, None, visitor.nothing)
+        base: Open[P] = Open(item.root, item.path, 0, NO_PARENT, visitor.nothing)
         opens.append(base)
         base.place, base.weight, base.ancestors = item.place, item.weight, item.ancestors
         stack = [base]
@@ -228,7 +233,7 @@ class Walker(Generic[P]):
         while len(opens) > 1:
             opened = opens.pop()
             part = visitor.lost(opened) if opened.failed else visitor.leave(opened, context)
-            self._add(require(opened.above), part)
+            self._add(opened.above, part)
         visitor.end(context, ())
         return opens[0].part
 
@@ -238,21 +243,16 @@ class Walker(Generic[P]):
         visitor = self._visitor
         visitor.begin(item, context)
         names = Names(*map(unpack, (item.files, item.links, item.specials)))
-        source = target = None
+        source = target = NO_LEASE
         try:
             try:
-                place = item.place
-                known = None if place is None else place.source
-                source = self._sources.lease(item.root, item.path, known)
+                source = self._sources.lease(item.root, item.path, source_of(item.place))
                 if self._targets is not None:
-                    known = None if place is None else place.target
-                    target = self._targets.lease(item.root, item.path, known)
-                fds = source.fd, -1 if target is None else target.fd
-                visitor.names(item, names, fds, context)
+                    target = self._targets.lease(item.root, item.path, target_of(item.place))
+                visitor.names(item, names, (source.fd, target.fd), context)
             finally:
-                for lease in (source, target):
-                    if lease is not None:
-                        lease.end()
+                source.end()
+                target.end()
         except OSError as error:
             for name in names.all():
                 self._tally.weight += item.weight
@@ -411,7 +411,7 @@ class Walker(Generic[P]):
         """Complete a directory that a visitor has opened and processed, unless it must wait."""
         self._begun.add(os.path.basename(opened.path))
         self._add(opened, self._visitor.taken())
-        self._settle(opened, require(opened.above), context)
+        self._settle(opened, opened.above, context)
         release(opened)
 
     def _visit(
@@ -440,16 +440,14 @@ class Walker(Generic[P]):
         part = self._visitor.taken()
         if part is not self._visitor.nothing:
             self._add(opened, part)
-        if opened.pending and opened.leases is not None:
+        if opened.pending and opened.leases is not CLOSED:
             self._held.take(opened, opened.leases)
             stack.append(opened)
             return
         self._settle(opened, above, context)
         release(opened)
 
-    def _open(
-        self, opened: Open[P], name: bytes | None, above: Open[P]
-    ) -> tuple[Lease, Lease | None]:
+    def _open(self, opened: Open[P], name: bytes | None, above: Open[P]) -> tuple[Lease, Lease]:
         """Open a root, or a directory within its parent, and enter it. Raises OSError."""
         if name is None:
             source = self._sources.lease(opened.root, b"")
@@ -458,20 +456,20 @@ class Walker(Generic[P]):
             source = self._sources.lease_below(holder, name)
             if self._scope.one_file_system:
                 opened.entered = device(source) == device(holder)
-        opened.leases = source, None
+        opened.leases = source, NO_LEASE
         if source.searched:
             raise PermissionError(*_DENIED.args)
         target = self._visitor.enter(opened, source, None if name is None else above)
         if target is not None:
             opened.leases = source, target
-        return source, target
+        return opened.leases
 
     def _read(
         self,
         opened: Open[P],
         weight: float,
         source: Lease,
-        target: Lease | None,
+        target: Lease,
         context: ItemContext[P],
     ) -> float:
         """Read an open directory, and return its unprocessed weight. Raises OSError."""
@@ -495,7 +493,7 @@ class Walker(Generic[P]):
             return 0.0
         else:
             found = iter([self._pick_listed(opened.path, only.text, source.fd)])
-        fds = source.fd, -1 if target is None else target.fd
+        fds = source.fd, target.fd
         for block in visitor.meant(opened, found, source):
             # The share of a name is unknown until the end of the directory has been read.
             share = weight if block.last else weight / 2
@@ -589,7 +587,7 @@ class Walker(Generic[P]):
         context: ItemContext[P],
     ) -> None:
         """Hand out the listed subdirectories and names of a directory that has many."""
-        place, slot = require(opened.place), opened.slot
+        place, slot = opened.place, opened.slot
         for share, part in require(self._lists).shares(only, weight):
             if context.stopping:
                 opened.waits = True
@@ -622,7 +620,7 @@ class Walker(Generic[P]):
         context: ItemContext[P] = ItemContext(line)
         visitor, tally = self._visitor, self._tally
         visitor.begin(item, context)
-        opened: Open[P] = Open(item.root, item.path, item.slot, None, visitor.nothing)
+        opened: Open[P] = Open(item.root, item.path, item.slot, NO_PARENT, visitor.nothing)
         opened.place, opened.ancestors = item.place, item.ancestors
         opened.only = PathListSlice(item.text)
         held: _ParentLeases[P] = _ParentLeases(self._sources, self._targets)
@@ -633,9 +631,7 @@ class Walker(Generic[P]):
             tally.found += len(block)
             opened.weight = item.weight / max(1, len(block))
             tally.weight += 0.0 if block else item.weight
-            self._sort(
-                opened, block, len(block), (source.fd, -1 if target is None else target.fd), context
-            )
+            self._sort(opened, block, len(block), (source.fd, target.fd), context)
         except OSError as error:
             tally.weight += item.weight
             for group in groups(item.text, 0, len(item.text)):
@@ -661,7 +657,6 @@ def batches(where: Any, names: Names, max_names: int) -> Iterator[Batch]:
 
     Their size in bytes is limited too, because a rank may hold a few hundred batches.
     """
-    place = require(where.place)
     for kind in ("files", "links", "specials"):
         names_of_kind = getattr(names, kind)
         max_names = max(
@@ -680,7 +675,7 @@ def batches(where: Any, names: Names, max_names: int) -> Iterator[Batch]:
                 where.root,
                 where.path,
                 weight=where.weight,
-                place=place,
+                place=where.place,
                 slot=where.slot,
                 ancestors=where.ancestors,
                 **packed,

@@ -155,7 +155,7 @@ class CopyModel(Visitor[Part]):
     # ---- items -----------------------------------------------------------------
 
     def begin(self, item: Any, context: Context[Any]) -> None:
-        self._floor = item.place.epoch if isinstance(item, Tree | Batch) and item.place else 0
+        self._floor = item.place.epoch if isinstance(item, Tree | Batch) else 0
         self._taken, self._done, self._whole, self._copied = EMPTY, {}, [], []
 
     def resume(self, base: Open[Part], context: Context[Any]) -> None:

@@ -11,15 +11,20 @@ from pcircle.core.errors import StoppedEarly
 from pcircle.core.units import timestamp
 from pcircle.fs.registry import Key
 from pcircle.ops.copy.entry.settings import Stamp
-from pcircle.ops.copy.tree.items import ANYWHERE, HardLinkedName
-from pcircle.ops.copy.tree.links import Inode
+from pcircle.ops.copy.tree.items import FinishedCopy, HardLinkedName
+from pcircle.ops.copy.tree.links import CopiedInode, Inode
 from pcircle.ops.copy.tree.links import registry as new_registry
+from pcircle.walk.items import ANYWHERE
 
 _STAMP = Stamp(1, 2, 3, timestamp(4), timestamp(5))
 
 
 def _one(name: bytes) -> HardLinkedName:
     return HardLinkedName(0, b"\xff\n/some/path", name, 0.5, ANYWHERE, _STAMP)
+
+
+def _copied(made: int, name: bytes = b"name", seal: bytes = b"") -> CopiedInode:
+    return CopiedInode(_one(name), FinishedCopy(made, _STAMP), made, seal)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -42,7 +47,7 @@ def test_the_registry_behaves_like_a_dictionary(seed: int) -> None:
         what = rng.choice(("make", "wait", "release", "forget"))
         for entry in (inode, known):
             if what == "make":
-                entry.made, entry.seal, entry.epoch = step, b"f%d" % step, step
+                entry.copied = _copied(step, seal=b"f%d" % step)
             elif what == "wait":
                 entry.waiting.append((step, _one(b"waits")))
             elif what == "release":
@@ -57,12 +62,12 @@ def test_the_registry_behaves_like_a_dictionary(seed: int) -> None:
 def test_inodes_at_rest_leave_memory() -> None:
     registry = new_registry(most=1000)
     for number in range(20_000):
-        registry.add((0, number), Inode(made=number, copied=_STAMP, first=_one(b"name")))
+        registry.add((0, number), Inode(copied=_copied(number), first=_one(b"name")))
         assert len(registry._at_hand) <= 1000
     busy = Inode(waiting=[(1, _one(b"name"))])
     registry.add((1, 1), busy)
     for number in range(20_000, 22_000):
-        registry.add((0, number), Inode(made=number))
+        registry.add((0, number), Inode(copied=_copied(number)))
     assert registry.get((1, 1)) is busy
     assert len(registry) == 22_001
     registry.close()
@@ -71,13 +76,13 @@ def test_inodes_at_rest_leave_memory() -> None:
 def test_a_full_disk_stops_the_job() -> None:
     registry = new_registry(most=10)
     for number in range(11):
-        registry.add((0, number), Inode(number, made=1))
+        registry.add((0, number), Inode(number, copied=_copied(1)))
     assert registry._database is not None
     registry._database.execute("PRAGMA max_page_count = 3")
 
     def add_many() -> None:
         for number in range(11, 2000):
-            registry.add((0, number), Inode(number, made=1, first=_one(b"long" * 50)))
+            registry.add((0, number), Inode(number, copied=_copied(1, b"long" * 50)))
 
     with pytest.raises(StoppedEarly, match=r"temporary directory.*full"):
         add_many()
@@ -88,7 +93,7 @@ def test_without_a_database_everything_stays_in_memory(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "sqlite3", None)
     registry = new_registry(most=10)
     for number in range(100):
-        registry.add((0, number), Inode(number, made=1))
+        registry.add((0, number), Inode(number, copied=_copied(1)))
     assert len(registry._at_hand) == 100
     assert registry.get((0, 5)) is not None
     registry.close()

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, ClassVar
 
-from pcircle.core.errors import require
 from pcircle.fs.directories import Directories, Lease, bases, join_path
 from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block, DirectoryBatch
@@ -133,9 +132,9 @@ class Watcher(Visitor[Paths]):
         self, opened: Open[Paths], name: bytes, names: Names, context: ItemContext[Paths]
     ) -> None:
         """Leave a small directory to the walk after its names were processed."""
-        above = require(opened.above)
+        above = opened.above
         context.opens.append(opened)
-        status = os.stat(name, dir_fd=require(above.leases)[0].fd)
+        status = os.stat(name, dir_fd=above.leases[0].fd)
         opened.place = DirectoryIdentity((status.st_dev, status.st_ino))
         opened.weight = above.weight / max(1, len(names))
         self.tally.scans_done += 1

@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 import xxhash
 
-from pcircle.core.errors import NoSpace, require
+from pcircle.core.errors import NoSpace
 from pcircle.core.writing import write_at
 from pcircle.fs.directories import HOLDER
 from pcircle.fs.open_flags import OPEN_DIRECTORY
@@ -404,9 +404,9 @@ class Journal:
                 return
             self._flush()
             mark = self._encode((self._rank, counts))
-            self._write(encode_frame(self._keys, COMMIT, epoch, mark))
+            fd = self._write(encode_frame(self._keys, COMMIT, epoch, mark))
             self.committed = epoch
-            fd = os.dup(require(self._fd))  # the original may be closed during the sync
+            fd = os.dup(fd)  # the original may be closed during the sync
         try:
             try:
                 self._tail.sync(lambda: os.fdatasync(fd))
@@ -445,7 +445,8 @@ class Journal:
             self._pending_bytes = 0
             self._write(encode_frame(self._keys, RECORDS, self._pending_epoch, payload))
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes) -> int:
+        """Append a frame to the file, and return its descriptor."""
         try:
             with self._tail.locked() as tail:
                 fd = self._open(tail)
@@ -460,6 +461,7 @@ class Journal:
             except OSError:
                 self._undo_write(fd, begin, until)
                 raise
+            return fd
         except OSError as error:
             raise _write_error(error) from error
 

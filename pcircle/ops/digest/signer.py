@@ -33,7 +33,7 @@ from typing import IO, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from pcircle.core.buffers import aligned
-from pcircle.core.errors import StoppedEarly, require, require_that
+from pcircle.core.errors import StoppedEarly, require_that
 from pcircle.core.writing import discard, write_at
 from pcircle.ops.digest.digests import (
     BLOCK_BYTES,
@@ -507,18 +507,22 @@ class RunStore:
 
     def _spill(self, lot: bytes) -> int:
         with self._lock:
-            if self._file is None:
-                import tempfile  # slow to import, rarely needed
-
-                self._file = tempfile.TemporaryFile(prefix="pcircle-runs-", buffering=0)  # noqa: SIM115
             offset = self._end
             self._write(lot, offset)
             self._end += len(lot)
             self._live_runs += 1
             return offset
 
+    def _fd(self) -> int:
+        """Return the descriptor of the temporary file, which is created for the first run."""
+        if self._file is None:
+            import tempfile  # slow to import, rarely needed
+
+            self._file = tempfile.TemporaryFile(prefix="pcircle-runs-", buffering=0)  # noqa: SIM115
+        return self._file.fileno()
+
     def _write(self, lot: bytes, offset: int) -> None:
-        write_at(require(self._file).fileno(), lot, offset)
+        write_at(self._fd(), lot, offset)
 
     def _sort(self, offset: int, length: int) -> None:
         """Sort a spilled run in place."""
@@ -528,7 +532,7 @@ class RunStore:
         self._write(b"".join([packed for _, packed in entries]), offset)
 
     def _parts(self, offset: int, length: int) -> Iterator[bytes]:
-        fd = require(self._file).fileno()
+        fd = self._fd()
         while length:
             part = os.pread(fd, min(length, _RUN_READ_BYTES), offset)
             if not part:

@@ -18,9 +18,8 @@ from itertools import chain, compress
 from typing import TYPE_CHECKING
 
 from pcircle.core.encoding import text_of
-from pcircle.core.errors import require
 from pcircle.fs import native
-from pcircle.fs.directories import HOLDER, Directories, Lease, device_and_inode, inode_alone
+from pcircle.fs.directories import CLOSED, HOLDER, Directories, Lease, device_and_inode, inode_alone
 from pcircle.fs.directories import join_path as joined
 from pcircle.fs.entry_errors import BUSY, Changed, EntryError
 from pcircle.fs.openat2 import opener
@@ -49,8 +48,8 @@ from pcircle.ops.remove.trash import move_to_run
 from pcircle.runtime import Context
 from pcircle.walk.attributes import LETTERS, test_of_directory
 from pcircle.walk.globs import choosing
-from pcircle.walk.items import Batch, Tree
-from pcircle.walk.open_directory import ItemContext, Open
+from pcircle.walk.items import ANYWHERE, UNREACHED, Batch, Tree
+from pcircle.walk.open_directory import NO_PARENT, ItemContext, Open
 from pcircle.walk.roots import open_roots
 from pcircle.walk.visitor import DirectoryScan, Names, Where
 
@@ -133,7 +132,7 @@ class Remover(EntryVisitor):
         if not opened.path and plan.keep_root:
             return False
         if plan.applies:
-            return bool(mark_in(require(opened.only), self.task.lists))
+            return bool(mark_in(opened.only, self.task.lists))
         if opened.only is not None:
             from pcircle.fs.lists import names_itself  # imported late
 
@@ -154,7 +153,7 @@ class Remover(EntryVisitor):
         if plan.restores:
             opened.own.obstacle = self.task.access.obstacle(source.fd, status)
         if plan.applies:
-            mark = mark_in(require(opened.only), self.task.lists)
+            mark = mark_in(opened.only, self.task.lists)
             if mark and mark != mark_of(status):
                 raise Changed(_OTHER)
         return None
@@ -177,7 +176,7 @@ class Remover(EntryVisitor):
             if files < count
         }
         emptied = [name for name in names if name not in undone] if undone else names
-        fd = require(above.leases)[0].fd
+        fd = above.leases[0].fd
         outcomes = native.numbers(native.unlink_names(fd, emptied, True, _NEVER))
         if any(outcomes):
             files_of = dict(zip(names, removed, strict=True))
@@ -255,7 +254,7 @@ class Remover(EntryVisitor):
                     raise
             else:
                 return False
-            identity = require(opened.place).source
+            identity = opened.place.source
             with self.task.directories.lease(opened.root, opened.path, identity) as lease:
                 self._sweep(opened.root, opened.path, lease.fd, _MAX_LEVELS, context)
             if self.taken():
@@ -271,14 +270,14 @@ class Remover(EntryVisitor):
     def _remove_directory(self, opened: Open[int]) -> None:
         if self._dry:
             return
-        above = require(opened.above)
+        above = opened.above
         leases = above.leases
         name = opened.path.rpartition(b"/")[2] or self._plan.roots[opened.root].within
-        if leases is not None:
+        if leases is not CLOSED:
             self._rmdir(name, leases[0].fd, opened.root, opened.path)
         else:
             path, known = above.path if opened.path else HOLDER, above.place
-            identity = self._holder(opened.root) if known is None else known.source
+            identity = self._holder(opened.root) if known == ANYWHERE else known.source
             with self.task.directories.lease(opened.root, path, identity) as lease:
                 self._rmdir(name, lease.fd, opened.root, opened.path)
         self.task.directories.forget(opened.root, opened.path)
@@ -302,7 +301,7 @@ class Remover(EntryVisitor):
         self, root: int, path: bytes, fd: int, levels: int, context: Context[TreeItem]
     ) -> bool:
         """Remove the current contents of a directory; return whether there were any."""
-        where: Open[int] = Open(root, path, 0, None, 0)
+        where: Open[int] = Open(root, path, 0, NO_PARENT, 0)
         counters, held_some = self.counters, False
         for block in blocks(rewound(fd)):
             count = len(block)
@@ -341,7 +340,7 @@ class Remover(EntryVisitor):
         return held_some
 
     def _keep_times(self, opened: Open[int]) -> None:
-        if self._plan.keep_times and not self._dry and opened.place is not None:
+        if self._plan.keep_times and not self._dry and opened.place is not UNREACHED:
             status, identity = opened.own.status, opened.place.source
             times = status.st_atime_ns, status.st_mtime_ns
             with (
@@ -357,7 +356,7 @@ class Remover(EntryVisitor):
 
     def failed(self, opened: Open[int], error: OSError, context: Context[TreeItem]) -> None:
         """Remove a directory that cannot be listed, if it is empty; a dry run assumes that."""
-        if opened.place is None:
+        if opened.place is UNREACHED:
             self.counters.scans_done += 1
             self.counters.sized += 1
         if error.errno == errno.ENOENT:
@@ -381,7 +380,7 @@ class Remover(EntryVisitor):
     def _unlisted(self, opened: Open[int], error: OSError) -> os.stat_result | None:
         """Return the status of an unreadable directory that must be removed if it is empty."""
         plan = self._plan
-        if error.errno != errno.EACCES or opened.leases is None or not self._goes(opened):
+        if error.errno != errno.EACCES or opened.leases is CLOSED or not self._goes(opened):
             return None
         if plan.force_modes and self._dry:  # the real run would gain access and remove its contents
             return None
@@ -393,7 +392,7 @@ class Remover(EntryVisitor):
         except EntryError:  # the answer is unknown
             return None
         if plan.applies:
-            is_meant = mark_in(require(opened.only), self.task.lists) == mark_of(status)
+            is_meant = mark_in(opened.only, self.task.lists) == mark_of(status)
         else:
             is_meant = plan.recursive
         return status if is_meant else None
@@ -613,7 +612,7 @@ def restore(opened: Open[int], directories: Directories) -> None:
     obstacle: Obstacle | None = getattr(opened.own, "obstacle", None)
     if obstacle is not None:
         opened.own.obstacle = None
-        identity = require(opened.place).source
+        identity = opened.place.source
         with directories.lease(opened.root, opened.path, identity) as lease:
             obstacle.restore(lease.fd)
 

@@ -16,7 +16,7 @@ from pcircle.cli.options import AllOptions
 from pcircle.cli.program import ToolProgram, local_ranks, run_tool
 from pcircle.cli.results import open_output
 from pcircle.core.encoding import show
-from pcircle.core.errors import RankLost, StoppedEarly, UsageError, require
+from pcircle.core.errors import RankLost, StoppedEarly, UsageError
 from pcircle.core.units import CHUNK_UNIT_BYTES
 from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.fs.data import When
@@ -165,7 +165,8 @@ class CopyProgram(ToolProgram):
             former._stdin_lists,
         )
         try:
-            require(self.output_log).begin_again()
+            if self.output_log is not None:
+                self.output_log.begin_again()
         except OSError as error:
             raise StoppedEarly(f"cannot read temporary files: {error.strerror}") from error
 
@@ -387,7 +388,8 @@ class CopyProgram(ToolProgram):
             self.close, dry.line_of = dry.close, self._line_of(decided)
             return dry
         if decided.journal is not None:
-            task = self._journaled(decided, rank, size, lists)
+            path = decided.journal.path
+            task = self._journaled(decided, rank, size, lists, path)
         else:
             task = self.task_type(decided, rank, size, lists)
         self.close, task.line_of = task.close, self._line_of(decided)
@@ -399,16 +401,17 @@ class CopyProgram(ToolProgram):
 
         return DryTask
 
-    def _journaled(self, plan: CopyPlan, rank: int, size: int, lists: Lists | None) -> CopyTask:
-        """Return the task of a copy with a checkpoint.
+    def _journaled(
+        self, plan: CopyPlan, rank: int, size: int, lists: Lists | None, path: bytes
+    ) -> CopyTask:
+        """Return the task of a copy with a checkpoint at `path`.
 
         Raise StoppedEarly if this rank cannot access the checkpoint.
         """
         try:
             return self.journaled_type(plan, rank, size, self._checkpoint_session, lists)
         except OSError as error:
-            shown = show(require(plan.journal).path)
-            text = f"rank {rank} cannot use the checkpoint '{shown}'"
+            text = f"rank {rank} cannot use the checkpoint '{show(path)}'"
             reason = f"{text}, which must be visible to all ranks: {error.strerror}"
             raise StoppedEarly(reason) from error
 
@@ -480,7 +483,7 @@ def run_copy(options: O, make_program: Callable[[O, int], CopyProgram] = CopyPro
     if options.reflink == "always" and options.verify:
         raise UsageError("--reflink=always cannot be combined with --verify")
     if options.sign is not None:
-        _check_signature(options)
+        _check_signature(options.sign, options)
     if options.retry_from is not None and options.files_from is not None:
         raise UsageError("--retry-from cannot be combined with --files-from")
     if options.list_out is not None and options.list_out in (
@@ -596,12 +599,12 @@ def _explained(error: UsageError, unjoined: Sequence[tuple[str, str]]) -> UsageE
     return error
 
 
-def _check_signature(options: CopyOptions) -> None:
+def _check_signature(algorithm: str, options: CopyOptions) -> None:
     """Raise UsageError if the algorithm is unknown, or if other options prevent a signature."""
     from pcircle.ops.digest.digests import check_name
 
     try:
-        check_name(require(options.sign))
+        check_name(algorithm)
     except ValueError as error:
         raise UsageError(f"--signature: {error}") from None
     if options.reflink == "always":

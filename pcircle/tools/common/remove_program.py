@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pcircle.cli.change_program import ChangeProgram
-from pcircle.core.errors import StoppedEarly, require, require_type
+from pcircle.core.errors import StoppedEarly, require_type
 from pcircle.jobs.tree_task import TreeTask
 from pcircle.ops.remove.plan import RemovalCounters, RemovalPlan
 from pcircle.ops.remove.remover import RemoveTask
@@ -67,7 +67,9 @@ class RestartableRemoval(ChangeProgram):
     def prepare_again(self, plan: bytes, ranks: int) -> bytes:
         decided = msgspec.msgpack.decode(super().prepare_again(plan, ranks), type=RemovalPlan)
         try:
-            removed = require(self._previous_log).count_removed(decided.roots, decided.directory)
+            log = self._previous_log
+            where = decided.roots, decided.directory
+            removed = None if log is None else log.count_removed(*where)
         except OSError as error:
             raise StoppedEarly(f"{_UNKNOWN}: {error.strerror}") from error
         if removed is None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from pcircle.core.encoding import text_of
 from pcircle.core.errors import require
-from pcircle.fs.directories import HOLDER, Lease
+from pcircle.fs.directories import CLOSED, HOLDER, Lease
 from pcircle.fs.directories import join_path as joined
 from pcircle.fs.entry_errors import Changed
 from pcircle.fs.registry import Key, home_of
@@ -45,8 +45,8 @@ from pcircle.tools.fchmod.state.state import (
 )
 from pcircle.walk.attributes import LETTERS, test_of_directory
 from pcircle.walk.globs import choosing, descent
-from pcircle.walk.items import Batch, DirectoryIdentity
-from pcircle.walk.open_directory import ItemContext, Open
+from pcircle.walk.items import UNREACHED, Batch, DirectoryIdentity
+from pcircle.walk.open_directory import NO_PARENT, ItemContext, Open
 from pcircle.walk.visitor import DirectoryScan, Names, Where
 from pcircle.walk.walker import batches
 
@@ -172,7 +172,7 @@ class ModeVisitor(EntryChanger):
         Raise OSError if its state cannot be read, and Changed if a plan records another directory.
         """
         if self._plan.applies:
-            mark = mark_in(require(opened.only), self.task.lists)
+            mark = mark_in(opened.only, self.task.lists)
             old = state_of(status, target)
             return _PendingDirectory(status, old, restored(mark, status, old) if mark else None)
         old = state_of(status, target if self._lists else None)
@@ -243,7 +243,7 @@ class ModeVisitor(EntryChanger):
         for place, names in left.items():
             path = joined(above.path, batch.names[place])
             # Use the slot of the parent directory, which waits for items spawned here.
-            where: Open[int] = Open(above.root, path, above.slot, None, 0)
+            where: Open[int] = Open(above.root, path, above.slot, NO_PARENT, 0)
             where.place = DirectoryIdentity(self.task.identify(os.fstat(batch.fds[place])))
             self._change_singly(where, names, batch.fds[place], context)
         changes = {kind: self._change_of(EntryState(*kind)) for kind in kinds - lost}
@@ -296,7 +296,7 @@ class ModeVisitor(EntryChanger):
             counters.kept += 1
             return 0
         if not due.done:
-            if opened.leases is not None:
+            if opened.leases is not CLOSED:
                 self._try(opened, opened.leases[0].fd)
             else:
                 self._try_again(opened)
@@ -308,7 +308,7 @@ class ModeVisitor(EntryChanger):
         return 0
 
     def _try_again(self, opened: Open[int]) -> None:
-        identity = require(opened.place).source
+        identity = opened.place.source
         try:
             with self.task.directories.lease(opened.root, opened.path, identity) as lease:
                 self._try(opened, lease.fd)
@@ -317,7 +317,7 @@ class ModeVisitor(EntryChanger):
 
     def failed(self, opened: Open[int], error: OSError, context: Context[TreeItem]) -> None:
         """Report a directory that failed; if it was reached, change it nonetheless."""
-        if opened.place is None:
+        if opened.place is UNREACHED:
             self.counters.scans_done += 1
             self.counters.sized += 1
         self._entering = None
@@ -329,7 +329,7 @@ class ModeVisitor(EntryChanger):
         if due is None and self._unlocked is not None:
             due = self._unlocked[1]
         try:
-            if due is None and opened.leases is not None:
+            if due is None and opened.leases is not CLOSED:
                 lease = opened.leases[0]
                 target = target_of(lease.fd) if lease.searched else lease.fd
                 due = opened.own = self._due(opened, lease.opened.status, target, lease.fd)
@@ -371,7 +371,7 @@ class ModeVisitor(EntryChanger):
             do(where, batch, fd, context)
             at += len(batch)
             now_s = time.monotonic()
-            if where.place is not None and context.is_time_up(now_s - begun_s):
+            if where.path != HOLDER and context.is_time_up(now_s - begun_s):
                 remaining = Names([], [], every[at:])
                 context.spawn(list(batches(where, remaining, -(-len(remaining) // _PARTS) or 1)))
                 return

@@ -108,7 +108,7 @@ class LargeFilePair(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=Fa
 
     path: bytes
     name: bytes
-    place: DirectoryIdentity | None
+    place: DirectoryIdentity
     slot: int
     different: int
 
@@ -118,7 +118,7 @@ class PairChunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False)
 
     path: bytes
     name: bytes
-    place: DirectoryIdentity | None
+    place: DirectoryIdentity
     offset: int
     length: int
     sparse: bool

@@ -15,8 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from pcircle.core.encoding import text_of
-from pcircle.core.errors import require
-from pcircle.fs.directories import HOLDER, Lease
+from pcircle.fs.directories import CLOSED, HOLDER, Lease
 from pcircle.fs.entry_errors import EntryError
 from pcircle.fs.open_flags import OPEN_DIRECTORY
 from pcircle.fs.scan import Block, encoded
@@ -27,7 +26,7 @@ from pcircle.tools.ffind.eval.entry import FindEntry, Test
 from pcircle.tools.ffind.eval.evaluator import depth_of
 from pcircle.tools.ffind.eval.small import SmallDirectoryEvaluator
 from pcircle.walk.globs import descent
-from pcircle.walk.items import DirectoryIdentity, handed_back
+from pcircle.walk.items import UNREACHED, DirectoryIdentity, handed_back, source_of
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
@@ -159,11 +158,11 @@ class FindVisitor(SmallDirectoryEvaluator):
     ) -> FindEntry:
         """Return the entry of an open directory, while its parent is open."""
         if not opened.path:
-            fd = (source or require(opened.leases)[0]).fd
+            fd = (source or opened.leases[0]).fd
             entry = self._start_entry(opened.root, fd, _HERE, "d")
         else:
-            above = require(opened.above)
-            entry = self._entry_in(above, require(above.leases)[0].fd, "d")
+            above = opened.above
+            entry = self._entry_in(above, above.leases[0].fd, "d")
             entry.begin(opened.path.rpartition(b"/")[2])
         entry.st = own.status
         return entry
@@ -303,10 +302,10 @@ class FindVisitor(SmallDirectoryEvaluator):
         lease = None
         try:
             if opened.path:
-                above = require(opened.above)
-                identity = None if above.place is None else above.place.source
-                if above.leases is None:
-                    lease = directories.lease(opened.root, above.path, identity)
+                above = opened.above
+                if above.leases is CLOSED:
+                    where = opened.root, above.path
+                    lease = directories.lease(*where, source_of(above.place))
                     entry = self._entry_in(above, lease.fd, "d")
                 else:
                     entry = self._entry_in(above, above.leases[0].fd, "d")
@@ -327,13 +326,13 @@ class FindVisitor(SmallDirectoryEvaluator):
 
     def failed(self, opened: Open[int], error: OSError, context: Context[TreeItem]) -> None:
         """Report an unreadable directory, and evaluate it nonetheless."""
-        if opened.place is None:
+        if opened.place is UNREACHED:
             self.counters.scans_done += 1
             self.counters.sized += 1
         if error.errno == errno.ENOENT and self._silent and opened.path:
             self.counters.vanished += 1
             return
-        if error.errno == errno.ENOENT and not opened.path and opened.leases is None:
+        if error.errno == errno.ENOENT and not opened.path and opened.leases is CLOSED:
             self.fail(opened.root, b"", "look up", error, context)
             return
         is_loop = isinstance(error, EntryError)
@@ -341,7 +340,7 @@ class FindVisitor(SmallDirectoryEvaluator):
         depth = depth_of(opened.path)
         if own is None:
             status = None
-            if opened.leases is not None:
+            if opened.leases is not CLOSED:
                 status = self.task.with_original_atime(opened.leases[0].opened.status)
             opened.own = own = _OpenState(status)
         is_at_end = self._max is not None and depth >= self._max
@@ -349,7 +348,7 @@ class FindVisitor(SmallDirectoryEvaluator):
         if is_due and not self._deep and (not opened.path or self._enters):
             own.is_done = True
             is_at_end = self._evaluated_late(opened, own) or is_at_end
-        if is_at_end and not is_loop and opened.leases is not None:
+        if is_at_end and not is_loop and opened.leases is not CLOSED:
             self.counters.directories += 1
             return
         self.fail(opened.root, opened.path, "read directory", error, context)
@@ -360,15 +359,14 @@ class FindVisitor(SmallDirectoryEvaluator):
         """Evaluate a directory that could not be read; return whether it is pruned."""
         lease = None
         try:
-            above = require(opened.above)
-            if opened.path and above.leases is None:
-                place = above.place
-                identity = None if place is None else place.source
-                lease = self.task.directories.lease(opened.root, above.path, identity)
+            above = opened.above
+            if opened.path and above.leases is CLOSED:
+                where = opened.root, above.path
+                lease = self.task.directories.lease(*where, source_of(above.place))
                 entry = self._entry_in(above, lease.fd, "d")
                 entry.begin(opened.path.rpartition(b"/")[2])
                 entry.st = own.status
-            elif not opened.path and opened.leases is None:
+            elif not opened.path and opened.leases is CLOSED:
                 entry = self._start_entry(opened.root, -1, _HERE, "d")
                 entry.st = own.status
             else:

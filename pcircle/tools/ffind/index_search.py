@@ -39,6 +39,7 @@ from pcircle.walk.index import (
     key,
     place_of,
 )
+from pcircle.walk.items import ANYWHERE
 from pcircle.walk.roots import Root
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ class _IndexDirectory(msgspec.Struct, frozen=True):
     root: int
     path: bytes
     weight: float = 0.0
-    place: None = None
+    place = ANYWHERE
     slot: int = 0
 
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from pcircle.core.encoding import exact, to_scan
-from pcircle.core.errors import require, require_type
+from pcircle.core.errors import require_type
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.scan import FOLDER, Block, DirectoryBatch, encoded, names_and_kinds, rewound
 from pcircle.fs.stats import CAPACITY, StatBlockError, Stats, divide
@@ -117,7 +117,7 @@ class ListVisitor(EntryVisitor):
         """List small directories that contain only files; return the remaining names."""
         shown = self._shown(above).rstrip(b"/") + b"/"
         listed, undone = batch.names, list[bytes]()
-        bodies = self._bodies(batch, require(above.leases)[0].fd, shown)
+        bodies = self._bodies(batch, above.leases[0].fd, shown)
         if bodies is None:
             return listed
         if b"\0." in b"\0" + batch.text and not self._form.hidden:

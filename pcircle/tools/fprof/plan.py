@@ -21,7 +21,7 @@ from pcircle.core.errors import UsageError
 from pcircle.fs.path_list_slice import PathListSlice
 from pcircle.jobs.tree_task import EntryCounters, TreePlan, WorkCounts, resolve_root
 from pcircle.runtime import Work
-from pcircle.walk.items import Batch, Gather, Merge, Seal, Tree
+from pcircle.walk.items import ANYWHERE, Batch, DirectoryIdentity, Gather, Merge, Seal, Tree
 from pcircle.walk.roots import Root
 
 
@@ -35,7 +35,7 @@ class Mixed(msgspec.Struct, frozen=True, array_like=True, tag="m", gc=False):
     path: bytes
     names: bytes
     weight: float  # of each name
-    place: None = None
+    place: DirectoryIdentity = ANYWHERE
     slot: int = 0
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from pcircle.core.errors import require, require_type
+from pcircle.core.errors import require_type
 from pcircle.fs.directories import HOLDER, device_and_inode, inode_alone
 from pcircle.fs.stats import Stats, divide
 from pcircle.jobs.failures import Failure, RecallNotice
@@ -200,8 +200,8 @@ class ProfileTask(WalkTask[Item, ProfileResult]):
                 yield Tree(number, b"", weight)
 
     def process(self, item: Item, context: Context[Item]) -> Any:
-        if isinstance(item, SINK_ITEMS):
-            return require(self._entries).sink.process(item, context)
+        if self._entries is not None and isinstance(item, SINK_ITEMS):
+            return self._entries.sink.process(item, context)
         began_s = time.perf_counter()
         own: ProfileResult | list[Open[Sum]] = ProfileResult()
         if isinstance(item, Tree | Batch):
@@ -211,7 +211,7 @@ class ProfileTask(WalkTask[Item, ProfileResult]):
             self._visitor.mixed(item, context)
         elif isinstance(item, Lines):
             self._lines(item, context)
-        else:
+        elif isinstance(item, Claims):
             for claim in unpack(item.packed):
                 self._collector.claim(claim)
         for home, claims in self._visitor.claims.items():
@@ -235,8 +235,8 @@ class ProfileTask(WalkTask[Item, ProfileResult]):
     def join(
         self, item: Item, own: object, merged: ProfileResult, context: Context[Item]
     ) -> ProfileResult:
-        if isinstance(item, SINK_ITEMS):
-            return require(self._entries).sink.join(item, own, merged, context)
+        if self._entries is not None and isinstance(item, SINK_ITEMS):
+            return self._entries.sink.join(item, own, merged, context)
         if isinstance(own, list):
             slots = {slot: wide(part) for slot, part in merged.slots.items()}
             whole = self._walker.join(own, slots, context)

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
+from pcircle.fs.directories import CLOSED, HOLDER, Directories, Lease, join_path
 from pcircle.fs.scan import Block, DirectoryBatch, names_and_kinds
 from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
 from pcircle.jobs.failures import NoticeSink, failure_of, shown_below, tell_recalls
@@ -26,7 +26,7 @@ from pcircle.tools.fprof.plan import Mixed, ProfileCounters, ProfilePlan, Sum, a
 from pcircle.tools.fprof.profile.collect import SPECIALS, Collector, FileBatch
 from pcircle.tools.fprof.profile.groups import Claim, home_of
 from pcircle.tools.fprof.profile.model import DirectoryRow
-from pcircle.walk.items import DirectoryIdentity, handed_back
+from pcircle.walk.items import ANYWHERE, UNREACHED, DirectoryIdentity, handed_back
 from pcircle.walk.open_directory import BATCH_S, ItemContext, Open
 from pcircle.walk.visitor import DirectoryScan, Names, Visitor, Where
 
@@ -94,7 +94,7 @@ class ProfileVisitor(Visitor[Sum]):
         self._reached(status)
         system = 0
         if holder is not None:
-            if holder.place is not None and holder.leases is not None:
+            if holder.place != ANYWHERE:
                 system = holder.place.file_system
                 device = holder.leases[0].opened.status.st_dev
             else:  # a name from a list
@@ -229,14 +229,14 @@ class ProfileVisitor(Visitor[Sum]):
 
     def failed(self, opened: Open[Sum], error: OSError, context: Context[object]) -> None:
         """Report a directory; if it was opened, count it as unreadable."""
-        if opened.leases is None:
+        if opened.leases is CLOSED:
             self._counters.scans_done += 1
             self._counters.failed += 1
             if self._entries is not None:
                 self._entries.unreached(opened.root, opened.path, error, self._directories)
             self._note(opened.root, opened.path, "reach", error, context)
             return
-        if opened.place is None:
+        if opened.place is UNREACHED:
             status = opened.leases[0].opened.status
             self._reached(status)
             if self._entries is not None:
@@ -372,7 +372,7 @@ class ProfileVisitor(Visitor[Sum]):
         """Send a claim to the home of a hard-linked file, which may be this rank."""
         if not self._plan.one_node:
             # Device numbers differ between nodes.
-            system = 0 if where.place is None else where.place.file_system
+            system = where.place.file_system
             claim = claim._replace(volume=system or self._plan.volumes[where.root])
         home = home_of(claim, self._plan.ranks)
         if home == self._rank:

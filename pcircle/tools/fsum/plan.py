@@ -38,7 +38,7 @@ class LargeFileEntry(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=F
     path: bytes
     name: bytes
     weight: float
-    place: DirectoryIdentity | None
+    place: DirectoryIdentity
     slot: int
 
 

@@ -41,6 +41,7 @@ from pcircle.tools.fsum.plan import (
     SumPlan,
     SumResult,
 )
+from pcircle.walk.items import source_of
 
 _SMALL_BYTES = 128 << 10
 _PIECE_BYTES = 512 << 10
@@ -352,7 +353,7 @@ class LargeFileSigner:
         try:
             with (
                 error_context("open"),
-                self._directories.lease(item.root, item.path, _source_of(item)) as lease,
+                self._directories.lease(item.root, item.path, source_of(item.place)) as lease,
             ):
                 fd = self._reader.recalls.reopen(item.name, OPEN_FILE, dir_fd=lease.fd)
                 try:
@@ -423,7 +424,7 @@ class LargeFileSigner:
         cause = merged.cause
         if cause is None:
             try:
-                with self._directories.lease(item.root, item.path, _source_of(item)) as lease:
+                with self._directories.lease(item.root, item.path, source_of(item.place)) as lease:
                     now = os.stat(item.name, dir_fd=lease.fd, follow_symlinks=False)
                 check_same(own.status, now)
             except OSError as error:
@@ -442,7 +443,3 @@ class LargeFileSigner:
         self._signer.add_entry_or_root(item.root, item.path, item.name)
         self._counters.files += 1
         return self._signer.attach_to(NOTHING)
-
-
-def _source_of(item: LargeFileEntry) -> tuple[int, int] | None:
-    return None if item.place is None else item.place.source

@@ -30,7 +30,15 @@ from pcircle.tools.fsum.plan import (
     SumResult,
 )
 from pcircle.tools.fsum.reader import EntryReader, LargeFile, LargeFileSigner
-from pcircle.walk.items import SINK_ITEMS, Batch, DirectoryIdentity, Portion, Tree, handed_back
+from pcircle.walk.items import (
+    SINK_ITEMS,
+    UNREACHED,
+    Batch,
+    DirectoryIdentity,
+    Portion,
+    Tree,
+    handed_back,
+)
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.roots import seeds
 from pcircle.walk.visitor import DirectoryScan, Names, Visitor, Where
@@ -150,7 +158,7 @@ class SumVisitor(Visitor[SignedPart]):
         return (group.name for group in require(self._lists).below(only))
 
     def failed(self, opened: Open[SignedPart], error: OSError, context: Context[object]) -> None:
-        if opened.place is None:  # the directory was not reached
+        if opened.place is UNREACHED:  # the directory was not reached
             self._counters.scans_done += 1
             self._counters.sized += 1
         self._signer.clear()
@@ -289,6 +297,7 @@ class SumTask(WalkTask[Item, SumResult]):
 
             books: Ledger | None = None if first is None else first._ledger
             self._ledger = Ledger(plan, rank, self._signer, self.counters, books)
+        self._sink = None if self._ledger is None else self._ledger.sink
         reader = EntryReader(plan, self.counters, self._signer)
         self.directories = plan.reach(is_first=first is None)
         counted, signer = self.counters, self._signer
@@ -309,8 +318,8 @@ class SumTask(WalkTask[Item, SumResult]):
         return seeds(self._plan.roots, self.counters, only)
 
     def process(self, item: Item, context: Context[Item]) -> Any:
-        if isinstance(item, SINK_ITEMS):
-            return require(require(self._ledger).sink).process(item, context)
+        if self._sink is not None and isinstance(item, SINK_ITEMS):
+            return self._sink.process(item, context)
         if isinstance(item, Tree | Batch | Portion):
             walked = self.walked(item, context)
             return (
@@ -321,8 +330,9 @@ class SumTask(WalkTask[Item, SumResult]):
         self._signer.clear()
         if isinstance(item, FileChunk):
             return self._large.chunk(item, context)
-        begun = self._large.begin(item, context)
-        return begun if isinstance(begun, LargeFile) else SumResult({item.slot: begun})
+        large = require_type(LargeFileEntry, item)
+        begun = self._large.begin(large, context)
+        return begun if isinstance(begun, LargeFile) else SumResult({large.slot: begun})
 
     def merge(self, a: SumResult, b: SumResult) -> SumResult:
         slots = dict(a.slots)
@@ -336,8 +346,8 @@ class SumTask(WalkTask[Item, SumResult]):
         return SumResult(slots, result.cause, result.blocks)
 
     def join(self, item: Item, own: object, merged: SumResult, context: Context[Item]) -> SumResult:
-        if isinstance(item, SINK_ITEMS):
-            return require(require(self._ledger).sink).join(item, own, merged, context)
+        if self._sink is not None and isinstance(item, SINK_ITEMS):
+            return self._sink.join(item, own, merged, context)
         if own is None:
             return merged
         if isinstance(own, list):

@@ -29,7 +29,7 @@ from pcircle.ops.digest.checksums import new_hasher
 from pcircle.runtime import Context, PartedTask
 from pcircle.tools.fsum.plan import LARGE_BYTES, Difference, Digest, SumCounters, SumPlan
 from pcircle.tools.fsum.reader import check_same
-from pcircle.walk.items import Batch, Portion, Tree, handed_back
+from pcircle.walk.items import ANYWHERE, Batch, Portion, Tree, handed_back
 from pcircle.walk.open_directory import BATCH_S, ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
@@ -87,7 +87,7 @@ class WholeTask(  # pyright: ignore[reportGeneralTypeIssues]
         for number, root in enumerate(self.plan.roots):
             self.counters.found += 1
             if root.name:
-                yield Batch(number, HOLDER, root.name, b"", weight, None)
+                yield Batch(number, HOLDER, root.name, b"", weight, ANYWHERE)
             else:
                 self.counters.scans_due += 1
                 only = None if self.lists is None else self.lists.parts[number].listed

@@ -173,7 +173,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return later, left
 
     def copies(self: SmallDirectoryCopier, above: Any, batch: DirectoryBatch, go_on: Any) -> Any:
-        def goes_on(name: bytes, what: PartialDirectory) -> None:
+        def goes_on(name: bytes, what: PartialDirectory | OSError) -> None:
             seen["begun"] += 1
             seen["done"] -= 1
             go_on(name, what)

@@ -23,7 +23,6 @@ from typing import TypeAlias
 from lru import LRU
 
 from pcircle.core.encoding import show, to_scan
-from pcircle.core.errors import require
 from pcircle.fs.directories import Directories
 from pcircle.fs.entry_errors import COLLISION, EntryError
 from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
@@ -75,15 +74,16 @@ class Collisions:
 
     def check(self, directory_fd: int, name: bytes) -> None:
         """Raise CollisionError if a taken name belongs to another source name."""
-        if self._sources is None:
+        sources = self._sources
+        if sources is None:
             return
         if self._made:
             other = None
             with suppress(OSError):
-                other = self._other(directory_fd, name)
+                other = self._other(sources, directory_fd, name)
             raise CollisionError(other)
         if self._is_folded(directory_fd, name):
-            other = self._other(directory_fd, name)
+            other = self._other(sources, directory_fd, name)
             if other is not None:
                 raise CollisionError(other)
 
@@ -102,12 +102,10 @@ class Collisions:
                 return True
         return False
 
-    def _other(self, directory_fd: int, name: bytes) -> bytes | None:
+    def _other(self, sources: Directories, directory_fd: int, name: bytes) -> bytes | None:
         """Return another source name that leads to the same target entry, if there is one."""
         if self._where not in self._groups:
-            self._groups[self._where] = group_by_key(
-                self._siblings(require(self._sources), *self._where)
-            )
+            self._groups[self._where] = group_by_key(self._siblings(sources, *self._where))
         group = self._groups[self._where].get(folding_key(name), [])
         candidates = [other for other in group if other != name]
         if not candidates:

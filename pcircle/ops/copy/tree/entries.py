@@ -22,7 +22,6 @@ from pcircle.ops.checkpoint.journal import Counts
 from pcircle.ops.copy.entry.files import COPIED, LARGE, LINKED
 from pcircle.ops.copy.tree.counters import letter_of, named, of_names
 from pcircle.ops.copy.tree.items import (
-    ANYWHERE,
     FILE,
     LINK,
     SPECIAL,
@@ -38,7 +37,7 @@ from pcircle.ops.copy.tree.small_directories import PartialDirectory
 from pcircle.ops.copy.tree.special_file_skipper import SpecialFileSkipper, not_copied
 from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
-from pcircle.walk.items import Batch, DirectoryIdentity, handed_back
+from pcircle.walk.items import ANYWHERE, Batch, DirectoryIdentity, handed_back
 from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
@@ -80,7 +79,7 @@ class EntryCopier:
     ) -> None:
         """Copy names between two open directories; spawn the remaining ones when time is up."""
         enough = context.time_limit()
-        root, path, place = where.root, where.path, require(where.place)
+        root, path, place = where.root, where.path, where.place
         source_fd, target_fd = fds
         if names.specials and not self._plan.keep.special:
             self._skip_specials(where, names.specials, source_fd, context)
@@ -157,15 +156,14 @@ class EntryCopier:
         """Copy the remaining names of a small directory."""
         remaining = begun.names[begun.done :]
         if remaining:
-            leases = require(where.leases)
-            fds = leases[0].fd, require(leases[1]).fd
-            self.copy(where, Names(remaining, [], []), fds, context)
+            source, target = where.leases
+            self.copy(where, Names(remaining, [], []), (source.fd, target.fd), context)
 
     def _copy_others(
         self, where: Where, names: Names, fds: tuple[int, int], context: Context[Item]
     ) -> tuple[list[FoundLink], set[bytes]]:
         """Copy links and special files; return hard-linked and failed names."""
-        place = require(where.place)
+        place = where.place
         linked: list[FoundLink] = []
         failed: set[bytes] = set()
         source_fd, target_fd = fds
@@ -199,7 +197,7 @@ class EntryCopier:
                     self._acting.actions.skipped(where.root, path, letter_of(mode))
 
     def _large_of(self, where: Where, name: bytes, size: int) -> LargeFileItem:
-        place, counters = require(where.place), self._counters
+        place, counters = where.place, self._counters
         counters.ahead += 1
         counters.ahead_bytes += size
         names, expected = (where.path, name, name), self._copier.names.expected
@@ -238,12 +236,12 @@ class EntryCopier:
     def end(self, context: Context[Item]) -> None:
         """Send the claims, the copies to verify and the records of the item."""
         self._links.send_claims(context)
-        if self._copied:
+        if self._copied and self._waiting is not None:
             copied, self._copied = self._copied, []
-            require(self._waiting).hold(copied, context)
-        if self._done:
-            recorder, done = require(self._recorder), self._done
-            self._done = {}
+            self._waiting.hold(copied, context)
+        recorder = self._recorder
+        if self._done and recorder is not None:
+            done, self._done = self._done, {}
             for (root, path), batches in done.items():
                 made = self._sides.copy_mark(root, path)
                 for names, before, after, entries in batches:

@@ -26,14 +26,6 @@ from pcircle.walk.globs import Rule
 from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree
 from pcircle.walk.walker import Scope
 
-ANYWHERE = DirectoryIdentity((0, 0), (0, 0), (0, 0))
-"""A placeholder that matches any directory."""
-
-
-def target_of(place: DirectoryIdentity) -> tuple[int, int] | None:
-    """Return the identity of a place's target, or None if any directory is accepted."""
-    return None if place is ANYWHERE or place == ANYWHERE else place.target
-
 
 class SingleRoots(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
     """Copy roots that are not directories, from number `first` up to `end`.
@@ -256,27 +248,28 @@ OF_FILE = -1
 """The slot for the result of a large file until it is added to the result of its directory."""
 
 
+class FinishedCopy(msgspec.Struct, frozen=True, array_like=True):
+    """A copy to which other names may be linked: its mark (`target.mark_of`), and its source."""
+
+    made: int
+    source: Stamp
+
+
 class CopyResult(msgspec.Struct, frozen=True, array_like=True):
     """The result of an item: partial results by the slot of their directory.
 
-    `cause` is the failure of a chunk, or of a name to which other names will be linked. `made` is
-    the mark of the copy (`target.mark_of`), and `copied` is its source.
+    `cause` is the failure of a chunk, or of a name to which other names will be linked, and `copy`
+    is the copy of such a name.
     """
 
     slots: dict[int, PartialResult] = {}
     cause: Failure | None = None
-    made: int | None = None
-    copied: Stamp | None = None
+    copy: FinishedCopy | None = None
 
     @property
     def roots(self) -> PartialResult:
         """The result of all roots, at the end of a job."""
         return self.slots.get(0, NOTHING)
-
-
-def source_of(place: DirectoryIdentity) -> tuple[int, int] | None:
-    """Return the identity of a place's source, or None if any directory is accepted."""
-    return None if place is ANYWHERE or place == ANYWHERE else place.source
 
 
 def floor_of(item: Item) -> int:
@@ -285,12 +278,11 @@ def floor_of(item: Item) -> int:
         return max(item.epoch, item.one.place.epoch)
     if isinstance(item, FirstName):
         return item.one.place.epoch
-    place: DirectoryIdentity | None = None
     if isinstance(item, Tree | Batch | Portion | LargeFileItem | HardLinkedName):
-        place = item.place
-    elif isinstance(item, LinkClaim | FileVerification):
+        return item.place.epoch
+    if isinstance(item, LinkClaim | FileVerification):
         return max(group.place.epoch for group in item.groups)
-    return 0 if place is None else place.epoch
+    return 0
 
 
 DIRECTORY, FILE, LINK, SPECIAL = "directory", "file", "link", "special"

@@ -22,7 +22,15 @@ from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.observers import SourceModifiedError
 from pcircle.ops.copy.entry.overwrite import DestinationExistsError
 from pcircle.ops.copy.entry.target import StartedFile, TargetFile
-from pcircle.ops.copy.tree.items import NOTHING, OF_FILE, CopyChunk, CopyResult, Item, LargeFileItem
+from pcircle.ops.copy.tree.items import (
+    NOTHING,
+    OF_FILE,
+    CopyChunk,
+    CopyResult,
+    FinishedCopy,
+    Item,
+    LargeFileItem,
+)
 from pcircle.ops.copy.tree.resume import take_up, usable
 from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
@@ -275,7 +283,7 @@ class LargeFileCopier:
 
         If the file must be copied again, spawn an item for that.
         """
-        cause, mark = merged.cause, None
+        cause, copy = merged.cause, None
         self._copier.names.expected = item.expected
         blocks = merged.slots.get(OF_FILE, NOTHING).blocks
         try:
@@ -290,7 +298,7 @@ class LargeFileCopier:
                 self._copier.finish(*made_as, names, failed=cause is not None)
                 if cause is None and item.linked:
                     made = os.stat(own.creation.name, dir_fd=lease.fd, follow_symlinks=False)
-                    mark = target.mark_of(made)
+                    copy = FinishedCopy(target.mark_of(made), self._plan.stamp(own.source))
                 self._sides.sync_holder(item.path, lease)
         except DestinationExistsError:
             self._counters.sized -= 1  # it was counted at the start
@@ -313,8 +321,7 @@ class LargeFileCopier:
             self._acting.done("copy", own.source.st_mode, item.name, own.source.st_size)
         if self._signer is not None:
             self._signer.seal_large_file(own.source.st_size, own.blocks, own.known + blocks)
-        copied = self._plan.stamp(own.source) if item.linked else None
-        return self._signed(item, CopyResult(made=mark, copied=copied))
+        return self._signed(item, CopyResult(copy=copy))
 
     def _once_more(
         self, item: LargeFileItem, own: LargeFileState, context: Context[Item]

@@ -48,10 +48,10 @@ from pcircle.ops.copy.entry.links import add_hard_link, same_content
 from pcircle.ops.copy.entry.overwrite import DestinationExistsError, is_copied_special
 from pcircle.ops.copy.entry.settings import Stamp
 from pcircle.ops.copy.tree.items import (
-    ANYWHERE,
     NOTHING,
     ClaimedNames,
     CopyResult,
+    FinishedCopy,
     FirstName,
     HardLinkedName,
     HardLinkItem,
@@ -59,38 +59,42 @@ from pcircle.ops.copy.tree.items import (
     LargeFileItem,
     LinkClaim,
     PartialResult,
-    source_of,
-    target_of,
 )
 from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
-from pcircle.walk.items import DirectoryIdentity
+from pcircle.walk.items import ANYWHERE, DirectoryIdentity, source_of, target_of
 from pcircle.walk.visitor import Where
 
 MAX_AT_HAND = 50_000  # some 25 MB
 
 
+class CopiedInode(msgspec.Struct, frozen=True):
+    """A complete copy of an inode, made under the name `first`."""
+
+    first: HardLinkedName
+    copy: FinishedCopy
+    epoch: int = 0
+    seal: bytes = b""
+
+
 class Inode(msgspec.Struct):
     """The state of an inode at its home.
 
-    `made` is the mark of the copy and `copied` its source; `first` is the name under which the
-    inode was copied; `epoch` and `seal` belong to the copy. `waiting` contains the held names with
-    their tickets. `seen` is the number of names that have arrived, out of at most `names`.
+    `first` is the name that is copied first, and `copied` its copy when it is complete. `waiting`
+    contains the held names with their tickets. `seen` is the number of names that have arrived, out
+    of at most `names`.
     """
 
     seen: int = 0
     names: int = 0
-    made: int | None = None
-    copied: Stamp | None = None
-    epoch: int = 0
-    seal: bytes = b""
     first: HardLinkedName | None = None
+    copied: CopiedInode | None = None
     waiting: list[tuple[int, HardLinkedName]] = []
 
     @property
     def is_at_rest(self) -> bool:
         """Return whether the inode is idle until the next name arrives."""
-        return self.made is not None and not self.waiting
+        return self.copied is not None and not self.waiting
 
 
 def registry(most: int = MAX_AT_HAND) -> Registry[Inode]:
@@ -113,9 +117,10 @@ class FoundLink(msgspec.Struct, frozen=True):
 
 
 class _CopiedName(NamedTuple):
-    """A first name that was copied by the current claim, and the result of the copy."""
+    """A first name that was copied by the current claim, its copy, and the result of the item."""
 
     first: FirstName
+    copy: FinishedCopy
     done: CopyResult
 
 
@@ -172,7 +177,7 @@ class HardLinks:
             claimed = ClaimedNames(
                 where.root,
                 where.path,
-                msgspec.structs.replace(require(where.place), file_system=number),
+                msgspec.structs.replace(where.place, file_system=number),
                 b"\0".join(linked_name.name for linked_name in names),
                 tuple(linked_name.stamp for linked_name in names),
                 tuple(linked_name.names for linked_name in names),
@@ -270,20 +275,21 @@ class HardLinks:
             context.post(self._rank, [due])
             return NOTHING
         part = delta.take()
-        made = _CopiedName(due, msgspec.structs.replace(done, slots={due.one.slot: part}))
         if not context.is_stopping():
             record(due, CopyResult({due.one.slot: part}, done.cause), done)
-        if is_copy_of(due.one, done):
-            self._made[_key(due.one)] = made
+        copy = copy_of(due.one, done)
+        done = msgspec.structs.replace(done, slots={due.one.slot: part})
+        if copy is not None:
+            self._made[_key(due.one)] = _CopiedName(due, copy, done)
         else:
             with self._lock:
-                self._go_on(due, made.done, context)
+                self._go_on(due, done, context)
         return part
 
     def publish(self, epoch: int, context: Context[Item]) -> None:
         """Link all waiting names to the copies that this claim has made, which count in `epoch`."""
         made, self._made = self._made, {}
-        for first, done in made.values():
+        for first, _, done in made.values():
             part = msgspec.structs.replace(done.slots[first.one.slot], epoch=epoch)
             with self._lock:
                 self._go_on(
@@ -300,20 +306,21 @@ class HardLinks:
         inode.seen += not one.again
         # A name that was replaced by a rename is counted in `seen`, but not in later link counts.
         inode.names = max(inode.names, names)
-        if one.again and inode.made is not None and inode.copied != one.stamp:
+        copied = inode.copied
+        if one.again and copied is not None and copied.copy.source != one.stamp:
             # This is another version, or another file with a reused inode number. Both may have
             # more names.
-            inode.made = inode.first = None
+            copied = inode.copied = inode.first = None
             self._counters.lose({HARD_LINKS})
-        elif one.again and known is None and inode.made is None and names > 1:
+        elif one.again and known is None and copied is None and names > 1:
             self._counters.lose({HARD_LINKS})  # links to names of a forgotten inode are lost
         if inode.first is None:
             inode.first = one
             return FirstName(names, one)
         made = self._made.get(key)
-        if inode.made is not None:
-            due = self._link(inode, one)
-        elif made is not None and made.done.copied == one.stamp:
+        if copied is not None:
+            due = _link(copied, one)
+        elif made is not None and made.copy.source == one.stamp:
             due = self._link_to(made, one)
         else:
             context.hold()
@@ -339,13 +346,13 @@ class HardLinks:
         key = _key(item.one)
         inode = require(self._inodes.get(key))
         waiting, inode.waiting = inode.waiting, []
-        if is_copy_of(item.one, merged):
+        copy = copy_of(item.one, merged)
+        if copy is not None:
             part = merged.slots.get(item.one.slot, NOTHING)
-            inode.made, inode.copied, inode.epoch = merged.made, merged.copied, part.epoch
-            if self._signer is not None:
-                inode.seal = self._signer.seal_of(part)
+            copied = CopiedInode(inode.first or item.one, copy, part.epoch, self._seal_of(part))
+            inode.copied = copied
             for ticket, one in waiting:
-                context.resume(ticket, [self._link(inode, one)], CopyResult())
+                context.resume(ticket, [_link(copied, one)], CopyResult())
         elif waiting:
             ticket, inode.first = waiting[0]
             inode.waiting = waiting[1:]
@@ -366,10 +373,10 @@ class HardLinks:
                 inode.first = HardLinkedName(
                     known.root, known.path, known.name, 0.0, ANYWHERE, one.stamp
                 )
-                inode.made, inode.seal = known.made, known.seal
-                inode.copied = one.stamp
+                copy = FinishedCopy(known.made, one.stamp)
+                inode.copied = CopiedInode(inode.first, copy, seal=known.seal)
                 break
-        if records and inode.made is None and names > 1:
+        if records and inode.copied is None and names > 1:
             self._counters.lose({HARD_LINKS})  # links to names of the earlier run are lost
         self._inodes.add(key, inode)
         return inode
@@ -392,18 +399,17 @@ class HardLinks:
     def _perhaps_forget(self, key: Key, inode: Inode) -> None:
         # A name may arrive twice if one source contains another, or if symbolic links are followed.
         alone = len(self._plan.roots) == 1 and not self._plan.follow
-        if alone and inode.seen >= inode.names and inode.made is not None and not inode.waiting:
+        if alone and inode.seen >= inode.names and inode.is_at_rest:
             self._inodes.forget(key)
-
-    def _link(self, inode: Inode, one: HardLinkedName) -> HardLinkItem:
-        first, made, copied = require(inode.first), require(inode.made), require(inode.copied)
-        return HardLinkItem(one, first, made, copied, inode.epoch, inode.seal)
 
     def _link_to(self, made: _CopiedName, one: HardLinkedName) -> HardLinkItem:
         """Return the item that links to a copy made by the current claim, in the same epoch."""
-        done, signer = made.done, self._signer
-        seal = b"" if signer is None else signer.seal_of(done.slots[made.first.one.slot])
-        return HardLinkItem(one, made.first.one, require(done.made), require(done.copied), 0, seal)
+        first = made.first.one
+        seal = self._seal_of(made.done.slots[first.slot])
+        return _link(CopiedInode(first, made.copy, seal=seal), one)
+
+    def _seal_of(self, part: PartialResult) -> bytes:
+        return b"" if self._signer is None else self._signer.seal_of(part)
 
     # ---- the work --------------------------------------------------------------
 
@@ -466,7 +472,9 @@ class HardLinks:
             copied_again = self._waiting.copied(item, [item.name])
             if copied_again is not None:
                 self._waiting.hold([copied_again], context)
-        return CopyResult(made=target.mark_of(made), copied=copied)
+        if copied is None:
+            return CopyResult()
+        return CopyResult(copy=FinishedCopy(target.mark_of(made), copied))
 
     def _copy_name(self, names: tuple[int, bytes, int, bytes], found: os.stat_result) -> int:
         """Copy an entry of any type except a directory; return the outcome as `Copier.file` does.
@@ -638,11 +646,15 @@ def _key(one: HardLinkedName) -> Key:
     return one.place.file_system, one.stamp.inode
 
 
-def is_copy_of(one: HardLinkedName, done: CopyResult) -> bool:
-    """Return whether a result is a copy of the claimed inode, so that names may be linked to it.
+def copy_of(one: HardLinkedName, done: CopyResult) -> FinishedCopy | None:
+    """Return the copy of the claimed inode to which names may be linked, or None.
 
     A new version of the file qualifies; another file does not.
     """
-    if done.made is None or done.copied is None:
-        return False
-    return done.copied.identity == one.stamp.identity
+    copy = done.copy
+    return copy if copy is not None and copy.source.identity == one.stamp.identity else None
+
+
+def _link(to: CopiedInode, one: HardLinkedName) -> HardLinkItem:
+    """Return the item that links a name to a copy."""
+    return HardLinkItem(one, to.first, to.copy.made, to.copy.source, to.epoch, to.seal)

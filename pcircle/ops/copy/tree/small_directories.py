@@ -20,7 +20,6 @@ from typing import cast
 
 import msgspec
 
-from pcircle.core.errors import require
 from pcircle.fs import native
 from pcircle.fs.attributes.xattrs import IGNORED, USER_FLAGS
 from pcircle.fs.directories import Lease, close_open, join_path
@@ -46,15 +45,14 @@ _STATUS = KEEP_MODE | KEEP_OWNER | KEEP_TIMES
 class PartialDirectory(msgspec.Struct, frozen=True):
     """A directory whose copy has started but is not complete, and whose entries are not counted.
 
-    `leases` contains the open directories of both sides, or is None if `error` occurred. The first
-    `done` of its `names` are already copied, with a total of `done_bytes` bytes.
+    `leases` contains the open directories of both sides. The first `done` of its `names` are
+    already copied, with a total of `done_bytes` bytes.
     """
 
-    leases: tuple[Lease, Lease] | None
+    leases: tuple[Lease, Lease]
     names: list[bytes]
     done: int = 0
     done_bytes: int = 0
-    error: OSError | None = None
 
 
 class _NewDirectories(msgspec.Struct, frozen=True):
@@ -91,29 +89,30 @@ class SmallDirectoryCopier:
         self, above: Open[PartialResult], names: list[bytes]
     ) -> tuple[list[bytes], list[bytes]]:
         """Divide directories into those that may be new in the target, and existing ones."""
-        place, target = above.place, require(above.leases)[1]
-        if place is None or target is None or (self._extras.any and not place.bare):
+        place = above.place
+        if self._extras.any and not place.bare:
             return [], names
-        return (names, []) if place.made else _missing(names, target.fd)
+        return (names, []) if place.made else _missing(names, above.leases[1].fd)
 
     def copy(
         self,
         above: Open[PartialResult],
         batch: DirectoryBatch,
-        go_on: Callable[[bytes, PartialDirectory], None],
+        go_on: Callable[[bytes, PartialDirectory | OSError], None],
     ) -> list[bytes]:
         """Copy directories that were listed; return the names of those that were not touched.
 
-        `go_on` is called with the name and the state of each directory that is not complete.
+        `go_on` is called with the name of each directory that is not complete, and with its state
+        or the reason why it cannot be opened.
         """
-        source, lease = require(above.leases)
-        target, device = require(lease), source.opened.status.st_dev
+        source, target = above.leases
+        device = source.opened.status.st_dev
         self._extras.enter(target.fd, bare=True)
         keep = self._extras.plain_bits(device)
         if keep is None:
             return batch.names
         modes = batch.own.column("mode", 0, len(batch.names))
-        chosen = self._chosen(batch, modes, require(above.place).copy[1])
+        chosen = self._chosen(batch, modes, above.place.copy[1])
         result, opened = native.make_directories(
             [batch.fds[at] for at in chosen],
             target.fd,
@@ -173,7 +172,7 @@ class SmallDirectoryCopier:
         made: _NewDirectories,
         device: int,
         keep: int,
-        go_on: Callable[[bytes, PartialDirectory], None],
+        go_on: Callable[[bytes, PartialDirectory | OSError], None],
     ) -> None:
         """Copy the files of new directories, and complete and close the directories."""
         begun: set[int] = set()
@@ -256,29 +255,33 @@ class SmallDirectoryCopier:
 
     # ---- directories left to the walk ------------------------------------------
 
-    def _begun(self, made: _NewDirectories, at: int, sizes: Sequence[int]) -> PartialDirectory:
-        """Return the state of a directory whose first files are copied."""
+    def _begun(
+        self, made: _NewDirectories, at: int, sizes: Sequence[int]
+    ) -> PartialDirectory | OSError:
+        """Return the state of a directory whose first files are copied, or the error."""
         target_fd, files = made.targets[at], made.files[at]
         try:
             status = os.fstat(target_fd)
         except OSError as error:
             close_open(target_fd)
-            return PartialDirectory(None, files, error=error)
+            return error
         try:
             target = self._sides.targets.lease_open(target_fd, status)
             leases = self._with_source(made.sources[at], made.own, at, target)
         except OSError as error:
-            return PartialDirectory(None, files, error=error)
+            return error
         return PartialDirectory(leases, files, len(sizes), sum(sizes))
 
-    def _not_opened(self, batch: DirectoryBatch, at: int, above: Lease) -> PartialDirectory:
-        """Return the state of a directory that was created but not opened, after trying again."""
+    def _not_opened(
+        self, batch: DirectoryBatch, at: int, above: Lease
+    ) -> PartialDirectory | OSError:
+        """Open a directory that was created but not opened; return its state, or the error."""
         files = batch.inside[slice(*batch.ranges()[at])]
         try:
             target = self._sides.targets.lease_below(above, batch.names[at])
             return PartialDirectory(self._with_source(batch.fds[at], batch.own, at, target), files)
         except OSError as error:
-            return PartialDirectory(None, files, error=error)
+            return error
 
     def _with_source(
         self, source_fd: int, own: Table, at: int, target: Lease

@@ -55,7 +55,7 @@ from pcircle.ops.copy.tree.items import (
     scope_of,
 )
 from pcircle.ops.copy.tree.large_files import LargeFileCopier, LargeFileState
-from pcircle.ops.copy.tree.links import HardLinks, is_copy_of
+from pcircle.ops.copy.tree.links import HardLinks, copy_of
 from pcircle.ops.copy.tree.selection import seed_listed
 from pcircle.ops.copy.tree.visitor import CopyVisitor
 from pcircle.ops.copy.tree.waiting_copies import LONGEST_WAIT_S
@@ -238,7 +238,7 @@ class CopyTask(PartedTask[Item, CopyResult]):
         if isinstance(own, CopyResult):
             done = self.merge(own, merged)
             if isinstance(item, HardLinkedName) and done.cause is not None:
-                done = msgspec.structs.replace(done, made=None)  # there is no copy to link to
+                done = msgspec.structs.replace(done, copy=None)  # there is no copy to link to
             value: object = own
         else:
             value = require_type(PendingResult, own).value
@@ -288,11 +288,10 @@ class CopyTask(PartedTask[Item, CopyResult]):
         """Record a complete item in the journal, if there is one."""
 
     def merge(self, a: CopyResult, b: CopyResult) -> CopyResult:
-        copy = a if b.made is None else b
         slots = dict(a.slots)
         for slot, part in b.slots.items():
             slots[slot] = self._worker.delta.merge(slots.get(slot, NOTHING), part)
-        return CopyResult(slots, a.cause or b.cause, copy.made, copy.copied)
+        return CopyResult(slots, a.cause or b.cause, b.copy or a.copy)
 
     def portable(self, result: CopyResult) -> CopyResult:
         portable = self._worker.delta.portable
@@ -433,8 +432,9 @@ class JournaledCopy(CopyTask):
             self._inode(item.first, item.made, item.copied, item.seal, item.one.place)
         elif isinstance(item, FirstName):
             self._name(item.one, part)
-            if merged is not None and is_copy_of(item.one, merged):
-                found = require(merged.made), require(merged.copied), self._seal_of(part)
+            copy = None if merged is None else copy_of(item.one, merged)
+            if copy is not None:
+                found = copy.made, copy.source, self._seal_of(part)
                 self._inode(item.one, *found, item.one.place)
 
     def _name(self, item: LargeFileItem | HardLinkedName, part: PartialResult) -> None:

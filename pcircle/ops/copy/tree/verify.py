@@ -45,15 +45,14 @@ from pcircle.ops.copy.tree.items import (
     CopyChunk,
     CopyResult,
     FileVerification,
+    FinishedCopy,
     Item,
     PartialResult,
     Remark,
-    source_of,
-    target_of,
 )
 from pcircle.ops.copy.tree.worker import Worker
 from pcircle.runtime import Context
-from pcircle.walk.items import unpack
+from pcircle.walk.items import source_of, target_of, unpack
 
 _NEVER_LARGE_BYTES = 1 << 62
 
@@ -180,7 +179,7 @@ class Verifier:
                 target.discard(own, target_fd, identity)
             raise
         opened = require(self._again.status)  # no option can keep the old copy
-        return CopyResult(made=target.mark_of(made), copied=self._plan.stamp(opened))
+        return CopyResult(copy=FinishedCopy(target.mark_of(made), self._plan.stamp(opened)))
 
     def _fail(
         self, item: CopiedFiles, name: bytes, error: OSError | NoSpace, context: Context[Item]

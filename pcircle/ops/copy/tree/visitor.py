@@ -19,17 +19,16 @@ from typing import ClassVar
 import msgspec
 from msgspec.structs import replace
 
-from pcircle.core.errors import require
 from pcircle.fs.attributes.exposure import withdraw
 from pcircle.fs.attributes.metadata import settle_file, settle_searched
 from pcircle.fs.attributes.xattrs import FORBIDDING, read_flags
-from pcircle.fs.directories import HOLDER, Lease, join_path
+from pcircle.fs.directories import CLOSED, HOLDER, Lease, join_path
 from pcircle.fs.entry_errors import LOOP, Changed, EntryError, error_context, set_operation, tried
 from pcircle.fs.naming import sync_directory
 from pcircle.fs.scan import Block, DirectoryBatch
 from pcircle.fs.write_access import WriteAccess
 from pcircle.jobs.failures import tell_recalls
-from pcircle.ops.checkpoint.journal import Counts, SubtreeRecord
+from pcircle.ops.checkpoint.journal import Counts, Recorder, SubtreeRecord
 from pcircle.ops.checkpoint.previous_records import (
     RecordedDirectory,
     exclude_checkpoint,
@@ -162,7 +161,7 @@ class CopyVisitor(Visitor[PartialResult]):
         counts = [between(opened.began, opened.ended) for opened in opens]
         own = list(counts)
         for opened, all_below in zip(opens[1:], counts[1:], strict=True):
-            above = require(opened.above).slot
+            above = opened.above.slot
             own[above] = between(all_below, own[above])
         for opened, share in zip(opens, own, strict=True):
             opened.part = self.merge(opened.part, PartialResult(share))
@@ -217,22 +216,31 @@ class CopyVisitor(Visitor[PartialResult]):
         self, above: Open[PartialResult], batch: DirectoryBatch, context: ItemContext[PartialResult]
     ) -> list[bytes]:
         """Copy small directories in a batch; return the names that are left to the walk."""
-        return require(self._small).copy(above, batch, partial(self._go_on, above, context))
+        if self._small is None:
+            return batch.names
+        return self._small.copy(above, batch, partial(self._go_on, above, context))
 
     def _go_on(
         self,
         above: Open[PartialResult],
         context: ItemContext[PartialResult],
         name: bytes,
-        begun: PartialDirectory,
+        begun: PartialDirectory | OSError,
     ) -> None:
         """Continue with a small directory that proved not to be plain, as the walk would."""
         opened = child_of(above, name, len(context.opens), NOTHING)
         context.opens.append(opened)
         opened.began = self._delta.now()
-        opened.leases = begun.leases
         try:
-            self._copy_rest(above, opened, begun, context)
+            if isinstance(begun, OSError):
+                self._begin_directory()
+                set_operation(begun, "create the copy of directory")
+                opened.failed = True
+                self._counters.weight += above.weight
+                self.failed(opened, begun, context)
+            else:
+                opened.leases = begun.leases
+                self._copy_rest(above, opened, begun, context)
         except BaseException:  # which ends the job
             release(opened)
             raise
@@ -245,14 +253,6 @@ class CopyVisitor(Visitor[PartialResult]):
         begun: PartialDirectory,
         context: ItemContext[PartialResult],
     ) -> None:
-        if begun.leases is None:
-            self._begin_directory()
-            error = require(begun.error)
-            set_operation(error, "create the copy of directory")
-            opened.failed = True
-            self._counters.weight += above.weight
-            self.failed(opened, error, context)
-            return
         source, made = begun.leases
         bare = self._extras.any
         opened.own = TargetDirectory(source.opened.status, made.identity, created=True, bare=bare)
@@ -284,12 +284,12 @@ class CopyVisitor(Visitor[PartialResult]):
         self, opened: Open[PartialResult], source: Lease, holder: Open[PartialResult] | None
     ) -> Lease:
         status = source.opened.status
-        if holder is None or holder.leases is None:
+        if holder is None:
             created = self._make_root(opened, status)
             self._mark(opened.root)
             target_side = self._sides.targets.lease(opened.root, opened.path)
         else:
-            above = require(holder.leases[1])
+            above = holder.leases[1]
             name = opened.path.rpartition(b"/")[2]
             try:
                 created = self._make_in(opened, status, name, above.fd, holder)
@@ -339,12 +339,12 @@ class CopyVisitor(Visitor[PartialResult]):
         if self._access.admit(lease.fd) is None:
             return lease
         status, targets = lease.opened.status, self._sides.targets
-        if holder is None or holder.leases is None:
+        if holder is None:
             targets.forget(opened.root, opened.path)
             again = targets.lease(opened.root, opened.path, lease.identity)
         else:
             name = opened.path.rpartition(b"/")[2]
-            again = targets.lease_below(require(holder.leases[1]), name)
+            again = targets.lease_below(holder.leases[1], name)
             if again.identity != lease.identity:
                 again.end()
                 raise Changed("the directory was replaced by another one")
@@ -354,7 +354,7 @@ class CopyVisitor(Visitor[PartialResult]):
 
     def _admit(self, where: Where, target_fd: int) -> None:
         """Remove the protections of a directory until all its entries are complete."""
-        if self._access.any and not require(where.place).made:
+        if self._access.any and not where.place.made:
             self._access.admit(target_fd)
 
     def _mark(self, root: int) -> None:
@@ -372,7 +372,7 @@ class CopyVisitor(Visitor[PartialResult]):
         self, opened: Open[PartialResult], source: Lease, holder: Open[PartialResult]
     ) -> None:
         """Raise EntryError if the directory is the copy itself, or closes a cycle of links."""
-        if source.identity == require(holder.place).copy:
+        if source.identity == holder.place.copy:
             raise EntryError(LOOP, "it is the copy that is being made")
         if self._plan.follow:
             where = opened.root, opened.path, ancestors_of(holder)
@@ -391,7 +391,7 @@ class CopyVisitor(Visitor[PartialResult]):
         layout = self._copier.layouts.directory_layout(source_fd)
         if not extras.any:
             return TargetDirectory(status, lease.identity, created, layout=layout)
-        bare = holder is not None and require(holder.place).bare
+        bare = holder is not None and holder.place.bare
         inherited = created and extras.made_directory(lease.fd, bare=bare)
         try:
             held = extras.read_directory(source_fd, alone=inherited or not created)
@@ -448,7 +448,7 @@ class CopyVisitor(Visitor[PartialResult]):
         if self._recorder is not None and is_to_be_opened(
             self._plan.keep.status(status).st_mode, self._plan.umask
         ):
-            self._announce(opened, name, holder_fd)
+            self._announce(self._recorder, opened, name, holder_fd)
         try:
             os.mkdir(name, mode, dir_fd=holder_fd)
         except FileExistsError:
@@ -467,13 +467,13 @@ class CopyVisitor(Visitor[PartialResult]):
         holder: Open[PartialResult] | None,
     ) -> None:
         """Accept an existing directory. Raises CollisionError if it is the copy of another name."""
-        made = holder is not None and require(holder.place).made
+        made = holder is not None and holder.place.made
         where = opened.root, HOLDER if holder is None else holder.path
         self._directory.enter_names(*where, made=made)
         self._copier.names.collisions.check(holder_fd, name)
         if self._earlier is not None and self._is_ours(holder_fd, name):
             # Other programs set the flags that the source lacks, so these flags are kept.
-            source, _ = require(opened.leases)
+            source, _ = opened.leases
             flags = self._plan.keep.flags and bool(read_flags(source.fd) & FORBIDDING)
             open_again(holder_fd, name, flags=flags)
 
@@ -489,7 +489,7 @@ class CopyVisitor(Visitor[PartialResult]):
         number = self._file_system(opened, source, holder)
         copy, epoch = lease.identity, 0 if self._disk is None else self._disk.epoch
         if holder is not None:
-            above = require(holder.place)
+            above = holder.place
             copy, epoch = above.copy, max(epoch, above.epoch)
         bare = opened.own.bare
         return DirectoryIdentity(source.identity, lease.identity, copy, number, epoch, made, bare)
@@ -502,9 +502,9 @@ class CopyVisitor(Visitor[PartialResult]):
             return self._plan.roots[opened.root].file_system
         if not self._plan.keep.links:
             return 0  # the number is only needed for hard links
-        above, _ = require(holder.leases)
+        above, _ = holder.leases
         if device(above) == device(source):
-            return require(holder.place).file_system
+            return holder.place.file_system
         # The path of a mount point is the same on every node; its device number may differ.
         from zlib import crc32
 
@@ -515,12 +515,14 @@ class CopyVisitor(Visitor[PartialResult]):
         status = os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
         return self._plan.is_ours(status)
 
-    def _announce(self, opened: Open[PartialResult], name: bytes, holder_fd: int) -> None:
+    def _announce(
+        self, recorder: Recorder, opened: Open[PartialResult], name: bytes, holder_fd: int
+    ) -> None:
         """Record that this job creates a directory, unless it exists; a later run needs to know."""
         try:
             os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
         except FileNotFoundError:
-            require(self._recorder).add_created_directory(opened.root, opened.path)
+            recorder.add_created_directory(opened.root, opened.path)
 
     def _take_up(
         self, opened: Open[PartialResult], lease: Lease, own: TargetDirectory
@@ -624,17 +626,18 @@ class CopyVisitor(Visitor[PartialResult]):
                 return self.lost(opened)
             part = msgspec.structs.replace(signed, counts=part.counts, epoch=part.epoch)
         self._account(opened)
-        if self._recorder is None:
+        recorder = self._recorder
+        if recorder is None:
             return part
         if self._in_place:
             counts = between(opened.began, self._delta.now())
             if not counts[FAILED]:
-                self._record(opened, part, counts)
+                self._record(recorder, opened, part, counts)
             return part  # the counts of its parent include these
         part = self.merge(part, self.taken())
-        self._floor = max(self._floor, part.epoch, require(opened.place).epoch)
+        self._floor = max(self._floor, part.epoch, opened.place.epoch)
         if not has_failed(part):
-            self._record(opened, part, part.counts)
+            self._record(recorder, opened, part, part.counts)
         return part
 
     def _account(self, opened: Open[PartialResult]) -> None:
@@ -649,10 +652,12 @@ class CopyVisitor(Visitor[PartialResult]):
         """Return the action of a completed directory for `--json-lines`."""
         return "copy"
 
-    def _record(self, opened: Open[PartialResult], part: PartialResult, counts: Counts) -> None:
+    def _record(
+        self, recorder: Recorder, opened: Open[PartialResult], part: PartialResult, counts: Counts
+    ) -> None:
         """Write the record of a complete directory, which `known` reads in a later run."""
         copy: os.stat_result | None = None
-        if opened.leases is not None and opened.leases[1] is not None:
+        if opened.leases is not CLOSED:
             with suppress(OSError):  # then the directory has no record
                 copy = os.fstat(opened.leases[1].fd)
         else:
@@ -661,7 +666,6 @@ class CopyVisitor(Visitor[PartialResult]):
             return
         if counts[DIRECTORIES] == 1:
             self._entries.forget(opened.root, opened.path)
-        recorder = require(self._recorder)
         key = recorder.keys.directory(opened.root, opened.path)
         digest = b"" if self._signer is None else self._signer.digest_of(part)
         recorder.add(
@@ -678,7 +682,7 @@ class CopyVisitor(Visitor[PartialResult]):
         own_work = any_attribute or missing or sync or own.begun or own.layout is not None
         if not (own_work or own.finished_ns or own.obstacle):
             return
-        if opened.leases is not None and opened.leases[1] is not None:
+        if opened.leases is not CLOSED:
             self._finish_open(opened, opened.leases[1], missing)
         else:
             with self._sides.targets.lease(opened.root, opened.path, own.identity) as lease:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pcircle.core.errors import require
 from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
 from pcircle.ops.checkpoint.journal import Counts
 from pcircle.ops.copy.entry.observers import RateLimits
@@ -124,7 +123,7 @@ class WaitingCopies:
         return CopiedFiles(
             where.root,
             where.path,
-            require(where.place),
+            where.place,
             b"\0".join(files),
             tuple(content.size for content in found),
             b"".join(content.digest for content in found),

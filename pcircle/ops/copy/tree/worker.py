@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from pcircle.core.errors import require
 from pcircle.fs.directories import HOLDER, Directories
 from pcircle.fs.entry_errors import errno_and_reason, error_context, kind_of, tried
 from pcircle.jobs.failures import Failure, FailureReporter, NoticeSink
@@ -225,7 +224,7 @@ def _journal(
 def _earlier(
     plan: CopyPlan, recorder: Recorder | None, sides: Sides, signer: Signer | None
 ) -> PreviousRun | None:
-    if plan.journal is None or not plan.journal.stale:
+    if plan.journal is None or recorder is None or not plan.journal.stale:
         return None
-    keys = require(recorder).keys
+    keys = recorder.keys
     return PreviousRun(plan, PreviousRecords(plan.journal, keys), keys, sides, signer)

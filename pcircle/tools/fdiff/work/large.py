@@ -30,6 +30,7 @@ from pcircle.ops.compare.statuses import (
 from pcircle.runtime import Context
 from pcircle.tools.fdiff.plan import DiffItem, LargeFilePair, PairChunk
 from pcircle.tools.fdiff.work.pairs import EntryPair, PairComparer
+from pcircle.walk.items import source_of, target_of
 
 if TYPE_CHECKING:
     from pcircle.tools.fdiff.work.state import ComparisonTask
@@ -69,7 +70,7 @@ class LargeFileComparer:
         self, item: LargeFilePair | PairChunk, openers: Openers
     ) -> Iterator[tuple[bytes, Fds, tuple[os.stat_result, os.stat_result]]]:
         place, task = item.place, self._task
-        known = (None, None) if place is None else (place.source, place.target)
+        known = source_of(place), target_of(place)
         (other,) = self._pairs.names_in_b(item.path, [item.name])
         with (
             with_side(0, lambda _: task.directories.lease(0, item.path, known[0])) as source,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 import xxhash
 
 from pcircle.core.buffers import aligned
-from pcircle.core.errors import require
 from pcircle.core.units import timestamp
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.entry_errors import Changed
@@ -43,7 +42,7 @@ class DirectoryRef(Protocol):
     @property
     def path(self) -> bytes: ...
     @property
-    def place(self) -> DirectoryIdentity | None: ...
+    def place(self) -> DirectoryIdentity: ...
     @property
     def slot(self) -> int: ...
 
@@ -167,7 +166,7 @@ class OneSidedReporter:
         if not self._plan.enters or (side and self._plan.one_sided):
             self._counters.directories += len(names)
             return
-        place = require(within.place)
+        place = within.place
         identity = place.target if side else place.source
         self._counters.scans_due += len(names)
         packed = b"\0".join(names)

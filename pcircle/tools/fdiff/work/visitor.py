@@ -15,7 +15,6 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from pcircle.core.errors import require
 from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.fs.stats import CAPACITY
@@ -157,7 +156,7 @@ class DiffVisitor(EntryVisitor):
         targets = self.task.targets
         if holder is None:
             return targets.lease(0, opened.path)
-        above = require(require(holder.leases)[1])
+        above = holder.leases[1]
         name = opened.path.rpartition(b"/")[2]
         try:
             lease = targets.lease_below(above, name)
@@ -177,7 +176,7 @@ class DiffVisitor(EntryVisitor):
             if opened.own is not False:  # otherwise `_compared` has already reported the failure
                 super().failed(opened, error, context)
             return
-        mode, above = stat.S_IFDIR, require(opened.above)
+        mode, above = stat.S_IFDIR, opened.above
         if error.mode is None:
             self._reporter.alone(0, opened.path, mode)
         else:
@@ -195,7 +194,7 @@ class DiffVisitor(EntryVisitor):
             if first.last:
                 self._report_one_sided(opened, first, source.fd, context)
             elif not self._plan.one_sided:
-                context.spawn([ExtraneousScan(opened.path, require(opened.place), opened.slot)])
+                context.spawn([ExtraneousScan(opened.path, opened.place, opened.slot)])
         yield first
         yield from found
 
@@ -207,7 +206,7 @@ class DiffVisitor(EntryVisitor):
         If there are filters, a name that is selected on one side only may still exist on the other
         side, so A's names stay in the block and are looked up.
         """
-        target_fd = require(require(opened.leases)[1]).fd
+        target_fd = opened.leases[1].fd
         every = {name for kind in KINDS for name in getattr(block, kind)}
         left = set(every)
         for other in _scanned(target_fd):

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
-from pcircle.core.errors import require
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.fs.stats import CAPACITY, StatBlockError, StatusRow
@@ -238,7 +237,7 @@ class SmallDirectoryEvaluator(Evaluator):
         """Process a directory of files; return whether its files were evaluated."""
         opened.path = join_path(above.path, name)
         if status is not None and depth_of(opened.path) >= self._min:
-            entry = self._entry_in(above, require(above.leases)[0].fd, "d")
+            entry = self._entry_in(above, above.leases[0].fd, "d")
             entry.begin(name)
             entry.st = status
             self._evaluate_one(entry)

@@ -200,11 +200,12 @@ class RenewalProgram(TreeProgram):
         return () if self._survey is None else resolve(self.paths)
 
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
-        return sort([(0, self._records())] if roots else [])
+        if self._survey is None or self.renewal is None:
+            return sort([])
+        return sort([(0, self._records(self._survey, self.renewal))])
 
-    def _records(self) -> Iterator[bytes]:
+    def _records(self, survey: ManifestSurvey, renewal: ManifestUpdate) -> Iterator[bytes]:
         """Yield the entries that may differ from the manifest, and invalidate them there."""
-        survey, renewal = require(self._survey), require(self.renewal)
         for path, whole in survey.changed():
             renewal.invalidate(path, whole=whole)
             yield record_of(path or b".", whole=whole)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 
 from pcircle.core.encoding import text_of
-from pcircle.core.errors import require, require_type
+from pcircle.core.errors import require_type
 from pcircle.fs.directories import Directories, Lease, bases, capacity_of, join_path
 from pcircle.fs.lists import record_of
 from pcircle.fs.scan import Block
@@ -145,7 +145,7 @@ class SurveyVisitor(EntryVisitor):
         """Compare a directory with the manifest."""
         super().enter(opened, source, holder)
         status, context = source.opened.status, self._context
-        above = _CHANGED if holder is None else require(holder.place).since
+        above = _CHANGED if holder is None else holder.place.since
         since = _SAME
         if above == _MOVED or status.st_dev != self._plan.device:
             since = _MOVED
@@ -238,7 +238,7 @@ class SurveyVisitor(EntryVisitor):
         plan = self._plan
         if plan.links and row.st_nlink > 1:
             return True
-        moved = require(where.place).since == _MOVED
+        moved = where.place.since == _MOVED
         if plan.asks and (moved or row.st_ctime_ns >= plan.quiet_ns):
             return True
         if self._comparer.differences(row, entry_row(entry)):

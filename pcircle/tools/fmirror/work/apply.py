@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from pcircle.core.encoding import to_scan
-from pcircle.core.errors import require, require_type
+from pcircle.core.errors import require_type
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.entry_errors import Changed, error_context, set_operation
 from pcircle.fs.scan import Block
@@ -59,7 +59,7 @@ class ApplyVisitor(MirrorVisitor):
 
     def _step(self, opened: Open[PartialResult]) -> Step | None:
         """Return the planned step of a directory."""
-        return steps.read(mark_in(require(opened.only), self.lists))
+        return steps.read(mark_in(opened.only, self.lists))
 
     # ---- directories -----------------------------------------------------------
 
@@ -132,7 +132,7 @@ class ApplyVisitor(MirrorVisitor):
     def meant(
         self, opened: Open[PartialResult], blocks: Iterable[Block], source: Lease
     ) -> Iterable[Block]:
-        there = require(require(opened.leases)[1])
+        there = opened.leases[1]
         for block in map(sorted_by_kind, super().meant(opened, blocks, source)):
             for path, error in steps.confirmed(block, opened.path, source.fd, there.fd):
                 if error is None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pcircle.core.errors import require, require_type
-from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
+from pcircle.fs.directories import HOLDER, NO_LEASE, Directories, Lease, join_path
 from pcircle.fs.entry_errors import Changed, error_context, set_operation
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.scan import Block
@@ -86,7 +86,7 @@ class DryMirrorVisitor(DryVisitor):
 
     def _tell_doubtful(self, paths: list[bytes]) -> None:
         """Report extraneous entries that may have moved, so that a recheck decides about them."""
-        require(self._here).note([packed(0, paths, doubtful=True)])
+        self._here.note([packed(0, paths, doubtful=True)])
         self._plan_surplus(0, paths)
 
     def _plan_surplus(self, root: int, paths: list[bytes]) -> None:
@@ -118,7 +118,7 @@ class DryMirrorVisitor(DryVisitor):
         self._refuse_left(opened, source)
         lease = super().enter(opened, source, holder)
         target_fd = None if lease is None else lease.fd
-        sides, context = (source.fd, source.opened.status), require(self._here)
+        sides, context = (source.fd, source.opened.status), self._here
         try:
             different = self._itemizer.directory(opened.path, sides, target_fd, context)
             opened.own = _action(lease, different)
@@ -173,7 +173,7 @@ class DryMirrorVisitor(DryVisitor):
         actions = require(self._acting).actions
         actions.planned(entry(root, path, step.mark))
         if actions.is_full:
-            actions.tell(require(self._here))
+            actions.tell(self._here)
 
     def _plan_within(self, root: int, path: bytes) -> None:
         """Add the parent directory of planned entries to the plan, so that it keeps its times."""
@@ -186,18 +186,18 @@ class DryMirrorVisitor(DryVisitor):
             self._plan_step(root, path, steps.Step(here, there, steps.WITHIN))
 
     def meant(self, opened: Open[None], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
-        target = require(opened.leases)[1]
+        target = opened.leases[1]
         if self._emptiness is not None:
             blocks = without_empty(blocks, self._emptiness, opened.path, source.fd)
-        if self._finder is not None and target is not None and opened.only is None:
+        if self._finder is not None and target is not NO_LEASE and opened.only is None:
 
             def tell(paths: list[bytes]) -> None:
-                require(self._here).note([packed(opened.root, paths)])
+                self._here.note([packed(opened.root, paths)])
                 self._plan_surplus(opened.root, paths)
 
             blocks = self._finder.watched(blocks, (source.fd, target.fd), opened.path, tell)
         if self._existing:
-            blocks = with_counterparts(blocks, -1 if target is None else target.fd)
+            blocks = with_counterparts(blocks, target.fd)
         return super().meant(opened, blocks, source)
 
     def _entry(
@@ -345,7 +345,7 @@ class DryApplyVisitor(DryMirrorVisitor):
         status, target_fd = source.opened.status, None if lease is None else lease.fd
         try:
             with error_context(steps.DOING):
-                step = steps.read(mark_in(require(opened.only), self.lists))
+                step = steps.read(mark_in(opened.only, self.lists))
                 as_planned = lease is not None
                 if step is not None:
                     there = self._there(opened) if lease is None else mark_of(lease.opened.status)
@@ -354,7 +354,7 @@ class DryApplyVisitor(DryMirrorVisitor):
                 if not as_planned:
                     raise Changed(steps.OTHER)
                 if step is not None and step.word != steps.WITHIN:
-                    sides, context = (source.fd, status), require(self._here)
+                    sides, context = (source.fd, status), self._here
                     different = self._itemizer.directory(opened.path, sides, target_fd, context)
                     opened.own = _action(lease, different)
                     if different and there != step.target:
@@ -391,7 +391,7 @@ class DryApplyVisitor(DryMirrorVisitor):
             yield block
 
     def _confirm(self, opened: Open[None], block: Block, fds: tuple[int, int]) -> None:
-        context = require(self._here)
+        context = self._here
         for path, error in steps.confirmed(block, opened.path, *fds):
             if error is None:
                 context.note([packed(opened.root, [path])])
@@ -405,7 +405,7 @@ class DryApplyVisitor(DryMirrorVisitor):
         name, mark = split_mark(name)
         try:
             with error_context(steps.DOING):
-                step = require(steps.read(mark))
+                step = steps.parse(mark)
                 judged = self._itemizer.entry(where.root, where.path, name, (source_fd, target_fd))
                 there = steps.side(name, target_fd)
                 if there.startswith(b"d") and step.target.startswith(b"d"):

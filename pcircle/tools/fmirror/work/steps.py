@@ -29,7 +29,6 @@ from typing import NamedTuple
 import xxhash
 
 from pcircle.core.encoding import to_scan
-from pcircle.core.errors import require
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import Changed, error_context
 from pcircle.fs.open_flags import OPEN_DIRECTORY
@@ -61,15 +60,15 @@ class Step(NamedTuple):
         return b";".join(self)
 
 
-def read(mark: bytes) -> Step | None:
-    """Parse a mark, or return None if it is empty.
-
-    Raise ValueError if the mark is invalid.
-    """
-    if not mark:
-        return None
+def parse(mark: bytes) -> Step:
+    """Parse a mark. Raise ValueError if it is invalid."""
     source, target, word = mark.split(b";")
     return Step(source, target, word)
+
+
+def read(mark: bytes) -> Step | None:
+    """Parse a mark like `parse`, or return None if it is empty."""
+    return parse(mark) if mark else None
 
 
 def check_mark(root: int, mark: bytes) -> None:
@@ -77,7 +76,7 @@ def check_mark(root: int, mark: bytes) -> None:
     if root:
         planned.check_mark(root, mark)
         return
-    step = require(read(mark))
+    step = parse(mark)
     if step.word not in _WORDS:
         raise ValueError("not a step")
     for part in (step.source, _DIGEST.sub(b"", step.target)):

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from pcircle.core.errors import require, require_type
+from pcircle.core.errors import require_type
 from pcircle.fs.attributes.xattrs import drop_attributes
-from pcircle.fs.directories import Lease, join_path
+from pcircle.fs.directories import CLOSED, Lease, join_path
 from pcircle.fs.entry_errors import tried
 from pcircle.fs.file_system import is_pseudo
 from pcircle.fs.scan import Block, rewound
@@ -191,8 +191,8 @@ class MirrorVisitor(CopyVisitor):
         self, above: Open[PartialResult], names: list[bytes], context: ItemContext[PartialResult]
     ) -> tuple[list[bytes], list[bytes]]:
         """Omit directories whose whole subtrees are equal on both sides."""
-        (source, target), place = require(above.leases), require(above.place)
-        if self._checks_together and target is not None and not place.made:
+        (source, target), place = above.leases, above.place
+        if self._checks_together and not place.made:
             devices = device(source), device(target)
             self._quick.is_trusted = place.since != _MOVED
             if not is_pseudo(source.fd) and self._quick.enter(devices, place.copy):
@@ -235,7 +235,7 @@ class MirrorVisitor(CopyVisitor):
         holder_fd: int,
         holder: Open[PartialResult] | None,
     ) -> bool:
-        if holder is not None and require(holder.place).made:
+        if holder is not None and holder.place.made:
             self._has_made = True
             return super()._make_in(opened, status, name, holder_fd, holder)
         try:
@@ -267,7 +267,7 @@ class MirrorVisitor(CopyVisitor):
         *,
         created: bool,
     ) -> TargetDirectory:
-        trusted = holder is None or require(holder.place).since != _MOVED
+        trusted = holder is None or holder.place.since != _MOVED
         if not created and trusted and self._quick.is_quiet(status, lease.opened.status):
             return TargetDirectory(status, lease.identity, created, quiet=True)
         return super()._between(source_fd, status, lease, holder, created=created)
@@ -288,7 +288,7 @@ class MirrorVisitor(CopyVisitor):
         place = super()._place(opened, source, lease, holder, made=made)
         if self._mirror.quiet_ns is None or made:
             return place
-        above = _CHANGED if holder is None else require(holder.place).since
+        above = _CHANGED if holder is None else holder.place.since
         since = _SAME
         statuses = source.opened.status, lease.opened.status
         if above == _MOVED or not self._quick.is_known(*statuses):
@@ -312,8 +312,8 @@ class MirrorVisitor(CopyVisitor):
         if self._emptiness is not None:
             blocks = without_empty(blocks, self._emptiness, opened.path, source.fd)
         seen = opened.own is not None and not opened.own.created and opened.only is None
-        if self._finder is not None and seen and leases is not None:
-            fds = source.fd, require(leases[1]).fd
+        if self._finder is not None and seen and leases is not CLOSED:
+            fds = source.fd, leases[1].fd
 
             def tell(paths: list[bytes]) -> None:
                 if self._inline_deletion is not None:
@@ -326,8 +326,8 @@ class MirrorVisitor(CopyVisitor):
             blocks = self._finder.watched(
                 blocks, fds, opened.path, tell, partial(self._waits, opened)
             )
-        if self._mirror.upkeep.existing and leases is not None:
-            blocks = with_counterparts(blocks, require(leases[1]).fd)
+        if self._mirror.upkeep.existing and leases is not CLOSED:
+            blocks = with_counterparts(blocks, leases[1].fd)
         return super().meant(opened, blocks, source)
 
     def _waits(self, opened: Open[PartialResult]) -> bool:
@@ -338,29 +338,32 @@ class MirrorVisitor(CopyVisitor):
         return True
 
     def leave(self, opened: Open[PartialResult], context: Context[Item]) -> PartialResult:
-        if opened.own.due:
+        finder, deletion = self._finder, self._inline_deletion
+        if opened.own.due and finder is not None and deletion is not None:
             try:
-                self._dispose(opened)
+                self._dispose(opened, finder, deletion)
             except OSError as error:
                 doing = tried(error, "list the copy of directory")
                 self._counters.found += 1
                 self._accounts.fail(opened.root, opened.path, doing, error, context)
         return super().leave(opened, context)
 
-    def _dispose(self, opened: Open[PartialResult]) -> None:
+    def _dispose(
+        self, opened: Open[PartialResult], finder: ExtraneousFinder, deletion: InlineDeletion
+    ) -> None:
         """Remove extraneous entries of a directory that was listed earlier.
 
         Raise OSError if either side cannot be listed.
         """
-        root, path, place = opened.root, opened.path, require(opened.place)
+        root, path, place = opened.root, opened.path, opened.place
         sides = self._sides
         with (
             sides.sources.lease(root, path, place.source) as source,
             sides.targets.lease(root, path, place.target) as target,
         ):
             fds = source.fd, rewound(target.fd)
-            for paths in require(self._finder).surplus(None, fds, path):
-                require(self._inline_deletion).remove(root, paths, target.fd)
+            for paths in finder.surplus(None, fds, path):
+                deletion.remove(root, paths, target.fd)
 
     def known(self, opened: Open[PartialResult], context: Context[Item]) -> PartialResult | None:
         """Return None if the walk must enter the directory to find extraneous entries."""
@@ -412,7 +415,7 @@ class MirrorVisitor(CopyVisitor):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[PartialResult]
     ) -> None:
-        place = require(where.place)
+        place = where.place
         self._quick.is_trusted = place.since != _MOVED
         self._policy.doubts = not self._quick.is_trusted
         if self._skips and not place.made and not is_pseudo(fds[0]):

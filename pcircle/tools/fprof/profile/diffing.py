@@ -16,7 +16,6 @@ import msgspec
 from pcircle.cli import listing
 from pcircle.cli.report import ToolReport
 from pcircle.core.encoding import show
-from pcircle.core.errors import require
 from pcircle.core.units import format_count, format_size
 from pcircle.tools.fprof.profile.groups import groups, moment, shown_path
 from pcircle.tools.fprof.profile.model import KINDS, DirectoryRow, Profile
@@ -114,7 +113,7 @@ def _directories(old: Profile, new: Profile) -> Iterator[DirectoryChange]:
     alone = len(old.roots) == len(new.roots) == 1
     before, after = (dict(_rows(profile, alone=alone)) for profile in (old, new))
     whole = {id(profile): _knows_all(profile) for profile in (old, new)}
-    for key in {**before, **after}:
+    for key, latest in {**before, **after}.items():
         was, now = before.get(key), after.get(key)
         # A directory missing from a full list may still exist.
         what = "changed"
@@ -122,12 +121,11 @@ def _directories(old: Profile, new: Profile) -> Iterator[DirectoryChange]:
             what = "new" if whole[id(old)] else "new or grown"
         elif now is None:
             what = "gone" if whole[id(new)] else "gone or shrunk"
-        there = require(now or was)
         profile = new if now is not None else old
         a, b = (_numbers(row) for row in (was, now))
         more = [y - x for x, y in zip(a, b, strict=True)]
         if any(more[:2]) or was is None or now is None:
-            path = shown_path(profile.roots, there.root, there.path)
+            path = shown_path(profile.roots, latest.root, latest.path)
             yield DirectoryChange(path, what, *more)
 
 
