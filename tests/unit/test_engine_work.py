@@ -7,9 +7,10 @@ from random import Random
 import pytest
 
 from pcircle.circle import Engine, EngineSettings
-from pcircle.circle.instructions import StartItem
+from pcircle.circle.instructions import SpillSegment, StartItem
 from pcircle.circle.messages import Parcel, PinnedWork
 from pcircle.circle.stealing import RandomVictims, Thief
+from pcircle.circle.termination import FourCounter, TokenRing
 from pcircle.transport._sim import Conditions
 from tests.sim.cases import Case
 from tests.sim.judge import play
@@ -40,3 +41,18 @@ def test_a_thief_whose_victim_is_lost_registers_at_its_neighbours() -> None:
     assert thief.ask(1.0, {0}) is None
     assert thief.waits
     assert thief.registers
+
+
+@pytest.mark.parametrize(("name", "detector"), [("counters", FourCounter), ("ring", TokenRing)])
+def test_termination_is_detected_as_the_settings_say(name: str, detector: type) -> None:
+    settings = EngineSettings(termination=name)
+    engine: Engine[int, int] = Engine(0, 2, merge=int.__add__, rng=Random(1), settings=settings)
+    assert isinstance(engine.detector, detector)
+
+
+def test_parcels_on_disk_are_counted() -> None:
+    engine: Engine[int, int] = Engine(0, 1, merge=int.__add__, rng=Random(1))
+    engine.seed(range(3000), 0.0)
+    segments = [order for order in engine.take() if isinstance(order, SpillSegment)]
+    assert len(segments) > 1
+    assert engine.activity.spilled == sum(len(segment.parcels) for segment in segments)

@@ -29,6 +29,7 @@ from pcircle.ops.checkpoint.journal import (
     NamesRecord,
     RangeRecord,
     Record,
+    Recorder,
     RecordKeys,
     StartedFileRecord,
     SubtreeRecord,
@@ -244,6 +245,34 @@ def test_damage_costs_only_the_damaged_records(checkpoint: Checkpoint, seed: int
         assert sum(found) >= len(names) - 4 - 200 // frame_bytes * 2, (how, at)
     if how == "flip":
         assert read_history(checkpoint, KEYS).problems, "damage is reported"
+
+
+def test_records_of_an_abandoned_item_are_not_written(checkpoint: Checkpoint) -> None:
+    recorder = Recorder(JournalPlan(checkpoint.path, SECRET, 1, 1.0, 0), 0, 1)
+    for name in (b"abandoned", b"complete"):
+        recorder.begin_item()
+        recorder.add(SubtreeRecord(KEYS.directory(0, name), COUNTS, 7, 8))
+    recorder.journal.commit(recorder.end_item(0), SUMS)
+    recorder.close()
+    with _resumed(checkpoint) as resumed:
+        assert resumed.subtrees(0, b"complete")
+        assert not resumed.subtrees(0, b"abandoned")
+
+
+def test_problem_has_the_length_of_the_damage(checkpoint: Checkpoint) -> None:
+    journal = _journal(checkpoint)
+    ends = []
+    for epoch in (1, 2, 3):
+        journal.add([SubtreeRecord(KEYS.directory(0, b"%d" % epoch), COUNTS, 7, 8)], epoch)
+        journal.flush()
+        ends.append(journal.bytes)
+    journal.close()
+    path = Path(_path(checkpoint))
+    data = bytearray(path.read_bytes())
+    data[ends[0] + 40] ^= 1
+    path.write_bytes(data)
+    problems = read_history(checkpoint, KEYS).problems
+    assert [problem.lost_bytes for problem in problems] == [ends[1] - ends[0]]
 
 
 @pytest.mark.parametrize(

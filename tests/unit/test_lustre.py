@@ -38,6 +38,7 @@ from pcircle.fs.attributes.lustre import (
 )
 from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.fs.attributes.mounts import type_of
+from pcircle.ops.copy.entry.layouts import LAYOUT, UnsupportedLayoutError
 from pcircle.ops.copy.tree.destination import DEFAULT, KEEP, demand, read_wish
 
 
@@ -391,3 +392,9 @@ def test_stripe_takes_precedence_without_contradictions() -> None:
     assert demand("keep", named) == named
     with pytest.raises(UsageError, match=r"--stripe=.* cannot be combined with --preserve=stripe"):
         demand("default", named)
+
+
+def test_error_names_why_a_layout_cannot_be_kept() -> None:
+    error = UnsupportedLayoutError(ValueError("it is composite"))
+    assert error.kind == LAYOUT
+    assert str(error.strerror).endswith("it is composite")

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import operator
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.circle.messages import StealRequest
+from pcircle.circle.joins import Joins
+from pcircle.circle.messages import StealRefusal, StealRequest
+from pcircle.circle.queue import Queue
+from pcircle.circle.settings import EngineSettings
 from pcircle.circle.stealing import (
     SPLITS,
     NearestVictims,
     RandomVictims,
     Thief,
     VictimPolicy,
+    WorkSharing,
     equal_share,
     random_share,
     victims_of,
@@ -178,3 +183,14 @@ def test_auto_prefers_the_nearest_on_shared_nodes(nodes: list[int], policy: type
     assert type(victims_of("auto", Locality(0, nodes))) is policy
     assert type(victims_of("random", Locality(0, nodes))) is RandomVictims
     assert type(victims_of("nearest", Locality(0, nodes))) is NearestVictims
+
+
+def test_a_leader_without_work_passes_on_only_requests_for_another_node() -> None:
+    queue, joins = Queue[int](), Joins[int, int](operator.add)
+    settings = EngineSettings(victims="nearest")
+    leader = WorkSharing(Locality(0, [0, 0, 1]), settings, queue, joins, Random(3))
+    refusal = [(1, StealRefusal())]
+    assert leader.answer(1, StealRequest(), works=True, lost=()) == refusal
+    assert leader.answer(1, StealRequest(onward=True), works=False, lost=()) == refusal
+    passed_on = [(2, StealRequest(thief=1))]
+    assert leader.answer(1, StealRequest(onward=True), works=True, lost=()) == passed_on

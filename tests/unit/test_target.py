@@ -12,13 +12,17 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from pcircle.core.errors import NoSpace
 from pcircle.fs.attributes.metadata import PreservedAttributes
+from pcircle.fs.entry_errors import Changed
 from pcircle.fs.open_flags import CREATE_FILE
 from pcircle.ops.copy.entry import target
+from pcircle.ops.copy.entry.overwrite import DestinationExistsError, OverwriteOptions
 from pcircle.ops.copy.entry.settings import CopySettings
 from pcircle.ops.copy.entry.target import TemporaryNames
 
@@ -216,6 +220,37 @@ def test_only_files_and_links_are_replaced(
             target.replaceable(directory, name, names)
     assert target.replaceable(directory, b"missing", names) is None
     assert entries(directory) == {b"directory", b"fifo"}
+
+
+def test_a_file_that_is_linked_meanwhile_is_not_rewritten(
+    tmp_path: Path, directory: int, names: TemporaryNames, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(directory, NAME, 0o644)
+    plan = msgspec.structs.replace(make_settings(), existing=OverwriteOptions(in_place=True))
+    replaceable = target.replaceable
+
+    def link_afterwards(*args: Any) -> os.stat_result | None:
+        old = replaceable(*args)
+        os.link(NAME, b"other", src_dir_fd=directory, dst_dir_fd=directory)
+        return old
+
+    monkeypatch.setattr(target, "replaceable", link_afterwards)
+    with pytest.raises(Changed):
+        target.create(directory, NAME, source_status(tmp_path, 0o644), plan, names)
+    assert read(directory, b"other") == b"old"
+
+
+def test_existing_link_to_a_file_of_this_copy_stays(
+    tmp_path: Path, directory: int, names: TemporaryNames
+) -> None:
+    os.symlink(b"copied", NAME, dir_fd=directory)
+    linked_ns = os.stat(NAME, dir_fd=directory, follow_symlinks=False).st_ctime_ns
+    while put(directory, b"copied", 0o644).st_ctime_ns == linked_ns:
+        os.unlink(b"copied", dir_fd=directory)
+    existing = OverwriteOptions(in_place=True, stays=True)
+    plan = msgspec.structs.replace(make_settings(), existing=existing, since_ns=linked_ns + 1)
+    with pytest.raises(DestinationExistsError):
+        target.create(directory, NAME, source_status(tmp_path, 0o644), plan, names)
 
 
 def test_discarding_a_missing_file_is_no_error(directory: int) -> None:
