@@ -100,6 +100,19 @@ def _engine(rank: int) -> Engine[int, int]:
     return Engine(rank, 2, merge=int.__add__, rng=Random(1))
 
 
+def test_a_thread_waits_for_room() -> None:
+    outbox = Outbox()
+    outbox.add("notice", 10)
+    thread = threading.Thread(target=outbox.await_room, args=(5,), daemon=True)
+    thread.start()
+    while not outbox.had_waiters():
+        assert thread.is_alive()
+    assert outbox.take(10) == ("notice",)
+    thread.join(60)
+    assert not thread.is_alive()
+    outbox.await_room(5)
+
+
 @pytest.mark.slow
 def test_a_worker_waits_while_the_outbox_is_full() -> None:
     """The number of buffered notices is bounded even if a million are never sent."""

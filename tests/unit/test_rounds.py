@@ -7,6 +7,7 @@ import operator
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcircle.circle.epochs import EpochRounds
 from pcircle.circle.messages import (
     GATHER,
     PROGRESS,
@@ -243,3 +244,16 @@ def test_lost_ranks_are_not_waited_for() -> None:
     gather.advance({2}, True, 0.0)
     assert gather.total is not None
     assert gather.total.silent == (2,)
+
+
+def test_an_aborted_job_ends_with_one_more_epoch() -> None:
+    """On a single rank the round needs only that rank's sync."""
+    epochs = EpochRounds(TreePosition(0, 1, 2), 60.0)
+    assert epochs.are_over(aborted=False, now_s=1.0)
+    assert not epochs.are_over(aborted=True, now_s=1.0)
+    epochs.advance(idle=True, heard=0, now_s=1.0)
+    assert not epochs.are_over(aborted=True, now_s=1.0)
+    epochs.synced(epochs.sealed, 0)
+    epochs.advance(idle=True, heard=0, now_s=1.0)
+    assert epochs.are_over(aborted=True, now_s=1.0)
+    assert (epochs.sealed, epochs.committed) == (1, 1)

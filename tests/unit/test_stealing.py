@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from random import Random
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcircle.circle.joins import Joins
-from pcircle.circle.messages import StealRefusal, StealRequest
+from pcircle.circle.messages import Message, Parcel, StealRefusal, StealRequest, WorkTransfer
 from pcircle.circle.queue import Queue
 from pcircle.circle.settings import EngineSettings
 from pcircle.circle.stealing import (
@@ -194,3 +195,19 @@ def test_a_leader_without_work_passes_on_only_requests_for_another_node() -> Non
     assert leader.answer(1, StealRequest(onward=True), works=False, lost=()) == refusal
     passed_on = [(2, StealRequest(thief=1))]
     assert leader.answer(1, StealRequest(onward=True), works=True, lost=()) == passed_on
+
+
+def _remaining(sent: Iterable[tuple[int, Message]]) -> list[int]:
+    return [message.remaining for _, message in sent if isinstance(message, WorkTransfer)]
+
+
+def test_no_more_parcels_are_announced_than_there_are() -> None:
+    queue, joins = Queue[int](), Joins[int, int](operator.add)
+    sharing = WorkSharing(Locality(0, [0] * 8), EngineSettings(), queue, joins, Random(3))
+    queue.push([Parcel(1, None), Parcel(2, None)])
+    sharing.got(3, WorkTransfer(0, False, (), remaining=8))
+    sharing.lifelines.add_waiter(1)
+    assert _remaining(sharing.serve()) == [3], "half of ten parcels, of which two are sent"
+    sharing.got(3, WorkTransfer(0, False, ((7,),)))
+    queue.push([Parcel(7, None)])  # the other parcels were processed here
+    assert _remaining(sharing.serve()) == [0]
