@@ -10,6 +10,7 @@ import pytest
 from pcircle.circle import ProgressSums
 from pcircle.core.counters import CounterSet
 from pcircle.jobs.tree_task import EntryCounters, reported
+from pcircle.ops.copy.entry.counts import CopyCounts
 
 
 class Folded(EntryCounters):
@@ -75,3 +76,9 @@ def test_counts_have_names() -> None:
     assert str(Folded(files=1)).startswith("Folded(found=0, ")
     assert Folded(files=1) != Folded()
     assert Folded(files=1) != "Folded"
+
+
+def test_copied_files_are_counted_with_their_sizes() -> None:
+    counts = CopyCounts()
+    counts.add_files(3, 10)
+    assert (counts.files, counts.sized, counts.bytes_found, counts.bytes_done) == (3, 3, 10, 10)

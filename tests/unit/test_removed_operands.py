@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
+from pcircle.fs.directories import Directories
 from pcircle.jobs.action_log import ActionLog
 from pcircle.ops.remove.remover import Remover
 from pcircle.tools.frm import remove
@@ -35,3 +38,18 @@ def test_lines_of_a_plan_are_recorded_only_for_a_plan(
     assert len(planned) == 2
     remove(str(tmp_path / "tree"), json_lines=str(tmp_path / "lines"), **options)
     assert len(planned) == 2
+
+
+def test_operand_vanishes_with_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operand = tmp_path / "operand"
+    operand.touch()
+
+    def vanished(*_: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    monkeypatch.setattr(Directories, "lease", vanished)
+    result = remove(str(operand))
+    assert result is not None
+    assert (result.counts["vanished"], result.counts["failed"], result.exit_code) == (1, 0, 0)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from pcircle.fs import write_access
 from pcircle.fs.entry_errors import BUSY, EntryError
+from pcircle.fs.scan import Block
+from pcircle.fs.write_access import WriteAccess
 from pcircle.ops.remove.plan import MAX_TRIES
 from pcircle.ops.remove.tree import TreeRemover
 
@@ -97,3 +102,28 @@ def test_a_directory_that_is_filled_again_and_again_is_given_up(here: int, tmp_p
     assert error.kind == BUSY
     assert not recorder.stops
     assert (tmp_path / "tree" / "a" / "b").is_dir()
+
+
+def test_a_directory_that_stays_is_closed_again(
+    here: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root is denied what an ordinary user is denied."""
+    directory, unlink = tmp_path / "tree" / "a", os.unlink
+    directory.chmod(0o555)
+
+    def unlink_in_open_directory(name: bytes, *, dir_fd: int) -> None:
+        if not os.fstat(dir_fd).st_mode & 0o200:
+            raise PermissionError(errno.EACCES, "the directory is closed")
+        unlink(name, dir_fd=dir_fd)
+
+    def keep_directories(block: Block, path: bytes, _: int) -> None:
+        if path == b"tree/a":
+            block.directories = []
+
+    monkeypatch.setattr(write_access, "_is_exempt", lambda _: False)
+    monkeypatch.setattr(os, "unlink", unlink_in_open_directory)
+    TreeRemover(Recorder(), keep_directories, WriteAccess(owner=True)).remove(b"tree", here)
+    mode = stat.S_IMODE(directory.stat().st_mode)
+    directory.chmod(0o755)
+    assert os.listdir(directory) == ["b"]
+    assert mode == 0o555
