@@ -19,8 +19,8 @@ from pcircle.core.writing import left
 # The longest wait for a terminal that was stopped with Ctrl-S, or for a full pipe, in
 # non-blocking mode.
 _PATIENCE_S = 1.0
-# After these errors, the stream may accept the next message.
 _LINES, _COLUMNS = 24, 80  # of a terminal of unknown size
+# After these errors, the stream may accept the next message.
 _PASSING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EAGAIN})
 
 

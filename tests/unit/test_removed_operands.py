@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from pcircle import remove
 from pcircle.fs.directories import Directories
 from pcircle.jobs.action_log import ActionLog
 from pcircle.ops.remove.remover import Remover
-from pcircle.tools.frm import remove
 
 
 def test_operand_in_a_replaced_directory_stays(
@@ -22,7 +22,6 @@ def test_operand_in_a_replaced_directory_stays(
     another = (0, 0)  # the identity of the directory that was found first
     monkeypatch.setattr(Remover, "_holder", lambda *_: another)
     result = remove(str(operand))
-    assert result is not None
     assert (result.exit_code, len(result.failures), operand.exists()) == (1, 1, True)
 
 
@@ -33,10 +32,9 @@ def test_lines_of_a_plan_are_recorded_only_for_a_plan(
     (tmp_path / "tree" / "file").touch()
     planned: list[bytes] = []
     monkeypatch.setattr(ActionLog, "planned", lambda _, line: planned.append(line))
-    options = {"recursive": True, "jobs": 1}
-    remove(str(tmp_path / "tree"), plan=str(tmp_path / "plan"), **options)
+    remove(str(tmp_path / "tree"), plan=str(tmp_path / "plan"), recursive=True, jobs=1)
     assert len(planned) == 2
-    remove(str(tmp_path / "tree"), json_lines=str(tmp_path / "lines"), **options)
+    remove(str(tmp_path / "tree"), json_lines=str(tmp_path / "lines"), recursive=True, jobs=1)
     assert len(planned) == 2
 
 
@@ -51,5 +49,4 @@ def test_operand_vanishes_with_its_directory(
 
     monkeypatch.setattr(Directories, "lease", vanished)
     result = remove(str(operand))
-    assert result is not None
     assert (result.counts["vanished"], result.counts["failed"], result.exit_code) == (1, 0, 0)
