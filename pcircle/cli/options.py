@@ -345,7 +345,7 @@ class CommonOptions(Options, root="PATH", done="done"):
 
     @classmethod
     def of(cls, args: argparse.Namespace, **others: Any) -> Self:
-        return super().of(args, **{"words": args.words, **others})
+        return super().of(args, **{"words": vars(args).get("words", ()), **others})
 
     @cached_property
     def wanted(self) -> Attributes:
@@ -431,3 +431,8 @@ class AllOptions(CommonOptions):
     _records = CommonOptions.RECORDS
     _plans = CommonOptions.PLANS
     _rate = CommonOptions.OPS_LIMIT
+
+    @property
+    def prints_null(self) -> bool:
+        """Return True: tools that copy or list accept -0 without a list."""
+        return True

@@ -286,10 +286,18 @@ class TreeConsole(Console[dict[int, int]]):
         return worst((code, self.results.code))
 
 
+class TreeOptions(AllOptions):
+    """The options of a tool that uses -0 for lists only."""
+
+    @property
+    def prints_null(self) -> bool:
+        return False
+
+
 class TreeProgram(WalkProgram[TreeTask]):
     """The program of a tool with a `TreeTask`. `more` contains further fields of the plan."""
 
-    options_type: ClassVar[type[CommonOptions]] = AllOptions
+    options_type: ClassVar[type[CommonOptions]] = TreeOptions
     task_type: ClassVar[type[TreeTask]]
     console_type: ClassVar[type[TreeConsole]] = TreeConsole
 

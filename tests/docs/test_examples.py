@@ -22,7 +22,7 @@ _WITH_EXAMPLES = [
 ]
 # Values that vary between runs: durations, rates, process numbers, names of checkpoints.
 _VARYING = [
-    (r"\b\d[\d.,]*(?: ?(?:[kKMGT]i?)?B| entries| files| calls)?/s\b", "RATE"),
+    (r" *\b\d[\d.,]*(?: ?(?:[kKMGT]i?)?B| entries| files| calls)?/s\b", " RATE"),
     (r"\b(?:\d+m ?)?\d[\d.]*(?: ?(?:ms|s|us))\b", "TIME"),
     (r"\.fcp-checkpoint-[0-9a-f]{16}", "CHECKPOINT"),
 ]

@@ -59,6 +59,8 @@ FREE: dict[str, tuple[Any, str]] = {
     "one_node": (False, "any number of processes may go on, on any nodes"),
     "strict": (True, "how operands are reached, not what they are"),
     "threads": (2, "how, not what"),
+    "noatime": (True, "how, not what"),
+    "polite": (0.25, "how fast"),
     "chunk_bytes": (4 << 20, "how, not what"),
     "reflink": ("never", "how, not what: the content is the same"),
     "bytes_per_s": (1.0, "how fast"),

@@ -114,8 +114,6 @@ def test_larger_files_are_opened_once(
     tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = _make(tmp_path, [LARGER] * 40)
-    reader, counters, signer = _reader()
-    visitor = SumVisitor(PLAN, counters, signer, reader, None, None)
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=float))
     opened: list[Any] = []
     real = os.open
@@ -128,6 +126,8 @@ def test_larger_files_are_opened_once(
     where = Batch(0, b"", b"", b"", 1 / 40, DirectoryIdentity((0, 0)), b"", 1)
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", watched)
+        reader, counters, signer = _reader()
+        visitor = SumVisitor(PLAN, counters, signer, reader, None, None)
         visitor.names(where, Names(names, [], []), (folder, -1), ItemContext(Context(0, line)))
     # Four files were treated as small; calls of the C module are not visible here.
     assert sorted(opened) == sorted(names + names[: 0 if native.is_native else 4])

@@ -87,11 +87,6 @@ class CopyOptions(AllOptions):
     stripe: str | None = None
     unjoined: tuple[tuple[str, str], ...] = ()
 
-    @property
-    def prints_null(self) -> bool:
-        """Return True: a copy accepts -0 without a list."""
-        return True
-
 
 O = TypeVar("O", bound=CopyOptions)  # noqa: E741 - options
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pcircle.cli.change_program import ChangeConsole, ChangeProgram
 from pcircle.cli.declarations import override
-from pcircle.cli.options import AllOptions
+from pcircle.cli.tree_program import TreeOptions
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError, operand_error, worst
 from pcircle.core.units import plural
@@ -91,7 +91,7 @@ def _listed(counts: Counter[int], name_of: Callable[[int], str]) -> str:
     return ", ".join(shown + ([f"{more:,} more"] if more else []))
 
 
-class ModeOptions(AllOptions):
+class ModeOptions(TreeOptions):
     """The shared options, of which the filters by owner have other names."""
 
     owners = override(names=("--of-owner",))

@@ -77,20 +77,12 @@ class ListConsole(TreeConsole):
         return f"{plural(total.completed, 'entry', 'entries')} listed"
 
 
-class ListOptions(AllOptions):
-    """The options of fls."""
-
-    @property
-    def prints_null(self) -> bool:
-        return True
-
-
 class ListProgram(TreeProgram):
     """The program of fls, which prints rows as JSON if a program has called it."""
 
     name = "fls"
     plan_type, task_type, console_type = ListPlan, ListTask, ListConsole
-    options_type = ListOptions
+    options_type = AllOptions
 
     def __init__(self, args: argparse.Namespace, **more: object) -> None:
         paths = list(map(os.fsencode, args.operands)) or [b"."]

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 from pcircle.cli.change_program import ChangeConsole, ChangeProgram
-from pcircle.cli.options import CommonOptions
+from pcircle.cli.options import AllOptions, CommonOptions
 from pcircle.cli.results import append_output
 from pcircle.core.encoding import show
 from pcircle.core.errors import StoppedEarly, require_type
@@ -312,6 +312,7 @@ class DeletionProgram(ChangeProgram):
     """
 
     name, said = "fmirror", "removed"
+    options_type = AllOptions
     plan_type, task_type, console_type = DeletionPlan, DeletionTask, DeletionConsole
 
     def __init__(

@@ -193,7 +193,7 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
             options,
             self.log,
             output=self._output,
-            force=options.force,
+            force=options.force or options.output is None,
             bad_lines=self._bad_lines,
             first_bad=self._first_bad,
         )

@@ -151,7 +151,7 @@ def test_other_files_are_refused(place: bytes, tmp_path: Path) -> None:
     undo.chmod(0o666)
     assert run_tool("fchmod", ONE, "--apply", str(undo)).code == 2
     done = run_tool("fchmod", ONE, "--apply", str(undo), "--mode", "0")
-    assert done.said.startswith("fchmod: --apply cannot be combined with what else")
+    assert done.said.startswith("fchmod: --apply cannot be combined with ")
 
 
 def _with_checksums(text: bytes) -> bytes:
@@ -232,7 +232,7 @@ def test_an_interrupted_change_can_be_undone_and_continued(
     with open(undo, "ab") as file:
         file.write(b'[0,"torn')
     applied = run_tool("fchmod", ONE, "--apply", undo)
-    assert (applied.code, "is not complete" in applied.said) == (1, True)
+    assert (applied.code, "incomplete" in applied.said) == (1, True)
     assert run_tool("fchmod", ONE, "-R", "0700", top).code == 0
     assert {entry.mode for path, entry in snapshot(mounted.backing).items() if path != b"."} == {
         0o700

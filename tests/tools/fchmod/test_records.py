@@ -71,7 +71,7 @@ def test_a_killed_run_can_be_undone(
         assert changes <= known, [names[inode] for inode in changes - known]
         done = run_tool("fchmod", TWO, "-q", "--apply", str(record))
         whole = record.read_bytes().splitlines()[-1].startswith(b"{")
-        assert (done.code, "is not complete" in done.said) == ((0, False) if whole else (1, True))
+        assert (done.code, "incomplete" in done.said) == ((0, False) if whole else (1, True))
         assert other(before, snapshot(top)) == set()
 
 

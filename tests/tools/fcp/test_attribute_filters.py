@@ -168,7 +168,7 @@ def test_a_resumed_copy_counts_from_the_first_runs_now(place: bytes) -> None:
     first = _prepared(place, month, CheckpointOptions())
     resumed = _prepared(place, month, CheckpointOptions(resume=True))
     assert resumed.now_ns == first.now_ns > 0
-    with pytest.raises(UsageError, match=r"other options \(filters by attribute\)"):
+    with pytest.raises(UsageError, match=r"different options \(filters by attribute\)"):
         _prepared(
             place, Attributes(newer=Moment(timestamp(1), ago=True)), CheckpointOptions(resume=True)
         )

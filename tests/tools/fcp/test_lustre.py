@@ -352,7 +352,7 @@ def test_a_resumed_copy_keeps_its_layouts(sides: tuple[Mounted, Mounted]) -> Non
     inode = os.stat(os.path.join(target, begun)).st_ino
     refused = run_fcp(ONE, CHUNKS, "-a", "--stripe=5", "--resume", source, target)
     assert refused.code == 2
-    assert "other options (--stripe)" in refused.said
+    assert "different options (--stripe)" in refused.said
     copy(TWO, CHUNKS, "-a", "--resume", source, target)
     assert os.stat(target + b"/large").st_ino == inode
     assert read_file(target + b"/large") == read_file(source + b"/large")

@@ -28,5 +28,5 @@ def find(*words: str | bytes, **options: object) -> Search:
     line = [*words_of("find", options), *(text_of(word, "a word") for word in words)]
     report = run_words("find", line, Call(stdout=pieces.append))
     text = b"".join(pieces)
-    has_action = any(word.startswith(_ACTIONS) for word in line)
+    has_action = any(word.startswith(_ACTIONS) and word != "-executable" for word in line)
     return Search(report, text if has_action else text.replace(b"\0", b"\n"))

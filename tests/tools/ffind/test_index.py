@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pcircle.core.errors import UsageError
+from pcircle.core.errors import StoppedEarly, UsageError
 from pcircle.fs.stats import Stats
 from pcircle.tools.ffind.eval.bulk import bulk_of
 from pcircle.walk import index as form
@@ -498,6 +498,5 @@ def test_an_index_that_changes_meanwhile_stops_the_search(
         return ranges
 
     monkeypatch.setattr(form.Index, "verify", verified)
-    done = find(in_=os.fsdecode(file), jobs=1)
-    assert done.report.exit_code == 4
-    assert "replaced during the search" in done.report.reasons[0]
+    with pytest.raises(StoppedEarly, match="replaced during the search"):
+        find(in_=os.fsdecode(file), jobs=1)

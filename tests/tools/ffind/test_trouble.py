@@ -111,14 +111,13 @@ def test_in_a_process_with_threads(place: bytes) -> None:
     done = threading.Event()
     other = threading.Thread(target=done.wait)
     other.start()
-    pieces: list[bytes] = []
     try:
-        result = find(top, "-name", "x", "-print0", output=lambda text: pieces.append(text), jobs=2)
+        result = find(top, "-name", "x", "-print0", jobs=2)
     finally:
         done.set()
         other.join()
     assert result.report.exit_code == 0
-    assert sorted(b"".join(pieces).split(b"\0")[:-1]) == [top + b"/a/x", top + b"/b/c/x"]
+    assert sorted(result.paths) == [top + b"/a/x", top + b"/b/c/x"]
 
 
 def test_helper_threads_end(place: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -258,7 +258,7 @@ def test_memory_does_not_grow_with_a_directory(vast_place: bytes) -> None:
     for begin, end in ((0, few), (few, 3 * few)):
         make_flat(top, range(begin, end))
         for launcher, words in ((ONE, ("-R",)), (TWO, ("-R",)), (TWO, ("-l",))):
-            finished = run_fls(launcher, *words, "-v", "--stats", top)
+            finished = run_fls(launcher, *words, "--stats", "--stats", top)
             assert finished.code == 0, finished.said
             assert finished.out.count(b"\n") == end + 1
             peaks = peaks_mib(finished.said, launcher.size)
