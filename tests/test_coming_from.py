@@ -82,6 +82,12 @@ def test_the_options_exist(tool: str, theirs: str, ours: str) -> None:
         assert any(option in options_of(candidate) for candidate in {tool, *tools}), option
 
 
+# The newest versions whose options are on that page. Newer ones have options that it cannot know.
+_COVERED = {"rsync": (3, 5), "cp": (9, 1), "du": (9, 1), "find": (4, 9)}
+# Newer versions of coreutils print bold letters and links even into a pipe.
+_ESCAPES = re.compile(r"\x1b\]8;;[^\x1b]*\x1b\\|\x1b\[[\d;]*m")
+
+
 @pytest.mark.parametrize(("peer", "head"), [
     ("rsync", "From rsync"), ("cp", "From cp"), ("du", "From du"), ("find", "From find"),
     ("dcp", "From dcp"), ("dsync", "From dcp"), ("dcmp", "From dcp"), ("drm", "From dcp"),
@@ -90,7 +96,12 @@ def test_the_options_exist(tool: str, theirs: str, ours: str) -> None:
 def test_every_foreign_option_is_listed(run: Run, peer: str, head: str) -> None:
     if shutil.which(peer) is None:
         pytest.skip(f"{peer} is not installed")
-    said = run([peer, "--help"]).stdout.decode()
+    if peer in _COVERED:
+        version = re.search(rb"\d+\.\d+", run([peer, "--version"]).stdout)
+        assert version is not None
+        if tuple(map(int, version[0].split(b"."))) > _COVERED[peer]:
+            pytest.skip(f"{peer} {version[0].decode()} is newer than the page")
+    said = _ESCAPES.sub("", run([peer, "--help"]).stdout.decode())
     if peer == "find":
         # Arguments of -D follow, as words.
         there = re.findall(
