@@ -11,9 +11,8 @@ A mutex is a semaphore with one permit. A condition variable is an event, or a p
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, overload
 
 from pcircle.aio.futures import Future, follow
 from pcircle.aio.scheduler import Scheduler
@@ -33,7 +32,7 @@ class Semaphore:
             raise ValueError("permits must be at least 1")
         self._scheduler = scheduler
         self._permits = permits
-        self._waiting: deque[Future[None]] = deque()
+        self._waiting: dict[Future[None], None] = {}  # the oldest first
         self._lock = threading.Lock()
 
     def acquire(self) -> Future[None]:
@@ -42,13 +41,13 @@ class Semaphore:
         If the future ends without an exception, the caller must call `release`. Cancelling it gives
         up the wait.
         """
-        permit: Future[None] = self._scheduler.future()
+        permit: Future[None] = self._scheduler.future(lambda: self._forget(permit))
         with self._lock:
             is_free = self._permits > 0
             if is_free:
                 self._permits -= 1
             else:
-                self._waiting.append(permit)
+                self._waiting[permit] = None
         if is_free:
             permit.settle(None)
         return permit
@@ -60,15 +59,25 @@ class Semaphore:
                 if not self._waiting:
                     self._permits += 1
                     return
-                permit = self._waiting.popleft()
+                permit = next(iter(self._waiting))
+                del self._waiting[permit]
             if permit.settle(None):  # not if the wait was cancelled
                 return
 
-    def run(self, start: Callable[[], Future[T]]) -> Future[T]:
-        """Call `start` when there is a permit; return the future of the outcome of its future.
+    def _forget(self, permit: Future[None]) -> None:
+        with self._lock:
+            self._waiting.pop(permit, None)
 
-        The permit is returned when that future has ended, in whatever way. `start` is called by a
-        continuation. If the outcome is cancelled first, it is not called.
+    @overload
+    def run(self, start: Callable[[], Future[T]]) -> Future[T]: ...
+    @overload
+    def run(self, start: Callable[[], T]) -> Future[T]: ...
+    def run(self, start: Callable[[], T | Future[T]]) -> Future[T]:
+        """Call `start` when there is a permit; return the future of its value.
+
+        If it returns a future, that future's outcome is used, and the permit is returned when it
+        has ended, in whatever way. `start` is called by a continuation. If the outcome is cancelled
+        first, it is not called.
         """
         permit = self.acquire()
         outcome: Future[T] = self._scheduler.future(permit.cancel)
@@ -80,13 +89,16 @@ class Semaphore:
                 self.release()
                 return
             try:
-                future = start()
+                value = start()
             except BaseException as error:
                 self.release()
                 outcome.settle(None, error)
                 return
-            future.when_done(self.release)
-            follow(outcome, future)
+            if isinstance(value, Future):
+                value.when_done(self.release)
+            else:
+                self.release()
+            follow(outcome, value)
 
         permit.then(begin)
         return outcome
@@ -125,7 +137,7 @@ class Event:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._is_set = False
-        self._waiting: list[Future[None]] = []
+        self._waiting: dict[Future[None], None] = {}
         self._lock = threading.Lock()
 
     def is_set(self) -> bool:
@@ -134,20 +146,24 @@ class Event:
 
     def wait(self) -> Future[None]:
         """Return a future that ends when the event is set, or at once if it is."""
-        future: Future[None] = self._scheduler.future()
+        future: Future[None] = self._scheduler.future(lambda: self._forget(future))
         with self._lock:
             is_set = self._is_set
             if not is_set:
-                self._waiting.append(future)
+                self._waiting[future] = None
         if is_set:
             future.settle(None)
         return future
+
+    def _forget(self, future: Future[None]) -> None:
+        with self._lock:
+            self._waiting.pop(future, None)
 
     def set(self) -> None:
         """Set the event, which ends all waits."""
         with self._lock:
             self._is_set = True
-            ended, self._waiting = self._waiting, []
+            ended, self._waiting = list(self._waiting), {}
         for future in ended:
             future.settle(None)
 

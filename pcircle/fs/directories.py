@@ -111,12 +111,15 @@ class Lease:
 
 
 class _NoLease(Lease):
-    """The lease of a directory that is not open. Its descriptor is -1, so that no use succeeds."""
+    """The lease of a directory that is not open. Its descriptor is invalid, so every use fails.
+
+    It is not -1, for which os.listdir, os.scandir and os.listxattr take the working directory.
+    """
 
     __slots__ = ()
 
     def __init__(self) -> None:
-        self.fd, self.identity, self.searched = -1, (-1, -1), False
+        self.fd, self.identity, self.searched = -2, (-1, -1), False
 
     def end(self) -> None:
         """Do nothing."""

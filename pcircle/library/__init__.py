@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from pcircle.core.errors import UsageError
-from pcircle.library.call import Call, Cancel, run, run_words, text_of, words_of
+from pcircle.library.call import Call, Cancel, path_of, run, run_words, text_of, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +88,7 @@ def check(
     >>> report.exit_code, [(entry.what, entry.path) for entry in report.differences]
     (3, [('new', 'new')])
     """
-    word = f"--{'rot' if rot else 'check'}={text_of(manifest, 'check(): manifest')}"
+    word = f"--{'rot' if rot else 'check'}={path_of(manifest, 'check(): manifest')}"
     report: SumReport = run("check", () if root is None else (root,), options, [word])
     return report
 
@@ -140,7 +140,7 @@ def entries(*paths: AnyPath, **options: Unpack[keywords.EntriesKeywords]) -> Res
     >>> [(row.path, row.kind, row.size) for row in rows if row.kind == "f"]
     [('data/b', 'f', 2000), ('data/a', 'f', 1000), ('data/sub/c', 'f', 3000)]
     """
-    given = ["--", *(text_of(path, "entries(): a path") for path in paths)]
+    given = ["--", *(path_of(path, "entries(): a path") for path in paths)]
 
     def parse(pieces: Iterable[bytes]) -> Generator[ListRow, None, None]:
         import msgspec

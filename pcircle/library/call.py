@@ -255,6 +255,13 @@ def _words(option: str, action: Any, value: object, where: str) -> list[str]:
     return [f"{option}={text}"] if option.startswith("--") else [f"{option}{text}"]
 
 
+def path_of(value: object, where: str) -> str:
+    """Return a path as text. Raises TypeError, also for a number, which could be a descriptor."""
+    if isinstance(value, str | bytes | os.PathLike):
+        return os.fsdecode(value)
+    raise TypeError(f"{where} must be text or bytes, not {type(value).__name__}")
+
+
 def text_of(value: object, where: str) -> str:
     """Return a path, a number or a text as a word. Raises TypeError."""
     if isinstance(value, str | bytes | os.PathLike):
@@ -280,7 +287,7 @@ def run(
     """
     given = dict(options)
     own: dict[str, Any] = {name: given.pop(name, None) for name in _OF_CALLS}
-    paths = [text_of(operand, f"{function}(): a path") for operand in operands]
+    paths = [path_of(operand, f"{function}(): a path") for operand in operands]
     return run_words(function, [*words, *words_of(function, given), "--", *paths], Call(**own))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from functools import partial
@@ -93,6 +94,26 @@ def test_a_cancelled_wait_starts_nothing(io: Files) -> None:
     mutex.release()
     assert mutex.run(start).result(HANG_S) == 1
     assert started == [1]
+
+
+def test_a_value_is_an_outcome_as_well(io: Files) -> None:
+    mutex = Semaphore(io, 1)
+    assert mutex.run(lambda: 5).result(HANG_S) == 5
+    assert mutex.acquire().result(HANG_S) is None
+
+
+def test_cancelled_waits_are_forgotten(io: Files) -> None:
+    def futures() -> int:
+        gc.collect()
+        return sum(isinstance(thing, Future) for thing in gc.get_objects())
+
+    mutex, event = Semaphore(io, 1), Event(io)
+    mutex.acquire()
+    before = futures()
+    for _ in range(100):
+        assert mutex.acquire().cancel()
+        assert event.wait().cancel()
+    assert futures() < before + 50
 
 
 def test_a_barrier_can_be_used_again(io: Files) -> None:

@@ -98,6 +98,13 @@ def test_wrong_arguments(here: Path, options: dict[str, Any], message: str) -> N
     assert os.listdir() == ["data"]
 
 
+def test_a_number_is_no_path(here: Path) -> None:
+    """It could be a descriptor."""
+    for call in (pcircle.sign, pcircle.remove, pcircle.entries):
+        with pytest.raises(TypeError, match="must be text or bytes, not int"):
+            call(3)  # type: ignore[arg-type]
+
+
 def test_arguments_become_words() -> None:
     options = {"include": ["a", "b"], "exclude": b"\xff", "bwlimit": 1e6, "jobs": 2}
     flags = {"update": True, "verify": False, "stripe": None, "preserve": True, "p": True}
