@@ -22,7 +22,7 @@ _WITH_EXAMPLES = [
 ]
 # Values that vary between runs: durations, rates, process numbers, names of checkpoints.
 _VARYING = [
-    (r" *\b\d[\d.,]*(?: ?(?:[kKMGT]i?)?B| entries| files| calls)?/s\b", " RATE"),
+    (r"\b\d[\d.,]*(?: ?(?:[kKMGT]i?)?B| entries| files| calls)?/s\b", "RATE"),
     (r"\b(?:\d+m ?)?\d[\d.]*(?: ?(?:ms|s|us))\b", "TIME"),
     (r"\.fcp-checkpoint-[0-9a-f]{16}", "CHECKPOINT"),
 ]
@@ -37,6 +37,8 @@ def _settled(text: str, here: Path) -> str:
     text = text.replace(str(here), "/home/ada")
     for pattern, name in _VARYING:
         text = re.sub(pattern, name, text)
+    if "RATE" in text:  # columns are as wide as the rates
+        text = re.sub(" {2,}", "  ", text)
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 

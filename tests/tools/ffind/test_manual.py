@@ -147,7 +147,3 @@ def test_for_programs(tree: bytes) -> None:
     expected = by_find(tree, "-name", "*.txt", cwd=tree)
     assert sorted(result.paths) == expected
     assert result.report.counts["found"] > len(expected)
-    pieces: list[bytes] = []
-    given = find(tree, "-type", "d", output=pieces.append, jobs=1)
-    assert given.text == b""
-    assert sorted(b"".join(pieces).splitlines()) == by_find(tree, "-type", "d", cwd=tree)
