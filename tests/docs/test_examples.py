@@ -37,8 +37,7 @@ def _settled(text: str, here: Path) -> str:
     text = text.replace(str(here), "/home/ada")
     for pattern, name in _VARYING:
         text = re.sub(pattern, name, text)
-    if "RATE" in text:  # columns are as wide as the rates
-        text = re.sub(" {2,}", "  ", text)
+    text = re.sub(" {2,}", "  ", text)  # columns are as wide as these values
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 
