@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 
+from examples.papers import lafon_analysis as costs
 from examples.papers import lafon_figures as figures
 from examples.papers import lafon_searches as searches
 from examples.papers.command import Figure, main
@@ -22,6 +23,7 @@ FIGURES = (
     Figure("fig4", "messages and bytes against elements", 400, figures.messages),
     Figure("fig5", "bytes from rank to rank, centralised and distributed", 50, figures.heat),
     Figure("fig6", "how even the work is", 260, figures.balance),
+    Figure("analysis", "the cost of a steal, and requests against ranks", 20, costs.analysis),
     Figure("hybrid", "the cost at which H-DRQS is ahead of DRQS", 120, searches.hybrid),
     Figure("pause", "a pause between requests, and PA-DRQS's messages", 90, searches.pause),
     Figure("overload", "one directory of a tenth of the files", 20, searches.overload),

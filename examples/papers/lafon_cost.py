@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-__all__ = ["Costs", "Result", "Traffic", "nodes_of"]
+__all__ = ["Answer", "Costs", "Result", "Traffic", "nodes_of"]
 
 
 class Costs(msgspec.Struct, frozen=True):
@@ -42,12 +42,25 @@ class Costs(msgspec.Struct, frozen=True):
     neighbour_s: float = 0.0
 
 
+class Answer(msgspec.Struct, frozen=True):
+    """Elements given to a rank: when it requested them, when they were sent and received."""
+
+    size_bytes: int
+    requested_s: float
+    sent_s: float
+    received_s: float
+
+
 class Result(msgspec.Struct, frozen=True):
     """What one run came to. Lists have one value for each rank; `pair_bytes` is [source][dest].
 
     Of the seconds of a process `serve_s` were spent on messages, or looking for them, while it had
     work, `idle_s` without work (asking, or waiting for an answer), `barrier_s` by threads that
     waited for others.
+
+    Of the `requests` for work `first_requests` were sent before the first element was complete,
+    and `last_requests` after the last one. Only the walks of `lafon_steal` record these two
+    and the `answers`; CP has no requests of this kind.
     """
 
     time_s: float
@@ -59,6 +72,10 @@ class Result(msgspec.Struct, frozen=True):
     serve_s: list[float]
     idle_s: list[float]
     barrier_s: list[float]
+    requests: int = 0
+    first_requests: int = 0
+    last_requests: int = 0
+    answers: list[Answer] = []
 
     @property
     def total_bytes(self) -> int:

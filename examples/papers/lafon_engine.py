@@ -12,7 +12,6 @@ threads of their own.
 
 from __future__ import annotations
 
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -20,7 +19,14 @@ from examples.papers.engine_player import EnginePlayer, Steps
 from examples.papers.lafon_cost import Costs, Result
 from examples.papers.lafon_tree import Tree
 from pcircle.circle import EngineSettings
-from pcircle.circle.messages import PinnedWork, SafraToken, StealRefusal, StealRequest, WorkTransfer
+from pcircle.circle.messages import (
+    LifelineRequest,
+    PinnedWork,
+    SafraToken,
+    StealRefusal,
+    StealRequest,
+    WorkTransfer,
+)
 from pcircle.transport._sim import Conditions, Network, Program
 
 __all__ = ["walk_by_engine"]
@@ -47,11 +53,18 @@ def walk_by_engine(
         jitter=0.0,
         step_s=costs.serve_s,
     )
+    requests = 0
+
+    def size_bytes(message: object) -> int:
+        nonlocal requests
+        requests += isinstance(message, StealRequest | LifelineRequest)
+        return _size_bytes(costs, message)
+
     network = Network(
         range(ranks),
         Random(f"lafon network {seed}"),
         conditions,
-        size_bytes=partial(_size_bytes, costs),
+        size_bytes=size_bytes,
     )
     settings = EngineSettings(workers=workers, structured=False)
     players = [_Player(tree, rank, ranks, settings, seed, costs) for rank in range(ranks)]
@@ -69,6 +82,7 @@ def walk_by_engine(
         serve_s=[0.0] * ranks,
         idle_s=[time_s - each_s / workers for each_s in busy_s],
         barrier_s=[0.0] * ranks,
+        requests=requests,
     )
 
 

@@ -36,7 +36,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from examples.papers.lafon_cost import Costs, Result, Traffic, nodes_of
+from examples.papers.lafon_cost import Answer, Costs, Result, Traffic, nodes_of
 from examples.papers.lafon_tree import Tree
 
 __all__ = ["DEQS", "DRQS", "H_DRQS", "PA_DRQS", "Scheme", "walk"]
@@ -91,6 +91,7 @@ class _Rank:
         "lstat_s",
         "queue",
         "readdir_s",
+        "requested_s",
         "rng",
         "round",
         "serve_s",
@@ -120,6 +121,7 @@ class _Rank:
         self.inbox: list[_Message] = []
         self.free_s = 0.0  # of an idle rank: when it has dealt with what came before
         self.asking = False
+        self.requested_s = 0.0
         self.token: tuple[int, bool] | None = None
         self.black = False
         self.balance = 0  # work sent less work received
@@ -142,6 +144,9 @@ class _Walk:
         self._serial = 0
         self._token_out = False
         self._ended_s = -1.0
+        self._requests = self._requests_before_last = 0
+        self._first_requests = -1
+        self._answers: list[Answer] = []
 
     def result(self) -> Result:
         """Play the walk to its end."""
@@ -176,6 +181,10 @@ class _Walk:
             serve_s=[state.serve_s for state in self._ranks],
             idle_s=[state.idle_s for state in self._ranks],
             barrier_s=[state.barrier_s for state in self._ranks],
+            requests=self._requests,
+            first_requests=self._first_requests,
+            last_requests=self._requests - self._requests_before_last,
+            answers=self._answers,
         )
 
     # ---- events ----------------------------------------------------------------------------------
@@ -203,6 +212,9 @@ class _Walk:
     def _boundary(self, rank: int, now_s: float) -> None:
         """What a rank did is done: count it, queue what was found, answer what waits."""
         state = self._ranks[rank]
+        if self._first_requests < 0:
+            self._first_requests = self._requests
+        self._requests_before_last = self._requests
         probes = True
         if state.state == _RUN:
             files = state.steps * self._scheme.threads
@@ -345,12 +357,15 @@ class _Walk:
         state.black = state.black or thief < rank
         size_bytes = costs.word_bytes * (2 + share) + costs.path_bytes * share
         at_s = self._net.sent(rank, thief, size_bytes, now_s, messages=2)
+        self._answers.append(Answer(size_bytes, self._ranks[thief].requested_s, now_s, at_s))
         self._push(at_s, thief, 0, (_WORK, rank, elements, share, False))
 
     def _idle(self, rank: int, state: _Rank, now_s: float) -> None:
         """Ask, if no answer is awaited; hand the token on."""
         if not state.asking and state.victims:
             state.asking = True
+            state.requested_s = now_s
+            self._requests += 1
             if self._scheme.aware:
                 victim = state.victims[state.turn]
                 state.turn = (state.turn + 1) % len(state.victims)

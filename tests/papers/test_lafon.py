@@ -13,6 +13,7 @@ import pytest
 from examples.papers import output
 from examples.papers.command import main
 from examples.papers.lafon import FIGURES
+from examples.papers.lafon_analysis import bound, exponent, fits, flat, requests_of
 from examples.papers.lafon_central import traffic_of, walk_centrally
 from examples.papers.lafon_cost import Costs, Result
 from examples.papers.lafon_runs import DISTRIBUTED, EVERY, play
@@ -199,6 +200,40 @@ def test_neighbours_make_the_hybrid_the_fastest() -> None:
         for costs in (Costs(), Costs(neighbour_s=2e-4))
     ]
     assert ratios[0] > 1 > ratios[1]
+
+
+def test_a_steal_costs_a_constant_and_a_time_per_byte() -> None:
+    costs, files = Costs(), 30_000
+    first_s = costs.lstat_s + costs.readdir_s + files * costs.entry_s
+    found = fits(requests_of("DRQS", flat(files), CORES, 1), first_s)
+    (transfer, _, alpha_s, beta_s), (steal, samples, wait_s, steal_beta_s) = found
+    assert (transfer, steal) == ("transfer", "steal")
+    assert samples > 100
+    assert (alpha_s, beta_s) == pytest.approx((2 * costs.far_s, costs.byte_s), rel=1e-6)
+    # The request, half an element of the victim, and the answer.
+    expected_s = costs.far_s + costs.lstat_s / 2 + costs.serve_s + 2 * costs.far_s
+    assert wait_s == pytest.approx(expected_s, rel=0.1)
+    assert steal_beta_s == pytest.approx(costs.byte_s, rel=0.25)
+
+
+def test_requests_grow_with_the_square_of_the_ranks() -> None:
+    files, ranks = 20_000, (8, 16, 32, 64)
+    runs = {
+        name: [requests_of(name, flat(files), number, 1) for number in ranks]
+        for name in ("DRQS", "DEQS", "in turn", "pcircle")
+    }
+    for number, random, in_turn in zip(ranks, runs["DRQS"], runs["in turn"], strict=True):
+        # Random requests find rank 0 after n - 1 on average; in turn it is the first.
+        assert random.first_requests == pytest.approx((number - 1) ** 2, rel=0.5)
+        assert in_turn.first_requests == number - 1
+        assert number**2 / 2 < random.last_requests < 2 * number**2
+        assert in_turn.requests <= bound(number, files + 1)
+    growth = {
+        name: exponent(ranks, [result.requests for result in results])
+        for name, results in runs.items()
+    }
+    assert all(1.6 < growth[name] < 2.2 for name in ("DRQS", "DEQS", "in turn"))
+    assert growth["pcircle"] < 1.5
 
 
 @pytest.mark.parametrize("name", [figure.name for figure in FIGURES])
