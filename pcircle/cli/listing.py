@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Sequence
 from stat import filemode
 from typing import Any
@@ -119,7 +120,8 @@ class Times:
         else:
             shown, known = show(os.fsencode(style)), ", ".join((*_STYLES, "+FORMAT"))
             raise UsageError(f"unknown time style '{shown}'; choose from {known}")
-        self._recent, self._old = map(_Seconds, formats)
+        self._recent = _Seconds(formats[0])
+        self._old = _OtherSeconds(formats[1], self._recent, now_ns // NS_PER_S)
         self._is_one = formats[0] == formats[1]
         self._from_ns, self._now_ns = now_ns - _HALF_A_YEAR_NS, now_ns
 
@@ -173,6 +175,24 @@ class _Seconds(dict[int, bytes]):
             self.clear()
         self[second] = text
         return text
+
+
+class _OtherSeconds(_Seconds):
+    """A cache of times that are not recent at the start of a run.
+
+    A time after the start has the format of recent times once it has passed, since the entry may
+    have changed during the run. Like ls, only times in the future have the other format.
+    """
+
+    def __init__(self, pattern: str, recent: _Seconds, start_s: int) -> None:
+        super().__init__(pattern)
+        self._recent = recent
+        self._start_s = start_s
+
+    def __missing__(self, second: int) -> bytes:
+        if self._start_s <= second <= time.time() and self.count == self._recent.count:
+            return self._recent[second]
+        return super().__missing__(second)
 
 
 def _pieces(pattern: str) -> Sequence[str]:

@@ -82,6 +82,17 @@ def test_times_are_formatted_as_ls_does(
         time.tzset()
 
 
+def test_times_after_the_start_are_recent_once_they_have_passed() -> None:
+    now_ns = time.time_ns()
+    start_ns, changed_ns, future_ns = now_ns - 60 * 10**9, now_ns - 30 * 10**9, now_ns + 900 * 10**9
+    times, later = Times("locale", start_ns), Times("locale", now_ns)
+    assert times.text(changed_ns) == later.text(changed_ns)
+    assert b":" in times.text(changed_ns)
+    assert b":" not in times.text(future_ns)
+    _, older, *_ = times.change
+    assert older(changed_ns // 10**9) == later.text(changed_ns)
+
+
 def test_an_unknown_style_is_refused() -> None:
     with pytest.raises(UsageError, match=r"unknown time style 'fancy'; choose from locale, "):
         Times("fancy", 0)

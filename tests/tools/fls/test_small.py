@@ -173,12 +173,12 @@ def test_replaced_entries_are_listed_with_their_new_type(tmp_path: Path) -> None
     for number in range(40):
         _files(top / f"{number}", list("abcd"))
     done = subprocess.run(
-        [sys.executable, "-c", LATE, "-q", "-j1", "--threads=1", "--full-time", "-R", "tree"],
+        [sys.executable, "-c", LATE, "-q", "-j1", "--threads=1", "-lR", "tree"],
         cwd=tmp_path,
         capture_output=True,
     )
     assert done.returncode == 0, done.stderr
-    want = ls("--full-time", "-R", "tree", cwd=bytes(tmp_path))
+    want = ls("-lR", "tree", cwd=bytes(tmp_path))
     # The directory itself was looked up earlier.
     found, wanted = (
         [line for line in text.split(b"\n") if line[:1] != b"d"] for text in (done.stdout, want)
