@@ -254,10 +254,10 @@ class Options:
             group = parser.add_argument_group(section.title, cls._text(section.text) or None)
             for name in section.fields:
                 first = cls.declared[name]
-                for each in (first, *first.also):
-                    group.add_argument(*each.names, help=cls._text(each.help), **each.arguments)
-                    if each.bare is not None:
-                        parser.bare |= {name: _joined(name, each.bare) for name in each.names}
+                for found in (first, *first.also):
+                    group.add_argument(*found.names, help=cls._text(found.help), **found.arguments)
+                    if found.bare is not None:
+                        parser.bare |= {text: _joined(text, found.bare) for text in found.names}
 
     @classmethod
     def _text(cls, text: str) -> str:
@@ -273,7 +273,7 @@ class Options:
         """
         cls.refuse_combinations(args)
         values = {
-            name: each.value(args) for name, each in cls.offered() if name in cls.field_names()
+            name: found.value(args) for name, found in cls.offered() if name in cls.field_names()
         }
         found = cls(**{**values, **others})
         found.refuse_conflicts()
@@ -283,7 +283,7 @@ class Options:
     def not_given(cls, fields: Sequence[str]) -> dict[str, object]:
         """Return the parsed arguments that stand for options that are not given."""
         options = (cls.declared[field] for field in fields)
-        return {each.dest: each.arguments.get("default") for each in options}
+        return {found.dest: found.arguments.get("default") for found in options}
 
     def refuse_conflicts(self) -> None:
         """Raise UsageError for values that do not go together."""
@@ -291,16 +291,16 @@ class Options:
     @classmethod
     def refuse_combinations(cls, args: argparse.Namespace) -> None:
         """Raise UsageError if an option is given with one that it excludes, or without another."""
-        for _, each in cls.offered():
-            if not each.is_given(args):
+        for _, given in cls.offered():
+            if not given.is_given(args):
                 continue
-            for other in each.excludes:
+            for other in given.excludes:
                 if cls._has(args, other):
                     shown = cls._shown(args, other)
-                    raise UsageError(f"{each.name} cannot be combined with {shown}")
-            if each.requires and not any(cls._has(args, other) for other in each.requires):
-                names = " or ".join(cls._shown(args, other) for other in each.requires)
-                raise UsageError(f"{each.name} requires {names}")
+                    raise UsageError(f"{given.name} cannot be combined with {shown}")
+            if given.requires and not any(cls._has(args, other) for other in given.requires):
+                names = " or ".join(cls._shown(args, other) for other in given.requires)
+                raise UsageError(f"{given.name} requires {names}")
 
     @classmethod
     def _has(cls, args: argparse.Namespace, field: str) -> bool:

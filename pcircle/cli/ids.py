@@ -29,7 +29,7 @@ def number_of(kind: str, name: str) -> int:
                 import pwd  # imported late: few runs name a user or group
 
                 return pwd.getpwnam(name).pw_uid
-            import grp  # as above
+            import grp  # imported late like pwd
 
             return grp.getgrnam(name).gr_gid
         except (KeyError, UnicodeEncodeError):

@@ -40,20 +40,19 @@ if TYPE_CHECKING:
 
 _ALL = 100
 _OF_DIFF = frozenset(
-    (
-        *(
-            "diff",
-            "json",
-            "quiet",
-            "verbose",
-            "stats",
-            "progress",
-            "interval_s",
-            "jobs",
-            "transport",
-        ),
-        *("insecure_links", "syslog"),
-    )
+    [
+        "diff",
+        "json",
+        "quiet",
+        "verbose",
+        "stats",
+        "progress",
+        "interval_s",
+        "jobs",
+        "transport",
+        "insecure_links",
+        "syslog",
+    ]
 )
 
 
@@ -411,7 +410,7 @@ class CommonOptions(Options, root="PATH", done="done"):
     @classmethod
     def refuse_others(cls, args: argparse.Namespace, takes: str) -> None:
         """Raise UsageError if `--diff`, which `takes` two files, is combined with other options."""
-        given = {name for name, each in cls.offered() if each.is_given(args)}
+        given = {name for name, declared in cls.offered() if declared.is_given(args)}
         if given - _OF_DIFF or args.operands:
             raise UsageError(f"--diff takes {takes} and no other option")
 

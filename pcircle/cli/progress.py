@@ -227,24 +227,15 @@ class _Live:
         self.suspend()
 
 
-class _Passed:
-    """Passes views to the program that called the tool."""
+class _Passed(_Silent):
+    """Passes views to the program that called the tool, and prints only notes."""
 
     def __init__(self, output: MessageStream, caller: Caller) -> None:
-        self._output = output
+        super().__init__(output)
         self._caller = caller
 
     def update(self, view: ProgressView) -> None:
         self._caller.show(view)
-
-    def note(self, text: str) -> None:
-        self._output.line(text)
-
-    def suspend(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def _start_display(output: MessageStream) -> Live:
