@@ -54,8 +54,9 @@ from pcircle.core.buffers import anonymous
 from pcircle.core.writing import write_at
 from pcircle.fs.attributes.lustre import is_released
 from pcircle.fs.attributes.mounts import type_of_device
-from pcircle.fs.directories import O_NOATIME, join_path, open_without_atime
+from pcircle.fs.directories import join_path, open_without_atime
 from pcircle.fs.file_system import reports_holes
+from pcircle.fs.open_flags import O_NOATIME
 
 if TYPE_CHECKING:
     from pcircle.fs.status import FileStatus
@@ -363,16 +364,16 @@ class RecallCounts(Protocol):
     atime_not_kept: int
 
 
-class RecallReporter:
-    """Counts a thread's offline files before they are read; `tell` is called for the first.
+class ReadEffects:
+    """Counts a thread's files whose reading has a side effect: a recall, or a new access time.
 
-    The arguments of `tell` are the root number and the path. `place` contains the root number and
-    path of the current directory.
+    `tell` is called for the first offline file, `tell_atime` for the first file whose access time
+    changes although `noatime` is set. Their arguments are the root number and the path. `place`
+    contains the root number and path of the current directory.
 
-    `open` opens a file to read it. With `noatime` this does not change access times. The system
-    permits that only to the owner of a file and to root; other files are counted, and `tell_atime`
-    is called for the first. `reopen` opens a file for more of its data, and `flags` are the
-    additional flags.
+    `open` opens a file to read it. If `noatime` is set, its access time stays, which the system
+    permits only to the owner of the file and to root. `reopen` opens a file for more of its data
+    and does not count it again. `flags` are the additional flags of both.
     """
 
     def __init__(

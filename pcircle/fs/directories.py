@@ -33,7 +33,7 @@ import msgspec
 from lru import LRU
 
 from pcircle.fs.entry_errors import Changed
-from pcircle.fs.open_flags import OPEN_DIRECTORY, OPEN_DIRECTORY_FOLLOW
+from pcircle.fs.open_flags import O_NOATIME, OPEN_DIRECTORY, OPEN_DIRECTORY_FOLLOW
 from pcircle.fs.safe_open import PseudoDirectories, directory
 
 HOLDER = b"."
@@ -48,7 +48,6 @@ _NEW_THREADS = 2  # threads that may start in the meantime
 
 # Linux only; other systems report the same error again.
 _O_PATH: int = getattr(os, "O_PATH", OPEN_DIRECTORY_FOLLOW)
-O_NOATIME: int = getattr(os, "O_NOATIME", 0)  # Linux
 _AS_GIVEN = -1  # in place of a root's number: the path is one that the user specified
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 _O_PATH: int = getattr(os, "O_PATH", 0)  # Linux only
+O_NOATIME: int = getattr(os, "O_NOATIME", 0)  # Linux only
 
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_DIRECTORY_FOLLOW = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 from pcircle.core.errors import StoppedEarly
 from pcircle.core.units import timestamp
 from pcircle.fs.file_system import obeys_noatime
+from pcircle.fs.open_flags import O_NOATIME
 from pcircle.walk.items import Accesses
 
 _MAX_KNOWN = 100_000  # about 30 MB of memory in each rank
-_O_NOATIME: int = getattr(os, "O_NOATIME", 0)  # Linux only
 
 
 class _Key(NamedTuple):
@@ -49,7 +49,7 @@ class AccessTimes:
         """Return whether reading an open directory in the first walk may update its access time."""
         if self._is_complete:
             return False
-        return not (fcntl.fcntl(fd, fcntl.F_GETFL) & _O_NOATIME and obeys_noatime(fd))
+        return not (fcntl.fcntl(fd, fcntl.F_GETFL) & O_NOATIME and obeys_noatime(fd))
 
     def remember(self, status: os.stat_result) -> None:
         """Record an access time, if this is the first walk."""

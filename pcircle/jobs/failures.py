@@ -30,7 +30,7 @@ from pcircle.fs.safe_open import writing
 from pcircle.walk.roots import Root
 
 if TYPE_CHECKING:
-    from pcircle.fs.data import RecallReporter
+    from pcircle.fs.data import ReadEffects
 
 _PLAIN = b"/-_.~+,:=@ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _TOGETHER_BYTES = 4096
@@ -173,16 +173,16 @@ class RecallNotice(msgspec.Struct, frozen=True, array_like=True, tag="recalled")
     atime: bool = False
 
 
-def tell_recalls(
-    recalls: RecallReporter, shown: Callable[[int, bytes], bytes], context: NoticeSink
+def report_effects(
+    effects: ReadEffects, shown: Callable[[int, bytes], bytes], context: NoticeSink
 ) -> None:
-    """Let `recalls` report the first recalled file through `context`.
+    """Report the first recalled file, and the first changed access time, through `context`.
 
     `shown` returns the file's path for display.
     """
-    recalls.tell = lambda root, path: context.note([RecallNotice(shown(root, path))])
-    if recalls.flags:
-        recalls.tell_atime = lambda root, path: context.note(
+    effects.tell = lambda root, path: context.note([RecallNotice(shown(root, path))])
+    if effects.flags:
+        effects.tell_atime = lambda root, path: context.note(
             [RecallNotice(shown(root, path), atime=True)]
         )
 

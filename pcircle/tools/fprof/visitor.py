@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from pcircle.fs.directories import CLOSED, HOLDER, Directories, Lease, join_path
 from pcircle.fs.scan import Block, DirectoryBatch, names_and_kinds
 from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
-from pcircle.jobs.failures import NoticeSink, failure_of, shown_below, tell_recalls
+from pcircle.jobs.failures import NoticeSink, failure_of, report_effects, shown_below
 from pcircle.runtime import Context
 from pcircle.tools.fprof.plan import Mixed, ProfileCounters, ProfilePlan, Sum, added
 from pcircle.tools.fprof.profile.collect import SPECIALS, Collector, FileBatch
@@ -78,8 +78,8 @@ class ProfileVisitor(Visitor[Sum]):
     def begin(self, item: object, context: Context[object]) -> None:
         if self._examiner is not None:
             roots = self._plan.roots
-            tell_recalls(
-                self._examiner.recalls, lambda root, path: shown_below(roots[root], path), context
+            report_effects(
+                self._examiner.effects, lambda root, path: shown_below(roots[root], path), context
             )
 
     # ---- directories -----------------------------------------------------------

@@ -19,7 +19,7 @@ import msgspec
 
 from pcircle.core.buffers import aligned
 from pcircle.fs import native
-from pcircle.fs.data import RecallReporter, close_read, data_chunks, data_ranges, may_have_holes
+from pcircle.fs.data import ReadEffects, close_read, data_chunks, data_ranges, may_have_holes
 from pcircle.fs.directories import Directories, join_path
 from pcircle.fs.entry_errors import Changed, error_context, tried
 from pcircle.fs.file_system import size_is_nominal
@@ -71,7 +71,7 @@ class EntryReader(FailureReporter):
         self._counters = counters
         self._signer = signer
         self._detailed = plan.detailed
-        self.recalls = RecallReporter(counters, noatime=plan.noatime)
+        self.effects = ReadEffects(counters, noatime=plan.noatime)
         self._small = aligned(_SMALL_BYTES + 1)
         self._native = within_limit()
         self._piece = aligned(_PIECE_BYTES)
@@ -136,7 +136,7 @@ class EntryReader(FailureReporter):
         """Return the sizes and entries of as many files as one call can read; see `bare`."""
         until_ns = time.monotonic_ns() + _LOOK_EVERY_NS
         outcomes, contents = self._native.read_files(
-            fds, names, OPEN_FILE | self.recalls.flags, max_bytes, contents_bytes, until_ns
+            fds, names, OPEN_FILE | self.effects.flags, max_bytes, contents_bytes, until_ns
         )
         sizes = native.numbers(outcomes)
         if sizes[-1] == UNTRIED:
@@ -157,10 +157,10 @@ class EntryReader(FailureReporter):
         Raise OSError if the file cannot be read or has changed.
         """
         with error_context("open"):
-            fd = self.recalls.open(name, OPEN_FILE, dir_fd=directory_fd)
+            fd = self.effects.open(name, OPEN_FILE, dir_fd=directory_fd)
         try:
             status = os.fstat(fd)
-            self.recalls.see(name, directory_fd, status)
+            self.effects.see(name, directory_fd, status)
             size = status.st_size
             if size <= _SMALL_BYTES and status.st_mode & _KIND_BITS == stat.S_IFREG:
                 # The buffer has one more byte than needed, to detect that the file has grown.
@@ -223,7 +223,7 @@ class EntryReader(FailureReporter):
         was replaced.
         """
         with error_context("open"):
-            fd = self.recalls.reopen(item.name, OPEN_FILE, dir_fd=directory_fd)
+            fd = self.effects.reopen(item.name, OPEN_FILE, dir_fd=directory_fd)
         try:
             if self._plan.identify(os.fstat(fd)) != item.file:
                 raise Changed("it was replaced while it was read")
@@ -355,7 +355,7 @@ class LargeFileSigner:
                 error_context("open"),
                 self._directories.lease(item.root, item.path, source_of(item.place)) as lease,
             ):
-                fd = self._reader.recalls.reopen(item.name, OPEN_FILE, dir_fd=lease.fd)
+                fd = self._reader.effects.reopen(item.name, OPEN_FILE, dir_fd=lease.fd)
                 try:
                     status = os.fstat(fd)
                     if not stat.S_ISREG(status.st_mode):

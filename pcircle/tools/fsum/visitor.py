@@ -14,7 +14,7 @@ from pcircle.core.errors import require, require_type
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.entry_errors import Changed
 from pcircle.fs.scan import Block, DirectoryBatch
-from pcircle.jobs.failures import NoticeSink, tell_recalls
+from pcircle.jobs.failures import NoticeSink, report_effects
 from pcircle.ops.digest import Signer
 from pcircle.ops.digest.digests import TRAILER_BYTES
 from pcircle.runtime import Context
@@ -181,7 +181,7 @@ class SumVisitor(Visitor[SignedPart]):
         self._reader.fail(where.root, join_path(where.path, name), "reach", error, context)
 
     def begin(self, item: object, context: Context[object]) -> None:
-        tell_recalls(self._reader.recalls, self._plan.shown, context)
+        report_effects(self._reader.effects, self._plan.shown, context)
         self._signer.clear()
 
     def resume(self, base: Open[SignedPart], context: Context[object]) -> None:
@@ -195,7 +195,7 @@ class SumVisitor(Visitor[SignedPart]):
     ) -> None:
         """Sign names; spawn the remaining files if the batch takes too long."""
         fd = fds[0]
-        self._reader.recalls.place = where.root, where.path
+        self._reader.effects.place = where.root, where.path
         for name in names.links:
             if self._one(where, name, self._reader.link, fd, context):
                 self._counters.links += 1

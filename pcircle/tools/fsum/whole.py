@@ -16,13 +16,13 @@ from typing import Any, TypeAlias
 import msgspec
 
 from pcircle.core.buffers import aligned
-from pcircle.fs.data import RecallReporter, close_read
+from pcircle.fs.data import ReadEffects, close_read
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.entry_errors import SPECIAL, EntryError, errno_and_reason, kind_of, special_kind
 from pcircle.fs.lists import Lists
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.scan import Block
-from pcircle.jobs.failures import Failure, NoticeSink, RecallNotice, tell_recalls
+from pcircle.jobs.failures import Failure, NoticeSink, RecallNotice, report_effects
 from pcircle.jobs.tree_task import EntryVisitor, ItemState, TreeItem, TreeTask
 from pcircle.ops.digest.checksums import ChecksumLine as Line
 from pcircle.ops.digest.checksums import new_hasher
@@ -144,11 +144,11 @@ class FileDigester:
         self._plan = plan
         self._counters = counters
         self._piece = aligned(_PIECE_BYTES)
-        self.recalls = RecallReporter(counters, follow=plan.listed, noatime=plan.noatime)
+        self.effects = ReadEffects(counters, follow=plan.listed, noatime=plan.noatime)
 
     def read_from_list(self, path: bytes, context: NoticeSink) -> None:
         """Set the path of the list under which recalls of offline files are reported."""
-        tell_recalls(self.recalls, lambda root, full: path, context)
+        report_effects(self.effects, lambda root, full: path, context)
 
     def digest(
         self, name: bytes, directory_fd: int | None, flags: int, max_bytes: int | None = None
@@ -158,7 +158,7 @@ class FileDigester:
         Raise OSError if the file cannot be read or has changed.
         """
         hasher = new_hasher(self._plan.algorithm)
-        fd = self.recalls.open(name, flags, dir_fd=directory_fd)
+        fd = self.effects.open(name, flags, dir_fd=directory_fd)
         try:
             before = os.fstat(fd)
             if not stat.S_ISREG(before.st_mode):
@@ -166,7 +166,7 @@ class FileDigester:
                 raise EntryError(SPECIAL, f"it is a {what}: only regular files have a checksum")
             if max_bytes is not None and before.st_size > max_bytes:
                 return None
-            self.recalls.see(name, directory_fd, before)
+            self.effects.see(name, directory_fd, before)
             at = 0
             while True:
                 if before.st_size > _PIECE_BYTES and not at % _AHEAD_BYTES:
@@ -197,7 +197,7 @@ class WholeFiles(EntryVisitor):
         self._found: list[Digest] = []  # the digests of the current item
 
     def begin(self, item: object, context: Context[object]) -> None:
-        tell_recalls(self.task.digester.recalls, self.task.plan.shown, context)
+        report_effects(self.task.digester.effects, self.task.plan.shown, context)
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         """Select files and directories, because other entries have no digests."""
@@ -220,7 +220,7 @@ class WholeFiles(EntryVisitor):
         files, weight = names.files, where.weight
         plan, digest_of = self.task.plan, self.task.digester.digest
         max_bytes = LARGE_BYTES if isinstance(where, Open) else None
-        self.task.digester.recalls.place = where.root, where.path
+        self.task.digester.effects.place = where.root, where.path
         for done, name in enumerate(files, 1):
             path = join_path(where.path, name)
             try:

@@ -17,6 +17,7 @@ import xxhash
 
 from pcircle.core.buffers import aligned
 from pcircle.fs.data import BUFFER_BYTES
+from pcircle.fs.directories import open_without_atime
 from pcircle.fs.entry_errors import Changed
 from pcircle.fs.open_flags import OPEN_ENTRY_PATH, OPEN_FILE
 from pcircle.ops.copy.entry.attributes import path_of
@@ -178,11 +179,7 @@ class Rereader:
 def _open(directory_fd: int, name: bytes) -> int:
     """Open a copy for reading, without changing its access time if possible."""
     try:
-        return os.open(name, OPEN_FILE | os.O_NOATIME, dir_fd=directory_fd)
-    except PermissionError:
-        pass  # another user owns it, or its mode denies reading
-    try:
-        return os.open(name, OPEN_FILE, dir_fd=directory_fd)
+        return open_without_atime(name, OPEN_FILE, directory_fd)
     except PermissionError:
         return _open_closed(directory_fd, name)
 

@@ -33,11 +33,10 @@ from pcircle.fs.data import (
     pair_of,
     ways_of,
 )
-from pcircle.fs.directories import O_NOATIME
 from pcircle.fs.entry_errors import SAME_FILE, Changed, EntryError, error_context, tried
 from pcircle.fs.file_system import are_same, is_pseudo, reports_holes
 from pcircle.fs.native.pure import NOT_PLAIN, UNTRIED
-from pcircle.fs.open_flags import OPEN_FILE
+from pcircle.fs.open_flags import O_NOATIME, OPEN_FILE
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import AttributeCopier
 from pcircle.ops.copy.entry.counts import CopyCounts
@@ -332,7 +331,7 @@ class Copier:
         early: bool,
     ) -> os.stat_result | int:
         """Return the status of the file if it was copied, and the outcome otherwise."""
-        fd = self.context.recalls.reopen(source, self._settings.source_flags, dir_fd=source_fd)
+        fd = self.context.effects.reopen(source, self._settings.source_flags, dir_fd=source_fd)
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
@@ -342,10 +341,10 @@ class Copier:
                 return LINKED
             if not early and self.context.skip_existing(source_fd, source, target_fd, name):
                 return COPIED
-            recalls = self.context.recalls
-            recalls.see(source, source_fd, status)
-            if recalls.flags:
-                recalls.check_atime(fd, source)
+            effects = self.context.effects
+            effects.see(source, source_fd, status)
+            if effects.flags:
+                effects.check_atime(fd, source)
             if status.st_size > self._settings.large_bytes and not _has_nominal_size(fd, status):
                 keeper = self.names.keeper
                 if keeper is None or not keeper.has_content(name, fd, status):
@@ -541,7 +540,7 @@ class Copier:
     def opened(self, source_fd: int, source: bytes) -> Iterator[tuple[int, os.stat_result]]:
         """Open a large source file, and yield its descriptor and status."""
         with error_context("open"):
-            fd = self.context.recalls.reopen(source, self._settings.source_flags, dir_fd=source_fd)
+            fd = self.context.effects.reopen(source, self._settings.source_flags, dir_fd=source_fd)
             try:
                 status = os.fstat(fd)
                 if not stat.S_ISREG(status.st_mode):
@@ -651,7 +650,7 @@ class Copier:
         written.
         """
         with error_context("open"):
-            fd = self.context.recalls.reopen(
+            fd = self.context.effects.reopen(
                 item.name, self._settings.source_flags, dir_fd=source_fd
             )
         try:

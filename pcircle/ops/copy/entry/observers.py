@@ -27,7 +27,7 @@ import stat
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from pcircle.fs.data import RecallReporter
+from pcircle.fs.data import ReadEffects
 from pcircle.fs.entry_errors import Changed, error_context
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.ops.copy.entry import target
@@ -221,7 +221,7 @@ class CopyContext:
         self.extras = extras
         self.names = extras.names
         self.observers = ObserverSet(observer_list)
-        self.recalls = RecallReporter(counts, follow=settings.follow, noatime=settings.noatime)
+        self.effects = ReadEffects(counts, follow=settings.follow, noatime=settings.noatime)
         self.is_stopping: Callable[[], bool] = bool
 
     def is_one_of_several(self, status: os.stat_result, source_fd: int) -> bool:

@@ -27,7 +27,7 @@ from pcircle.fs.entry_errors import LOOP, Changed, EntryError, error_context, se
 from pcircle.fs.naming import sync_directory
 from pcircle.fs.scan import Block, DirectoryBatch
 from pcircle.fs.write_access import WriteAccess
-from pcircle.jobs.failures import tell_recalls
+from pcircle.jobs.failures import report_effects
 from pcircle.ops.checkpoint.journal import Counts, Recorder, SubtreeRecord
 from pcircle.ops.checkpoint.previous_records import (
     RecordedDirectory,
@@ -121,7 +121,7 @@ class CopyVisitor(Visitor[PartialResult]):
     def _begin(self, context: Context[Item]) -> Counts:
         """Start an item, discard leftovers of the previous one, and return the counts so far."""
         self._copier.is_stopping = context.is_stopping
-        tell_recalls(self._copier.context.recalls, self._plan.shown, context)
+        report_effects(self._copier.context.effects, self._plan.shown, context)
         if self._limits is not None:
             self._limits.start(context.is_stopping)
         if self._waiting is not None:

@@ -64,7 +64,7 @@ class DirectoryCopier:
     def enter_names(self, root: int, path: bytes, *, made: bool) -> None:
         """Set the directory of the following names; `made` means that this run created its copy."""
         self.copier.names.collisions.enter(self._sources, root, path, made=made)
-        self.copier.context.recalls.place = root, path
+        self.copier.context.effects.place = root, path
         if self.copier.names.keeper is not None:
             self.copier.names.keeper.enter(root, path)
         if self._acting is not None:

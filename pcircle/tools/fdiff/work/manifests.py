@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
-from pcircle.fs.data import RecallReporter
+from pcircle.fs.data import ReadEffects
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.scan import Block, encoded
 from pcircle.fs.stats import CAPACITY, StatBlockError, Stats, StatusRow
-from pcircle.jobs.failures import NoticeSink, failure_of, shown_below, tell_recalls
+from pcircle.jobs.failures import NoticeSink, failure_of, report_effects, shown_below
 from pcircle.jobs.tree_task import EntryVisitor, TreeItem
 from pcircle.ops.compare.fields import KIND
 from pcircle.ops.compare.manifests import (
@@ -110,8 +110,8 @@ class ManifestVisitor(EntryVisitor):
         manifest = Manifest(plan.manifest)
         self._book = ManifestReader(manifest)
         self._comparer = StatusComparer(plan.fields, plan.window_ns)
-        self._recalls = RecallReporter(self.counters, noatime=plan.noatime)
-        self._digests = DigestComparer(manifest.algorithm, self.counters, self._recalls.open)
+        self._effects = ReadEffects(self.counters, noatime=plan.noatime)
+        self._digests = DigestComparer(manifest.algorithm, self.counters, self._effects.open)
         self._alone = ManifestOnlyReporter(
             self._book, 1 - self._side, self._reporter, self.counters
         )
@@ -122,7 +122,7 @@ class ManifestVisitor(EntryVisitor):
     def begin(self, item: object, context: Context[DiffItem]) -> None:
         self._context = context
         tree = self._plan.roots[0]
-        tell_recalls(self._recalls, lambda root, path: shown_below(tree, path), context)
+        report_effects(self._effects, lambda root, path: shown_below(tree, path), context)
 
     def resume(self, base: Open[int], context: Context[DiffItem]) -> None:
         self.begin(base, context)
@@ -256,7 +256,7 @@ class ManifestVisitor(EntryVisitor):
                 found = self._compared(entry, row)
                 if not found & KIND:
                     fields = self._plan.fields
-                    self._recalls.place = 0, where.path
+                    self._effects.place = 0, where.path
                     stop = context.is_stopping
                     found |= self._digests.differences(fields, entry, name, fd, row, stop)
         except OSError as failed:

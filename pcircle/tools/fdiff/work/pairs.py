@@ -16,11 +16,11 @@ from typing import Final
 
 import msgspec
 
-from pcircle.fs.data import RecallReporter
+from pcircle.fs.data import ReadEffects
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.stats import CAPACITY, StatBlockError, Stats
-from pcircle.jobs.failures import NoticeSink, shown_below, tell_recalls
+from pcircle.jobs.failures import NoticeSink, report_effects, shown_below
 from pcircle.ops.compare.content import ContentComparer
 from pcircle.ops.compare.details import DetailComparer
 from pcircle.ops.compare.fields import CONTENT, KIND, LINKS, NOTHING, TARGET
@@ -77,11 +77,11 @@ class PairComparer:
         self._reporter = reporter
         self._one_sided = one_sided
         self._comparer, self._details = comparers
-        self._recalls = (
-            RecallReporter(counters, noatime=plan.noatime),
-            RecallReporter(counters, noatime=plan.noatime),
+        self._effects = (
+            ReadEffects(counters, noatime=plan.noatime),
+            ReadEffects(counters, noatime=plan.noatime),
         )
-        first, second = self._recalls
+        first, second = self._effects
         self._contents = ContentComparer(openers=(first.open, second.open))
         self.openers = first.open, second.open
         self.reopeners = first.reopen, second.reopen
@@ -274,16 +274,16 @@ class PairComparer:
 
     def watch(self, path: bytes, context: NoticeSink) -> None:
         """Report the first file of each side that is offline, or whose access time changes."""
-        for recalls, number in zip(self._recalls, (ONLY_A, ONLY_B), strict=True):
+        for effects, number in zip(self._effects, (ONLY_A, ONLY_B), strict=True):
             shown = shown_below(self._plan.roots[number], path)
-            tell_recalls(recalls, lambda root, below, shown=shown: shown, context)  # type: ignore[misc]
+            report_effects(effects, lambda root, below, shown=shown: shown, context)  # type: ignore[misc]
 
     def _see(self, pair: EntryPair, fds: Fds, context: NoticeSink) -> None:
         """Report offline files of a pair that is about to be read."""
         self.watch(pair.path, context)
         sides = ((pair.name, pair.a), (pair.other or pair.name, pair.b))
-        for recalls, fd, (name, status) in zip(self._recalls, fds, sides, strict=True):
-            recalls.see(name, fd, status)
+        for effects, fd, (name, status) in zip(self._effects, fds, sides, strict=True):
+            effects.see(name, fd, status)
 
     def _content(
         self, where: Where, pair: EntryPair, different: int, fds: Fds, context: ItemContext[int]

@@ -21,7 +21,7 @@ from pcircle.fs.attributes.exposure import withdraw
 from pcircle.fs.attributes.metadata import settle_file, settle_link
 from pcircle.fs.attributes.owners import giver_of
 from pcircle.fs.attributes.xattrs import ExtendedAttributes, drop_attributes, give_attributes
-from pcircle.fs.data import RecallReporter
+from pcircle.fs.data import ReadEffects
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import Changed, error_context
 from pcircle.fs.file_system import size_is_nominal
@@ -76,8 +76,8 @@ class MirrorOverwritePolicy:
         given = plan.keep.given
         lists = None if given is None else giver_of(given).list
         self.details = DetailComparer(wanted, lists=lists, lenient=True)
-        self.recalls = RecallReporter(counters, noatime=plan.noatime)
-        self._openers = self.recalls.open, self.recalls.open
+        self.effects = ReadEffects(counters, noatime=plan.noatime)
+        self._openers = self.effects.open, self.effects.open
         self._contents = ContentComparer(openers=self._openers)
         self._read_from_ns = read_from_ns(plan)
         self.doubts = False  # entries with old change times may have moved
@@ -91,7 +91,7 @@ class MirrorOverwritePolicy:
         self.aside: list[tuple[int, bytes, bytes]] = []
 
     def enter(self, root: int, path: bytes) -> None:
-        self._root, self._path = self.recalls.place = root, path
+        self._root, self._path = self.effects.place = root, path
 
     def close(self) -> None:
         """Release the directories of the backup."""

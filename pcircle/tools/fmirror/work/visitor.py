@@ -27,7 +27,7 @@ from pcircle.fs.file_system import is_pseudo
 from pcircle.fs.scan import Block, rewound
 from pcircle.fs.stats import CAPACITY, divide
 from pcircle.fs.write_access import WriteAccess
-from pcircle.jobs.failures import tell_recalls
+from pcircle.jobs.failures import report_effects
 from pcircle.ops.compare import fields
 from pcircle.ops.copy.tree.directory import TargetDirectory
 from pcircle.ops.copy.tree.entries import EntryCopier
@@ -124,7 +124,7 @@ class MirrorVisitor(CopyVisitor):
 
     def _begin(self, context: Context[Item]) -> Counts:
         self._context = context
-        tell_recalls(self._policy.recalls, self._plan.shown, context)
+        report_effects(self._policy.effects, self._plan.shown, context)
         self._subtrees.forget()
         if self._inline_deletion is not None:
             self._inline_deletion.begin(context)

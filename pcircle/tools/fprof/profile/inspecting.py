@@ -24,7 +24,7 @@ import msgspec
 
 from pcircle.core.units import format_size
 from pcircle.fs.attributes.lustre import ATTRIBUTE, DATA_ON_METADATA, Layout, Stripes, parse
-from pcircle.fs.data import RecallCounts, RecallReporter
+from pcircle.fs.data import ReadEffects, RecallCounts
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.tools.fprof.profile.collect import SECTOR_BYTES, FileBatch, Tell
 from pcircle.tools.fprof.profile.groups import share
@@ -179,8 +179,8 @@ class FileExaminer:
         self._wanted = frozenset(facets)
         self._tell: Tell = tell or _ignore_finding
         self._layouts = Layouts()
-        self.recalls = RecallReporter(counts)
-        self._sampler = Sampler(pieces, self.recalls)
+        self.effects = ReadEffects(counts)
+        self._sampler = Sampler(pieces, self.effects)
 
     def look(self, directory_fd: int, files: FileBatch, profile: Profile) -> None:
         """Examine files in a directory."""

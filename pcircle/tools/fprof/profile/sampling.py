@@ -28,7 +28,7 @@ import msgspec
 import xxhash
 
 from pcircle.core.buffers import aligned
-from pcircle.fs.data import RecallReporter
+from pcircle.fs.data import ReadEffects
 from pcircle.fs.directories import open_without_atime
 from pcircle.fs.file_system import may_hide_content
 from pcircle.fs.open_flags import OPEN_FILE
@@ -62,12 +62,12 @@ class Compression(msgspec.Struct, frozen=True):
 class Sampler:
     """The sample of a rank, which contains at most `most` pieces.
 
-    `recalls` counts the offline files that are read.
+    `effects` counts the offline files that are read.
     """
 
-    def __init__(self, most: int, recalls: RecallReporter | None = None) -> None:
+    def __init__(self, most: int, effects: ReadEffects | None = None) -> None:
         self._most = most
-        self._recalls = recalls
+        self._effects = effects
         self._lots: list[tuple[int, int, int]] = []  # a heap with the highest lot first
         self._drawn: set[int] = set()  # the lots in the heap
         self._bar = _LOTS
@@ -75,8 +75,8 @@ class Sampler:
 
     def look(self, directory_fd: int, files: FileBatch, tell: Tell) -> None:
         """Draw lots for the pieces of files, and read the pieces that enter the sample."""
-        if self._recalls is not None:
-            self._recalls.place = files.root, files.path
+        if self._effects is not None:
+            self._effects.place = files.root, files.path
         columns = [files.column(name) for name in ("inode", "links", "mtime")]
         hidden: bool | None = None
         for place, (size, *identity) in enumerate(zip(files.sizes, *columns, strict=True)):
@@ -128,8 +128,8 @@ class Sampler:
         with suppress(OSError):
             fd = open_without_atime(name, OPEN_FILE, directory_fd)
             try:
-                if is_first and self._recalls is not None:
-                    self._recalls.see(name, directory_fd, os.fstat(fd))
+                if is_first and self._effects is not None:
+                    self._effects.see(name, directory_fd, os.fstat(fd))
                 count = os.preadv(fd, [self._piece], offset)
             finally:
                 os.close(fd)
