@@ -7,7 +7,7 @@ the object that the command writes with `--json`.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from pcircle.core.errors import UsageError
@@ -119,15 +119,7 @@ def find(*words: AnyPath, **options: Unpack[keywords.FindKeywords]) -> Results[s
     given = [text_of(word, "find(): a word") for word in words]
     end = b"\0" if _LINES.isdisjoint(given) or "-print0" in given else b"\n"
 
-    def parse(pieces: Iterable[bytes]) -> Generator[str, None, None]:
-        rest = b""
-        for piece in pieces:
-            *found, rest = (rest + piece).split(end)
-            yield from map(os.fsdecode, found)
-        if rest:
-            yield os.fsdecode(rest)
-
-    return _streamed("find", given, options, parse)
+    return _streamed("find", given, options, end, os.fsdecode)
 
 
 def entries(*paths: AnyPath, **options: Unpack[keywords.EntriesKeywords]) -> Results[ListRow]:
@@ -140,18 +132,12 @@ def entries(*paths: AnyPath, **options: Unpack[keywords.EntriesKeywords]) -> Res
     >>> [(row.path, row.kind, row.size) for row in rows if row.kind == "f"]
     [('data/b', 'f', 2000), ('data/a', 'f', 1000), ('data/sub/c', 'f', 3000)]
     """
+    import msgspec
+
+    from pcircle.tools.fls.rows import ListRow
+
     given = ["--", *(path_of(path, "entries(): a path") for path in paths)]
-
-    def parse(pieces: Iterable[bytes]) -> Generator[ListRow, None, None]:
-        import msgspec
-
-        from pcircle.tools.fls.rows import ListRow
-
-        decode = msgspec.json.Decoder(ListRow).decode
-        for piece in pieces:
-            yield from map(decode, piece.splitlines())
-
-    return _streamed("entries", given, options, parse)
+    return _streamed("entries", given, options, b"\n", msgspec.json.Decoder(ListRow).decode)
 
 
 def compare(a: AnyPath, b: AnyPath, **options: Unpack[keywords.CompareKeywords]) -> TreeReport:
@@ -234,9 +220,13 @@ def _streamed(
     function: str,
     operands: Sequence[str],
     options: Mapping[str, object],
-    parse: Callable[[Iterable[bytes]], Generator[Any, None, None]],
+    end: bytes,
+    parse: Callable[[bytes], Any],
 ) -> Results[Any]:
-    """Return the results of a tool that prints them. Raises TypeError for invalid arguments."""
+    """Return the results of a tool that prints records, each followed by `end`.
+
+    Raises TypeError for invalid arguments.
+    """
     from pcircle.library.stream import Results
 
     given: dict[str, Any] = dict(options)
@@ -248,4 +238,4 @@ def _streamed(
         report: TreeReport = run_words(function, words, Call(stdout=receive, cancel=cancel, **own))
         return report
 
-    return Results(start, parse, cancel)
+    return Results(start, end, parse, cancel)

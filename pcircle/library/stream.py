@@ -33,14 +33,16 @@ _IN_MEMORY_BYTES = 16 << 20
 class Results(Iterator[T], Generic[T]):
     """An iterator over the results of a job, which starts with the first element.
 
-    `report` is the report of the job once the iterator is exhausted, and None before. `close` stops
-    the job; so does the end of a `with` block.
+    `parse` turns a record of the output, without its `end`, into an element. `report` is the report
+    of the job once the iterator is exhausted, and None before. `close` stops the job; so does the
+    end of a `with` block.
     """
 
     def __init__(
         self,
         start: Start,
-        parse: Callable[[Iterable[bytes]], Generator[T, None, None]],
+        end: bytes,
+        parse: Callable[[bytes], T],
         cancel: Cancel | None,
     ) -> None:
         self.report: TreeReport | None = None
@@ -48,7 +50,7 @@ class Results(Iterator[T], Generic[T]):
         self._cancel = _EitherCancel(cancel)
         is_mpi = launched().kind == "mpi"
         self._pieces = self._after_the_job() if is_mpi else self._while_it_runs()
-        self._elements = parse(self._pieces)
+        self._elements = (parse(record) for record in _records(self._pieces, end))
 
     def __next__(self) -> T:
         return next(self._elements)
@@ -77,6 +79,16 @@ class Results(Iterator[T], Generic[T]):
         finally:
             job.end()
         self.report = job.report
+
+
+def _records(pieces: Iterable[bytes], end: bytes) -> Iterator[bytes]:
+    """Yield the records of an output, whose pieces may end within a record."""
+    begun = b""
+    for piece in pieces:
+        *records, begun = (begun + piece).split(end)
+        yield from records
+    if begun:
+        yield begun
 
 
 class _EitherCancel:

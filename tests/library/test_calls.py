@@ -52,6 +52,21 @@ def test_all_ranks_of_mpi_get_the_result(
     assert script(text, *mpirun(2)) == [f"0 3 5 {ranks}"] * 2 + ["3"] * 2 + [error] * 2
 
 
+@pytest.mark.mpi
+def test_rank_0_of_mpi_has_all_results(
+    script: Script, mpirun: Callable[[int], list[str]], here: Path
+) -> None:
+    """The output of 600 rows is longer than a piece that is read from it."""
+    for number in range(600):
+        (here / "data" / f"file {number}").touch()
+    text = (
+        "import pcircle\n"
+        "rows = sum(row.kind == 'f' for row in pcircle.entries('data', recursive=True))\n"
+        "say(rows, sum(1 for _ in pcircle.find('data', '-type', 'f')))\n"
+    )
+    assert sorted(script(text, *mpirun(2))) == ["0 0", "603 603"]
+
+
 def test_the_report_is_the_document_of_the_command(here: Path) -> None:
     report = pcircle.copy("data", b"copy", exclude=["a", "c"], json=here / "report.json")
     with open("report.json", "rb") as file:
