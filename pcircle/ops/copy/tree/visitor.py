@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from pcircle.fs.attributes.exposure import withdraw
 from pcircle.fs.attributes.metadata import settle_file, settle_searched
 from pcircle.fs.attributes.xattrs import FORBIDDING, read_flags
-from pcircle.fs.directories import CLOSED, HOLDER, Lease, join_path
+from pcircle.fs.directories import HOLDER, NO_LEASE, Lease, join_path
 from pcircle.fs.entry_errors import LOOP, Changed, EntryError, error_context, set_operation, tried
 from pcircle.fs.naming import sync_directory
 from pcircle.fs.scan import Block, DirectoryBatch
@@ -657,7 +657,7 @@ class CopyVisitor(Visitor[PartialResult]):
     ) -> None:
         """Write the record of a complete directory, which `known` reads in a later run."""
         copy: os.stat_result | None = None
-        if opened.leases is not CLOSED:
+        if opened.leases[1] is not NO_LEASE:
             with suppress(OSError):  # then the directory has no record
                 copy = os.fstat(opened.leases[1].fd)
         else:
@@ -682,7 +682,7 @@ class CopyVisitor(Visitor[PartialResult]):
         own_work = any_attribute or missing or sync or own.begun or own.layout is not None
         if not (own_work or own.finished_ns or own.obstacle):
             return
-        if opened.leases is not CLOSED:
+        if opened.leases[1] is not NO_LEASE:
             self._finish_open(opened, opened.leases[1], missing)
         else:
             with self._sides.targets.lease(opened.root, opened.path, own.identity) as lease:
