@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import posixpath
 import re
+from pathlib import Path
 
 import pytest
+from docutils.core import publish_doctree
 
 from tests.conftest import ROOT, Run
 from tests.docs.pages import PAGES, Block, blocks
@@ -46,3 +48,12 @@ def test_the_contents_are_of_four_kinds() -> None:
 def test_a_script_can_be_read(run: Run, block: Block) -> None:
     done = run(["bash", "-n", "-c", block.text])
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("*.rst")), ids=lambda page: page.stem)
+def test_a_page_beside_the_code_is_shown_without_warnings(page: Path) -> None:
+    publish_doctree(
+        page.read_text(encoding="utf-8"),
+        source_path=str(page),
+        settings_overrides={"halt_level": 2},
+    )
