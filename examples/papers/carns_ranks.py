@@ -19,7 +19,18 @@ from typing import NamedTuple
 import msgspec
 
 from examples.papers.delayed import Delay, Delayed
-from examples.striped_store.store import Change, StripedStore
+from examples.striped_store.changes import (
+    ROOT,
+    Attributes,
+    Change,
+    Make,
+    Query,
+    Remove,
+    Stat,
+    request,
+)
+from examples.striped_store.client import STRIPE_BYTES
+from examples.striped_store.store import StripedStore
 from pcircle.collective import Answer, Directory, Service
 from pcircle.transport._fork import launch_local
 from pcircle.transport.contract import Transport
@@ -81,19 +92,33 @@ def _measured(service: Service, asked: Asked) -> dict[str, dict[str, list[float]
         for turn in range(len(WAYS)):
             way = WAYS[(turn + number) % len(WAYS)]
             for verb in VERBS:
-                change = Change(verb, f"{number}-{turn}", asked.servers)
-                request = msgspec.structs.replace(change.request(), waits=way.waits)
+                change = operation(verb, number * len(WAYS) + turn, asked.servers)
+                wanted = request(change, asked.servers)
+                wanted = msgspec.structs.replace(wanted, waits=way.waits)
                 begun_s = time.perf_counter()
-                answer = service.do(request, collective=way.collective)
+                answer = service.do(wanted, collective=way.collective)
                 times[way.name][verb].append((time.perf_counter() - begun_s) * 1000)
-                _check(change, answer)
+                _check(verb, answer)
                 _serve_for(service, pause_s)
     return times
 
 
-def _check(change: Change, answer: Answer) -> None:
-    if not answer.decided or any(each.refusal for each in answer.said):
-        raise RuntimeError(f"{change.verb} {change.name}: {answer}")
+def operation(verb: str, number: int, servers: int) -> Change | Query:
+    """Return the operation on a file, whose parts are placed round robin."""
+    id, name = f"f{number % servers}.{number:016x}", b"%d" % number
+    who = os.geteuid(), os.getegid()
+    match verb:
+        case "create":
+            return Make(ROOT, name, id, Attributes(0o600, *who, STRIPE_BYTES), who)
+        case "remove":
+            return Remove(ROOT, name, id, who)
+        case _:
+            return Stat(id)
+
+
+def _check(verb: str, answer: Answer) -> None:
+    if not answer.decided or any(response.refusal for response in answer.said):
+        raise RuntimeError(f"{verb}: {answer}")
 
 
 def _serve_for(service: Service, duration_s: float) -> None:

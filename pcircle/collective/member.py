@@ -37,6 +37,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from errno import EAGAIN
 from math import inf
 
 import msgspec
@@ -234,12 +235,13 @@ class Member:
             if self._doubtful:
                 return Said(self._rank, refusal="an earlier operation is in doubt here")
             if request.key in self._busy:
-                return Said(self._rank, refusal="another operation on it is under way")
+                refusal = "another operation on it is under way"
+                return Said(self._rank, refusal=refusal, errno=EAGAIN)
             value = self._store.prepare(op, coordinator, request.what)
         except Refused as error:
             return Said(self._rank, refusal=str(error) or "refused")
         except OSError as error:
-            return Said(self._rank, refusal=error.strerror or str(error))
+            return _failed(self._rank, error)
         self._busy[request.key] = op
         if coordinator != self._rank:
             self._prepared[op] = coordinator
@@ -253,7 +255,7 @@ class Member:
             else:
                 self._store.undo(op)
         except OSError as error:
-            return [Said(self._rank, refusal=error.strerror or str(error))]
+            return [_failed(self._rank, error)]
         for key in [key for key, whose in self._busy.items() if whose == op]:
             del self._busy[key]
         return []
@@ -345,3 +347,7 @@ class Member:
             return
         del self._prepared[op]
         self.finish(op, decided)
+
+
+def _failed(rank: int, error: OSError) -> Said:
+    return Said(rank, refusal=error.strerror or str(error), errno=error.errno or 0)

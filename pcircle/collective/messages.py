@@ -33,11 +33,15 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Said(msgspec.Struct, frozen=True, array_like=True):
-    """A member's response: a value, or the reason for its refusal."""
+    """A member's response: a value, or the reason for its refusal.
+
+    `errno` is the error's number if the store raised OSError.
+    """
 
     rank: int
     value: bytes = b""
     refusal: str = ""
+    errno: int = 0
 
 
 class OperationRequest(msgspec.Struct, frozen=True, array_like=True, tag="ask"):

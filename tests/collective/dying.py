@@ -18,7 +18,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from examples.striped_store.store import Change, StripedStore
+from examples.striped_store.changes import (
+    ROOT,
+    Attributes,
+    Change,
+    Lookup,
+    Make,
+    Query,
+    Remove,
+    request,
+)
+from examples.striped_store.store import StripedStore
 from pcircle.collective import Directory, Op, Service
 from pcircle.transport.contract import Transport
 from pcircle.transport.launch import choose, launched
@@ -68,8 +78,23 @@ class _Records(Directory):
         return settled
 
 
+WHO = (os.geteuid(), os.getegid())
+
+
+def operation(verb: str, name: str, rank: int) -> Change | Query:
+    """Return the operation that a rank requests."""
+    id, entry = f"f2.{rank:016x}", name.encode()
+    match verb:
+        case "create":
+            return Make(ROOT, entry, id, Attributes(0o600, *WHO, 4096), WHO)
+        case "remove":
+            return Remove(ROOT, entry, id, WHO)
+        case _:
+            return Lookup(ROOT, entry, WHO)
+
+
 def play(arguments: list[str]) -> int:
-    """Send a request for the same name from the given number of ranks."""
+    """Send a request for the same name from the given number of ranks, the last ones."""
     place, jobs, shape, verb, name, victim, step, requesters = arguments
 
     def body(transport: Transport) -> int:
@@ -80,9 +105,9 @@ def play(arguments: list[str]) -> int:
         store.steps = decisions.steps = _Steps(int(step) if rank == int(victim) else 0)
         service = Service(transport, store, decisions, patience_s=20.0)
         service.recover()
-        if rank < int(requesters):
-            change = Change(verb, name, transport.size)
-            answer = service.do(change.request(), collective=shape == "collective")
+        if rank >= transport.size - int(requesters):
+            wanted = request(operation(verb, name, rank), transport.size)
+            answer = service.do(wanted, collective=shape == "collective")
             why = ",".join(sorted({reply.refusal for reply in answer.said if reply.refusal}))
             text = f"{rank} {answer.decided} {why}\n"
             Path(place, f"answer-{rank}").write_text(text)
