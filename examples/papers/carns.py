@@ -26,11 +26,13 @@ from random import Random
 import msgspec
 
 from examples.papers.carns_real import REAL
+from examples.papers.carns_storm import storm_figure
 from examples.papers.carns_trace import tree_figure
 from examples.papers.command import Figure, main
 from examples.papers.metadata import PLANS, Delays, Machine, Plan, perform
 from examples.papers.network import Conditions, Interruptions
 from examples.papers.output import Series, line_plot, write_table
+from examples.papers.stated import Stated
 
 FAST_ETHERNET, GIGABIT_ETHERNET = 100_000.0, 1_000_000.0  # bits per ms
 OVERHEAD_MS = 0.175
@@ -64,6 +66,18 @@ SERVERS = (*range(1, 10), 16, 32, 36, 38, 48, 50, 64, 74, 100, 128, 150, 196, 20
            320, 350, 384, 400, 450, 500)  # fmt: skip
 SMALL_SERVERS = (1, 8, 32)
 MAX_SERVERS_JAZZ, MAX_SERVERS_MYRINET = 200, 128
+# Stated by the paper: speed-ups at 50 servers with 1 Gb/s, and the share of the client-driven time
+# that the collective takes at 60 servers with Myrinet.
+SPEED_UPS = {
+    "create": Stated(1.44, "text on figure 9"),
+    "remove": Stated(1.88, "text on figure 10"),
+    "stat": Stated(1.93, "text on figure 11"),
+}
+MYRINET_SHARES = {
+    "create": Stated(0.65, "text on figure 15"),
+    "remove": Stated(0.48, "text on figure 16"),
+    "stat": Stated(0.39, "text on figure 17"),
+}
 RATIO_SERVERS = (20, 60)  # what the text speaks of; not in HECIOS' runs
 
 # A point of the prototype: 35 runs, without the first two, and without what is further from the
@@ -189,6 +203,8 @@ def _figures() -> list[Figure]:
     figures.append(
         Figure("fig18", title, 60.0, partial(tree_figure, "carns-fig18", adenine(FAST_ETHERNET)))
     )
+    title = "storms of create, stat and remove over the striped store; Adenine, 100 Mb/s"
+    figures.append(Figure("storm", title, 30.0, partial(storm_figure, adenine(FAST_ETHERNET))))
     return figures
 
 

@@ -124,11 +124,16 @@ class Network:
     def run(self, node: int, process: Process, ended: Action) -> None:
         """Run a process on a node, and all that it causes; *ended* is called when it ends."""
         self._advance(node, process, ended)
+        self.settle()
+
+    def settle(self) -> None:
+        """Run until nothing is left to do."""
         while self._agenda:
             self.now_ms, _, action = heapq.heappop(self._agenda)
             action()
 
-    def _at(self, when_ms: float, action: Action) -> None:
+    def at(self, when_ms: float, action: Action) -> None:
+        """Schedule an action."""
         self._planned += 1
         heapq.heappush(self._agenda, (when_ms, self._planned, action))
 
@@ -140,7 +145,7 @@ class Network:
                 self._advance(node, process, _nothing)
                 return
             if isinstance(step, int | float):
-                self._at(self.now_ms + step, lambda: self._advance(node, process, answer))
+                self.at(self.now_ms + step, lambda: self._advance(node, process, answer))
                 return
             if step:
                 self._exchange(node, step, lambda: self._advance(node, process, answer))
@@ -161,7 +166,7 @@ class Network:
 
     def _ask(self, node: int, call: Call, answered: Action) -> None:
         def answer() -> None:
-            self._send(call.target, node, call.answer_bytes, answered)
+            self.send(call.target, node, call.answer_bytes, answered)
 
         def begin() -> None:
             self._advance(call.target, call.process(), answer)
@@ -169,13 +174,13 @@ class Network:
         def asked() -> None:
             stall_ms = self._conditions.stalls.draw_ms(1, self._random)
             if stall_ms:
-                self._at(self.now_ms + stall_ms, begin)
+                self.at(self.now_ms + stall_ms, begin)
             else:
                 begin()
 
-        self._send(node, call.target, REQUEST_HEADER_BYTES + call.request_bytes, asked)
+        self.send(node, call.target, REQUEST_HEADER_BYTES + call.request_bytes, asked)
 
-    def _send(self, source: int, target: int, size_bytes: int, received: Action) -> None:
+    def send(self, source: int, target: int, size_bytes: int, received: Action) -> None:
         """Bring a message through its four queues, or two."""
         self.messages += 1
         self.payload_bytes += size_bytes
@@ -185,19 +190,19 @@ class Network:
 
         def to_switch() -> None:
             done_ms = sender.to_switch.served_ms(self.now_ms, transfer_ms)
-            self._at(done_ms + propagation_ms, from_switch)
+            self.at(done_ms + propagation_ms, from_switch)
 
         def from_switch() -> None:
             done_ms = receiver.from_switch.served_ms(self.now_ms, transfer_ms)
-            self._at(done_ms + propagation_ms, receive)
+            self.at(done_ms + propagation_ms, receive)
 
         def receive() -> None:
             polled_ms = self._conditions.poll_ms * self._servers if target == CLIENT else 0.0
             handled_ms = self._handled_ms(polled_ms)
-            self._at(receiver.receiving.served_ms(self.now_ms, handled_ms), received)
+            self.at(receiver.receiving.served_ms(self.now_ms, handled_ms), received)
 
         sent_ms = sender.sending.served_ms(self.now_ms, self._handled_ms())
-        self._at(sent_ms, receive if source == target else to_switch)
+        self.at(sent_ms, receive if source == target else to_switch)
 
     def _handled_ms(self, polled_ms: float = 0.0) -> float:
         """Return how long a processor is busy with a message, interruptions included."""
