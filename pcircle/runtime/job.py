@@ -8,6 +8,7 @@ tree of ranks is rank 0's plan or its refusal. A rank creates its task when it h
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -46,6 +47,8 @@ class Program(ABC):
     """The interface of a tool to the runtime. Messages on standard error start with `name`."""
 
     name = "pcircle"
+    policies: str | None = None
+    """Policies as `KEY=VALUE,...`; None: those of the environment variable PCIRCLE_ENGINE."""
     limit: TimeLimit | None = None
     """The time at which rank 0 stops the job, or None."""
     again = False
@@ -96,10 +99,14 @@ _DEFECTS = (None, errno.EBADF, errno.EFAULT)
 
 
 class _Opening(msgspec.Struct, frozen=True, array_like=True):
-    """The first message down the tree: run this plan or, if `code` is not 0, end with it."""
+    """The first message down the tree: run this plan or, if `code` is not 0, end with it.
+
+    `policies` are those of rank 0.
+    """
 
     code: int
     plan: bytes
+    policies: str = ""
 
 
 def run_program(program: Program, jobs: int | None, transport: TransportOption) -> int:
@@ -178,7 +185,7 @@ def _run(
         try:
             task = program.task(opening.plan, transport.rank, transport.size)
             observer = program.observer(opening.plan) if transport.rank == 0 else None
-            settings = program.settings(observer, task)
+            settings = _with_policies(program.settings(observer, task), opening.policies)
         except PcircleError:
             raise
         except Exception as error:
@@ -189,6 +196,15 @@ def _run(
         limit = program.limit if transport.rank == 0 else None
         rank = Rank(transport, task, settings, observer, early, limit, mishaps, pickled)
         return rank.run(signals)
+
+
+def _with_policies(settings: EngineSettings, text: str) -> EngineSettings:
+    """Return the settings with the policies in a text, which may be empty. Raises UsageError."""
+    if not text:
+        return settings
+    from pcircle.runtime.policies import with_policies
+
+    return with_policies(settings, text)
 
 
 def _open(
@@ -202,8 +218,12 @@ def _open(
     else:
         early = []
         try:
+            policies = program.policies
+            if policies is None:
+                policies = os.environ.get("PCIRCLE_ENGINE", "")
+            _with_policies(EngineSettings(), policies)  # reject mistakes before there are effects
             with signals.raised():
-                opening = _Opening(0, program.prepare(transport.nodes))
+                opening = _Opening(0, program.prepare(transport.nodes), policies)
         except PcircleError as error:
             program.withdraw()
             program.complain(str(error))
@@ -279,8 +299,9 @@ class _Library(Program, Generic[I, R]):
 
     again = True
 
-    def __init__(self, task: Task[I, R]) -> None:
+    def __init__(self, task: Task[I, R], policies: str | None) -> None:
         self.keep = _OutcomeKeeper[R]()
+        self.policies = policies
         self._task = task
 
     def mishaps(self) -> CrashReporter:
@@ -302,6 +323,7 @@ def run(
     transport: TransportOption = "auto",
     *,
     check: bool = True,
+    policies: str | None = None,
 ) -> Result[R]:
     """Run a task on many ranks: the entry point of the library.
 
@@ -314,6 +336,9 @@ def run(
     task's module. If that module is the script itself, it must call `run` below `if __name__ ==
     "__main__":`. In a notebook, the package cloudpickle is required.
 
+    `policies` chooses how ranks share the work, such as "steal=near,split=half" (see
+    `docs/scale.rst`); the default is the environment variable PCIRCLE_ENGINE.
+
     Raises UsageError if the arguments are rejected before the job begins. An exception that leaves
     a method of the task ends the job, and its traceback is printed on standard error.
 
@@ -321,7 +346,7 @@ def run(
     `Defect` if the task raised an exception. With `check=False`, the result is returned instead;
     its `code` is not 0, and its outcome covers only a part of the work.
     """
-    program = _Library(task)
+    program = _Library(task, policies)
     code = run_program(program, jobs, transport)
     outcome = program.keep.outcome
     if check and code != EXIT_OK:
