@@ -66,16 +66,16 @@ class Operation(Generic[T]):
         undo: Callable[[T], None] | None = None,
         **keywords: object,
     ) -> None:
-        self.name = name
-        self.function = function
-        self.arguments = arguments
-        self.keywords = keywords
-        self.kind = kind
-        self.path = path
-        self.fd = fd
-        self.moves = moves
-        self.undo = undo
-        self.tidying = False
+        self.name: str = name
+        self.function: Callable[..., T] = function
+        self.arguments: tuple[object, ...] = arguments
+        self.keywords: dict[str, object] = keywords
+        self.kind: str = kind
+        self.path: Path | None = path
+        self.fd: int = fd
+        self.moves: bool = moves
+        self.undo: Callable[[T], None] | None = undo
+        self.tidying: bool = False
 
     def __call__(self) -> T:
         """Execute the operation on this thread. Raises OSError, with a path if one is known."""

@@ -32,7 +32,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from random import Random
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from pcircle.circle import instructions as do
 from pcircle.circle.epochs import EpochRounds
@@ -78,6 +78,9 @@ from pcircle.circle.termination import Detector, DrainWaves, FourCounter, TokenR
 from pcircle.circle.topology import Locality, NodeMap, TreePosition
 from pcircle.core.errors import Defect, RankLost, StoppedEarly, worst
 
+if TYPE_CHECKING:
+    from pcircle.circle.settings import Activity
+
 WORKING, DRAINING, GATHERING, STOPPED = range(4)
 # If fewer items are waiting, none is started in advance, because a started item cannot be stolen,
 # and near the end of a job many ranks would wait for it.
@@ -95,6 +98,8 @@ class Engine(Generic[I, R]):
     than at `wakeup_s`.
     """
 
+    settings: EngineSettings
+
     def __init__(
         self,
         rank: int,
@@ -109,15 +114,16 @@ class Engine(Generic[I, R]):
         contribution: Callable[[], R | None] = lambda: None,
     ) -> None:
         self.settings = settings = settings or EngineSettings()
-        self.workers = settings.workers  # may change at any time
-        self.rank, self.size = rank, size
+        self.workers: int = settings.workers  # may change at any time
+        self.rank: int = rank
+        self.size: int = size
         places = nodes if isinstance(nodes, NodeMap) else NodeMap(nodes or [0] * size)
-        self.tree = TreePosition(rank, size, settings.arity, places)
+        self.tree: TreePosition = TreePosition(rank, size, settings.arity, places)
         self.queue: Queue[I] = Queue(settings.queue_high)
         self.pinned: deque[Parcel[I]] = deque()  # items that must not be stolen
         self.joins: Joins[I, R] = Joins(merge)
-        self.phase = WORKING
-        self.code = 0
+        self.phase: int = WORKING
+        self.code: int = 0
         self.reasons: tuple[str, ...] = ()
         self.running: dict[int, Parcel[I]] = {}
         self.detector: Detector = (
@@ -125,16 +131,20 @@ class Engine(Generic[I, R]):
             if settings.termination == "counters"
             else TokenRing(rank, size)
         )
-        self.progress = ProgressRounds(self.tree, settings.progress_period_s, measure)
-        self.shutdown = Shutdown(self.tree, settings.final_deadline_s, self._own_account, merge)
-        self.epochs = EpochRounds(self.tree, settings.epoch_period_s)
-        self.outbox = Outbox()
-        self.notices = NoticeSender(self.outbox, rank, size)
+        self.progress: ProgressRounds = ProgressRounds(
+            self.tree, settings.progress_period_s, measure
+        )
+        self.shutdown: Shutdown[R] = Shutdown(
+            self.tree, settings.final_deadline_s, self._own_account, merge
+        )
+        self.epochs: EpochRounds = EpochRounds(self.tree, settings.epoch_period_s)
+        self.outbox: Outbox = Outbox()
+        self.notices: NoticeSender = NoticeSender(self.outbox, rank, size)
         locality = Locality(rank, places)
         self.sharing: WorkSharing[I, R] = WorkSharing(
             locality, settings, self.queue, self.joins, rng
         )
-        self.activity = self.sharing.activity
+        self.activity: Activity = self.sharing.activity
         self.lost: set[int] = set()
         self._merge = merge
         self._report = report
@@ -633,8 +643,10 @@ class Shutdown(Generic[R]):
         account: Callable[[], FinalAccount[R]],
         merge: Callable[[R, R], R],
     ) -> None:
-        self.drain = DrainWaves(tree, DRAIN)
-        self.gather = GatherRound(tree, deadline_s / 4, account, merge, lambda: self.drain.counted)
+        self.drain: DrainWaves = DrainWaves(tree, DRAIN)
+        self.gather: GatherRound[R] = GatherRound(
+            tree, deadline_s / 4, account, merge, lambda: self.drain.counted
+        )
         self.began_normally = False  # no abort was known when gathering began
         self.give_up_s: float | None = None
         self._is_root = tree.parent is None

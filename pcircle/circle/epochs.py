@@ -41,9 +41,9 @@ class EpochRounds:
     """
 
     def __init__(self, tree: TreePosition, period_s: float | None) -> None:
-        self.sealed = 0
-        self.committed = 0
-        self.awaited = 0
+        self.sealed: int = 0
+        self.committed: int = 0
+        self.awaited: int = 0
         self._tree = tree
         self._period_s = period_s
         self._open = False

@@ -52,9 +52,9 @@ class Join(Generic[I, R]):
     __slots__ = ("merged", "own", "parcel", "pending", "processed")
 
     def __init__(self, parcel: Parcel[I] | None) -> None:
-        self.parcel = parcel
-        self.pending = 0
-        self.processed = False
+        self.parcel: Parcel[I] | None = parcel
+        self.pending: int = 0
+        self.processed: bool = False
         self.own: object = None
         self.merged: R | None = None
 
@@ -71,7 +71,7 @@ class Joins(Generic[I, R]):
         self._merge = merge
         self._open: dict[int, Join[I, R]] = {}
         self._last = ROOT.number
-        self.max_open = 0
+        self.max_open: int = 0
 
     def __len__(self) -> int:
         return len(self._open)

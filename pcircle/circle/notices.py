@@ -55,8 +55,8 @@ class Outbox:
         self._had_waiters = False
         self._recorded = 0  # number of values recorded since the start
         self._wanted = 0  # number of values whose recording threads are waiting for
-        self.size_bytes = 0
-        self.added = 0  # number of values added since the start
+        self.size_bytes: int = 0
+        self.added: int = 0  # number of values added since the start
 
     def add(self, value: object, size_bytes: int) -> int:
         """Append a value of this size and return the size of everything before it."""
@@ -140,8 +140,8 @@ class NoticeSender:
         self._is_root = rank == 0  # rank 0 acknowledges its own batches
         self._answered = True
         self._sent = 0  # number of values sent since the start
-        self.heard = 0  # number of values that rank 0 has acknowledged
-        self.is_refused = False  # rank 0 could not record a batch
+        self.heard: int = 0  # number of values that rank 0 has acknowledged
+        self.is_refused: bool = False  # rank 0 could not record a batch
         self._due_s = 0.0  # when a batch that is not full is sent
 
     @property

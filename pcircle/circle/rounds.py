@@ -77,7 +77,7 @@ class ProgressRounds:
         self, tree: TreePosition, period_s: float | None, measure: Callable[[], ProgressSums]
     ) -> None:
         self.sums: ProgressSums | None = None
-        self.rounds = 0
+        self.rounds: int = 0
         self._shown: ProgressSums | None = None
         self._tree = tree
         self._period_s = inf if period_s is None else period_s

@@ -59,7 +59,9 @@ class Lifelines:
 
     def __init__(self, rank: int, size: int) -> None:
         bits = range((size - 1).bit_length())
-        self.neighbours = tuple(other for bit in bits if (other := rank ^ 1 << bit) < size)
+        self.neighbours: tuple[int, ...] = tuple(
+            other for bit in bits if (other := rank ^ 1 << bit) < size
+        )
         own_bits = rank.bit_length()
         self._lines = {rank ^ 1 << own_bits - 1} if rank else set()
         # The last waiter is served first: the child with the largest subtree, whose descendants may
@@ -246,8 +248,8 @@ class Thief:
     def __init__(self, victims: VictimPolicy, tries: int, rng: Random) -> None:
         self.asked: int | None = None  # the rank that owes an answer, or passed the request on
         self.ask_at_s: float | None = None  # earliest time of the next request, if one is due
-        self.waits = True  # at the start only rank 0 has work
-        self.registers = not tries  # otherwise the attempts precede the registrations
+        self.waits: bool = True  # at the start only rank 0 has work
+        self.registers: bool = not tries  # otherwise the attempts precede the registrations
         self.victims = victims
         self._tries = self._left = tries
         self._has_paused = False
@@ -307,14 +309,14 @@ class WorkSharing(Generic[I, R]):
         joins: Joins[I, R],
         rng: Random,
     ) -> None:
-        self.activity = Activity()
-        self.lifelines = Lifelines(place.rank, place.size)
+        self.activity: Activity = Activity()
+        self.lifelines: Lifelines = Lifelines(place.rank, place.size)
         self.bundles: Bundles[I, R] = Bundles(place.rank, joins, settings.combine_s)
         # Requests are useful only if there are ranks other than the lifelines' neighbours.
         unlinked = place.size - 1 - len(self.lifelines.neighbours)
         tries = settings.tries if unlinked else 0
-        self.thief = Thief(victims_of(settings.victims, place), tries, rng)
-        self.refuses = False  # has refused a request since it last had work
+        self.thief: Thief = Thief(victims_of(settings.victims, place), tries, rng)
+        self.refuses: bool = False  # has refused a request since it last had work
         self._queue = queue
         self._rng = rng
         self._split = SPLITS[settings.split]

@@ -143,8 +143,8 @@ class CounterWaves:
 
     def __init__(self, tree: TreePosition, kind: int) -> None:
         self.terminated = False
-        self.counted = MessageCounts()
-        self.waves = 0
+        self.counted: MessageCounts = MessageCounts()
+        self.waves: int = 0
         self._tree = tree
         self._kind = kind
         self._number = 0  # of the open or the last wave
@@ -224,7 +224,7 @@ class FourCounter(CounterWaves):
 
     def _closed(self, total: MessageCounts, now_s: float) -> None:
         balanced = total.sent == total.received
-        self.terminated = balanced and total == self._previous
+        self.terminated: bool = balanced and total == self._previous
         if balanced and total != self._previous:
             self._backoff.reset()  # the confirming wave may follow at once
         else:
@@ -236,7 +236,7 @@ class DrainWaves(CounterWaves):
     """Waves of ranks that start nothing new. One wave whose sums balance is sufficient."""
 
     def _closed(self, total: MessageCounts, now_s: float) -> None:
-        self.terminated = total.sent == total.received
+        self.terminated: bool = total.sent == total.received
         self._backoff.defer(now_s)
 
 
@@ -244,8 +244,8 @@ class TokenRing:
     """Dijkstra's token ring with Safra's message counts."""
 
     def __init__(self, rank: int, size: int) -> None:
-        self.terminated = False
-        self.probes = 0
+        self.terminated: bool = False
+        self.probes: int = 0
         self._rank = rank
         self._size = size
         self._count = 0  # messages sent less received

@@ -15,13 +15,13 @@ class NodeMap:
     """The node of each rank. Its size is O(ranks), but ranks in one process can share it."""
 
     def __init__(self, nodes: Sequence[int]) -> None:
-        self.nodes = tuple(nodes)
+        self.nodes: tuple[int, ...] = tuple(nodes)
         self.ranks: dict[int, list[int]] = {}  # by node
         for rank, node in enumerate(self.nodes):
             self.ranks.setdefault(node, []).append(rank)
-        self.firsts = tuple(ranks[0] for ranks in self.ranks.values())
-        self.order = {node: place for place, node in enumerate(self.ranks)}
-        self.max_on_node = max(map(len, self.ranks.values()))
+        self.firsts: tuple[int, ...] = tuple(ranks[0] for ranks in self.ranks.values())
+        self.order: dict[int, int] = {node: place for place, node in enumerate(self.ranks)}
+        self.max_on_node: int = max(map(len, self.ranks.values()))
 
 
 class TreePosition:
@@ -43,12 +43,12 @@ class TreePosition:
         place = bisect_left(here, rank)
         far = () if place else self._below(at, len(firsts))
         near = self._below(place, len(here))
-        self.children = (*(firsts[i] for i in far), *(here[i] for i in near))
-        self.ancestors = self._path(rank)
-        self.parent = self.ancestors[0] if rank else None
-        self.depth = len(self.ancestors)
+        self.children: tuple[int, ...] = (*(firsts[i] for i in far), *(here[i] for i in near))
+        self.ancestors: tuple[int, ...] = self._path(rank)
+        self.parent: int | None = self.ancestors[0] if rank else None
+        self.depth: int = len(self.ancestors)
         max_on_node = size if places is None else places.max_on_node
-        self.height = self._depth(len(firsts) - 1) + self._depth(max_on_node - 1)
+        self.height: int = self._depth(len(firsts) - 1) + self._depth(max_on_node - 1)
 
     def _levels(self, rank: int) -> tuple[Sequence[int], int, Sequence[int]]:
         """Return the nodes' first ranks, the index of this node, and its ranks."""
@@ -94,16 +94,18 @@ class Locality:
     def __init__(self, rank: int, nodes: Sequence[int] | NodeMap) -> None:
         places = nodes if isinstance(nodes, NodeMap) else NodeMap(nodes)
         self.rank = rank
-        self.size = len(places.nodes)
+        self.size: int = len(places.nodes)
         self._nodes = places.nodes
         self._here = here = places.ranks[places.nodes[rank]]
         self._place = bisect_left(here, rank)
-        self.leader = here[0]
-        self.is_leader = self.leader == rank
-        self.has_local = len(here) > 1
-        self.has_remote = len(here) < self.size
+        self.leader: int = here[0]
+        self.is_leader: bool = self.leader == rank
+        self.has_local: bool = len(here) > 1
+        self.has_remote: bool = len(here) < self.size
         count = len(places.ranks)
-        self.are_shared = 1 < count < self.size  # there are several nodes, some with several ranks
+        self.are_shared: bool = (
+            1 < count < self.size
+        )  # there are several nodes, some with several ranks
 
     def near(self, rng: Random) -> int | None:
         """Return another rank of this node, chosen uniformly, or None."""

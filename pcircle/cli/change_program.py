@@ -31,6 +31,7 @@ from pcircle.walk.roots import Root
 if TYPE_CHECKING:
     from pcircle.cli.options import CommonOptions
     from pcircle.fs.lists import Lists
+    from pcircle.runtime.task import TimeLimit
 
 _INTERRUPTED = (Interrupted.exit_code, Terminated.exit_code)
 
@@ -75,7 +76,7 @@ class ChangeProgram(TreeProgram):
             paths = [b"."]  # the plan contains the paths
         super().__init__(args, paths, **more)
         self.args = args
-        self.limit = self.options.time_limit()
+        self.limit: TimeLimit | None = self.options.time_limit()
         self._written: tuple[int, int] | None = None
         written = (args.list_out, args.json_lines, args.error_log, args.plan)
         named = [name for name in (*written, args.files_from, args.apply) if name is not None]
@@ -137,13 +138,13 @@ class ChangeProgram(TreeProgram):
         super().begin(roots)
         args = self.args
         if args.json_lines is not None:
-            self.actions = LogFile(open_output(args.json_lines, "--json-lines"))
+            self.actions: LogFile | None = LogFile(open_output(args.json_lines, "--json-lines"))
         if args.list_out is not None:
-            self.listed = LogFile(open_output(args.list_out, "--list-out"))
+            self.listed: LogFile | None = LogFile(open_output(args.list_out, "--list-out"))
         if args.plan is not None:
             from pcircle.jobs.plan_output import PlanFile  # few runs have one
 
-            self.planned = PlanFile(args.plan, "--plan", "plan")
+            self.planned: PlanFile | None = PlanFile(args.plan, "--plan", "plan")
             self.planned.append(head(self.name, roots, self.directory()))
             status = os.stat(os.fsencode(args.plan))
             self._written = status.st_dev, status.st_ino

@@ -16,7 +16,7 @@ import os
 import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TextIO, TypeVar
 
 import msgspec
@@ -161,12 +161,12 @@ class Console(Observer[R]):
         listed: LogFile | None = None,
         planned: PlanFile | None = None,
     ) -> None:
-        self.quiet = options.quiet
-        self.verbose = options.verbose
-        self.stats = options.stats
+        self.quiet: bool = options.quiet
+        self.verbose: int = options.verbose
+        self.stats: int = options.stats
         self.failures: list[FailedEntry] = []  # at most FAILURES_KEPT
         self.by_kind: Counter[tuple[int | None, str]] = Counter()
-        self.log_failed = False
+        self.log_failed: bool = False
         self._unwritable: set[str] = set()  # the logs that could not be written
         self._log = log
         self._actions = actions
@@ -175,24 +175,24 @@ class Console(Observer[R]):
         self._capped = MessageLimiter(self.tool, stream, options.error_log)
         self._listed = listed
         self._planned = planned
-        self.planned = 0  # entries
+        self.planned: int = 0  # entries
         self._unlisted = 0  # entries
         self._is_warned = False  # about offline files
         self._is_warned_of_atime = False
         self._output_log: OutputLog | None = None  # if the job can restart
         self._end = b"\0" if options.null else b"\n"  # the terminator of paths in the list
-        self.began_s = time.monotonic()
+        self.began_s: float = time.monotonic()
         self._pace = Pace()
         mode, interval_s = options.progress, options.interval_s
         self._progress = progress.make(mode, stream, quiet=self.quiet, interval_s=interval_s)
-        self.note = self._progress.note
-        self.results = Results(self.tool, options.json, self.note)
+        self.note: Callable[[str], None] = self._progress.note
+        self.results: Results = Results(self.tool, options.json, self.note)
         caller = CALLER.get()
         if caller is None:
             shown = mode == "always" or (mode == "auto" and not self.quiet)
         else:
             shown = mode != "never" and caller.has_progress
-        self.period_s = min(_PERIOD_S, interval_s) if shown else None
+        self.period_s: float | None = min(_PERIOD_S, interval_s) if shown else None
 
     @property
     def elapsed_s(self) -> float:

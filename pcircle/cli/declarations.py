@@ -76,7 +76,8 @@ class Option:
         self.excludes = excludes
         self.requires = requires
         self.also = also
-        more = self.arguments = argparse_arguments
+        more = argparse_arguments
+        self.arguments: dict[str, Any] = argparse_arguments
         if bare is not None:
             more.setdefault("action", OptionalValue)
         elif repeatable:
@@ -161,7 +162,7 @@ class Section:
     def __init__(self, title: str = "", text: str = "", fields: Sequence[str] = ()) -> None:
         self.title = title
         self.text = text
-        self.fields = list(fields)
+        self.fields: list[str] = list(fields)
 
     def copy(self) -> Section:
         """Return a section that a class can extend without changing this one."""

@@ -251,7 +251,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         "--error-log", metavar="FILE", help="write a line of JSON for each failed entry"
     )
     syslog: bool = option("--syslog", help="log a line to syslog at the end")
-    version = option(
+    version: Any = option(
         "--version",
         action="version",
         version=f"%(prog)s {__version__}",

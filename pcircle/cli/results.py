@@ -38,7 +38,7 @@ class Results:
         self._tool = tool
         self._json = json
         self._note = note
-        self.failed = False
+        self.failed: bool = False
         self._broken = False
 
     def follow(self, former: Results) -> None:

@@ -54,6 +54,7 @@ from pcircle.walk.walker import WalkTask
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
     from pcircle.jobs.plan_output import PlanFile
+    from pcircle.jobs.tree_task import TreeCounters
     from pcircle.walk.roots import Root
 
 
@@ -68,7 +69,7 @@ class WalkProgram(ToolProgram, Generic[T]):
     def __init__(self, options: CommonOptions, paths: Sequence[bytes]) -> None:
         super().__init__()
         self.options = options
-        self.paths = tuple(paths)
+        self.paths: tuple[bytes, ...] = tuple(paths)
         self._more: dict[str, Any] = {}  # further fields of the plan
         self._lists: Lists | None = None  # on rank 0
 
@@ -163,7 +164,7 @@ class WalkProgram(ToolProgram, Generic[T]):
         decided = msgspec.msgpack.decode(plan, type=self.plan_type)
         task = self.new_task(decided, rank, self._lists if rank == 0 else None)
         task.line_of = None if self.options.error_log is None else line_of
-        self.close = task.close
+        self.close: Callable[[], None] = task.close
         return task
 
 
@@ -216,11 +217,11 @@ class TreeConsole(Console[dict[int, int]]):
     """Reports failures, progress and the end of a job over trees."""
 
     def __init__(self, program: TreeProgram, log: LogFile | None) -> None:
-        self.tool = program.name
+        self.tool: str = program.name
         super().__init__(program.options, log, program.actions, program.listed, program.planned)
         self._words = program.words
         self._program = program
-        self.counters_type = program.task_type.counters_type
+        self.counters_type: type[TreeCounters] = program.task_type.counters_type
 
     def counted(self, counts: tuple[int, ...]) -> Any:
         return self.counters_type.of(counts)

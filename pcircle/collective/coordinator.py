@@ -51,16 +51,16 @@ class PendingOperation:
     )
 
     def __init__(self, op: Op, request: Request, serial: int) -> None:
-        self.op = op
-        self.request = request
-        self.serial = serial
-        self.phase = VOTING
-        self.commit = False
-        self.answered = False
-        self.heard = False
-        self.spread = False  # whether `Prepare` was sent to other ranks
-        self.deadline_s = inf
-        self.gathering = ResponseCollector((), ())
+        self.op: Op = op
+        self.request: Request = request
+        self.serial: int = serial
+        self.phase: int = VOTING
+        self.commit: bool = False
+        self.answered: bool = False
+        self.heard: bool = False
+        self.spread: bool = False  # whether `Prepare` was sent to other ranks
+        self.deadline_s: float = inf
+        self.gathering: ResponseCollector = ResponseCollector((), ())
 
 
 class Coordinator:
@@ -89,7 +89,7 @@ class Coordinator:
         self._work: dict[Op, PendingOperation] = {}  # in progress
         self._unheard: set[Op] = set()  # ended, but the requester has not confirmed the answer
         self._queues: dict[bytes, deque[tuple[Op, Request]]] = {}  # by key in use
-        self.now_s = 0.0
+        self.now_s: float = 0.0
 
     @property
     def is_idle(self) -> bool:
@@ -307,8 +307,8 @@ class ResponseCollector:
     """
 
     def __init__(self, shares: Iterable[tuple[int, tuple[int, ...]]], said: Iterable[Said]) -> None:
-        self.waiting = dict(shares)
-        self.said = list(said)
+        self.waiting: dict[int, tuple[int, ...]] = dict(shares)
+        self.said: list[Said] = list(said)
 
     @property
     def is_complete(self) -> bool:

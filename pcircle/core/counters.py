@@ -89,7 +89,7 @@ class CounterSet(metaclass=_Declared):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, type(self)) and self.row() == other.row()
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{name}={getattr(self, name)}" for name in self.names)

@@ -194,7 +194,7 @@ class DataCopier:
         ways: Sequence[Way] | None = None,
         see: Callable[[int, memoryview], None] | None = None,
     ) -> None:
-        self.must_clone = reflink == "always"
+        self.must_clone: bool = reflink == "always"
         self._ways = ways_of(reflink, sparse) if ways is None else tuple(ways)
         self._left: dict[Pair, list[Way]] = {}
         self._skips_zeros = sparse == "always"
@@ -382,7 +382,7 @@ class ReadEffects:
         self.place: tuple[int, bytes] = (0, b"")
         self.tell: Callable[[int, bytes], None] | None = None
         self.tell_atime: Callable[[int, bytes], None] | None = None
-        self.flags = O_NOATIME if noatime else 0
+        self.flags: int = O_NOATIME if noatime else 0
         self.open: Callable[..., int] = self._open_without_atime if noatime else os.open
         self.reopen: Callable[..., int] = open_without_atime if noatime else os.open
         self._has_reported = self._has_reported_atime = False

@@ -75,12 +75,13 @@ class _Open:
     def __init__(
         self, fd: int, status: os.stat_result, identity: tuple[int, int], *, searched: bool
     ) -> None:
-        self.fd = fd
-        self.searched = searched
-        self.status = status
-        self.identity = identity
-        self.leases = 0
-        self.evicted = self.alone = False
+        self.fd: int = fd
+        self.searched: bool = searched
+        self.status: os.stat_result = status
+        self.identity: tuple[int, int] = identity
+        self.leases: int = 0
+        self.evicted: bool = False
+        self.alone: bool = False
 
 
 class Lease:
@@ -90,10 +91,10 @@ class Lease:
 
     def __init__(self, directories: Directories, opened: _Open) -> None:
         self._directories = directories
-        self.opened = opened
-        self.fd = opened.fd
-        self.identity = opened.identity
-        self.searched = opened.searched
+        self.opened: _Open = opened
+        self.fd: int = opened.fd
+        self.identity: tuple[int, int] = opened.identity
+        self.searched: bool = opened.searched
 
     def end(self) -> None:
         """End the lease."""

@@ -80,7 +80,7 @@ class Lists:
         self.parts = parts
         digest = xxhash.xxh3_128(repr(parts).encode())
         digest.update(self._text)
-        self.digest = digest.digest()
+        self.digest: bytes = digest.digest()
 
     def of(self, root: int) -> Lists:
         """Return the lists restricted to one root."""

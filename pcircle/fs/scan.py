@@ -94,7 +94,7 @@ class Block:
         self.links: list[str] = []
         self.directories: list[str] = []
         self.specials: list[str] = []
-        self.last = False
+        self.last: bool = False
         self.below: dict[str, PathListSlice | None] = {}
 
     def add_directory(self, name: bytes, below: PathListSlice | None = None) -> None:
@@ -184,6 +184,14 @@ class DirectoryBatch:
     Leaving the context closes the descriptors.
     """
 
+    table: Any
+
+    kinds: Any
+
+    ends: Any
+
+    text: Any
+
     __slots__ = (
         *("_inside", "counts", "each_s", "elapsed_s", "ends", "fds", "kinds", "later", "names"),
         *("own", "places", "table", "text", "unread"),
@@ -217,6 +225,7 @@ class DirectoryBatch:
         batch = names[: affordable_at_once()] if keeps else names
         if not isinstance(directory_fd, int):
             directory_fd = directory_fd[: len(batch)]
+        self.fds: list[int]
         outcomes, self.fds, own, self.text, self.ends, self.kinds, self.table = (
             within_limit().scan_directories(
                 *(directory_fd, batch, OPEN_DIRECTORY, device, kinds, max_entries),
@@ -224,16 +233,18 @@ class DirectoryBatch:
                 *(looks, keeps, max_parents, beneath, sorts, time.monotonic_ns() + _SCAN_NS),
             )
         )
-        self.own = Table(own)
+        self.own: Table = Table(own)
         self._inside: list[bytes] | None = None
         calls = len(self.kinds) + _CALLS * len(batch)
-        self.elapsed_s = time.perf_counter() - began_s
-        self.each_s = self.elapsed_s / max(1, calls)
+        self.elapsed_s: float = time.perf_counter() - began_s
+        self.each_s: float = self.elapsed_s / max(1, calls)
         counts = native.numbers(outcomes)
         if counts and min(counts) >= 0:
-            self.names, self.counts, self.unread = batch, counts, []
+            self.names: list[bytes] = batch
+            self.counts: list[int] = counts
+            self.unread: list[bytes] = []
             self.places: Sequence[int] = range(len(batch))
-            self.later = names[len(batch) :]
+            self.later: list[bytes] = names[len(batch) :]
             return
         tried = len(counts) if UNTRIED not in counts else counts.index(UNTRIED)
         self.names, self.counts, self.unread = [], [], list[bytes]()

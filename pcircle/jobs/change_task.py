@@ -91,7 +91,7 @@ class ChangeTask(TreeTask, PartedTask[ChangeItem, dict[int, int]]):  # pyright: 
     of the second walk.
     """
 
-    notice_type = Failure | ActionLines
+    notice_type: ClassVar[Any] = Failure | ActionLines
     counters_type: ClassVar[type[ChangeCounters]] = ChangeCounters
     plan: ChangePlan
     first: ChangeTask | None

@@ -63,7 +63,7 @@ class PlanFile:
         self._checksums = Checksums()
         self._log: LogFile | None = LogFile(open_log(path, option))
         self._is_synced = True
-        self.is_broken = False
+        self.is_broken: bool = False
 
     def append(self, lines: bytes) -> None:
         """Add complete lines."""

@@ -344,13 +344,13 @@ class TreeTask(WalkTask[TreeItem, dict[int, int]]):
         super().__init__(rank, lists, plan.threads)
         self.plan = plan
         self.first = first  # the part of the rank's first thread; None for that part
-        self.counters = self.counters_type()
+        self.counters: Any = self.counters_type()
         self.turns: TurnTaking | None = None
         if plan.polite is not None:
-            self.threads = min(self.threads or _POLITE_THREADS, self.max_threads)
+            self.threads: int | None = min(self.threads or _POLITE_THREADS, self.max_threads)
             self.turns = TurnTaking(plan.polite, self.threads) if first is None else first.turns
         self.begin()
-        self.directories = self.reach(is_first=first is None)
+        self.directories: Directories = self.reach(is_first=first is None)
         self._walker = self.walker(self.visitor_type(self))
 
     def walker(self, visitor: EntryVisitor) -> Walker[int]:
@@ -407,7 +407,7 @@ class EntryVisitor(Visitor[int]):
     def __init__(self, task: TreeTask, counters: TreeCounters | None = None) -> None:
         """`counters` are given for a walk other than the task's main walk."""
         self.task = task
-        self.counters = task.counters if counters is None else counters
+        self.counters: Any = task.counters if counters is None else counters
 
     # ---- directories -----------------------------------------------------------
 

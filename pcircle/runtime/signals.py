@@ -46,8 +46,8 @@ class Signals:
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.pending: signal.Signals | None = None
-        self.asked = False
-        self.suspended = False
+        self.asked: bool = False
+        self.suspended: bool = False
         self._wake = wake
         self._since_s = 0.0
         self._raises = False

@@ -99,11 +99,11 @@ class Context(Generic[I_contra]):
     __slots__ = ("has_idle_workers", "is_stopping", "line", "spawned", "ticket")
 
     def __init__(self, ticket: int, line: EngineChannel[I_contra]) -> None:
-        self.ticket = ticket
-        self.spawned = 0
-        self.is_stopping = line.is_stopping
-        self.has_idle_workers = line.has_idle_workers
-        self.line = line
+        self.ticket: int = ticket
+        self.spawned: int = 0
+        self.is_stopping: Callable[[], bool] = line.is_stopping
+        self.has_idle_workers: Callable[[], bool] = line.has_idle_workers
+        self.line: EngineChannel[I_contra] = line
 
     def spawn(self, items: Sequence[I_contra]) -> None:
         """Create child items of this item, which `spawned` counts."""

@@ -55,6 +55,8 @@ class Codec:
     type (Any); the default is to pickle them.
     """
 
+    decode: Any
+
     def __init__(
         self,
         item_type: object,

@@ -160,7 +160,7 @@ class WorkerChannel(Generic[I, R]):
         self._line_of = line_of
         self._encode = encode
         self._main = threading.get_ident()
-        self.has_idle_workers = engine.has_idle_workers
+        self.has_idle_workers: Callable[[], bool] = engine.has_idle_workers
 
     def spawn(self, ticket: int, items: Sequence[I]) -> None:
         """Add items; wait while the engine still has too many to accept."""

@@ -42,24 +42,25 @@ class Simulation(WorkModel):
         self, tree: ItemTree, ranks: int, machine: Machine, policy: Policy, seed: int = 0
     ) -> None:
         super().__init__(tree, policy.ahead_from if policy.ahead and ranks > 1 else 0)
-        self.machine, self.policy = machine, policy
+        self.machine: Machine = machine
+        self.policy: Policy = policy
         self.size = ranks
-        self.dims = max(1, (ranks - 1).bit_length())
-        self.ranks = [SimulatedRank(number) for number in range(ranks)]
-        self.rng = Random(seed)
+        self.dims: int = max(1, (ranks - 1).bit_length())
+        self.ranks: list[SimulatedRank] = [SimulatedRank(number) for number in range(ranks)]
+        self.rng: Random = Random(seed)
         self.events: list[tuple[float, int, int, int, int, Any]] = []
-        self.serial = 0  # number of events scheduled, which orders events at the same time
-        self.sent = 0
-        self.busy = 0
+        self.serial: int = 0  # number of events scheduled, which orders events at the same time
+        self.sent: int = 0
+        self.busy: int = 0
         shared = 1 < machine.ranks_per_node < ranks
-        self.nearest = shared and policy.victims in ("nearest", "auto")
+        self.nearest: bool = shared and policy.victims in ("nearest", "auto")
         victims = ranks - 1 - self._lines(0).bit_count()
-        self.tries = policy.tries if victims else 0
+        self.tries: int = policy.tries if victims else 0
         min_share = max(policy.share_least, policy.enough * ranks // policy.share_messages)
-        self.share_limit = min(policy.share_limit, min_share)
-        self.max_share = max(self.share_limit, policy.enough * ranks)
+        self.share_limit: int = min(policy.share_limit, min_share)
+        self.max_share: int = max(self.share_limit, policy.enough * ranks)
         rank_tree = RankTree(ranks, policy.arity, machine.ranks_per_node)
-        self.waves = Waves(
+        self.waves: Waves = Waves(
             rank_tree.parents.tolist(),
             rank_tree.children,
             self._send,
@@ -67,7 +68,9 @@ class Simulation(WorkModel):
             self._is_passive,
             self._counted,
         )
-        self.jitter = [1 + machine.jitter * self.rng.expovariate(1.0) for _ in range(8191)]
+        self.jitter: list[float] = [
+            1 + machine.jitter * self.rng.expovariate(1.0) for _ in range(8191)
+        ]
 
     def run(self) -> SimulationTotals:
         """Run the simulation until all ranks have stopped."""

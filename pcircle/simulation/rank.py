@@ -23,11 +23,12 @@ class Slot:
     __slots__ = ("bundle", "first", "last", "out", "parent", "runs")
 
     def __init__(self, bundle: Bundle | None, parent: Slot | None, first: int, last: int) -> None:
-        self.bundle = bundle  # None for the root of the job
-        self.parent = parent  # the victim's slot that this one is a part of
-        self.first, self.last = first, last  # the items that were given
-        self.runs = 0  # number of its runs on the rank's stack, including the running item
-        self.out = 0  # number of slots for parts that were given to other ranks
+        self.bundle: Bundle | None = bundle  # None for the root of the job
+        self.parent: Slot | None = parent  # the victim's slot that this one is a part of
+        self.first: int = first
+        self.last: int = last
+        self.runs: int = 0  # number of its runs on the rank's stack, including the running item
+        self.out: int = 0  # number of slots for parts that were given to other ranks
 
 
 NO_SLOT = Slot(None, None, 0, 0)
@@ -40,10 +41,10 @@ class Bundle:
     __slots__ = ("done", "open", "timed", "victim")
 
     def __init__(self, victim: int) -> None:
-        self.victim = victim
-        self.open = 0  # incomplete slots
+        self.victim: int = victim
+        self.open: int = 0  # incomplete slots
         self.done: list[Slot] = []  # parents of complete slots whose results are not returned yet
-        self.timed = False
+        self.timed: bool = False
 
 
 Run: TypeAlias = "tuple[int, int, Slot]"
@@ -131,35 +132,41 @@ class SimulatedRank:
     )
 
     def __init__(self, number: int) -> None:
-        self.number = number
+        self.number: int = number
         self.stack: list[Run] = []
-        self.queued = 0  # number of items in the runs on the stack
-        self.current = NONE  # the running item
-        self.until_s = 0.0  # when it ends
-        self.spawn_s = SPAWNED  # when it makes its children, unless it already has
-        self.slot = NO_SLOT  # the destination of its result
-        self.ahead = NONE  # the item that is handed out and runs next
-        self.ahead_slot = NO_SLOT
-        self.version = 0  # of its next scheduled event; older events are ignored
+        self.queued: int = 0  # number of items in the runs on the stack
+        self.current: int = NONE  # the running item
+        self.until_s: float = 0.0  # when it ends
+        self.spawn_s: float = SPAWNED  # when it makes its children, unless it already has
+        self.slot: Slot = NO_SLOT  # the destination of its result
+        self.ahead: int = NONE  # the item that is handed out and runs next
+        self.ahead_slot: Slot = NO_SLOT
+        self.version: int = 0  # of its next scheduled event; older events are ignored
         self.waiters: dict[int, None] = {}  # newest last
-        self.taker = 0  # the waiter being served
-        self.share_left = 0  # remaining items of its share
-        self.pushed_to = NONE  # the destination of the last push
-        self.pushed_s = 0.0  # and its arrival time
+        self.taker: int = 0  # the waiter being served
+        self.share_left: int = 0  # remaining items of its share
+        self.pushed_to: int = NONE  # the destination of the last push
+        self.pushed_s: float = 0.0  # and its arrival time
         self.announced: dict[int, int] = {}  # items still to arrive, by sender
-        self.waits = 0  # a bit per dimension in which the neighbour knows that this rank is waiting
-        self.owing = 0  # bundles with complete results that are not returned yet
-        self.sent = self.got = 0  # messages that the drain waves count
-        self.basic_sent = self.basic_got = 0  # messages of work and results
-        self.asking = False
-        self.tries = 0  # remaining tries
-        self.tells = False  # send WAIT when it starts to wait; at first, only after the last pause
-        self.far = False  # the next request goes to another node
-        self.pause = 0  # number of the current pause; events of older pauses are ignored
-        self.pauses = 0  # number of pauses since it last had work
-        self.ready_s = 0.0
+        self.waits: int = (
+            0  # a bit per dimension in which the neighbour knows that this rank is waiting
+        )
+        self.owing: int = 0  # bundles with complete results that are not returned yet
+        self.sent: int = 0
+        self.got: int = 0  # messages that the drain waves count
+        self.basic_sent: int = 0
+        self.basic_got: int = 0  # messages of work and results
+        self.asking: bool = False
+        self.tries: int = 0  # remaining tries
+        self.tells: bool = (
+            False  # send WAIT when it starts to wait; at first, only after the last pause
+        )
+        self.far: bool = False  # the next request goes to another node
+        self.pause: int = 0  # number of the current pause; events of older pauses are ignored
+        self.pauses: int = 0  # number of pauses since it last had work
+        self.ready_s: float = 0.0
         self.inbox: list[tuple[int, int, Any]] = []
-        self.stepping = False
+        self.stepping: bool = False
 
 
 class SimulationTotals(msgspec.Struct):

@@ -36,7 +36,7 @@ class ItemTree:
         first[0] = 1
         np.cumsum(counts[:-1], out=first[1:])
         first[1:] += 1
-        self.levels = _levels(counts)
+        self.levels: list[tuple[int, int]] = _levels(counts)
         size = _sizes(counts, first, self.levels)
         place = _places(counts, size, self.levels)
         until = np.zeros(total + 1)
@@ -44,14 +44,14 @@ class ItemTree:
         np.cumsum(until, out=until)
         self.items = total
         self.spawn_at = spawn_at
-        self.work_s = float(until[-1])
-        self.span_s = _span(counts, durations, self.levels, spawn_at)
-        self.first_child = _view(first.astype(np.int32))
-        self.children = _view(counts.astype(np.int32))
-        self.inner = _view(_inner(counts).astype(np.int32))
-        self.place = _view(place.astype(np.int32))
-        self.size = _view(size.astype(np.int32))
-        self.until_s = _view(until)
+        self.work_s: float = float(until[-1])
+        self.span_s: float = _span(counts, durations, self.levels, spawn_at)
+        self.first_child: Any = _view(first.astype(np.int32))
+        self.children: Any = _view(counts.astype(np.int32))
+        self.inner: Any = _view(_inner(counts).astype(np.int32))
+        self.place: Any = _view(place.astype(np.int32))
+        self.size: Any = _view(size.astype(np.int32))
+        self.until_s: Any = _view(until)
 
     def bound_s(self, ranks: int) -> float:
         """Return a lower bound on all schedules: the work per rank, or the longest path."""

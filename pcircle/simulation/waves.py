@@ -61,9 +61,9 @@ class Waves:
         counted: Callable[[int, int], Sums],
     ) -> None:
         size = len(parents)
-        self.phases = [WORKING] * size
-        self.stopped = 0
-        self.stopped_s = 0.0
+        self.phases: list[int] = [WORKING] * size
+        self.stopped: int = 0
+        self.stopped_s: float = 0.0
         self._parents = parents
         self._children = children
         self._send = send
@@ -171,7 +171,9 @@ class RankTree:
     """
 
     def __init__(self, size: int, arity: int, per_node: int) -> None:
-        self.size, self.arity, self.per_node = size, arity, per_node
+        self.size: int = size
+        self.arity: int = arity
+        self.per_node: int = per_node
         ranks = np.arange(size, dtype=np.int64)
         place = ranks % per_node
         inside = ranks - place + (place - 1) // arity

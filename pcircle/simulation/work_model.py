@@ -32,8 +32,8 @@ class WorkModel:
 
     def __init__(self, tree: ItemTree, ahead_from: int) -> None:
         self.tree = tree
-        self.now_s = 0.0
-        self.counts = SimulationTotals([0] * (STOP + 1))
+        self.now_s: float = 0.0
+        self.counts: SimulationTotals = SimulationTotals([0] * (STOP + 1))
         self._ahead_from = ahead_from
         self._late = 1 - tree.spawn_at  # share of an item's time after it has made its children
 

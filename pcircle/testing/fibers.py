@@ -45,7 +45,7 @@ class Fiber:
 
     def __init__(self, steps: Stepwise) -> None:
         self.steps = steps
-        self.due_s = 0.0
+        self.due_s: float = 0.0
         self.ended = False
 
 

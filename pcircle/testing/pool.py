@@ -21,6 +21,8 @@ _Call = tuple["PoolFuture[Any]", Callable[..., object], tuple[object, ...]]
 class SimPool(WorkerPool):
     """A `pcircle.threads.pool.WorkerPool` whose calls take virtual time to begin and to end."""
 
+    in_flight: int
+
     def __init__(self, rank_fibers: RankFibers, wake: Callable[[], None], threads: int = 1) -> None:
         super().__init__(wake, threads)
         self._rank_fibers = rank_fibers
@@ -101,8 +103,8 @@ class SimWorkerChannel(WorkerChannel[I, R]):
         `holds` counts the holds that were not released, by ticket.
         """
         self.rank_fibers, self.spawned, self.holds = rank_fibers, spawned, Counter()
-        self.is_stopping = self._asked(self.is_stopping)
-        self.has_idle_workers = self._asked(self.has_idle_workers)
+        self.is_stopping: Callable[[], bool] = self._asked(self.is_stopping)
+        self.has_idle_workers: Callable[[], bool] = self._asked(self.has_idle_workers)
         return self
 
     def _asked(self, question: Callable[[], bool]) -> Callable[[], bool]:

@@ -101,7 +101,7 @@ class Watch:
     """Records the actions of all ranks in a run; `trace` receives them as lines of text."""
 
     def __init__(self, ranks: int, max_items: int, trace: Callable[[str], None] | None) -> None:
-        self.items = [0] * ranks
+        self.items: list[int] = [0] * ranks
         self.error: BaseException | None = None  # the first that a method of the task raised
         self.found: RuleViolationError | None = None
         self.trace = trace

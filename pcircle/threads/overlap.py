@@ -31,7 +31,7 @@ class Overlap:
     def __init__(self, threads: int) -> None:
         if threads < 1:
             raise ValueError("threads must be at least 1")
-        self.threads = threads
+        self.threads: int = threads
         self._calls: _Calls = SimpleQueue()
         self._done: _Done = SimpleQueue()
         self._helpers: list[threading.Thread] = []

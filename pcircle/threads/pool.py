@@ -32,7 +32,7 @@ class PoolFuture(Generic[T]):
     __slots__ = ("_callbacks", "_error", "_value", "done")
 
     def __init__(self) -> None:
-        self.done = False
+        self.done: bool = False
         self._value: T | None = None
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[PoolFuture[T]], None]] = []
@@ -76,7 +76,7 @@ class WorkerPool:
         if threads < 1:
             raise ValueError("a pool has at least one thread")
         self.threads = threads
-        self.in_flight = 0
+        self.in_flight: int = 0
         self.wake = wake
         self._calls: SimpleQueue[
             tuple[PoolFuture[Any], Callable[..., object], tuple[object, ...]] | None

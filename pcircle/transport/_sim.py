@@ -153,10 +153,10 @@ class SimTransport:
 
     def __init__(self, network: Network, rank: int, nodes: tuple[int, ...]) -> None:
         self._network = network
-        self.rank = rank
-        self.size = len(nodes)
-        self.nodes = nodes
-        self.closed = False
+        self.rank: int = rank
+        self.size: int = len(nodes)
+        self.nodes: tuple[int, ...] = nodes
+        self.closed: bool = False
 
     @property
     def now_s(self) -> float:
@@ -197,6 +197,8 @@ class Network:
     `pair_bytes` count messages and bytes by [source][dest].
     """
 
+    conditions: Conditions
+
     def __init__(
         self,
         nodes: Sequence[int],
@@ -209,10 +211,10 @@ class Network:
         limit_s: float = inf,
     ) -> None:
         self.conditions = conditions = conditions or Conditions()
-        self.now_s = 0.0
-        self.messages = 0
-        self.far_messages = 0  # between nodes
-        self.steps = 0
+        self.now_s: float = 0.0
+        self.messages: int = 0
+        self.far_messages: int = 0  # between nodes
+        self.steps: int = 0
         self.aborted: tuple[int, int] | None = None
         self.dropped: list[tuple[int, int, object]] = []  # messages to ranks that had closed
         self._nodes = tuple(nodes)
@@ -222,8 +224,8 @@ class Network:
         self._observe = observe
         self._size_bytes = size_bytes
         counted = len(self._nodes) if size_bytes is not None else 0
-        self.pair_messages = [[0] * counted for _ in range(counted)]
-        self.pair_bytes = [[0] * counted for _ in range(counted)]
+        self.pair_messages: list[list[int]] = [[0] * counted for _ in range(counted)]
+        self.pair_bytes: list[list[int]] = [[0] * counted for _ in range(counted)]
         self._limit_s = limit_s
         self._events: list[_Event] = []
         self._serial = 0

@@ -216,7 +216,7 @@ class Columns:
         self._count, size = _NAMES.unpack_from(body)
         self._at = _NAMES.size + size
         _check_path(text := body[_NAMES.size : self._at])
-        self.names = text.split(b"/")
+        self.names: list[bytes] = text.split(b"/")
         if len(self.names) != self._count:
             raise DamagedIndexError("a section lacks names")
         self._body = body
@@ -334,9 +334,11 @@ class Index:
         if len(end) < _END.size + _DIGEST_BYTES or _END.unpack_from(end)[0]:
             raise DamagedIndexError("it is truncated")
         self.entries: int = _END.unpack_from(end)[1]
-        self.digest = end[_END.size :]
+        self.digest: bytes = end[_END.size :]
         (count,) = _COUNT.unpack(self._read(self._begin - _COUNT.size, _COUNT.size))
-        self.roots = [IndexedRoot(self._text(), self._text()) for _ in range(count)]
+        self.roots: list[IndexedRoot] = [
+            IndexedRoot(self._text(), self._text()) for _ in range(count)
+        ]
 
     def _text(self) -> bytes:
         size_at = self._begin

@@ -11,13 +11,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pcircle.core.errors import require
 from pcircle.fs.directories import CLOSED, join_path
 from pcircle.fs.path_list_slice import PathListSlice
 from pcircle.runtime import Context
 from pcircle.walk.items import UNREACHED, Tree, WalkItem
+
+if TYPE_CHECKING:
+    from pcircle.fs.directories import Lease
+    from pcircle.walk.items import DirectoryIdentity
 
 P = TypeVar("P")
 
@@ -58,26 +62,28 @@ class Open(Generic[P]):
     )
 
     def __init__(self, root: int, path: bytes, slot: int, above: Open[P], part: P) -> None:
-        self.root = root
-        self.path = path
-        self.slot = slot
-        self.above = above
-        self.part = part
-        self.place = UNREACHED
+        self.root: int = root
+        self.path: bytes = path
+        self.slot: int = slot
+        self.above: Open[P] = above
+        self.part: P = part
+        self.place: DirectoryIdentity = UNREACHED
         self.own: Any = None
         self.began: Any = None  # marks that the tool sets at its beginning and end
         self.ended: Any = None
-        self.weight = 0.0
+        self.weight: float = 0.0
         self.only: PathListSlice | None = None
-        self.ancestors = b""  # the identities that its entries inherit
+        self.ancestors: bytes = b""  # the identities that its entries inherit
         self.pending: list[bytes] = []  # subdirectories to enter
-        self.tried = 0  # number of names at the end of `pending` that are known not to be small
+        self.tried: int = (
+            0  # number of names at the end of `pending` that are known not to be small
+        )
         self.below: dict[bytes, PathListSlice] = {}  # listed paths in subdirectories
-        self.entered = True  # False for a mount point that must not be crossed
-        self.failed = False  # could not be read or made, so it is not completed by `leave`
-        self.left_out = 0  # number of its entries that the scope excludes
-        self.waits = False  # for items, for work that the tool delays, or for a subdirectory
-        self.leases = CLOSED
+        self.entered: bool = True  # False for a mount point that must not be crossed
+        self.failed: bool = False  # could not be read or made, so it is not completed by `leave`
+        self.left_out: int = 0  # number of its entries that the scope excludes
+        self.waits: bool = False  # for items, for work that the tool delays, or for a subdirectory
+        self.leases: tuple[Lease, Lease] = CLOSED
 
 
 class _NoParent(Open[Any]):
@@ -97,6 +103,7 @@ class ItemContext(Context[Any], Generic[P]):
     """
 
     __slots__ = ("_completes", "_unflushed", "opens")
+    spawned: int
 
     def __init__(
         self,

@@ -87,9 +87,9 @@ class Names:
     __slots__ = ("files", "links", "specials")
 
     def __init__(self, files: list[bytes], links: list[bytes], specials: list[bytes]) -> None:
-        self.files = files
-        self.links = links
-        self.specials = specials
+        self.files: list[bytes] = files
+        self.links: list[bytes] = links
+        self.specials: list[bytes] = specials
 
     def __len__(self) -> int:
         return len(self.files) + len(self.links) + len(self.specials)

@@ -694,15 +694,15 @@ class WalkTask(PartedTask[I, R]):
 
     counters: Any
     directories: Directories
-    keeps_lists = False
+    keeps_lists: bool = False
     _walker: Walker[Any]
 
     def __init__(self, rank: int, lists: Lists | None, threads: int | None) -> None:
         super().__init__()
         self.rank = rank
         self.lists = lists
-        self.max_threads = affordable_threads()
-        self.threads = None if threads is None else min(threads, self.max_threads)
+        self.max_threads: int = affordable_threads()
+        self.threads: int | None = None if threads is None else min(threads, self.max_threads)
 
     @property
     def counted(self) -> Any:

@@ -57,8 +57,10 @@ def _choose() -> tuple[ModuleType, str]:
     return pure, reason
 
 
+module: ModuleType
+reason: str
 module, reason = _choose()
-is_native = module is not pure
+is_native: bool = module is not pure
 
 if TYPE_CHECKING:
     from pcircle.fs.native.pure import (

@@ -334,8 +334,8 @@ class Journal:
         reserved_bytes: int = _RESERVED_BYTES,
         token: bytes = b"",
     ) -> None:
-        self.committed = 0
-        self.bytes = 0  # end of the last frame that this rank has written
+        self.committed: int = 0
+        self.bytes: int = 0  # end of the last frame that this rank has written
         self._directory_fd = directory_fd
         self._run = run
         self._rank = rank

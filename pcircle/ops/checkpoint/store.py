@@ -108,7 +108,7 @@ class CheckpointError(Exception):
         self.reason = reason
         self.path = path
         self.detail = detail
-        self.counts = counts or {}
+        self.counts: NamedCounts = counts or {}
 
 
 class CopyIdentity(msgspec.Struct, frozen=True):
@@ -411,7 +411,7 @@ class CheckpointLock:
         self._fd: int | None = None
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        self.lost = False
+        self.lost: bool = False
 
     def acquire(self) -> None:
         """Acquire the lock. Raises CheckpointError if another running job holds it."""

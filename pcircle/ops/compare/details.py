@@ -53,7 +53,7 @@ class DetailComparer:
         *,
         lenient: bool = False,
     ) -> None:
-        self.fields = fields & OF_DETAILS
+        self.fields: int = fields & OF_DETAILS
         self._users = users
         self.lists = lists
         self._lenient = lenient  # whether unreadable attributes count as equal

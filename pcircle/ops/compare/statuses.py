@@ -56,8 +56,8 @@ class UserNames:
     """Cached names of users and groups on this node; an ID without a name is used as the name."""
 
     def __init__(self) -> None:
-        self.user = cache(user_name)
-        self.group = cache(group_name)
+        self.user: Callable[[int], str] = cache(user_name)
+        self.group: Callable[[int], str] = cache(group_name)
 
 
 class StatusComparer:

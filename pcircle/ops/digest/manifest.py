@@ -247,14 +247,14 @@ class Manifest:
         if words[1] != VERSION:
             raise DamagedManifestError(f"line 1: unsupported version {words[1][:20].decode()}")
         try:
-            self.algorithm = get_algorithm(words[2][:20].decode())
+            self.algorithm: Algorithm = get_algorithm(words[2][:20].decode())
         except ValueError as error:
             raise DamagedManifestError(f"line 1: {error}") from None
         line = self._line_at(len(head) + 1)
         try:
             if not line.startswith(b"root "):
                 raise ValueError("not the line of the root")
-            self.root = parse_entry(line[5:], self.algorithm.size)
+            self.root: ManifestEntry = parse_entry(line[5:], self.algorithm.size)
             if not self.root.name.startswith(b"/") or b"\0" in self.root.name:
                 raise ValueError("the path of the root is not absolute")
         except ValueError as error:

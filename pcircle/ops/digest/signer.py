@@ -90,10 +90,10 @@ class Signer:
     def __init__(
         self, name: str, root_holder: bytes, trailer_bytes: int = 0, first: Signer | None = None
     ) -> None:
-        self.algorithm = get_algorithm(name)
-        self.trailer = bytes(trailer_bytes)
-        self.seal = b""  # type and digest of the last entry that was read
-        self.blocks = b""  # block digests of the chunks read in the current item
+        self.algorithm: Algorithm = get_algorithm(name)
+        self.trailer: bytes = bytes(trailer_bytes)
+        self.seal: bytes = b""  # type and digest of the last entry that was read
+        self.blocks: bytes = b""  # block digests of the chunks read in the current item
         self._root_holder = root_holder
         self._piece = aligned(_READ_BYTES)
         self._hasher = BlockHasher(self.algorithm)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain, compress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pcircle.core.encoding import text_of
 from pcircle.fs import native
@@ -106,8 +106,10 @@ class Remover(EntryVisitor):
             plan.recursive and plan.operations_per_s is None and not (plan.keep_times or plan.sized)
         )
         if plain and not self._dry and self._acts is None:
-            self.scan = _SCAN._replace(one_mount=not plan.enter_mounts)
-        self.in_place = plan.one_node  # on one node the kernel serializes changes of a directory
+            self.scan: DirectoryScan = _SCAN._replace(one_mount=not plan.enter_mounts)
+        self.in_place: bool = (
+            plan.one_node
+        )  # on one node the kernel serializes changes of a directory
         self._choose = choosing(plan.rules, plan.wanted, plan.now_ns, tally=self.counters)
         wanted = None if plan.applies else test_of_directory(plan.wanted, plan.now_ns)
         self._is_wanted = wanted  # test of directories without selected entries
@@ -661,7 +663,8 @@ class RemoveTask(ChangeTask):
     """One rank's or thread's share of a removal; subclasses set `tool`."""
 
     doing = "remove"
-    counters_type, visitor_type = RemovalCounters, Remover
+    counters_type: ClassVar[type[RemovalCounters]] = RemovalCounters
+    visitor_type: ClassVar[type[Remover]] = Remover
     plan: RemovalPlan
     first: RemoveTask | None
     removal_log: RemovalLog | None = None  # set if the job can restart after the loss of a rank
@@ -691,8 +694,12 @@ class RemoveTask(ChangeTask):
 
     def reach(self, *, is_first: bool) -> Directories:
         plan = self.plan
-        self.open_beneath = opener(cross=plan.enter_mounts, no_atime=self.walks_twice)
-        self.identify = device_and_inode if plan.one_node else inode_alone
+        self.open_beneath: Callable[[bytes, int], int] = opener(
+            cross=plan.enter_mounts, no_atime=self.walks_twice
+        )
+        self.identify: Callable[[os.stat_result], tuple[int, int]] = (
+            device_and_inode if plan.one_node else inode_alone
+        )
         unlock: Callable[[int], bool] | None = None
         if self.access.owner:
             unlock = self._admit

@@ -111,10 +111,12 @@ class RestartableJob(Program):
     """A tool's job as a program. `lost` contains the ranks that were lost in the last run."""
 
     def __init__(self, program: RestartableProgram) -> None:
-        self.name, self.limit, self.again = program.name, program.limit, program.again
+        self.name: str = program.name
+        self.limit = program.limit
+        self.again: bool = program.again
         self.lost: tuple[int, ...] = ()
         self.code: int | None = None  # once the job has ended
-        self.output_log = OutputLog()
+        self.output_log: OutputLog = OutputLog()
         self._program = program
         self._plan = b""
         self._is_restartable = False

@@ -89,7 +89,7 @@ class OutputLog:
     """
 
     def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
-        self.is_whole = True
+        self.is_whole: bool = True
         self._room = max_bytes
         self._stores: dict[str, _RecordStore] = {}
         self._before: dict[str, _Hashes] = {}

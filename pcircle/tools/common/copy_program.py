@@ -107,7 +107,7 @@ class CopyProgram(ToolProgram):
 
     def __init__(self, options: CopyOptions, umask: int) -> None:
         super().__init__()
-        self.name = options.tool
+        self.name: str = options.tool
         self._options = options
         self._umask = umask
         self._actions: LogFile | None = None
@@ -153,7 +153,9 @@ class CopyProgram(ToolProgram):
         """
         # The time limit and the elapsed time are measured from the first start.
         self.limit, self.began_s = former.limit, former.began_s
-        self.log, self._actions, self._list = former.log, former._actions, former._list
+        self.log: LogFile | None = former.log
+        self._actions = former._actions
+        self._list = former._list
         self.output_log, self._former, self._stdin_lists = (
             former.output_log,
             former.console,
@@ -380,7 +382,8 @@ class CopyProgram(ToolProgram):
             ensure_usable(decided.sign, rank)
         if decided.dry:
             dry = self.dry_type()(decided, rank, size, lists)
-            self.close, dry.line_of = dry.close, self._line_of(decided)
+            self.close: Callable[[], None] = dry.close
+            dry.line_of = self._line_of(decided)
             return dry
         if decided.journal is not None:
             path = decided.journal.path

@@ -10,7 +10,7 @@ import argparse
 import os
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -39,7 +39,7 @@ _UNKNOWN = "a rank was lost, and its removals cannot be counted; run the command
 class RestartableRemoval(ChangeProgram):
     """The program of a removal that can be restarted if only the counts are required."""
 
-    plan_type = RemovalPlan
+    plan_type: ClassVar[type[RemovalPlan]] = RemovalPlan
 
     def __init__(self, args: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
         super().__init__(args, paths, **more)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from pcircle.cli.arguments import LAUNCH, Parser, add_syslog, add_transport, add_version
 from pcircle.cli.shell import ToolCommand
@@ -105,4 +106,5 @@ _MOST_USED = (
 _COMMAND = ToolCommand(
     "fbcast", "SRC... DST", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, most_used=_MOST_USED
 )
-parser, main = _COMMAND.parser, _COMMAND.main
+parser: Final = _COMMAND.parser
+main: Final = _COMMAND.main

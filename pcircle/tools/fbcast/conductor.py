@@ -90,13 +90,13 @@ class Conductor:
     ) -> None:
         self.bad: dict[int, str] = {}
         self.hosts: dict[int, str] = {}
-        self.reason = ""
-        self.code = EXIT_OK
-        self.phase = JOINING
+        self.reason: str = ""
+        self.code: int = EXIT_OK
+        self.phase: int = JOINING
         self.decided: bool | None = False
-        self.completed = False
-        self.sent_bytes = 0
-        self.chunks = 0
+        self.completed: bool = False
+        self.sent_bytes: int = 0
+        self.chunks: int = 0
         self.way: Way = "chain"
         self._node = node
         self._plan = plan
@@ -124,7 +124,7 @@ class Conductor:
         self._shows = 0
         self._lost_showing = False  # whether a node was lost during the collective operation
         self._signed: bytes | None = None
-        self.now_s = 0.0
+        self.now_s: float = 0.0
         self._stopped: int | None = None
 
     # ---- events ----------------------------------------------------------------

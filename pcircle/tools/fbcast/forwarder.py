@@ -47,8 +47,8 @@ class Forwarder(ABC):
     """The forwarding on one node, which calls `deliver` once for each chunk, in order."""
 
     def __init__(self, start: StreamStart, rank: int, send: Send, deliver: Deliver) -> None:
-        self.attempt = start.attempt
-        self.sent_chunks = 0
+        self.attempt: int = start.attempt
+        self.sent_chunks: int = 0
         self._route = start.route
         self._place = start.route.index(rank)
         self._send = send

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -239,7 +239,7 @@ class ListedFile(msgspec.Struct, frozen=True, array_like=True, tag="i"):
 Frame: TypeAlias = Enter | Leave | File | ContentHeader | FileEnd | Link | Hard | Close | ListedFile
 
 _encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(Frame).decode
+decode: Final = msgspec.msgpack.Decoder(Frame).decode
 
 
 def packed(frame: Frame) -> bytes:

@@ -114,9 +114,9 @@ class BroadcastNode:
         self.plan: BroadcastPlan | None = None
         self.member: Member | None = None
         self.forwarder: Forwarder | None = None
-        self.has_ended = False
-        self.code = EXIT_OK
-        self.in_doubt = False
+        self.has_ended: bool = False
+        self.code: int = EXIT_OK
+        self.in_doubt: bool = False
         self._disk = disk
         self._records = records
         self._send = send
@@ -127,7 +127,7 @@ class BroadcastNode:
         self._problem = ""
         self._unwritten = 0  # delivered chunks
         self._leaving = False
-        self.now_s = 0.0
+        self.now_s: float = 0.0
         self._alive_s = inf
         self._reader_s = 0.0  # the time of the reader's last message
         self._under_way = 0  # pending calls of the disk

@@ -73,7 +73,7 @@ class SourceReader:
     """The source of a broadcast; it implements `pcircle.tools.fbcast.conductor.StreamSource`."""
 
     def __init__(self, operands: Sequence[Operand]) -> None:
-        self.totals = BroadcastTotals()
+        self.totals: BroadcastTotals = BroadcastTotals()
         self._operands = operands
         self._frames: Iterator[Frame | _Content] = iter(())
         self._pending = b""

@@ -53,7 +53,7 @@ class StreamDecoder(ABC):
     """Decodes a stream, and calls `frame` for each frame and `content` for file content."""
 
     def __init__(self) -> None:
-        self.is_complete = False
+        self.is_complete: bool = False
         self._partial = b""
         self._missing = 0  # bytes of the current content that have not arrived
 
@@ -117,7 +117,7 @@ class TreeWriter(StreamDecoder):
     def __init__(self, root_fd: int, old_fd: int, beat: Beat) -> None:
         super().__init__()
         self._beat = beat
-        self.entries = 0
+        self.entries: int = 0
         self._old_fd = old_fd
         self._stack = [_Entered(os.dup(root_fd), b"", None)]
         self._file: File | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import Final
 
 from pcircle.cli.arguments import (
     POLITE,
@@ -180,6 +181,9 @@ def _shell(tool: str, operand: str, about: str) -> ToolCommand:
 FCHMOD = _shell("fchmod", "MODE", _MODE)
 FCHOWN = _shell("fchown", "OWNER[:[GROUP]]", _OWNER)
 FCHGRP = _shell("fchgrp", "GROUP", _GROUP)
-parser, main = FCHMOD.parser, FCHMOD.main
-fchown, fchgrp = FCHOWN.main, FCHGRP.main
-fchown_parser, fchgrp_parser = FCHOWN.parser, FCHGRP.parser
+parser: Final = FCHMOD.parser
+main: Final = FCHMOD.main
+fchown: Final = FCHOWN.main
+fchgrp: Final = FCHGRP.main
+fchown_parser: Final = FCHOWN.parser
+fchgrp_parser: Final = FCHGRP.parser

@@ -7,7 +7,7 @@ import errno
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from pcircle.cli.change_program import ChangeConsole, ChangeProgram
 from pcircle.cli.declarations import override
@@ -94,15 +94,17 @@ def _listed(counts: Counter[int], name_of: Callable[[int], str]) -> str:
 class ModeOptions(TreeOptions):
     """The shared options, of which the filters by owner have other names."""
 
-    owners = override(names=("--of-owner",))
-    groups = override(names=("--of-group",))
+    owners: tuple[int, ...] | None = override(names=("--of-owner",))
+    groups: tuple[int, ...] | None = override(names=("--of-group",))
 
 
 class ModeProgram(ChangeProgram):
     """The program of fchmod, fchown or fchgrp."""
 
-    plan_type, task_type, console_type = ModePlan, ModeTask, ModeConsole
-    options_type = ModeOptions
+    plan_type: ClassVar[type[ModePlan]] = ModePlan
+    task_type: ClassVar[type[ModeTask]] = ModeTask
+    console_type: ClassVar[type[ModeConsole]] = ModeConsole
+    options_type: ClassVar[type[ModeOptions]] = ModeOptions
 
     def __init__(
         self, tool: str, args: argparse.Namespace, paths: Sequence[bytes], **more: object
@@ -120,8 +122,9 @@ class ModeProgram(ChangeProgram):
 
     def read_plan(self) -> LoadedPlan:
         """Read an undo file; each of the three tools can undo the changes of the others."""
-        self.applied = read_plan(self.args.apply, "fchmod", check_mark, may_be_cut=True)
-        return self.applied
+        found = read_plan(self.args.apply, "fchmod", check_mark, may_be_cut=True)
+        self.applied: LoadedPlan | None = found
+        return found
 
     def roots(self) -> tuple[Root, ...]:
         args = self.args
@@ -161,7 +164,7 @@ class ModeProgram(ChangeProgram):
         if self.args.undo is not None:
             from pcircle.jobs.plan_output import PlanFile  # few runs write a plan
 
-            self.planned = PlanFile(self.args.undo, "--undo", "undo file")
+            self.planned: PlanFile | None = PlanFile(self.args.undo, "--undo", "undo file")
             self.planned.append(head("fchmod", roots, self.directory()))
 
 

@@ -12,6 +12,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
 
 from pcircle.core.errors import StoppedEarly
 from pcircle.fs.attributes.modes import SET_ID
@@ -80,8 +81,8 @@ class ChangingTask(ChangeTask):
     `unlock` is a method of its visitor. All threads of a rank share `firsts`.
     """
 
-    notice_type = Failure | ActionLines | Denied | Unmapped
-    counters_type = ModeCounters
+    notice_type: ClassVar[Any] = Failure | ActionLines | Denied | Unmapped
+    counters_type: ClassVar[type[ModeCounters]] = ModeCounters
     plan: ModePlan
     first: ChangingTask | None
     unlock: Callable[[int], bool]
@@ -91,7 +92,7 @@ class ChangingTask(ChangeTask):
         owner_alone = (
             plan.request.owns and plan.request.other_mode is plan.request.directory_mode is None
         )
-        self.tool = plan.tool
+        self.tool: str = plan.tool
         self.action = "chown" if owner_alone else "chmod"
         self.tries = "change owner of" if owner_alone else "change mode of"
         super().begin()

@@ -17,7 +17,7 @@ import time
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pcircle.core.encoding import text_of
 from pcircle.core.errors import require
@@ -115,7 +115,7 @@ class ModeVisitor(EntryChanger):
         )
         self._fast = self._bulk.is_able and not options and plan.operations_per_s is None
         if self._fast and plan.recursive and not plan.listed:
-            self.scan = DirectoryScan(_SMALL, CAPACITY, look_up=True, keep_open=True)
+            self.scan: DirectoryScan = DirectoryScan(_SMALL, CAPACITY, look_up=True, keep_open=True)
         self._batch_size = _FEW if self._records is None else CAPACITY
         self._pseudo = PseudoDirectories()
         task.unlock = self.unlock
@@ -588,4 +588,4 @@ class ModeVisitor(EntryChanger):
 class ModeTask(ChangingTask):
     """The task of a change, with its visitor."""
 
-    visitor_type = ModeVisitor
+    visitor_type: ClassVar[type[ModeVisitor]] = ModeVisitor

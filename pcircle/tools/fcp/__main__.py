@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
 
 from pcircle.cli.startup import command
 
-main = command("fcp")
+main: Final = command("fcp")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import Final
 
 from pcircle.cli.arguments import (
     Parser,
@@ -200,4 +201,5 @@ _COMMAND = ToolCommand(
     joined,
     most_used=_MOST_USED,
 )
-parser, main = _COMMAND.parser, _COMMAND.main
+parser: Final = _COMMAND.parser
+main: Final = _COMMAND.main

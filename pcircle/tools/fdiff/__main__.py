@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
 
 from pcircle.cli.startup import command
 
-main = command("fdiff")
+main: Final = command("fdiff")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -39,6 +39,11 @@ from pcircle.tools.fdiff.plan import DiffPlan, Labels
 from pcircle.tools.fdiff.work.task import DiffTask
 from pcircle.walk.roots import Root
 
+if TYPE_CHECKING:
+    from pcircle.ops.digest.manifest import Manifest
+    from pcircle.runtime.task import TimeLimit
+    from pcircle.tools.fdiff.reporter import Expression
+
 _MAX_LABEL_CELLS = 16
 
 
@@ -47,8 +52,10 @@ class DiffProgram(ComparisonProgram):
 
     name = "fdiff"
     reads_only = True
-    plan_type, task_type, console_type = DiffPlan, DiffTask, DiffConsole
-    options_type = DiffOptions
+    plan_type: ClassVar[type[DiffPlan]] = DiffPlan
+    task_type: ClassVar[type[DiffTask]] = DiffTask
+    console_type: ClassVar[type[DiffConsole]] = DiffConsole
+    options_type: ClassVar[type[DiffOptions]] = DiffOptions
     options: DiffOptions
 
     def __init__(self, args: argparse.Namespace) -> None:
@@ -59,12 +66,14 @@ class DiffProgram(ComparisonProgram):
             missing = f"operand B after '{show(paths[0])}'" if paths else "operands A and B"
             raise UsageError(f"missing {missing}")
         super().__init__(args, paths)
-        self.limit = self.options.time_limit()
-        self.table = self.options.format == "dcmp"
-        self.manifests = []
+        self.limit: TimeLimit | None = self.options.time_limit()
+        self.table: bool = self.options.format == "dcmp"
+        self.manifests: list[Manifest] = []
         self._against: dict[str, object] = {}
-        self.lists = []
-        self.outputs = [_output(text) for text in self.options.outputs]
+        self.lists: list[LogFile] = []
+        self.outputs: list[tuple[Expression, str]] = [
+            _output(text) for text in self.options.outputs
+        ]
         self._expressions = tuple(expression for expression, _ in self.outputs)
         self._fields = _fields(self.options) | reporter.fields_in(self._expressions)
         if self.table:
@@ -156,13 +165,13 @@ class DiffProgram(ComparisonProgram):
         super().begin(roots)
         options = self.options
         if options.json_lines is not None:
-            self.actions = LogFile(open_output(options.json_lines, "--json-lines"))
+            self.actions: LogFile = LogFile(open_output(options.json_lines, "--json-lines"))
         if options.list_out is not None:
-            self.listed = LogFile(open_output(options.list_out, "--list-out"))
+            self.listed: LogFile = LogFile(open_output(options.list_out, "--list-out"))
         self.lists = [LogFile(open_log(name, "--output")) for _, name in self.outputs]
 
     def observer(self, plan: bytes) -> Observer[Any]:
-        self.plan = msgspec.msgpack.decode(plan, type=DiffPlan)
+        self.plan: DiffPlan = msgspec.msgpack.decode(plan, type=DiffPlan)
         return super().observer(plan)
 
 

@@ -96,7 +96,7 @@ class DiffConsole(TreeConsole):
 
     def _fail_list(self, number: int, error: OSError) -> None:
         self._broken.add(number)
-        self.log_failed = True
+        self.log_failed: bool = True
         name = self._program.outputs[number][1]
         self.note(f"{self.tool}: cannot write '{name}': {error.strerror}")
 
@@ -129,7 +129,7 @@ class DiffConsole(TreeConsole):
         total = self.total(outcome)
         if total.different or total.only_a or total.only_b or total.moved:
             code = worst((code, IntegrityError.exit_code))
-        self.quiet = self.quiet or not self._says_end
+        self.quiet: bool = self.quiet or not self._says_end
         if ended == FirstDifferenceError.exit_code and self._plan.first:
             why = []
         code = worst((ended, code))

@@ -75,10 +75,10 @@ class DiffReporter:
     ) -> None:
         self._plan = plan
         self._counters = counters
-        self.actions = ActionLog("fdiff", plan.acts, rank, first, planned=True)
+        self.actions: ActionLog = ActionLog("fdiff", plan.acts, rank, first, planned=True)
         self._lists: dict[int, list[bytes]] = {}
         self._found = False
-        self.matches_equal = any(matches(expression, BOTH, 0) for expression in plan.matches)
+        self.matches_equal: bool = any(matches(expression, BOTH, 0) for expression in plan.matches)
 
     def pair(self, path: bytes, mode: int, size: int, different: int) -> None:
         """Report a pair with A's mode and size, or only add it to lists if it is equal."""

@@ -10,7 +10,7 @@ import argparse
 import os
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pcircle.cli.change_program import ChangeConsole, ChangeProgram, refuse_twice
 from pcircle.cli.output import MessageStream
@@ -32,6 +32,9 @@ from pcircle.tools.ffind.plan import FindPlan, SearchedIndex
 from pcircle.tools.ffind.task import FindTask, listed_starts, start_of
 from pcircle.walk.roots import Root
 
+if TYPE_CHECKING:
+    from pcircle.tools.ffind.plan import Order
+
 _RUNNING = ("exec", "execplus")
 _CHANGING = ("delete", *_RUNNING)
 _CUTTING = ("quit", "limit", "exists")
@@ -41,20 +44,22 @@ class FindProgram(SearchProgram):
     """The program of a search."""
 
     name = "ffind"
-    plan_type, task_type, console_type = FindPlan, FindTask, FindConsole
+    plan_type: ClassVar[type[FindPlan]] = FindPlan
+    task_type: ClassVar[type[FindTask]] = FindTask
+    console_type: ClassVar[type[FindConsole]] = FindConsole
 
     def __init__(self, args: argparse.Namespace, parsed: ParsedExpression) -> None:
         self.parsed = parsed
-        self.names = names_of(parsed.expression)
+        self.names: set[str] = names_of(parsed.expression)
         paths = list(map(os.fsencode, args.operands)) or [b"."]
-        self.order = order_of(args.sort, args.top, args.by)
+        self.order: Order | None = order_of(args.sort, args.top, args.by)
         _refuse(args, parsed, self.names)
         self.said = "deleted" if "delete" in self.names else "listed"
         # Only matching entries are printed by default.
         args.quiet = args.quiet or (not args.verbose and args.progress != "always")
         super().__init__(args, paths)
-        self.files = []
-        self.first_task = None
+        self.files: list[LogFile] = []
+        self.first_task: FindTask | None = None
         self.has_head = False
         self.ends = None
         self.index: SearchedIndex | None = None  # on rank 0 only
@@ -285,8 +290,11 @@ class FindApplyConsole(ChangeConsole):
 class FindApplyProgram(ChangeProgram):
     """The program of `ffind --apply`. Like the search, it enters mount points."""
 
-    name, said = "ffind", "deleted"
-    plan_type, task_type, console_type = RemovalPlan, FindApplyTask, FindApplyConsole
+    name: str = "ffind"
+    said: str = "deleted"
+    plan_type: ClassVar[type[RemovalPlan]] = RemovalPlan
+    task_type: ClassVar[type[FindApplyTask]] = FindApplyTask
+    console_type: ClassVar[type[FindApplyConsole]] = FindApplyConsole
 
     def __init__(self, args: argparse.Namespace) -> None:
         if args.tokens:

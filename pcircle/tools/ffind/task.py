@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -139,8 +139,11 @@ class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
 
     tool = "ffind"
     doing = "look up"
-    notice_type = Failure | ActionLines | StreamText | SortRecords | LinkedFiles
-    counters_type, visitor_type = FindCounters, FindVisitor
+    notice_type: ClassVar[Any] = Failure | ActionLines | StreamText | SortRecords | LinkedFiles
+    counters_type: ClassVar[type[FindCounters]] = FindCounters
+    visitor_type: ClassVar[type[FindVisitor]] = FindVisitor
+    max_threads: int
+    threads: int | None
     plan: FindPlan
     first: FindTask | None
 
@@ -153,14 +156,14 @@ class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
         self.halted = False
         self.sent_halt = False
         order = plan.order
-        self.output = FindOutput(None if order is None else ordered(order, plan.now_ns))
-        self.commands = Commands(self.output.add, plan.directory, dry=plan.dry)
+        self.output: FindOutput = FindOutput(None if order is None else ordered(order, plan.now_ns))
+        self.commands: Commands = Commands(self.output.add, plan.directory, dry=plan.dry)
         if plan.alone:
             self.max_threads = 1
-        self.evaluation = EvaluationContext(
+        self.evaluation: EvaluationContext = EvaluationContext(
             plan.now_ns, plan.midnight_ns, plan.wide, plan.settings.follow
         )
-        self.context = None
+        self.context: Context[TreeItem] | None = None
         # Helpers overlap the look-ups of one thread. If that is too slow, further threads start.
         number = 0 if self.first is None else len(self.first.parts)
         helpers = _HELPERS if number < _WITH_HELPERS else _FEW_HELPERS
@@ -168,10 +171,10 @@ class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
             helpers = max(1, min(helpers, plan.threads))
         if self.turns is not None:  # each thread has one look-up in progress
             helpers = 1
-        self.stats = Stats(helpers)
-        self.prefetch = StatPrefetch(helpers, follow=plan.settings.follow == "L")
+        self.stats: Stats = Stats(helpers)
+        self.prefetch: StatPrefetch = StatPrefetch(helpers, follow=plan.settings.follow == "L")
         self.output.flush = self.flush
-        self.actions = FindActions(
+        self.actions: FindActions = FindActions(
             self.output,
             self.commands,
             self.counters,
@@ -182,7 +185,9 @@ class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
             quoted=plan.quoted,
         )
 
-        self.searcher = None if plan.index is None else IndexSearcher(self, plan.index)
+        self.searcher: IndexSearcher | None = (
+            None if plan.index is None else IndexSearcher(self, plan.index)
+        )
 
     @property
     def rank_part(self) -> FindTask:
@@ -192,8 +197,7 @@ class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
     def reach(self, *, is_first: bool) -> Directories:
         plan = self.plan
         if plan.alone:
-            self.max_threads = 1
-            self.threads = 1
+            self.max_threads = self.threads = 1
         args = bases(
             [(root.holder, root.name or root.within) for root in self.reached], plan.directory
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from pcircle.cli.arguments import (
     POLITE,
@@ -173,4 +174,5 @@ _MOST_USED = ("-R", "-a", "-l", "-h", "-d", "-t", "-S", "--sort", "--total", "--
 _COMMAND = ToolCommand(
     "fls", "[PATH]...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, BARE, most_used=_MOST_USED
 )
-parser, main = _COMMAND.parser, _COMMAND.main
+parser: Final = _COMMAND.parser
+main: Final = _COMMAND.main

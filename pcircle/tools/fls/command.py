@@ -6,7 +6,7 @@ import argparse
 import os
 import stat
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -30,6 +30,10 @@ from pcircle.tools.fls.printer import Printer
 from pcircle.tools.fls.visitor import ListTask
 from pcircle.walk.roots import Root
 
+if TYPE_CHECKING:
+    from pcircle.runtime.task import TimeLimit
+    from pcircle.tools.fls.rows import RowResults
+
 _WRITTEN_BYTES = 1 << 20
 _FILES = ("json", "csv", "parquet")
 _TIME_WORDS = {"modification": "mtime", "access": "atime", "use": "atime", "status": "ctime"}
@@ -46,7 +50,9 @@ class ListConsole(TreeConsole):
         self._says_end = bool(self.verbose)
         self._printer = Printer(program.plan)
         if program.rows is not None:
-            self.results = rows.RowResults(self.note, *program.rows, self._remaining_bytes)
+            self.results: RowResults = rows.RowResults(
+                self.note, *program.rows, self._remaining_bytes
+            )
 
     def text(self, notice: object) -> bytes:
         return self._printer.add(notice.packed) if isinstance(notice, ListRecords) else b""
@@ -56,7 +62,7 @@ class ListConsole(TreeConsole):
 
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
         code, reasons = super().end(outcome)
-        self.quiet = self.quiet or not self._says_end
+        self.quiet: bool = self.quiet or not self._says_end
         if self._program.rows is None and code in (0, StoppedEarly.exit_code):
             try:
                 for text in self._remaining_bytes():
@@ -81,8 +87,10 @@ class ListProgram(TreeProgram):
     """The program of fls, which prints rows as JSON if a program has called it."""
 
     name = "fls"
-    plan_type, task_type, console_type = ListPlan, ListTask, ListConsole
-    options_type = AllOptions
+    plan_type: ClassVar[type[ListPlan]] = ListPlan
+    task_type: ClassVar[type[ListTask]] = ListTask
+    console_type: ClassVar[type[ListConsole]] = ListConsole
+    options_type: ClassVar[type[AllOptions]] = AllOptions
 
     def __init__(self, args: argparse.Namespace, **more: object) -> None:
         paths = list(map(os.fsencode, args.operands)) or [b"."]
@@ -93,7 +101,7 @@ class ListProgram(TreeProgram):
         self.rows: tuple[str, rows.Pieces] | None = None
         self._keys = _keys_of(args)
         self._known: dict[Root, os.stat_result] = {}
-        self.limit = self.options.time_limit()
+        self.limit: TimeLimit | None = self.options.time_limit()
         Times(args.time_style or FULL_ISO, 0)  # raises UsageError for an invalid style
         for name in _FILES:
             where = getattr(args, name)
@@ -169,9 +177,9 @@ class ListProgram(TreeProgram):
         super().begin(roots)
         args = self.args
         if args.json_lines is not None:
-            self.actions = LogFile(open_output(args.json_lines, "--json-lines"))
+            self.actions: LogFile = LogFile(open_output(args.json_lines, "--json-lines"))
         if args.list_out is not None:
-            self.listed = LogFile(open_output(args.list_out, "--list-out"))
+            self.listed: LogFile = LogFile(open_output(args.list_out, "--list-out"))
 
     def _form(self, is_terminal: bool) -> Form:
         args = self.args

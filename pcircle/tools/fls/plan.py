@@ -161,9 +161,9 @@ class Keys:
         self._first = directories_first
         names = [number for number, (key, _) in enumerate(keys) if key == "name"]
         self._fields = list(keys[: names[0]] if names else keys)
-        self.turns = bool(names) and keys[names[0]][1]
+        self.turns: bool = bool(names) and keys[names[0]][1]
         self._owners: dict[str, Owners] = {"owner": users(), "group": groups()}
-        self.of_names_alone = not self._fields and not directories_first
+        self.of_names_alone: bool = not self._fields and not directories_first
 
     def of(
         self, names: Sequence[bytes], stats: Stats | None, led: Mapping[int, int]

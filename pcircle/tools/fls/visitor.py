@@ -72,7 +72,9 @@ class ListVisitor(EntryVisitor):
         is_plain = is_plain and plan.form.is_alike
         if is_plain and plan.recursive and plan.form.hidden < len(_ITSELF):
             looks, sorts = self._looks_up, bool(plan.keys)
-            self.scan = DirectoryScan(_FEW, 2 * CAPACITY, looks, sort=sorts, any_device=not looks)
+            self.scan: DirectoryScan | None = DirectoryScan(
+                _FEW, 2 * CAPACITY, looks, sort=sorts, any_device=not looks
+            )
 
     def _shown(self, where: Where) -> bytes:
         """Return the path of a directory as printed, or an empty path for the holder of PATHs."""
@@ -488,8 +490,9 @@ def _kinds(fd: int) -> dict[bytes, bytes]:
 class ListTask(TreeTask):
     """The listing task of one rank or thread; helper threads overlap its slow look-ups."""
 
-    notice_type = Failure | ActionLines | ListRecords
-    counters_type, visitor_type = ListCounters, ListVisitor
+    notice_type: ClassVar[Any] = Failure | ActionLines | ListRecords
+    counters_type: ClassVar[type[ListCounters]] = ListCounters
+    visitor_type: ClassVar[type[ListVisitor]] = ListVisitor
     plan: ListPlan
     first: ListTask | None
 
@@ -505,10 +508,11 @@ class ListTask(TreeTask):
             rate = plan.operations_per_s / plan.ranks
             self._throttle = Throttle(rate, BURST_S) if first is None else first._throttle
         if self.turns is not None:  # one look-up at a time in each thread
-            self.stats = Stats(1)
+            self.stats: Stats = Stats(1)
             return
         division = divide(self.plan.threads)
-        self.threads, self.max_threads = division.workers, division.max_workers
+        self.threads: int | None = division.workers
+        self.max_threads: int = division.max_workers
         number = 0 if self.first is None else len(self.first.parts)
         self.stats = Stats(division.helped_of(number))
 

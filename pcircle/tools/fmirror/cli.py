@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from pcircle.cli.arguments import (
     OptionalValue,
@@ -204,4 +205,6 @@ _COMMAND = ToolCommand(
     joined,
     most_used=_MOST_USED,
 )
-parser, main, bare = _COMMAND.parser, _COMMAND.main, _COMMAND.bare
+parser: Final = _COMMAND.parser
+main: Final = _COMMAND.main
+bare: Final = _COMMAND.bare

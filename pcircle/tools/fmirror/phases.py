@@ -70,13 +70,13 @@ class MirrorRun:
         self.options = options
         self.lock = lock
         self.ending = ending
-        self.began_ns = state.now_ns()
-        self.code = 0
+        self.began_ns: int = state.now_ns()
+        self.code: int = 0
         self.is_over = False
         self.renames: RenameResult | None = None
         self.survey: ManifestSurvey | None = None
         self.doubts: Sequence[FailedEntry] = ()  # directories whose missing entries may have moved
-        self.removed = RemovalResult()
+        self.removed: RemovalResult = RemovalResult()
         self.expired: list[bytes] = []  # names of expired snapshots
         self.cleared = 0
 

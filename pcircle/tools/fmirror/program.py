@@ -57,17 +57,18 @@ if TYPE_CHECKING:
     from pcircle.ops.copy.tree.dry_run import DryTask
     from pcircle.tools.common.copy_error_log import RetryEntry
     from pcircle.tools.fmirror.state.manifests import ManifestSurvey
+    from pcircle.tools.fmirror.state.state import Session
     from pcircle.walk.globs import Rule
 
 
 class MirrorProgram(CopyProgram):
     """The program of the job that copies."""
 
-    plan_type = MirrorPlan
+    plan_type: ClassVar[type[MirrorPlan]] = MirrorPlan
     task_type: ClassVar[type[MirrorTask]] = MirrorTask
     said: ClassVar[str] = ""
     journaled_type: ClassVar[type[JournaledMirror]] = JournaledMirror
-    console_type = MirrorConsole
+    console_type: ClassVar[type[MirrorConsole]] = MirrorConsole
     outlives_ranks = False
     lists_completely = True
 
@@ -87,21 +88,21 @@ class MirrorProgram(CopyProgram):
         self.applied: LoadedPlan | None = None  # the plan that --apply carries out
         # Unless noted otherwise, the following fields are set only on rank 0.
         self.console: MirrorConsole | None = None
-        self.sides = HeldDirectory(b""), HeldDirectory(b"")
+        self.sides: tuple[HeldDirectory, HeldDirectory] = HeldDirectory(b""), HeldDirectory(b"")
         self.decision: MirrorPlan | None = None
         self.identity: state.Identity | None = None
         # Set on all ranks when the task begins. Nothing may be removed before that.
-        self.has_begun = False
+        self.has_begun: bool = False
         self.known: state.MirrorState | None = None
-        self.session = state.Session()
-        self.has_mark = False  # the target still has the mark of the last run
-        self.devices = 0, 0  # of A and B
+        self.session: Session = state.Session()
+        self.has_mark: bool = False  # the target still has the mark of the last run
+        self.devices: tuple[int, int] = 0, 0  # of A and B
         self.changes: changes.Changes | None = None  # reported by the file system
         self.snapshot: tuple[tuple[str, int], str] | None = None
-        self.again = options.deleting.wanted or options.apply is not None
+        self.again: bool = options.deleting.wanted or options.apply is not None
         self.again = self.again or options.new_manifest is not None or bool(options.clears)
         self.survey = survey
-        self.is_named = False  # only the entries of a user's list are compared
+        self.is_named: bool = False  # only the entries of a user's list are compared
         self._gone = ExtraneousPaths()  # listed entries that A lacks
 
     def __getstate__(self) -> dict[str, Any]:
@@ -304,7 +305,7 @@ class MirrorProgram(CopyProgram):
         if options.plan is not None:
             from pcircle.jobs.plan_output import PlanFile  # few runs write a plan
 
-            self.planned = PlanFile(options.plan, "--plan", "plan")
+            self.planned: PlanFile = PlanFile(options.plan, "--plan", "plan")
             self.planned.append(plan_file.begun(self.args, *self._sides()))
 
     def _sides(self) -> tuple[list[bytes], list[str]]:
@@ -410,7 +411,12 @@ class MirrorProgram(CopyProgram):
 class MirrorApplyProgram(MirrorProgram):
     """The program of the copy with `--apply`, which uses the options of the plan."""
 
-    task_type, journaled_type = MirrorApplyTask, JournaledMirrorApply
+    args: argparse.Namespace
+
+    applied: LoadedPlan
+
+    task_type: ClassVar[type[MirrorApplyTask]] = MirrorApplyTask
+    journaled_type: ClassVar[type[JournaledMirrorApply]] = JournaledMirrorApply
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         self.applied, self.args = plan_file.planned(self.args)
@@ -433,7 +439,7 @@ class MirrorApplyProgram(MirrorProgram):
 class ClearProgram(MirrorProgram):
     """The last job of `--remove-source-files`, which removes mirrored entries from the source."""
 
-    console_type = ClearConsole
+    console_type: ClassVar[type[ClearConsole]] = ClearConsole
 
     def dry_type(self) -> type[DryTask]:
         # Few runs remove entries from the source.

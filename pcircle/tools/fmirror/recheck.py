@@ -13,7 +13,7 @@ import argparse
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -39,6 +39,7 @@ from pcircle.walk.open_directory import Open
 from pcircle.walk.roots import Root
 
 if TYPE_CHECKING:
+    from pcircle.jobs.failures import LogFile
     from pcircle.jobs.tree_task import TreeItem
 
 
@@ -93,8 +94,8 @@ class RecheckVisitor(EntryVisitor):
 class RecheckTask(TreeTask):
     """The recheck on one rank or thread."""
 
-    notice_type = Failure | ListingTimes
-    visitor_type = RecheckVisitor
+    notice_type: ClassVar[Any] = Failure | ListingTimes
+    visitor_type: ClassVar[type[RecheckVisitor]] = RecheckVisitor
     plan: RecheckPlan
 
 
@@ -134,7 +135,9 @@ class RecheckProgram(TreeProgram):
 
     name = "fmirror"
     again = True
-    plan_type, task_type, console_type = RecheckPlan, RecheckTask, RecheckConsole
+    plan_type: ClassVar[type[RecheckPlan]] = RecheckPlan
+    task_type: ClassVar[type[RecheckTask]] = RecheckTask
+    console_type: ClassVar[type[RecheckConsole]] = RecheckConsole
 
     def __init__(
         self,
@@ -154,7 +157,7 @@ class RecheckProgram(TreeProgram):
         self._doubtful, self._times = doubtful, times
         self._decision, self._known = decision, known
         has_doubts = bool(doubtful.count)
-        self.is_steady = not has_doubts or (walks and times.is_complete)
+        self.is_steady: bool = not has_doubts or (walks and times.is_complete)
         self._walks = has_doubts and self.is_steady
 
     def __getstate__(self) -> dict[str, Any]:
@@ -191,4 +194,4 @@ class RecheckProgram(TreeProgram):
 
     def begin(self, roots: tuple[Root, ...]) -> None:
         """Append to the error log of the copy."""
-        self.log = append_log(self._error_log)
+        self.log: LogFile | None = append_log(self._error_log)

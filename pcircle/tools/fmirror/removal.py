@@ -13,7 +13,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -67,7 +67,7 @@ class ExtraneousPaths:
 
     def __init__(self) -> None:
         self._stream: IO[bytes] | None = None
-        self.count = 0
+        self.count: int = 0
         self.replaced: dict[bytes, bytes] = {}  # present and former paths of replaced directories
 
     def add(self, surplus: Surplus) -> None:
@@ -236,10 +236,10 @@ class DeletionTask(RemoveTask):
     """The removals on one rank or thread."""
 
     tool = "fmirror"
-    visitor_type = Deleter
+    visitor_type: ClassVar[type[Deleter]] = Deleter
     plan: DeletionPlan
-    counters_type = DeletionCounters
-    actions_type = DeletionLog
+    counters_type: ClassVar[type[DeletionCounters]] = DeletionCounters
+    actions_type: ClassVar[type[DeletionLog]] = DeletionLog
 
 
 class DeletionConsole(ChangeConsole):
@@ -265,7 +265,7 @@ class DeletionConsole(ChangeConsole):
 
     def conclude(self, outcome: Outcome[dict[int, int]]) -> int:
         """End the job without a result if entries have yet to be moved to the backup."""
-        self.quiet = self.quiet or self._program.keeps
+        self.quiet: bool = self.quiet or self._program.keeps
         return super().conclude(outcome)
 
     def end_plan(self, last: bytes) -> str:
@@ -311,9 +311,12 @@ class DeletionProgram(ChangeProgram):
     `DeletionPlan`. If `flags` is set, inode flags that forbid removal are cleared.
     """
 
-    name, said = "fmirror", "removed"
-    options_type = AllOptions
-    plan_type, task_type, console_type = DeletionPlan, DeletionTask, DeletionConsole
+    name: str = "fmirror"
+    said: str = "removed"
+    options_type: ClassVar[type[AllOptions]] = AllOptions
+    plan_type: ClassVar[type[DeletionPlan]] = DeletionPlan
+    task_type: ClassVar[type[DeletionTask]] = DeletionTask
+    console_type: ClassVar[type[DeletionConsole]] = DeletionConsole
 
     def __init__(
         self,
@@ -333,7 +336,7 @@ class DeletionProgram(ChangeProgram):
         flags: bool = False,
     ) -> None:
         self.verb = "would be removed" if dry else "removed"
-        self.keeps = keeps and not dry
+        self.keeps: bool = keeps and not dry
         more = {"verbose": max(args.verbose, args.itemize), "stats": 0, "dry_run": dry or keeps}
         more |= {"json_lines": None} if keeps else {}
         if rules:
@@ -354,10 +357,10 @@ class DeletionProgram(ChangeProgram):
         )
         self.found = found
         self._known = known
-        self.entries_planned = 0
+        self.entries_planned: int = 0
         self._plan, self._applied = plan, applied
         limit = _of_target(self.options.max_delete, entries)
-        self.options = self.options.replace(max_delete=limit)
+        self.options: CommonOptions = self.options.replace(max_delete=limit)
 
     def can_lose_ranks(self) -> bool:
         """Return False, because a mirror does not restart one of its jobs if ranks are lost."""
@@ -375,7 +378,9 @@ class DeletionProgram(ChangeProgram):
         (root,) = resolve(self.paths)
         roots = (msgspec.structs.replace(root, known=self._known),)
         if self._applied is not None:
-            self.applied = self._applied(found.paths(), found.replaced)._replace(roots=roots)
+            self.applied: LoadedPlan = self._applied(found.paths(), found.replaced)._replace(
+                roots=roots
+            )
         return roots
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
@@ -400,9 +405,9 @@ class DeletionProgram(ChangeProgram):
 
     def begin(self, roots: tuple[Root, ...]) -> None:
         """Append to the plan and the logs of the copy."""
-        self.planned = self._plan
-        self.log = append_log(self.args.error_log)
-        self.actions = append_log(self.args.json_lines)
+        self.planned: PlanFile | None = self._plan
+        self.log: LogFile | None = append_log(self.args.error_log)
+        self.actions: LogFile | None = append_log(self.args.json_lines)
 
 
 WITHOUT_SELECTION: dict[str, object] = {

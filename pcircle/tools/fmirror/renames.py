@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -38,6 +38,7 @@ from pcircle.tools.fmirror.work.rename_pairs import (
 from pcircle.tools.fmirror.work.renames import MovePlan, MoveTask, item_of
 
 if TYPE_CHECKING:
+    from pcircle.cli.options import CommonOptions
     from pcircle.walk.roots import Root
 
 _PAIRS_TOGETHER = 64
@@ -62,7 +63,7 @@ class ExtraneousFilesConsole(DeletionConsole):
 class ExtraneousFilesProgram(DeletionProgram):
     """The second job, which finds the files that would be removed."""
 
-    console_type = ExtraneousFilesConsole
+    console_type: ClassVar[type[ExtraneousFilesConsole]] = ExtraneousFilesConsole
 
     def __init__(
         self,
@@ -78,8 +79,10 @@ class ExtraneousFilesProgram(DeletionProgram):
         )
         rules = () if console is None else console.rules
         super().__init__(args, target, found, 0, dry=True, keeps=False, rules=rules)
-        self.options = self.options.replace(**QUIET)
-        self.candidates = RenameCandidates() if console is None else console.candidates
+        self.options: CommonOptions = self.options.replace(**QUIET)
+        self.candidates: RenameCandidates = (
+            RenameCandidates() if console is None else console.candidates
+        )
         self.again = True
 
     def __getstate__(self) -> dict[str, Any]:
@@ -100,7 +103,7 @@ class _MoveObserver(Observer[tuple[int, int]]):
         self._said = options.itemize and not options.silent
         self._new, self._old = bytearray(), bytearray()
         self._lines, self._paths = lines, paths
-        self.result = 0, 0
+        self.result: tuple[int, int] = 0, 0
 
     def notice(self, source: int, values: Sequence[object]) -> None:
         for value in values:
@@ -133,7 +136,7 @@ class MoveProgram(ToolProgram):
         self._options = options
         self._pairs = pairs
         self._streams = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
-        self.listener = _MoveObserver(options, *self._streams)
+        self.listener: _MoveObserver = _MoveObserver(options, *self._streams)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_pairs": (), "_streams": (), "listener": None}
@@ -152,7 +155,7 @@ class MoveProgram(ToolProgram):
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
         decided = msgspec.msgpack.decode(plan, type=MovePlan)
         task = MoveTask(decided, rank, _items(self._pairs))
-        self.close = task.close
+        self.close: Callable[[], None] = task.close
         return task
 
     def observer(self, plan: bytes) -> Observer[Any]:

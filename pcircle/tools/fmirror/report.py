@@ -76,20 +76,28 @@ class MirrorConsole(CopyConsole):
     decision: MirrorPlan
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
-        self.found = ExtraneousPaths()
-        self.doubtful = ExtraneousPaths()  # extraneous unless they moved within the source
-        self.times = KnownTimes()
+        self.found: ExtraneousPaths = ExtraneousPaths()
+        self.doubtful: ExtraneousPaths = (
+            ExtraneousPaths()
+        )  # extraneous unless they moved within the source
+        self.times: KnownTimes = KnownTimes()
         self.rules: tuple[Rule, ...] = ()  # excluded entries are not removed
         self._groups = LinkedNameGroups()
         self.applies = False  # the run carries out a plan
         self.place: str | None = None  # the final path of B if its path differs during the run
         self.expired: tuple[str, ...] = ()
-        self.unread = 0
+        self.unread: int = 0
         self.report: MirrorReport | None = None
         self._moved = 0, 0
-        self.candidates = RenameCandidates()
-        self.renamed = PathHashes(b"")  # paths that are not extraneous because of planned renames
-        self.entries = self.removed = self._touched = self._linked = self._nearby = 0
+        self.candidates: RenameCandidates = RenameCandidates()
+        self.renamed: PathHashes = PathHashes(
+            b""
+        )  # paths that are not extraneous because of planned renames
+        self.entries: int = 0
+        self.removed: int = 0
+        self._touched = 0
+        self._linked = 0
+        self._nearby = 0
         self._surplus = 0  # extraneous entries that the copy has handled itself
         self._has_changed = True
         super().__init__(*arguments, **named)  # last, because it may report something
@@ -234,7 +242,7 @@ class MirrorConsole(CopyConsole):
 class ClearConsole(MirrorConsole):
     """Reports the entries that were removed from the source."""
 
-    cleared = 0
+    cleared: int = 0
 
     def conclude(self, outcome: Outcome[CopyResult]) -> int:
         total = CopyCounters.total(outcome.counts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from pcircle.cli.arguments import notes
 from pcircle.cli.shell import ToolCommand
@@ -54,4 +55,5 @@ _COMMAND = ToolCommand(
     _carry_out,
     most_used=_MOST_USED,
 )
-parser, main = _COMMAND.parser, _COMMAND.main
+parser: Final = _COMMAND.parser
+main: Final = _COMMAND.main

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -37,7 +37,8 @@ class ProfileProgram(WalkProgram[ProfileTask]):
     """The program of fprof."""
 
     name = "fprof"
-    reads_only, plan_type = True, ProfilePlan
+    reads_only: ClassVar[bool] = True
+    plan_type: ClassVar[type[ProfilePlan]] = ProfilePlan
     options: ProfileOptions
 
     def __init__(self, options: ProfileOptions) -> None:

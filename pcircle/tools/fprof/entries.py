@@ -149,7 +149,7 @@ def clear(plan: ProfilePlan) -> None:
 
 # ---- lists ---------------------------------------------------------------------------------------
 
-COLUMNS = {
+COLUMNS: dict[str, tuple[str, ...]] = {
     "sparse": ("size", "on disk", "in holes", "compressed"),
     "stripe": ("size", "layout"),
     "compress": ("size", "sampled", "compressed"),
@@ -162,7 +162,7 @@ class FileLists:
     """The lines of one worker for the lists of `kinds`; `end` terminates each line."""
 
     def __init__(self, kinds: Sequence[str], end: bytes, roots: Sequence[Root]) -> None:
-        self.kinds = frozenset(kinds)
+        self.kinds: frozenset[str] = frozenset(kinds)
         self._end = end
         self._roots = roots
         self._lines: dict[str, list[bytes]] = {kind: [] for kind in kinds}

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pcircle.core.errors import require_type
 from pcircle.fs.directories import HOLDER, device_and_inode, inode_alone
@@ -45,6 +45,7 @@ from pcircle.walk.roots import open_roots
 from pcircle.walk.walker import Scope, Walker, WalkTask
 
 if TYPE_CHECKING:
+    from pcircle.fs.directories import Directories
     from pcircle.fs.lists import Lists
     from pcircle.tools.fprof.entries import Entries, FileLists
     from pcircle.tools.fprof.plan import Sum
@@ -108,7 +109,7 @@ class ProfileTask(WalkTask[Item, ProfileResult]):
     `first` is the task of the first worker of the rank, or None for that worker itself.
     """
 
-    notice_type = Failure | RecallNotice | FileLines
+    notice_type: ClassVar[Any] = Failure | RecallNotice | FileLines
 
     def __init__(
         self,
@@ -120,8 +121,9 @@ class ProfileTask(WalkTask[Item, ProfileResult]):
     ) -> None:
         super().__init__(rank, lists, plan.threads)
         division = divide(plan.threads)
-        self.threads, self.max_threads = division.workers, division.max_workers
-        self.counters = ProfileCounters(first=first is None)
+        self.threads: int | None = division.workers
+        self.max_threads: int = division.max_workers
+        self.counters: Any = ProfileCounters(first=first is None)
         self._plan = plan
         inodes: Inodes | None = None if first is None else first._collector.inodes
         self._collector: Collector = Collector(plan.facets, plan.top, plan.edges, inodes)
@@ -140,7 +142,9 @@ class ProfileTask(WalkTask[Item, ProfileResult]):
             self._examiner = FileExaminer(plan.facets, plan.pieces, self.counters, tell)
         self._stats = Stats(division.helped_of(number))
         identify = device_and_inode if plan.one_node else inode_alone
-        self.directories = open_roots(plan.roots, plan.directory, identify, is_first=first is None)
+        self.directories: Directories = open_roots(
+            plan.roots, plan.directory, identify, is_first=first is None
+        )
         self._entries: Entries | None = None
         if plan.index is not None:
             from pcircle.tools.fprof.entries import Entries  # few runs write an index

@@ -72,7 +72,7 @@ class ProfileVisitor(Visitor[Sum]):
         self._examiner, self._entries, self._lists = means[4:]
         self._bytes = 0  # the bytes added since the last call of `taken`
         if self._examiner is None and self._entries is None:
-            self.scan = _SCAN
+            self.scan: DirectoryScan = _SCAN
         self._devices: dict[int, int] = {}  # device numbers of roots on this node
 
     def begin(self, item: object, context: Context[object]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from pcircle.cli.arguments import (
     POLITE,
@@ -90,4 +91,5 @@ _MOST_USED = (
 _COMMAND = ToolCommand(
     "frm", "PATH...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, POLITE, most_used=_MOST_USED
 )
-parser, main = _COMMAND.parser, _COMMAND.main
+parser: Final = _COMMAND.parser
+main: Final = _COMMAND.main

@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from pcircle.cli.arguments import refuse_remote
 from pcircle.cli.change_program import ChangeConsole, refuse_twice
@@ -72,8 +72,10 @@ class RemoveConsole(ChangeConsole):
 class RemoveProgram(RestartableRemoval):
     """The program of frm."""
 
-    name, said = "frm", "removed"
-    task_type, console_type = FrmTask, RemoveConsole
+    name: str = "frm"
+    said: str = "removed"
+    task_type: ClassVar[type[FrmTask]] = FrmTask
+    console_type: ClassVar[type[RemoveConsole]] = RemoveConsole
 
     def __init__(self, args: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
         super().__init__(args, paths, **more)

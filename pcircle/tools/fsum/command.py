@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -43,7 +43,8 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
     """The program of fsum."""
 
     name = "fsum"
-    reads_only, plan_type = True, SumPlan
+    reads_only: ClassVar[bool] = True
+    plan_type: ClassVar[type[SumPlan]] = SumPlan
     options: SumOptions
 
     def __init__(self, options: SumOptions) -> None:
@@ -71,7 +72,8 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
         super().check()
         old, self._algorithm, self._is_list = self._compared()
         # Lists are relative to the working directory.
-        self.paths = options.paths or ((b".",) if old is None else (old.root.name,))
+        default = b"." if old is None else old.root.name
+        self.paths: tuple[bytes, ...] = options.paths or (default,)
 
     def roots(self) -> tuple[Root, ...]:
         return resolve(self.paths, "sign")

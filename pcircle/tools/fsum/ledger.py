@@ -52,7 +52,7 @@ class Ledger:
         first: Ledger | None = None,
     ) -> None:
         self.sink: Sink[SumResult] | None = first.sink if first is not None else _sink(plan, rank)
-        self.old = None if plan.against is None else Manifest(plan.against)
+        self.old: Manifest | None = None if plan.against is None else Manifest(plan.against)
         self._plan = plan
         self._signer = signer
         self.counters = counters

@@ -71,7 +71,7 @@ class EntryReader(FailureReporter):
         self._counters = counters
         self._signer = signer
         self._detailed = plan.detailed
-        self.effects = ReadEffects(counters, noatime=plan.noatime)
+        self.effects: ReadEffects = ReadEffects(counters, noatime=plan.noatime)
         self._small = aligned(_SMALL_BYTES + 1)
         self._native = within_limit()
         self._piece = aligned(_PIECE_BYTES)

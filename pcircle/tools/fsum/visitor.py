@@ -45,6 +45,7 @@ from pcircle.walk.visitor import DirectoryScan, Names, Visitor, Where
 from pcircle.walk.walker import Walker, WalkTask
 
 if TYPE_CHECKING:
+    from pcircle.fs.directories import Directories
     from pcircle.fs.lists import Lists
     from pcircle.tools.fsum.ledger import Ledger
 
@@ -74,7 +75,7 @@ class SumVisitor(Visitor[SignedPart]):
         self._lists = lists
         # Small directories can be signed in batches if only their digests are required.
         if ledger is None and not plan.detailed and not plan.own:
-            self.scan = _SCAN
+            self.scan: DirectoryScan = _SCAN
 
     # ---- directories -----------------------------------------------------------
 
@@ -276,7 +277,7 @@ class SumTask(WalkTask[Item, SumResult]):
     `lists` may restrict the roots.
     """
 
-    notice_type = Notice
+    notice_type: ClassVar[object] = Notice
 
     def __init__(
         self,
@@ -286,7 +287,7 @@ class SumTask(WalkTask[Item, SumResult]):
         first: SumTask | None = None,
     ) -> None:
         super().__init__(rank, lists, plan.threads)
-        self.counters = SumCounters()
+        self.counters: Any = SumCounters()
         self._plan = plan
         beside_bytes = TRAILER_BYTES if plan.detailed else 0
         of_first: Signer | None = None if first is None else first._signer
@@ -299,7 +300,7 @@ class SumTask(WalkTask[Item, SumResult]):
             self._ledger = Ledger(plan, rank, self._signer, self.counters, books)
         self._sink = None if self._ledger is None else self._ledger.sink
         reader = EntryReader(plan, self.counters, self._signer)
-        self.directories = plan.reach(is_first=first is None)
+        self.directories: Directories = plan.reach(is_first=first is None)
         counted, signer = self.counters, self._signer
         self._visitor = SumVisitor(plan, counted, signer, reader, self._ledger, lists)
         self._large = LargeFileSigner(plan, self.directories, counted, reader, signer)

@@ -11,7 +11,7 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
@@ -54,8 +54,8 @@ class WholeTask(  # pyright: ignore[reportGeneralTypeIssues]
 ):
     """The digest task of one rank or thread; on rank 0, `expected` is the list to check."""
 
-    notice_type = Notice
-    counters_type = SumCounters
+    notice_type: ClassVar[object] = Notice
+    counters_type: ClassVar[type[SumCounters]] = SumCounters
     counters: SumCounters
     plan: SumPlan
 
@@ -72,7 +72,7 @@ class WholeTask(  # pyright: ignore[reportGeneralTypeIssues]
         self._expected = expected
 
     def begin(self) -> None:
-        self.digester = FileDigester(self.plan, self.counters)
+        self.digester: FileDigester = FileDigester(self.plan, self.counters)
 
     def seed(self) -> Iterator[Any]:
         if self.plan.listed:
@@ -144,7 +144,7 @@ class FileDigester:
         self._plan = plan
         self._counters = counters
         self._piece = aligned(_PIECE_BYTES)
-        self.effects = ReadEffects(counters, follow=plan.listed, noatime=plan.noatime)
+        self.effects: ReadEffects = ReadEffects(counters, follow=plan.listed, noatime=plan.noatime)
 
     def read_from_list(self, path: bytes, context: NoticeSink) -> None:
         """Set the path of the list under which recalls of offline files are reported."""

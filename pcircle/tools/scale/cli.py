@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from pcircle.cli.arguments import Parser, add_version
 from pcircle.cli.shell import ToolCommand
@@ -74,4 +75,5 @@ def _carry_out(args: argparse.Namespace) -> int:
 
 
 _COMMAND = ToolCommand("python -m pcircle.scale", "", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
-parser, main = _COMMAND.parser, _COMMAND.main
+parser: Final = _COMMAND.parser
+main: Final = _COMMAND.main

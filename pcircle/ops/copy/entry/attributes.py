@@ -80,10 +80,10 @@ class AttributeCopier:
         self._counters = counters
         self._listed = keep.xattr or keep.acl
         self._lists = (ACCESS,) if keep.acl else ()
-        self.any = self._listed or keep.flags
+        self.any: bool = self._listed or keep.flags
         self._inherited = False
         self._closes = keep.mode and keep.ownership and keep.given is None
-        self.closed = False
+        self.closed: bool = False
         """True if the directory is incomplete, so other users have no access to its new entries."""
         self._owner: tuple[int, int] | None = None  # owner of the directory and of new files in it
         self._target_fd = -1

@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import xxhash
 
@@ -28,7 +28,7 @@ DIGEST_BYTES = 16
 _PAGE_BYTES = 64 << 10  # the largest page size
 _ZEROS = bytes(256 << 10)
 
-digest_of = xxhash.xxh3_128_digest
+digest_of: Final = xxhash.xxh3_128_digest
 """Return the XXH3-128 digest of `data`, which is 16 bytes long."""
 
 _EMPTY = digest_of(b"")
@@ -81,7 +81,7 @@ class HashObserver(CopyObserver):
     reads = True
 
     def __init__(self) -> None:
-        self.digest = _EMPTY
+        self.digest: bytes = _EMPTY
         self._last = ExpectedContent(0, _EMPTY)
         self._seen: dict[bytes, ExpectedContent] = {}
         self._stream = RangeHasher()

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import takewhile
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pcircle.core.buffers import aligned
 from pcircle.core.units import CHUNK_UNIT_BYTES
@@ -53,6 +53,9 @@ from pcircle.ops.copy.entry.overwrite import DestinationExistsError
 from pcircle.ops.copy.entry.settings import CopySettings, FileRange, Identity
 from pcircle.ops.copy.entry.target import StartedFile, TargetFile
 
+if TYPE_CHECKING:
+    from pcircle.ops.copy.entry.target import TemporaryNames
+
 ONE_READ_BYTES = 128 << 10
 MAX_NAMES = 256
 """The maximum number of files per call."""
@@ -80,7 +83,7 @@ class PlainCopier:
         is_active: bool,
     ) -> None:
         self.is_active = is_active
-        self.offer = 1
+        self.offer: int = 1
         self._extras = extras
         self._observers = observers
         self._flags = settings.source_flags | (O_NOATIME if settings.noatime else 0)
@@ -187,6 +190,8 @@ class RemainingFiles(NamedTuple):
 class Copier:
     """Copies entries between two open directories for one thread."""
 
+    context: CopyContext
+
     def __init__(
         self,
         settings: CopySettings,
@@ -195,9 +200,9 @@ class Copier:
         observer_list: Sequence[CopyObserver] = (),
     ) -> None:
         self.context = context = CopyContext(settings, counts, extras, observer_list)
-        self.names = context.names
-        self.link = LinkCopier(context).link
-        self.skip = context.skip
+        self.names: TemporaryNames = context.names
+        self.link: Callable[..., os.stat_result | None] = LinkCopier(context).link
+        self.skip: Callable[[int, bytes], None] = context.skip
         self.status: os.stat_result | None = None  # status of the last opened file
         self._size = 0  # size of its content, which may differ from `st_size`
         self._settings = settings
@@ -209,12 +214,12 @@ class Copier:
         ways = (settings.reflink, settings.sparse, () if observers.reads else None)
         self._mover = DataCopier(*ways, observers.see if observers.reads else None)
         self._small = aligned(ONE_READ_BYTES + 1)
-        self.layouts = LayoutCopier(settings, extras)
+        self.layouts: LayoutCopier = LayoutCopier(settings, extras)
         # No file is plain if files must be cloned, searched for zeros, written under a temporary
         # name or created with a layout.
         plain = not (self._mover.must_clone or settings.sparse == "always" or self.layouts.active)
         plain = plain and settings.existing.plain
-        self.plain = PlainCopier(settings, extras, observers, is_active=plain)
+        self.plain: PlainCopier = PlainCopier(settings, extras, observers, is_active=plain)
 
     @property
     def is_stopping(self) -> Callable[[], bool]:

@@ -73,7 +73,7 @@ class LayoutCopier:
     def __init__(self, settings: CopySettings, extras: AttributeCopier) -> None:
         self._striping = settings.striping
         self._extras = extras
-        self.active = self._striping.gives
+        self.active: bool = self._striping.gives
 
     def file_maker(self, source_fd: int) -> Make:
         """Return the function that creates the copy of an open source file. Raises OSError."""

@@ -38,6 +38,7 @@ from pcircle.threads.load_limit import Rests
 from pcircle.threads.throttle import BURST_S, Throttle
 
 if TYPE_CHECKING:
+    from pcircle.ops.copy.entry.target import TemporaryNames
     from pcircle.ops.digest import Signer
 
 
@@ -145,13 +146,15 @@ class ObserverSet:
     """Combines the observers of a thread; hooks that no observer overrides cost nothing."""
 
     def __init__(self, observers: Sequence[CopyObserver] = ()) -> None:
-        self.any = bool(observers)
-        self.reads = any(observer.reads for observer in observers)
-        self.by_blocks = any(observer.by_blocks for observer in observers)
-        self.slice_bytes = min([SLICE_BYTES, *(observer.slice_bytes for observer in observers)])
-        self.is_paced = bool(_overrides(observers, "due"))
+        self.any: bool = bool(observers)
+        self.reads: bool = any(observer.reads for observer in observers)
+        self.by_blocks: bool = any(observer.by_blocks for observer in observers)
+        self.slice_bytes: int = min(
+            [SLICE_BYTES, *(observer.slice_bytes for observer in observers)]
+        )
+        self.is_paced: bool = bool(_overrides(observers, "due"))
         # True if an observer may wait before or after each file.
-        self.is_limited = self.is_paced or bool(_overrides(observers, "attempt"))
+        self.is_limited: bool = self.is_paced or bool(_overrides(observers, "attempt"))
         for name in _HOOKS:
             setattr(self, name, _combine(_overrides(observers, name)))
 
@@ -219,9 +222,11 @@ class CopyContext:
         self.settings = settings
         self.counts = counts
         self.extras = extras
-        self.names = extras.names
-        self.observers = ObserverSet(observer_list)
-        self.effects = ReadEffects(counts, follow=settings.follow, noatime=settings.noatime)
+        self.names: TemporaryNames = extras.names
+        self.observers: ObserverSet = ObserverSet(observer_list)
+        self.effects: ReadEffects = ReadEffects(
+            counts, follow=settings.follow, noatime=settings.noatime
+        )
         self.is_stopping: Callable[[], bool] = bool
 
     def is_one_of_several(self, status: os.stat_result, source_fd: int) -> bool:
@@ -291,7 +296,7 @@ class RateLimits(CopyObserver):
         self.is_stopping: Callable[[], bool] = bool
         self._rests = None if polite is None else Rests(polite)
         self._bytes = self._operations = None
-        self.slice_bytes = _MAX_SLICE_BYTES
+        self.slice_bytes: int = _MAX_SLICE_BYTES
         if bytes_per_s is not None:
             rate = bytes_per_s / size
             self._bytes = Throttle(rate, BURST_S)
@@ -300,7 +305,7 @@ class RateLimits(CopyObserver):
             self._operations = Throttle(operations_per_s / size, BURST_S)
         keep = settings.keep
         # These look up the source, create the target and set its attributes.
-        self.entry = (
+        self.entry: int = (
             2 + sum(getattr(keep, name) for name in _ATTRIBUTE_CALLS) + settings.striping.gives
         )
 

@@ -54,8 +54,8 @@ class TemporaryNames:
         self._prefix = b".fcp-%s-%x-" % (settings.token, rank)
         self._count = 0
         self._renames = True
-        self.collisions = Collisions(siblings)
-        self.precision = TimestampPrecision(self.next)
+        self.collisions: Collisions = Collisions(siblings)
+        self.precision: TimestampPrecision = TimestampPrecision(self.next)
         self.keeper: OverwritePolicy | None = None
         self.expected = b""
 
@@ -123,16 +123,16 @@ class TargetFile:
         created_mode: int,
         access: bytes | None = None,
     ) -> None:
-        self.fd = fd
-        self.name = name
-        self.written = written
-        self.old = old
-        self.created_mode = created_mode
+        self.fd: int = fd
+        self.name: bytes = name
+        self.written: bytes = written
+        self.old: os.stat_result | None = old
+        self.created_mode: int = created_mode
         self.identity: tuple[int, int] | None = None
         self.held: ExtendedAttributes | None = None
-        self.access = access
-        self.rewritten = False
-        self.unit_bytes = CHUNK_UNIT_BYTES
+        self.access: bytes | None = access
+        self.rewritten: bool = False
+        self.unit_bytes: int = CHUNK_UNIT_BYTES
 
     def identify(self) -> tuple[int, int]:
         """Store and return the device and inode of the open file."""

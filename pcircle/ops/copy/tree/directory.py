@@ -14,6 +14,7 @@ import stat
 import struct
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 import xxhash
@@ -30,6 +31,9 @@ from pcircle.ops.checkpoint.store import create_mark
 from pcircle.ops.copy.entry.attributes import AttributeCopier
 from pcircle.ops.copy.entry.overwrite import TimestampPrecision
 from pcircle.ops.copy.tree.items import CopyPlan, is_in_copy, open_sides
+
+if TYPE_CHECKING:
+    from pcircle.fs.directories import Directories
 
 
 class TargetDirectory(msgspec.Struct, frozen=True):
@@ -106,6 +110,10 @@ class DirectoryComparison:
 
 class Sides:
     """The open directories of the sources and targets of all roots."""
+
+    targets: Directories
+
+    sources: Directories
 
     def __init__(
         self,

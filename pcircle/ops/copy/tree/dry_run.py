@@ -74,7 +74,7 @@ class DryTask(Task[Item, CopyResult]):
 
     def __init__(self, plan: CopyPlan, rank: int, size: int, lists: Lists | None) -> None:
         self._lists = lists
-        self.counters = CopyCounters()
+        self.counters: CopyCounters = CopyCounters()
         self._plan = plan
         self._sources, self._targets = open_sides(plan)
         self._limits = limits_of(plan, size)

@@ -114,9 +114,9 @@ class CopyTask(PartedTask[Item, CopyResult]):
         links: HardLinks | None = None if beside is None else beside._links
         self._worker: Worker = worker(plan, rank, size, first, number, type(self).keeping)
         self._links: HardLinks = HardLinks(self._worker, links)
-        self.max_threads = affordable_threads(sides=2)
+        self.max_threads: int = affordable_threads(sides=2)
         wanted = threads_of(plan)
-        self.threads = None if wanted is None else min(wanted, self.max_threads)
+        self.threads: int | None = None if wanted is None else min(wanted, self.max_threads)
         own = self._worker
         self._entries = EntryCopier(own, self._links)
         self._visitor = self.visitor_type(own, self._entries)
@@ -131,7 +131,7 @@ class CopyTask(PartedTask[Item, CopyResult]):
             from pcircle.ops.copy.tree.verify import Verifier  # few copies need it
 
             self._verifier = Verifier(own)
-            self.epoch_period_s = LONGEST_WAIT_S
+            self.epoch_period_s: float = LONGEST_WAIT_S
 
     def seed(self) -> Iterator[Item]:
         roots = self._worker.plan.roots
@@ -411,7 +411,9 @@ class JournaledCopy(CopyTask):
         self._committing = threading.Lock()
         self._sealed = 0
         self._late = 0  # commits up to this epoch are ignored
-        self.epoch_period_s = min(require(plan.journal).interval_s, self.epoch_period_s or math.inf)
+        self.epoch_period_s: float = min(
+            require(plan.journal).interval_s, self.epoch_period_s or math.inf
+        )
 
     def beside(self, number: int) -> JournaledCopy:
         own = self._worker

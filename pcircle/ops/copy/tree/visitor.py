@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -64,6 +64,9 @@ from pcircle.walk.open_directory import ItemContext, Open, child_of
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import device, release
 
+if TYPE_CHECKING:
+    from pcircle.walk.visitor import DirectoryScan
+
 
 class CopyVisitor(Visitor[PartialResult]):
     """Creates, fills and completes directories for one worker thread."""
@@ -94,7 +97,7 @@ class CopyVisitor(Visitor[PartialResult]):
         self._standing = RecordedDirectory()  # earlier record of the current directory
         self._floor = 0  # latest epoch among everything that the item has touched
         self._small = small_directories(worker)
-        self.scan = None if self._small is None else SCAN
+        self.scan: DirectoryScan | None = None if self._small is None else SCAN
         self._access = self.access_of(worker.plan)
 
     @staticmethod

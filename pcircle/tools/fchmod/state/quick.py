@@ -35,7 +35,7 @@ class BulkChanger:
         self._mode_of = mode_of
         self._owner = owner
         self._stats = Stats(threads=1)
-        self.is_able = owner is not None or sets_modes_by_name()
+        self.is_able: bool = owner is not None or sets_modes_by_name()
         self._looks_first = False
 
     def look(self, directory_fd: Directory, names: Sequence[bytes]) -> bool:

@@ -106,18 +106,16 @@ class StateResolver:
             is_directory: None if text is None else parse_mode(text, request.umask)
             for is_directory, text in ((True, request.directory_mode), (False, request.other_mode))
         }
-        self.users, self.groups = (
-            CountingIdMap(request.users, user_of),
-            CountingIdMap(request.groups, group_of),
-        )
+        self.users: CountingIdMap = CountingIdMap(request.users, user_of)
+        self.groups: CountingIdMap = CountingIdMap(request.groups, group_of)
         self._modes: dict[int, int] = {}  # new permission bits by full mode, including the type
         # If the new state depends on the current state, the entry must not be replaced meanwhile.
-        self.depends = bool(
+        self.depends: bool = bool(
             request.users or request.groups or request.lists or request.from_uid is not None or
             request.from_gid is not None
         )  # fmt: skip
 
-        self.is_uniform = _is_uniform(request)
+        self.is_uniform: bool = _is_uniform(request)
 
     def selects(self, uid: int, gid: int) -> bool:
         """Return whether `--from` selects an entry."""

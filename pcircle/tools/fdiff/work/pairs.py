@@ -24,7 +24,7 @@ from pcircle.jobs.failures import NoticeSink, report_effects, shown_below
 from pcircle.ops.compare.content import ContentComparer
 from pcircle.ops.compare.details import DetailComparer
 from pcircle.ops.compare.fields import CONTENT, KIND, LINKS, NOTHING, TARGET
-from pcircle.ops.compare.statuses import Fds, Status, StatusComparer, set_error_side
+from pcircle.ops.compare.statuses import Fds, Openers, Status, StatusComparer, set_error_side
 from pcircle.tools.fdiff.plan import (
     ONLY_A,
     ONLY_B,
@@ -83,8 +83,8 @@ class PairComparer:
         )
         first, second = self._effects
         self._contents = ContentComparer(openers=(first.open, second.open))
-        self.openers = first.open, second.open
-        self.reopeners = first.reopen, second.reopen
+        self.openers: Openers = first.open, second.open
+        self.reopeners: Openers = first.reopen, second.reopen
         self._stats = stats
         self.fail = fail
         # Pairs that need more than a comparison of columns are compared one by one.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pcircle.fs.directories import Directories
 from pcircle.fs.stats import Stats
 from pcircle.jobs.tree_task import TreeTask
@@ -15,7 +17,7 @@ class ComparisonTask(TreeTask):
     `stats` are the status tables of both sides, and `targets` are the open directories of B.
     """
 
-    counters_type = DiffCounters
+    counters_type: ClassVar[type[DiffCounters]] = DiffCounters
     plan: DiffPlan
     first: ComparisonTask | None
     stats: tuple[Stats, Stats]

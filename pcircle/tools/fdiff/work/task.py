@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pcircle.core.errors import require_type
 from pcircle.fs.directories import device_and_inode, inode_alone
@@ -35,6 +35,9 @@ from pcircle.walk.items import Batch, Portion, Tree
 from pcircle.walk.roots import open_roots, seeds
 from pcircle.walk.walker import Scope, Walker
 
+if TYPE_CHECKING:
+    from pcircle.fs.directories import Directories
+
 _OWN = LargeFilePair | PairChunk | ExtraneousScan | ExtraneousLookup
 
 
@@ -44,35 +47,41 @@ class DiffTask(  # pyright: ignore[reportGeneralTypeIssues]
 ):
     """The comparison on one rank or thread."""
 
-    notice_type = Failure | RecallNotice | ActionLines | LinkedPair | OneSidedFile | MatchedPaths
-    counters_type, visitor_type = DiffCounters, DiffVisitor
+    notice_type: ClassVar[Any] = (
+        Failure | RecallNotice | ActionLines | LinkedPair | OneSidedFile | MatchedPaths
+    )
+    counters_type: ClassVar[type[DiffCounters]] = DiffCounters
+    visitor_type: ClassVar[type[DiffVisitor]] = DiffVisitor
     plan: DiffPlan
     first: DiffTask | None
     doing = "compare"
 
     def begin(self) -> None:
         division = divide(self.plan.threads)
-        self.threads, self.max_threads = division.workers, division.max_workers
+        self.threads: int | None = division.workers
+        self.max_threads: int = division.max_workers
         number = 0 if self.first is None else len(self.first.parts)
         helped = division.helped_of(number)
-        self.stats = Stats(helped), Stats(helped)
+        self.stats: tuple[Stats, Stats] = Stats(helped), Stats(helped)
         first = None if self.first is None else self.first.reporter.actions
-        self.reporter = DiffReporter(self.plan, self.counters, self.rank, first)
+        self.reporter: DiffReporter = DiffReporter(self.plan, self.counters, self.rank, first)
         identify = device_and_inode if self.plan.one_node else inode_alone
         roots = self.plan.roots[ONLY_B:]
         is_first = self.first is None
-        self.targets = open_roots(roots, self.plan.directory, identify, is_first=is_first)
+        self.targets: Directories = open_roots(
+            roots, self.plan.directory, identify, is_first=is_first
+        )
 
     def walker(self, visitor: EntryVisitor) -> Walker[int]:
         """Return the walker of both sides, and create the walker of single sides."""
         plan, counters, rank, lists = self.plan, self.counters, self.rank, self.lists
-        self.visitor = require_type(DiffVisitor, visitor)
+        self.visitor: DiffVisitor = require_type(DiffVisitor, visitor)
         if plan.manifest:
             # Imported here, because few runs compare manifests.
             from pcircle.tools.fdiff.work.manifests import ManifestVisitor
 
             visitor = ManifestVisitor(self)
-        self.large = LargeFileComparer(self, self.visitor.pairs, plan.ranks)
+        self.large: LargeFileComparer = LargeFileComparer(self, self.visitor.pairs, plan.ranks)
         scope = Scope(plan.rules, plan.one_file_system, wanted=plan.wanted, now_ns=plan.now_ns)
         alone = OneSidedVisitor(self)
         self._alone = Walker(alone, scope, self.directories, None, counters, rank, lists)

@@ -79,7 +79,7 @@ class DiffVisitor(EntryVisitor):
         self._details = DetailComparer(plan.fields, users)
         self._reporter = task.reporter
         self._one_sided = OneSidedReporter(plan, self.counters, self._reporter, self._fail_side)
-        self.pairs = PairComparer(
+        self.pairs: PairComparer = PairComparer(
             plan,
             self.counters,
             self._reporter,
@@ -289,9 +289,9 @@ class ParentDirectory:
     """The parent of a directory that B lacks, as a `DirectoryRef`."""
 
     def __init__(self, opened: Open[int], above: Open[int]) -> None:
-        self.path = opened.path.rpartition(b"/")[0]
-        self.place = above.place
-        self.slot = above.slot
+        self.path: bytes = opened.path.rpartition(b"/")[0]
+        self.place: DirectoryIdentity = above.place
+        self.slot: int = above.slot
 
 
 def _scanned(fd: int) -> Iterator[Block]:

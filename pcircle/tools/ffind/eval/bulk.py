@@ -171,7 +171,7 @@ class BulkFormat:
 
     def __init__(self, pieces: Sequence[FormatPiece]) -> None:
         self._parts = list(map(_part, pieces))
-        self.looks = any(piece.letter not in _OF_NAME for piece in pieces if piece.letter)
+        self.looks: bool = any(piece.letter not in _OF_NAME for piece in pieces if piece.letter)
 
     def text(
         self,

@@ -43,7 +43,7 @@ class Commands:
         self._directory = directory or None
         self._dry = dry
         self._gathered: dict[int, _Gathered] = {}
-        self.failed = False
+        self.failed: bool = False
         self._lock = threading.Lock()
 
     def run(self, words: Sequence[bytes], entry: FindEntry, *, is_dir: bool) -> bool:

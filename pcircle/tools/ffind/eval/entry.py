@@ -57,15 +57,23 @@ class FindEntry:
     )
 
     def __init__(self, report: Report, *, follow: bool) -> None:
-        self.report = report
-        self.follow = follow
-        self.name = self.prefix = self.fixed = self.base = self.start = self.path_below = b""
-        self.fd = -1
-        self.kind = ""
-        self.depth = self.root = 0
+        self.report: Report = report
+        self.follow: bool = follow
+        self.name: bytes = b""
+        self.prefix: bytes = b""
+        self.fixed: bytes = b""
+        self.base: bytes = b""
+        self.start: bytes = b""
+        self.path_below: bytes = b""
+        self.fd: int = -1
+        self.kind: str = ""
+        self.depth: int = 0
+        self.root: int = 0
         # None before the look-up, False if it failed
         self.st: Status | Literal[False] | None = None
-        self.bad = self.gone = self.pruned = False
+        self.bad: bool = False
+        self.gone: bool = False
+        self.pruned: bool = False
 
     def begin(self, name: bytes) -> None:
         """Start with the next entry of the same directory and kind."""
@@ -169,7 +177,7 @@ class CountedEntry(FindEntry):
         return self._before(super()._status())
 
     def use(self, status: Status) -> None:
-        self.st = self._before(status)
+        self.st: Status = self._before(status)
 
     def _open(self) -> int:
         fd = super()._open()

@@ -99,7 +99,9 @@ class SmallDirectoryEvaluator(Evaluator):
         elif plan.by_columns:
             room, keeps = (2 * CAPACITY, False) if self._looks else (CAPACITY, True)
         looks = self._is_together and self._looks
-        self.scan = DirectoryScan(_FEW, room, looks, keeps, any_device=not self._enters)
+        self.scan: DirectoryScan | None = DirectoryScan(
+            _FEW, room, looks, keeps, any_device=not self._enters
+        )
 
     def scan_of(self, above: Open[int]) -> DirectoryScan | None:
         depth = depth_of(above.path) + 2  # the depth of the entries in the directories

@@ -37,11 +37,11 @@ class ExpressionReader:
     """Reads the primaries of an expression in order, because some of them affect later ones."""
 
     def __init__(self) -> None:
-        self.settings = Settings()
+        self.settings: Settings = Settings()
         self.files: list[str] = []
         self.warnings: list[str] = []
         self.starts_from: str | None = None
-        self.explicit_depth = False
+        self.explicit_depth: bool = False
         self._limits = 0
         self._from_midnight = False
         self._syntax = regexes.SYNTAXES[regexes.DEFAULT]

@@ -12,7 +12,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.encoding import show
@@ -33,6 +33,10 @@ from pcircle.tools.fmirror.state.survey import SurveyPlan, SurveyRecords, Survey
 from pcircle.tools.fmirror.work.extraneous import Surplus
 from pcircle.walk.attributes import ANY
 from pcircle.walk.roots import Root
+
+if TYPE_CHECKING:
+    from pcircle.cli.options import CommonOptions
+    from pcircle.runtime.task import TimeLimit
 
 
 class ManifestSurveyConsole(TreeConsole):
@@ -62,7 +66,9 @@ class ManifestSurvey(TreeProgram):
 
     name = "fmirror"
     again = True
-    plan_type, task_type, console_type = SurveyPlan, SurveyTask, ManifestSurveyConsole
+    plan_type: ClassVar[type[SurveyPlan]] = SurveyPlan
+    task_type: ClassVar[type[SurveyTask]] = SurveyTask
+    console_type: ClassVar[type[ManifestSurveyConsole]] = ManifestSurveyConsole
 
     def __init__(
         self, args: argparse.Namespace, options: MirrorOptions, lock: Lock, manifest: str
@@ -70,12 +76,13 @@ class ManifestSurvey(TreeProgram):
         args = argparse.Namespace(**vars(args) | NO_OUTPUT)
         super().__init__(args, options.sources)
         self._mirror, self._lock = options, lock
-        self.manifest = os.fsencode(manifest)
-        self.options = self.options.replace(wanted=ANY, **QUIET)
-        self.limit = options.time_limit()
-        self.used = self.is_first = False
+        self.manifest: bytes = os.fsencode(manifest)
+        self.options: CommonOptions = self.options.replace(wanted=ANY, **QUIET)
+        self.limit: TimeLimit | None = options.time_limit()
+        self.used: bool = False
+        self.is_first: bool = False
         self.entries = 0
-        self.found = ExtraneousPaths()
+        self.found: ExtraneousPaths = ExtraneousPaths()
         self._records = tempfile.TemporaryFile(prefix="pcircle-list-")  # noqa: SIM115
 
     def __getstate__(self) -> dict[str, Any]:

@@ -41,6 +41,7 @@ from pcircle.walk.roots import Root
 from pcircle.walk.visitor import Names, Where
 
 if TYPE_CHECKING:
+    from pcircle.cli.options import CommonOptions
     from pcircle.jobs.tree_task import TreeItem
     from pcircle.walk.walker import Walker
 
@@ -145,8 +146,8 @@ class RenewalVisitor(EntryVisitor):
 class RenewalTask(TreeTask):
     """The renewal on one rank or thread."""
 
-    notice_type = Failure | RenewedEntries
-    visitor_type = RenewalVisitor
+    notice_type: ClassVar[Any] = Failure | RenewedEntries
+    visitor_type: ClassVar[type[RenewalVisitor]] = RenewalVisitor
     plan: RenewalPlan
 
     def walker(self, visitor: EntryVisitor) -> Walker[int]:
@@ -178,7 +179,9 @@ class RenewalProgram(TreeProgram):
     """The program of the renewal job, which does nothing if there is no usable survey."""
 
     name = "fmirror"
-    plan_type, task_type, console_type = RenewalPlan, RenewalTask, RenewalConsole
+    plan_type: ClassVar[type[RenewalPlan]] = RenewalPlan
+    task_type: ClassVar[type[RenewalTask]] = RenewalTask
+    console_type: ClassVar[type[RenewalConsole]] = RenewalConsole
 
     def __init__(
         self, args: argparse.Namespace, options: MirrorOptions, survey: ManifestSurvey | None
@@ -186,7 +189,7 @@ class RenewalProgram(TreeProgram):
         args = argparse.Namespace(**vars(args) | NO_OUTPUT | {"filters": None})
         super().__init__(args, [options.target])
         self._survey, self._algorithm = survey, ""
-        self.options = self.options.replace(wanted=ANY, **QUIET)
+        self.options: CommonOptions = self.options.replace(wanted=ANY, **QUIET)
         self.renewal: ManifestUpdate | None = None
         if survey is not None:
             old = Manifest(survey.manifest)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -261,15 +261,16 @@ def _errors(stats: Stats, fd: int, names: Sequence[bytes]) -> dict[int, OSError]
 class SurveyTask(TreeTask):
     """The survey on one rank or thread."""
 
-    notice_type = Failure | SurveyRecords | Surplus
-    visitor_type = SurveyVisitor
+    notice_type: ClassVar[Any] = Failure | SurveyRecords | Surplus
+    visitor_type: ClassVar[type[SurveyVisitor]] = SurveyVisitor
     plan: SurveyPlan
 
     def begin(self) -> None:
         """Divide the threads between workers and the look-ups of each worker."""
         division = divide(self.plan.threads)
-        self.threads, self.max_threads = division.workers, division.max_workers
-        self.helped = division.helped_of(0 if self.first is None else len(self.first.parts))
+        self.threads: int | None = division.workers
+        self.max_threads: int = division.max_workers
+        self.helped: int = division.helped_of(0 if self.first is None else len(self.first.parts))
 
     def walker(self, visitor: EntryVisitor) -> Walker[int]:
         self._own = require_type(SurveyVisitor, visitor)

@@ -11,7 +11,7 @@ import stat
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pcircle.ops.checkpoint.resume import CheckpointSession
     from pcircle.ops.copy.tree.items import CopyPlan, Item
     from pcircle.ops.copy.tree.task import CopyTask
+    from pcircle.walk.visitor import DirectoryScan
 
 _TEMPORARY = b".fcp-"
 
@@ -53,7 +54,8 @@ class ApplyVisitor(MirrorVisitor):
 
     def __init__(self, worker: Worker, entries: EntryCopier) -> None:
         super().__init__(worker, entries)
-        self._skips, self.scan = False, None  # a plan lists no unchanged entries
+        self._skips = False
+        self.scan: DirectoryScan | None = None
         self._is_to_change = False  # whether the current directory's own attributes will change
         self._asks_all = self._mirror.upkeep.look == "none"
 
@@ -222,7 +224,7 @@ class ApplyVisitor(MirrorVisitor):
 class MirrorApplyTask(MirrorTask):
     """The application of a plan on one rank."""
 
-    visitor_type = ApplyVisitor
+    visitor_type: ClassVar[type[ApplyVisitor]] = ApplyVisitor
 
     def __init__(
         self,
@@ -240,7 +242,7 @@ class MirrorApplyTask(MirrorTask):
 class JournaledMirrorApply(JournaledMirror):
     """The application of a plan on one rank, with a checkpoint."""
 
-    visitor_type = ApplyVisitor
+    visitor_type: ClassVar[type[ApplyVisitor]] = ApplyVisitor
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pcircle.core.errors import require, require_type
 from pcircle.fs.directories import HOLDER, NO_LEASE, Directories, Lease, join_path
@@ -322,7 +322,7 @@ def _marks(source: os.stat_result, name: bytes, target_fd: int) -> bytes:
 class DryMirrorTask(DryTask):
     """The dry run of a mirror on one rank."""
 
-    notice_type = Notice | Surplus | LinkedRecords | ListingTimes
+    notice_type: ClassVar[Any] = Notice | Surplus | LinkedRecords | ListingTimes
 
     @classmethod
     def visitor_type(cls) -> type[DryVisitor]:

@@ -267,7 +267,7 @@ class KnownTimes:
 
     def __init__(self) -> None:
         self._times_ns: dict[bytes, int] = {}
-        self.is_complete = True  # all times are known, and no listing may be incomplete
+        self.is_complete: bool = True  # all times are known, and no listing may be incomplete
 
     def add(self, notice: ListingTimes) -> None:
         """Add the times of directories."""

@@ -71,12 +71,12 @@ class MirrorOverwritePolicy:
         wanted = compared(plan.keep, privileged=not os.geteuid())
         # If times are evidence of equal content, compare them even if they are not preserved.
         by_time = fields.MTIME * (plan.upkeep.look == "time")
-        self.comparer = StatusComparer(wanted | by_time, plan.upkeep.window_ns)
+        self.comparer: StatusComparer = StatusComparer(wanted | by_time, plan.upkeep.window_ns)
         self._of_content = by_time if not plan.keep.timestamps else fields.NOTHING
         given = plan.keep.given
         lists = None if given is None else giver_of(given).list
-        self.details = DetailComparer(wanted, lists=lists, lenient=True)
-        self.effects = ReadEffects(counters, noatime=plan.noatime)
+        self.details: DetailComparer = DetailComparer(wanted, lists=lists, lenient=True)
+        self.effects: ReadEffects = ReadEffects(counters, noatime=plan.noatime)
         self._openers = self.effects.open, self.effects.open
         self._contents = ContentComparer(openers=self._openers)
         self._read_from_ns = read_from_ns(plan)

@@ -192,7 +192,7 @@ def _content(status: os.stat_result) -> tuple[int, ...]:
 class ClearTask(DryMirrorTask):
     """The removal of copied entries on one rank."""
 
-    is_flushed = False
+    is_flushed: bool = False
 
     @classmethod
     def visitor_type(cls) -> type[DryVisitor]:

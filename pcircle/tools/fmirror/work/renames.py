@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 from zlib import compress, decompress
 
 import msgspec
@@ -112,7 +112,7 @@ def _missing(look: Stats, fd: int, names: list[bytes]) -> list[bytes]:
 class MissingFilesTask(DryMirrorTask):
     """The search of one rank for files that the target lacks."""
 
-    notice_type = Notice | Surplus | LinkedRecords | ListingTimes | MissingFiles
+    notice_type: ClassVar[Any] = Notice | Surplus | LinkedRecords | ListingTimes | MissingFiles
 
     @classmethod
     def visitor_type(cls) -> type[DryVisitor]:
@@ -150,7 +150,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
     """
 
     structured = False
-    notice_type = ActionLines | RenamedPaths
+    notice_type: ClassVar[Any] = ActionLines | RenamedPaths
 
     def __init__(self, plan: MovePlan, rank: int, items: Iterable[bytes]) -> None:
         self._items = items

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -59,6 +59,7 @@ from pcircle.walk.walker import EmptinessTest, device
 
 if TYPE_CHECKING:
     from pcircle.ops.checkpoint.journal import Counts
+    from pcircle.walk.visitor import DirectoryScan
 
 
 _PATHS_TOGETHER = 1000
@@ -106,7 +107,9 @@ class MirrorVisitor(CopyVisitor):
             self._small.leaves = self._lister.is_recent
         looked_at = worker.limits is None and worker.earlier is None and self._link_dest is None
         self._checks_together = self._skips and looked_at and self._itemizer is None
-        self.scan = SCAN if self._checks_together or self._small is not None else None
+        self.scan: DirectoryScan | None = (
+            SCAN if self._checks_together or self._small is not None else None
+        )
         self._subtrees = Subtrees(self._quick, is_first=not worker.number)
         self._done = 0  # number of changes counted so far
         self._is_marked = self._has_made = False
@@ -500,14 +503,14 @@ class MirrorVisitor(CopyVisitor):
 class MirrorTask(CopyTask):
     """The copy of a mirror on one rank."""
 
-    notice_type = Notice | Surplus | LinkedRecords | ListingTimes
-    visitor_type = MirrorVisitor
+    notice_type: ClassVar[Any] = Notice | Surplus | LinkedRecords | ListingTimes
+    visitor_type: ClassVar[type[MirrorVisitor]] = MirrorVisitor
     keeping = MirrorOverwritePolicy
 
 
 class JournaledMirror(JournaledCopy):
     """The copy of a mirror on one rank, with a checkpoint."""
 
-    notice_type = Notice | Surplus | LinkedRecords | ListingTimes
-    visitor_type = MirrorVisitor
+    notice_type: ClassVar[Any] = Notice | Surplus | LinkedRecords | ListingTimes
+    visitor_type: ClassVar[type[MirrorVisitor]] = MirrorVisitor
     keeping = MirrorOverwritePolicy

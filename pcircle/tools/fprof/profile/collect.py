@@ -70,6 +70,12 @@ class FileBatch:
     of files up to the end of each subdirectory.
     """
 
+    depth: int
+
+    path: bytes
+
+    root: int
+
     __slots__ = (
         *("blocks", "depth", "ends", "holders", "names", "path", "places", "root", "sizes"),
         "stats",
@@ -85,13 +91,14 @@ class FileBatch:
         ends: Sequence[int] = (),
     ) -> None:
         self.stats = stats
-        self.holders, self.ends = holders, ends
+        self.holders: Sequence[bytes] = holders
+        self.ends: Sequence[int] = ends
         self.names = names
         self.places = places
         self.root, self.path, self.depth = where
         if places is None:
-            self.sizes = stats.column("size", 0, len(names))
-            self.blocks = stats.column("blocks", 0, len(names))
+            self.sizes: list[int] = stats.column("size", 0, len(names))
+            self.blocks: list[int] = stats.column("blocks", 0, len(names))
         else:
             self.sizes = self.column("size")
             self.blocks = self.column("blocks")
@@ -139,9 +146,11 @@ class Collector:
         edges: tuple[int, ...] = (),
         inodes: Inodes | None = None,
     ) -> None:
-        self.profile = Profile(taken_s=int(time.time()), facets=tuple(sorted(facets)), roots=())
+        self.profile: Profile = Profile(
+            taken_s=int(time.time()), facets=tuple(sorted(facets)), roots=()
+        )
         self.profile.top = top
-        self.inodes = inodes or Inodes()
+        self.inodes: Inodes = inodes or Inodes()
         self._max_days = _MAX_DAYS
         self._wanted = frozenset(facets)
         self._sizes = SizeCounts(edges, units="blocks" in self._wanted)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
@@ -179,7 +180,7 @@ class FileExaminer:
         self._wanted = frozenset(facets)
         self._tell: Tell = tell or _ignore_finding
         self._layouts = Layouts()
-        self.effects = ReadEffects(counts)
+        self.effects: ReadEffects = ReadEffects(counts)
         self._sampler = Sampler(pieces, self.effects)
 
     def look(self, directory_fd: int, files: FileBatch, profile: Profile) -> None:
@@ -201,7 +202,8 @@ class FileExaminer:
 
 # ---- space elsewhere -----------------------------------------------------------------------------
 
-KiB, MiB = 1 << 10, 1 << 20
+KiB: Final = 1 << 10
+MiB: Final = 1 << 20
 # Subblock sizes by block size since GPFS version 5. Blocks of other sizes have 32 subblocks.
 _SUBBLOCKS = {
     64 * KiB: 2 * KiB,

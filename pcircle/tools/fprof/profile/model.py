@@ -189,7 +189,7 @@ def _all(row: DirectoryRow) -> Order:
 
 
 FILE_LISTS = {"largest": largest_first, "newest": largest_first, "oldest": smallest_first}
-DIRECTORY_LISTS = {
+DIRECTORY_LISTS: dict[str, tuple[Callable[[DirectoryRow], Order], int | None]] = {
     "weights": (by_bytes, MAX_DIRECTORIES),
     "crowds": (by_entries, MAX_DIRECTORIES),
     "heavy": (by_own_bytes, None),

@@ -49,9 +49,11 @@ class SizeCounts:
     """
 
     def __init__(self, edges: tuple[int, ...] = (), *, units: bool = False) -> None:
-        self.largest_bytes = 0
-        self.unit_counts = [0] * len(UNITS)
-        self.edge_tallies = [[0, 0] for _ in range(len(edges) + 1)] if edges else []
+        self.largest_bytes: int = 0
+        self.unit_counts: list[int] = [0] * len(UNITS)
+        self.edge_tallies: list[list[int]] = (
+            [[0, 0] for _ in range(len(edges) + 1)] if edges else []
+        )
         self._edges = edges
         self._units = units
         self._sizes: Counter[int] = Counter()

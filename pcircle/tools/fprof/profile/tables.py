@@ -73,7 +73,7 @@ class Sums(Generic[K]):
 
     def __init__(self, most: int, rank: Callable[[K], KeyRank]) -> None:
         self.tallies: dict[K, list[int]] = {}
-        self.other = [0] * OTHER_WIDTH
+        self.other: list[int] = [0] * OTHER_WIDTH
         self._most = most
         self._rank = rank
 
