@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Final
 
 from pcircle.cli.startup import command
 
-main: Final = command("fbcast")
+
+def main() -> int:
+    """Run the command and return its exit code."""
+    return command("fbcast")()
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Final
 
 from pcircle.cli.startup import command
 
-main: Final = command("fbench")
+
+def main() -> int:
+    """Run the command and return its exit code."""
+    return command("fbench")()
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Final
 
 from pcircle.cli.startup import command
 
-main: Final = command("fchmod")
+
+def main() -> int:
+    """Run the command and return its exit code."""
+    return command("fchmod")()
+
 
 if __name__ == "__main__":
     sys.exit(main())
