@@ -1,4 +1,4 @@
-"""Policies of work sharing, chosen by a text: its values, its mistakes, and that all ranks obey."""
+"""Policies of work sharing, chosen by a text: its values, its mistakes, and jobs that use them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_mistake_is_a_usage_error(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("ranks", RANKS, ids=str)
-def test_all_ranks_use_the_policies_of_rank_0(
+def test_a_job_with_other_policies_has_the_same_result(
     job: Job, ranks: Ranks, environment: dict[str, str]
 ) -> None:
     environment["PCIRCLE_ENGINE"] = "steal=lifelines,split=half,end=ring,arity=1"
