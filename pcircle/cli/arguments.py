@@ -150,6 +150,8 @@ class Parser(argparse.ArgumentParser):
         """Return a hint about an unknown option, or an empty string."""
         if unknown == "--progress":
             return "progress is shown on a terminal by default"
+        if unknown == "-n" and "--dry-run" in self._option_string_actions:
+            return "--dry-run shows what would be done"
         return self.elsewhere.get(unknown, "")
 
     def error(self, message: str) -> NoReturn:

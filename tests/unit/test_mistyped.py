@@ -59,3 +59,9 @@ def test_a_signature_can_be_requested_in_combined_letters() -> None:
     # -t takes the next characters as its value, so it is not a flag.
     args = cli.parser().parse(["-ts", "a"], BARE)
     assert (args.target_directory, args.operands) == ("s", ["a"])
+
+
+@pytest.mark.parametrize("tool", ["fchmod", "fmirror", "frm"])
+def test_a_dry_run_is_named_to_users_of_rsync(capfd: pytest.CaptureFixture[str], tool: str) -> None:
+    assert importlib.import_module(f"pcircle.tools.{tool}.cli").main(["-n", "a", "b"]) == 2
+    assert "unknown option '-n'; --dry-run" in capfd.readouterr().err

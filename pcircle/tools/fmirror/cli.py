@@ -51,7 +51,6 @@ Examples:
 
 
 _ELSEWHERE = {
-    "-n": "--dry-run shows what would be done",
     "-z": "fmirror sends no data over the network, so there is nothing to compress",
     "-D": "in dsync this deletes; use --delete",
     "-P": "on a terminal progress is shown, and --resume continues",
