@@ -205,7 +205,27 @@ def test_several_jobs_of_one_program(script: Script, ranks: Ranks) -> None:
     assert ended.said.count("0 160 ") == 3
 
 
+POLICIES = """\
+rank = os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+policies = "steal=near,split=half,end=ring,arity=1" if rank == "0" else "steal=nonsense"
+"""
+
+
+@pytest.mark.parametrize("ranks", SEVERAL, ids=str)
+def test_all_ranks_use_the_policies_that_rank_0_is_given(script: Script, ranks: Ranks) -> None:
+    """With MPI each rank runs the script; the other ranks' own policies would be refused."""
+    job = POLICIES + RUN.replace("check=False", "check=False, policies=policies") + END
+    text = TASK + "    structured = False\n" + (guarded(job) if ranks.jobs_each else job)
+    assert_counted(script(text, ranks), ranks.size)
+
+
 # ---- mistakes ------------------------------------------------------------------------
+
+
+def test_mistyped_policies_are_refused(script: Script) -> None:
+    job = RUN.replace("check=False", 'check=False, policies="steal=rnadom"') + END
+    ended = script(TASK + job, Ranks(1))
+    assert (ended.code, ended.said.count("did you mean 'random'?")) == (2, 1)
 
 
 def assert_reported_once(ended: Ended, line: str) -> None:
