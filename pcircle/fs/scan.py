@@ -184,18 +184,15 @@ class DirectoryBatch:
     Leaving the context closes the descriptors.
     """
 
-    table: Any
-
-    kinds: Any
-
-    ends: Any
-
-    text: Any
-
     __slots__ = (
         *("_inside", "counts", "each_s", "elapsed_s", "ends", "fds", "kinds", "later", "names"),
         *("own", "places", "table", "text", "unread"),
     )
+    fds: list[int]
+    text: bytes
+    ends: bytes
+    kinds: bytes
+    table: bytes
 
     def __init__(
         self,
@@ -225,7 +222,6 @@ class DirectoryBatch:
         batch = names[: affordable_at_once()] if keeps else names
         if not isinstance(directory_fd, int):
             directory_fd = directory_fd[: len(batch)]
-        self.fds: list[int]
         outcomes, self.fds, own, self.text, self.ends, self.kinds, self.table = (
             within_limit().scan_directories(
                 *(directory_fd, batch, OPEN_DIRECTORY, device, kinds, max_entries),

@@ -412,9 +412,7 @@ class MirrorApplyProgram(MirrorProgram):
     """The program of the copy with `--apply`, which uses the options of the plan."""
 
     args: argparse.Namespace
-
     applied: LoadedPlan
-
     task_type: ClassVar[type[MirrorApplyTask]] = MirrorApplyTask
     journaled_type: ClassVar[type[JournaledMirrorApply]] = JournaledMirrorApply
 

@@ -111,9 +111,8 @@ class DirectoryComparison:
 class Sides:
     """The open directories of the sources and targets of all roots."""
 
-    targets: Directories
-
     sources: Directories
+    targets: Directories
 
     def __init__(
         self,

@@ -70,12 +70,9 @@ class FileBatch:
     of files up to the end of each subdirectory.
     """
 
-    depth: int
-
-    path: bytes
-
     root: int
-
+    path: bytes
+    depth: int
     __slots__ = (
         *("blocks", "depth", "ends", "holders", "names", "path", "places", "root", "sizes"),
         "stats",
