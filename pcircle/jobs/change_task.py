@@ -121,10 +121,12 @@ class ChangeTask(TreeTask, PartedTask[ChangeItem, dict[int, int]]):  # pyright: 
             identify = device_and_inode if plan.one_node else inode_alone
             self.access_times = AccessTimes(identify)
 
-    def due(self, count: int, stop: Callable[[], bool]) -> None:
-        """Wait until `count` operations are permitted."""
-        if self._throttle is not None:
-            self._throttle.take(count, stop)
+    def due(self, count: int, stop: Callable[[], bool]) -> bool:
+        """Wait until `count` operations are permitted, and return whether there is a limit."""
+        if self._throttle is None:
+            return False
+        self._throttle.take(count, stop)
+        return True
 
     def removed(self, counters: ChangeCounters) -> int:
         """Return the number of entries to remove, as counted by the first walk."""

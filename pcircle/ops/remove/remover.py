@@ -46,6 +46,7 @@ from pcircle.ops.remove.plan import (
 )
 from pcircle.ops.remove.trash import move_to_run
 from pcircle.runtime import Context
+from pcircle.threads.throttle import BURST_S
 from pcircle.walk.attributes import LETTERS, test_of_directory
 from pcircle.walk.globs import choosing
 from pcircle.walk.items import ANYWHERE, UNREACHED, Batch, Tree
@@ -477,10 +478,12 @@ class Remover(EntryVisitor):
         self, where: Where, kind: str, names: Sequence[bytes], fd: int, context: Context[TreeItem]
     ) -> None:
         """Remove names in a directory, and count those that this call removed."""
-        for at in range(0, len(names), NAMES_PER_CHECK):
-            if at and context.is_stopping():
+        step = self.task.names_at_once
+        for at in range(0, len(names), step):
+            batch = names[at : at + step] if len(names) > step else names
+            # A job that stops while it waits must not use what it waited for.
+            if (self.task.due(len(batch), context.is_stopping) or at) and context.is_stopping():
                 break
-            batch = names[at : at + NAMES_PER_CHECK] if len(names) > NAMES_PER_CHECK else names
             gone = self._remove_some(where, kind, batch, fd, context)
             field = _FIELDS.get(kind, "special")
             setattr(self.counters, field, getattr(self.counters, field) + gone)
@@ -488,7 +491,6 @@ class Remover(EntryVisitor):
     def _remove_some(
         self, where: Where, kind: str, names: Sequence[bytes], fd: int, context: Context[TreeItem]
     ) -> int:
-        self.task.due(len(names), context.is_stopping)
         self._intend(kind, where.root, where.path, names)
         remove, tells, is_changed = self._way(where), self._acts is not None, False
         gone, remaining = len(names), iter(names)
@@ -668,6 +670,13 @@ class RemoveTask(ChangeTask):
     plan: RemovalPlan
     first: RemoveTask | None
     removal_log: RemovalLog | None = None  # set if the job can restart after the loss of a rank
+
+    def begin(self) -> None:
+        super().begin()
+        plan, limit = self.plan, NAMES_PER_CHECK
+        if plan.operations_per_s is not None:
+            limit = min(limit, max(1, int(BURST_S * plan.operations_per_s / plan.ranks)))
+        self.names_at_once: int = limit  # so that a rate limit has no larger bursts than its own
 
     def begun(self, counters: TreeCounters) -> Iterator[Tree | Batch]:
         """Yield the items for the roots that previous runs have not removed."""

@@ -163,6 +163,16 @@ def test_operations_per_second_are_limited(place: bytes) -> None:
     assert time.monotonic() - began_s >= (400 - 100) / 1000
 
 
+def test_a_limited_removal_is_steady_and_ends_when_it_is_stopped(place: bytes) -> None:
+    """A large directory is not removed in bursts, and stopping does not permit what is not due."""
+    grow(place, [f"tree/{number}" for number in range(600)])
+    began_s = time.monotonic()
+    done = run_frm(ONE, "-r", "--ops-limit", "40", "--stop-after", "0.5", place + b"/tree")
+    assert done.code == 4
+    removed = 600 - len(os.listdir(place + b"/tree"))
+    assert 0 < removed <= 40 * (time.monotonic() - began_s) + 8
+
+
 def test_bytes_are_freed_with_the_last_name(place: bytes) -> None:
     """A file that has another name outside is not freed."""
     top = grow(place + b"/tree", ["a", "b", "d/e"])
