@@ -151,7 +151,7 @@ class StripedStore:
     # ---- checks ----------------------------------------------------------------
 
     def _refuse_locked(self, wanted: Iterable[tuple[bytes, bool]]) -> None:
-        held = [lock for some in self._locks.values() for lock in some]
+        held = [lock for taken in self._locks.values() for lock in taken]
         for resource, alone in wanted:
             for other, held_alone in held:
                 if resource == other and (alone or held_alone):

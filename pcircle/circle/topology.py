@@ -103,9 +103,8 @@ class Locality:
         self.has_local: bool = len(here) > 1
         self.has_remote: bool = len(here) < self.size
         count = len(places.ranks)
-        self.are_shared: bool = (
-            1 < count < self.size
-        )  # there are several nodes, some with several ranks
+        # There are several nodes, some with several ranks.
+        self.are_shared: bool = 1 < count < self.size
 
     def near(self, rng: Random) -> int | None:
         """Return another rank of this node, chosen uniformly, or None."""

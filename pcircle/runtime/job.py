@@ -94,6 +94,7 @@ class Program(ABC):
         )
 
 
+_POLICIES = "PCIRCLE_ENGINE"
 # No file system returns these numbers; None means that no system call failed.
 _DEFECTS = (None, errno.EBADF, errno.EFAULT)
 
@@ -198,13 +199,16 @@ def _run(
         return rank.run(signals)
 
 
-def _with_policies(settings: EngineSettings, text: str) -> EngineSettings:
-    """Return the settings with the policies in a text, which may be empty. Raises UsageError."""
+def _with_policies(settings: EngineSettings, text: str, name: str = "policies") -> EngineSettings:
+    """Return the settings with the policies in a text, which may be empty.
+
+    Raises UsageError, whose message begins with `name`.
+    """
     if not text:
         return settings
     from pcircle.runtime.policies import with_policies
 
-    return with_policies(settings, text)
+    return with_policies(settings, text, name)
 
 
 def _open(
@@ -218,10 +222,11 @@ def _open(
     else:
         early = []
         try:
-            policies = program.policies
+            policies, name = program.policies, "policies"
             if policies is None:
-                policies = os.environ.get("PCIRCLE_ENGINE", "")
-            _with_policies(EngineSettings(), policies)  # reject mistakes before there are effects
+                policies, name = os.environ.get(_POLICIES, ""), _POLICIES
+            # Mistakes are refused before there are effects.
+            _with_policies(EngineSettings(), policies, name)
             with signals.raised():
                 opening = _Opening(0, program.prepare(transport.nodes), policies)
         except PcircleError as error:

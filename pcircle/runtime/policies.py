@@ -14,7 +14,6 @@ import msgspec
 from pcircle.circle.settings import EngineSettings
 from pcircle.core.errors import UsageError
 
-VARIABLE = "PCIRCLE_ENGINE"
 _CHOICES: Mapping[str, Mapping[str, Mapping[str, object]]] = {
     "steal": {
         "random": {"victims": "random"},
@@ -28,26 +27,29 @@ _ARITY = "arity"
 _MAX_ARITY = 1024
 
 
-def with_policies(settings: EngineSettings, text: str) -> EngineSettings:
-    """Return the settings with the policies of `KEY=VALUE,...`. Raises UsageError."""
+def with_policies(settings: EngineSettings, text: str, name: str = "policies") -> EngineSettings:
+    """Return the settings with the policies of `KEY=VALUE,...`.
+
+    Raises UsageError, whose message begins with `name`, the origin of the text.
+    """
     changes: dict[str, object] = {}
     seen: set[str] = set()
     for part in text.split(","):
         key, equals, value = part.partition("=")
         if not equals:
-            raise UsageError(f"{VARIABLE}: invalid part '{part}': must be KEY=VALUE")
+            raise UsageError(f"{name}: invalid part '{part}': must be KEY=VALUE")
         if key in seen:
-            raise UsageError(f"{VARIABLE}: '{key}' is set twice")
+            raise UsageError(f"{name}: '{key}' is set twice")
         seen.add(key)
         if key == _ARITY:
             if not (value.isascii() and value.isdecimal() and 1 <= int(value) <= _MAX_ARITY):
                 limits = f"must be a number from 1 to {_MAX_ARITY}"
-                raise UsageError(f"{VARIABLE}: invalid {_ARITY} '{value}': {limits}")
+                raise UsageError(f"{name}: invalid {_ARITY} '{value}': {limits}")
             changes[_ARITY] = int(value)
         elif key not in _CHOICES:
-            raise UsageError(f"{VARIABLE}: unknown key '{key}'{_hint(key, [*_CHOICES, _ARITY])}")
+            raise UsageError(f"{name}: unknown key '{key}'{_hint(key, [*_CHOICES, _ARITY])}")
         elif value not in _CHOICES[key]:
-            raise UsageError(f"{VARIABLE}: invalid {key} '{value}'{_hint(value, _CHOICES[key])}")
+            raise UsageError(f"{name}: invalid {key} '{value}'{_hint(value, _CHOICES[key])}")
         else:
             changes |= _CHOICES[key][value]
     return msgspec.structs.replace(settings, **changes)

@@ -148,9 +148,8 @@ class SimulatedRank:
         self.pushed_to: int = NONE  # the destination of the last push
         self.pushed_s: float = 0.0  # and its arrival time
         self.announced: dict[int, int] = {}  # items still to arrive, by sender
-        self.waits: int = (
-            0  # a bit per dimension in which the neighbour knows that this rank is waiting
-        )
+        # A bit per dimension in which the neighbour knows that this rank is waiting.
+        self.waits: int = 0
         self.owing: int = 0  # bundles with complete results that are not returned yet
         self.sent: int = 0
         self.got: int = 0  # messages that the drain waves count
@@ -158,9 +157,8 @@ class SimulatedRank:
         self.basic_got: int = 0  # messages of work and results
         self.asking: bool = False
         self.tries: int = 0  # remaining tries
-        self.tells: bool = (
-            False  # send WAIT when it starts to wait; at first, only after the last pause
-        )
+        # Send WAIT when it starts to wait; at first, only after the last pause.
+        self.tells: bool = False
         self.far: bool = False  # the next request goes to another node
         self.pause: int = 0  # number of the current pause; events of older pauses are ignored
         self.pauses: int = 0  # number of pauses since it last had work

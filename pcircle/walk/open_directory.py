@@ -75,9 +75,8 @@ class Open(Generic[P]):
         self.only: PathListSlice | None = None
         self.ancestors: bytes = b""  # the identities that its entries inherit
         self.pending: list[bytes] = []  # subdirectories to enter
-        self.tried: int = (
-            0  # number of names at the end of `pending` that are known not to be small
-        )
+        # The number of names at the end of `pending` that are known not to be small.
+        self.tried: int = 0
         self.below: dict[bytes, PathListSlice] = {}  # listed paths in subdirectories
         self.entered: bool = True  # False for a mount point that must not be crossed
         self.failed: bool = False  # could not be read or made, so it is not completed by `leave`

@@ -27,8 +27,9 @@ class Recorder:
         self.removed: list[tuple[bytes, str]] = []
         self.errors: list[tuple[bytes, OSError]] = []
 
-    def due(self, count: int) -> None:
+    def due(self, count: int) -> bool:
         self.act()
+        return False
 
     def is_stopping(self) -> bool:
         return self.stops

@@ -108,9 +108,8 @@ class Remover(EntryVisitor):
         )
         if plain and not self._dry and self._acts is None:
             self.scan: DirectoryScan = _SCAN._replace(one_mount=not plan.enter_mounts)
-        self.in_place: bool = (
-            plan.one_node
-        )  # on one node the kernel serializes changes of a directory
+        # On one node the kernel serializes changes of a directory.
+        self.in_place: bool = plan.one_node
         self._choose = choosing(plan.rules, plan.wanted, plan.now_ns, tally=self.counters)
         wanted = None if plan.applies else test_of_directory(plan.wanted, plan.now_ns)
         self._is_wanted = wanted  # test of directories without selected entries
@@ -481,8 +480,9 @@ class Remover(EntryVisitor):
         step = self.task.names_at_once
         for at in range(0, len(names), step):
             batch = names[at : at + step] if len(names) > step else names
+            is_limited = self.task.due(len(batch), context.is_stopping)
             # A job that stops while it waits must not use what it waited for.
-            if (self.task.due(len(batch), context.is_stopping) or at) and context.is_stopping():
+            if (is_limited or at) and context.is_stopping():
                 break
             gone = self._remove_some(where, kind, batch, fd, context)
             field = _FIELDS.get(kind, "special")

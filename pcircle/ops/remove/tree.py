@@ -32,8 +32,9 @@ _MAX_OPEN = 32
 class RemovalListener(Protocol):
     """Receives the outcome for each path, and limits the rate and duration of the removal."""
 
-    def due(self, count: int) -> None:
-        """Wait until `count` entries may be removed."""
+    def due(self, count: int) -> bool:
+        """Wait until `count` entries may be removed, and return whether there is a limit."""
+        ...
 
     def is_stopping(self) -> bool:
         """Return whether the job must stop before it is complete."""
@@ -203,22 +204,20 @@ class TreeRemover:
 
     def _unlink(self, level: _Level, kind: str, names: Sequence[bytes]) -> None:
         listener, fd = self._listener, level.fd
-        for at in range(0, len(names), NAMES_PER_CHECK):
-            batch = names[at : at + NAMES_PER_CHECK]
-            listener.due(len(batch))
-            if listener.is_stopping():
+        for place, name in enumerate(names):
+            is_limited = listener.due(1)
+            if (is_limited or not place % NAMES_PER_CHECK) and listener.is_stopping():
                 return
-            for name in batch:
-                path = join_path(level.path, name)
-                try:
-                    self._change(partial(os.unlink, name, dir_fd=fd), name, level)
-                except FileNotFoundError:
-                    continue
-                except OSError as error:
-                    level.stays = True
-                    listener.failed(path, "remove", error)
-                else:
-                    listener.gone(path, kind)
+            path = join_path(level.path, name)
+            try:
+                self._change(partial(os.unlink, name, dir_fd=fd), name, level)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                level.stays = True
+                listener.failed(path, "remove", error)
+            else:
+                listener.gone(path, kind)
 
     def _leave(self, levels: list[_Level]) -> None:
         """Remove a directory after its contents, unless an entry in it stays.

@@ -77,9 +77,8 @@ class MirrorConsole(CopyConsole):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self.found: ExtraneousPaths = ExtraneousPaths()
-        self.doubtful: ExtraneousPaths = (
-            ExtraneousPaths()
-        )  # extraneous unless they moved within the source
+        # Extraneous unless they moved within the source.
+        self.doubtful: ExtraneousPaths = ExtraneousPaths()
         self.times: KnownTimes = KnownTimes()
         self.rules: tuple[Rule, ...] = ()  # excluded entries are not removed
         self._groups = LinkedNameGroups()
@@ -90,9 +89,8 @@ class MirrorConsole(CopyConsole):
         self.report: MirrorReport | None = None
         self._moved = 0, 0
         self.candidates: RenameCandidates = RenameCandidates()
-        self.renamed: PathHashes = PathHashes(
-            b""
-        )  # paths that are not extraneous because of planned renames
+        # Paths that are not extraneous because of planned renames.
+        self.renamed: PathHashes = PathHashes(b"")
         self.entries: int = 0
         self.removed: int = 0
         self._touched = 0

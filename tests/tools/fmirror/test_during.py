@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from pcircle import mirror
 from tests.strace import Call, read_calls
-from tests.tools.fcp.running import TWO, Launcher, clean_environment, command
+from tests.tools.fcp.running import ONE, TWO, Launcher, clean_environment, command
 from tests.tools.fcp.trees import make_directory, write_file
 
 from .edits import Tree, cleared, copy_of
@@ -334,3 +335,19 @@ def test_an_interrupted_run_continues(place: bytes, launcher: Launcher) -> None:
     assert left
     mirrored(launcher, DURING, "--resume", source, target)
     assert differences(source, target) == ""
+
+
+def test_a_limited_run_removes_an_extraneous_directory_steadily(place: bytes) -> None:
+    source, target = place + b"/a", place + b"/b"
+    os.mkdir(source)
+    os.makedirs(target + b"/old")
+    for number in range(600):
+        write_file(target + b"/old/%d" % number, b"x")
+    began_s = time.monotonic()
+    for stop_s in (0.5, 5):  # a busy machine may remove nothing in a short time
+        words = [DURING, "--allow-empty", "--resume", "--ops-limit=40", f"--stop-after={stop_s}"]
+        mirrored(ONE, *words, source, target, code=4)
+        removed = 600 - len(os.listdir(target + b"/old"))
+        if removed:
+            break
+    assert 0 < removed <= 40 * (time.monotonic() - began_s) + 16

@@ -352,9 +352,11 @@ class InlineDeletion:
 
     # ---- calls of the remover --------------------------------------------------
 
-    def due(self, count: int) -> None:
-        if self._limits is not None:
-            self._limits.operations(count)
+    def due(self, count: int) -> bool:
+        if self._limits is None:
+            return False
+        self._limits.operations(count)
+        return True
 
     def is_stopping(self) -> bool:
         return self._context.is_stopping()
