@@ -1,12 +1,12 @@
-"""The options of `pcircle doctor`; `pcircle.tools.doctor.command` interprets them."""
+"""The command line of `pcircle doctor`; `pcircle.tools.doctor.command` runs it."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Final
 
-from pcircle.cli.arguments import Parser, add_version
 from pcircle.cli.shell import ToolCommand
+from pcircle.tools.doctor.options import DoctorOptions
 
 USAGE = "pcircle doctor [OPTION]... [PATH]..."
 
@@ -33,23 +33,14 @@ Examples:
   mpirun -np 8 pcircle doctor /scratch"""
 
 
-def _add(p: Parser) -> None:
-    add = p.add_argument_group("Examination").add_argument
-    add("--no-trials", action="store_true", help="do not test features, write nothing below PATH")
-    add("--timeout", metavar="T", default="30", help="give up on a PATH after T (default: 30 s)")
-    output = p.add_argument_group("Output")
-    output.add_argument(
-        "--json", metavar="FILE", help="write the report as JSON (-: standard output)"
-    )
-    add_version(output, p.prog)
-
-
 def _carry_out(args: argparse.Namespace) -> int:
     from pcircle.tools.doctor.command import doctor_typed
 
     return doctor_typed(args)
 
 
-_COMMAND = ToolCommand("pcircle doctor", "[PATH]...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
+_COMMAND = ToolCommand(
+    "pcircle doctor", "[PATH]...", USAGE, DESCRIPTION, EPILOG, DoctorOptions.add_to, _carry_out
+)
 parser: Final = _COMMAND.parser
 main: Final = _COMMAND.main

@@ -12,9 +12,9 @@ from pcircle.cli.output import MessageStream
 from pcircle.cli.results import Results
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError, worst
-from pcircle.core.units import invalid, number, parse_duration
 from pcircle.tools.doctor import machine
 from pcircle.tools.doctor.launcher import examined, launching
+from pcircle.tools.doctor.options import DoctorOptions
 from pcircle.tools.doctor.report import SCHEMA, DoctorReport, advice, broken, text
 from pcircle.transport.launch import launched
 from pcircle.transport.start import warn_stale_launcher
@@ -22,15 +22,13 @@ from pcircle.transport.start import warn_stale_launcher
 
 def doctor_typed(args: argparse.Namespace) -> int:
     """Run a parsed command line and return its exit code; raise UsageError if it is invalid."""
-    timeout_s = number("--timeout", args.timeout, parse_duration)
-    if not timeout_s > 0:
-        raise invalid("--timeout", args.timeout, "must be greater than 0")
+    options = DoctorOptions.of(args)
     given = [os.fsencode(operand) for operand in args.operands]
     for path in given:
         if not path:
             raise UsageError("empty file name")
-    if args.json is not None:
-        jsonout.check(args.json)
+    if options.json is not None:
+        jsonout.check(options.json)
     warn_stale_launcher("pcircle doctor")
     found, trouble = launching(os.environ)
     if launched().rank:
@@ -45,15 +43,15 @@ def doctor_typed(args: argparse.Namespace) -> int:
         "control_groups": machine.control_groups(),
     }
     places = {
-        show(path): examined(path, trials=not args.no_trials, deadline_s=timeout_s)
+        show(path): examined(path, trials=not options.no_trials, deadline_s=options.timeout_s)
         for path in paths
     }
     wrong = list(broken(sections, places, trouble))
     report = DoctorReport(
         SCHEMA, **sections, paths=places, broken=wrong, advice=list(advice(sections, places))
     )
-    results = Results("pcircle doctor", args.json, MessageStream(sys.stderr).line)
+    results = Results("pcircle doctor", options.json, MessageStream(sys.stderr).line)
     results.document(report)
-    if args.json != "-":
+    if options.json != "-":
         results.text([text(report).encode()])
     return worst((EntriesFailed.exit_code if wrong else 0, results.code))
