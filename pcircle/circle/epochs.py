@@ -1,10 +1,10 @@
 """Epochs: agreement of all ranks on which work is on disk.
 
 A journal may record only work that a crash cannot undo. No rank can know this alone, because its
-work may depend on bytes that another node still holds in memory. So rounds of the tree divide time
-into numbered epochs. A round seals epoch n: each rank first assigns its subsequent work to epoch n
-+ 1, then flushes its earlier work to disk, then answers. When all ranks have answered, rank 0
-commits n and broadcasts the commit.
+work may depend on bytes that another node still holds in memory. So rounds of messages down and up
+the tree of ranks divide time into numbered epochs. A round seals epoch n: each rank first assigns
+its subsequent work to epoch n + 1, then flushes its earlier work to disk, then answers. When all
+ranks have answered, rank 0 commits n and broadcasts the commit.
 
 Correctness: work belongs to the epoch of its rank at the time when the work is *done*. Work of
 epoch n is done before its rank is sealed for n, so the sync that follows covers it, and n is
@@ -15,10 +15,11 @@ A job that stops early ends with one more round, if time permits, so that its wo
 an abort arrives while the accounts are being gathered, rank 0 withholds its own account until that
 round is complete.
 
-A missing answer delays a commit and is never assumed, and rounds do not overlap. A round that is
-open when the accounts are gathered is abandoned; its late answers are recognised by their number.
-An item that is waiting for a commit, as in verification, can urge the next round, which starts as
-soon as the waiting ranks have nothing else to do. Rounds never take more than half of the time.
+An answer is never assumed: a commit waits until the last one arrives. Rounds do not overlap. A
+round that is open when the accounts are gathered is abandoned; its late answers are recognised by
+their number. An item that is waiting for a commit, as in verification, can urge the next round,
+which starts as soon as the waiting ranks have nothing else to do. After a round, an urged round
+waits at least as long as that one took, or for the period if that is shorter.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class EpochRounds:
         return out
 
     def are_over(self, aborted: bool, now_s: float) -> bool:
-        """Return, on rank 0 after all work has ended, whether no further epoch will follow.
+        """Return whether no further epoch will follow. Called on rank 0 after all work has ended.
 
         An aborted job needs one more epoch, which this method requests when it is first called.
         """
@@ -135,7 +136,7 @@ class EpochRounds:
         return self.committed >= self._last
 
     def finish(self) -> None:
-        """Abandon an open round and allow no further rounds except that of `are_over`."""
+        """Abandon an open round; open no more except the one that `are_over` may request."""
         self._is_finishing = True
         self._open = False
 

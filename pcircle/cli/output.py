@@ -28,7 +28,7 @@ class MessageStream:
     """A text stream that never raises, with the methods that rich's Console needs.
 
     The stream is usually ``sys.stderr``, which is None if the process was started with the
-    descriptor closed. A stream without a descriptor (StringIO) is written through its own methods.
+    descriptor closed. If the stream has no descriptor (StringIO), its own methods are used.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -37,7 +37,7 @@ class MessageStream:
         self.encoding: str = getattr(stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
-        """Write a text; after an error drop the remainder. Always return the length of the text."""
+        """Write text; on an error, drop the rest. Always return the length of the text."""
         if self._stream is None:
             return len(text)
         try:
@@ -55,7 +55,7 @@ class MessageStream:
         return len(text)
 
     def line(self, text: str) -> None:
-        """Write a text as one line."""
+        """Write text followed by a newline."""
         self.write(text + "\n")
 
     def flush(self) -> None:
@@ -101,7 +101,7 @@ def _descriptor_of(stream: TextIO | None) -> int | None:
         return None
     try:
         return stream.fileno()
-    except (OSError, ValueError):  # not a file, or closed: writing will fail
+    except (OSError, ValueError):  # a StringIO, for example, or closed, which `write` detects
         return None
 
 

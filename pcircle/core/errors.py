@@ -62,7 +62,7 @@ REQUIRED_PACKAGES = {
 
 
 class PcircleError(Exception):
-    """The job cannot end as requested.
+    """The job could not do what was requested.
 
     The base class of every error that ends a job. ``str(error)`` is the message for the user. It is
     printable, because names in it were escaped where the error was raised.
@@ -70,7 +70,9 @@ class PcircleError(Exception):
 
     exit_code: ClassVar[int] = 70
     report: Any = None
-    """The report of a job that a function of `pcircle` started: of the work until it stopped."""
+    """The report on the work that was done before the job stopped, if the job was started from
+    Python; otherwise None.
+    """
 
 
 class UsageError(PcircleError):
@@ -95,7 +97,7 @@ class EntriesFailed(PcircleError):
 class IntegrityError(PcircleError):
     """Verification or a check found content that differs.
 
-    Each of the entries was reported.
+    Each such entry was reported.
     """
 
     exit_code: ClassVar[int] = 3
@@ -112,7 +114,7 @@ class StoppedEarly(PcircleError):
 
 
 class NoSpace(StoppedEarly):
-    """The destination cannot be written.
+    """The destination cannot be written to.
 
     It is full, over its quota or read-only, as a probe write has confirmed.
     """
@@ -131,7 +133,7 @@ class RankLost(StoppedEarly):
 
     @staticmethod
     def rank_in(reason: str) -> int | None:
-        """Return the rank that the reason for a job's end reports as lost, or None."""
+        """Return the rank that `reason` reports as lost, or None."""
         word, _, after_word = reason.partition(" ")
         number, _, how = after_word.partition(" ")
         is_rank_lost = word == "rank" and number.isdigit() and how.startswith("was lost")
@@ -147,10 +149,10 @@ class RankLost(StoppedEarly):
 class Defect(PcircleError):
     """Internal error.
 
-    Something happened that should never happen. A report file contains the details, and the message
-    names it: ``pcircle-defect-*.txt`` below ``~/.local/state/pcircle``, or below ``pcircle`` in
-    ``XDG_STATE_HOME`` if that is set. If no report can be written, or if the processes cannot be
-    connected, the message contains the traceback.
+    Something happened that should never happen. The message names a report file with the details:
+    ``pcircle-defect-*.txt`` in ``~/.local/state/pcircle``, or in ``$XDG_STATE_HOME/pcircle`` if
+    that variable is set. If no report can be written, or if the processes cannot be connected, the
+    message contains the traceback.
     """
 
     exit_code: ClassVar[int] = 70
@@ -191,8 +193,8 @@ _PRECEDENCE = (
 def worst(codes: Iterable[int]) -> int:
     """Return the most severe of the exit codes of a job's parts; 0 if there are none.
 
-    A code that is not defined here cannot be intended, because a process was killed from outside,
-    or a library called exit. It counts as a defect, never as success.
+    A code that is not defined here was not intended: the process was killed from outside, or a
+    library called exit. It counts as a defect, never as success.
     """
     seen = set(codes)
     if not seen.issubset(_PRECEDENCE):
@@ -215,7 +217,7 @@ def operand_error(text: str, error: OSError) -> PcircleError:
 
 
 def error_of(code: int) -> type[PcircleError]:
-    """Return the class of the error that ends a job with an exit code."""
+    """Return the error class for an exit code; `Defect` if no other class has it."""
     kinds: tuple[type[PcircleError], ...] = (
         Terminated,
         Interrupted,
@@ -256,7 +258,7 @@ def package_problem(error: BaseException) -> str:
 
 
 def _modules_of(error: ImportError) -> Iterator[str]:
-    """Yield the top-level modules that failed to be imported, or whose own import failed."""
+    """Yield the top-level module that could not be imported, and those on the error's traceback."""
     if error.name:
         yield error.name.partition(".")[0]
     trace = error.__traceback__

@@ -1,7 +1,7 @@
 """Starts and ends the processes of a local job.
 
 The process that the user started becomes rank 0 and the parent of all other ranks. So the shell
-waits for rank 0, which can determine why a rank has died, and kills children that do not end. The
+waits for rank 0, and rank 0 can determine why a rank died and kill children that do not end. The
 children detect the parent's death through their sockets, as they detect the death of any other
 rank.
 
@@ -56,8 +56,8 @@ _SPARE_DESCRIPTORS = 16
 _REAP_DEADLINE_S = 10.0
 # How long threads may outlive the main thread of a child.
 _THREADS_GRACE_S = 1.0
-# The time between SIGTERM and SIGKILL, and the longest wait after SIGKILL, which a stuck file
-# system may delay.
+# The time between SIGTERM and SIGKILL, and the longest wait after SIGKILL: a stuck file system may
+# keep a killed process alive.
 _TERM_GRACE_S = 0.5
 _KILL_GRACE_S = 5.0
 # How long a child whose socket was closed may take to exit.
@@ -69,7 +69,7 @@ HELD_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 class Child(Protocol):
-    """A started process, with the interface of `subprocess.Popen`."""
+    """A started process; `subprocess.Popen` satisfies this protocol."""
 
     pid: int
 
@@ -92,7 +92,7 @@ class Children:
     """The started ranks: those that are still running, and how the others ended."""
 
     def __init__(self) -> None:
-        self.base = 0  # the rank in the job of the process with local rank 0
+        self.base = 0  # the job-wide rank of local rank 0
         self._running: dict[int, Child] = {}  # by rank
         self._ended: dict[int, tuple[int, int]] = {}  # rank: pid, exit code or minus the signal
 
@@ -361,7 +361,7 @@ def run_rank(
         try:
             flush_standard_streams()
             close_descriptors()
-        finally:  # not even an interrupt may leave this function
+        finally:  # not even an interrupt may escape from this function
             os._exit(code & 0xFF)
 
 

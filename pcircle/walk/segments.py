@@ -1,20 +1,20 @@
-"""Results that are too long for messages: record files of the ranks, and their parallel merge.
+"""Results that are too long for messages: each rank writes files, which all ranks merge.
 
 A rank appends its records to one file and their sorted index to another (`SegmentWriter`). A record
 consists of a path, which determines its place in the order of a walk, and a text, which may be
 empty or gigabytes long. The two files are a *part* of the result.
 
-`merged` yields the texts of all records between two keys, in order. It sorts the entries between
-these keys from the indexes of all parts, and reads the texts in batches that fit in memory. Each
-batch is read from one part after another, so no more than two files are open, however many parts
+`merged` yields the texts of all records between two keys, in order. From the index of every part it
+takes the entries between these keys, sorts them, and reads the texts in batches that fit in memory.
+Each batch is read from one part after another, so only one part is open at a time, however many
 there are, and only one batch is in memory. A merge of sorted runs would need several passes, or a
-descriptor and a buffer for each run. The price is that every batch opens its parts again, so ranges
-are large (see `cut`).
+descriptor and a buffer for each run. The price is that every batch reopens its parts. A range is
+therefore several batches long (see `cut`), so that most batches are full.
 
 A `Sink` takes results that are too long for messages and memory, such as names, digests and
 differences. Each rank writes its records to a `SegmentWriter` in a directory that all ranks can
-access. When all work is done, the records are sorted in three steps, so that long results do not
-pass through a single process:
+access. When all work is done, the ranks sort the records in three steps, so that no single process
+has to sort a long result:
 
 1. A `Seal` is posted to every rank, which ends its part and sorts the index.
 2. Keys sampled from all parts divide the records into ranges of about 64 MiB (`cut`). If there is
@@ -61,13 +61,15 @@ from pcircle.runtime import Context
 from pcircle.walk.items import Gather, Merge, Seal
 
 RANGE_BYTES = 64 << 20
-"""The size of the text in a range if paths are distributed like the sampled ones."""
+"""The intended size of a range. Actual sizes vary, because `cut` knows only a sample of the
+keys.
+"""
 MAX_RANGES = 1024
 _BATCH_BYTES = 16 << 20
 _BATCH_RECORDS = 100_000
 _COPY_BYTES = 1 << 20
 _FLUSH_BYTES = 1 << 20
-_SAMPLES = 8  # per range that a part would fill alone
+_SAMPLES = 8  # samples per RANGE_BYTES of a part's text
 _MAX_SAMPLES = 256  # per part
 _KEY_END = b"\0\0"
 
@@ -80,7 +82,7 @@ def key_of(path: bytes) -> bytes:
 class SegmentWriter:
     """Writes one rank's records. `place` is the path of the files without their suffixes.
 
-    The methods raise OSError.
+    Methods raise OSError if a file cannot be created or written.
     """
 
     def __init__(self, place: bytes) -> None:
@@ -105,7 +107,7 @@ class SegmentWriter:
             self._flush()
 
     def end(self, path: bytes) -> None:
-        """End the record, which belongs to this path."""
+        """End the record and file it under `path`."""
         self._sorter.add(b"%b%d %d" % (key_of(path), self._began, self._reached - self._began))
 
     def add(self, path: bytes, text: bytes) -> None:
@@ -120,7 +122,7 @@ class SegmentWriter:
         self._pending_bytes = 0
 
     def close(self) -> None:
-        """Close the files, so that other ranks can read them.
+        """Write the sorted index and close both files, so that other ranks can read them.
 
         The files are not synced: closing them is sufficient on network file systems too, and they
         are not needed after a crash.
@@ -152,7 +154,7 @@ def present(place: bytes, ranks: int) -> list[bytes]:
 def cut(parts: Sequence[bytes], range_bytes: int = RANGE_BYTES) -> list[bytes]:
     """Return the keys that separate ranges of about this size, or no keys if there is one range.
 
-    Keys are sampled from each part at even distances, more of them from large parts. Raises
+    Keys are sampled at regular intervals from each part, more of them from larger parts. Raises
     OSError.
     """
     weighed: list[tuple[bytes, float]] = []
@@ -302,9 +304,9 @@ def _range_name(place: bytes, number: int, *, last: bool) -> bytes:
 
 
 def write_range(place: bytes, number: int, texts: Iterable[bytes], *, last: bool) -> None:
-    """Write the texts of a range to a file, which is named by its number and whether it is last.
+    """Write the texts of a range to its file, which is named after the number. Raises OSError.
 
-    Raises OSError.
+    The name also shows whether the range is the last.
     """
     with _create(_range_name(place, number, last=last)) as stream:
         for text in texts:
@@ -312,7 +314,9 @@ def write_range(place: bytes, number: int, texts: Iterable[bytes], *, last: bool
 
 
 def result(place: bytes, ranks: int) -> Iterator[bytes]:
-    """Yield all records in order, from the ranges if they exist, otherwise from the parts.
+    """Yield the text of all records, in order and in pieces.
+
+    It is read from the ranges if they exist, otherwise from the parts.
 
     Raises OSError, for example if a range is missing.
     """
@@ -329,7 +333,7 @@ def result(place: bytes, ranks: int) -> Iterator[bytes]:
 
 
 def remove(place: bytes, ranks: int) -> None:
-    """Remove all files of a place. Raises OSError."""
+    """Remove the parts and ranges at a place, but not the file `place` itself. Raises OSError."""
     parts = (b"%b-%d" % (place, rank) for rank in range(ranks))
     names = [part + ending for part in parts for ending in (b".text", b".index")]
     names += [
@@ -409,7 +413,7 @@ class Sink(Generic[R]):
             raise self._unwritable(error) from error
 
     def process(self, item: SinkItem[Any], context: Context[Any]) -> Any:
-        """Process an item of the sink."""
+        """Spawn the gathered items, end the part, or merge a range, depending on the item."""
         if isinstance(item, Gather):
             context.spawn(item.items)
             return _Stage("work") if item.items else self._nothing()

@@ -94,13 +94,3 @@ def test_invalid_modes_are_refused() -> None:
             parse_mode(text)
         done = subprocess.run(["chmod", "--", text, "/nowhere"], capture_output=True, check=False)
         assert b"invalid mode" in done.stderr, text
-
-
-def test_bits_that_a_mode_affects() -> None:
-    """As in ``find -perm``, an octal mode covers all bits, except directories' set-id bits."""
-    about = {"755": (ALL, 0o1777), "02755": (ALL, ALL), "2755": (ALL, 0o3777), "g-w": (16, 16)}
-    about["u+s,o="] = (0o5007, 0o5007)
-    for text, (of_files, of_directories) in about.items():
-        change = parse_mode(text)
-        bits = change.bits(is_directory=False), change.bits(is_directory=True)
-        assert bits == (of_files, of_directories), text

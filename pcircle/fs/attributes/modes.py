@@ -3,9 +3,8 @@
 It follows GNU chmod exactly, including the cases that POSIX leaves unspecified. An octal mode of
 fewer than five digits leaves the set-id bits of directories unchanged unless it contains them. Each
 clause acts on the result of the previous one (``u=g,g=o``), and a clause may have several operators
-(``a-rw+x``). A clause without any of ``ugoa`` does not change the bits in the umask.
-`ModeChange.of` applies a mode as chmod does; `ModeChange.bits` returns the bits that an expression
-affects, for ``find -perm``.
+(``a-rw+x``). In a clause without any of ``ugoa``, `+` and `-` leave the bits in the umask alone,
+and `=` clears them. `ModeChange.of` applies the change to the mode of an entry, as chmod would.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ _WHO = {"u": 0o4700, "g": 0o2070, "o": 0o1007, "a": ALL}
 _COPIED = {"u": 0o700, "g": 0o070, "o": 0o007}
 _BITS = {"r": _READ, "w": _WRITE, "x": _EXECUTE, "X": 0, "s": SET_ID, "t": 0o1000}
 _OPERATORS, _OCTAL = "+-=", "01234567"
-_WHOLE = 5  # an octal mode of this many digits also clears the set-id bits of directories
+_WHOLE = 5  # octal modes with this many digits or more also clear the set-id bits of directories
 
 
 class Clause(msgspec.Struct, frozen=True):
     """One operator with its operands.
 
     `affected` is the mask of the named classes, or 0 if none is named. `value` contains the bits to
-    set, clear or assign. On directories, only those set-id bits change that are also in
-    `mentioned`. With `copies`, `value` selects the class to copy from. With `searches` (``X``),
-    execute permission is added only to directories and to files that have it for some class.
+    set, clear or assign. On a directory, a set-id bit changes only if it is also in `mentioned`.
+    With `copies`, `value` selects the class to copy from. With `searches` (``X``), execute
+    permission is added only to directories and to files that have it for some class.
     """
 
     operator: str
@@ -47,14 +46,7 @@ class ModeChange(msgspec.Struct, frozen=True):
 
     def of(self, mode: int, *, is_directory: bool) -> int:
         """Return the new permission bits of an entry with this mode."""
-        return self._changed(mode, is_directory)[0]
-
-    def bits(self, *, is_directory: bool) -> int:
-        """Return the permission bits that the change sets or clears, regardless of the old mode."""
-        return self._changed(0, is_directory)[1]
-
-    def _changed(self, mode: int, is_directory: bool) -> tuple[int, int]:
-        new, touched = mode & ALL, 0
+        new = mode & ALL
         for clause in self.clauses:
             spared = SET_ID & ~clause.mentioned if is_directory else 0
             value = clause.value
@@ -68,12 +60,10 @@ class ModeChange(msgspec.Struct, frozen=True):
             value &= (clause.affected or ~self.umask) & ~spared
             if clause.operator == "=":
                 preserved = (~clause.affected if clause.affected else 0) | spared
-                touched |= ALL & ~preserved
                 new = new & preserved | value
             else:
-                touched |= value
                 new = new | value if clause.operator == "+" else new & ~value
-        return new, touched
+        return new
 
 
 def parse_mode(text: str, umask: int = 0) -> ModeChange:

@@ -1,4 +1,4 @@
-"""Byte-by-byte comparison of two files, complete or in chunks.
+"""Compares two files, or a range of two files, byte by byte.
 
 Both files are read into page-aligned memory and compared by memcmp, which runs without the
 interpreter lock. A file smaller than one block takes three calls: open, read and close. Ranges that
@@ -129,7 +129,7 @@ class ContentComparer:
 
 
 def _read_on(fd: int, view: memoryview) -> int:
-    """Read a block at the current position, which is shorter only at the end of the file."""
+    """Read a block at the current position; only at the end of the file is less returned."""
     done = 0
     while done < len(view) and (count := os.readv(fd, [view[done:]])):
         done += count
@@ -137,7 +137,7 @@ def _read_on(fd: int, view: memoryview) -> int:
 
 
 def _read_block(side: int, fds: Fds, view: memoryview, offset: int) -> int:
-    """Read a block of one side, which is shorter only at the end of the file."""
+    """Read a block from one side; return its length, which is shorter only at the end."""
     return with_side(side, lambda side: _read_whole(fds[side], view, offset))
 
 

@@ -1,4 +1,4 @@
-"""The plan of a removal, which rank 0 decides, and its counters."""
+"""The plan of a removal, made on rank 0, and the counters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import errno
 from pcircle.jobs.change_task import ChangeCounters, ChangePlan
 
 NAMES_PER_CHECK = 256
-"""The number of names between two checks whether the job is stopping."""
+"""How many names are removed between checks for a stop of the job."""
 
 MAX_TRIES = 3
 """The maximum number of times that a directory is emptied if new entries appear in it."""

@@ -1,7 +1,7 @@
-"""The examination of paths in child processes, and facts about the launcher and the MPI library.
+"""Examines paths in child processes, and collects facts about the launcher and the MPI library.
 
 A child process examines a path, so that a hanging file system does not block the report. The child
-removes its directory of trials before it ends. If a signal kills the child, the parent removes the
+removes its scratch directory before it exits. If a signal kills the child, the parent removes the
 directory. If the parent ends first, the child is terminated.
 """
 
@@ -228,7 +228,11 @@ def _mpirun() -> dict[str, Fact]:
 
 
 def _version_of(program: str) -> str:
-    """Return the line of a launcher's output that contains its name and version."""
+    """Return the first line with a version number that the launcher prints.
+
+    The line is prefixed with Hydra's name if the launcher is Hydra. If there is no such line,
+    return "of unknown version".
+    """
     done = subprocess.run(
         [program, "--version"],
         stdin=subprocess.DEVNULL,
@@ -269,7 +273,8 @@ def mismatch(found: Facts) -> str:
 def _make_of(text: str) -> str:
     """Return the implementation of a library or launcher, or an empty string if it is unknown.
 
-    Derivatives are included, because a launcher can start processes of all compatible libraries.
+    A derivative counts as the library that it derives from (Intel MPI as MPICH), because their
+    launchers are interchangeable.
     """
     if any(word in text for word in ("Open MPI", "OpenRTE", "PRRTE", "prterun")):
         return "Open MPI"

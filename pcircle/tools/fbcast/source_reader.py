@@ -1,7 +1,10 @@
-"""The source of a broadcast: reads files and trees into a stream of chunks, on the reader only.
+"""The source of a broadcast, which turns files and trees into a stream of chunks.
 
-Each entry is read once, in directory order. A file that changes while it is being read, or an entry
-that cannot be read, ends the broadcast, because every node must receive the complete tree.
+It is used only on the reader, the first rank.
+
+Each stream reads every entry once, in directory order. A file that changes while it is being read,
+or an entry that cannot be read, ends the broadcast, because every node must receive the complete
+tree.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from pcircle.tools.fbcast.signatures import DIGEST_BYTES, digest_of, open_source
 
 _NOMINAL_BYTES = 128 << 10  # files of /proc/sys must be read in one call
 _HEAD_BYTES = 64  # the maximum size of a `ContentHeader` frame
-_MIN_PIECE_BYTES = 4 << 10  # the minimum content at the end of a chunk
+_MIN_PIECE_BYTES = 4 << 10  # a piece of content begins only in a chunk with this much room
 
 
 class Operand(NamedTuple):
@@ -292,7 +295,7 @@ class SourceReader:
         yield Close(self.totals.entries)
 
     def _size_up_to(self, enough_bytes: int) -> int:
-        """Return the total size or, if that exceeds `enough_bytes`, any larger number."""
+        """Return the total size, or a number above `enough_bytes` if the total exceeds it."""
         size_bytes = 0
         waiting = [operand.path for operand in self._operands]
         first = len(waiting)
@@ -309,7 +312,9 @@ class SourceReader:
 
 
 def _read_to_end(fd: int) -> int:
-    """Copy a file whose size field is wrong into memory, and return a descriptor of the copy.
+    """Copy into memory a file whose reported size is meaningless, as in /proc.
+
+    Return a descriptor of the copy.
 
     Raise OSError if that fails.
     """
@@ -347,7 +352,7 @@ def _named(path: bytes, error: OSError) -> OSError:
 
 
 def allow_descriptors() -> None:
-    """Raise the limit of open files to the maximum, because each level of a tree needs one."""
+    """Raise the limit on open files: each level of a tree keeps a directory open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,4 +1,4 @@
-"""`--plan` writes the actions of a dry run to a file, and `--apply` carries out exactly these.
+"""`--plan` writes the actions of a dry run to a file; `--apply` carries out those and no others.
 
 The file is a plan as defined in `pcircle.jobs.plan_file`, with the marks defined in
 `pcircle.tools.fmirror.work.steps`. Its first line contains A and B, their identities, and the
@@ -64,7 +64,7 @@ def refuse(args: argparse.Namespace) -> None:
 
 
 def _given(args: argparse.Namespace, names: Iterable[str]) -> list[str]:
-    """Return those of the options that were given, as on the command line."""
+    """Return the names of options that differ from their defaults, as typed."""
     given = [name for name in names if getattr(args, name) not in (None, False, [])]
     given = [name for name in given if getattr(args, name) != _DEFAULTS.get(name)]
     return [f"--{name.replace('_', '-')}" for name in given]

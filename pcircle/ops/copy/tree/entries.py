@@ -1,8 +1,8 @@
-"""Copying of the names in a directory, and of roots that are not directories.
+"""Copies the entries of a directory other than subdirectories, and roots that are not directories.
 
-After a tenth of a second the remaining work of an item is returned to the queue, so the time limits
-the size of batches. Records, claims of hard-linked names and copies to verify are sent together at
-the end of the item.
+After a tenth of a second, or sooner if other workers are idle, the rest of an item returns to the
+queue, so batches are limited by time, not by size. Records, claims of hard-linked names and copies
+to verify are sent together at the end of the item.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class EntryCopier:
         begun: PartialDirectory,
         context: ItemContext[PartialResult],
     ) -> None:
-        """Count the names of a small directory that are already copied."""
+        """Count and record the names of a small directory that have already been copied."""
         done, before = begun.names[: begun.done], self._delta.now()
         self._counters.add_files(begun.done, begun.done_bytes)
         self._counters.weight += where.weight * begun.done
@@ -230,7 +230,10 @@ class EntryCopier:
             self._done.setdefault((where.root, where.path), []).append(done)
 
     def forget(self, root: int, path: bytes) -> None:
-        """Drop the pending records of a directory, which a record of the directory replaces."""
+        """Drop the pending records of names in a directory.
+
+        One record of the whole directory replaces them.
+        """
         self._done.pop((root, path), None)
 
     def end(self, context: Context[Item]) -> None:

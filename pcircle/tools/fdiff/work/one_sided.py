@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from pcircle.tools.fdiff.work.state import ComparisonTask
 
 KINDS: Final = ("files", "links", "specials", "directories")
-"""The kinds of a `Block`."""
+"""The names of a `Block`'s lists, one for each kind of entry."""
 _MODES: Final = {"files": stat.S_IFREG, "links": stat.S_IFLNK, "directories": stat.S_IFDIR}
 _READ_BYTES = 1 << 20
 
 FailSide = Callable[[int, bytes, str, OSError, NoticeSink], None]
-"""A function that reports a failure by its side, path, operation, error and context."""
+"""Reports a failure; called with the side, path, operation, error and context."""
 
 
 class DirectoryRef(Protocol):
@@ -58,7 +58,7 @@ class EntryContext(NoticeSink, Protocol):
 class OneSidedReporter:
     """Reports entries that exist on one side only.
 
-    Each thread has its own instance. `fail` reports failures.
+    Each thread has its own instance.
     """
 
     def __init__(
@@ -83,7 +83,8 @@ class OneSidedReporter:
         """Report entries of an open directory that exist on one side only.
 
         `found` contains their names by kind. If `inside` is set, the directory itself exists on one
-        side only. The walk that found these entries then also enters the subdirectories.
+        side only. The walk that found them then enters the subdirectories itself; otherwise `tell`
+        passes these to `enter`.
         """
         reported = self._plan.reports_all or not inside
         for kind, names in found.items():
@@ -160,7 +161,7 @@ class OneSidedReporter:
     def enter(
         self, side: int, within: DirectoryRef, names: Sequence[bytes], context: EntryContext
     ) -> None:
-        """Walk directories that exist on one side only if the plan requires it, or count them."""
+        """Spawn a walk of one-sided directories if the plan requires it; otherwise count them."""
         if not names:
             return
         if not self._plan.enters or (side and self._plan.one_sided):
@@ -228,7 +229,8 @@ class OneSidedVisitor(EntryVisitor):
             self._one_sided.tell(
                 opened.root - ONLY_A, opened, found, source.fd, self._context, inside=True
             )
-            # Each directory will be counted when it is entered.
+            # `tell` has counted these subdirectories in `sized`; undo that, because the walk counts
+            # each one when it enters it.
             self.counters.sized -= len(block.directories)
             yield block
 

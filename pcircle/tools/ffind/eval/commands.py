@@ -29,11 +29,13 @@ _MAX_NAMES = 1000
 _READ_BYTES = 1 << 16
 _BRACES = b"{}"
 _OPEN = b"/proc/self/fd/"
-WriteText = Callable[[int, bytes], None]  # writes text to a stream: 0, or -1 for standard error
+WriteText = Callable[[int, bytes], None]  # stream 0 is standard output, -1 standard error
 
 
 class Commands:
-    """The commands of one thread, run in the directory to which PATHs are relative.
+    """The commands of one thread.
+
+    -exec runs them in the directory to which PATHs are relative, -execdir in that of the entry.
 
     If `dry` is set, commands are only printed.
     """
@@ -189,7 +191,8 @@ def room_bytes() -> int:
     """Return the number of bytes available for the arguments of a command.
 
     The system limit (`sysconf`) is a quarter of the stack limit, and includes the environment. The
-    limit of 128 KiB for a single argument exceeds the length of any path.
+    kernel's limit of 128 KiB for a single argument is not checked: only a path in an extremely deep
+    tree exceeds it, and running the command then fails.
     """
     limit = os.sysconf("SC_ARG_MAX")
     limit = limit if limit > 0 else _UNKNOWN_LIMIT_BYTES

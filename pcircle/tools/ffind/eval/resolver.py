@@ -26,7 +26,11 @@ def _newer(field: str, than_ns: int) -> ExpressionNode:
 
 
 class Resolver:
-    """Looks up references; `follow` applies to links. Errors refer to positions in `words`."""
+    """Looks up references.
+
+    If `follow` is P, a symbolic link stands for itself, otherwise (H, L) for its target. Errors
+    refer to positions in `words`.
+    """
 
     def __init__(self, words: Sequence[str], follow: str, now_ns: int) -> None:
         self._words = words

@@ -1,9 +1,9 @@
 """The HTML page of a profile: charts, a treemap, and the numbers behind them.
 
-The page (`page.html`) contains the report as JSON, in the format of `--json`, and the data of its
-pictures: the tree of directories, ages by sizes, and messages between ranks. Because it loads no
-other resources, which its content security policy also forbids, it can be mailed and archived.
-Names are passed as data, so the browser never parses them as HTML.
+The page (from the template `page.html`) contains the report as JSON, in the format of `--json`, and
+the data behind its charts: the directory tree, files by age and size, and messages between ranks.
+Because it loads no other resources, which its content security policy also forbids, it can be
+mailed and archived. Names are passed as data, so the browser never parses them as HTML.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TreemapNode(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Heat(msgspec.Struct, frozen=True):
-    """The number and the bytes of files by age (rows) and size (columns)."""
+    """The number and total size of files by age (rows) and size (columns)."""
 
     ages: tuple[str, ...]
     sizes: tuple[str, ...]
@@ -54,7 +54,7 @@ class Heat(msgspec.Struct, frozen=True):
 
 
 class PageData(msgspec.Struct, frozen=True):
-    """All data of the page; `sent` is the matrix of messages by sender and receiver."""
+    """All the data on the page; `sent` is the matrix of message counts by sender and receiver."""
 
     report: ProfileReport
     nodes: tuple[TreemapNode, ...]
@@ -63,12 +63,17 @@ class PageData(msgspec.Struct, frozen=True):
 
 
 def page_options(top: int) -> ReportOptions:
-    """Return the options of the report on the page, whose top lists have `top` rows."""
+    """Return the options for the report on the page.
+
+    Its top lists have `top` rows, or 10 if that is 0.
+    """
     return ReportOptions(bins=Bins("log2"), by=DIMENSIONS, top=top or 10, everything=True)
 
 
 def write(profile: Profile, report: ProfileReport, path: str) -> None:
-    """Write the page of a report with the options of `page_options`, replacing any existing file.
+    """Write the page, replacing any existing file.
+
+    The report must have been made with `page_options`.
 
     Raise OSError if that fails.
     """
@@ -108,7 +113,7 @@ def _numbers(rows: list[DirectoryRow]) -> tuple[int, int]:
 
 
 def heat_of(profile: Profile) -> Heat:
-    """Return the files of a profile by age and size."""
+    """Return the number and total size of a profile's files by age and size."""
     today = profile.taken_s // DAY_S // 7
     octaves = 1 + max((place % 64 for place in profile.age_sizes), default=0)
     number = [[0] * octaves for _ in _AGE_LABELS]
@@ -126,7 +131,7 @@ def heat_of(profile: Profile) -> Heat:
 
 
 def _sent(report: ProfileReport) -> tuple[tuple[int, ...], ...]:
-    """Return the matrix of messages, or an empty one if there are too many ranks to draw."""
+    """Return the matrix of messages; empty for one rank or for too many to draw."""
     size = len(report.ranks)
     if not 1 < size <= 256:
         return ()
