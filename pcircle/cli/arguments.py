@@ -435,8 +435,8 @@ def add_output(
     group = p.add_argument_group("Output")
     add = group.add_argument
     add("-q", "--quiet", action="store_true", help="report failures only")
-    add("-v", "--verbose", action="count", default=0, help=verbose)
-    text = "print a table of the processes (twice: more columns)"
+    add("-v", "--verbose", action="count", default=0, help=f"{verbose} (twice: messages by pair)")
+    text = "print a table of the processes (twice: also by pair)"
     add("--stats", action="count", default=0, help=text)
     add(
         "--progress",

@@ -33,8 +33,10 @@ from pcircle.cli.report import (
     FigureStatistics,
     RankShare,
     RankSummary,
+    Sent,
     by_kind,
     failures_by_kind,
+    messages_by_pair,
     shares,
 )
 from pcircle.cli.results import Results
@@ -438,9 +440,18 @@ class Console(Observer[R]):
             return ""
         return render(report.rank_summary, self.stats)
 
-    def shown_shares(self, report: RankedReport, entries: int) -> str:
-        """Return per-process statistics as a table."""
-        return self.share_table(report) or shares(report.ranks, entries, self.stats)
+    def rank_tables(self, report: RankedReport, entries: int, table: str = "") -> str:
+        """Return the requested tables of the processes: statistics, and messages by pair.
+
+        `table` replaces the default table of statistics, if each rank has a row.
+        """
+        text = ""
+        if self.stats:
+            default = table or shares(report.ranks, entries, self.stats)
+            text = self.share_table(report) or default
+        if max(self.stats, self.verbose) > 1 and len(report.ranks) > 1:
+            text += messages_by_pair(report.ranks)
+        return text
 
     def fields(
         self,
@@ -510,6 +521,8 @@ def rank_share(report: RankReport, entries: int, size: int) -> RankShare:
         peak_rss_bytes=report.peak_rss_bytes,
         threads=report.threads,
         work_per_s=by_kind(report.rates),
+        sent=tuple(Sent(*row) for row in report.sent),
+        sent_block=report.sent_block,
     )
 
 

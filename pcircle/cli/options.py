@@ -224,12 +224,18 @@ class CommonOptions(Options, root="PATH", done="done"):
 
     OUTPUT = Section("Output")
     quiet: bool = option("-q", "--quiet", help="report failures only")
-    verbose: int = option("-v", "--verbose", action="count", default=0, help="report what was done")
+    verbose: int = option(
+        "-v",
+        "--verbose",
+        action="count",
+        default=0,
+        help="report what was done (twice: messages by pair)",
+    )
     stats: int = option(
         "--stats",
         action="count",
         default=0,
-        help="print a table of the processes (twice: more columns)",
+        help="print a table of the processes (twice: also by pair)",
     )
     progress: Mode = option(
         "--progress",

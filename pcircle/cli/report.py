@@ -16,6 +16,11 @@ from pcircle.jobs.failures import FailedEntry
 FAILURES_KEPT = 1000
 """The number of failures that a report lists; `failures_omitted` counts the others."""
 
+MATRIX_RANKS = 8
+"""The greatest number of ranks whose messages are printed as a matrix."""
+
+PAIRS_SHOWN = 20
+
 ACCOUNTS: ContextVar[Callable[[str, int, int, int], None] | None] = ContextVar(
     "ACCOUNTS", default=None
 )
@@ -41,11 +46,20 @@ class RootSignature(msgspec.Struct, frozen=True):
     signature: str | None
 
 
+class Sent(msgspec.Struct, frozen=True):
+    """The messages sent to a rank, or to a block of ranks that begins with this rank."""
+
+    rank: int
+    messages: int
+    bytes: int
+
+
 class RankShare(msgspec.Struct, frozen=True):
     """Statistics of one rank.
 
     `work_per_s` contains the rates that were measured while the number of threads was tuned: by
-    kind of work, then by number of threads.
+    kind of work, then by number of threads. `sent` contains the messages by receiver; a job of more
+    than 256 ranks counts them by blocks of `sent_block` receivers.
     """
 
     rank: int
@@ -62,6 +76,8 @@ class RankShare(msgspec.Struct, frozen=True):
     peak_rss_bytes: int
     threads: int = 1
     work_per_s: dict[str, dict[str, float]] = {}
+    sent: tuple[Sent, ...] = ()
+    sent_block: int = 1
 
 
 class FigureStatistics(msgspec.Struct, frozen=True):
@@ -168,6 +184,65 @@ def shares(ranks: Sequence[RankShare], entries: int, stats: int) -> str:
     from pcircle.cli import listing
 
     return listing.render(rows, align=align[: len(header)], header=header)
+
+
+def messages_by_pair(ranks: Sequence[RankShare]) -> str:
+    """Return tables of the messages and bytes that ranks sent to each other.
+
+    Up to `MATRIX_RANKS` ranks make matrices of at most 80 columns; of more ranks, the busiest pairs
+    are listed.
+    """
+    from pcircle.cli import listing
+
+    if len(ranks) > MATRIX_RANKS:
+        return _busiest_pairs(ranks)
+    header = ["from", *(f"to {rank.rank}" for rank in ranks), "all"]
+    text = ""
+    for title, shown in (("messages", _short), ("bytes", _human)):
+        rows = []
+        for rank in ranks:
+            counts = {sent.rank: getattr(sent, title) for sent in rank.sent}
+            row = [counts.get(receiver.rank, 0) for receiver in ranks]
+            rows.append([*row, sum(row)])
+        rows.append(list(map(sum, zip(*rows, strict=True))))
+        names = [*(str(rank.rank) for rank in ranks), "all"]
+        cells = [[name, *map(shown, row)] for name, row in zip(names, rows, strict=True)]
+        text += f"{title} sent\n" + listing.render(cells, align="r" * len(header), header=header)
+    return text
+
+
+def _short(count: int) -> str:
+    """Return a count in at most six characters."""
+    if count < 100_000:
+        return format_count(count)
+    thousands = round(count / 1000)
+    return f"{thousands:,}k" if thousands < 10_000 else f"{round(count / 1e6)}M"
+
+
+def _human(size: int) -> str:
+    from pcircle.cli import listing
+
+    return listing.human(size).decode()
+
+
+def _busiest_pairs(ranks: Sequence[RankShare]) -> str:
+    """Return a table of the pairs of ranks that sent the most bytes."""
+    from pcircle.cli import listing
+
+    pairs = [(sent.bytes, sent.messages, rank, sent.rank) for rank in ranks for sent in rank.sent]
+    pairs.sort(key=lambda pair: (-pair[0], -pair[1], pair[2].rank, pair[3]))
+    rows = []
+    for size, messages, rank, receiver in pairs[:PAIRS_SHOWN]:
+        last = min(receiver + rank.sent_block, len(ranks)) - 1
+        receivers = str(receiver) if last == receiver else f"{receiver}-{last}"
+        rows.append([str(rank.rank), receivers, format_count(messages), format_size(size)])
+    omitted = pairs[PAIRS_SHOWN:]
+    if omitted:
+        count = format_count(sum(messages for _, messages, *_ in omitted))
+        size_bytes = format_size(sum(size for size, *_ in omitted))
+        rows.append([f"{format_count(len(omitted))} others", "", count, size_bytes])
+    header = ["from", "to", "messages", "sent"]
+    return listing.render(rows, align="rrrr", header=header)
 
 
 def _found(rank: RankShare) -> str:

@@ -280,8 +280,8 @@ class TreeConsole(Console[dict[int, int]]):
             ranks=self.shares(outcome),
             rank_summary=self.rank_summary(outcome),
         )
-        if self.stats:
-            self.note(self.shown_shares(report, total.completed).rstrip("\n"))
+        if tables := self.rank_tables(report, total.completed):
+            self.note(tables.rstrip("\n"))
         self._program.report = report
         self.results.document(report)
         return worst((code, self.results.code))

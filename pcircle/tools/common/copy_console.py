@@ -274,9 +274,7 @@ class CopyConsole(base.Console[CopyResult]):
                 why = "" if self._signatures is None else self._signatures.why(root)
                 self.note(f"{self.tool}: no signature of '{item.path}': {why}")
         if not self.quiet:
-            text = self.summary(report) + "\n"
-            if self.stats:
-                text = self.shown_shares(report, report.entries) + text
+            text = self.rank_tables(report, report.entries) + self.summary(report) + "\n"
             MessageStream(self.results.summary_stream).write(text)  # a message, not a result
         return worst((report.exit_code, self.results.code))
 

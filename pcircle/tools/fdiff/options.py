@@ -61,7 +61,7 @@ class DiffOptions(CommonOptions, root="A", done="differing"):
 
     _output = CommonOptions.OUTPUT
     quiet: bool = override(help="print only failures")
-    verbose: int = override(help="report what was compared")
+    verbose: int = override(help="report what was compared (twice: messages by pair)")
     itemize: bool = option(
         "-i",
         "--itemize",

@@ -337,7 +337,8 @@ class DeletionProgram(ChangeProgram):
     ) -> None:
         self.verb = "would be removed" if dry else "removed"
         self.keeps: bool = keeps and not dry
-        more = {"verbose": max(args.verbose, args.itemize), "stats": 0, "dry_run": dry or keeps}
+        named = min(1, max(args.verbose, args.itemize))
+        more = {"verbose": named, "stats": 0, "dry_run": dry or keeps}
         more |= {"json_lines": None} if keeps else {}
         if rules:
             more["filters"] = [*_replaced(found.replaced), *map(_as_typed, rules)]

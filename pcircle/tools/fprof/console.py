@@ -108,11 +108,10 @@ class ProfileConsole(base.Console[ProfileResult]):
             write = partial(publish, self._plan, place, save, entry_count(profile))
             self.results.write(index_of(save), write)
         write_outputs(self._options, profile, report, run, self.results)
-        if self.stats:
-            shares = self.share_table(report) or balance.render(
-                report.ranks, report.counts.entries, self.stats
-            )
-            self.note(shares.rstrip("\n"))
+        entries = report.counts.entries
+        table = balance.render(report.ranks, entries, self.stats) if self.stats else ""
+        if tables := self.rank_tables(report, entries, table):
+            self.note(tables.rstrip("\n"))
         if self.verbose:
             self.note(f"fprof: {summary(report)}")
         return worst((code, self.results.code))

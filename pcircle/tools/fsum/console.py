@@ -191,8 +191,8 @@ class SumConsole(base.Console[SumResult]):
         checked = self._plan.listed or (self._plan.against is not None and not self._signs)
         if checked and not self.quiet:
             self.note(f"fsum: {verdict(self._differences.kinds, report, self._plan.mode)}")
-        if self.stats:
-            self.note(self.shown_shares(report, report.entries).rstrip("\n"))
+        if tables := self.rank_tables(report, report.entries):
+            self.note(tables.rstrip("\n"))
         if self.verbose:
             self.note(f"fsum: {summary(report)}")
         return worst((report.exit_code, self.results.code))

@@ -70,7 +70,7 @@ complete -c fchmod -l stop-after -d 'stop cleanly after T (exit code 4)' -x
 complete -c fchmod -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
 complete -c fchmod -s q -l quiet -d 'report failures only'
 complete -c fchmod -s v -l verbose -d 'list all entries'
-complete -c fchmod -l stats -d 'print a table of the processes (twice: more columns)'
+complete -c fchmod -l stats -d 'print a table of the processes (twice: also by pair)'
 complete -c fchmod -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fchmod -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fchmod -l json -d 'write the result as JSON (-: standard output)' -r -F

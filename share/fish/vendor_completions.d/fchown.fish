@@ -65,7 +65,7 @@ complete -c fchown -l stop-after -d 'stop cleanly after T (exit code 4)' -x
 complete -c fchown -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
 complete -c fchown -s q -l quiet -d 'report failures only'
 complete -c fchown -s v -l verbose -d 'list all entries'
-complete -c fchown -l stats -d 'print a table of the processes (twice: more columns)'
+complete -c fchown -l stats -d 'print a table of the processes (twice: also by pair)'
 complete -c fchown -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fchown -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fchown -l json -d 'write the result as JSON (-: standard output)' -r -F

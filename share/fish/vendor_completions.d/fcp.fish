@@ -74,8 +74,8 @@ complete -c fcp -l ops-limit -d 'total limit of metadata operations per second' 
 complete -c fcp -l polite -d 'limit the load: busy at most LEVEL% of the time (50)' -f
 complete -c fcp -l open-noatime -d 'keep access times of files that are read, if permitted'
 complete -c fcp -s q -l quiet -d 'report failures only'
-complete -c fcp -s v -l verbose -d 'list copied entries'
-complete -c fcp -l stats -d 'print a table of the processes (twice: more columns)'
+complete -c fcp -s v -l verbose -d 'list copied entries (twice: messages by pair)'
+complete -c fcp -l stats -d 'print a table of the processes (twice: also by pair)'
 complete -c fcp -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fcp -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fcp -l json -d 'write the result as JSON (-: standard output)' -r -F

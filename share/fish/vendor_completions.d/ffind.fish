@@ -44,8 +44,8 @@ complete -c ffind -l polite -d 'limit the load: busy at most LEVEL% of the time 
 complete -c ffind -l stop-after -d 'stop cleanly after T (exit code 4)' -x
 complete -c ffind -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
 complete -c ffind -s q -l quiet -d 'report failures only'
-complete -c ffind -s v -l verbose -d 'report what was done'
-complete -c ffind -l stats -d 'print a table of the processes (twice: more columns)'
+complete -c ffind -s v -l verbose -d 'report what was done (twice: messages by pair)'
+complete -c ffind -l stats -d 'print a table of the processes (twice: also by pair)'
 complete -c ffind -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c ffind -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c ffind -l json -d 'write the result as JSON (-: standard output)' -r -F

@@ -98,8 +98,8 @@ complete -c fmirror -l ops-limit -d 'total limit of metadata operations per seco
 complete -c fmirror -l polite -d 'limit the load: busy at most LEVEL% of the time (50)' -f
 complete -c fmirror -l open-noatime -d 'keep access times of files that are read, if permitted'
 complete -c fmirror -s q -l quiet -d 'report failures only'
-complete -c fmirror -s v -l verbose -d 'list changes, as -i does'
-complete -c fmirror -l stats -d 'print a table of the processes (twice: more columns)'
+complete -c fmirror -s v -l verbose -d 'list changes, as -i does (twice: messages by pair)'
+complete -c fmirror -l stats -d 'print a table of the processes (twice: also by pair)'
 complete -c fmirror -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fmirror -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fmirror -l json -d 'write the result as JSON (-: standard output)' -r -F

@@ -62,8 +62,8 @@ complete -c frm -l polite -d 'limit the load: busy at most LEVEL% of the time (5
 complete -c frm -l stop-after -d 'stop cleanly after T (exit code 4)' -x
 complete -c frm -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
 complete -c frm -s q -l quiet -d 'report failures only'
-complete -c frm -s v -l verbose -d 'list removed entries'
-complete -c frm -l stats -d 'print a table of the processes (twice: more columns)'
+complete -c frm -s v -l verbose -d 'list removed entries (twice: messages by pair)'
+complete -c frm -l stats -d 'print a table of the processes (twice: also by pair)'
 complete -c frm -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c frm -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c frm -l json -d 'write the result as JSON (-: standard output)' -r -F

@@ -19,14 +19,6 @@ from pcircle.runtime import RankReport
 from pcircle.tools.fprof.plan import totals
 
 
-class Sent(msgspec.Struct, frozen=True):
-    """The messages sent to a rank, or to a block of ranks that begins with this rank."""
-
-    rank: int
-    messages: int
-    bytes: int
-
-
 class RankWork(RankShare, frozen=True, kw_only=True):
     """The work of one rank.
 
@@ -40,7 +32,6 @@ class RankWork(RankShare, frozen=True, kw_only=True):
     adding_s: float
     protocol_s: float
     idle_s: float
-    sent: tuple[Sent, ...]
 
 
 def rank_work(report: RankReport) -> RankWork:
@@ -53,7 +44,6 @@ def rank_work(report: RankReport) -> RankWork:
         adding_s=counts.adding_us / 1e6,
         protocol_s=counts.protocol_us / 1e6,
         idle_s=counts.idle_us / 1e6,
-        sent=tuple(Sent(*row) for row in report.sent),
     )
 
 
