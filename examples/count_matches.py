@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from pcircle.cli.arguments import Parser
-from pcircle.cli.tree_program import TreeConsole, TreeProgram, main, tree_parser
+from pcircle.cli.tree_program import TreeConsole, TreeOptions, TreeProgram, main, tree_parser
 from pcircle.core.errors import UsageError
 from pcircle.jobs.failures import Failure
 from pcircle.jobs.tree_task import Entry, TreeCounters, TreePlan, TreeTask
@@ -73,7 +73,7 @@ def carry_out(args: argparse.Namespace) -> int:
         pattern = re.compile(b"(?i)" * args.ignore_case + pattern).pattern
     except re.error as error:
         raise UsageError(f"invalid PATTERN: {error}") from None
-    return Program(args, paths, pattern=pattern).run()
+    return Program(TreeOptions.of(args), paths, pattern=pattern).run()
 
 
 if __name__ == "__main__":

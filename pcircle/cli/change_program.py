@@ -7,7 +7,6 @@ if too many entries would be removed (`--max-delete`). Other options control the
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 from collections.abc import Iterable, Sequence
@@ -69,30 +68,29 @@ class ChangeProgram(TreeProgram):
 
     said = "changed"
 
-    def __init__(self, args: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
+    def __init__(self, options: CommonOptions, paths: Sequence[bytes], **more: Any) -> None:
         self.applied: LoadedPlan | None = None
-        if args.apply is not None:
-            refuse_with_apply(self.options_type.of(args), paths)
+        if options.apply is not None:
+            refuse_with_apply(options, paths)
             paths = [b"."]  # the plan contains the paths
-        super().__init__(args, paths, **more)
-        self.args = args
-        self.limit: TimeLimit | None = self.options.time_limit()
+        super().__init__(options, paths, **more)
+        self.limit: TimeLimit | None = options.time_limit()
         self._written: tuple[int, int] | None = None
-        written = (args.list_out, args.json_lines, args.error_log, args.plan)
-        named = [name for name in (*written, args.files_from, args.apply) if name is not None]
+        written = (options.list_out, options.json_lines, options.error_log, options.plan)
+        named = [name for name in (*written, options.files_from, options.apply) if name is not None]
         for name in written:
             if name is not None and named.count(name) > 1:
                 raise UsageError(f"'{show(os.fsencode(name))}' is used by two options")
-        if args.plan is not None and args.max_delete is not None:
+        if options.plan is not None and options.max_delete is not None:
             raise UsageError("--max-delete cannot be combined with --plan; add it to --apply")
 
     def read_plan(self) -> LoadedPlan:
         """Read the plan that will be carried out. Raises UsageError."""
-        self.applied = read_plan(self.args.apply, self.name)
+        self.applied = read_plan(self.options.apply or "", self.name)
         return self.applied
 
     def can_lose_ranks(self) -> bool:
-        return bool(self.args.dry_run or self.args.plan is not None)
+        return self.options.dry or self.options.plan is not None
 
     def directory(self) -> bytes:
         return super().directory() if self.applied is None else self.applied.directory
@@ -103,7 +101,7 @@ class ChangeProgram(TreeProgram):
     @property
     def lists_whole(self) -> bool | None:
         """Without -r, a slash after a directory does not include its contents."""
-        return True if self.args.recursive else None
+        return True if self.options.recursive else None
 
     @property
     def lists_strictly(self) -> bool:
@@ -116,18 +114,21 @@ class ChangeProgram(TreeProgram):
         return True
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        args, applied = self.args, self.applied
-        end = list_end(args, roots)
-        dry = args.dry_run or args.plan is not None
-        said = "" if not args.verbose else f"would be {self.said}" if dry else self.said
-        most = self.options.max_delete
+        options, applied = self.options, self.applied
+        end = list_end(options, roots)
+        plans = options.plan is not None
+        dry = options.dry or plans
+        said = "" if not options.verbose else f"would be {self.said}" if dry else self.said
+        most = options.max_delete
         if applied is not None and most is not None:
             reason = most.exceeded(applied.tail.entries, applied.tail.found)
             if reason:
                 raise StoppedEarly(reason)
         return {
             "dry": dry,
-            "acts": ActionOutput(args.json_lines is not None, end, said, args.plan is not None),
+            "acts": ActionOutput(
+                options.json_lines is not None, end, said, options.plan is not None
+            ),
             "ranks": ranks,
             "max_delete": None if applied is not None else most,
             "applies": applied is not None,
@@ -136,17 +137,17 @@ class ChangeProgram(TreeProgram):
 
     def begin(self, roots: tuple[Root, ...]) -> None:
         super().begin(roots)
-        args = self.args
-        if args.json_lines is not None:
-            self.actions: LogFile | None = LogFile(open_output(args.json_lines, "--json-lines"))
-        if args.list_out is not None:
-            self.listed: LogFile | None = LogFile(open_output(args.list_out, "--list-out"))
-        if args.plan is not None:
+        options = self.options
+        if options.json_lines is not None:
+            self.actions: LogFile | None = LogFile(open_output(options.json_lines, "--json-lines"))
+        if options.list_out is not None:
+            self.listed: LogFile | None = LogFile(open_output(options.list_out, "--list-out"))
+        if options.plan is not None:
             from pcircle.jobs.plan_output import PlanFile  # few runs have one
 
-            self.planned: PlanFile | None = PlanFile(args.plan, "--plan", "plan")
+            self.planned: PlanFile | None = PlanFile(options.plan, "--plan", "plan")
             self.planned.append(head(self.name, roots, self.directory()))
-            status = os.stat(os.fsencode(args.plan))
+            status = os.stat(os.fsencode(options.plan))
             self._written = status.st_dev, status.st_ino
 
     def opened(self) -> dict[str, Any]:

@@ -436,6 +436,8 @@ class AllOptions(CommonOptions):
     _records = CommonOptions.RECORDS
     _plans = CommonOptions.PLANS
     _rate = CommonOptions.OPS_LIMIT
+    _recursive = CommonOptions.RECURSIVE
+    _dry = CommonOptions.DRY_RUN
 
     @property
     def prints_null(self) -> bool:

@@ -21,9 +21,8 @@ from pcircle.fs.safe_open import writing
 from pcircle.jobs.failures import open_log
 
 if TYPE_CHECKING:
-    import argparse
-
     from pcircle.cli import json_output as jsonout
+    from pcircle.cli.options import CommonOptions
     from pcircle.walk.roots import Root
 
 
@@ -112,16 +111,16 @@ def _write_pieces(stream: TextIO | None, pieces: Iterator[bytes]) -> None:
         write_stream(stream, b"".join(batch))
 
 
-def list_end(args: argparse.Namespace, roots: Sequence[Root]) -> bytes:
+def list_end(options: CommonOptions, roots: Sequence[Root]) -> bytes:
     """Return the terminator of paths for --list-out, or b"" if the option is absent.
 
     Paths are relative to the PATH. Raises UsageError.
     """
-    if args.list_out is None:
+    if options.list_out is None:
         return b""
     if len(roots) != 1 or roots[0].name:
         raise UsageError("--list-out requires one PATH, a directory")
-    return b"\0" if args.null else b"\n"
+    return b"\0" if options.null else b"\n"
 
 
 def open_output(name: str, option: str) -> int:

@@ -219,7 +219,7 @@ class TreeConsole(Console[dict[int, int]]):
     def __init__(self, program: TreeProgram, log: LogFile | None) -> None:
         self.tool: str = program.name
         super().__init__(program.options, log, program.actions, program.listed, program.planned)
-        self._words = program.words
+        self._words = program.options.words
         self._program = program
         self.counters_type: type[TreeCounters] = program.task_type.counters_type
 
@@ -298,18 +298,16 @@ class TreeOptions(AllOptions):
 class TreeProgram(WalkProgram[TreeTask]):
     """The program of a tool with a `TreeTask`. `more` contains further fields of the plan."""
 
-    options_type: ClassVar[type[CommonOptions]] = TreeOptions
     task_type: ClassVar[type[TreeTask]]
     console_type: ClassVar[type[TreeConsole]] = TreeConsole
 
-    def __init__(self, args: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
+    def __init__(self, options: CommonOptions, paths: Sequence[bytes], **more: Any) -> None:
         if not paths:
             raise UsageError("missing operand PATH")
         if not all(paths):
             raise UsageError("empty file name")
-        super().__init__(self.options_type.of(args), paths)
+        super().__init__(options, paths)
         self._more = more
-        self.words: Sequence[str] = args.words
         self.actions: LogFile | None = None  # on rank 0, like the next two
         self.listed: LogFile | None = None
         self.planned: PlanFile | None = None

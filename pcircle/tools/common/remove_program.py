@@ -22,6 +22,7 @@ from pcircle.ops.remove.remover import RemoveTask
 from pcircle.walk.attributes import ANY
 
 if TYPE_CHECKING:
+    from pcircle.cli.options import CommonOptions
     from pcircle.ops.remove.removal_log import RemovalLog
 
 _NOT_RESTARTABLE = (
@@ -41,8 +42,10 @@ class RestartableRemoval(ChangeProgram):
 
     plan_type: ClassVar[type[RemovalPlan]] = RemovalPlan
 
-    def __init__(self, args: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
-        super().__init__(args, paths, **more)
+    args: argparse.Namespace
+
+    def __init__(self, options: CommonOptions, paths: Sequence[bytes], **more: Any) -> None:
+        super().__init__(options, paths, **more)
         self._log: RemovalLog | None = None
         self._previous_log: RemovalLog | None = None  # the log of the last run that lost ranks
         self._previous_counts: Counter[str] = Counter()  # totals of all runs that lost ranks

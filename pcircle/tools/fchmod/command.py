@@ -104,13 +104,13 @@ class ModeProgram(ChangeProgram):
     plan_type: ClassVar[type[ModePlan]] = ModePlan
     task_type: ClassVar[type[ModeTask]] = ModeTask
     console_type: ClassVar[type[ModeConsole]] = ModeConsole
-    options_type: ClassVar[type[ModeOptions]] = ModeOptions
 
     def __init__(
         self, tool: str, args: argparse.Namespace, paths: Sequence[bytes], **more: object
     ) -> None:
         self.name = tool
-        super().__init__(args, paths, tool=tool, **more)
+        super().__init__(ModeOptions.of(args), paths, tool=tool, **more)
+        self.args = args
         if args.undo is not None:
             used_files = (args.list_out, args.json_lines, args.error_log, args.files_from)
             shown = show(os.fsencode(args.undo))

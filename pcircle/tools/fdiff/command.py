@@ -55,7 +55,6 @@ class DiffProgram(ComparisonProgram):
     plan_type: ClassVar[type[DiffPlan]] = DiffPlan
     task_type: ClassVar[type[DiffTask]] = DiffTask
     console_type: ClassVar[type[DiffConsole]] = DiffConsole
-    options_type: ClassVar[type[DiffOptions]] = DiffOptions
     options: DiffOptions
 
     def __init__(self, args: argparse.Namespace) -> None:
@@ -65,7 +64,7 @@ class DiffProgram(ComparisonProgram):
         if len(paths) < 2:
             missing = f"operand B after '{show(paths[0])}'" if paths else "operands A and B"
             raise UsageError(f"missing {missing}")
-        super().__init__(args, paths)
+        super().__init__(DiffOptions.of(args), paths)
         self.limit: TimeLimit | None = self.options.time_limit()
         self.table: bool = self.options.format == "dcmp"
         self.manifests: list[Manifest] = []

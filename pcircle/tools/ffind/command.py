@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pcircle.cli.change_program import ChangeConsole, ChangeProgram, refuse_twice
 from pcircle.cli.output import MessageStream
+from pcircle.cli.tree_program import TreeOptions
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError, require_type
 from pcircle.core.units import NS_PER_S, plural
@@ -57,7 +58,8 @@ class FindProgram(SearchProgram):
         self.said = "deleted" if "delete" in self.names else "listed"
         # Only matching entries are printed by default.
         args.quiet = args.quiet or (not args.verbose and args.progress != "always")
-        super().__init__(args, paths)
+        super().__init__(TreeOptions.of(args), paths)
+        self.args = args
         self.files: list[LogFile] = []
         self.first_task: FindTask | None = None
         self.has_head = False
@@ -280,7 +282,7 @@ class FindApplyConsole(ChangeConsole):
     _program: FindApplyProgram
 
     def summary(self, total: RemovalCounters) -> str:
-        done = "would be removed" if self._program.args.dry_run else "removed"
+        done = "would be removed" if self._program.options.dry else "removed"
         parts = [f"{plural(total.completed, 'entry', 'entries')} {done}"]
         remaining = {"kept": total.kept + total.left_out, "vanished": total.vanished}
         parts += [f"{count:,} {what}" for what, count in remaining.items() if count]
@@ -307,7 +309,7 @@ class FindApplyProgram(ChangeProgram):
             raise UsageError("--apply cannot be combined with --stat=never")
         args.quiet = args.quiet or (not args.verbose and args.progress != "always")
         paths = list(map(os.fsencode, args.operands))
-        super().__init__(args, paths, listed=True, enter_mounts=True)
+        super().__init__(TreeOptions.of(args), paths, listed=True, enter_mounts=True)
 
     def roots(self) -> tuple[Root, ...]:
         return self.read_plan().roots

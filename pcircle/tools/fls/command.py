@@ -90,11 +90,10 @@ class ListProgram(TreeProgram):
     plan_type: ClassVar[type[ListPlan]] = ListPlan
     task_type: ClassVar[type[ListTask]] = ListTask
     console_type: ClassVar[type[ListConsole]] = ListConsole
-    options_type: ClassVar[type[AllOptions]] = AllOptions
 
     def __init__(self, args: argparse.Namespace, **more: object) -> None:
         paths = list(map(os.fsencode, args.operands)) or [b"."]
-        super().__init__(args, paths, **more)
+        super().__init__(AllOptions.of(args), paths, **more)
         self.args = args
         self.plan: ListPlan
         self._is_called = CALLER.get() is not None
@@ -169,7 +168,7 @@ class ListProgram(TreeProgram):
             "directories_first": args.group_directories_first,
             "headed": args.recursive or listed or len(self.paths) > 1,
             "directories": directories if len(directories) < len(roots) else (),
-            "acts": ActionOutput(args.json_lines is not None, list_end(args, roots)),
+            "acts": ActionOutput(args.json_lines is not None, list_end(self.options, roots)),
             "ranks": ranks,
         }
 

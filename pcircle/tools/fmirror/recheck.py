@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from pcircle.cli.tree_program import TreeConsole, TreeProgram
+from pcircle.cli.tree_program import TreeConsole, TreeOptions, TreeProgram
 from pcircle.core.errors import EntriesFailed
 from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block
@@ -152,7 +152,8 @@ class RecheckProgram(TreeProgram):
     ) -> None:
         more: dict[str, object] = {"quiet": True, "verbose": 0, "stats": 0, "progress": "never"}
         more |= {"json_lines": None, "max_delete": None}
-        super().__init__(argparse.Namespace(**vars(args) | WITHOUT_SELECTION | more), [source])
+        args = argparse.Namespace(**vars(args) | WITHOUT_SELECTION | more)
+        super().__init__(TreeOptions.of(args), [source])
         self._error_log = args.error_log
         self._doubtful, self._times = doubtful, times
         self._decision, self._known = decision, known

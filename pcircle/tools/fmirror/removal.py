@@ -313,7 +313,6 @@ class DeletionProgram(ChangeProgram):
 
     name: str = "fmirror"
     said: str = "removed"
-    options_type: ClassVar[type[AllOptions]] = AllOptions
     plan_type: ClassVar[type[DeletionPlan]] = DeletionPlan
     task_type: ClassVar[type[DeletionTask]] = DeletionTask
     console_type: ClassVar[type[DeletionConsole]] = DeletionConsole
@@ -344,7 +343,7 @@ class DeletionProgram(ChangeProgram):
             more["filters"] = [*_replaced(found.replaced), *map(_as_typed, rules)]
         args = argparse.Namespace(**vars(args) | WITHOUT_SELECTION | more)
         super().__init__(
-            args,
+            AllOptions.of(args),
             [target],
             recursive=applied is None,
             keep_root=True,
@@ -407,8 +406,8 @@ class DeletionProgram(ChangeProgram):
     def begin(self, roots: tuple[Root, ...]) -> None:
         """Append to the plan and the logs of the copy."""
         self.planned: PlanFile | None = self._plan
-        self.log: LogFile | None = append_log(self.args.error_log)
-        self.actions: LogFile | None = append_log(self.args.json_lines)
+        self.log: LogFile | None = append_log(self.options.error_log)
+        self.actions: LogFile | None = append_log(self.options.json_lines)
 
 
 WITHOUT_SELECTION: dict[str, object] = {

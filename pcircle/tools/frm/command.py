@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from pcircle.cli.arguments import refuse_remote
 from pcircle.cli.change_program import ChangeConsole, refuse_twice
 from pcircle.cli.options import AllOptions
+from pcircle.cli.tree_program import TreeOptions
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError, operand_error, worst
 from pcircle.core.units import format_size, plural
@@ -78,7 +79,8 @@ class RemoveProgram(RestartableRemoval):
     console_type: ClassVar[type[RemoveConsole]] = RemoveConsole
 
     def __init__(self, args: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
-        super().__init__(args, paths, **more)
+        super().__init__(TreeOptions.of(args), paths, **more)
+        self.args = args
         self._holders: list[tuple[bytes, int, os.stat_result]] = []
         self._run = b""
         if args.trash is not None:

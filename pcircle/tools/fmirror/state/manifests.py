@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pcircle.cli.tree_program import TreeConsole, TreeProgram
+from pcircle.cli.tree_program import TreeConsole, TreeOptions, TreeProgram
 from pcircle.core.encoding import show
 from pcircle.core.errors import StoppedEarly, UsageError
 from pcircle.core.writing import discard
@@ -74,7 +74,7 @@ class ManifestSurvey(TreeProgram):
         self, args: argparse.Namespace, options: MirrorOptions, lock: Lock, manifest: str
     ) -> None:
         args = argparse.Namespace(**vars(args) | NO_OUTPUT)
-        super().__init__(args, options.sources)
+        super().__init__(TreeOptions.of(args), options.sources)
         self._mirror, self._lock = options, lock
         self.manifest: bytes = os.fsencode(manifest)
         self.options: CommonOptions = self.options.replace(wanted=ANY, **QUIET)

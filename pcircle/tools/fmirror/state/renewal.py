@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from pcircle.cli.program import run_tool
-from pcircle.cli.tree_program import TreeConsole, TreeProgram
+from pcircle.cli.tree_program import TreeConsole, TreeOptions, TreeProgram
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, StoppedEarly, require, require_type, worst
 from pcircle.core.writing import WholeFile
@@ -187,7 +187,7 @@ class RenewalProgram(TreeProgram):
         self, args: argparse.Namespace, options: MirrorOptions, survey: ManifestSurvey | None
     ) -> None:
         args = argparse.Namespace(**vars(args) | NO_OUTPUT | {"filters": None})
-        super().__init__(args, [options.target])
+        super().__init__(TreeOptions.of(args), [options.target])
         self._survey, self._algorithm = survey, ""
         self.options: CommonOptions = self.options.replace(wanted=ANY, **QUIET)
         self.renewal: ManifestUpdate | None = None
