@@ -1,20 +1,13 @@
-"""The options of frm; `pcircle.tools.frm.command` interprets them."""
+"""The command line of frm; `pcircle.tools.frm.command` runs it."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Final
 
-from pcircle.cli.arguments import (
-    POLITE,
-    Parser,
-    add_actions,
-    add_filters,
-    add_plans,
-    add_safety,
-    notes,
-)
+from pcircle.cli.arguments import Parser, notes
 from pcircle.cli.shell import ToolCommand
+from pcircle.tools.frm.options import RemoveOptions
 
 USAGE = """\
 frm [OPTION]... PATH...
@@ -46,28 +39,7 @@ Examples:
 
 def _add(p: Parser) -> None:
     p.takes_only_paths = False  # -f ignores a missing PATH
-    add = p.add_argument_group("Removal").add_argument
-    add("-r", "-R", "--recursive", action="store_true", help="remove directories, contents first")
-    add("-f", "--force", action="store_true", help="ignore a PATH that does not exist")
-    add("-d", "--dir", action="store_true", help="remove empty directories")
-    add("-i", dest="ask", action="store_true", help="refused, since frm never prompts; use --plan")
-    add("-I", dest="ask", action="store_true", help="refused, like -i")
-    add("--keep-root", action="store_true", help="empty each PATH, but keep PATH itself")
-    add("--trash", metavar="DIR", help="move each PATH into DIR, on the same file system")
-    add("--empty-trash", metavar="DIR", help="remove the entries that --trash has moved into DIR")
-    add(
-        "--empty-dirs", action="store_true", help="remove only directories that are or become empty"
-    )
-    add("--keep-times", action="store_true", help="restore the times of remaining directories")
-    add("--force-modes", action="store_true", help="add u+rwx to directories where required")
-    add("--cross-mounts", action="store_true", help="enter other file systems and bind mounts")
-    add("-x", "--one-file-system", action="store_true", help="stay on one file system (default)")
-    add_plans(add)
-    add("--bytes", action="store_true", help="report the bytes freed (looks up each file)")
-    add("--dry-run", action="store_true", help="show what would be done (-v: list entries)")
-    add_filters(p, "PATH")
-    add_safety(p)
-    add_actions(p, "removed")
+    RemoveOptions.add_to(p)
 
 
 def _carry_out(args: argparse.Namespace) -> int:
@@ -89,7 +61,7 @@ _MOST_USED = (
     "-j",
 )
 _COMMAND = ToolCommand(
-    "frm", "PATH...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, POLITE, most_used=_MOST_USED
+    "frm", "PATH...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, most_used=_MOST_USED
 )
 parser: Final = _COMMAND.parser
 main: Final = _COMMAND.main

@@ -14,8 +14,6 @@ from typing import Any, ClassVar
 
 from pcircle.cli.arguments import refuse_remote
 from pcircle.cli.change_program import ChangeConsole, refuse_twice
-from pcircle.cli.options import AllOptions
-from pcircle.cli.tree_program import TreeOptions
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError, operand_error, worst
 from pcircle.core.units import format_size, plural
@@ -28,10 +26,9 @@ from pcircle.ops.remove import trash
 from pcircle.ops.remove.plan import RemovalCounters
 from pcircle.ops.remove.remover import RemoveTask
 from pcircle.runtime import Outcome
-from pcircle.tools.common.remove_program import RestartableRemoval
+from pcircle.tools.frm.options import RemoveOptions
+from pcircle.tools.frm.restart import RestartableRemoval
 from pcircle.walk.roots import Root
-
-_ALONE = ("files_from", "plan", "apply", "max_delete", "keep_root", "empty_dirs", "keep_times")
 
 
 class FrmTask(RemoveTask):
@@ -46,13 +43,13 @@ class RemoveConsole(ChangeConsole):
     _program: RemoveProgram
 
     def summary(self, total: RemovalCounters) -> str:
-        args = self._program.args
-        dry = args.dry_run or args.plan is not None
-        done = "moved to the trash" if args.trash is not None else "removed"
+        options = self._program.options
+        dry = options.dry or options.plan is not None
+        done = "moved to the trash" if options.trash is not None else "removed"
         parts = [f"{plural(total.completed, 'entry', 'entries')} {'would be ' * dry}{done}"]
         remaining = {"kept": total.kept + total.left_out, "vanished": total.vanished}
         parts += [f"{count:,} {what}" for what, count in remaining.items() if count]
-        if args.bytes and not dry:
+        if options.sized and not dry:
             sizes = map(format_size, (total.named_bytes, total.freed_bytes))
             parts.append("{} of names, {} freed".format(*sizes))
         return ", ".join(parts)
@@ -78,53 +75,52 @@ class RemoveProgram(RestartableRemoval):
     task_type: ClassVar[type[FrmTask]] = FrmTask
     console_type: ClassVar[type[RemoveConsole]] = RemoveConsole
 
-    def __init__(self, args: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
-        super().__init__(TreeOptions.of(args), paths, **more)
-        self.args = args
+    def __init__(self, options: RemoveOptions, paths: Sequence[bytes], **more: Any) -> None:
+        super().__init__(options, paths, **more)
         self._holders: list[tuple[bytes, int, os.stat_result]] = []
         self._run = b""
-        if args.trash is not None:
+        if options.trash is not None:
             self.said = "moved"
         self._known: tuple[tuple[int, int], ...] = ()
 
     def roots(self) -> tuple[Root, ...]:
-        args = self.args
-        if args.apply is not None:
+        options = self.options
+        if options.apply is not None:
             return self.read_plan().roots
-        if args.files_from is not None:
+        if options.files_from is not None:
             return resolve(self.paths)
-        if args.empty_trash is not None:
-            return trash.list_runs("--empty-trash", os.fsencode(args.empty_trash))
+        if options.empty_trash is not None:
+            return trash.list_runs("--empty-trash", os.fsencode(options.empty_trash))
         found = [found for found in map(self._root, self.paths) if found is not None]
         self._known = tuple(held for _, held in found)
         roots = tuple(root for root, _ in found)
-        for option in ("plan", "max_delete"):
-            if getattr(args, option) is not None:
-                refuse_twice(f"--{option.replace('_', '-')}", roots)
+        if options.plan is not None or options.max_delete is not None:
+            refuse_twice("--max-delete" if options.plan is None else "--plan", roots)
         return roots
 
     def _root(self, path: bytes) -> tuple[Root, tuple[int, int]] | None:
-        args = self.args
+        options = self.options
+        recursive = options.recursive or options.empty
         try:
-            found = root_of(path, keep_root=args.keep_root, recursive=args.recursive or args.dir)
-            if found is None and not args.force:
+            found = root_of(path, keep_root=options.keep_root, recursive=recursive)
+            if found is None and not options.force:
                 raise FileNotFoundError(2, os.strerror(2))
         except OSError as error:
-            if args.force and not args.keep_root and error.errno == errno.ENOTDIR:
+            if options.force and not options.keep_root and error.errno == errno.ENOTDIR:
                 return None  # like rm, treat a path below a file as missing
             text = f"cannot remove '{show(path)}': {error.strerror or error}"
             raise operand_error(text, error) from None
         # The trash receives entries of any type by a single rename.
-        if found is not None and args.trash is not None:
+        if found is not None and options.trash is not None:
             root, held = found
             return Root(root.holder, root.name or root.within, path), held
         return found
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        args = self.args
-        if args.trash is not None and not args.dry_run:
-            self._run = trash.create_run("--trash", os.fsencode(args.trash))
-        moved = b"" if args.trash is None else self._run or b"."
+        options = self.options
+        if options.trash is not None and not options.dry:
+            self._run = trash.create_run("--trash", os.fsencode(options.trash))
+        moved = b"" if options.trash is None else self._run or b"."
         return super().decided(roots, ranks) | {"trash": moved, "holders": self._known}
 
     def begin(self, roots: tuple[Root, ...]) -> None:
@@ -133,8 +129,8 @@ class RemoveProgram(RestartableRemoval):
         Raise UsageError if that fails.
         """
         super().begin(roots)
-        args = self.args
-        if args.keep_times and not args.dry_run and args.plan is None:
+        options = self.options
+        if options.keep_times and not options.dry and options.plan is None:
             for holder in {root.holder for root in roots}:
                 try:
                     fd = opened(os.path.join(self.directory(), holder))
@@ -169,68 +165,27 @@ class RemoveProgram(RestartableRemoval):
         return failed
 
 
-def program_of(args: argparse.Namespace) -> RemoveProgram:
-    """Return the program for a parsed command line; raise UsageError if it is invalid."""
-    _refuse(args)
-    if not args.force:
-        refuse_remote(args.operands)
-    is_listed = args.files_from is not None
-    if args.empty_dirs:
-        args.kind = "d"
-    paths = list(map(os.fsencode, args.operands)) or [b"."] * is_listed
-    if args.empty_trash is not None:
-        paths = [os.fsencode(args.empty_trash)]
+def program_of(options: RemoveOptions) -> RemoveProgram:
+    """Return the program of a removal; raise UsageError if the options are invalid."""
+    if not options.force:
+        refuse_remote(list(map(os.fsdecode, options.paths)))
+    is_listed = options.files_from is not None
+    paths = options.paths or (b".",) * is_listed
+    if options.empty_trash is not None:
+        paths = (os.fsencode(options.empty_trash),)
     return RemoveProgram(
-        args,
+        options,
         paths,
         # A plan lists every entry that it removes, so directories are not removed recursively.
-        recursive=(args.recursive and args.apply is None) or args.empty_trash is not None,
-        keep_root=args.keep_root or is_listed,
-        listed=is_listed or args.apply is not None,
-        keep_times=args.keep_times,
-        force_modes=args.force_modes,
-        enter_mounts=args.cross_mounts,
-        sized=args.bytes,
+        recursive=(options.recursive and options.apply is None) or options.empty_trash is not None,
+        keep_root=options.keep_root or is_listed,
+        listed=is_listed or options.apply is not None,
     )
-
-
-def _refuse(args: argparse.Namespace) -> None:
-    if args.ask:
-        raise UsageError(
-            "-i and -I are not supported, since frm never prompts; use --plan FILE and then "
-            "--apply FILE"
-        )
-    if args.cross_mounts and args.one_file_system:
-        raise UsageError("--cross-mounts cannot be combined with -x")
-    if args.empty_dirs and args.kind is not None:
-        raise UsageError("--empty-dirs cannot be combined with --kind")
-    if args.empty_trash is not None and args.operands:
-        raise UsageError(f"--empty-trash takes no PATH: extra operand '{args.operands[0]}'")
-    if args.empty_trash is not None and args.files_from is not None:
-        raise UsageError("--empty-trash cannot be combined with --files-from")
-    if args.force_modes and args.max_delete is not None and args.apply is None:
-        text = "--max-delete cannot be combined with --force-modes"
-        raise UsageError(
-            f"{text}: the contents of directories without permissions cannot be counted"
-        )
-    for option in ("trash", "empty_trash"):
-        if args.strict_operands and getattr(args, option) is not None:
-            raise UsageError(
-                f"--strict-operands cannot be combined with --{option.replace('_', '-')}"
-            )
-    if args.trash is not None:
-        given = [name for name in (*_ALONE, "empty_trash") if getattr(args, name)]
-        if given:
-            raise UsageError(f"--trash cannot be combined with --{given[0].replace('_', '-')}")
-        if args.dir and not args.recursive:
-            raise UsageError("--trash cannot be combined with -d; to move directories, add -r")
-        if AllOptions.of(args).has_filters:
-            raise UsageError("--trash cannot be combined with filters")
 
 
 def remove_typed(args: argparse.Namespace) -> int:
     """Run a parsed command line and return the exit code; raise UsageError if it is invalid."""
-    return program_of(args).run()
+    return program_of(RemoveOptions.of(args)).run()
 
 
 # ---- roots ---------------------------------------------------------------------------------------

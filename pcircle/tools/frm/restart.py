@@ -6,7 +6,6 @@ From these records the counts of a killed rank are recovered, but not the names.
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -19,21 +18,11 @@ from pcircle.core.errors import StoppedEarly, require_type
 from pcircle.jobs.tree_task import TreeTask
 from pcircle.ops.remove.plan import RemovalCounters, RemovalPlan
 from pcircle.ops.remove.remover import RemoveTask
-from pcircle.walk.attributes import ANY
+from pcircle.tools.frm.options import RemoveOptions
 
 if TYPE_CHECKING:
-    from pcircle.cli.options import CommonOptions
     from pcircle.ops.remove.removal_log import RemovalLog
 
-_NOT_RESTARTABLE = (
-    "bytes",
-    "trash",
-    "empty_trash",
-    "files_from",
-    "apply",
-    "empty_dirs",
-    "keep_times",
-)
 _UNKNOWN = "a rank was lost, and its removals cannot be counted; run the command again"
 
 
@@ -42,9 +31,9 @@ class RestartableRemoval(ChangeProgram):
 
     plan_type: ClassVar[type[RemovalPlan]] = RemovalPlan
 
-    args: argparse.Namespace
+    options: RemoveOptions
 
-    def __init__(self, options: CommonOptions, paths: Sequence[bytes], **more: Any) -> None:
+    def __init__(self, options: RemoveOptions, paths: Sequence[bytes], **more: Any) -> None:
         super().__init__(options, paths, **more)
         self._log: RemovalLog | None = None
         self._previous_log: RemovalLog | None = None  # the log of the last run that lost ranks
@@ -52,10 +41,7 @@ class RestartableRemoval(ChangeProgram):
 
     def can_lose_ranks(self) -> bool:
         """Return whether the job can restart, which is impossible if names must be reported."""
-        args, plain = self.args, self.options.wanted == ANY
-        named = args.verbose or args.json_lines is not None or args.list_out is not None
-        given = [name for name in _NOT_RESTARTABLE if getattr(args, name)]
-        return super().can_lose_ranks() or (plain and not (named or given))
+        return super().can_lose_ranks() or self.options.is_restartable
 
     def share(self, ranks: int) -> None:
         from pcircle.ops.remove.removal_log import RemovalLog
