@@ -80,7 +80,7 @@ class RemoveOptions(CommonOptions, root="PATH", done="removed"):
     _stop = CommonOptions.STOP
 
     _output = CommonOptions.OUTPUT
-    verbose: int = override(help="list removed entries")
+    verbose: int = override(help="list removed entries (twice: messages by pair)")
     _records = CommonOptions.RECORDS
 
     @classmethod
