@@ -7,8 +7,8 @@ job is described in `pcircle.circle.engine`.
 from __future__ import annotations
 
 from pcircle.circle.engine import Engine
+from pcircle.circle.instructions import Activity, EngineSettings
 from pcircle.circle.messages import FinalAccount, JoinRef, Message, Parcel, ProgressSums
-from pcircle.circle.settings import Activity, EngineSettings
 
 __all__ = [
     "Activity",

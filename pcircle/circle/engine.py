@@ -35,51 +35,21 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Generic
 
 from pcircle.circle import instructions as do
+from pcircle.circle import messages
 from pcircle.circle.epochs import EpochRounds
+from pcircle.circle.instructions import EngineSettings
 from pcircle.circle.joins import ROOT, Joins
-from pcircle.circle.messages import (
-    BASIC,
-    COMMIT,
-    DRAIN,
-    EPOCH,
-    GATHER,
-    PROGRESS,
-    QUIESCE,
-    STOP,
-    TREE,
-    URGE,
-    Abort,
-    BundleResults,
-    FinalAccount,
-    I,
-    ItemResult,
-    JoinRef,
-    LifelineRequest,
-    Message,
-    NoticeBatch,
-    NoticeReply,
-    Parcel,
-    PinnedWork,
-    ProgressSums,
-    R,
-    SafraToken,
-    StealRefusal,
-    StealRequest,
-    TreeBroadcast,
-    TreeReduction,
-    WorkTransfer,
-)
+from pcircle.circle.messages import I, R
 from pcircle.circle.notices import NoticeSender, Outbox
 from pcircle.circle.queue import Queue
 from pcircle.circle.rounds import GatherRound, Outgoing, ProgressRounds, earlier, merge_accounts
-from pcircle.circle.settings import EngineSettings
 from pcircle.circle.stealing import WorkSharing
 from pcircle.circle.termination import Detector, DrainWaves, FourCounter, TokenRing
 from pcircle.circle.topology import Locality, NodeMap, TreePosition
 from pcircle.core.errors import Defect, RankLost, StoppedEarly, worst
 
 if TYPE_CHECKING:
-    from pcircle.circle.settings import Activity
+    from pcircle.circle.instructions import Activity
 
 WORKING, DRAINING, GATHERING, STOPPED = range(4)
 # If fewer items are waiting, none is started in advance, because a started item cannot be stolen,
@@ -109,7 +79,7 @@ class Engine(Generic[I, R]):
         rng: Random,
         settings: EngineSettings | None = None,
         nodes: Sequence[int] | NodeMap | None = None,
-        measure: Callable[[], ProgressSums] = lambda: ProgressSums(ranks=1),
+        measure: Callable[[], messages.ProgressSums] = lambda: messages.ProgressSums(ranks=1),
         report: Callable[[], bytes] = bytes,
         contribution: Callable[[], R | None] = lambda: None,
     ) -> None:
@@ -120,14 +90,14 @@ class Engine(Generic[I, R]):
         places = nodes if isinstance(nodes, NodeMap) else NodeMap(nodes or [0] * size)
         self.tree: TreePosition = TreePosition(rank, size, settings.arity, places)
         self.queue: Queue[I] = Queue(settings.queue_high)
-        self.pinned: deque[Parcel[I]] = deque()  # items that must not be stolen
+        self.pinned: deque[messages.Parcel[I]] = deque()  # items that must not be stolen
         self.joins: Joins[I, R] = Joins(merge)
         self.phase: int = WORKING
         self.code: int = 0
         self.reasons: tuple[str, ...] = ()
-        self.running: dict[int, Parcel[I]] = {}
+        self.running: dict[int, messages.Parcel[I]] = {}
         self.detector: Detector = (
-            FourCounter(self.tree, QUIESCE)
+            FourCounter(self.tree, messages.QUIESCE)
             if settings.termination == "counters"
             else TokenRing(rank, size)
         )
@@ -183,7 +153,7 @@ class Engine(Generic[I, R]):
     def spawned(self, ticket: int, items: Iterable[I], now_s: float) -> None:
         """Add items that a running item has created. After an abort they are dropped."""
         parcel = self.running[ticket]
-        ref = JoinRef(self.rank, ticket) if self.settings.structured else None
+        ref = messages.JoinRef(self.rank, ticket) if self.settings.structured else None
         if not self._aborted:
             self._push(self._children(ref, parcel, items))
         elif ref is not None:
@@ -195,12 +165,12 @@ class Engine(Generic[I, R]):
     def posted(self, ticket: int, rank: int, items: Iterable[I], now_s: float) -> None:
         """Send items that a running item has created to the only rank that can process them."""
         if not self._aborted:
-            ref = JoinRef(self.rank, ticket) if self.settings.structured else None
+            ref = messages.JoinRef(self.rank, ticket) if self.settings.structured else None
             parcels = self._children(ref, self.running[ticket], items)
             if rank == self.rank:
                 self.pinned.extend(parcels)
             else:
-                self._send(rank, PinnedWork(tuple(parcels)))
+                self._send(rank, messages.PinnedWork(tuple(parcels)))
         self._advance(now_s)
 
     def held(self, ticket: int, now_s: float, epoch: int = 0) -> None:
@@ -215,13 +185,18 @@ class Engine(Generic[I, R]):
         self._advance(now_s)
 
     def resumed(
-        self, ticket: int, items: Iterable[I], value: R, now_s: float, epoch: int = 0
+        self,
+        ticket: int,
+        items: Iterable[I],
+        value: R,
+        now_s: float,
+        epoch: int = 0,
     ) -> None:
         """End one hold of an item: add the items that this creates, and merge a result."""
         if not self._aborted:
             self.epochs.awaited -= bool(epoch)
             parcel = self.joins.peek(ticket).parcel
-            self._push(self._children(JoinRef(self.rank, ticket), parcel, items))
+            self._push(self._children(messages.JoinRef(self.rank, ticket), parcel, items))
             self._take_result(ticket, value)
         self._advance(now_s)
 
@@ -241,7 +216,7 @@ class Engine(Generic[I, R]):
             self._complete_if_done(ticket)
         self._advance(now_s)
 
-    def fetched(self, segment: int, parcels: Iterable[Parcel[I]], now_s: float) -> None:
+    def fetched(self, segment: int, parcels: Iterable[messages.Parcel[I]], now_s: float) -> None:
         """Return a spilled segment, which was read back, to the queue."""
         if not self._aborted:
             self.queue.fetched(segment, parcels)
@@ -274,44 +249,44 @@ class Engine(Generic[I, R]):
     def conclude(self, code: int, now_s: float) -> None:
         """On rank 0, stop all ranks with the exit code that was derived from the accounts."""
         for child in self.tree.children:
-            self._send(child, TreeBroadcast(STOP, 1, code))
+            self._send(child, messages.TreeBroadcast(messages.STOP, 1, code))
         self._stop(code, agreed=True)
 
-    def receive(self, source: int, message: Message, now_s: float) -> None:
+    def receive(self, source: int, message: messages.Message, now_s: float) -> None:
         """Process a message."""
         if self.phase == STOPPED:
             return
-        if not isinstance(message, TREE):
+        if not isinstance(message, messages.TREE):
             self.shutdown.drain.received()
-        if isinstance(message, BASIC):
+        if isinstance(message, messages.BASIC):
             self.detector.received()
-        if isinstance(message, StealRequest):
+        if isinstance(message, messages.StealRequest):
             works = self.phase == WORKING and not self._aborted
             self._send_all(self.sharing.answer(source, message, works, self.lost))
-        elif isinstance(message, LifelineRequest):
+        elif isinstance(message, messages.LifelineRequest):
             self.sharing.lifelines.add_waiter(source)
-        elif isinstance(message, WorkTransfer):
+        elif isinstance(message, messages.WorkTransfer):
             self.sharing.got(source, message)
             if not self._aborted:
                 self._push(self.sharing.bundles.take(source, message))
-        elif isinstance(message, BundleResults):
+        elif isinstance(message, messages.BundleResults):
             self._take_results(message)
-        elif isinstance(message, PinnedWork):
+        elif isinstance(message, messages.PinnedWork):
             if not self._aborted:
                 self.sharing.fed()
                 self.pinned.extend(message.parcels)
-        elif isinstance(message, StealRefusal):
+        elif isinstance(message, messages.StealRefusal):
             self.sharing.refused()
-        elif isinstance(message, ItemResult):
+        elif isinstance(message, messages.ItemResult):
             self._take_result(message.join, message.value)
-        elif isinstance(message, TreeBroadcast | TreeReduction):
+        elif isinstance(message, messages.TreeBroadcast | messages.TreeReduction):
             self._round(source, message, now_s)
-        elif isinstance(message, NoticeBatch):
+        elif isinstance(message, messages.NoticeBatch):
             self._out.append(do.DeliverNotices(source, message.values))
-            self._send(source, NoticeReply())  # executed after the delivery
-        elif isinstance(message, NoticeReply):
+            self._send(source, messages.NoticeReply())  # executed after the delivery
+        elif isinstance(message, messages.NoticeReply):
             self.notices.answered(refused=message.refused)
-        elif isinstance(message, SafraToken):
+        elif isinstance(message, messages.SafraToken):
             self._send_all(self.detector.handle(source, message))
         else:
             self._abort(message.code, message.reason, source, now_s)
@@ -374,16 +349,19 @@ class Engine(Generic[I, R]):
     # ---- work ------------------------------------------------------------------
 
     def _children(
-        self, ref: JoinRef | None, parcel: Parcel[I] | None, items: Iterable[I]
-    ) -> list[Parcel[I]]:
+        self,
+        ref: messages.JoinRef | None,
+        parcel: messages.Parcel[I] | None,
+        items: Iterable[I],
+    ) -> list[messages.Parcel[I]]:
         """Wrap the items that an item has created in parcels, and make its join expect them."""
-        parcels = [Parcel(item, ref) for item in items]
+        parcels = [messages.Parcel(item, ref) for item in items]
         self.activity.spawned += len(parcels)
         if ref is not None and parcels:
             self.joins.expect(ref.number, parcel, len(parcels))
         return parcels
 
-    def _push(self, parcels: Iterable[Parcel[I]]) -> None:
+    def _push(self, parcels: Iterable[messages.Parcel[I]]) -> None:
         self.sharing.fed()
         self.queue.push(parcels)
         self._spill()
@@ -394,14 +372,14 @@ class Engine(Generic[I, R]):
             self._out.append(do.SpillSegment(number, spilled))
         self.queue.spills.clear()
 
-    def _resolve(self, parent: JoinRef | None, value: R) -> None:
+    def _resolve(self, parent: messages.JoinRef | None, value: R) -> None:
         """Deliver a final result to the join that is waiting for it."""
         if parent is None:
             self._value = value if self._value is None else self._merge(self._value, value)
         elif parent.rank == self.rank:
             self._take_result(parent.number, value)
         else:
-            self._send(parent.rank, ItemResult(parent.number, value))
+            self._send(parent.rank, messages.ItemResult(parent.number, value))
 
     def _take_result(self, number: int, value: R, count: int = 1) -> None:
         if self._aborted:
@@ -409,7 +387,7 @@ class Engine(Generic[I, R]):
         self.joins.arrived(number, value, count)
         self._complete_if_done(number)
 
-    def _take_results(self, returns: BundleResults[R]) -> None:
+    def _take_results(self, returns: messages.BundleResults[R]) -> None:
         if not self._aborted:
             for join, count, value in self.sharing.bundles.returned(returns):
                 self._take_result(join, value, count)
@@ -452,26 +430,31 @@ class Engine(Generic[I, R]):
             self._send_all(self.progress.ask(now_s))
             self._advance(now_s)
 
-    def _round(self, source: int, message: TreeBroadcast | TreeReduction[R], now_s: float) -> None:
+    def _round(
+        self,
+        source: int,
+        message: messages.TreeBroadcast | messages.TreeReduction[R],
+        now_s: float,
+    ) -> None:
         kind = message.kind
-        if kind == PROGRESS:
+        if kind == messages.PROGRESS:
             if self.phase == WORKING:
                 self._send_all(self.progress.handle(source, message, now_s))
-        elif kind in (EPOCH, COMMIT, URGE):
+        elif kind in (messages.EPOCH, messages.COMMIT, messages.URGE):
             self._send_all(self.epochs.handle(source, message))
-        elif kind == QUIESCE:
+        elif kind == messages.QUIESCE:
             if self.phase == WORKING:
                 self._send_all(self.detector.handle(source, message))
-        elif kind == DRAIN:
+        elif kind == messages.DRAIN:
             self._begin_draining()
             self._send_all(self.shutdown.drain.handle(source, message))
-        elif kind == GATHER and isinstance(message, TreeBroadcast):
+        elif kind == messages.GATHER and isinstance(message, messages.TreeBroadcast):
             self._begin_gathering(now_s)
-        elif kind == GATHER and isinstance(message, TreeReduction):
+        elif kind == messages.GATHER and isinstance(message, messages.TreeReduction):
             self.shutdown.gather.handle(source, message)
-        elif isinstance(message, TreeBroadcast):
+        elif isinstance(message, messages.TreeBroadcast):
             for child in self.tree.children:
-                self._send(child, TreeBroadcast(STOP, 1, message.code))
+                self._send(child, messages.TreeBroadcast(messages.STOP, 1, message.code))
             self._stop(message.code, agreed=True)
 
     def _advance(self, now_s: float) -> None:
@@ -579,7 +562,7 @@ class Engine(Generic[I, R]):
         self._aborted = True
         for neighbour in self.tree.neighbours:
             if neighbour != source and neighbour not in self.lost:
-                self._send(neighbour, Abort(code, reason))
+                self._send(neighbour, messages.Abort(code, reason))
         self.pinned.clear()
         dropped = self.queue.clear()
         if dropped:
@@ -599,15 +582,15 @@ class Engine(Generic[I, R]):
 
     # ---- accounts and sending --------------------------------------------------
 
-    def _own_account(self) -> FinalAccount[R]:
-        own = FinalAccount(
+    def _own_account(self) -> messages.FinalAccount[R]:
+        own = messages.FinalAccount(
             reports=(self._report(),),
             value=self._value,
             code=self.code,
             reasons=self.reasons,
             open_joins=self._n_open_joins,
         )
-        return merge_accounts(own, FinalAccount(value=self._contribution()), self._merge)
+        return merge_accounts(own, messages.FinalAccount(value=self._contribution()), self._merge)
 
     def _send_notices(self, now_s: float) -> None:
         """Send notices that are due."""
@@ -615,17 +598,17 @@ class Engine(Generic[I, R]):
             if self.rank == 0:
                 self._out.append(do.DeliverNotices(0, values))
             elif not self.shutdown.gather.closed:  # later notices are dropped
-                self._send(0, NoticeBatch(values))
+                self._send(0, messages.NoticeBatch(values))
 
-    def _send(self, dest: int, message: Message) -> None:
-        if not isinstance(message, TREE):
+    def _send(self, dest: int, message: messages.Message) -> None:
+        if not isinstance(message, messages.TREE):
             self.shutdown.drain.sent()
-        if isinstance(message, BASIC):
+        if isinstance(message, messages.BASIC):
             self.detector.sent()
         self.activity.messages += 1
         self._out.append(do.Send(dest, message))
 
-    def _send_all(self, outgoing: Iterable[tuple[int, Message]]) -> None:
+    def _send_all(self, outgoing: Iterable[tuple[int, messages.Message]]) -> None:
         for dest, message in outgoing:
             self._send(dest, message)
 
@@ -640,10 +623,10 @@ class Shutdown(Generic[R]):
         self,
         tree: TreePosition,
         deadline_s: float,
-        account: Callable[[], FinalAccount[R]],
+        account: Callable[[], messages.FinalAccount[R]],
         merge: Callable[[R, R], R],
     ) -> None:
-        self.drain: DrainWaves = DrainWaves(tree, DRAIN)
+        self.drain: DrainWaves = DrainWaves(tree, messages.DRAIN)
         self.gather: GatherRound[R] = GatherRound(
             tree, deadline_s / 4, account, merge, lambda: self.drain.counted
         )

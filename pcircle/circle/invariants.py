@@ -8,20 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from pcircle.circle import messages
 from pcircle.circle.engine import DRAINING, STOPPED, WORKING, Engine
 from pcircle.circle.joins import ROOT
-from pcircle.circle.messages import (
-    BASIC,
-    TREE,
-    BundleResults,
-    I,
-    LifelineRequest,
-    Message,
-    R,
-    StealRefusal,
-    StealRequest,
-    WorkTransfer,
-)
+from pcircle.circle.messages import I, R
 
 
 def check_rank(engine: Engine[I, R]) -> None:
@@ -45,24 +35,25 @@ def check_rank(engine: Engine[I, R]) -> None:
 
 
 def check_job(
-    engines: Sequence[Engine[I, R]], in_flight: Iterable[tuple[int, int, Message]]
+    engines: Sequence[Engine[I, R]],
+    in_flight: Iterable[tuple[int, int, messages.Message]],
 ) -> None:
     """Check the invariants across ranks: counters balance, and every request is answered once.
 
     `in_flight` yields (source, destination, message) for everything sent and not received.
     """
     flying = list(in_flight)
-    loose = sum(not isinstance(message, TREE) for _, _, message in flying)
+    loose = sum(not isinstance(message, messages.TREE) for _, _, message in flying)
     sent = sum(engine.shutdown.drain.counted.sent for engine in engines)
     received = sum(engine.shutdown.drain.counted.received for engine in engines)
     assert sent - received == loose, f"{sent} sent, {received} received, {loose} in flight"
     owed: dict[int, int] = {}
     for source, dest, message in flying:
-        if isinstance(message, StealRequest):
+        if isinstance(message, messages.StealRequest):
             thief = source if message.thief is None else message.thief
             owed[thief] = owed.get(thief, 0) + 1
-        elif isinstance(message, StealRefusal) or (
-            isinstance(message, WorkTransfer) and message.is_answer
+        elif isinstance(message, messages.StealRefusal) or (
+            isinstance(message, messages.WorkTransfer) and message.is_answer
         ):
             owed[dest] = owed.get(dest, 0) + 1
     for engine in engines:
@@ -73,35 +64,41 @@ def check_job(
         _check_lifelines(engines, flying)
     if engines[0].phase >= DRAINING and not engines[0].reasons:
         assert all(engine.passive or engine.reasons for engine in engines), "ended early"
-        basic = [m for _, _, m in flying if isinstance(m, BASIC)]
+        basic = [m for _, _, m in flying if isinstance(m, messages.BASIC)]
         assert not basic or any(engine.reasons for engine in engines), "ended with work in flight"
     if all(engine.phase == STOPPED for engine in engines):
         assert not loose, "messages are left in the network"
 
 
 def _check_bundles(
-    engines: Sequence[Engine[I, R]], flying: Sequence[tuple[int, int, Message]]
+    engines: Sequence[Engine[I, R]],
+    flying: Sequence[tuple[int, int, messages.Message]],
 ) -> None:
     """Check that each slot that was given is in flight, taken, or on its way back."""
     given = sum(engine.sharing.bundles.given for engine in engines)
     taken = sum(engine.sharing.bundles.taken for engine in engines)
     for _, _, message in flying:
-        if isinstance(message, WorkTransfer) and message.bundle:
+        if isinstance(message, messages.WorkTransfer) and message.bundle:
             taken += len(message.groups)
-        elif isinstance(message, BundleResults):
+        elif isinstance(message, messages.BundleResults):
             taken += len(message.results)
     assert given == taken, f"{given} slots are given, {taken} are taken"
 
 
 def _check_lifelines(
-    engines: Sequence[Engine[I, R]], flying: Sequence[tuple[int, int, Message]]
+    engines: Sequence[Engine[I, R]],
+    flying: Sequence[tuple[int, int, messages.Message]],
 ) -> None:
     """Check that each waiting rank is registered, about to be registered, or being sent work."""
     coming = {
-        (source, dest) for source, dest, message in flying if isinstance(message, LifelineRequest)
+        (source, dest)
+        for source, dest, message in flying
+        if isinstance(message, messages.LifelineRequest)
     }
     coming |= {
-        (dest, source) for source, dest, message in flying if isinstance(message, WorkTransfer)
+        (dest, source)
+        for source, dest, message in flying
+        if isinstance(message, messages.WorkTransfer)
     }
     for engine in engines:
         for neighbour in engine.sharing.lifelines.waits_at:

@@ -39,6 +39,7 @@ from collections.abc import Callable, Container
 from random import Random
 from typing import Generic, Protocol
 
+from pcircle.circle.instructions import Activity, EngineSettings
 from pcircle.circle.joins import Bundles, Joins
 from pcircle.circle.messages import (
     I,
@@ -50,7 +51,6 @@ from pcircle.circle.messages import (
     WorkTransfer,
 )
 from pcircle.circle.queue import Queue
-from pcircle.circle.settings import Activity, EngineSettings
 from pcircle.circle.topology import Locality
 
 

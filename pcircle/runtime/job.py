@@ -16,17 +16,9 @@ from typing import Any, Generic
 
 import msgspec
 
-from pcircle.circle.settings import EngineSettings
+from pcircle.circle.instructions import EngineSettings
 from pcircle.circle.topology import NodeMap, TreePosition
-from pcircle.core.errors import (
-    EXIT_OK,
-    Defect,
-    EntriesFailed,
-    PcircleError,
-    StoppedEarly,
-    UsageError,
-    error_of,
-)
+from pcircle.core import errors
 from pcircle.core.writing import CALLER
 from pcircle.runtime.crash_report import (
     CrashReporter,
@@ -123,7 +115,7 @@ def run_program(program: Program, jobs: int | None, transport: TransportOption) 
     try:
         again = program.again or CALLER.get() is not None
         return start(choice, body, body.pickled, again=again)
-    except Defect as error:  # the ranks have been killed
+    except errors.Defect as error:  # the ranks have been killed
         program.complain(str(error))
         return error.exit_code
 
@@ -145,7 +137,7 @@ class _Body:
         from pcircle.threads.threads import OperationTimeout
 
         if OperationTimeout.limit_s is not None:
-            raise UsageError(_NO_LIMIT)
+            raise errors.UsageError(_NO_LIMIT)
         try:
             if is_importable(sys.modules["__main__"]):
                 return pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
@@ -155,10 +147,10 @@ class _Body:
             self._by_value = True
             return by_value(self)
         except ImportError:
-            raise UsageError(_NO_CLOUDPICKLE) from None
+            raise errors.UsageError(_NO_CLOUDPICKLE) from None
         except Exception as error:
             text = f"{self._program.name}: cannot be passed to other processes: {error}"
-            raise UsageError(f"{text}. {_PICKLED}") from error
+            raise errors.UsageError(f"{text}. {_PICKLED}") from error
 
 
 _NO_LIMIT = """\
@@ -187,13 +179,13 @@ def _run(
             task = program.task(opening.plan, transport.rank, transport.size)
             observer = program.observer(opening.plan) if transport.rank == 0 else None
             settings = _with_policies(program.settings(observer, task), opening.policies)
-        except PcircleError:
+        except errors.PcircleError:
             raise
         except Exception as error:
             if mishaps.package_problem(error):
                 raise  # the transport names the package
             explanation = mishaps.explain(error, "creating the task")
-            raise Defect(f"internal error: {explanation}") from error
+            raise errors.Defect(f"internal error: {explanation}") from error
         limit = program.limit if transport.rank == 0 else None
         rank = Rank(transport, task, settings, observer, early, limit, mishaps, pickled)
         return rank.run(signals)
@@ -229,7 +221,7 @@ def _open(
             _with_policies(EngineSettings(), policies, name)
             with signals.raised():
                 opening = _Opening(0, program.prepare(transport.nodes), policies)
-        except PcircleError as error:
+        except errors.PcircleError as error:
             program.withdraw()
             program.complain(str(error))
             opening = _Opening(error.exit_code, b"")
@@ -238,14 +230,14 @@ def _open(
             mishaps = program.mishaps()
             if isinstance(error, OSError) and error.errno not in _DEFECTS:
                 program.complain(program.explain_unreadable(error))
-                opening = _Opening(EntriesFailed.exit_code, b"")
+                opening = _Opening(errors.EntriesFailed.exit_code, b"")
             elif problem := mishaps.package_problem(error):
                 program.complain(problem)
-                opening = _Opening(UsageError.exit_code, b"")
+                opening = _Opening(errors.UsageError.exit_code, b"")
             else:
                 explanation = mishaps.explain(error, "preparing the job")
                 program.complain(f"internal error: {explanation}")
-                opening = _Opening(Defect.exit_code, b"")
+                opening = _Opening(errors.Defect.exit_code, b"")
         payload = msgspec.msgpack.encode(opening)
     for child in tree.children:
         transport.send(child, payload)
@@ -269,7 +261,7 @@ def _await_opening(
         for place, arrival in enumerate(early):
             if isinstance(arrival, LostRank):
                 if arrival.rank in tree.ancestors:
-                    return _ending(StoppedEarly.exit_code), []
+                    return _ending(errors.StoppedEarly.exit_code), []
             elif arrival.source == tree.parent:
                 return arrival.payload, early[:place] + early[place + 1 :]
 
@@ -354,8 +346,8 @@ def run(
     program = _Library(task, policies)
     code = run_program(program, jobs, transport)
     outcome = program.keep.outcome
-    if check and code != EXIT_OK:
+    if check and code != errors.EXIT_OK:
         reasons = () if outcome is None else outcome.reasons
         reason = reasons[0].splitlines()[-1] if reasons else "its result is not complete"
-        raise error_of(code)(f"the job ended with exit code {code}: {reason}")
+        raise errors.error_of(code)(f"the job ended with exit code {code}: {reason}")
     return Result(code, outcome)

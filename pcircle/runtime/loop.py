@@ -31,6 +31,7 @@ from pcircle.circle.instructions import (
     Conclude,
     DeliverNotices,
     DiscardSegments,
+    EngineSettings,
     FetchSegment,
     SealEpoch,
     Send,
@@ -50,7 +51,6 @@ from pcircle.circle.messages import (
     TreeReduction,
     WorkTransfer,
 )
-from pcircle.circle.settings import EngineSettings
 from pcircle.core.errors import Defect, PcircleError, RankLost, StoppedEarly, worst
 from pcircle.core.writing import discard, write_at
 from pcircle.runtime.crash_report import CrashReporter

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 
 import msgspec
 
-from pcircle.circle.settings import EngineSettings
+from pcircle.circle.instructions import EngineSettings
 from pcircle.core.errors import UsageError
 
 _CHOICES: Mapping[str, Mapping[str, Mapping[str, object]]] = {

@@ -13,25 +13,8 @@ from typing import Any, Union
 
 import msgspec
 
-from pcircle.circle.messages import (
-    Abort,
-    BundleResults,
-    FinalAccount,
-    I,
-    ItemResult,
-    LifelineRequest,
-    Message,
-    NoticeBatch,
-    NoticeReply,
-    Parcel,
-    PinnedWork,
-    SafraToken,
-    StealRefusal,
-    StealRequest,
-    TreeBroadcast,
-    TreeReduction,
-    WorkTransfer,
-)
+from pcircle.circle import messages
+from pcircle.circle.messages import I
 
 _PICKLED = 1  # MessagePack extension code of pickled values
 
@@ -75,23 +58,25 @@ class Codec:
         encoder = msgspec.msgpack.Encoder(enc_hook=self._whole)
         self._encode: Callable[[object], bytes] = encoder.encode
         is_typed = Any not in types
-        self.encode: Callable[[Message], bytes] = self._encode if is_typed else self._encode_untyped
+        self.encode: Callable[[messages.Message], bytes] = (
+            self._encode if is_typed else self._encode_untyped
+        )
         self.encode_notice: Callable[[tuple[object, bytes]], bytes] = (
             self._encode if self._notices else self._encode_notice
         )
 
-    def message(self, payload: bytes) -> Message:
+    def message(self, payload: bytes) -> messages.Message:
         """Decode a message. Raises msgspec.DecodeError if it is invalid."""
-        message: Message = self.decode(payload)
+        message: messages.Message = self.decode(payload)
         return message
 
-    def pack(self, parcels: Sequence[Parcel[I]]) -> bytes:
+    def pack(self, parcels: Sequence[messages.Parcel[I]]) -> bytes:
         """Encode parcels for a spilled segment."""
         return self._encode(self._wrapped(parcels))
 
-    def unpack(self, data: bytes) -> tuple[Parcel[Any], ...]:
+    def unpack(self, data: bytes) -> tuple[messages.Parcel[Any], ...]:
         """Decode a spilled segment."""
-        parcels: tuple[Parcel[Any], ...] = self._parcels(data)
+        parcels: tuple[messages.Parcel[Any], ...] = self._parcels(data)
         return parcels
 
     # ---- values without a declared type ----------------------------------------
@@ -99,18 +84,18 @@ class Codec:
     def _whole(self, value: object) -> msgspec.msgpack.Ext:
         return msgspec.msgpack.Ext(_PICKLED, self._pickled(value))
 
-    def _wrapped(self, parcels: Sequence[Parcel[I]]) -> tuple[Parcel[Any], ...]:
+    def _wrapped(self, parcels: Sequence[messages.Parcel[I]]) -> tuple[messages.Parcel[Any], ...]:
         if self._items:
             return tuple(parcels)
-        return tuple(Parcel(self._whole(parcel.item), parcel.parent) for parcel in parcels)
+        return tuple(messages.Parcel(self._whole(parcel.item), parcel.parent) for parcel in parcels)
 
-    def _encode_untyped(self, message: Message) -> bytes:
+    def _encode_untyped(self, message: messages.Message) -> bytes:
         """Encode a message with pickled values: MessagePack would turn tuples into lists."""
         if not self._results:
             message = with_results(message, self._whole)
-        if isinstance(message, PinnedWork):
-            return self._encode(PinnedWork(self._wrapped(message.parcels)))
-        if isinstance(message, WorkTransfer) and not self._items:
+        if isinstance(message, messages.PinnedWork):
+            return self._encode(messages.PinnedWork(self._wrapped(message.parcels)))
+        if isinstance(message, messages.WorkTransfer) and not self._items:
             groups = tuple(tuple(map(self._whole, group)) for group in message.groups)
             return self._encode(msgspec.structs.replace(message, groups=groups))
         return self._encode(message)
@@ -120,19 +105,19 @@ class Codec:
         return self._encode((self._whole(notice), line))
 
 
-def with_results(message: Message, change: Callable[[Any], object]) -> Message:
+def with_results(message: messages.Message, change: Callable[[Any], object]) -> messages.Message:
     """Return a message with `change` applied to each of its results."""
     replace = msgspec.structs.replace
-    if isinstance(message, ItemResult):
-        return ItemResult(message.join, change(message.value))
-    if isinstance(message, BundleResults):
+    if isinstance(message, messages.ItemResult):
+        return messages.ItemResult(message.join, change(message.value))
+    if isinstance(message, messages.BundleResults):
         results = tuple((slot, change(value)) for slot, value in message.results)
-        return BundleResults(message.bundle, results)
-    if isinstance(message, WorkTransfer):
+        return messages.BundleResults(message.bundle, results)
+    if isinstance(message, messages.WorkTransfer):
         moved = tuple(replace(slot, came=tuple(map(change, slot.came))) for slot in message.moved)
         return replace(message, moved=moved) if moved else message
-    if isinstance(message, TreeReduction) and message.account is not None:
-        account: FinalAccount[Any] = message.account
+    if isinstance(message, messages.TreeReduction) and message.account is not None:
+        account: messages.FinalAccount[Any] = message.account
         if account.value is not None:
             return replace(message, account=replace(account, value=change(account.value)))
     return message
@@ -144,21 +129,21 @@ def _decoders(item_type: Any, result_type: Any, notice_type: Any) -> tuple[Any, 
     Raises TypeError if msgspec does not support a type.
     """
     union = Union[  # noqa: UP007 - its members are known only at run time
-        StealRequest,
-        StealRefusal,
-        LifelineRequest,
-        WorkTransfer[item_type, result_type],
-        BundleResults[result_type],
-        PinnedWork[item_type],
-        ItemResult[result_type],
-        NoticeBatch[tuple[notice_type, bytes]],
-        NoticeReply,
-        SafraToken,
-        TreeBroadcast,
-        TreeReduction[result_type],
-        Abort,
+        messages.StealRequest,
+        messages.StealRefusal,
+        messages.LifelineRequest,
+        messages.WorkTransfer[item_type, result_type],
+        messages.BundleResults[result_type],
+        messages.PinnedWork[item_type],
+        messages.ItemResult[result_type],
+        messages.NoticeBatch[tuple[notice_type, bytes]],
+        messages.NoticeReply,
+        messages.SafraToken,
+        messages.TreeBroadcast,
+        messages.TreeReduction[result_type],
+        messages.Abort,
     ]
-    parcels = tuple[Parcel[item_type], ...]
+    parcels = tuple[messages.Parcel[item_type], ...]
     return _decoder(union).decode, _decoder(parcels).decode
 
 

@@ -14,22 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from pcircle.circle import Message, Parcel
-from pcircle.circle.messages import (
-    Abort,
-    BundleResults,
-    ItemResult,
-    LifelineRequest,
-    NoticeBatch,
-    NoticeReply,
-    PinnedWork,
-    SafraToken,
-    StealRefusal,
-    StealRequest,
-    TreeBroadcast,
-    TreeReduction,
-    WorkTransfer,
-)
+from pcircle.circle import Message, Parcel, messages
 from pcircle.runtime.task import I, R, Task
 from pcircle.runtime.wire import Codec
 
@@ -57,17 +42,17 @@ MAX_STEPS = 1_000_000
 _MAX_SHOWN = 120
 
 _KINDS: dict[type, str] = {
-    StealRequest: "asks for work",
-    StealRefusal: "has no work to give",
-    LifelineRequest: "waits for work",
-    BundleResults: "sends results",
-    ItemResult: "sends a result",
-    NoticeBatch: "tells notices",
-    NoticeReply: "has heard the notices",
-    SafraToken: "passes the token",
-    TreeBroadcast: "a round goes down",
-    TreeReduction: "a round goes up",
-    Abort: "has all stop",
+    messages.StealRequest: "asks for work",
+    messages.StealRefusal: "has no work to give",
+    messages.LifelineRequest: "waits for work",
+    messages.BundleResults: "sends results",
+    messages.ItemResult: "sends a result",
+    messages.NoticeBatch: "tells notices",
+    messages.NoticeReply: "has heard the notices",
+    messages.SafraToken: "passes the token",
+    messages.TreeBroadcast: "a round goes down",
+    messages.TreeReduction: "a round goes up",
+    messages.Abort: "has all stop",
 }
 
 
@@ -82,9 +67,9 @@ def short(value: object) -> str:
 
 def described(message: Message) -> str:
     """Describe a message in a trace."""
-    if isinstance(message, WorkTransfer):
+    if isinstance(message, messages.WorkTransfer):
         return f"sends {_counted(sum(map(len, message.groups)))}"
-    if isinstance(message, PinnedWork):
+    if isinstance(message, messages.PinnedWork):
         return f"posts {_counted(len(message.parcels))}"
     return _KINDS[type(message)]
 
@@ -191,11 +176,11 @@ class Inspector:
         return self._codec.unpack(data)[0].item
 
     def _pack_result(self, value: object) -> bytes:
-        return self._codec.encode(ItemResult(0, value))
+        return self._codec.encode(messages.ItemResult(0, value))
 
     def _unpack_result(self, data: bytes) -> object:
         message = self._codec.message(data)
-        return message.value if isinstance(message, ItemResult) else None
+        return message.value if isinstance(message, messages.ItemResult) else None
 
     def _sent(self, what: str, value: T, pack: Callable[[T], bytes]) -> bytes:
         try:

@@ -7,7 +7,7 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
-from pcircle.circle.settings import EngineSettings
+from pcircle.circle.instructions import EngineSettings
 from pcircle.core.errors import UsageError
 from pcircle.runtime.policies import with_policies
 from tests.runtime.conftest import Job, Ranks

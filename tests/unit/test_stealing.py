@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcircle.circle.instructions import EngineSettings
 from pcircle.circle.joins import Joins
 from pcircle.circle.messages import Message, Parcel, StealRefusal, StealRequest, WorkTransfer
 from pcircle.circle.queue import Queue
-from pcircle.circle.settings import EngineSettings
 from pcircle.circle.stealing import (
     SPLITS,
     NearestVictims,

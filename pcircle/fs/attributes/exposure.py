@@ -24,23 +24,7 @@ from contextlib import suppress
 import msgspec
 from msgspec.structs import replace
 
-from pcircle.fs.attributes.acls import (
-    ACCESS,
-    GROUP,
-    MASK,
-    NOBODY,
-    OTHER,
-    OWNER,
-    OWNING_GROUP,
-    USER,
-    entries_of,
-    list_of,
-    mode_with,
-    mode_without,
-    packed,
-    read_list,
-    replace_list,
-)
+from pcircle.fs.attributes import acls
 from pcircle.fs.attributes.metadata import PreservedAttributes, can_give_group, chown_file
 from pcircle.fs.attributes.xattrs import ExtendedAttributes
 
@@ -96,7 +80,7 @@ def withdraw(
         return False
     source, held = keep.status(source), keep.extended_attributes(source, held)
     status = os.stat(target)
-    now = AccessState(stat.S_IMODE(status.st_mode), read_list(target))
+    now = AccessState(stat.S_IMODE(status.st_mode), acls.read_list(target))
     old = _rights(status.st_uid, status.st_gid, now)
     final = _final_state(source, held)
     uid, gid = _owner_to_be(status, source, keep)
@@ -114,7 +98,7 @@ def withdraw(
         with suppress(OSError):  # setting it again at the end will report the failure
             chown_file(target, source)
         status = os.stat(target)
-        now = AccessState(stat.S_IMODE(status.st_mode), read_list(target))
+        now = AccessState(stat.S_IMODE(status.st_mode), acls.read_list(target))
         special &= now.mode  # chown has cleared the set-id bits of a file
     new = _rights(status.st_uid, status.st_gid, final)
     shared = common(old, new, needed)
@@ -175,20 +159,20 @@ def _simplified(rights: Rights) -> Rights:
 
 
 def _rights(uid: int, gid: int, state: AccessState) -> Rights:
-    entries = list(entries_of(state.access or list_of(state.mode)))
-    mask = next((right for tag, right, _ in entries if tag == MASK), _ALL)
+    entries = list(acls.entries_of(state.access or acls.list_of(state.mode)))
+    mask = next((right for tag, right, _ in entries if tag == acls.MASK), _ALL)
     owner = other = 0
     users: dict[int, int] = {}
     groups: dict[int, int] = {}
     for tag, right, number in entries:
-        if tag == OWNER:
+        if tag == acls.OWNER:
             owner = right
-        elif tag == OTHER:
+        elif tag == acls.OTHER:
             other = right
-        elif tag == USER:
+        elif tag == acls.USER:
             users[number] = right & mask
-        elif tag in (GROUP, OWNING_GROUP):
-            of = gid if tag == OWNING_GROUP else number
+        elif tag in (acls.GROUP, acls.OWNING_GROUP):
+            of = gid if tag == acls.OWNING_GROUP else number
             groups[of] = groups.get(of, 0) | right & mask
     users.pop(uid, None)  # the owner's entry takes precedence
     return Rights(uid, gid, owner, other, users, groups)
@@ -196,9 +180,9 @@ def _rights(uid: int, gid: int, state: AccessState) -> Rights:
 
 def _state(special: int, rights: Rights) -> AccessState:
     """Return the mode and the ACL that express rights."""
-    named = [(USER, right, uid) for uid, right in sorted(rights.users.items())]
+    named = [(acls.USER, right, uid) for uid, right in sorted(rights.users.items())]
     groups = sorted((gid, right) for gid, right in rights.groups.items() if gid != rights.gid)
-    named_groups = [(GROUP, right, gid) for gid, right in groups]
+    named_groups = [(acls.GROUP, right, gid) for gid, right in groups]
     owning = rights.groups[rights.gid]
     if not (named or named_groups):
         return AccessState(special | rights.owner << 6 | owning << 3 | rights.other, None)
@@ -206,21 +190,21 @@ def _state(special: int, rights: Rights) -> AccessState:
     for _, right, _ in (*named, *named_groups):
         mask |= right
     entries: Iterable[tuple[int, int, int]] = (
-        (OWNER, rights.owner, NOBODY),
+        (acls.OWNER, rights.owner, acls.NOBODY),
         *named,
-        (OWNING_GROUP, owning, NOBODY),
+        (acls.OWNING_GROUP, owning, acls.NOBODY),
         *named_groups,
-        (MASK, mask, NOBODY),
-        (OTHER, rights.other, NOBODY),
+        (acls.MASK, mask, acls.NOBODY),
+        (acls.OTHER, rights.other, acls.NOBODY),
     )
-    return AccessState(special | rights.owner << 6 | mask << 3 | rights.other, packed(entries))
+    return AccessState(special | rights.owner << 6 | mask << 3 | rights.other, acls.packed(entries))
 
 
 def _final_state(source: os.stat_result, held: ExtendedAttributes | None) -> AccessState:
     """Return the final mode and ACL of the entry."""
     mode = stat.S_IMODE(source.st_mode)
-    access = None if held is None else held.acl(ACCESS)
-    return AccessState(mode if access is None else mode_with(mode, access), access)
+    access = None if held is None else held.acl(acls.ACCESS)
+    return AccessState(mode if access is None else acls.mode_with(mode, access), access)
 
 
 def _owner_to_be(
@@ -240,10 +224,10 @@ def _give(target: int | bytes, now: AccessState, wanted: AccessState) -> AccessS
         return now
     if wanted.access is not None:
         try:
-            os.setxattr(target, ACCESS, wanted.access)
+            os.setxattr(target, acls.ACCESS, wanted.access)
         except OSError:  # ACLs are not supported: the mode grants no user more
-            wanted = AccessState(mode_without(wanted.mode, wanted.access), None)
+            wanted = AccessState(acls.mode_without(wanted.mode, wanted.access), None)
     if wanted.access is None and now.access is not None:
-        replace_list(target, wanted.mode)
+        acls.replace_list(target, wanted.mode)
     os.chmod(target, wanted.mode)
     return wanted

@@ -23,14 +23,9 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from pcircle.fs.attributes import xattrs
 from pcircle.fs.attributes.acls import give_access, without_group
 from pcircle.fs.attributes.owners import Given, giver_of
-from pcircle.fs.attributes.xattrs import (
-    AttributeLoss,
-    ExtendedAttributes,
-    give_attributes,
-    give_lists,
-)
 
 if TYPE_CHECKING:
     from pcircle.fs.status import FileStatus
@@ -76,8 +71,8 @@ class PreservedAttributes(msgspec.Struct, frozen=True, array_like=True):
         return source if self.given is None else giver_of(self.given).status(source)
 
     def extended_attributes(
-        self, source: "FileStatus", held: ExtendedAttributes | None
-    ) -> ExtendedAttributes | None:
+        self, source: "FileStatus", held: xattrs.ExtendedAttributes | None
+    ) -> xattrs.ExtendedAttributes | None:
         """Return a source's extended attributes, with ACLs replaced by those of its copy."""
         if held is None or self.given is None:
             return held
@@ -89,9 +84,9 @@ def settle_file(
     fd: int | bytes,
     source: os.stat_result,
     keep: PreservedAttributes,
-    held: ExtendedAttributes | None = None,
+    held: xattrs.ExtendedAttributes | None = None,
     made: os.stat_result | None = None,
-) -> list[AttributeLoss]:
+) -> list[xattrs.AttributeLoss]:
     """Set the attributes of an open file, or of a path, except inode flags.
 
     `made` is the status of a file that this job has created with access only for its owner. If it
@@ -99,7 +94,7 @@ def settle_file(
     not be preserved. Raises OSError.
     """
     source, held = keep.status(source), keep.extended_attributes(source, held)
-    refused: list[AttributeLoss] = []
+    refused: list[xattrs.AttributeLoss] = []
     mode = source.st_mode & _MODE_BITS
     is_right = made is not None and made.st_uid == source.st_uid and made.st_gid == source.st_gid
     if keep.ownership and not is_right:
@@ -109,10 +104,10 @@ def settle_file(
             if not _chown_group(fd, source, error):
                 mode &= ~SET_ID_BITS
     if held is not None:
-        refused = give_attributes(fd, held)
+        refused = xattrs.give_attributes(fd, held)
         if keep.acl:
             directory = stat.S_ISDIR(source.st_mode)
-            mode = give_lists(fd, held, mode, refused, directory=directory)
+            mode = xattrs.give_lists(fd, held, mode, refused, directory=directory)
     if keep.mode:
         os.chmod(fd, mode)
     if keep.timestamps:

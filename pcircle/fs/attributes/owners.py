@@ -16,19 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from pcircle.fs.attributes.acls import (
-    ACCESS,
-    DEFAULT,
-    GROUP,
-    MASK,
-    OTHER,
-    OWNER,
-    OWNING_GROUP,
-    USER,
-    entries_of,
-    mode_with,
-    packed,
-)
+from pcircle.fs.attributes import acls
 
 _ALL, _EXECUTE = 0o7777, 0o111
 _WHO = {"u": (0o100, 0o4000), "g": (0o010, 0o2000), "o": (0o001, 0), "a": (0o111, 0o6000)}
@@ -155,19 +143,19 @@ class Giver:
 
         Only ACLs change.
         """
-        if name not in (ACCESS, DEFAULT):
+        if name not in (acls.ACCESS, acls.DEFAULT):
             return value
-        old = list(entries_of(value))
+        old = list(acls.entries_of(value))
         new = [(tag, rights, self._named(tag, number)) for tag, rights, number in old]
-        if name == ACCESS and self._given.modes:
-            bits = self.mode(mode & ~_ALL | mode_with(mode, value))
+        if name == acls.ACCESS and self._given.modes:
+            bits = self.mode(mode & ~_ALL | acls.mode_with(mode, value))
             new = _with_bits(new, bits)
-        return value if new == old else packed(_together(new))
+        return value if new == old else acls.packed(_together(new))
 
     def _named(self, tag: int, number: int) -> int:
-        if tag == USER:
+        if tag == acls.USER:
             return self.user(number)
-        return self.group(number) if tag == GROUP else number
+        return self.group(number) if tag == acls.GROUP else number
 
 
 @cache
@@ -178,8 +166,8 @@ def giver_of(given: Given) -> Giver:
 
 def _with_bits(entries: list[tuple[int, int, int]], mode: int) -> list[tuple[int, int, int]]:
     """Return the ACL entries after a chmod."""
-    group = MASK if any(tag == MASK for tag, _, _ in entries) else OWNING_GROUP
-    new = {OWNER: mode >> 6 & 7, group: mode >> 3 & 7, OTHER: mode & 7}
+    group = acls.MASK if any(tag == acls.MASK for tag, _, _ in entries) else acls.OWNING_GROUP
+    new = {acls.OWNER: mode >> 6 & 7, group: mode >> 3 & 7, acls.OTHER: mode & 7}
     return [(tag, new.get(tag, rights), number) for tag, rights, number in entries]
 
 

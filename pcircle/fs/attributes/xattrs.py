@@ -31,20 +31,11 @@ from contextlib import suppress
 import msgspec
 
 from pcircle.core.encoding import attributes
-from pcircle.fs.attributes.acls import (
-    ACCESS,
-    DEFAULT,
-    drop_default,
-    may_have_default,
-    mode_with,
-    mode_without,
-    read_list,
-    replace_list,
-)
+from pcircle.fs.attributes import acls
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.open_flags import OPEN_FILE
 
-_LISTS = (ACCESS, DEFAULT)
+_LISTS = (acls.ACCESS, acls.DEFAULT)
 _STORAGE = ("system.", "lustre.")
 _OF_LUSTRE = ("lov", "lma", "lmv", "dmv", "link", "fid", "hsm", "som", "lfsck_bitmap", "lfsck_ns")
 _NOT_COPIED = frozenset(
@@ -187,7 +178,7 @@ def read_attributes(
     found = []
     for name in names:
         if name in _LISTS:
-            value = read_list(source, name, follow=follow) if name in lists else None
+            value = acls.read_list(source, name, follow=follow) if name in lists else None
             if value is not None:
                 found.append((name, value))
         elif xattr and kind_of(name) == XATTR:
@@ -241,22 +232,22 @@ def give_lists(
     ACLs that could not be preserved are added to `refused`. Raises OSError if the target fails, or
     if an ACL that it must not have cannot be removed.
     """
-    access = held.acl(ACCESS)
+    access = held.acl(acls.ACCESS)
     size = sum(len(name) + len(value) for name, value in held.values)
-    if access is not None and _try(target, (ACCESS, access), ACL, size, refused):
-        mode = mode_with(mode, access)
+    if access is not None and _try(target, (acls.ACCESS, access), ACL, size, refused):
+        mode = acls.mode_with(mode, access)
     else:
         if access is not None:
-            mode = mode_without(mode, access)
+            mode = acls.mode_without(mode, access)
         # Looking up the ACL saves a call only if there is none, which is usual for directories, but
         # not for new files that may inherit one.
-        if held.alone and not (directory and read_list(target) is None):
-            replace_list(target, mode)
+        if held.alone and not (directory and acls.read_list(target) is None):
+            acls.replace_list(target, mode)
     if directory:
-        default = held.acl(DEFAULT)
-        given = default is not None and _try(target, (DEFAULT, default), ACL, size, refused)
-        if held.alone and not given and may_have_default(target):
-            drop_default(target)
+        default = held.acl(acls.DEFAULT)
+        given = default is not None and _try(target, (acls.DEFAULT, default), ACL, size, refused)
+        if held.alone and not given and acls.may_have_default(target):
+            acls.drop_default(target)
     return mode
 
 

@@ -16,24 +16,11 @@ from typing import NamedTuple
 import msgspec
 
 from pcircle.fs.scan import rewound
+from pcircle.ops.checkpoint import store
 from pcircle.ops.checkpoint.index import IndexBuilder
 from pcircle.ops.checkpoint.journal import NamedCounts, RecordKeys
 from pcircle.ops.checkpoint.plan import JournalPlan
 from pcircle.ops.checkpoint.previous_records import History, JournalProblem, read_history
-from pcircle.ops.checkpoint.store import (
-    VERSION,
-    Checkpoint,
-    CheckpointError,
-    CheckpointHeader,
-    CheckpointLock,
-    CopyIdentity,
-    RefusalReason,
-    TargetMark,
-    checkpoint_paths,
-    is_place_error,
-    new_mark,
-    require_same_job,
-)
 
 _NOTHING = History(0, {}, (), {})
 
@@ -65,7 +52,7 @@ class CheckpointJob(NamedTuple):
     `large_bytes` and `now_ns`.
     """
 
-    copies: tuple[CopyIdentity, ...]
+    copies: tuple[store.CopyIdentity, ...]
     options: dict[str, bytes]
     token: bytes
     large_bytes: int
@@ -95,13 +82,13 @@ class ResumeState(NamedTuple):
 class CheckpointSession(NamedTuple):
     """The checkpoint of a job that is about to start."""
 
-    checkpoint: Checkpoint
-    lock: CheckpointLock
+    checkpoint: store.Checkpoint
+    lock: store.CheckpointLock
     plan: JournalPlan
     state: ResumeState
     inside: bool
     large_bytes: int
-    mark: TargetMark
+    mark: store.TargetMark
 
     def remove(self) -> None:
         """Remove the checkpoint and the target's mark after a complete job. Raises OSError."""
@@ -129,28 +116,28 @@ def open_session(job: CheckpointJob, options: CheckpointOptions) -> CheckpointSe
 
     Return None if a checkpoint cannot be created and is not required.
     """
-    preferred, inside = checkpoint_paths(job.copies, options.directory)
-    checkpoint = Checkpoint.find(preferred) or Checkpoint.find(inside)
+    preferred, inside = store.checkpoint_paths(job.copies, options.directory)
+    checkpoint = store.Checkpoint.find(preferred) or store.Checkpoint.find(inside)
     created = checkpoint is None
     if checkpoint is None:
         checkpoint = _create(preferred, inside, options)
     if checkpoint is None:
         return None
-    lock = CheckpointLock(checkpoint, job.token)
+    lock = store.CheckpointLock(checkpoint, job.token)
     is_new = False
     try:
         lock.acquire()
         is_new = created
         lock.start_heartbeat()  # reading the journals may take a long time
-        header = CheckpointHeader(
-            VERSION,
+        header = store.CheckpointHeader(
+            store.VERSION,
             os.urandom(8),
             checkpoint.now_ns() if created or checkpoint.header is None else 0,
             job.copies,
             job.options,
             (job.token,),
             job.large_bytes,
-            new_mark(checkpoint.path),
+            store.new_mark(checkpoint.path),
             job.now_ns,
         )
         return _begin(checkpoint, lock, header, options, job)
@@ -162,31 +149,31 @@ def open_session(job: CheckpointJob, options: CheckpointOptions) -> CheckpointSe
         lock.release()
         checkpoint.close()
         if isinstance(error, OSError):
-            raise CheckpointError(
-                RefusalReason.UNWRITABLE, checkpoint.path, error.strerror or ""
+            raise store.CheckpointError(
+                store.RefusalReason.UNWRITABLE, checkpoint.path, error.strerror or ""
             ) from error
         raise
 
 
-def _create(preferred: bytes, inside: bytes, options: CheckpointOptions) -> Checkpoint | None:
+def _create(preferred: bytes, inside: bytes, options: CheckpointOptions) -> store.Checkpoint | None:
     try:
-        return Checkpoint.create(preferred)
+        return store.Checkpoint.create(preferred)
     except OSError as error:
         failure = error
-    if options.directory is None and is_place_error(failure):
+    if options.directory is None and store.is_place_error(failure):
         with suppress(OSError):
-            return Checkpoint.create(inside)
+            return store.Checkpoint.create(inside)
     if options.required:
-        raise CheckpointError(
-            RefusalReason.CREATION_FAILED, preferred, failure.strerror or ""
+        raise store.CheckpointError(
+            store.RefusalReason.CREATION_FAILED, preferred, failure.strerror or ""
         ) from failure
     return None
 
 
 def _begin(
-    checkpoint: Checkpoint,
-    lock: CheckpointLock,
-    header: CheckpointHeader,
+    checkpoint: store.Checkpoint,
+    lock: store.CheckpointLock,
+    header: store.CheckpointHeader,
     options: CheckpointOptions,
     job: CheckpointJob,
 ) -> CheckpointSession:
@@ -197,7 +184,7 @@ def _begin(
     if old is None:  # new, or the header is missing or damaged
         if checkpoint.has_journals():
             state = _discard_damaged(checkpoint, options)
-            TargetMark.remove_all(job.mark_directory, checkpoint.path)
+            store.TargetMark.remove_all(job.mark_directory, checkpoint.path)
         history = _NOTHING
     else:
         stale = old.tokens
@@ -214,18 +201,18 @@ def _begin(
         header.mark,
         header.now_ns,
     )
-    inside = checkpoint.path == checkpoint_paths(header.copies, None)[1]
-    mark = TargetMark(job.mark_directory, header.mark)
+    inside = checkpoint.path == store.checkpoint_paths(header.copies, None)[1]
+    mark = store.TargetMark(job.mark_directory, header.mark)
     return CheckpointSession(checkpoint, lock, plan, state, inside, header.large_bytes, mark)
 
 
 def _resume(
-    checkpoint: Checkpoint,
-    old: CheckpointHeader,
-    header: CheckpointHeader,
+    checkpoint: store.Checkpoint,
+    old: store.CheckpointHeader,
+    header: store.CheckpointHeader,
     options: CheckpointOptions,
     job: CheckpointJob,
-) -> tuple[CheckpointHeader, History, ResumeState]:
+) -> tuple[store.CheckpointHeader, History, ResumeState]:
     """Write the index, and return the new header and the previous work."""
     builder = IndexBuilder(checkpoint.fd)
     try:
@@ -235,13 +222,13 @@ def _resume(
 
 
 def _decide(
-    checkpoint: Checkpoint,
-    old: CheckpointHeader,
-    header: CheckpointHeader,
+    checkpoint: store.Checkpoint,
+    old: store.CheckpointHeader,
+    header: store.CheckpointHeader,
     options: CheckpointOptions,
     job: CheckpointJob,
     builder: IndexBuilder,
-) -> tuple[CheckpointHeader, History, ResumeState]:
+) -> tuple[store.CheckpointHeader, History, ResumeState]:
     """Decide which records are used, and return the new header and the previous work.
 
     Records that are not trusted are removed together with the secret that is needed to read them,
@@ -249,15 +236,17 @@ def _decide(
     the job must not start.
     """
     history = _NOTHING
-    mark = TargetMark(job.mark_directory, old.mark)
-    if old.version == VERSION:
+    mark = store.TargetMark(job.mark_directory, old.mark)
+    if old.version == store.VERSION:
         history = read_history(
             checkpoint, RecordKeys(old.secret), builder if options.resume else None
         )
     if not (options.resume or options.restart):
-        raise CheckpointError(RefusalReason.INTERRUPTED, checkpoint.path, counts=history.counts)
-    if not options.restart and old.version == VERSION:
-        require_same_job(old, header, checkpoint.path)
+        raise store.CheckpointError(
+            store.RefusalReason.INTERRUPTED, checkpoint.path, counts=history.counts
+        )
+    if not options.restart and old.version == store.VERSION:
+        store.require_same_job(old, header, checkpoint.path)
     tokens = (*old.tokens, *header.tokens)
     problems = () if options.restart else history.problems
     discarded = None if options.restart else _discard_reason(old, mark, history)
@@ -274,10 +263,10 @@ def _decide(
 
 
 def _discard_reason(
-    old: CheckpointHeader, mark: TargetMark, history: History
+    old: store.CheckpointHeader, mark: store.TargetMark, history: History
 ) -> DiscardReason | None:
     """Return the reason why the records are not trusted, or None if they are trusted."""
-    if old.version != VERSION:
+    if old.version != store.VERSION:
         return DiscardReason.OTHER_VERSION
     # If nothing was committed, no record is used, and the run may have ended before it created the
     # mark.
@@ -286,18 +275,18 @@ def _discard_reason(
     return None
 
 
-def _discard_damaged(checkpoint: Checkpoint, options: CheckpointOptions) -> ResumeState:
+def _discard_damaged(checkpoint: store.Checkpoint, options: CheckpointOptions) -> ResumeState:
     """Discard a checkpoint with an unreadable header.
 
     Raises CheckpointError if neither resume nor restart was requested.
     """
     if not (options.resume or options.restart):
-        raise CheckpointError(RefusalReason.DAMAGED, checkpoint.path)
+        raise store.CheckpointError(store.RefusalReason.DAMAGED, checkpoint.path)
     _remove_records(checkpoint)
     return ResumeState(discarded=DiscardReason.DAMAGED)
 
 
-def _remove_records(checkpoint: Checkpoint) -> None:
+def _remove_records(checkpoint: store.Checkpoint) -> None:
     """Remove the records of previous runs."""
     for name in map(os.fsencode, os.listdir(rewound(checkpoint.fd))):
         if name.startswith((b"journal-", b"index")):

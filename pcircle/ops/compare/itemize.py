@@ -14,26 +14,7 @@ import stat
 from functools import lru_cache
 from typing import Final
 
-from pcircle.ops.compare.fields import (
-    ACL,
-    ATIME,
-    CONTENT,
-    CTIME,
-    FLAGS,
-    GROUP,
-    HOLES,
-    KIND,
-    LINKS,
-    MODE,
-    MTIME,
-    OWNER,
-    RDEV,
-    SIZE,
-    STRIPE,
-    TARGET,
-    XATTR,
-    field_names,
-)
+from pcircle.ops.compare import fields
 
 _LETTERS: Final = {
     stat.S_IFREG: "f",
@@ -45,35 +26,37 @@ _LETTERS: Final = {
     stat.S_IFSOCK: "S",
 }
 _COLUMNS: Final = (
-    (CONTENT | TARGET | RDEV, "c"),
-    (SIZE, "s"),
-    (MTIME, "t"),
-    (MODE, "p"),
-    (OWNER, "o"),
-    (GROUP, "g"),
-    (ATIME, "u"),
-    (ACL, "a"),
-    (XATTR, "x"),
+    (fields.CONTENT | fields.TARGET | fields.RDEV, "c"),
+    (fields.SIZE, "s"),
+    (fields.MTIME, "t"),
+    (fields.MODE, "p"),
+    (fields.OWNER, "o"),
+    (fields.GROUP, "g"),
+    (fields.ATIME, "u"),
+    (fields.ACL, "a"),
+    (fields.XATTR, "x"),
 )
-_WORDS: Final = KIND | CTIME | LINKS | HOLES | FLAGS | STRIPE
+_WORDS: Final = (
+    fields.KIND | fields.CTIME | fields.LINKS | fields.HOLES | fields.FLAGS | fields.STRIPE
+)
 
 
 @lru_cache(maxsize=1024)
 def itemize(different: int, mode: int) -> str:
     """Format the differences of an entry whose mode on side A is `mode`."""
     letter = kind_letter(mode)
-    if different & KIND:
+    if different & fields.KIND:
         first, columns = (">" if letter == "f" else "c"), "+++++++++"
     else:
         first = "."
-        if different & LINKS:
+        if different & fields.LINKS:
             first = "h"
-        elif different & (TARGET | RDEV):
+        elif different & (fields.TARGET | fields.RDEV):
             first = "c"
-        elif letter == "f" and different & (CONTENT | SIZE | MTIME):
+        elif letter == "f" and different & (fields.CONTENT | fields.SIZE | fields.MTIME):
             first = ">"
         columns = "".join(shown if different & field else "." for field, shown in _COLUMNS)
-    words = "".join(f",{word}" for word in field_names(different & _WORDS))
+    words = "".join(f",{word}" for word in fields.field_names(different & _WORDS))
     return f"{first}{letter}{columns}{words}"
 
 

@@ -28,14 +28,7 @@ from pcircle.fs.sorting import RUN_BYTES, Sorter
 from pcircle.fs.stats import StatusRow
 from pcircle.ops.compare.fields import CONTENT, CTIME, KIND, MTIME, NOTHING, RDEV, SIZE, TARGET
 from pcircle.ops.compare.statuses import StatusComparer
-from pcircle.ops.digest.digests import (
-    Algorithm,
-    BlockHasher,
-    file_digest,
-    kind_byte,
-    link_digest,
-    node_digest,
-)
+from pcircle.ops.digest import digests
 from pcircle.ops.digest.manifest import (
     DamagedManifestError,
     Manifest,
@@ -148,14 +141,14 @@ class DigestComparer:
 
     def __init__(
         self,
-        algorithm: Algorithm,
+        algorithm: digests.Algorithm,
         counters: ByteCounters,
         open_file: Callable[..., int] = os.open,
     ) -> None:
         self.open = open_file
         self._algorithm = algorithm
         self._counters = counters
-        self._hasher = BlockHasher(algorithm)
+        self._hasher = digests.BlockHasher(algorithm)
         self._piece = aligned(_PIECE_BYTES)
 
     def differences(
@@ -173,7 +166,7 @@ class DigestComparer:
         """
         if stat.S_ISLNK(row.st_mode):
             target = os.readlink(name, dir_fd=fd)
-            return fields & TARGET * (link_digest(self._algorithm, target) != entry.digest)
+            return fields & TARGET * (digests.link_digest(self._algorithm, target) != entry.digest)
         if stat.S_ISREG(row.st_mode):
             if not fields & CONTENT:
                 return NOTHING
@@ -181,7 +174,7 @@ class DigestComparer:
                 return CONTENT
             return CONTENT * (self._digest_file(name, fd, stop) != entry.digest)
         return fields & RDEV * (
-            node_digest(self._algorithm, row.st_mode, row.st_rdev) != entry.digest
+            digests.node_digest(self._algorithm, row.st_mode, row.st_rdev) != entry.digest
         )
 
     def entry(
@@ -193,13 +186,13 @@ class DigestComparer:
         """
         size = row.st_size if stat.S_ISREG(row.st_mode) or stat.S_ISLNK(row.st_mode) else 0
         if stat.S_ISLNK(row.st_mode):
-            digest = link_digest(self._algorithm, os.readlink(name, dir_fd=fd))
+            digest = digests.link_digest(self._algorithm, os.readlink(name, dir_fd=fd))
         elif stat.S_ISREG(row.st_mode):
             digest = self._digest_file(name, fd, stop)
         else:
-            digest = node_digest(self._algorithm, row.st_mode, row.st_rdev)
+            digest = digests.node_digest(self._algorithm, row.st_mode, row.st_rdev)
         times = row.st_mtime_ns, row.st_ctime_ns
-        return ManifestEntry(name, kind_byte(row.st_mode), digest, size, *times)
+        return ManifestEntry(name, digests.kind_byte(row.st_mode), digest, size, *times)
 
     def _digest_file(self, name: bytes, directory_fd: int, stop: Callable[[], bool]) -> bytes:
         fd = self.open(name, OPEN_FILE, dir_fd=directory_fd)
@@ -220,7 +213,7 @@ class DigestComparer:
                     self._hasher.add(offset, piece[:count])
                     offset += count
             self._counters.bytes_done += size
-            return file_digest(self._algorithm, size, self._hasher.end(size))
+            return digests.file_digest(self._algorithm, size, self._hasher.end(size))
         finally:
             os.close(fd)
 

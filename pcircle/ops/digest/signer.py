@@ -35,18 +35,7 @@ import msgspec
 from pcircle.core.buffers import aligned
 from pcircle.core.errors import StoppedEarly, require_that
 from pcircle.core.writing import discard, write_at
-from pcircle.ops.digest.digests import (
-    BLOCK_BYTES,
-    Algorithm,
-    BlockHasher,
-    Hasher,
-    file_digest,
-    file_hasher,
-    get_algorithm,
-    kind_byte,
-    link_digest,
-    node_digest,
-)
+from pcircle.ops.digest import digests
 
 PART = struct.Struct(">QQ")
 """The header of a sequence of block digests: number of the first block, and block count."""
@@ -90,13 +79,13 @@ class Signer:
     def __init__(
         self, name: str, root_holder: bytes, trailer_bytes: int = 0, first: Signer | None = None
     ) -> None:
-        self.algorithm: Algorithm = get_algorithm(name)
+        self.algorithm: digests.Algorithm = digests.get_algorithm(name)
         self.trailer: bytes = bytes(trailer_bytes)
         self.seal: bytes = b""  # type and digest of the last entry that was read
         self.blocks: bytes = b""  # block digests of the chunks read in the current item
         self._root_holder = root_holder
         self._piece = aligned(_READ_BYTES)
-        self._hasher = BlockHasher(self.algorithm)
+        self._hasher = digests.BlockHasher(self.algorithm)
         store: RunStore | None = None if first is None else first._store
         self._store: RunStore = store or RunStore(self.algorithm, trailer_bytes=trailer_bytes)
         self._entries: list[bytes] = []
@@ -120,8 +109,8 @@ class Signer:
 
     def end_chunk(self, begin: int, end: int) -> None:
         """Finish a range of a file, whose block digests become part of the result of the item."""
-        count = -(-(end - begin) // BLOCK_BYTES)
-        self.blocks += PART.pack(begin // BLOCK_BYTES, count) + self._hasher.end(end)
+        count = -(-(end - begin) // digests.BLOCK_BYTES)
+        self.blocks += PART.pack(begin // digests.BLOCK_BYTES, count) + self._hasher.end(end)
 
     def seal_small_file(self, data: bytes | memoryview) -> None:
         """Seal a file of at most one block."""
@@ -145,7 +134,7 @@ class Signer:
             at += count * digest_bytes
         block_count = sum(count for _, count, _ in parts)
         require_that(block_count == expected, "blocks of a file are missing")
-        hasher = file_hasher(self.algorithm, size)
+        hasher = digests.file_hasher(self.algorithm, size)
         view = memoryview(blocks)
         reached = 0
         for first, count, at in sorted(parts):
@@ -153,14 +142,14 @@ class Signer:
             self._add_holes(hasher, first - reached)
             hasher.update(view[at : at + count * digest_bytes])
             reached = first + count
-        tail, tail_bytes = divmod(size - reached * BLOCK_BYTES, BLOCK_BYTES)
+        tail, tail_bytes = divmod(size - reached * digests.BLOCK_BYTES, digests.BLOCK_BYTES)
         if tail >= 0:
             self._add_holes(hasher, tail)
             if tail_bytes:
                 hasher.update(self.algorithm.digest(bytes(tail_bytes)))
         self.seal = b"f" + hasher.digest()
 
-    def _add_holes(self, hasher: Hasher, count: int) -> None:
+    def _add_holes(self, hasher: digests.Hasher, count: int) -> None:
         """Add the digests of `count` zero blocks in batches, because there may be millions."""
         zero = self._hasher.zero_digest
         while count > 0:
@@ -169,15 +158,15 @@ class Signer:
             count -= batch
 
     def _seal_file(self, size: int, blocks: bytes) -> None:
-        self.seal = b"f" + file_digest(self.algorithm, size, blocks)
+        self.seal = b"f" + digests.file_digest(self.algorithm, size, blocks)
 
     def seal_link(self, text: bytes) -> None:
         """Seal a symbolic link."""
-        self.seal = b"l" + link_digest(self.algorithm, text)
+        self.seal = b"l" + digests.link_digest(self.algorithm, text)
 
     def seal_node(self, mode: int, rdev: int) -> None:
         """Seal a FIFO, a socket or a device."""
-        self.seal = kind_byte(mode) + node_digest(self.algorithm, mode, rdev)
+        self.seal = digests.kind_byte(mode) + digests.node_digest(self.algorithm, mode, rdev)
 
     def read_file(self, fd: int, stop: Callable[[], bool]) -> None:
         """Read and seal an open file.
@@ -443,7 +432,10 @@ class RunStore:
     """
 
     def __init__(
-        self, algorithm: Algorithm, max_memory_bytes: int = MAX_MEMORY_BYTES, trailer_bytes: int = 0
+        self,
+        algorithm: digests.Algorithm,
+        max_memory_bytes: int = MAX_MEMORY_BYTES,
+        trailer_bytes: int = 0,
     ) -> None:
         self._algorithm = algorithm
         self._trailer_bytes = trailer_bytes

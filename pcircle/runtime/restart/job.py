@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
+from pcircle.circle.instructions import EngineSettings
 from pcircle.circle.messages import ProgressSums
-from pcircle.circle.settings import EngineSettings
 from pcircle.core.errors import RankLost, StoppedEarly
 from pcircle.runtime import Observer, Outcome, Program, Task, run_program
 from pcircle.runtime.crash_report import CrashReporter

@@ -14,29 +14,9 @@ from typing import Protocol, TypeVar
 
 from pcircle.collective import Answer, Op, Request
 from pcircle.collective.coordinator import LOST
-from pcircle.core.errors import (
-    EXIT_OK,
-    EntriesFailed,
-    IntegrityError,
-    StoppedEarly,
-    UsageError,
-    require,
-    worst,
-)
+from pcircle.core import errors
 from pcircle.threads.throttle import TokenBucket
-from pcircle.tools.fbcast.messages import (
-    Alive,
-    Begin,
-    BroadcastPlan,
-    Finish,
-    Message,
-    Ready,
-    Staged,
-    StopRequest,
-    StreamChunk,
-    StreamStart,
-    Way,
-)
+from pcircle.tools.fbcast import messages
 from pcircle.tools.fbcast.node import READER, BlockingWorker, BroadcastNode, Then, explain
 
 T = TypeVar("T")
@@ -51,7 +31,7 @@ class StreamSource(Protocol):
     All methods may block, and raise an OSError that names the entry that failed.
     """
 
-    def begin(self, nodes: int, files: bool, needed: bytes | None) -> Way:
+    def begin(self, nodes: int, files: bool, needed: bytes | None) -> messages.Way:
         """Start reading at the beginning, and return how the stream travels.
 
         The stream contains files if `files` is set, or otherwise a list of them. If `needed` is
@@ -77,11 +57,11 @@ class Conductor:
     def __init__(
         self,
         node: BroadcastNode,
-        plan: BroadcastPlan,
+        plan: messages.BroadcastPlan,
         nodes: Sequence[int],
         ranks: int,
         source: StreamSource,
-        send: Callable[[int, Message], None],
+        send: Callable[[int, messages.Message], None],
         read: BlockingWorker,
         digest: Callable[[bytes], bytes],
         *,
@@ -91,13 +71,13 @@ class Conductor:
         self.bad: dict[int, str] = {}
         self.hosts: dict[int, str] = {}
         self.reason: str = ""
-        self.code: int = EXIT_OK
+        self.code: int = errors.EXIT_OK
         self.phase: int = JOINING
         self.decided: bool | None = False
         self.completed: bool = False
         self.sent_bytes: int = 0
         self.chunks: int = 0
-        self.way: Way = "chain"
+        self.way: messages.Way = "chain"
         self._node = node
         self._plan = plan
         self._nodes = tuple(nodes)
@@ -108,7 +88,7 @@ class Conductor:
         self._digest = digest
         self._partial = partial
         self._bucket = bucket
-        self._ready: dict[int, Ready] = {}
+        self._ready: dict[int, messages.Ready] = {}
         self._staged: dict[int, bytes] = {}
         self._heard_s: dict[int, float] = {}
         self._attempt = 0
@@ -118,7 +98,7 @@ class Conductor:
         self._number = 0
         self._is_open = False  # whether this attempt is reading the source
         self._is_reading = False
-        self._held: StreamChunk | None = None
+        self._held: messages.StreamChunk | None = None
         self._held_until_s = -inf
         self._op: Op | None = None
         self._shows = 0
@@ -137,7 +117,7 @@ class Conductor:
             return
         self._heard_s = dict.fromkeys(self._nodes, now_s)
         for rank in self._nodes:
-            self._send(rank, Begin(self._plan))
+            self._send(rank, messages.Begin(self._plan))
         if self._plan.verb == "check":
             self._read(self._source.sign, self._source_signed)
 
@@ -146,7 +126,7 @@ class Conductor:
         self.phase = OVER
         self.code = code
 
-    def received(self, source: int, message: Message, now_s: float) -> bool:
+    def received(self, source: int, message: messages.Message, now_s: float) -> bool:
         """Handle a message if it is addressed to the conductor rather than the node.
 
         Return whether it was handled.
@@ -154,15 +134,17 @@ class Conductor:
         self.now_s = now_s
         if source in self._heard_s:
             self._heard_s[source] = now_s
-        if isinstance(message, Ready):
+        if isinstance(message, messages.Ready):
             self._hear_ready(source, message)
-        elif isinstance(message, Staged):
+        elif isinstance(message, messages.Staged):
             self._hear_staged(source, message)
-        elif isinstance(message, StopRequest):
+        elif isinstance(message, messages.StopRequest):
             self._stop(message.code)
-        elif isinstance(message, Alive):
+        elif isinstance(message, messages.Alive):
             if source != READER:
-                self._send(source, Alive())  # so that the node knows that the reader is alive
+                self._send(
+                    source, messages.Alive()
+                )  # so that the node knows that the reader is alive
                 return True
             return False
         else:
@@ -235,9 +217,9 @@ class Conductor:
                 self._look()
             return
         if not self._partial:
-            self._over(StoppedEarly.exit_code, "")
+            self._over(errors.StoppedEarly.exit_code, "")
         elif not self.good:
-            self._over(StoppedEarly.exit_code, "no node is left")
+            self._over(errors.StoppedEarly.exit_code, "no node is left")
         elif gone:
             self._stream()
         else:
@@ -256,7 +238,7 @@ class Conductor:
             else:
                 self._need()
 
-    def _hear_ready(self, source: int, ready: Ready) -> None:
+    def _hear_ready(self, source: int, ready: messages.Ready) -> None:
         self._ready[source] = ready
         self.hosts[source] = ready.host
         if ready.problem:
@@ -275,7 +257,7 @@ class Conductor:
         has_completed = any(state.completed for state in ready.values())
         if has_completed and all(state.completed or state.present for state in ready.values()):
             self.completed = self.decided = True
-            self._over(self._code_of_bad(EntriesFailed.exit_code), "")
+            self._over(self._code_of_bad(errors.EntriesFailed.exit_code), "")
             return
         for rank, state in ready.items():
             if state.exists:
@@ -283,7 +265,9 @@ class Conductor:
                 self.bad[rank] = state.exists
         if self.bad and (not self._partial or not self.good):
             refused = all(rank in self._ready for rank in self.bad)
-            self._over(UsageError.exit_code if refused else StoppedEarly.exit_code, "")
+            self._over(
+                errors.UsageError.exit_code if refused else errors.StoppedEarly.exit_code, ""
+            )
         elif plan.verb == "remove":
             self._show()
         else:
@@ -303,14 +287,14 @@ class Conductor:
         files, needed, attempt = self._files, self._needed, self._attempt
         route = self._route = (READER, *(rank for rank in self.good if rank != READER))
 
-        def opened(way: Way | BaseException) -> None:
+        def opened(way: messages.Way | BaseException) -> None:
             if isinstance(way, BaseException):
                 self._fail_source(way)
             elif attempt == self._attempt and self.phase != OVER:
                 self.way = way
                 self._is_open = True
                 for rank in route:
-                    self._send(rank, StreamStart(attempt, route, way, files))
+                    self._send(rank, messages.StreamStart(attempt, route, way, files))
 
         self._read(lambda: self._source.begin(len(route), files, needed), opened)
 
@@ -342,7 +326,7 @@ class Conductor:
             self._fail_source(read)
             return
         data, digest, last = read
-        self._held = StreamChunk(self._number, data, digest, last)
+        self._held = messages.StreamChunk(self._number, data, digest, last)
         self._number += 1
         self._held_until_s = -inf
         if self._bucket is not None:
@@ -351,9 +335,9 @@ class Conductor:
 
     def _fail_source(self, error: BaseException) -> None:
         if self.phase != OVER:
-            self._over(StoppedEarly.exit_code, explain(error))
+            self._over(errors.StoppedEarly.exit_code, explain(error))
 
-    def _hear_staged(self, source: int, staged: Staged) -> None:
+    def _hear_staged(self, source: int, staged: messages.Staged) -> None:
         if staged.attempt != self._attempt or source in self.bad:
             return
         if staged.problem:
@@ -383,13 +367,13 @@ class Conductor:
             self._look()
 
     def _compare(self) -> None:
-        codes = [EntriesFailed.exit_code] if self.bad else []
+        codes = [errors.EntriesFailed.exit_code] if self.bad else []
         for rank in self.good:
             if self._staged[rank] != self._signed:
                 self.bad[rank] = "differs from the source"
-                codes.append(IntegrityError.exit_code)
+                codes.append(errors.IntegrityError.exit_code)
         self.decided = not codes
-        self._over(worst(codes), "")
+        self._over(errors.worst(codes), "")
 
     # ---- showing ---------------------------------------------------------------
 
@@ -400,7 +384,7 @@ class Conductor:
         # A new key avoids waiting for nodes that have not yet ended a failed operation.
         key = b"%d" % self._shows
         request = Request(key, READER, self.good, self._plan.job.encode())
-        self._op = require(self._node.member).request(request, self.now_s)
+        self._op = errors.require(self._node.member).request(request, self.now_s)
 
     def _hear_answer(self, answer: Answer) -> None:
         refused = {reply.rank: reply.refusal for reply in answer.said if reply.refusal}
@@ -413,9 +397,11 @@ class Conductor:
                 "the outcome is unknown: the record of the decision cannot be read; run the same "
                 "command again"
             )
-            self._over(StoppedEarly.exit_code, why)
+            self._over(errors.StoppedEarly.exit_code, why)
         elif answer.decided:
-            code = EntriesFailed.exit_code if self._partial else StoppedEarly.exit_code
+            code = (
+                errors.EntriesFailed.exit_code if self._partial else errors.StoppedEarly.exit_code
+            )
             self._over(self._code_of_bad(code), "")
         elif self._stopped is not None:
             self._over(self._stopped, "")
@@ -423,10 +409,10 @@ class Conductor:
             self._lost_showing = False
             self._show()
         else:
-            self._over(StoppedEarly.exit_code, "")
+            self._over(errors.StoppedEarly.exit_code, "")
 
     def _code_of_bad(self, code: int) -> int:
-        return code if self.bad else EXIT_OK
+        return code if self.bad else errors.EXIT_OK
 
     # ---- the end ---------------------------------------------------------------
 
@@ -441,7 +427,7 @@ class Conductor:
 
     def _finish(self) -> None:
         for rank in range(self._ranks):
-            self._send(rank, Finish(self.code))
+            self._send(rank, messages.Finish(self.code))
 
     def _read(self, call: Callable[[], T], then: Then[T]) -> None:
         self._read_on(call, then)

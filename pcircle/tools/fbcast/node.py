@@ -26,20 +26,8 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from pcircle.collective import Member, Records, Store
 from pcircle.core.errors import EXIT_OK, StoppedEarly
+from pcircle.tools.fbcast import messages
 from pcircle.tools.fbcast.forwarder import Forwarder, new_forwarder
-from pcircle.tools.fbcast.messages import (
-    Acknowledgement,
-    Alive,
-    Begin,
-    BroadcastPlan,
-    Finish,
-    Message,
-    Parts,
-    Ready,
-    Staged,
-    StreamChunk,
-    StreamStart,
-)
 
 READER = 0
 _ALIVE_SHARE = 4
@@ -64,7 +52,9 @@ class Disk(Store, Protocol):
     All methods except those of `Store` may block. They raise OSError with the reason if they fail.
     """
 
-    def join(self, plan: BroadcastPlan, recover: Callable[[], Iterable[object]]) -> Ready:
+    def join(
+        self, plan: messages.BroadcastPlan, recover: Callable[[], Iterable[object]]
+    ) -> messages.Ready:
         """Check whether this node can take part, after `recover` has settled earlier jobs."""
         ...
 
@@ -105,13 +95,13 @@ class BroadcastNode:
         rank: int,
         disk: Disk,
         records: Records,
-        send: Callable[[int, Message], None],
+        send: Callable[[int, messages.Message], None],
         work: BlockingWorker,
         digest: Callable[[bytes], bytes],
         first: int = 0,
     ) -> None:
         self.rank = rank
-        self.plan: BroadcastPlan | None = None
+        self.plan: messages.BroadcastPlan | None = None
         self.member: Member | None = None
         self.forwarder: Forwarder | None = None
         self.has_ended: bool = False
@@ -123,7 +113,7 @@ class BroadcastNode:
         self._work_on = work
         self._digest = digest
         self._first = first
-        self._early: list[tuple[int, Parts]] = []
+        self._early: list[tuple[int, messages.Parts]] = []
         self._problem = ""
         self._unwritten = 0  # delivered chunks
         self._leaving = False
@@ -137,23 +127,23 @@ class BroadcastNode:
 
     # ---- events ----------------------------------------------------------------
 
-    def received(self, source: int, message: Message, now_s: float) -> None:
+    def received(self, source: int, message: messages.Message, now_s: float) -> None:
         """Handle a message."""
         self.now_s = now_s
         if source == READER:
             self._reader_s = now_s
-        if isinstance(message, Parts):
+        if isinstance(message, messages.Parts):
             self._parts(source, message)
-        elif isinstance(message, Acknowledgement):
+        elif isinstance(message, messages.Acknowledgement):
             if self.forwarder is not None and message.attempt == self.forwarder.attempt:
                 self.forwarder.acknowledged(source, message.below)
-        elif isinstance(message, Begin):
+        elif isinstance(message, messages.Begin):
             self._begin(message.plan)
-        elif isinstance(message, StreamStart):
+        elif isinstance(message, messages.StreamStart):
             self._start(message)
-        elif isinstance(message, Finish):
+        elif isinstance(message, messages.Finish):
             self._finish(message.code)
-        elif self.member is not None and not isinstance(message, Alive):
+        elif self.member is not None and not isinstance(message, messages.Alive):
             self.member.received(source, message, now_s)  # type: ignore[arg-type]
 
     def lost(self, rank: int, now_s: float) -> None:
@@ -181,7 +171,7 @@ class BroadcastNode:
             return
         if self._alive_s <= now_s:
             self._alive_s = now_s + self.plan.patience_s / _ALIVE_SHARE
-            self._send(READER, Alive())
+            self._send(READER, messages.Alive())
             silent_s = 0.0 if self.rank == READER else now_s - self._reader_s
             if silent_s > _READER_SHARE * self.plan.patience_s:
                 self._finish(StoppedEarly.exit_code)  # the reader is hanging
@@ -199,7 +189,7 @@ class BroadcastNode:
 
     # ---- beginning -------------------------------------------------------------
 
-    def _begin(self, plan: BroadcastPlan) -> None:
+    def _begin(self, plan: messages.BroadcastPlan) -> None:
         self.plan = plan
         self.member = member = Member(
             self.rank,
@@ -214,9 +204,9 @@ class BroadcastNode:
         self._alive_s = self.now_s + plan.patience_s / _ALIVE_SHARE
         self._work(lambda: self._disk.join(plan, member.recover), self._joined)
 
-    def _joined(self, ready: Ready | BaseException) -> None:
+    def _joined(self, ready: messages.Ready | BaseException) -> None:
         if isinstance(ready, BaseException):
-            ready = Ready("", explain(ready))
+            ready = messages.Ready("", explain(ready))
         self._send(READER, ready)
         plan = self.plan
         if plan is not None and plan.verb == "check" and not ready.problem:
@@ -224,7 +214,7 @@ class BroadcastNode:
 
     # ---- the stream ------------------------------------------------------------
 
-    def _start(self, start: StreamStart) -> None:
+    def _start(self, start: messages.StreamStart) -> None:
         if self._leaving:
             return
         self._problem = ""
@@ -235,14 +225,14 @@ class BroadcastNode:
         for source, parts in early:
             self._parts(source, parts)
 
-    def _parts(self, source: int, parts: Parts) -> None:
+    def _parts(self, source: int, parts: messages.Parts) -> None:
         attempt = 0 if self.forwarder is None else self.forwarder.attempt
         if parts.attempt == attempt and self.forwarder is not None:
             self.forwarder.received(source, parts)
         elif parts.attempt > attempt:
             self._early.append((source, parts))  # its `StreamStart` has not arrived yet
 
-    def _deliver(self, chunk: StreamChunk) -> None:
+    def _deliver(self, chunk: messages.StreamChunk) -> None:
         forwarder = self.forwarder
         if forwarder is None:
             return
@@ -265,7 +255,7 @@ class BroadcastNode:
 
         self._work(lambda: self._write(chunk), then)
 
-    def _write(self, chunk: StreamChunk) -> None:
+    def _write(self, chunk: messages.StreamChunk) -> None:
         if self._digest(chunk.data) != chunk.digest:
             raise OSError(f"chunk {chunk.number} arrived damaged: checksum mismatch")
         self._disk.write(chunk.data)
@@ -279,7 +269,7 @@ class BroadcastNode:
             if isinstance(answer, BaseException):
                 self._fail(explain(answer), attempt)
             elif not self._problem and self._attempt() == attempt:
-                self._send(READER, Staged(attempt, said=answer))
+                self._send(READER, messages.Staged(attempt, said=answer))
 
         return then
 
@@ -292,7 +282,7 @@ class BroadcastNode:
             return
         if not self._problem and not self._leaving:
             self._problem = why
-            self._send(READER, Staged(self._attempt(), why))
+            self._send(READER, messages.Staged(self._attempt(), why))
             unwritten, self._unwritten = self._unwritten, 0
             if self.forwarder is not None:
                 for _ in range(unwritten):  # nodes behind this one must not wait for its disk

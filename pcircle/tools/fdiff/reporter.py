@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from pcircle.core.encoding import show
 from pcircle.core.errors import IntegrityError, UsageError
+from pcircle.fs.directories import Directories
+from pcircle.fs.stats import Stats
 from pcircle.jobs.action_log import NOTICE_LINES, ActionLog
 from pcircle.jobs.failures import NoticeSink
+from pcircle.jobs.tree_task import TreeTask
 from pcircle.ops.compare.fields import (
     ACL,
     ATIME,
@@ -238,3 +241,17 @@ def _holds(field: str, state: str, exist: str, different: int) -> bool:
         return state == exist or (state == "DIFFER" and exist != BOTH)
     differs = bool(different & (FIELDS[field] | KIND))
     return exist == BOTH and differs == (state == "DIFFER")
+
+
+class ComparisonTask(TreeTask):
+    """The state of one rank or thread in a comparison, excluding the walk.
+
+    `stats` are the status tables of both sides, and `targets` are the open directories of B.
+    """
+
+    counters_type: ClassVar[type[DiffCounters]] = DiffCounters
+    plan: DiffPlan
+    first: ComparisonTask | None
+    stats: tuple[Stats, Stats]
+    reporter: DiffReporter
+    targets: Directories

@@ -19,16 +19,9 @@ from pcircle.core.writing import standard_error, write_stream
 from pcircle.fs.sorting import Sorter
 from pcircle.jobs.failures import LogFile
 from pcircle.runtime import Outcome
+from pcircle.tools.ffind.eval import line_formats
 from pcircle.tools.ffind.eval.entry import FindEntry, Status
 from pcircle.tools.ffind.eval.evaluator import SearchTask
-from pcircle.tools.ffind.eval.line_formats import (
-    CSV_HEAD,
-    QUIT,
-    LinkedFiles,
-    SortKeys,
-    SortRecords,
-    StreamText,
-)
 from pcircle.tools.ffind.language.nodes import ParsedExpression, walk
 from pcircle.tools.ffind.plan import FindCounters, Order
 
@@ -70,7 +63,7 @@ class FindConsole(ChangeConsole):
         if not program.has_head and any(
             node.name == "csv" and not node.args[0] for node in walk(expression)
         ):
-            self._emit(CSV_HEAD)
+            self._emit(line_formats.CSV_HEAD)
         program.has_head = True
 
     # ---- notices ---------------------------------------------------------------
@@ -81,7 +74,7 @@ class FindConsole(ChangeConsole):
         if self._ended:
             self._halt()
         for value in values:
-            if isinstance(value, StreamText):
+            if isinstance(value, line_formats.StreamText):
                 if self._ended:
                     continue
                 if value.event:
@@ -90,9 +83,9 @@ class FindConsole(ChangeConsole):
                     texts.append(value.text)
                 else:
                     self._write_stream(value.stream, self._unwritten(value.stream, value.text))
-            elif isinstance(value, SortRecords):
+            elif isinstance(value, line_formats.SortRecords):
                 self._recorded(value.records)
-            elif isinstance(value, LinkedFiles):
+            elif isinstance(value, line_formats.LinkedFiles):
                 self._linked(value.files)
             else:
                 unhandled.append(value)
@@ -118,7 +111,7 @@ class FindConsole(ChangeConsole):
 
     def _handle_event(self, event: int) -> None:
         """Handle an event: end the search, or count it towards a limit."""
-        if event == QUIT:
+        if event == line_formats.QUIT:
             self._ended = True
         else:
             self._left[event] -= 1
@@ -265,10 +258,10 @@ def _fields(option: str, text: str) -> tuple[str, ...]:
     return fields
 
 
-def ordered(order: Order, now_ns: int) -> SortKeys:
+def ordered(order: Order, now_ns: int) -> line_formats.SortKeys:
     """Return the object that computes the sort keys of an order."""
     parts = [_part(field) for field in (*order.fields, "path")]
-    return SortKeys(lambda entry: b"".join([part(entry) for part in parts]), order.top)
+    return line_formats.SortKeys(lambda entry: b"".join([part(entry) for part in parts]), order.top)
 
 
 def _part(field: str) -> Callable[[FindEntry], bytes]:

@@ -40,17 +40,8 @@ from pcircle.ops.remove.plan import RemovalCounters, RemovalPlan
 from pcircle.ops.remove.remover import Remover, RemoveTask, restore
 from pcircle.runtime import Context, Outcome
 from pcircle.tools.fmirror.plan import MirrorPlan
+from pcircle.tools.fmirror.work import extraneous
 from pcircle.tools.fmirror.work.backup import Backup, TargetAccess, paths_to_move
-from pcircle.tools.fmirror.work.extraneous import (
-    DELETING,
-    Absence,
-    MirrorSource,
-    PresentNames,
-    Surplus,
-    deletion_line,
-    packed,
-    source_of,
-)
 from pcircle.tools.fmirror.work.rename_pairs import PathHashes
 from pcircle.walk.globs import Rule, choosing
 from pcircle.walk.open_directory import Open
@@ -70,7 +61,7 @@ class ExtraneousPaths:
         self.count: int = 0
         self.replaced: dict[bytes, bytes] = {}  # present and former paths of replaced directories
 
-    def add(self, surplus: Surplus) -> None:
+    def add(self, surplus: extraneous.Surplus) -> None:
         """Add the paths of a notice. Raise StoppedEarly if there is no space for them."""
         if self._stream is None:
             self._stream = tempfile.TemporaryFile(prefix="pcircle-surplus-")  # noqa: SIM115
@@ -86,7 +77,7 @@ class ExtraneousPaths:
     def add_all(self, other: ExtraneousPaths) -> None:
         """Add all paths of another object. Raise StoppedEarly if there is no space for them."""
         for path in other.paths():
-            self.add(packed(0, [path]))
+            self.add(extraneous.packed(0, [path]))
 
     def paths(self) -> Iterator[bytes]:
         """Yield all paths in the order in which they were added."""
@@ -115,7 +106,7 @@ class DeletionLog(ActionLog):
         why: tuple[str, ...] = (),
     ) -> None:
         if self.wanted.word:
-            said = deletion_line(path, kind)
+            said = extraneous.deletion_line(path, kind)
         super().done(action, root, path, kind, size, said=said, why=why)
 
 
@@ -127,7 +118,7 @@ class DeletionPlan(RemovalPlan, frozen=True, kw_only=True):
     """
 
     renamed: memoryview = memoryview(b"")
-    source: MirrorSource | None = None
+    source: extraneous.MirrorSource | None = None
 
 
 class DeletionCounters(RemovalCounters):
@@ -157,9 +148,9 @@ class Deleter(Remover):
         super().__init__(task, counters)
         plan = require_type(DeletionPlan, task.plan)
         self._renamed = PathHashes(plan.renamed)
-        self._absence: Absence | None = None
+        self._absence: extraneous.Absence | None = None
         if plan.source is not None:
-            self._absence = Absence(plan.source, task.identify)
+            self._absence = extraneous.Absence(plan.source, task.identify)
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
         """Skip a directory that exists in the source again."""
@@ -194,7 +185,7 @@ class Deleter(Remover):
         super().names(where, names, fds, context)
 
     def _leave_returned(
-        self, absence: Absence, where: Where, names: Names, context: Context[TreeItem]
+        self, absence: extraneous.Absence, where: Where, names: Names, context: Context[TreeItem]
     ) -> None:
         bare = {name: split_mark(name)[0] for name in names.all()}
         gone: set[bytes] = set()
@@ -214,7 +205,7 @@ class Deleter(Remover):
             for names_of_kind in (names.files, names.links, names.specials):
                 names_of_kind[:] = [name for name in names_of_kind if bare[name] not in gone]
 
-    def _count_kept(self, found: PresentNames) -> None:
+    def _count_kept(self, found: extraneous.PresentNames) -> None:
         counters, count = self.counters, len(found.names)
         counters.kept += count
         counters.moving += count * found.moving
@@ -291,10 +282,10 @@ def _renamed(said: bytes, replaced: Mapping[bytes, bytes]) -> bytes:
     """Return the lines of deletions with the paths that entries had when the run began."""
     lines = []
     for line in said.splitlines(keepends=True):
-        path = line.removeprefix(DELETING)
+        path = line.removeprefix(extraneous.DELETING)
         for now, was in replaced.items():
             if path.startswith(show(now).encode() + b"/"):
-                line = DELETING + show(was).encode() + path[len(show(now).encode()) :]
+                line = extraneous.DELETING + show(was).encode() + path[len(show(now).encode()) :]
         lines.append(line)
     return b"".join(lines)
 
@@ -353,7 +344,7 @@ class DeletionProgram(ChangeProgram):
             restores=not dry,
             lifts_flags=flags and not dry,
             renamed=renamed,
-            source=None if decision is None else source_of(decision),
+            source=None if decision is None else extraneous.source_of(decision),
         )
         self.found = found
         self._known = known
@@ -459,7 +450,7 @@ def moved(
     target: bytes,
     paths: Iterator[bytes],
     rules: Sequence[Rule],
-    absence: Absence,
+    absence: extraneous.Absence,
     *,
     known: tuple[int, int] | None,
     strict: bool,
@@ -521,7 +512,7 @@ def _entries_of(path: bytes, way: TargetAccess) -> int:
     return found
 
 
-def _is_absent(path: bytes, way: TargetAccess, absence: Absence) -> bool:
+def _is_absent(path: bytes, way: TargetAccess, absence: extraneous.Absence) -> bool:
     """Return whether the source lacks an entry of the target.
 
     Raise OSError if that is unknown.

@@ -14,13 +14,7 @@ from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError, require_type
 from pcircle.fs.safe_open import any_link, named
 from pcircle.jobs.tree_task import resolve
-from pcircle.ops.digest.digests import (
-    DEFAULT,
-    check_name,
-    ensure_usable,
-    get_algorithm,
-    import_early,
-)
+from pcircle.ops.digest import digests
 from pcircle.runtime import Observer
 from pcircle.tools.fsum.console import SumConsole, tell_differences
 from pcircle.tools.fsum.options import WHOLE_CHUNKS, SumOptions
@@ -66,7 +60,7 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
         options = self.options
         if not options.whole and options.against is None:
             try:
-                get_algorithm(options.algorithm or DEFAULT)
+                digests.get_algorithm(options.algorithm or digests.DEFAULT)
             except ValueError as error:
                 raise UsageError(f"--algorithm: {error}") from None
         super().check()
@@ -185,7 +179,7 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
             from pcircle.tools.fsum.whole import WholeTask
 
             return WholeTask(decided, rank, lists, expected=self._expected)
-        ensure_usable(decided.algorithm, rank)
+        digests.ensure_usable(decided.algorithm, rank)
         return SumTask(decided, rank, lists)
 
     def observer(self, plan: bytes) -> Observer[Any]:
@@ -233,9 +227,9 @@ def _run(options: SumOptions) -> int:
 
             new_hasher(options.algorithm or "xxh128")
         elif options.against is None:
-            check_name(options.algorithm or DEFAULT)
+            digests.check_name(options.algorithm or digests.DEFAULT)
         if not options.whole:
-            import_early(options.algorithm or DEFAULT)
+            digests.import_early(options.algorithm or digests.DEFAULT)
     except ValueError as error:
         raise UsageError(f"--algorithm: {error}") from None
     return SumProgram(options).run()

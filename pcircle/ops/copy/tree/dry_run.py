@@ -21,7 +21,7 @@ from pcircle.fs.lists import Lists
 from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.fs.scan import Block, encoded
 from pcircle.jobs.failures import Failure
-from pcircle.ops.copy.entry import target
+from pcircle.ops.copy.entry import overwrite, target
 from pcircle.ops.copy.entry.attributes import AttributeCopier
 from pcircle.ops.copy.entry.collisions import (
     CollisionError,
@@ -30,12 +30,6 @@ from pcircle.ops.copy.entry.collisions import (
     folds_name,
     group_by_key,
     list_names,
-)
-from pcircle.ops.copy.entry.overwrite import (
-    OverwriteOptions,
-    TimestampPrecision,
-    file_stays,
-    is_same_special,
 )
 from pcircle.ops.copy.tree.counters import CopyActionLog, CopyCounters, letter_of
 from pcircle.ops.copy.tree.directory import DirectoryComparison
@@ -52,8 +46,14 @@ from pcircle.ops.copy.tree.items import (
     open_sides,
     scope_of,
 )
-from pcircle.ops.copy.tree.selection import below, refuse_cycle, seed_listed, siblings_of
-from pcircle.ops.copy.tree.special_file_skipper import SpecialFileSkipper, not_copied
+from pcircle.ops.copy.tree.selection import (
+    SpecialFileSkipper,
+    below,
+    not_copied,
+    refuse_cycle,
+    seed_listed,
+    siblings_of,
+)
 from pcircle.ops.copy.tree.waiting_copies import ItemLimits, limits_of
 from pcircle.runtime import Context, Task
 from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree
@@ -175,7 +175,7 @@ class DryVisitor(Visitor[None]):
         self.counters = counters
         self._skipper = SpecialFileSkipper(plan, counters)
         self._plan = plan
-        self._precision = TimestampPrecision(None)
+        self._precision = overwrite.TimestampPrecision(None)
         self._extras = AttributeCopier(plan.keep, counters, target.TemporaryNames(plan, 0))
         self._differing = DirectoryComparison(plan.keep, self._extras)
         self._sources = sources
@@ -385,14 +385,16 @@ class DryVisitor(Visitor[None]):
         same: bool,
     ) -> None:
         existing = self._plan.existing
-        alike = in_place is not None and is_same_special(status, in_place)
+        alike = in_place is not None and overwrite.is_same_special(status, in_place)
         if in_place is not None and not alike and _cannot_be_replaced(in_place.st_mode, existing):
             self._fail(root, path, FileExistsError(errno.EEXIST, _IN_THE_WAY), context)
             return
         self.counters.sized += 1
         is_kept = self._is_kept if self._plan.keep.timestamps else None
         stays = same or (alike and existing.decides)
-        if in_place is not None and (stays or file_stays(existing, status, in_place, is_kept)):
+        if in_place is not None and (
+            stays or overwrite.file_stays(existing, status, in_place, is_kept)
+        ):
             self.counters.skipped += 1
             if self._acting is not None:
                 self._acting.actions.skipped(root, path, letter_of(in_place.st_mode))
@@ -447,7 +449,7 @@ class DryVisitor(Visitor[None]):
         return os.path.join(shown, path) if path else shown
 
 
-def _cannot_be_replaced(mode: int, existing: OverwriteOptions) -> bool:
+def _cannot_be_replaced(mode: int, existing: overwrite.OverwriteOptions) -> bool:
     """Return whether an existing entry can be neither replaced nor left in place."""
     if existing.stays:
         return stat.S_ISDIR(mode)

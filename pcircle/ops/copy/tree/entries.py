@@ -20,22 +20,12 @@ from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fs.entry_errors import error_context
 from pcircle.ops.checkpoint.journal import Counts
 from pcircle.ops.copy.entry.files import COPIED, LARGE, LINKED
+from pcircle.ops.copy.tree import items
 from pcircle.ops.copy.tree.counters import letter_of, named, of_names
-from pcircle.ops.copy.tree.items import (
-    FILE,
-    LINK,
-    SPECIAL,
-    CopiedFiles,
-    Item,
-    LargeFileItem,
-    PartialResult,
-    Remark,
-    SingleRoots,
-)
 from pcircle.ops.copy.tree.links import FoundLink, HardLinks
+from pcircle.ops.copy.tree.selection import SpecialFileSkipper, not_copied
 from pcircle.ops.copy.tree.small_directories import PartialDirectory
-from pcircle.ops.copy.tree.special_file_skipper import SpecialFileSkipper, not_copied
-from pcircle.ops.copy.tree.worker import Worker
+from pcircle.ops.copy.tree.worker import Worker, WorkerPart
 from pcircle.runtime import Context
 from pcircle.walk.items import ANYWHERE, Batch, DirectoryIdentity, handed_back
 from pcircle.walk.open_directory import ItemContext, Open
@@ -51,31 +41,23 @@ class _Names(NamedTuple):
     entries: bytes
 
 
-class EntryCopier:
+class EntryCopier(WorkerPart):
     """Copies entries other than directories, for one worker thread."""
 
     def __init__(self, worker: Worker, links: HardLinks) -> None:
-        self._plan = worker.plan
-        self._sides = worker.sides
-        self._directory = worker.copier
-        self._copier = worker.copier.copier
-        self._counters = worker.counters
-        self._accounts = worker.accounts
-        self._delta = worker.delta
-        self._signer = worker.signer
-        self._disk = worker.disk
-        self._recorder = worker.recorder
-        self._waiting = worker.waiting
-        self._earlier = worker.earlier
-        self._acting = worker.acting
+        super().__init__(worker)
         self._skipper = SpecialFileSkipper(worker.plan, worker.counters)
         self._links = links
         # The completed names by directory, and the copies to verify, of the current item.
         self._done: dict[tuple[int, bytes], list[_Names]] = {}
-        self._copied: list[CopiedFiles] = []
+        self._copied: list[items.CopiedFiles] = []
 
     def copy(
-        self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[PartialResult]
+        self,
+        where: Where,
+        names: Names,
+        fds: tuple[int, int],
+        context: ItemContext[items.PartialResult],
     ) -> None:
         """Copy names between two open directories; spawn the remaining ones when time is up."""
         enough = context.time_limit()
@@ -136,9 +118,9 @@ class EntryCopier:
 
     def are_copied(
         self,
-        where: Open[PartialResult],
+        where: Open[items.PartialResult],
         begun: PartialDirectory,
-        context: ItemContext[PartialResult],
+        context: ItemContext[items.PartialResult],
     ) -> None:
         """Count and record the names of a small directory that have already been copied."""
         done, before = begun.names[: begun.done], self._delta.now()
@@ -149,9 +131,9 @@ class EntryCopier:
 
     def go_on(
         self,
-        where: Open[PartialResult],
+        where: Open[items.PartialResult],
         begun: PartialDirectory,
-        context: ItemContext[PartialResult],
+        context: ItemContext[items.PartialResult],
     ) -> None:
         """Copy the remaining names of a small directory."""
         remaining = begun.names[begun.done :]
@@ -160,7 +142,7 @@ class EntryCopier:
             self.copy(where, Names(remaining, [], []), (source.fd, target.fd), context)
 
     def _copy_others(
-        self, where: Where, names: Names, fds: tuple[int, int], context: Context[Item]
+        self, where: Where, names: Names, fds: tuple[int, int], context: Context[items.Item]
     ) -> tuple[list[FoundLink], set[bytes]]:
         """Copy links and special files; return hard-linked and failed names."""
         place = where.place
@@ -183,7 +165,7 @@ class EntryCopier:
         return linked, failed
 
     def _skip_specials(
-        self, where: Where, names: Sequence[bytes], source_fd: int, context: Context[Item]
+        self, where: Where, names: Sequence[bytes], source_fd: int, context: Context[items.Item]
     ) -> None:
         for name in names:
             self._counters.weight += where.weight
@@ -196,12 +178,12 @@ class EntryCopier:
                     path = join_path(where.path, name)
                     self._acting.actions.skipped(where.root, path, letter_of(mode))
 
-    def _large_of(self, where: Where, name: bytes, size: int) -> LargeFileItem:
+    def _large_of(self, where: Where, name: bytes, size: int) -> items.LargeFileItem:
         place, counters = where.place, self._counters
         counters.ahead += 1
         counters.ahead_bytes += size
         names, expected = (where.path, name, name), self._copier.names.expected
-        large = LargeFileItem(
+        large = items.LargeFileItem(
             where.root, *names, where.weight, place, slot=where.slot, ahead_bytes=size
         )
         return msgspec.structs.replace(large, expected=expected) if expected else large
@@ -213,7 +195,7 @@ class EntryCopier:
         where: Where,
         names: Sequence[bytes],
         before: Counts,
-        context: ItemContext[PartialResult],
+        context: ItemContext[items.PartialResult],
     ) -> None:
         """Record completed names, or hold them for verification."""
         after = self._delta.now()
@@ -236,7 +218,7 @@ class EntryCopier:
         """
         self._done.pop((root, path), None)
 
-    def end(self, context: Context[Item]) -> None:
+    def end(self, context: Context[items.Item]) -> None:
         """Send the claims, the copies to verify and the records of the item."""
         self._links.send_claims(context)
         if self._copied and self._waiting is not None:
@@ -253,7 +235,7 @@ class EntryCopier:
 
     # ---- roots -----------------------------------------------------------------
 
-    def singles(self, item: SingleRoots, context: ItemContext[PartialResult]) -> None:
+    def singles(self, item: items.SingleRoots, context: ItemContext[items.PartialResult]) -> None:
         """Copy roots that are not directories; spawn the remaining ones when time is up."""
         enough = context.time_limit()
         self._sides.leave_mark(item.first)
@@ -276,7 +258,7 @@ class EntryCopier:
             if after < item.end and (context.stopping or enough()):
                 middle = (after + item.end + 1) // 2
                 parts = [(after, middle), (middle, item.end)]
-                context.spawn([SingleRoots(a, b, item.weight) for a, b in parts if a < b])
+                context.spawn([items.SingleRoots(a, b, item.weight) for a, b in parts if a < b])
                 break
 
     def _is_done(self, number: int) -> bool:
@@ -287,7 +269,7 @@ class EntryCopier:
         if partial is None or earlier is None or self._recorder is None:
             return False
         hashes = self._recorder.keys.names([root.source_name])
-        kind = {FILE: stat.S_IFREG, LINK: stat.S_IFLNK}.get(root.kind)
+        kind = {items.FILE: stat.S_IFREG, items.LINK: stat.S_IFLNK}.get(root.kind)
         if kind is None or not self._sides.target_is(number, b"", kind):
             return False  # special files are always created again
         if not all(partial.are_done(hashes)):
@@ -300,14 +282,16 @@ class EntryCopier:
         return True
 
     def _single_done(
-        self, number: int, finished: bool, before: Counts, context: ItemContext[PartialResult]
+        self, number: int, finished: bool, before: Counts, context: ItemContext[items.PartialResult]
     ) -> None:
         if self._disk is not None and finished:
             name = self._plan.roots[number].source_name
             where = Batch(number, HOLDER, b"", b"", 0.0, ANYWHERE)
             self._are_done(where, [name], before, context)
 
-    def _single(self, number: int, weight: float, context: ItemContext[PartialResult]) -> bool:
+    def _single(
+        self, number: int, weight: float, context: ItemContext[items.PartialResult]
+    ) -> bool:
         """Copy a root that is not a directory; return False if other items complete the copy."""
         root = self._plan.roots[number]
         with (
@@ -317,12 +301,14 @@ class EntryCopier:
         ):
             names = (source.fd, root.source_name, lease.fd, root.target_name)
             self._directory.enter(number, HOLDER, ANYWHERE, lease.fd)
-            if root.kind == LINK:
+            if root.kind == items.LINK:
                 self._copier.link(*names)
-                context.note([Remark(root.source_shown, "is a symbolic link: copied as a link")])
-            elif root.kind == SPECIAL and self._plan.keep.special:
+                context.note(
+                    [items.Remark(root.source_shown, "is a symbolic link: copied as a link")]
+                )
+            elif root.kind == items.SPECIAL and self._plan.keep.special:
                 self._directory.special(*names)
-            elif root.kind != FILE:
+            elif root.kind != items.FILE:
                 with error_context("copy"):
                     raise not_copied(source.fd, root.source_name)
             else:
@@ -332,7 +318,7 @@ class EntryCopier:
                 )
                 name, new = root.source_name, root.target_name
                 if outcome == LARGE:
-                    context.spawn([LargeFileItem(number, HOLDER, name, new, weight, place)])
+                    context.spawn([items.LargeFileItem(number, HOLDER, name, new, weight, place)])
                 elif outcome == LINKED:
                     status = require(self._copier.status)
                     linked = [self._links.linked(name, status, place)]

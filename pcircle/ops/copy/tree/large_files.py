@@ -32,7 +32,7 @@ from pcircle.ops.copy.tree.items import (
     LargeFileItem,
 )
 from pcircle.ops.copy.tree.resume import take_up, usable
-from pcircle.ops.copy.tree.worker import Worker
+from pcircle.ops.copy.tree.worker import WorkerPart
 from pcircle.runtime import Context
 
 _SMALLEST_CHUNK_BYTES = 16 << 20
@@ -60,22 +60,8 @@ class LargeFileState(msgspec.Struct, frozen=True):
     resumed_bytes: int = 0  # number of bytes that an earlier run copied
 
 
-class LargeFileCopier:
+class LargeFileCopier(WorkerPart):
     """Copies large files for one worker thread."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._plan = worker.plan
-        self._size = worker.size
-        self._sides = worker.sides
-        self._directory = worker.copier
-        self._copier = worker.copier.copier
-        self._counters = worker.counters
-        self._accounts = worker.accounts
-        self._signer = worker.signer
-        self._recorder = worker.recorder
-        self._waiting = worker.waiting
-        self._earlier = worker.earlier
-        self._acting = worker.acting
 
     def begin(self, item: LargeFileItem, context: Context[Item]) -> LargeFileState | CopyResult:
         """Start a file that is copied in chunks."""

@@ -60,7 +60,7 @@ from pcircle.ops.copy.tree.items import (
     LinkClaim,
     PartialResult,
 )
-from pcircle.ops.copy.tree.worker import Worker
+from pcircle.ops.copy.tree.worker import Worker, WorkerPart
 from pcircle.runtime import Context
 from pcircle.walk.items import ANYWHERE, DirectoryIdentity, source_of, target_of
 from pcircle.walk.visitor import Where
@@ -128,24 +128,12 @@ Record: TypeAlias = "Callable[[Item, CopyResult, CopyResult | None], None]"
 """Records the results of an item and of its children."""
 
 
-class HardLinks:
+class HardLinks(WorkerPart):
     """Keeps a rank's part of the registry of inodes, and copies and links their names."""
 
     def __init__(self, worker: Worker, beside: HardLinks | None = None) -> None:
         """Share the registry of `beside`, which belongs to another thread of the rank, if given."""
-        self._plan = worker.plan
-        self._rank, self._size = worker.rank, worker.size
-        self._sides = worker.sides
-        self._directory = worker.copier
-        self._copier = worker.copier.copier
-        self._limits = worker.limits
-        self._counters = worker.counters
-        self._accounts = worker.accounts
-        self._delta = worker.delta
-        self._signer = worker.signer
-        self._waiting = worker.waiting
-        self._earlier = worker.earlier
-        self._acting = worker.acting
+        super().__init__(worker)
         self._claims: dict[int, list[ClaimedNames]] = {}  # claims of the current item, by home
         self._made: dict[Key, _CopiedName] = {}  # copies of the current claim, not yet published
         self._inodes: Registry[Inode] = registry() if beside is None else beside._inodes

@@ -31,22 +31,7 @@ from pcircle.core.units import format_size, plural
 from pcircle.fs.attributes.xattrs import lift_flags
 from pcircle.fs.open_flags import OPEN_ENTRY_PATH
 from pcircle.fs.safe_open import Untrusted, named, refuse_pseudo
-from pcircle.ops.checkpoint import resume
-from pcircle.ops.checkpoint.journal import (
-    NamedCounts,
-    NamesRecord,
-    RangeRecord,
-    RecordKeys,
-    StartedFileRecord,
-)
-from pcircle.ops.checkpoint.previous_records import (
-    CompletedNames,
-    JournalProblem,
-    PreviousRecords,
-    RecordedDirectory,
-    TargetNames,
-    temporary_name_matcher,
-)
+from pcircle.ops.checkpoint import journal, previous_records, resume
 from pcircle.ops.checkpoint.resume import (
     CheckpointJob,
     CheckpointOptions,
@@ -266,7 +251,7 @@ def remarks_of(session: CheckpointSession) -> list[Remark]:
     return [Remark(session.checkpoint.path, line) for line in lines]
 
 
-def _damage(trouble: JournalProblem) -> str:
+def _damage(trouble: previous_records.JournalProblem) -> str:
     if trouble.reason:
         return f"cannot read {trouble.journal}: {trouble.reason}"
     lost = f"{trouble.lost_bytes} bytes of {trouble.journal} are damaged"
@@ -285,7 +270,7 @@ def _distrust(distrust: DiscardReason, target: bytes) -> str:
     }[distrust]
 
 
-def how_far(counts: NamedCounts) -> str:
+def how_far(counts: journal.NamedCounts) -> str:
     """Return the progress at the time when these counts were committed.
 
     The counts include items in progress, which have no records and are processed again.
@@ -305,7 +290,7 @@ def _sweep_holders(plan: CopyPlan, stale: Sequence[bytes]) -> None:
         for root in plan.roots
         if root.kind != DIRECTORY
     }
-    is_litter: Callable[[bytes], bool] = temporary_name_matcher(stale)
+    is_litter: Callable[[bytes], bool] = previous_records.temporary_name_matcher(stale)
     for holder in holders:
         with suppress(OSError):
             for name in filter(is_litter, os.listdir(holder)):
@@ -318,8 +303,8 @@ class PreviousRun:
     def __init__(
         self,
         plan: CopyPlan,
-        resumed: PreviousRecords,
-        keys: RecordKeys,
+        resumed: previous_records.PreviousRecords,
+        keys: journal.RecordKeys,
         sides: Sides,
         signer: Signer | None,
     ) -> None:
@@ -330,8 +315,8 @@ class PreviousRun:
         self._signer = signer
 
     def partial(
-        self, root: int, path: bytes, listing: TargetNames | None = None
-    ) -> CompletedNames | None:
+        self, root: int, path: bytes, listing: previous_records.TargetNames | None = None
+    ) -> previous_records.CompletedNames | None:
         """Return the completed names of a directory; restore their entries for the signature.
 
         If a `listing` of the copy is given, names that it lacks do not count as completed. Raises
@@ -339,7 +324,7 @@ class PreviousRun:
         """
         made = self._sides.copy_mark(root, path)
 
-        def trust(record: NamesRecord) -> bool:
+        def trust(record: journal.NamesRecord) -> bool:
             # A directory that was created again contains none of the recorded entries.
             same = bool(made) and record.made == made
             same = same and (listing is None or listing.has(record.hashes))
@@ -347,7 +332,7 @@ class PreviousRun:
 
         return self.resumed.partial(root, path, trust)
 
-    def _keep_entries(self, record: NamesRecord) -> bool:
+    def _keep_entries(self, record: journal.NamesRecord) -> bool:
         """Restore the signature entries of a record; return False if its names differ."""
         keys, signer = self._keys, self._signer
         if signer is None:
@@ -358,17 +343,17 @@ class PreviousRun:
             return False
         return True
 
-    def standing(self, root: int, path: bytes) -> RecordedDirectory:
+    def standing(self, root: int, path: bytes) -> previous_records.RecordedDirectory:
         """Return the record of a directory if it is still valid."""
         records = self.resumed.subtrees(root, path)
         if not records:
-            return RecordedDirectory()
+            return previous_records.RecordedDirectory()
         now = self._sides.copy_status(root, path)  # opened, because NFS may cache `stat`
         if now is not None:
             for record in records:
                 if (record.made, record.changed) == (now.st_ino, now.st_ctime_ns):
-                    return RecordedDirectory(record)
-        return RecordedDirectory(modified=True)
+                    return previous_records.RecordedDirectory(record)
+        return previous_records.RecordedDirectory(modified=True)
 
     def lift(self, target_fd: int, names: Sequence[bytes]) -> None:
         """Clear the inode flags of files that the earlier run may have completed."""
@@ -384,8 +369,8 @@ _LISTED_AT_ONCE = 4096
 
 
 def sweep(
-    resumed: PreviousRecords, root: int, path: bytes, directory_fd: int
-) -> tuple[bool, TargetNames]:
+    resumed: previous_records.PreviousRecords, root: int, path: bytes, directory_fd: int
+) -> tuple[bool, previous_records.TargetNames]:
     """Remove temporary files from a target directory, except those that may be resumed.
 
     Return whether any temporary files remain, and a listing of the other names.
@@ -400,16 +385,18 @@ def sweep(
     return left, listing
 
 
-def sweep_all(resumed: PreviousRecords, directory_fd: int) -> None:
+def sweep_all(resumed: previous_records.PreviousRecords, directory_fd: int) -> None:
     """Remove all temporary files that remain in a complete directory of the target."""
     for name in _list(resumed, directory_fd)[0]:
         _remove(name, directory_fd)
 
 
-def _list(resumed: PreviousRecords, directory_fd: int) -> tuple[list[bytes], TargetNames]:
+def _list(
+    resumed: previous_records.PreviousRecords, directory_fd: int
+) -> tuple[list[bytes], previous_records.TargetNames]:
     """Return the temporary names in a directory of the target, and its other names."""
     stale: list[bytes] = []
-    listing = TargetNames()
+    listing = previous_records.TargetNames()
     # mypy has no common type for scans of paths and of descriptors.
     scan: Any = os.scandir(to_scan(directory_fd))
     with scan as entries:
@@ -446,11 +433,11 @@ def open_again(holder_fd: int, name: bytes, *, flags: bool) -> None:
 
 
 def temporary_of(
-    begun: Sequence[tuple[StartedFileRecord, list[RangeRecord]]],
+    begun: Sequence[tuple[journal.StartedFileRecord, list[journal.RangeRecord]]],
     source: Stamp,
     directory_fd: int,
     name: bytes,
-) -> tuple[bytes, os.stat_result, list[RangeRecord]] | None:
+) -> tuple[bytes, os.stat_result, list[journal.RangeRecord]] | None:
     """Find the temporary file to resume; return its name, status and completed ranges.
 
     The source must be unchanged, and the file must be the recorded one. Files that cannot be
@@ -476,7 +463,7 @@ def temporary_of(
 
 
 def without(
-    ranges: Sequence[tuple[int, int]], parts: Sequence[RangeRecord]
+    ranges: Sequence[tuple[int, int]], parts: Sequence[journal.RangeRecord]
 ) -> list[tuple[int, int]]:
     """Return ranges, given as (offset, length), without the parts that are complete."""
     left = list(ranges)
@@ -493,7 +480,7 @@ def without(
 
 def take_up(
     copier: Copier,
-    begun: Sequence[tuple[StartedFileRecord, list[RangeRecord]]],
+    begun: Sequence[tuple[journal.StartedFileRecord, list[journal.RangeRecord]]],
     names: tuple[int, bytes, int, bytes],
     divide: Callable[[int, os.stat_result, int], list[tuple[int, int]]],
     stamp: Callable[[os.stat_result], Stamp],
@@ -516,11 +503,11 @@ def take_up(
         return taken
 
 
-def usable(signer: Signer, parts: Sequence[RangeRecord]) -> list[RangeRecord]:
+def usable(signer: Signer, parts: Sequence[journal.RangeRecord]) -> list[journal.RangeRecord]:
     """Return the parts of a large file whose digests are complete, without overlapping blocks."""
     from pcircle.ops.digest import BLOCK_BYTES, PART  # imported late: few copies are signed
 
-    chosen: list[RangeRecord] = []
+    chosen: list[journal.RangeRecord] = []
     reached = 0
     for part in sorted(parts, key=attrgetter("offset")):
         count = -(-part.length // BLOCK_BYTES)

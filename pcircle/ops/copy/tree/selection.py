@@ -13,6 +13,9 @@ side as its parent, so only links are checked.
 `seed_listed` returns the first items of a job that copies only the paths in a list. The listed
 entries form a tree: each directory on the path of an entry is created if it is missing, is
 completed like any other directory, and counts as an entry.
+
+Unless -a is given, FIFOs, sockets and devices in trees are skipped, as in other tools, and reported
+once per kind. A SRC that is a special file is a failure.
 """
 
 from __future__ import annotations
@@ -23,12 +26,13 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from pcircle.fs.directories import HOLDER, Directories, Lease, directory_and_ancestors
-from pcircle.fs.entry_errors import LOOP, EntryError
+from pcircle.fs.directories import HOLDER, Directories, Lease, directory_and_ancestors, join_path
+from pcircle.fs.entry_errors import LOOP, SPECIAL, Changed, EntryError, special_kind
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.ops.copy.entry.collisions import Siblings, reopened
 from pcircle.ops.copy.tree.counters import CopyCounters
-from pcircle.ops.copy.tree.items import DIRECTORY, CopyPlan, Item, SingleRoots
+from pcircle.ops.copy.tree.items import DIRECTORY, CopyPlan, Item, SingleRoots, SkippedSpecial
+from pcircle.runtime import Context
 from pcircle.walk.attributes import ANY
 from pcircle.walk.globs import choosing, follow
 from pcircle.walk.items import DirectoryIdentity, Tree
@@ -125,3 +129,41 @@ def seed_listed(plan: CopyPlan, lists: Lists, counters: CopyCounters) -> Iterato
             yield Tree(part.root, b"", weight, only=part.listed)
         else:
             yield SingleRoots(part.root, part.root + 1, weight)
+
+
+class SpecialFileSkipper:
+    """Counts skipped special files and reports the first one of each kind."""
+
+    def __init__(self, plan: CopyPlan, counters: CopyCounters) -> None:
+        self._plan = plan
+        self._counters = counters
+        self._reported: set[tuple[int, str]] = set()
+
+    def skip(
+        self, root: int, above: bytes, name: bytes, source_fd: int, context: Context[Item]
+    ) -> int:
+        """Skip a special file and return its mode. Raises OSError if its type has changed."""
+        status = os.stat(name, dir_fd=source_fd, follow_symlinks=self._plan.follow)
+        kind = special_kind(status.st_mode)
+        if not kind:
+            raise Changed("it is no longer a special file")
+        self._counters.special_skipped += 1
+        self._counters.sized += 1
+        # Each root is reported separately, because a signature must know which one is incomplete.
+        if (root, kind) not in self._reported:
+            self._reported.add((root, kind))
+            path = os.path.join(self._plan.roots[root].source_shown, join_path(above, name))
+            context.note([SkippedSpecial(path, kind, root)])
+        return status.st_mode
+
+
+def not_copied(source_fd: int, name: bytes) -> OSError:
+    """Return the error for a SRC that is a special file.
+
+    Raises OSError if there is no such file.
+    """
+    status = os.stat(name, dir_fd=source_fd, follow_symlinks=False)
+    what = special_kind(status.st_mode)
+    if not what:
+        return Changed("it is no longer a special file")
+    return EntryError(SPECIAL, f"it is a {what}: add -a to copy it")

@@ -120,6 +120,7 @@ class CopyTask(PartedTask[Item, CopyResult]):
         own = self._worker
         self._entries = EntryCopier(own, self._links)
         self._visitor = self.visitor_type(own, self._entries)
+        self._visitor.lists = lists
         scope = scope_of(plan)
         sides = own.sides.sources, own.sides.targets
         self._walker: Walker[PartialResult] = Walker(

@@ -50,7 +50,7 @@ from pcircle.ops.copy.tree.items import (
     PartialResult,
     Remark,
 )
-from pcircle.ops.copy.tree.worker import Worker
+from pcircle.ops.copy.tree.worker import Worker, WorkerPart
 from pcircle.runtime import Context
 from pcircle.walk.items import source_of, target_of, unpack
 
@@ -64,17 +64,11 @@ class VerificationError(EntryError):
         super().__init__(MISMATCH, "verification mismatch")
 
 
-class Verifier:
+class Verifier(WorkerPart):
     """Verifies copies for one worker thread."""
 
     def __init__(self, worker: Worker) -> None:
-        self._plan = worker.plan
-        self._sides = worker.sides
-        self._counters = worker.counters
-        self._accounts = worker.accounts
-        self._delta = worker.delta
-        self._signer = worker.signer
-        self._recorder = worker.recorder
+        super().__init__(worker)
         plan = self._plan
         # A copy that differs is replaced regardless of the options for existing files.
         existing = OverwriteOptions(force=True, in_place=plan.existing.in_place, sync=True)

@@ -28,13 +28,8 @@ from pcircle.fs.naming import sync_directory
 from pcircle.fs.scan import Block, DirectoryBatch
 from pcircle.fs.write_access import WriteAccess
 from pcircle.jobs.failures import report_effects
+from pcircle.ops.checkpoint import previous_records
 from pcircle.ops.checkpoint.journal import Counts, Recorder, SubtreeRecord
-from pcircle.ops.checkpoint.previous_records import (
-    RecordedDirectory,
-    exclude_checkpoint,
-    exclude_completed,
-    exclude_completed_from_list,
-)
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import path_of
 from pcircle.ops.copy.tree.counters import DIRECTORIES, FAILED, between, has_failed, named, totals
@@ -57,7 +52,7 @@ from pcircle.ops.copy.tree.small_directories import (
     made_with,
     small_directories,
 )
-from pcircle.ops.copy.tree.worker import Worker
+from pcircle.ops.copy.tree.worker import Worker, WorkerPart
 from pcircle.runtime import Context
 from pcircle.walk.items import DirectoryIdentity, Tree
 from pcircle.walk.open_directory import ItemContext, Open, child_of
@@ -65,36 +60,26 @@ from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import device, release
 
 if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
     from pcircle.walk.visitor import DirectoryScan
 
 
-class CopyVisitor(Visitor[PartialResult]):
+class CopyVisitor(WorkerPart, Visitor[PartialResult]):
     """Creates, fills and completes directories for one worker thread."""
 
     nothing: ClassVar[PartialResult] = NOTHING
+    lists: Lists | None = None  # on rank 0
 
     def __init__(self, worker: Worker, entries: EntryCopier) -> None:
-        self._plan = worker.plan
-        self._sides = worker.sides
-        self._directory = worker.copier
-        self._copier = worker.copier.copier
-        self._extras = worker.extras
+        super().__init__(worker)
         self._differing = DirectoryComparison(worker.plan.keep, worker.extras)
-        self._limits = worker.limits
-        self._counters = worker.counters
-        self._accounts = worker.accounts
-        self._delta = worker.delta
-        self._signer = worker.signer
-        self._disk = worker.disk
-        self._recorder = worker.recorder
-        self._waiting = worker.waiting
-        self._earlier = worker.earlier
-        self._acting = worker.acting
         self._entries = entries
         self._counted = False  # whether the current directory is already counted as read
         self._in_place = False  # whether directories are completed by the item that read them
         self._began: Counts = ()  # counts at the start of the item
-        self._standing = RecordedDirectory()  # earlier record of the current directory
+        self._standing = (
+            previous_records.RecordedDirectory()
+        )  # earlier record of the current directory
         self._floor = 0  # latest epoch among everything that the item has touched
         self._small = small_directories(worker)
         self.scan: DirectoryScan | None = None if self._small is None else SCAN
@@ -557,17 +542,17 @@ class CopyVisitor(Visitor[PartialResult]):
     ) -> Iterable[Block]:
         """Return the blocks without the checkpoint and completed names."""
         if self._plan.journal is not None:
-            blocks = exclude_checkpoint(blocks, source.fd, self._plan.journal.path)
+            blocks = previous_records.exclude_checkpoint(blocks, source.fd, self._plan.journal.path)
         partial = None if opened.own is None else opened.own.partial
         if partial is None or self._recorder is None:
             return blocks
-        return exclude_completed(blocks, partial, self._recorder.keys)
+        return previous_records.exclude_completed(blocks, partial, self._recorder.keys)
 
     def divided(self, opened: Open[PartialResult], text: bytes) -> bytes:
         recorder = self._recorder
         if opened.own.partial is None or recorder is None:
             return text
-        return exclude_completed_from_list(text, opened.own.partial, recorder.keys)
+        return previous_records.exclude_completed_from_list(text, opened.own.partial, recorder.keys)
 
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[PartialResult]

@@ -20,17 +20,7 @@ import msgspec
 from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
 from pcircle.ops.checkpoint.journal import Counts
 from pcircle.ops.copy.entry.observers import RateLimits
-from pcircle.ops.copy.tree.items import (
-    ChunkVerification,
-    CopiedFiles,
-    CopyChunk,
-    CopyPlan,
-    CopyResult,
-    FileVerification,
-    HardLinkItem,
-    Item,
-    LargeFileItem,
-)
+from pcircle.ops.copy.tree import items
 from pcircle.runtime import Context
 from pcircle.walk.visitor import Where
 
@@ -41,18 +31,18 @@ if TYPE_CHECKING:
 class ItemLimits(RateLimits):
     """One rank's share of the limits of a copy, with the costs of its items."""
 
-    def begin(self, item: Item, stop: Callable[[], bool]) -> None:
+    def begin(self, item: items.Item, stop: Callable[[], bool]) -> None:
         """Wait until the limits allow an item to start; the names in a batch wait one by one."""
         self.start(stop)
-        if isinstance(item, CopyChunk):
+        if isinstance(item, items.CopyChunk):
             self.operations(2)
-        elif isinstance(item, HardLinkItem):
+        elif isinstance(item, items.HardLinkItem):
             self.operations(self.entry)
-        elif isinstance(item, LargeFileItem):
+        elif isinstance(item, items.LargeFileItem):
             self.operations(self.entry + 2)  # one more lookup, and a rename
 
 
-def limits_of(plan: CopyPlan, size: int) -> ItemLimits | None:
+def limits_of(plan: items.CopyPlan, size: int) -> ItemLimits | None:
     """Return a rank's share of the limits, or None if there are none."""
     limits = plan.bytes_per_s, plan.operations_per_s
     if limits == (None, None) and plan.polite is None:
@@ -70,16 +60,16 @@ class _Held:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._committed = 0
-        self._held: list[tuple[int, Item, Context[Item]]] = []
+        self._held: list[tuple[int, items.Item, Context[items.Item]]] = []
 
-    def add(self, epoch: int, item: Item, context: Context[Item]) -> None:
+    def add(self, epoch: int, item: items.Item, context: Context[items.Item]) -> None:
         """Hold an item until this epoch is committed."""
         context.hold(epoch)
         with self._lock:
             if epoch > self._committed:
                 self._held.append((epoch, item, context))
                 return
-        context.resume(context.ticket, [item], CopyResult(), epoch)
+        context.resume(context.ticket, [item], items.CopyResult(), epoch)
 
     def commit(self, epoch: int) -> None:
         """Resume the items of this epoch and of earlier epochs."""
@@ -88,7 +78,7 @@ class _Held:
             ready = [held for held in self._held if held[0] <= epoch]
             self._held = [held for held in self._held if held[0] > epoch]
         for of, item, context in ready:
-            context.resume(context.ticket, [item], CopyResult(), of)
+            context.resume(context.ticket, [item], items.CopyResult(), of)
 
 
 class WaitingCopies:
@@ -110,7 +100,7 @@ class WaitingCopies:
 
     def copied(
         self, where: Where, names: Sequence[bytes], counts: Counts = (), entries: bytes = b""
-    ) -> CopiedFiles | None:
+    ) -> items.CopiedFiles | None:
         """Return the files to verify among completed names, or None if there are none.
 
         `counts`, if given, and `entries` are recorded with the names after verification.
@@ -120,7 +110,7 @@ class WaitingCopies:
         if not files:
             return None
         found = [seen[name] for name in files]
-        return CopiedFiles(
+        return items.CopiedFiles(
             where.root,
             where.path,
             where.place,
@@ -133,16 +123,18 @@ class WaitingCopies:
             where.slot,
         )
 
-    def hold(self, copied: Sequence[CopiedFiles], context: Context[Item]) -> None:
+    def hold(self, copied: Sequence[items.CopiedFiles], context: Context[items.Item]) -> None:
         """Hold the copies of the item until they are on disk."""
-        self._held.add(self._disk.epoch, FileVerification(tuple(copied)), context)
+        self._held.add(self._disk.epoch, items.FileVerification(tuple(copied)), context)
 
-    def part(self, chunk: CopyChunk, reached: int, blocks: bytes, context: Context[Item]) -> None:
+    def part(
+        self, chunk: items.CopyChunk, reached: int, blocks: bytes, context: Context[items.Item]
+    ) -> None:
         """Hold the part of a chunk that was copied, which ends at `reached`."""
         length = reached - chunk.offset
         part = msgspec.structs.replace(chunk, length=length, weight=0.0)
         self._held.add(
-            self._disk.epoch, ChunkVerification(part, self._hasher.digest, blocks), context
+            self._disk.epoch, items.ChunkVerification(part, self._hasher.digest, blocks), context
         )
 
     def commit(self, epoch: int) -> None:

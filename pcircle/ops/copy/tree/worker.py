@@ -144,6 +144,28 @@ class Worker(msgspec.Struct, frozen=True):
     acting: CopyActionLog | None
 
 
+class WorkerPart:
+    """A part of the copy on one worker thread, which uses the objects of the `Worker`."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._plan = worker.plan
+        self._rank, self._size = worker.rank, worker.size
+        self._sides = worker.sides
+        self._counters = worker.counters
+        self._accounts = worker.accounts
+        self._delta = worker.delta
+        self._extras = worker.extras
+        self._directory = worker.copier
+        self._copier = worker.copier.copier
+        self._signer = worker.signer
+        self._limits = worker.limits
+        self._disk = worker.disk
+        self._recorder = worker.recorder
+        self._waiting = worker.waiting
+        self._earlier = worker.earlier
+        self._acting = worker.acting
+
+
 Keeping: TypeAlias = "Callable[[Any, CopyCounters, AttributeCopier], OverwritePolicy]"
 """Creates the overwrite policy of one thread."""
 

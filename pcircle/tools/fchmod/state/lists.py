@@ -13,23 +13,18 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from pcircle.core.encoding import show
-from pcircle.fs.attributes.acls import (
-    GROUP,
-    MASK,
-    NOBODY,
-    OTHER,
-    OWNER,
-    OWNING_GROUP,
-    USER,
-    entries_of,
-    packed,
-)
+from pcircle.fs.attributes import acls
 
-_TAGS = {"u": (OWNER, USER), "g": (OWNING_GROUP, GROUP), "m": (MASK, 0), "o": (OTHER, 0)}
+_TAGS = {
+    "u": (acls.OWNER, acls.USER),
+    "g": (acls.OWNING_GROUP, acls.GROUP),
+    "m": (acls.MASK, 0),
+    "o": (acls.OTHER, 0),
+}
 _WORDS = {"user": "u", "group": "g", "mask": "m", "other": "o"}
 _RIGHTS = {"r": 4, "w": 2, "x": 1, "-": 0, "X": 0}
-_LIMITED = (USER, OWNING_GROUP, GROUP)
-_BASE = (OWNER, OWNING_GROUP, OTHER)
+_LIMITED = (acls.USER, acls.OWNING_GROUP, acls.GROUP)
+_BASE = (acls.OWNER, acls.OWNING_GROUP, acls.OTHER)
 
 Entries = dict[tuple[int, int], int]
 """Permissions by tag and id; the id is `NOBODY` for tags without a name."""
@@ -86,7 +81,7 @@ def _edit(text: str, number_of: Callable[[str, str], int], removes: bool, defaul
         rights = [right for right in rights if right] if removes else rights
     if bool(rights) == removes or len(rights) > 1:
         raise _invalid(text)
-    tag, number = (of_one, number_of(kind, name)) if name else (of_all, NOBODY)
+    tag, number = (of_one, number_of(kind, name)) if name else (of_all, acls.NOBODY)
     if removes:
         return Edit(tag, number, 0, False, True, default)
     value, searches = _rights(rights[0], text)
@@ -110,8 +105,8 @@ def _rights(text: str, whole: str) -> tuple[int, bool]:
 
 def minimal(mode: int) -> Entries:
     """Return the access control list that is equivalent to a mode."""
-    bits = ((OWNER, mode >> 6), (OWNING_GROUP, mode >> 3), (OTHER, mode))
-    return {(tag, NOBODY): right & 7 for tag, right in bits}
+    bits = ((acls.OWNER, mode >> 6), (acls.OWNING_GROUP, mode >> 3), (acls.OTHER, mode))
+    return {(tag, acls.NOBODY): right & 7 for tag, right in bits}
 
 
 def entries(access: bytes | None, mode: int) -> Entries:
@@ -122,10 +117,10 @@ def entries(access: bytes | None, mode: int) -> Entries:
     """
     if access is None:
         return minimal(mode)
-    found = {(tag, number): right for tag, right, number in entries_of(access)}
-    group = MASK if (MASK, NOBODY) in found else OWNING_GROUP
-    for tag, shift in ((OWNER, 6), (group, 3), (OTHER, 0)):
-        found[tag, NOBODY] = mode >> shift & 7
+    found = {(tag, number): right for tag, right, number in acls.entries_of(access)}
+    group = acls.MASK if (acls.MASK, acls.NOBODY) in found else acls.OWNING_GROUP
+    for tag, shift in ((acls.OWNER, 6), (group, 3), (acls.OTHER, 0)):
+        found[tag, acls.NOBODY] = mode >> shift & 7
     return found
 
 
@@ -139,14 +134,14 @@ def edited(found: Entries, edits: Sequence[Edit], *, is_directory: bool) -> Entr
             continue
         executes = edit.searches and (is_directory or any(right & 1 for right in found.values()))
         found[key] = edit.rights | executes
-    names = any(tag in (USER, GROUP) for tag, _ in found)
-    if names or (MASK, NOBODY) in found:
-        found.setdefault((MASK, NOBODY), found.get((OWNING_GROUP, NOBODY), 0))
-        if not any(edit.tag == MASK for edit in edits):
+    names = any(tag in (acls.USER, acls.GROUP) for tag, _ in found)
+    if names or (acls.MASK, acls.NOBODY) in found:
+        found.setdefault((acls.MASK, acls.NOBODY), found.get((acls.OWNING_GROUP, acls.NOBODY), 0))
+        if not any(edit.tag == acls.MASK for edit in edits):
             limited = [right for (tag, _), right in found.items() if tag in _LIMITED]
-            found[MASK, NOBODY] = _together(limited)
-    missing = [tag for tag in _BASE if (tag, NOBODY) not in found]
-    if missing or (names and (MASK, NOBODY) not in found):
+            found[acls.MASK, acls.NOBODY] = _together(limited)
+    missing = [tag for tag in _BASE if (tag, acls.NOBODY) not in found]
+    if missing or (names and (acls.MASK, acls.NOBODY) not in found):
         raise ValueError("the list would have no entry for the owner, the group, others or a mask")
     return found
 
@@ -160,15 +155,15 @@ def _together(rights: Sequence[int]) -> int:
 
 def without_names(found: Entries) -> Entries:
     """Return a list as after `setfacl -b`; the owning group keeps its effective permissions."""
-    bare = {(tag, NOBODY): found[tag, NOBODY] for tag in _BASE}
-    bare[OWNING_GROUP, NOBODY] &= found.get((MASK, NOBODY), 7)
+    bare = {(tag, acls.NOBODY): found[tag, acls.NOBODY] for tag in _BASE}
+    bare[acls.OWNING_GROUP, acls.NOBODY] &= found.get((acls.MASK, acls.NOBODY), 7)
     return bare
 
 
 def bits_of(found: Entries) -> int:
     """Return the nine permission bits of the mode that a list implies."""
-    group = found.get((MASK, NOBODY), found[OWNING_GROUP, NOBODY])
-    return found[OWNER, NOBODY] << 6 | group << 3 | found[OTHER, NOBODY]
+    group = found.get((acls.MASK, acls.NOBODY), found[acls.OWNING_GROUP, acls.NOBODY])
+    return found[acls.OWNER, acls.NOBODY] << 6 | group << 3 | found[acls.OTHER, acls.NOBODY]
 
 
 def as_access(found: Entries) -> bytes | None:
@@ -181,4 +176,4 @@ def as_access(found: Entries) -> bytes | None:
 def as_default(found: Entries) -> bytes:
     """Return a default list in kernel form."""
     order = sorted(found.items())
-    return packed((tag, right, number) for (tag, number), right in order)
+    return acls.packed((tag, right, number) for (tag, number), right in order)

@@ -25,14 +25,7 @@ from typing import NamedTuple
 import msgspec
 
 from pcircle.fs import native
-from pcircle.fs.attributes.acls import (
-    ACCESS,
-    DEFAULT,
-    drop_default,
-    mode_with,
-    read_list,
-    replace_list,
-)
+from pcircle.fs.attributes import acls
 from pcircle.fs.attributes.modes import SET_ID
 from pcircle.fs.entry_errors import Changed
 from pcircle.fs.status import AT_FDCWD
@@ -67,8 +60,8 @@ def state_of(status: os.stat_result, target: Target | None = None) -> EntryState
     if target is None or stat.S_ISLNK(status.st_mode):
         return EntryState(status.st_uid, status.st_gid, mode)
     is_directory = stat.S_ISDIR(status.st_mode)
-    access = read_list(target, ACCESS)
-    default = read_list(target, DEFAULT) if is_directory else None
+    access = acls.read_list(target, acls.ACCESS)
+    default = acls.read_list(target, acls.DEFAULT) if is_directory else None
     return EntryState(status.st_uid, status.st_gid, mode, access, default, True)
 
 
@@ -102,18 +95,18 @@ def apply(
             mode = stat.S_IMODE(os.stat(target).st_mode)
     if new.with_lists and new.access != old.access:
         if new.access is None:
-            replace_list(target, new.mode)
+            acls.replace_list(target, new.mode)
             mode = mode & ~0o777 | new.mode & 0o777
         else:
-            os.setxattr(target, ACCESS, new.access)
-            mode = mode_with(mode, new.access)
+            os.setxattr(target, acls.ACCESS, new.access)
+            mode = acls.mode_with(mode, new.access)
     if new.mode != mode or bits:
         os.chmod(target, new.mode)
     if new.with_lists and new.default != old.default:
         if new.default is None:
-            drop_default(target)
+            acls.drop_default(target)
         else:
-            os.setxattr(target, DEFAULT, new.default)
+            os.setxattr(target, acls.DEFAULT, new.default)
 
 
 # ---- marks ---------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from pcircle.tools.fdiff.work.pairs import EntryPair, PairComparer
 from pcircle.walk.items import source_of, target_of
 
 if TYPE_CHECKING:
-    from pcircle.tools.fdiff.work.state import ComparisonTask
+    from pcircle.tools.fdiff.reporter import ComparisonTask
 
 _FIRST_BYTES = 1 << 20
 _STEP_BYTES = 8 << 20

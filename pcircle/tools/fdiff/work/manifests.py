@@ -39,7 +39,7 @@ from pcircle.walk.open_directory import BATCH_S, ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
 if TYPE_CHECKING:
-    from pcircle.tools.fdiff.work.state import ComparisonTask
+    from pcircle.tools.fdiff.reporter import ComparisonTask
 
 
 class ManifestOnlyReporter:

@@ -25,7 +25,7 @@ from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
 if TYPE_CHECKING:
-    from pcircle.tools.fdiff.work.state import ComparisonTask
+    from pcircle.tools.fdiff.reporter import ComparisonTask
 
 KINDS: Final = ("files", "links", "specials", "directories")
 """The names of a `Block`'s lists, one for each kind of entry."""

@@ -26,10 +26,9 @@ from pcircle.tools.fdiff.plan import (
     OneSidedFile,
     PairChunk,
 )
-from pcircle.tools.fdiff.reporter import DiffReporter
+from pcircle.tools.fdiff.reporter import ComparisonTask, DiffReporter
 from pcircle.tools.fdiff.work.large import ChunkedPair, LargeFileComparer
 from pcircle.tools.fdiff.work.one_sided import OneSidedVisitor
-from pcircle.tools.fdiff.work.state import ComparisonTask
 from pcircle.tools.fdiff.work.visitor import DiffVisitor
 from pcircle.walk.items import Batch, Portion, Tree
 from pcircle.walk.roots import open_roots, seeds

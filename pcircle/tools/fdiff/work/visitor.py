@@ -47,7 +47,7 @@ from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
 if TYPE_CHECKING:
-    from pcircle.tools.fdiff.work.state import ComparisonTask
+    from pcircle.tools.fdiff.reporter import ComparisonTask
 
 _NONE_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 

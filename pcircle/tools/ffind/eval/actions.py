@@ -9,18 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from pcircle.core.encoding import show
+from pcircle.tools.ffind.eval import line_formats
 from pcircle.tools.ffind.eval.bulk import BulkFormat, bulk_of
 from pcircle.tools.ffind.eval.commands import Commands
 from pcircle.tools.ffind.eval.compiler import needs_status
 from pcircle.tools.ffind.eval.entry import FindEntry, StopSearch, Test
-from pcircle.tools.ffind.eval.line_formats import (
-    QUIT,
-    FindOutput,
-    csv_line,
-    json_line,
-    long_line,
-    printf,
-)
 from pcircle.tools.ffind.language.nodes import ExpressionNode
 
 
@@ -50,7 +43,7 @@ class FindActions:
 
     def __init__(
         self,
-        output: FindOutput,
+        output: line_formats.FindOutput,
         commands: Commands,
         counts: ActionCounters,
         removals: RemovalHooks,
@@ -127,7 +120,7 @@ class FindActions:
         return run
 
     def _printf(self, text: bytes) -> Callable[[FindEntry], bytes]:
-        return printf(text, quoted=self.quoted)
+        return line_formats.printf(text, quoted=self.quoted)
 
     def _command(self, node: ExpressionNode, is_dir: bool, words: Sequence[bytes]) -> Test:
         commands, settle = self._commands, self._output.settle
@@ -177,13 +170,13 @@ class FindActions:
 
     def _quit(self, entry: FindEntry) -> bool:
         self._end_commands()
-        self._output.event(QUIT)
+        self._output.event(line_formats.QUIT)
         raise StopSearch
 
     def _exists(self, entry: FindEntry) -> bool:
         self._counts.matched += 1
         self._end_commands()
-        self._output.event(QUIT)
+        self._output.event(line_formats.QUIT)
         raise StopSearch
 
     def _limit(self, most: int, number: int) -> Test:
@@ -222,9 +215,9 @@ class FindActions:
 
 _LINES: dict[str, Callable[..., Callable[[FindEntry], bytes]]] = {
     "printf": FindActions._printf,
-    "ls": lambda self: long_line(self._now_ns),
-    "json": lambda self: json_line(),
-    "csv": lambda self: csv_line(),
+    "ls": lambda self: line_formats.long_line(self._now_ns),
+    "json": lambda self: line_formats.json_line(),
+    "csv": lambda self: line_formats.csv_line(),
 }
 
 

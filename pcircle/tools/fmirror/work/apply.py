@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, ClassVar
 from msgspec.structs import replace
 
 from pcircle.core.encoding import to_scan
-from pcircle.core.errors import require_type
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.entry_errors import Changed, error_context, set_operation
 from pcircle.fs.scan import Block
@@ -35,10 +34,7 @@ from pcircle.walk.open_directory import BATCH_S, ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
 if TYPE_CHECKING:
-    from pcircle.fs.lists import Lists
-    from pcircle.ops.checkpoint.resume import CheckpointSession
-    from pcircle.ops.copy.tree.items import CopyPlan, Item
-    from pcircle.ops.copy.tree.task import CopyTask
+    from pcircle.ops.copy.tree.items import Item
     from pcircle.walk.visitor import DirectoryScan
 
 _TEMPORARY = b".fcp-"
@@ -49,8 +45,6 @@ class ApplyVisitor(MirrorVisitor):
 
     Each thread has its own instance.
     """
-
-    lists: Lists | None = None  # only on rank 0
 
     def __init__(self, worker: Worker, entries: EntryCopier) -> None:
         super().__init__(worker, entries)
@@ -226,33 +220,8 @@ class MirrorApplyTask(MirrorTask):
 
     visitor_type: ClassVar[type[ApplyVisitor]] = ApplyVisitor
 
-    def __init__(
-        self,
-        plan: CopyPlan,
-        rank: int,
-        size: int,
-        lists: Lists | None = None,
-        beside: CopyTask | None = None,
-        number: int = 0,
-    ) -> None:
-        super().__init__(plan, rank, size, lists, beside, number)
-        require_type(ApplyVisitor, self._visitor).lists = self._lists
-
 
 class JournaledMirrorApply(JournaledMirror):
     """The application of a plan on one rank, with a checkpoint."""
 
     visitor_type: ClassVar[type[ApplyVisitor]] = ApplyVisitor
-
-    def __init__(
-        self,
-        plan: CopyPlan,
-        rank: int,
-        size: int,
-        session: CheckpointSession | None,
-        lists: Lists | None,
-        beside: CopyTask | None = None,
-        number: int = 0,
-    ) -> None:
-        super().__init__(plan, rank, size, session, lists, beside, number)
-        require_type(ApplyVisitor, self._visitor).lists = self._lists

@@ -22,14 +22,7 @@ from pcircle.ops.copy.tree.items import CopyPlan, Notice, scope_of
 from pcircle.ops.copy.tree.waiting_copies import ItemLimits
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import MirrorPlan
-from pcircle.tools.fmirror.work import steps
-from pcircle.tools.fmirror.work.extraneous import (
-    ExtraneousFinder,
-    Surplus,
-    packed,
-    with_counterparts,
-    without_empty,
-)
+from pcircle.tools.fmirror.work import extraneous, steps
 from pcircle.tools.fmirror.work.itemize import Itemizer, LinkedRecords, count
 from pcircle.tools.fmirror.work.link_dest import LinkDest
 from pcircle.tools.fmirror.work.listing import Lister, ListingTimes
@@ -70,7 +63,9 @@ class DryMirrorVisitor(DryVisitor):
         self._renamed = PathHashes(mirror.renamed)
         self._link_dest = LinkDest(mirror, self._policy, dry=True)
         self._emptiness = EmptinessTest(scope_of(mirror)) if mirror.upkeep.prunes else None
-        self._finder = ExtraneousFinder(mirror, self._emptiness) if mirror.deleting.wanted else None
+        self._finder = (
+            extraneous.ExtraneousFinder(mirror, self._emptiness) if mirror.deleting.wanted else None
+        )
         self._lister: Lister | None = None
         if self._finder is not None:
             self._finder.tell_doubtful = self._tell_doubtful
@@ -86,7 +81,7 @@ class DryMirrorVisitor(DryVisitor):
 
     def _tell_doubtful(self, paths: list[bytes]) -> None:
         """Report extraneous entries that may have moved, so that a recheck decides about them."""
-        self._here.note([packed(0, paths, doubtful=True)])
+        self._here.note([extraneous.packed(0, paths, doubtful=True)])
         self._plan_surplus(0, paths)
 
     def _plan_surplus(self, root: int, paths: list[bytes]) -> None:
@@ -188,16 +183,16 @@ class DryMirrorVisitor(DryVisitor):
     def meant(self, opened: Open[None], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         target = opened.leases[1]
         if self._emptiness is not None:
-            blocks = without_empty(blocks, self._emptiness, opened.path, source.fd)
+            blocks = extraneous.without_empty(blocks, self._emptiness, opened.path, source.fd)
         if self._finder is not None and target is not NO_LEASE and opened.only is None:
 
             def tell(paths: list[bytes]) -> None:
-                self._here.note([packed(opened.root, paths)])
+                self._here.note([extraneous.packed(opened.root, paths)])
                 self._plan_surplus(opened.root, paths)
 
             blocks = self._finder.watched(blocks, (source.fd, target.fd), opened.path, tell)
         if self._existing:
-            blocks = with_counterparts(blocks, target.fd)
+            blocks = extraneous.with_counterparts(blocks, target.fd)
         return super().meant(opened, blocks, source)
 
     def _entry(
@@ -258,7 +253,7 @@ class DryMirrorVisitor(DryVisitor):
             self._plan_step(root, path, steps.Step(here, there, word))
         replaced = old is not None and stat.S_ISDIR(old.st_mode) and different & fields.KIND
         if replaced and self._reports_replaced:
-            context.note([packed(root, [path])])
+            context.note([extraneous.packed(root, [path])])
 
     def _plan_made(self, where: Where, name: bytes, fds: tuple[int, int]) -> None:
         """Add an entry to the plan that would be linked to a reference tree.
@@ -322,7 +317,7 @@ def _marks(source: os.stat_result, name: bytes, target_fd: int) -> bytes:
 class DryMirrorTask(DryTask):
     """The dry run of a mirror on one rank."""
 
-    notice_type: ClassVar[Any] = Notice | Surplus | LinkedRecords | ListingTimes
+    notice_type: ClassVar[Any] = Notice | extraneous.Surplus | LinkedRecords | ListingTimes
 
     @classmethod
     def visitor_type(cls) -> type[DryVisitor]:
@@ -394,7 +389,7 @@ class DryApplyVisitor(DryMirrorVisitor):
         context = self._here
         for path, error in steps.confirmed(block, opened.path, *fds):
             if error is None:
-                context.note([packed(opened.root, [path])])
+                context.note([extraneous.packed(opened.root, [path])])
             else:
                 self.counters.found += 1
                 self._fail(opened.root, path, error, context)

@@ -24,17 +24,7 @@ from typing import Any
 
 import msgspec
 
-from pcircle.tools.fprof.profile.tables import (
-    Best,
-    K,
-    Row,
-    RowKey,
-    Sums,
-    add_to,
-    by_length,
-    by_number,
-    by_sense,
-)
+from pcircle.tools.fprof.profile import tables
 
 KINDS = ("file", "directory", "link", "special")
 MAX_OWNERS = 16_384
@@ -143,10 +133,10 @@ class Profile(msgspec.Struct, kw_only=True):
 _SUMMED_TABLES = ("ages", "age_sizes", "depths", "directory_sizes", "sizes", "kinds", "specials")
 _SUMMED_LISTS = ("names", "sparse", "unit_counts")
 _BOUNDED: tuple[tuple[str, int, Callable[[Any], Any]], ...] = (
-    ("owners", MAX_OWNERS, by_number),
-    ("groups", MAX_OWNERS, by_number),
-    ("extensions", MAX_EXTENSIONS, by_sense),
-    ("stripes", MAX_LAYOUTS, by_length),
+    ("owners", MAX_OWNERS, tables.by_number),
+    ("groups", MAX_OWNERS, tables.by_number),
+    ("extensions", MAX_EXTENSIONS, tables.by_sense),
+    ("stripes", MAX_LAYOUTS, tables.by_length),
 )
 
 
@@ -241,20 +231,24 @@ def _by_lot(piece: SamplePiece) -> tuple[int, int, int]:
     return piece.lot, piece.raw_bytes, piece.packed_bytes
 
 
-def _first(most: int, order: Callable[[Row], RowKey], *lists: list[Row]) -> list[Row]:
-    best = Best(most, order)
+def _first(
+    most: int, order: Callable[[tables.Row], tables.RowKey], *lists: list[tables.Row]
+) -> list[tables.Row]:
+    best = tables.Best(most, order)
     for rows in lists:
         best.update(rows)
     return best.rows()
 
 
-def _summed(a: dict[K, list[int]], b: dict[K, list[int]]) -> dict[K, list[int]]:
+def _summed(
+    a: dict[tables.K, list[int]], b: dict[tables.K, list[int]]
+) -> dict[tables.K, list[int]]:
     """Add the tallies of the smaller table to the larger one, and return the latter."""
     if len(a) < len(b):
         a, b = b, a
     for key, tally in b.items():
         if key in a:
-            add_to(a[key], tally)
+            tables.add_to(a[key], tally)
         else:
             a[key] = tally
     return a
@@ -263,10 +257,10 @@ def _summed(a: dict[K, list[int]], b: dict[K, list[int]]) -> dict[K, list[int]]:
 def _merge_bounded(
     merged: Profile, a: Profile, b: Profile, name: str, most: int, rank: Callable[[Any], Any]
 ) -> None:
-    table: Sums[Any] = Sums(most, rank)
+    table: tables.Sums[Any] = tables.Sums(most, rank)
     table.tallies = _summed(getattr(a, name), getattr(b, name))
     for other in (getattr(a, f"other_{name}"), getattr(b, f"other_{name}")):
-        add_to(table.other, other)
+        tables.add_to(table.other, other)
     table.cut()
     setattr(merged, name, table.tallies)
     setattr(merged, f"other_{name}", table.other)
