@@ -177,8 +177,9 @@ def taken(*fields: str) -> Section:
 class Options:
     """The options of a command, declared by the fields of a subclass.
 
-    A field without an option has a plain default, or is required. Keyword arguments of the class
-    replace words in braces in texts of the help.
+    A field without an option has a plain default, or is required. Inherited options in `without`
+    are not offered. The other keyword arguments of the class replace words in braces in texts of
+    the help.
     """
 
     declared: ClassVar[Mapping[str, Option]] = {}
@@ -186,12 +187,13 @@ class Options:
     sections: ClassVar[Sequence[Section]] = ()
     terms: ClassVar[Mapping[str, str]] = {}
 
-    def __init_subclass__(cls, **terms: str) -> None:
+    def __init_subclass__(cls, without: Sequence[str] = (), **terms: str) -> None:
         declared: dict[str, Option] = {}
+        inherited: dict[str, str] = {}
         for base in reversed(cls.__mro__[1:]):
             declared |= vars(base).get("declared", {})
-            terms = {**vars(base).get("terms", {}), **terms}
-        cls.terms = terms
+            inherited |= vars(base).get("terms", {})
+        cls.terms = inherited | terms
         sections: list[Section] = []
         current = Section()
         for name, value in list(vars(cls).items()):
@@ -209,7 +211,10 @@ class Options:
                 declared[name] = declared[name].changed(**value)
                 setattr(cls, name, declared[name])
         cls.declared = declared
-        cls.sections = sections or cls.sections
+        cls.sections = [
+            Section(found.title, found.text, [name for name in found.fields if name not in without])
+            for found in sections or cls.sections
+        ]
 
     def __init__(self, **values: Any) -> None:
         fields = self.field_names()

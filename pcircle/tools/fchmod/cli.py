@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import Final
 
-from pcircle.cli.arguments import (
-    POLITE,
-    OptionalValue,
-    Parser,
-    add_actions,
-    add_filters,
-    add_safety,
-    notes,
-)
+from pcircle.cli.arguments import Parser, notes
 from pcircle.cli.shell import ToolCommand
+from pcircle.tools.fchmod.options import ModeOptions, OwnerOptions
 
-BARE = {"--acl-remove": "--acl-remove=all", **POLITE}
-_OWNER_OPTIONS = ("--of-owner", "--of-group")  # filters; the usual names set the new owner
 _CODES = """\
 Exit codes: 0 success; 1 some entries could not be changed, each one named;
 2 refused; 4 stopped early (--stop-after, a lost rank); 70 internal error;
@@ -69,78 +59,10 @@ _EXAMPLES = {
 
 
 def _add(p: Parser) -> None:
-    """Add the options of all three commands."""
-    _free_h(p)
     p.takes_only_paths = False  # the first operand may be OWNER:GROUP
-    add = p.add_argument_group("Change").add_argument
-    add("-R", "--recursive", action="store_true", help="change directories and their contents")
-    if p.prog == "fchmod":
-        add("--mode", metavar="MODE", help="the mode, instead of the operand MODE")
-        add("--files", metavar="MODE", help="the mode of everything except directories")
-        add("--dirs", metavar="MODE", help="the mode of directories")
-        add("--owner", dest="new_owner", metavar="USER", help="change the owner")
-        add("--group", dest="new_group", metavar="GROUP", help="change the group")
-    add("--reference", metavar="FILE", help="use the attributes of FILE")
-    add(
-        "--from",
-        dest="from_owner",
-        metavar="O:G",
-        help="change only entries with this owner and group",
-    )
-    add("--usermap", metavar="MAP", help="map owners: FROM:TO,... as in rsync")
-    add("--groupmap", metavar="MAP", help="map groups in the same way")
-    add("--acl", metavar="SPEC", help="modify access control lists like setfacl -m")
-    add(
-        "--acl-remove",
-        metavar="SPEC",
-        action=OptionalValue,
-        help="remove list entries like setfacl -x, or whole lists",
-    )
-    add("--default-acl", metavar="SPEC", help="modify default lists like setfacl -dm")
-    add("--keep-setid", action="store_true", help="restore set-id bits after a change of owner")
-    add("--no-setid", action="store_true", help="clear the set-id bits of all files")
-    add("--force", action="store_true", help="make system calls even if nothing would change")
-    add("--undo", metavar="FILE", help="save the previous attributes for --apply")
-    add("--apply", metavar="FILE", help="restore the attributes that --undo has saved")
-    add("--dry-run", action="store_true", help="show what would be done (-c: list entries)")
-    _add_ways(p.add_argument_group("Directories and links").add_argument)
-    filters = add_filters(p, "PATH", *_OWNER_OPTIONS)
-    filters.add_argument(
-        "-x", "--one-file-system", action="store_true", help="stay on one file system"
-    )
-    add_safety(p)
-    add_actions(p, "changed")
-    p._option_string_actions["-v"].help = "list all entries"
-    add = next(group for group in p._action_groups if group.title == "Output").add_argument
-    add("-c", "--changes", action="store_true", help="list changed entries")
-    add(
-        "-f",
-        "--silent",
-        action="count",
-        default=0,
-        help="omit messages about EPERM (twice: do not exit with 1)",
-    )
-    p.set_defaults(plan=None, max_delete=None, owner_options=_OWNER_OPTIONS)
-
-
-def _add_ways(add: Callable[..., object]) -> None:
-    add("-h", "--no-dereference", action="store_true", help="change a link itself, not its target")
-    add("-H", dest="operand_links", action="store_true", help="follow links given as PATH")
-    add(
-        "-L",
-        dest="all_links",
-        action="store_true",
-        help="follow all links, including links in directories",
-    )
-    add("-P", dest="never", action="store_true", help="follow no links")
-    add("--no-preserve-root", action="store_true", help="allow -R on /")
-    add("--preserve-root", action="store_true", help="refuse -R on / (default)")
-
-
-def _free_h(p: Parser) -> None:
-    """Remove -h as a short form of --help, because chown has another option -h."""
-    p._actions[0].option_strings = ["--help"]
-    del p._option_string_actions["-h"]
+    # chown has another option -h.
+    p._option_string_actions.pop("-h").option_strings = ["--help"]
+    (ModeOptions if p.prog == "fchmod" else OwnerOptions).add_to(p)
 
 
 _MOST_USED = (
@@ -173,7 +95,6 @@ def _shell(tool: str, operand: str, about: str) -> ToolCommand:
         epilog,
         _add,
         carry_out,
-        BARE,
         most_used=_MOST_USED,
     )
 

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 from pcircle.cli.change_program import ChangeConsole, ChangeProgram
-from pcircle.cli.declarations import override
-from pcircle.cli.tree_program import TreeOptions
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError, operand_error, worst
 from pcircle.core.units import plural
@@ -21,8 +19,9 @@ from pcircle.jobs.plan_file import LoadedPlan, head, read_plan
 from pcircle.jobs.tree_task import resolve
 from pcircle.runtime import Outcome
 from pcircle.tools.fchmod import report
-from pcircle.tools.fchmod.options import request_of, root_of
+from pcircle.tools.fchmod.options import ModeOptions, OwnerOptions
 from pcircle.tools.fchmod.report import Denied, ModeCounters, ModePlan, Unmapped
+from pcircle.tools.fchmod.request import request_of, root_of
 from pcircle.tools.fchmod.state.state import check_mark
 from pcircle.tools.fchmod.visitor import ModeTask
 from pcircle.walk.roots import Root
@@ -49,10 +48,10 @@ class ModeConsole(ChangeConsole):
         super().notice(source, values)
 
     def is_silent(self, failure: Failure) -> bool:
-        return failure.errno == errno.EPERM and bool(self._program.args.silent)
+        return failure.errno == errno.EPERM and bool(self._program.options.hides_denied)
 
     def summary(self, total: ModeCounters) -> str:
-        dry = "would be " * self._program.args.dry_run
+        dry = "would be " * self._program.options.dry
         parts = [f"{plural(total.changed, 'entry', 'entries')} {dry}changed"]
         unchanged = total.completed - total.changed
         remaining = {
@@ -74,13 +73,13 @@ class ModeConsole(ChangeConsole):
 
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
         """Complete the undo file, even if the job was stopped, and end the console."""
-        if self._program.args.undo is not None and outcome.code:
+        if self._program.options.undo is not None and outcome.code:
             outcome = self.with_plan_ended(outcome, self.planned)
         code, reasons = super().end(outcome)
         applied = self._program.applied
         if applied is not None and applied.cut:
             code = worst((code, EntriesFailed.exit_code))
-            shown = show(os.fsencode(self._program.args.apply))
+            shown = show(os.fsencode(self._program.options.apply or ""))
             reasons.append(f"'{shown}' is incomplete: only the entries that it lists were restored")
         return code, reasons
 
@@ -91,80 +90,73 @@ def _listed(counts: Counter[int], name_of: Callable[[int], str]) -> str:
     return ", ".join(shown + ([f"{more:,} more"] if more else []))
 
 
-class ModeOptions(TreeOptions):
-    """The shared options, of which the filters by owner have other names."""
-
-    owners: tuple[int, ...] | None = override(names=("--of-owner",))
-    groups: tuple[int, ...] | None = override(names=("--of-group",))
-
-
 class ModeProgram(ChangeProgram):
     """The program of fchmod, fchown or fchgrp."""
 
     plan_type: ClassVar[type[ModePlan]] = ModePlan
     task_type: ClassVar[type[ModeTask]] = ModeTask
     console_type: ClassVar[type[ModeConsole]] = ModeConsole
+    options: ModeOptions
 
     def __init__(
-        self, tool: str, args: argparse.Namespace, paths: Sequence[bytes], **more: object
+        self, tool: str, options: ModeOptions, paths: Sequence[bytes], **more: object
     ) -> None:
         self.name = tool
-        super().__init__(ModeOptions.of(args), paths, tool=tool, **more)
-        self.args = args
-        if args.undo is not None:
-            used_files = (args.list_out, args.json_lines, args.error_log, args.files_from)
-            shown = show(os.fsencode(args.undo))
-            if args.undo in used_files:
+        super().__init__(options, paths, tool=tool, **more)
+        if options.undo is not None:
+            written = (options.list_out, options.json_lines, options.error_log)
+            shown = show(os.fsencode(options.undo))
+            if options.undo in (*written, options.files_from):
                 raise UsageError(f"'{shown}' is used by two options")
-            if _is_nonempty(args.undo):
+            if _is_nonempty(options.undo):
                 reason = "may be the record of an earlier run; specify another file"
                 raise UsageError(f"--undo: '{shown}' {reason}")
 
     def read_plan(self) -> LoadedPlan:
         """Read an undo file; each of the three tools can undo the changes of the others."""
-        found = read_plan(self.args.apply, "fchmod", check_mark, may_be_cut=True)
+        found = read_plan(self.options.apply or "", "fchmod", check_mark, may_be_cut=True)
         self.applied: LoadedPlan | None = found
         return found
 
     def roots(self) -> tuple[Root, ...]:
-        args = self.args
-        if args.apply is not None:
+        options = self.options
+        if options.apply is not None:
             return self.read_plan().roots
-        if args.files_from is not None:
+        if options.files_from is not None:
             return resolve(self.paths)
         return tuple(map(self._root, self.paths))
 
     def _root(self, path: bytes) -> Root:
-        args = self.args
+        options = self.options
         # As in coreutils, `chown -R` follows links only with -H or -L.
-        follow = not (args.no_dereference or args.never)
-        if self.name != "fchmod" and args.recursive:
-            follow = bool(args.operand_links or args.all_links)
+        follow = not (options.no_dereference or options.never)
+        if self.name != "fchmod" and options.recursive:
+            follow = bool(options.operand_links or options.all_links)
         try:
             return root_of(
                 path,
-                recursive=args.recursive,
+                recursive=options.recursive,
                 follow=follow,
-                keeps_root=args.preserve_root or not args.no_preserve_root,
+                keeps_root=options.preserve_root or not options.no_preserve_root,
             )
         except OSError as error:
             reason = error.strerror or str(error)
             raise operand_error(f"cannot access '{show(path)}': {reason}", error) from None
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        args, found = self.args, super().decided(roots, ranks)
-        verbosity = 2 if args.verbose else int(args.changes)
+        options, found = self.options, super().decided(roots, ranks)
+        verbosity = 2 if options.verbose else int(options.changes)
         acts: ActionOutput = found["acts"]
         word = "changed" if verbosity else ""
-        found["acts"] = ActionOutput(acts.lines, acts.end, word, args.undo is not None)
+        found["acts"] = ActionOutput(acts.lines, acts.end, word, options.undo is not None)
         return found | {"verbosity": verbosity}
 
     def begin(self, roots: tuple[Root, ...]) -> None:
         super().begin(roots)
-        if self.args.undo is not None:
+        if self.options.undo is not None:
             from pcircle.jobs.plan_output import PlanFile  # few runs write a plan
 
-            self.planned: PlanFile | None = PlanFile(self.args.undo, "--undo", "undo file")
+            self.planned: PlanFile | None = PlanFile(self.options.undo, "--undo", "undo file")
             self.planned.append(head("fchmod", roots, self.directory()))
 
 
@@ -176,41 +168,26 @@ def _is_nonempty(name: str) -> bool:
         return False
 
 
-def program_of(tool: str, args: argparse.Namespace) -> ModeProgram:
-    """Return the program for a parsed command line; raise UsageError if it is invalid."""
-    _refuse(args)
-    is_listed = args.files_from is not None
-    request, paths = request_of(tool, args)
+def program_of(tool: str, options: ModeOptions, operands: Sequence[str]) -> ModeProgram:
+    """Return the program of a change; raise UsageError if it is invalid."""
+    is_listed = options.files_from is not None
+    request, paths = request_of(tool, options, operands)
     if not paths and is_listed:
         paths = [b"."]
     return ModeProgram(
         tool,
-        args,
+        options,
         paths,
         request=request,
-        recursive=args.recursive and args.apply is None,
-        listed=is_listed or args.apply is not None,
-        force=args.force,
-        silent=args.silent,
-        undo=args.undo is not None,
-        follow=args.recursive and args.all_links,
+        recursive=options.recursive and options.apply is None,
+        listed=is_listed or options.apply is not None,
+        silent=options.hides_denied,
+        undo=options.undo is not None,
+        follow=options.recursive and options.all_links,
     )
-
-
-def _refuse(args: argparse.Namespace) -> None:
-    if args.all_links and (args.never or args.no_dereference or args.operand_links):
-        raise UsageError("-L cannot be combined with -H, -P or -h")
-    for option in ("undo", "apply", "files_from"):
-        if args.all_links and getattr(args, option) is not None:
-            raise UsageError(f"-L cannot be combined with --{option.replace('_', '-')}")
-    if args.keep_setid and args.no_setid:
-        raise UsageError("--keep-setid cannot be combined with --no-setid")
-    if args.operand_links and (args.never or args.no_dereference):
-        raise UsageError("-H cannot be combined with -P or -h")
-    if args.undo is not None and args.dry_run:
-        raise UsageError("--undo cannot be combined with --dry-run, which changes nothing")
 
 
 def change_typed(tool: str, args: argparse.Namespace) -> int:
     """Run a parsed command line and return the exit code; raise UsageError if it is invalid."""
-    return program_of(tool, args).run()
+    declared = ModeOptions if tool == "fchmod" else OwnerOptions
+    return program_of(tool, declared.of(args), args.operands).run()

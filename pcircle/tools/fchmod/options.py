@@ -1,252 +1,169 @@
-"""The request of fchmod, fchown or fchgrp, in a common form, and the root of each PATH.
+"""The options of fchmod, fchown and fchgrp: their declarations and values.
 
-The root is the entry itself or, if links are followed, the target of a link.
+This module is imported before the command line is parsed.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import stat
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-import msgspec
+from pcircle.cli.declarations import Section, option, override, taken
+from pcircle.cli.options import CommonOptions, later
 
-from pcircle.cli.arguments import refuse_remote
-from pcircle.cli.ids import Owner, group_of, number_of, read_map, read_owner, user_of
-from pcircle.core.encoding import show
-from pcircle.core.errors import UsageError
-from pcircle.fs.attributes.modes import parse_mode
-from pcircle.fs.open_flags import OPEN_ENTRY_PATH
-from pcircle.fs.safe_open import MAX_LINKS, directory, place_of
-from pcircle.tools.fchmod.state.lists import Edit, read_edits
-from pcircle.tools.fchmod.state.resolve import ChangeRequest
-from pcircle.walk.roots import Root
-
-_PREFIXES = ("f:", "d:")
-# If one of these options is given, the first operand is not a MODE.
-_INSTEAD = ("mode", "files", "dirs", "new_owner", "new_group", "reference", "usermap", "groupmap",
-            "acl", "acl_remove", "default_acl")  # fmt: skip
+if TYPE_CHECKING:
+    from pcircle.cli.ids import Owner
+    from pcircle.fs.attributes.owners import IdRule
 
 
-class RequestedChange(NamedTuple):
-    """The request of a command line, and its PATHs."""
+def _from(name: str, text: str) -> Owner:
+    from pcircle.cli.ids import read_owner
 
-    request: ChangeRequest
-    paths: list[bytes]
+    return read_owner(name, text, login=False)
 
 
-def request_of(tool: str, args: argparse.Namespace) -> RequestedChange:
-    """Return the request and the PATHs of a command line; raise UsageError if it is invalid."""
-    operands = list(args.operands)
-    if args.apply is not None:
-        _refuse_with_apply(args)
-        return RequestedChange(ChangeRequest(), list(map(os.fsencode, operands)))
-    make: Callable[[argparse.Namespace, list[str]], ChangeRequest] = _MAKERS[tool]
-    request = make(args, operands)
-    refuse_remote(operands)
-    found = Owner(None, None)
-    if args.from_owner is not None:
-        found = read_owner("--from", args.from_owner, login=False)
-    request = msgspec.structs.replace(
-        request,
-        umask=_umask(),
-        from_uid=found.uid,
-        from_gid=found.gid,
-        users=() if args.usermap is None else read_map("--usermap", args.usermap),
-        groups=() if args.groupmap is None else read_map("--groupmap", args.groupmap),
-        edits=_edits(args),
-        no_lists=args.acl_remove == "all",
-        set_id="keep" if args.keep_setid else "none" if args.no_setid else "clear",
+_CHANGES = (
+    *("mode", "files", "dirs", "uid", "gid", "reference", "from_owner", "user_map", "group_map"),
+    *("acl", "acl_remove", "default_acl", "keep_setid", "no_setid"),
+)
+
+
+class ModeOptions(CommonOptions, root="PATH", done="changed"):
+    """The options of fchmod."""
+
+    _change = Section("Change")
+    recursive: bool = option("-R", "--recursive", help="change directories and their contents")
+    mode: str | None = option(
+        "--mode", metavar="MODE", help="the mode, instead of the operand MODE"
     )
-    if request.uid is not None and request.users:
-        raise UsageError("--usermap cannot be combined with an owner")
-    if request.gid is not None and request.groups:
-        raise UsageError("--groupmap cannot be combined with a group")
-    return RequestedChange(request, list(map(os.fsencode, operands)))
+    files: str | None = option(
+        "--files", metavar="MODE", help="the mode of everything except directories"
+    )
+    dirs: str | None = option("--dirs", metavar="MODE", help="the mode of directories")
+    uid: int | None = option(
+        "--owner",
+        dest="uid",
+        metavar="USER",
+        parse=later("user_of", "ids"),
+        help="change the owner",
+    )
+    gid: int | None = option(
+        "--group",
+        dest="gid",
+        metavar="GROUP",
+        parse=later("group_of", "ids"),
+        help="change the group",
+    )
+    reference: str | None = option("--reference", metavar="FILE", help="use the attributes of FILE")
+    from_owner: Owner | None = option(
+        "--from",
+        metavar="O:G",
+        parse=_from,
+        help="change only entries with this owner and group",
+    )
+    user_map: tuple[IdRule, ...] = option(
+        "--usermap",
+        metavar="MAP",
+        parse=later("read_map", "ids"),
+        otherwise=(),
+        help="map owners: FROM:TO,... as in rsync",
+    )
+    group_map: tuple[IdRule, ...] = option(
+        "--groupmap",
+        metavar="MAP",
+        parse=later("read_map", "ids"),
+        otherwise=(),
+        help="map groups in the same way",
+    )
+    acl: str | None = option(
+        "--acl", metavar="SPEC", help="modify access control lists like setfacl -m"
+    )
+    acl_remove: str | None = option(
+        "--acl-remove",
+        metavar="SPEC",
+        bare="all",
+        help="remove list entries like setfacl -x, or whole lists",
+    )
+    default_acl: str | None = option(
+        "--default-acl", metavar="SPEC", help="modify default lists like setfacl -dm"
+    )
+    keep_setid: bool = option(
+        "--keep-setid",
+        excludes=("no_setid",),
+        help="restore set-id bits after a change of owner",
+    )
+    no_setid: bool = option("--no-setid", help="clear the set-id bits of all files")
+    force: bool = option("--force", help="make system calls even if nothing would change")
+    undo: str | None = option(
+        "--undo",
+        metavar="FILE",
+        excludes=("dry",),
+        help="save the previous attributes for --apply",
+    )
+    _apply = taken("apply")
+    apply: str | None = override(
+        excludes=(*_CHANGES, "undo"), help="restore the attributes that --undo has saved"
+    )
+    _dry = CommonOptions.DRY_RUN
+    dry: bool = override(help="show what would be done (-c: list entries)")
+
+    _links = Section("Directories and links")
+    no_dereference: bool = option(
+        "-h",
+        "--no-dereference",
+        called="-h",
+        help="change a link itself, not its target",
+    )
+    operand_links: bool = option(
+        "-H", excludes=("never", "no_dereference"), help="follow links given as PATH"
+    )
+    all_links: bool = option(
+        "-L",
+        excludes=("operand_links", "never", "no_dereference", "undo", "apply", "files_from"),
+        help="follow all links, including links in directories",
+    )
+    never: bool = option("-P", help="follow no links")
+    no_preserve_root: bool = option("--no-preserve-root", help="allow -R on /")
+    preserve_root: bool = option("--preserve-root", help="refuse -R on / (default)")
+
+    # The usual names of these two filters set the new owner.
+    _filters = CommonOptions.FILTERS
+    owners: tuple[int, ...] | None = override(names=("--of-owner",))
+    groups: tuple[int, ...] | None = override(names=("--of-group",))
+    _one = CommonOptions.ONE_FILE_SYSTEM
+    _safety = CommonOptions.SAFETY
+
+    _performance = CommonOptions.PERFORMANCE
+    _rate = CommonOptions.OPS_LIMIT
+    _polite = CommonOptions.POLITE
+    _stop = CommonOptions.STOP
+
+    _output = CommonOptions.OUTPUT
+    verbose: int = override(help="list all entries")
+    _records = CommonOptions.RECORDS
+    changes: bool = option("-c", "--changes", help="list changed entries")
+    hides_denied: int = option(
+        "-f",
+        "--silent",
+        dest="hides_denied",
+        action="count",
+        default=0,
+        help="omit messages about EPERM (twice: do not exit with 1)",
+    )
+
+    @property
+    def names_change(self) -> bool:
+        """Return whether options name the change, so that the first operand is no MODE."""
+        given = (
+            *(self.mode, self.files, self.dirs, self.uid, self.gid, self.reference, self.acl),
+            *(self.acl_remove, self.default_acl),
+        )
+        return self.maps or any(value is not None for value in given)
+
+    @property
+    def maps(self) -> bool:
+        """Return whether owners or groups are mapped."""
+        return bool(self.user_map or self.group_map)
 
 
-def _refuse_with_apply(args: argparse.Namespace) -> None:
-    modes = ("files", "dirs", "mode", "new_owner", "new_group", "reference", "from_owner")
-    exclusive = ("usermap", "groupmap", "acl", "acl_remove", "default_acl", "undo")
-    given = [name for name in (*modes, *exclusive) if getattr(args, name, None) is not None]
-    if given or args.keep_setid or args.no_setid:
-        raise UsageError("--apply cannot be combined with other changes")
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-# ---- modes ---------------------------------------------------------------------------------------
-
-
-def _of_fchmod(args: argparse.Namespace, operands: list[str]) -> ChangeRequest:
-    """Return the request of fchmod, whose first operand is usually a MODE."""
-    text = args.mode
-    if not any(getattr(args, name) is not None for name in _INSTEAD):
-        if not operands:
-            raise UsageError("missing operand MODE")
-        text = operands.pop(0)
-        while text.startswith(_PREFIXES) and operands and operands[0].startswith(_PREFIXES):
-            text += " " + operands.pop(0)
-    if args.reference is not None:
-        if text is not None or args.files is not None or args.dirs is not None:
-            raise UsageError("--reference cannot be combined with a mode")
-        text = f"{stat.S_IMODE(_status(args.reference).st_mode):05o}"
-    for_directories = for_others = None
-    if text is not None:
-        for_others, for_directories = _kinds(text)
-    if args.files is not None:
-        for_others = args.files
-    if args.dirs is not None:
-        for_directories = args.dirs
-    for mode in (for_directories, for_others):
-        if mode is not None:
-            _check(mode, args)
-    uid = None if args.new_owner is None else user_of("--owner", args.new_owner)
-    gid = None if args.new_group is None else group_of("--group", args.new_group)
-    return ChangeRequest(for_directories, for_others, uid=uid, gid=gid)
-
-
-def _kinds(text: str) -> tuple[str | None, str | None]:
-    """Split a MODE into modes for files and for directories, as in ``f:u+rw d:u+rwx``."""
-    words = text.split()
-    if not any(word.startswith(_PREFIXES) for word in words):
-        return text, text
-    found: dict[str, str] = {}
-    for word in words:
-        prefix, mode = word[:2], word[2:]
-        if prefix not in _PREFIXES or prefix in found:
-            raise UsageError(f"invalid mode '{show(os.fsencode(text))}'")
-        found[prefix] = mode
-    return found.get("f:"), found.get("d:")
-
-
-def _check(text: str, args: argparse.Namespace) -> None:
-    try:
-        parse_mode(text)
-    except ValueError:
-        more = "; to remove execute permission, write a-x" if args.one_file_system else ""
-        raise UsageError(f"invalid mode '{show(os.fsencode(text))}'{more}") from None
-
-
-# ---- owners --------------------------------------------------------------------------------------
-
-
-def _of_fchown(args: argparse.Namespace, operands: list[str]) -> ChangeRequest:
-    owner = Owner(None, None)
-    if args.reference is not None:
-        status = _status(args.reference)
-        owner = Owner(status.st_uid, status.st_gid)
-    elif not _maps(args):
-        if not operands:
-            raise UsageError("missing operand OWNER")
-        owner = read_owner("OWNER", operands.pop(0))
-    return ChangeRequest(uid=owner.uid, gid=owner.gid)
-
-
-def _of_fchgrp(args: argparse.Namespace, operands: list[str]) -> ChangeRequest:
-    if args.reference is not None:
-        return ChangeRequest(gid=_status(args.reference).st_gid)
-    if _maps(args):
-        return ChangeRequest()
-    if not operands:
-        raise UsageError("missing operand GROUP")
-    word = operands.pop(0)
-    return ChangeRequest(gid=group_of("GROUP", word) if word else None)
-
-
-def _maps(args: argparse.Namespace) -> bool:
-    return args.usermap is not None or args.groupmap is not None
-
-
-_MAKERS = {"fchmod": _of_fchmod, "fchown": _of_fchown, "fchgrp": _of_fchgrp}
-
-
-def _status(name: str) -> os.stat_result:
-    """Return the status of the FILE of --reference; raise UsageError if that fails."""
-    try:
-        return os.stat(os.fsencode(name))
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        shown = show(os.fsencode(name))
-        raise UsageError(f"--reference: cannot look up '{shown}': {reason}") from None
-
-
-# ---- lists ---------------------------------------------------------------------------------------
-
-
-def _edits(args: argparse.Namespace) -> tuple[Edit, ...]:
-    found: tuple[Edit, ...] = ()
-    removed = None if args.acl_remove == "all" else args.acl_remove
-    for option, text in (("--acl-remove", removed), ("--acl", args.acl)):
-        if text is not None:
-            found += _read(option, text, removes=option == "--acl-remove")
-    if args.default_acl is not None:
-        found += _read("--default-acl", args.default_acl, default=True)
-    return found
-
-
-def _read(
-    option: str, text: str, *, removes: bool = False, default: bool = False
-) -> tuple[Edit, ...]:
-    try:
-        return read_edits(text, number_of, removes=removes, default=default)
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}") from None
-
-
-# ---- roots ---------------------------------------------------------------------------------------
-
-_DOTS = (b"", b".", b"..")
-
-
-def root_of(path: bytes, *, recursive: bool, follow: bool, keeps_root: bool) -> Root:
-    """Return the root of a PATH, which is entered if it is a directory and `recursive` is set.
-
-    A link is not followed if another user could have created it. Raise UsageError for the root
-    directory of the file system if `keeps_root` is set, and OSError if the PATH cannot be opened.
-    """
-    holder, name, status = _found(path, follow=follow)
-    if keeps_root and recursive and stat.S_ISDIR(status.st_mode):
-        top = os.stat(b"/")
-        if (top.st_dev, top.st_ino) == (status.st_dev, status.st_ino):
-            raise UsageError(
-                f"refusing to change '{show(path)}' recursively: it is the root directory; "
-                "--no-preserve-root allows it"
-            )
-    if not (recursive and stat.S_ISDIR(status.st_mode)):
-        return Root(holder, name or b".", path)
-    if name in _DOTS:
-        return Root(os.path.join(holder, name), b"", path)
-    return Root(holder, b"", path, name)
-
-
-def _found(path: bytes, *, follow: bool) -> tuple[bytes, bytes, os.stat_result]:
-    """Return the parent directory of an entry, its name there, and its status."""
-    for _ in range(MAX_LINKS):
-        holder, name = os.path.split(path.rstrip(b"/") or b"/")
-        holder = holder or b"."
-        above = directory(holder)
-        try:
-            fd = os.open(name or b".", OPEN_ENTRY_PATH, dir_fd=above)
-            try:
-                status = os.fstat(fd)
-                is_link = stat.S_ISLNK(status.st_mode)
-                if not is_link or not (follow or path.endswith(b"/")):
-                    if path.endswith(b"/") and not stat.S_ISDIR(status.st_mode):
-                        raise NotADirectoryError(20, os.strerror(20))
-                    return holder, name, status
-            finally:
-                os.close(fd)
-        finally:
-            os.close(above)
-        with place_of(path.rstrip(b"/")) as place:  # which follows only trusted links
-            if place.status is None:
-                raise FileNotFoundError(2, os.strerror(2))
-            path = place.path
-    raise OSError(40, os.strerror(40))
+class OwnerOptions(ModeOptions, without=("mode", "files", "dirs", "uid", "gid")):
+    """The options of fchown and fchgrp."""
