@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+
+import msgspec
 
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
@@ -14,7 +15,7 @@ _MAX_DIGITS = 10
 _WILD = frozenset("*?[")
 
 
-class Owner(NamedTuple):
+class Owner(msgspec.Struct, frozen=True):
     """A user and a group, each of which is None if it is not specified."""
 
     uid: int | None

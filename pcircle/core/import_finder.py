@@ -44,8 +44,10 @@ __all__ = ["ImportFinder", "install"]
 
 _OWN = f"{__name__.partition('.')[0]}."
 _READ_BYTES = 256 << 10
-# Attributes that importers use immediately are predefined: uuid calls `platform.system`.
+# Attributes that importers use immediately are predefined: argparse imports functions from gettext,
+# and uuid calls `platform.system`.
 _DEFERRED: dict[str, dict[str, object]] = {
+    "gettext": {"gettext": str, "ngettext": lambda one, many, count: one if count == 1 else many},
     "msgspec.inspect": {},
     "msgspec.toml": {},
     "msgspec.yaml": {},

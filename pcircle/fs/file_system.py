@@ -91,7 +91,7 @@ def session(fd: int) -> str | None:
     if kind not in LOCAL:
         return None
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as stream:
             boot = stream.read().strip()
     except OSError:
         return None

@@ -13,18 +13,13 @@ import ctypes
 import os
 from collections.abc import Callable
 
-from pcircle.fs.attributes.mounts import mount_of
+from pcircle.fs.attributes.mounts import is_same_mount
 from pcircle.fs.directories import open_without_atime
 from pcircle.fs.entry_errors import MOUNT, EntryError
 from pcircle.fs.open_flags import OPEN_DIRECTORY
 
 _OPENAT2 = 437  # the number on all machines on which Linux runs Python
 _RESOLVE_NO_XDEV, _RESOLVE_BENEATH = 0x01, 0x08
-
-
-def is_same_mount(fd: int, directory_fd: int) -> bool:
-    """Return whether two open files are on the same mount. Raises OSError."""
-    return mount_of(fd) == mount_of(directory_fd)
 
 
 def opener(*, cross: bool = False, no_atime: bool = False) -> Callable[[bytes, int], int]:

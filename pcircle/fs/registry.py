@@ -55,7 +55,7 @@ class Registry(Generic[T]):
         self._database: sqlite3.Connection | None = None
         self._evicted = 0
         self._encode = msgspec.msgpack.Encoder().encode
-        self._decode = msgspec.msgpack.Decoder(kind).decode
+        self._kind = kind
 
     def __len__(self) -> int:
         return len(self._at_hand) + self._evicted
@@ -109,7 +109,7 @@ class Registry(Generic[T]):
                 return None
             database.execute("DELETE FROM inodes WHERE key = ?", text)
         self._evicted -= 1
-        value = self._at_hand[key] = self._decode(row[0])
+        value = self._at_hand[key] = msgspec.msgpack.decode(row[0], type=self._kind)
         return value
 
     def _opened(self) -> sqlite3.Connection | None:

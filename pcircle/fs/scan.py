@@ -19,7 +19,7 @@ from pcircle.core.encoding import IS_EXACT, exact, text_of, to_scan
 from pcircle.fs import native
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.directories import affordable_at_once, close_open
-from pcircle.fs.native.pure import UNTRIED
+from pcircle.fs.native.interface import UNTRIED
 from pcircle.fs.open_flags import OPEN_DIRECTORY
 from pcircle.fs.stats import Table, within_limit
 

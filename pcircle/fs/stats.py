@@ -19,14 +19,14 @@ import time
 from array import array
 from collections.abc import Iterator, Sequence
 from types import ModuleType
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from pcircle.core.units import NS_PER_S
 from pcircle.fs import native
 from pcircle.fs.directories import affordable_threads
-from pcircle.fs.native import pure
+from pcircle.fs.native.interface import COLUMNS, UNTRIED
 from pcircle.threads.overlap import Overlap, RangeFunction
 from pcircle.threads.threads import OperationTimeout
 
@@ -34,10 +34,10 @@ CAPACITY: Final = 512
 """The maximum number of names that are looked up at a time, whose table fits in the cache."""
 
 _WIDTH = 8  # bytes of a number
-PLACE_OF: Final = {name: place for place, name in enumerate(pure.COLUMNS)}
+PLACE_OF: Final = {name: place for place, name in enumerate(COLUMNS)}
 """The position of each column."""
 _ONE = (1).to_bytes(_WIDTH, sys.byteorder)
-_UNTRIED = pure.UNTRIED.to_bytes(_WIDTH, sys.byteorder, signed=True)
+_UNTRIED = UNTRIED.to_bytes(_WIDTH, sys.byteorder, signed=True)
 _UNSIGNED = frozenset({"inode", "device", "rdev"})
 _MAX_WORKERS = 16
 _AT_ONCE = 16
@@ -60,7 +60,7 @@ class StatBlockError(Exception):
         self.errors = errors
 
 
-class StatusRow(NamedTuple):
+class StatusRow(msgspec.Struct, frozen=True):
     """The status of one entry, with the field names of `os.stat`."""
 
     st_mode: int
@@ -79,7 +79,7 @@ class StatusRow(NamedTuple):
 
 
 class Table:
-    """The status of some entries, stored by columns (`pure.COLUMNS`)."""
+    """The status of some entries, stored by columns (`interface.COLUMNS`)."""
 
     def __init__(self, data: bytes = b"") -> None:
         self._put(data)
@@ -214,7 +214,7 @@ class Stats(Table):
             except OSError as error:
                 rows.append(None)
                 failed[place] = error
-        self._put(pure.table(rows))
+        self._put(native.twin().table(rows))
         if failed:
             raise StatBlockError(failed)
 
@@ -300,7 +300,8 @@ class Stats(Table):
             done = _tried(outcomes)
             if not done and start < stop:  # EINTR from a signal or the file system
                 fd = fds if isinstance(fds, int) else fds[:1]
-                outcomes, table = pure.stat_names(fd, self._names[start : start + 1], _NEVER)
+                names = self._names[start : start + 1]
+                outcomes, table = native.twin().stat_names(fd, names, _NEVER)
                 done = 1
             if done == stop - start:
                 self._parts[start] = outcomes, table
@@ -321,7 +322,7 @@ def _tried(outcomes: bytes) -> int:
     """Return the number of names that were tried, which are the first ones."""
     if not outcomes.endswith(_UNTRIED):
         return len(outcomes) // _WIDTH
-    return native.numbers(outcomes).index(pure.UNTRIED)
+    return native.numbers(outcomes).index(UNTRIED)
 
 
 def _joined(tables: Sequence[bytes]) -> bytes:
@@ -338,7 +339,7 @@ def _first(table: bytes, count: int) -> bytes:
 
 def within_limit() -> ModuleType:
     """Return the native functions or, if there is a time limit, functions that enforce it."""
-    return native.module if OperationTimeout.limit_s is None else pure
+    return native.module if OperationTimeout.limit_s is None else native.twin()
 
 
 class Division(msgspec.Struct, frozen=True):

@@ -22,10 +22,10 @@ from typing import TypeVar
 
 import msgspec
 
+from pcircle.fs.attributes.mounts import is_same_mount
 from pcircle.fs.attributes.xattrs import FORBIDDING, give_flags, read_flags
 from pcircle.fs.entry_errors import MOUNT, EntryError
 from pcircle.fs.open_flags import OPEN_DIRECTORY, OPEN_DIRECTORY_PATH, OPEN_FILE
-from pcircle.fs.openat2 import is_same_mount
 
 T = TypeVar("T")
 

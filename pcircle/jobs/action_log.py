@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import time
-from base64 import b64encode
 from collections.abc import Sequence
 
 import msgspec
@@ -220,6 +219,8 @@ def _as_text(path: bytes) -> tuple[str | UnsetType, str | UnsetType]:
     try:
         return path.decode(), UNSET
     except UnicodeDecodeError:
+        from base64 import b64encode  # rarely needed
+
         return UNSET, b64encode(path).decode()
 
 

@@ -21,7 +21,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -66,7 +66,7 @@ class PlanTrailer(msgspec.Struct, frozen=True):
     found: int
 
 
-class LoadedPlan(NamedTuple):
+class LoadedPlan(msgspec.Struct, frozen=True):
     """A verified plan. `marks` contains the marks of roots that are not directories.
 
     An undo record may be `cut` because the run that wrote it was killed or the disk was full.
@@ -77,7 +77,7 @@ class LoadedPlan(NamedTuple):
     marks: tuple[bytes, ...]
     lists: Lists
     tail: PlanTrailer
-    more: dict[str, Any] = {}  # noqa: RUF012 - it is never modified
+    more: dict[str, Any] = {}
     cut: bool = False
 
 

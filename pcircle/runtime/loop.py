@@ -16,7 +16,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 from random import Random
 from typing import IO, TYPE_CHECKING, Any, Generic
@@ -105,7 +105,7 @@ class Rank(Generic[I, R]):
         self._transport, self._task, self._observer = transport, task, observer
         self._early, self._limit = list(early), limit
         self._crash_reporter = mishaps or CrashReporter()
-        self._codec = Codec(*wire_types(type(task)), task.notice_type, pickled)
+        self._pickled = pickled
         self._pool = self._workers(task.threads or settings.workers)
         self._syncer = self._workers(1)  # a sync may take long, and work must continue
         self._spill = SpillFile()
@@ -161,8 +161,16 @@ class Rank(Generic[I, R]):
         # The seed is a number: a string would import sha2.
         return Random(hash((os.getpid(), time.time_ns(), self._transport.rank)))
 
+    @cached_property
+    def _codec(self) -> Codec:
+        # A job of one rank sends nothing, and decoders take milliseconds to build.
+        return Codec(*wire_types(type(self._task)), self._task.notice_type, self._pickled)
+
+    def _encode_notice(self, entry: tuple[object, bytes]) -> bytes:
+        return self._codec.encode_notice(entry)
+
     def _new_line(self) -> WorkerChannel[I, R]:
-        codec = self._task.line_of, self._codec.encode_notice
+        codec = self._task.line_of, self._encode_notice
         return WorkerChannel(
             self._pool, self._engine, self._perform, _now_s, self._is_stopping, *codec
         )

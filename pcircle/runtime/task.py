@@ -21,7 +21,6 @@ from typing import (
     ClassVar,
     ForwardRef,
     Generic,
-    NamedTuple,
     Protocol,
     TypeVar,
     get_args,
@@ -46,7 +45,7 @@ _NAMELESS = (
 )  # arguments of a base class that do not declare a type
 
 
-class Work(NamedTuple):
+class Work(msgspec.Struct, frozen=True):
     """The amount of work done on names and on contents, in one unit of the task's choice."""
 
     metadata: float = 0.0
@@ -356,7 +355,7 @@ class Outcome(msgspec.Struct, Generic[R], frozen=True):
         return tuple(report.counts for report in self.reports)
 
 
-class TimeLimit(NamedTuple):
+class TimeLimit(msgspec.Struct, frozen=True):
     """The time at which rank 0 stops a job early, as if by a signal, and the reason to report.
 
     `at_s` is a time on the monotonic clock.

@@ -29,7 +29,7 @@ crowded node from reacting to noise.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 LEVELS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 """The numbers of threads that are tried."""
@@ -47,7 +47,7 @@ _FIRST_HOLD = 8  # windows before the next trial
 _MAX_HOLD = 128
 
 
-class Window(NamedTuple):
+class Window(msgspec.Struct, frozen=True):
     """The work done in an interval of time, and how the threads spent that time.
 
     `done` is in units of work. `cpu_s` is the total time for which the threads ran, and `delay_s`

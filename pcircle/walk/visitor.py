@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import msgspec
 
 from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block, DirectoryBatch, blocks
@@ -47,7 +49,7 @@ class WalkCounters(Protocol):
     def done_at_once(self, directories: int, files: int, weight: float) -> None: ...
 
 
-class DirectoryScan(NamedTuple):
+class DirectoryScan(msgspec.Struct, frozen=True):
     """Options for reading small directories for `Visitor.process_directories`.
 
     A directory is small if it contains at most `max_entries` entries, all of which are regular

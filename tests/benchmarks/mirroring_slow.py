@@ -17,6 +17,8 @@ import sys
 import time
 from collections.abc import Sequence
 
+import msgspec
+
 from pcircle.core.errors import require
 from pcircle.tools.fmirror.state import state
 
@@ -46,7 +48,9 @@ def _run_an_hour_ago(command: Sequence[str | bytes], where: Scratch) -> None:
     place = state.place_of(where.place + b"/b", None)
     with slow(where, 0):
         known = require(state.read(place))
-        state.write(place, known._replace(began_ns=known.began_ns + 2 * 3600 * 10**9))
+        state.write(
+            place, msgspec.structs.replace(known, began_ns=known.began_ns + 2 * 3600 * 10**9)
+        )
 
 
 def main() -> int:

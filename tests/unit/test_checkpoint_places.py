@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.ops.checkpoint.resume import CheckpointJob, CheckpointOptions, open_session
+from pcircle.ops.checkpoint.plan import CheckpointOptions
+from pcircle.ops.checkpoint.resume import CheckpointJob, open_session
 from pcircle.ops.checkpoint.store import CopyIdentity, checkpoint_paths
 
 

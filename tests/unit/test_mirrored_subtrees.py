@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pcircle.tools.fmirror.work import subtrees
-from pcircle.tools.fmirror.work.subtrees import Subtrees
+from pcircle.tools.fmirror.work.subtrees import SubtreeComparison, Subtrees
 from pcircle.tools.fmirror.work.unchanged import EqualDirectory
 
 Tree = dict[bytes, Any]
@@ -71,17 +71,23 @@ def stub() -> Iterator[Stub]:
 def test_ancestors_of_a_change_are_walked(stub: Stub) -> None:
     found = Subtrees(stub)  # type: ignore[arg-type]
     result = found.compare(b"top", [b"a", b"f", b"i"], stub.enter(TREE), returns_early=False)
-    assert result == ([b"a"], [], 4, 12)
+    assert result == SubtreeComparison([b"a"], [], 4, 12)
     tried = len(stub.tried)
     # The walk enters it and finds the known results for its entries.
     again = stub.enter(TREE[b"a"])
-    assert found.compare(b"top/a", [b"b", b"e"], again, returns_early=False) == ([b"b"], [], 1, 3)
+    assert found.compare(b"top/a", [b"b", b"e"], again, returns_early=False) == SubtreeComparison(
+        [b"b"], [], 1, 3
+    )
     assert len(stub.tried) == tried
     again = stub.enter(TREE[b"a"][b"b"])
-    assert found.compare(b"top/a/b", [b"c", b"d"], again, returns_early=False) == ([b"d"], [], 1, 3)
+    assert found.compare(b"top/a/b", [b"c", b"d"], again, returns_early=False) == SubtreeComparison(
+        [b"d"], [], 1, 3
+    )
     assert len(stub.tried) == tried
     found.forget()
-    assert found.compare(b"top/a/b", [b"c", b"d"], again, returns_early=False) == ([b"d"], [], 1, 3)
+    assert found.compare(b"top/a/b", [b"c", b"d"], again, returns_early=False) == SubtreeComparison(
+        [b"d"], [], 1, 3
+    )
     assert len(stub.tried) > tried
 
 
@@ -91,7 +97,7 @@ def test_the_comparison_ends_at_the_time_limit(stub: Stub, monkeypatch: pytest.M
     found = Subtrees(stub)  # type: ignore[arg-type]
     names = [b"a", b"f", b"i"]
     # All that are tried at once; deeper directories are left to the walk.
-    assert found.compare(b"", names, stub.enter(TREE), returns_early=True) == (
+    assert found.compare(b"", names, stub.enter(TREE), returns_early=True) == SubtreeComparison(
         [b"a", b"f"],
         [],
         1,
@@ -108,7 +114,7 @@ def test_untried_names_are_not_counted_as_different(
     tree: Tree = {b"%d" % number: {} for number in range(1, 6)}
     found = Subtrees(stub)  # type: ignore[arg-type]
     names = [b"1", b"2", b"3", b"4", b"5"]
-    assert found.compare(b"", names, stub.enter(tree), returns_early=True) == (
+    assert found.compare(b"", names, stub.enter(tree), returns_early=True) == SubtreeComparison(
         [],
         [b"3", b"4", b"5"],
         2,

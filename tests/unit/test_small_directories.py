@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from pcircle.fs.directories import affordable_at_once, affordable_threads
-from pcircle.fs.native import pure
+from pcircle.fs.native import interface, pure
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.fs.stats import Stats
 
@@ -109,7 +109,7 @@ def test_an_always_interrupted_listing_is_left_to_the_walk(
     top: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server may return EINTR for ever."""
-    untried = pure.UNTRIED.to_bytes(8, sys.byteorder, signed=True)
+    untried = interface.UNTRIED.to_bytes(8, sys.byteorder, signed=True)
 
     def interrupted(fd: int, batch: list[bytes], *_: object) -> tuple[object, ...]:
         return untried * len(batch), [], b"", b"", b"", b"", b""
@@ -121,7 +121,7 @@ def test_an_always_interrupted_listing_is_left_to_the_walk(
 
 
 def test_a_look_up_that_is_always_interrupted_fails(top: int) -> None:
-    untried = pure.UNTRIED.to_bytes(8, sys.byteorder, signed=True)
+    untried = interface.UNTRIED.to_bytes(8, sys.byteorder, signed=True)
     stub = SimpleNamespace(stat_names=lambda fds, batch, _: (untried * len(batch), b""))
     stats = Stats(looked_up_by=stub)  # type: ignore[arg-type]
     stats.look(top, names(20))
@@ -148,7 +148,7 @@ def test_slow_look_ups_are_detected_in_small_batches(
             bytes(table[at : at + 8 * done]) + bytes(8 * untried_count)
             for at in _columns(table, done)
         ]
-        untried = pure.UNTRIED.to_bytes(8, sys.byteorder, signed=True)
+        untried = interface.UNTRIED.to_bytes(8, sys.byteorder, signed=True)
         return outcomes + untried * untried_count, b"".join(rows)
 
     clock = SimpleNamespace(perf_counter=lambda: now_s, monotonic_ns=lambda: int(now_s * 1e9))

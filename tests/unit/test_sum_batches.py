@@ -12,7 +12,7 @@ import pytest
 
 from pcircle.fs import native
 from pcircle.fs.directories import HOLDER
-from pcircle.fs.native.pure import MAX_FILE_BYTES, NOT_PLAIN
+from pcircle.fs.native.interface import MAX_FILE_BYTES, NOT_PLAIN
 from pcircle.ops.digest import Signer
 from pcircle.runtime import Context
 from pcircle.tools.fsum.plan import SignedPart, SumCounters, SumPlan

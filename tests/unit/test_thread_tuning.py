@@ -6,6 +6,7 @@ import threading
 import time
 from random import Random
 
+import msgspec
 import pytest
 
 from pcircle.aio import Files, Operation, when_all
@@ -107,7 +108,7 @@ def test_scarce_processors_do_not_mislead_the_search(seed: int) -> None:
         for _ in range(100):
             lost_s = WINDOW_S * rng.uniform(0.4, 0.6)
             window = Window(rng.randrange(1, 5000), WINDOW_S, 0.001)
-            search.update(window._replace(**{field: lost_s}))
+            search.update(msgspec.structs.replace(window, **{field: lost_s}))
         assert search.threads == 1
         _simulate(search, 0.002, 0.00003, 1000, rng, 30)
         assert search.threads >= 32
@@ -168,4 +169,5 @@ def test_first_window_of_pure_waiting_starts_at_eight_threads() -> None:
 @pytest.mark.parametrize("busy", ["cpu_s", "delay_s", "other_threads_s"])
 def test_first_window_with_busy_threads_changes_nothing(busy: str) -> None:
     search = ThreadCountSearch()
-    assert search.update_first(Window(0.0, 0.01)._replace(**{busy: 0.004})) == 1
+    window = msgspec.structs.replace(Window(0.0, 0.01), **{busy: 0.004})
+    assert search.update_first(window) == 1

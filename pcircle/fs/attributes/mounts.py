@@ -8,7 +8,15 @@ from __future__ import annotations
 import os
 import re
 
-__all__ = ["mount_of", "mounts_below", "place_of", "type_of", "type_of_device", "type_of_mount"]
+__all__ = [
+    "is_same_mount",
+    "mount_of",
+    "mounts_below",
+    "place_of",
+    "type_of",
+    "type_of_device",
+    "type_of_mount",
+]
 
 
 def type_of(mountinfo: bytes, device: int) -> bytes | None:
@@ -47,6 +55,11 @@ def type_of_mount(fd: int) -> bytes | None:
     except OSError:
         pass  # procfs is not mounted
     return None
+
+
+def is_same_mount(fd: int, directory_fd: int) -> bool:
+    """Return whether two open files are on the same mount. Raises OSError."""
+    return mount_of(fd) == mount_of(directory_fd)
 
 
 def mounts_below(path: bytes) -> set[bytes]:

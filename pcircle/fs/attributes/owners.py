@@ -116,7 +116,7 @@ class Giver:
         if (mode, uid, gid) == (status.st_mode, status.st_uid, status.st_gid):
             return status
         if not isinstance(status, os.stat_result):
-            return status._replace(st_mode=mode, st_uid=uid, st_gid=gid)
+            return msgspec.structs.replace(status, st_mode=mode, st_uid=uid, st_gid=gid)
         reduced: Any = status.__reduce__()
         values, extra_fields = reduced[1]
         return os.stat_result((mode, *values[1:4], uid, gid, *values[6:]), extra_fields)

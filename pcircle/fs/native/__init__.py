@@ -15,7 +15,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from pcircle.fs.native import pure
+from pcircle.fs.native.interface import INTERFACE
 
 __all__ = [
     "ask_attributes",
@@ -33,14 +33,20 @@ __all__ = [
     "settle_open",
     "stat_names",
     "stat_open",
+    "twin",
     "unlink_names",
 ]
+
+
+def twin() -> ModuleType:
+    """Return the functions in Python, which most runs do not need."""
+    return import_module("pcircle.fs.native.pure")
 
 
 def _choose() -> tuple[ModuleType, str]:
     """Return the module to use, and the reason if it is not the C module."""
     if os.environ.get("PCIRCLE_NATIVE") == "0":
-        return pure, "PCIRCLE_NATIVE is 0"
+        return twin(), "PCIRCLE_NATIVE is 0"
     try:
         found = import_module("pcircle.fs.native._native")
     except ModuleNotFoundError:
@@ -49,18 +55,18 @@ def _choose() -> tuple[ModuleType, str]:
         reason = f"the C module cannot be loaded: {error}"
     else:
         interface = getattr(found, "INTERFACE", None)
-        if interface == pure.INTERFACE:
+        if interface == INTERFACE:
             return found, ""
-        reason = f"the C module has interface {interface}, and {pure.INTERFACE} is needed"
+        reason = f"the C module has interface {interface}, and {INTERFACE} is needed"
     if os.environ.get("PCIRCLE_REQUIRE_NATIVE") == "1":
         raise ImportError(f"PCIRCLE_REQUIRE_NATIVE is set, and {reason}")
-    return pure, reason
+    return twin(), reason
 
 
 module: ModuleType
 reason: str
 module, reason = _choose()
-is_native: bool = module is not pure
+is_native: bool = not reason
 
 if TYPE_CHECKING:
     from pcircle.fs.native.pure import (

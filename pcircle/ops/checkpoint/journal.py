@@ -40,7 +40,8 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from functools import cache
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 import xxhash
@@ -517,7 +518,7 @@ def _write_error(error: OSError) -> NoSpace:
     return NoSpace(f"cannot write the checkpoint: {error.strerror}")
 
 
-class JournalFrame(NamedTuple):
+class JournalFrame(msgspec.Struct, frozen=True):
     """A frame that was read; `offset` is that of the payload."""
 
     magic: bytes
@@ -526,7 +527,7 @@ class JournalFrame(NamedTuple):
     payload: bytes
 
 
-class DamagedRange(NamedTuple):
+class DamagedRange(msgspec.Struct, frozen=True):
     """A damaged range of a journal."""
 
     offset: int
@@ -590,8 +591,10 @@ def _is_written(fd: int, offset: int, end: int) -> bool:
     return False
 
 
-_decode_record = msgspec.msgpack.Decoder(Record).decode
-_decode_mark = msgspec.msgpack.Decoder(tuple[int, dict[str, int]]).decode
+@cache
+def _record_decoder() -> msgspec.msgpack.Decoder[Record]:
+    # Most runs read no records, and the decoder takes a millisecond to build.
+    return msgspec.msgpack.Decoder(Record)
 
 
 def read_records(payload: bytes) -> Iterator[tuple[int, int, Record]]:
@@ -611,7 +614,7 @@ def read_records(payload: bytes) -> Iterator[tuple[int, int, Record]]:
 
 def read_record(data: bytes) -> Record:
     """Decode a record. Raises ValueError if it is malformed or has an impossible value."""
-    record: Record = _decode_record(data)
+    record: Record = _record_decoder().decode(data)
     if len(record.key) != 16:
         raise ValueError("a key is not of 16 bytes")
     numbers: tuple[int, ...] = ()
@@ -644,7 +647,7 @@ def read_mark(payload: bytes) -> tuple[int, NamedCounts]:
 
     Raises ValueError if they are malformed.
     """
-    rank, counts = _decode_mark(payload)
+    rank, counts = msgspec.msgpack.decode(payload, type=tuple[int, dict[str, int]])
     # Counts may be negative, because a rank may subtract entries that another rank has counted.
     if rank < 0 or any(abs(number) >> 62 for number in counts.values()):
         raise ValueError("invalid counts")

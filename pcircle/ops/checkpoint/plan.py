@@ -1,8 +1,27 @@
-"""The description of a checkpoint that every rank receives."""
+"""The options of a checkpoint, and its description that every rank receives."""
 
 # This module evaluates annotations when it is imported, because msgspec would otherwise compile
 # each of them on every rank.
 import msgspec
+
+
+class CheckpointOptions(msgspec.Struct, frozen=True):
+    """The user's options for checkpoints.
+
+    `interval_s` is the time between commits, and `directory` the requested parent of the
+    checkpoint. `never` disables checkpoints. If a checkpoint is `required`, the job is refused if
+    it cannot be created.
+    """
+
+    interval_s: float = 60.0
+    directory: bytes | None = None
+    resume: bool = False
+    restart: bool = False
+    never: bool = False
+
+    @property
+    def required(self) -> bool:
+        return self.directory is not None
 
 
 class JournalPlan(msgspec.Struct, frozen=True, array_like=True):

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, reduce
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -71,7 +71,7 @@ def temporary_name_matcher(tokens: Sequence[bytes]) -> Callable[[bytes], bool]:
     return is_temporary
 
 
-class JournalProblem(NamedTuple):
+class JournalProblem(msgspec.Struct, frozen=True):
     """A journal that is unreadable for a `reason`, or in which bytes are damaged."""
 
     journal: str
@@ -79,7 +79,7 @@ class JournalProblem(NamedTuple):
     reason: str = ""
 
 
-class History(NamedTuple):
+class History(msgspec.Struct, frozen=True):
     """A summary of all journals.
 
     `run` is the number of the last run, and `counts` are those of the run with the most progress.
@@ -193,7 +193,7 @@ class _JournalReader:
                 self._builder.add(record.where, location, epoch)
 
 
-class RecordedDirectory(NamedTuple):
+class RecordedDirectory(msgspec.Struct, frozen=True):
     """The record of a directory that a previous run completed.
 
     `modified` means that there is no valid record, because the directory was replaced, or entries

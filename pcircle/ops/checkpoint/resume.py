@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from enum import Enum, auto
-from typing import NamedTuple
 
 import msgspec
 
@@ -19,32 +18,13 @@ from pcircle.fs.scan import rewound
 from pcircle.ops.checkpoint import store
 from pcircle.ops.checkpoint.index import IndexBuilder
 from pcircle.ops.checkpoint.journal import NamedCounts, RecordKeys
-from pcircle.ops.checkpoint.plan import JournalPlan
+from pcircle.ops.checkpoint.plan import CheckpointOptions, JournalPlan
 from pcircle.ops.checkpoint.previous_records import History, JournalProblem, read_history
 
 _NOTHING = History(0, {}, (), {})
 
 
-class CheckpointOptions(msgspec.Struct, frozen=True):
-    """The user's options for checkpoints.
-
-    `interval_s` is the time between commits, and `directory` the requested parent of the
-    checkpoint. `never` disables checkpoints. If a checkpoint is `required`, the job is refused if
-    it cannot be created.
-    """
-
-    interval_s: float = 60.0
-    directory: bytes | None = None
-    resume: bool = False
-    restart: bool = False
-    never: bool = False
-
-    @property
-    def required(self) -> bool:
-        return self.directory is not None
-
-
-class CheckpointJob(NamedTuple):
+class CheckpointJob(msgspec.Struct, frozen=True):
     """The job to which a checkpoint belongs.
 
     `options` contains the encoded value of each option that another run must repeat, and
@@ -71,7 +51,7 @@ class DiscardReason(Enum):
     """The header is unreadable, so the tokens are unknown and temporary files remain."""
 
 
-class ResumeState(NamedTuple):
+class ResumeState(msgspec.Struct, frozen=True):
     """The work of previous runs; `counts` is None if no work is resumed."""
 
     counts: NamedCounts | None = None
@@ -79,7 +59,7 @@ class ResumeState(NamedTuple):
     discarded: DiscardReason | None = None
 
 
-class CheckpointSession(NamedTuple):
+class CheckpointSession(msgspec.Struct, frozen=True):
     """The checkpoint of a job that is about to start."""
 
     checkpoint: store.Checkpoint
@@ -253,7 +233,7 @@ def _decide(
     if options.restart or discarded is not None:
         _remove_records(checkpoint)
         mark.remove()
-        history = _NOTHING._replace(run=0 if options.restart else history.run)
+        history = msgspec.structs.replace(_NOTHING, run=0 if options.restart else history.run)
         new = msgspec.structs.replace(header, begun_ns=old.begun_ns, tokens=tokens)
     else:
         new = msgspec.structs.replace(old, tokens=tokens)

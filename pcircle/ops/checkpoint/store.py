@@ -43,7 +43,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum, auto
-from typing import NamedTuple
 
 import msgspec
 
@@ -304,7 +303,7 @@ def create_mark(name: bytes, directory_fd: int) -> None:
         os.close(os.open(name, CREATE_FILE, 0o600, dir_fd=directory_fd))
 
 
-class TargetMark(NamedTuple):
+class TargetMark(msgspec.Struct, frozen=True):
     """A mark and the absolute path of the directory that should contain it."""
 
     directory: bytes
@@ -483,6 +482,8 @@ class CheckpointLock:
 
     def _read(self) -> LockRecord | None:
         data = self._checkpoint.read(b"lock")
+        if not data:
+            return None
         try:
             return msgspec.json.decode(data, type=LockRecord)
         except msgspec.DecodeError:

@@ -18,7 +18,7 @@ import re
 import stat
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -123,7 +123,7 @@ _KINDS = {
 _TEXT = r"pcsig1:([a-z0-9]+):([0-9a-f]+)"
 
 
-class Signature(NamedTuple):
+class Signature(msgspec.Struct, frozen=True):
     """A parsed signature: the algorithm's name and the raw digest."""
 
     algorithm: str

@@ -17,6 +17,8 @@ from functools import partial
 from itertools import chain, compress
 from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
+
 from pcircle.core.encoding import text_of
 from pcircle.fs import native
 from pcircle.fs.directories import CLOSED, HOLDER, Directories, Lease, device_and_inode, inode_alone
@@ -107,7 +109,9 @@ class Remover(EntryVisitor):
             plan.recursive and plan.operations_per_s is None and not (plan.keep_times or plan.sized)
         )
         if plain and not self._dry and self._acts is None:
-            self.scan: DirectoryScan = _SCAN._replace(one_mount=not plan.enter_mounts)
+            self.scan: DirectoryScan = msgspec.structs.replace(
+                _SCAN, one_mount=not plan.enter_mounts
+            )
         # On one node the kernel serializes changes of a directory.
         self.in_place: bool = plan.one_node
         self._choose = choosing(plan.rules, plan.wanted, plan.now_ns, tally=self.counters)

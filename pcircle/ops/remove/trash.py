@@ -13,8 +13,8 @@ import time
 
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
+from pcircle.fs.attributes.mounts import is_same_mount
 from pcircle.fs.open_flags import OPEN_DIRECTORY, OPEN_ENTRY_PATH
-from pcircle.fs.openat2 import is_same_mount
 from pcircle.fs.safe_open import directory
 from pcircle.walk.roots import Root
 

@@ -16,7 +16,7 @@ from pcircle.cli.arguments import POLITE, OptionalValue, add_noatime, add_polite
 from pcircle.core.errors import UsageError
 from pcircle.core.units import interval_s, invalid, number
 from pcircle.fs.attributes.metadata import PreservedAttributes
-from pcircle.ops.checkpoint.resume import CheckpointOptions
+from pcircle.ops.checkpoint.plan import CheckpointOptions
 
 _WORDS = ("mode", "ownership", "timestamps", "xattr", "acl", "links", "stripe", "all")
 _ALL = (*_WORDS[:-1], "flags")

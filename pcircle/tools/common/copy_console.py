@@ -22,7 +22,6 @@ from pcircle.ops.copy.tree.counters import CopyCounters, totals
 from pcircle.ops.copy.tree.items import VERIFYING, CopyResult, CopyRoot, Remark, SkippedSpecial
 from pcircle.ops.copy.tree.resume import remarks_of
 from pcircle.runtime import Outcome
-from pcircle.tools.common.copy_error_log import with_path
 from pcircle.tools.common.copy_report import (
     SCHEMA,
     CopyReport,
@@ -95,6 +94,8 @@ class CopyConsole(base.Console[CopyResult]):
         return totals(counts)
 
     def refused(self, failure: Failure) -> Failure:
+        from pcircle.tools.common.copy_error_log import with_path  # few runs have failures
+
         return with_path(failure, self._roots)
 
     def remark(self, notice: object) -> Iterable[str]:

@@ -24,7 +24,8 @@ from pcircle.fs.directories import working_directory
 from pcircle.fs.safe_open import any_link
 from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.failures import LogFile
-from pcircle.ops.checkpoint.resume import CheckpointOptions, CheckpointSession
+from pcircle.ops.checkpoint.plan import CheckpointOptions
+from pcircle.ops.checkpoint.resume import CheckpointSession
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.ops.copy.tree.destination import demand, resolve, striping_of
 from pcircle.ops.copy.tree.items import DEFAULT_LARGE_BYTES, DIRECTORY, CopyPlan, CopyRoot

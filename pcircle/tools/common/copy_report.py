@@ -26,7 +26,6 @@ from pcircle.jobs.failures import FailedEntry, Failure
 from pcircle.ops.copy.entry.counts import HARD_LINKS
 from pcircle.ops.copy.tree.counters import CopyCounters, totals
 from pcircle.ops.copy.tree.items import CopyResult, Remark, SkippedSpecial
-from pcircle.ops.digest import format_signature, get_algorithm, iter_entries
 from pcircle.runtime import RankReport
 
 
@@ -37,6 +36,8 @@ class Signatures:
     """
 
     def __init__(self, name: str, shown: tuple[bytes, ...]) -> None:
+        from pcircle.ops.digest import get_algorithm  # few runs sign
+
         self._algorithm = get_algorithm(name)
         self._shown = shown
         self._failed: set[int] = set()
@@ -69,6 +70,8 @@ class Signatures:
         `failures` and `entries` are the totals of the job. Raise ValueError if the number of signed
         entries is not `entries`, although nothing has failed.
         """
+        from pcircle.ops.digest import format_signature, iter_entries
+
         if result is None or (failures and not self._failed):
             return [(shown, None) for shown in self._shown]
         if not failures and result.roots.signed != entries:

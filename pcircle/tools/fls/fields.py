@@ -17,7 +17,7 @@ import msgspec
 
 from pcircle.cli.listing import Modes, Times, groups, human, users
 from pcircle.fs import native
-from pcircle.fs.native.pure import AS_IS, AS_NUMBERS, COLUMNS, LEFT, OF_EACH, OF_NAME, RIGHT
+from pcircle.fs.native.interface import AS_IS, AS_NUMBERS, COLUMNS, LEFT, OF_EACH, OF_NAME, RIGHT
 from pcircle.fs.stats import PLACE_OF
 from pcircle.tools.fls.decor import Extra, NameBatch, NameFormatter, StatBatch, known
 from pcircle.tools.fls.plan import Form

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby, islice
 from operator import itemgetter
-from typing import NamedTuple
 
 import msgspec
 
@@ -31,7 +30,7 @@ tag_of: Callable[[bytes], int] = itemgetter(-1)
 _DIRECTORY = b"%b\0\0\0%b%bd"
 
 
-class Record(NamedTuple):
+class Record(msgspec.Struct, frozen=True):
     """A decoded record."""
 
     place: bytes

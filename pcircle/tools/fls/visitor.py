@@ -111,7 +111,9 @@ class ListVisitor(EntryVisitor):
         """
         if self.scan is None or not (self._looks_up and self._stats.is_slow):
             return self.scan
-        return self.scan._replace(max_batch_entries=CAPACITY, look_up=False, keep_open=True)
+        return msgspec.structs.replace(
+            self.scan, max_batch_entries=CAPACITY, look_up=False, keep_open=True
+        )
 
     def process_directories(
         self, above: Open[int], batch: DirectoryBatch, context: ItemContext[int]

@@ -11,11 +11,10 @@ import argparse
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from pcircle.cli.ids import Owner, read_map, read_owner
 from pcircle.cli.options import AllOptions
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError
@@ -26,16 +25,18 @@ from pcircle.fs.attributes.owners import Bits, Given, IdRule, read_modes
 from pcircle.fs.data import DataCopier
 from pcircle.fs.directories import directory_and_ancestors
 from pcircle.fs.safe_open import directory, make_directory
-from pcircle.ops.checkpoint.resume import CheckpointOptions
+from pcircle.ops.checkpoint.plan import CheckpointOptions
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.tools.common.copy_arguments import checkpoint_options_of, keep_of, limit_of
 from pcircle.tools.common.copy_program import CopyOptions
-from pcircle.tools.fmirror import plan_file, snapshots
+from pcircle.tools.fmirror import plan_file
 from pcircle.tools.fmirror.plan import DeletionPolicy, Look, UpdatePolicy
-from pcircle.tools.fmirror.snapshots import Snapshot
 from pcircle.tools.fmirror.work.rename_pairs import RenamedPaths
 from pcircle.walk.attributes import ANY
 from pcircle.walk.globs import Rule, leave_out
+
+if TYPE_CHECKING:
+    from pcircle.tools.fmirror.snapshots import Snapshot
 
 # Options of the jobs before the copy, which print nothing and leave the output files to the copy.
 QUIET: dict[str, object] = {
@@ -130,6 +131,8 @@ def made_of(args: argparse.Namespace) -> MirrorOptions:
     copy_dest, reflink_dest = _trees(args.copy_dest), _trees(args.reflink_dest)
     snapshot = None
     if args.snapshot is not None:
+        from pcircle.tools.fmirror import snapshots  # few runs make one
+
         snapshot = snapshots.wanted(args.snapshot, args.keep, target)
         last = snapshots.latest(target)
         link_dest = link_dest if last is None else (last, *link_dest)
@@ -422,13 +425,16 @@ def owning(args: argparse.Namespace, keep: PreservedAttributes) -> PreservedAttr
 
     Raise UsageError if these options are invalid.
     """
-    owner = Owner(None, None)
+    uid = gid = None
     if args.chown is not None:
+        from pcircle.cli.ids import read_owner  # few runs give owners
+
         owner = read_owner("--chown", args.chown, login=False)
-        if owner == (None, None):
+        uid, gid = owner.uid, owner.gid
+        if uid is gid is None:
             raise UsageError(f"--chown: invalid value '{args.chown}': must be USER:GROUP")
     users, groups = _map("--usermap", args.usermap), _map("--groupmap", args.groupmap)
-    given = Given(owner.uid, owner.gid, users, groups, _modes(args.chmod or ()))
+    given = Given(uid, gid, users, groups, _modes(args.chmod or ()))
     if given == Given():
         return keep
     if args.numeric_ids and given.by_name:
@@ -453,7 +459,11 @@ def _refuse_owners(given: Given, keep: PreservedAttributes) -> None:
 
 
 def _map(option: str, text: str | None) -> tuple[IdRule, ...]:
-    return () if text is None else read_map(option, text)
+    if text is None:
+        return ()
+    from pcircle.cli.ids import read_map  # few runs map owners
+
+    return read_map(option, text)
 
 
 def _modes(texts: tuple[str, ...] | list[str]) -> tuple[Bits, ...]:

@@ -13,8 +13,9 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from pcircle.cli.program import run_tool
@@ -27,21 +28,21 @@ from pcircle.fs.write_access import WriteAccess
 from pcircle.jobs.failures import encode
 from pcircle.jobs.plan_file import tail
 from pcircle.tools.common.copy_program import run_copy
-from pcircle.tools.fmirror import plan_file, snapshots
+from pcircle.tools.fmirror import plan_file
 from pcircle.tools.fmirror.options import NO_OUTPUT, QUIET, options_of
 from pcircle.tools.fmirror.plan import DeletionPolicy, UpdatePolicy, kept_words
 from pcircle.tools.fmirror.program import ClearProgram, MirrorApplyProgram, MirrorProgram
-from pcircle.tools.fmirror.removal import DeletionProgram, ExtraneousPaths, moved
 from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole, RemovalResult
 from pcircle.tools.fmirror.state import changes, state
 from pcircle.tools.fmirror.state.state import Lock
-from pcircle.tools.fmirror.work.extraneous import Absence, packed, source_of
+from pcircle.tools.fmirror.work.extraneous import Absence, ExtraneousPaths, packed, source_of
 from pcircle.tools.fmirror.work.listing import KnownTimes
 from pcircle.transport.launch import launched
 
 if TYPE_CHECKING:
     from pcircle.jobs.failures import FailedEntry
     from pcircle.tools.fmirror.options import MirrorOptions
+    from pcircle.tools.fmirror.removal import DeletionProgram
     from pcircle.tools.fmirror.snapshots import Snapshot
     from pcircle.tools.fmirror.state.manifests import ManifestSurvey
     from pcircle.tools.fmirror.work.rename_pairs import RenameResult
@@ -111,7 +112,7 @@ class MirrorRun:
         return code, program.console
 
 
-class MirrorPhase(NamedTuple):
+class MirrorPhase(msgspec.Struct, frozen=True):
     """A phase of a run, which is skipped if it is not due when its turn comes."""
 
     name: str
@@ -216,6 +217,8 @@ def _count(run: MirrorRun) -> None:
 
     If there are too many, or if they cannot be counted, the copy removes nothing.
     """
+    from pcircle.tools.fmirror.removal import DeletionProgram
+
     args, options = run.args, run.options
     later = replace(options.deleting, during=False)
     found, entries = ExtraneousPaths(), 0
@@ -350,6 +353,8 @@ def _remove(run: MirrorRun) -> None:
 
 def _deletion(run: MirrorRun, found: ExtraneousPaths) -> DeletionProgram:
     """Return the job that removes the `found` paths, which are empty except on rank 0."""
+    from pcircle.tools.fmirror.removal import DeletionProgram
+
     options, copied, console = run.options, run.copied, run.console
     applied = copied.applied
     entries = 0 if console is None else copied.entries
@@ -381,6 +386,8 @@ def _back_up(
 
     Add failures to `not_moved`. Return the number of entries that stay, as returned by `moved`.
     """
+    from pcircle.tools.fmirror.removal import moved
+
     copied, options = run.copied, run.options
     absence = Absence(source_of(console.decision))
     try:
@@ -409,6 +416,8 @@ def _back_up(
 
 def _complete(snapshot: Snapshot, run: MirrorRun) -> None:
     """Rename the snapshot to its final name if the copy is complete."""
+    from pcircle.tools.fmirror import snapshots
+
     options, copied = run.options, run.copied
     if run.console is None:
         return
@@ -428,6 +437,8 @@ def _complete(snapshot: Snapshot, run: MirrorRun) -> None:
 
 def _expire(snapshot: Snapshot, run: MirrorRun) -> None:
     """Remove expired snapshots."""
+    from pcircle.tools.fmirror.removal import DeletionProgram
+
     console, options = run.console, run.options
     if _is_alone() and not run.expired:
         return
@@ -527,7 +538,7 @@ def record_moves(options: MirrorOptions, copied: MirrorProgram, began_ns: int) -
             sides = copied.identity, state.identity_of(options.kept_at)
             source = encode(options.sources[0])
             known = state.MirrorState(source, *sides, frozenset(), began_ns, 0)
-        copied.known = known._replace(touched_ns=now_ns, moved_ns=now_ns)
+        copied.known = msgspec.structs.replace(known, touched_ns=now_ns, moved_ns=now_ns)
         state.write(place, copied.known)
     except OSError as error:
         text = f"cannot write the state '{show(place)}': {error.strerror}"
@@ -562,7 +573,7 @@ def _keep_mark(options: MirrorOptions, copied: MirrorProgram) -> None:
     with suppress(OSError):  # if the target has no mark, the next run compares more
         if not state.has_mark(options.target, known):
             mark_ns, now_ns = state.give_mark(options.target), state.now_ns()
-            marked = known._replace(mark_ns=mark_ns, touched_ns=now_ns)
+            marked = msgspec.structs.replace(known, mark_ns=mark_ns, touched_ns=now_ns)
             state.write(state.place_of(options.target, options.state_dir), marked)
 
 
@@ -601,14 +612,16 @@ def _record(
         if options.snapshot is None:
             is_marked = known is not None and copied.has_mark and state.has_mark(there, known)
             if known is not None and is_marked and not console.has_changed_target:
-                new = new._replace(mark_ns=known.mark_ns)
+                new = msgspec.structs.replace(new, mark_ns=known.mark_ns)
             else:
-                new = new._replace(mark_ns=state.give_mark(there))
+                new = msgspec.structs.replace(new, mark_ns=state.give_mark(there))
         if is_whole and copied.snapshot is not None and copied.survey is None:
             origin, uuid = copied.snapshot
             alike = options.deleting.wanted and not options.deleting.protected
             left = changes.left_of(there)
-            new = new._replace(subvolume=origin, snapshot=uuid, left=left, alike=alike)
+            new = msgspec.structs.replace(
+                new, subvolume=origin, snapshot=uuid, left=left, alike=alike
+            )
         state.write(place, new)
     except OSError as error:
         if options.state_dir is not None or options.verbose:

@@ -21,7 +21,7 @@ from pcircle.jobs.plan_file import LoadedPlan
 from pcircle.ops.copy.tree.items import DIRECTORY, CopyPlan, CopyRoot
 from pcircle.runtime import Observer, Task
 from pcircle.tools.common.copy_program import CopyProgram
-from pcircle.tools.fmirror import plan_file, snapshots
+from pcircle.tools.fmirror import plan_file
 from pcircle.tools.fmirror.options import (
     HeldDirectory,
     MirrorOptions,
@@ -37,7 +37,6 @@ from pcircle.tools.fmirror.options import (
     warn_of_slash,
 )
 from pcircle.tools.fmirror.plan import MirrorPlan
-from pcircle.tools.fmirror.removal import ExtraneousPaths
 from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole
 from pcircle.tools.fmirror.state import changes, state
 from pcircle.tools.fmirror.state.changes import named
@@ -45,6 +44,7 @@ from pcircle.tools.fmirror.state.state import Lock
 from pcircle.tools.fmirror.work.apply import JournaledMirrorApply, MirrorApplyTask
 from pcircle.tools.fmirror.work.extraneous import (
     ExtraneousFinder,
+    ExtraneousPaths,
     UnfilteredDecisions,
     kept_rules,
     packed,
@@ -119,6 +119,8 @@ class MirrorProgram(CopyProgram):
         if os.path.isdir(options.sources[0]) and not options.is_idle:
             self._lock.take(options.kept_at, options.state_dir)
         if snapshot is not None:
+            from pcircle.tools.fmirror import snapshots  # few runs make one
+
             source = self._mirror.sources[0]
             makes = os.path.isdir(source) and not self._mirror.dry
             if makes:
@@ -403,7 +405,7 @@ class MirrorProgram(CopyProgram):
             return
         place = state.place_of(options.kept_at, options.state_dir)
         try:
-            state.write(place, self.known._replace(touched_ns=state.now_ns()))
+            state.write(place, msgspec.structs.replace(self.known, touched_ns=state.now_ns()))
         except OSError as error:
             self.complain(f"cannot write the state '{show(place)}': {error.strerror}")
 

@@ -26,8 +26,8 @@ from pcircle.jobs.failures import Failure, failure_of, line_of
 from pcircle.jobs.tree_task import EntryVisitor, TreePlan, TreeTask, resolve
 from pcircle.runtime import Context, Outcome
 from pcircle.tools.fmirror.plan import MirrorPlan
-from pcircle.tools.fmirror.removal import WITHOUT_SELECTION, ExtraneousPaths, append_log
-from pcircle.tools.fmirror.work.extraneous import MOVING, moved_away
+from pcircle.tools.fmirror.removal import WITHOUT_SELECTION, append_log
+from pcircle.tools.fmirror.work.extraneous import MOVING, ExtraneousPaths, moved_away
 from pcircle.tools.fmirror.work.listing import (
     UNSTEADY_NS,
     ChangeTimes,

@@ -10,10 +10,9 @@ from __future__ import annotations
 import argparse
 import errno
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -21,15 +20,13 @@ from pcircle.cli.change_program import ChangeConsole, ChangeProgram
 from pcircle.cli.options import AllOptions, CommonOptions
 from pcircle.cli.results import append_output
 from pcircle.core.encoding import show
-from pcircle.core.errors import StoppedEarly, require_type
+from pcircle.core.errors import require_type
 from pcircle.core.units import plural
-from pcircle.core.writing import discard
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.entry_errors import errno_and_reason, error_context, kind_of, tried
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.safe_open import directory
 from pcircle.fs.scan import Block, blocks, encoded
-from pcircle.fs.sorting import pieces
 from pcircle.fs.write_access import Admissions, Obstacle, WriteAccess
 from pcircle.jobs.action_log import ActionLines, ActionLog
 from pcircle.jobs.change_task import MaxDelete
@@ -51,44 +48,6 @@ from pcircle.walk.visitor import Names, Where
 if TYPE_CHECKING:
     from pcircle.jobs.action_log import Said
     from pcircle.jobs.plan_output import PlanFile
-
-
-class ExtraneousPaths:
-    """The extraneous paths of a run, which rank 0 stores in an unnamed temporary file."""
-
-    def __init__(self) -> None:
-        self._stream: IO[bytes] | None = None
-        self.count: int = 0
-        self.replaced: dict[bytes, bytes] = {}  # present and former paths of replaced directories
-
-    def add(self, surplus: extraneous.Surplus) -> None:
-        """Add the paths of a notice. Raise StoppedEarly if there is no space for them."""
-        if self._stream is None:
-            self._stream = tempfile.TemporaryFile(prefix="pcircle-surplus-")  # noqa: SIM115
-        try:
-            self._stream.write(surplus.paths)
-        except OSError as error:
-            text = "cannot write the list of deletions to the temporary directory"
-            raise StoppedEarly(f"{text}: {error.strerror}") from error
-        if surplus.was:
-            self.replaced[surplus.paths.rstrip(b"\0")] = surplus.was
-        self.count += surplus.paths.count(b"\0")
-
-    def add_all(self, other: ExtraneousPaths) -> None:
-        """Add all paths of another object. Raise StoppedEarly if there is no space for them."""
-        for path in other.paths():
-            self.add(extraneous.packed(0, [path]))
-
-    def paths(self) -> Iterator[bytes]:
-        """Yield all paths in the order in which they were added."""
-        if self._stream is not None:
-            self._stream.seek(0)
-            yield from pieces(self._stream, b"\0")
-
-    def close(self) -> None:
-        """Release the disk space."""
-        if self._stream is not None:
-            discard(self._stream)
 
 
 class DeletionLog(ActionLog):
@@ -312,7 +271,7 @@ class DeletionProgram(ChangeProgram):
         self,
         args: argparse.Namespace,
         target: bytes,
-        found: ExtraneousPaths,
+        found: extraneous.ExtraneousPaths,
         entries: int,
         *,
         dry: bool,
@@ -359,7 +318,7 @@ class DeletionProgram(ChangeProgram):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for ranks in new interpreters, without what only rank 0 uses."""
-        return {**vars(self), "found": ExtraneousPaths(), "_applied": None, "_plan": None}
+        return {**vars(self), "found": extraneous.ExtraneousPaths(), "_applied": None, "_plan": None}
 
     def roots(self) -> tuple[Root, ...]:
         """Return the root, or nothing if there are no paths to remove."""
@@ -369,8 +328,8 @@ class DeletionProgram(ChangeProgram):
         (root,) = resolve(self.paths)
         roots = (msgspec.structs.replace(root, known=self._known),)
         if self._applied is not None:
-            self.applied: LoadedPlan = self._applied(found.paths(), found.replaced)._replace(
-                roots=roots
+            self.applied: LoadedPlan = msgspec.structs.replace(
+                self._applied(found.paths(), found.replaced), roots=roots
             )
         return roots
 

@@ -26,8 +26,9 @@ from pcircle.jobs.action_log import ActionLines, ActionOutput
 from pcircle.jobs.failures import decode
 from pcircle.runtime import Observer, Outcome, Task
 from pcircle.tools.fmirror.options import NO_OUTPUT, QUIET, MirrorOptions
-from pcircle.tools.fmirror.removal import DeletionConsole, DeletionProgram, ExtraneousPaths
+from pcircle.tools.fmirror.removal import DeletionConsole, DeletionProgram
 from pcircle.tools.fmirror.report import MirrorConsole
+from pcircle.tools.fmirror.work.extraneous import ExtraneousPaths
 from pcircle.tools.fmirror.work.rename_pairs import (
     RenameCandidates,
     RenamedPaths,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import msgspec
 
@@ -16,8 +17,7 @@ from pcircle.runtime import Outcome
 from pcircle.tools.common.copy_console import CopyConsole
 from pcircle.tools.common.copy_report import CopyReport, summary
 from pcircle.tools.fmirror.plan import MirrorPlan
-from pcircle.tools.fmirror.removal import ExtraneousPaths
-from pcircle.tools.fmirror.work.extraneous import Surplus
+from pcircle.tools.fmirror.work.extraneous import ExtraneousPaths, Surplus
 from pcircle.tools.fmirror.work.itemize import LinkedNameGroups, LinkedRecords, count
 from pcircle.tools.fmirror.work.listing import KnownTimes, ListingTimes
 from pcircle.tools.fmirror.work.rename_pairs import (
@@ -55,7 +55,7 @@ class MirrorReport(CopyReport, frozen=True, kw_only=True):
     not_removed: tuple[FailedEntry, ...] = ()
 
 
-class RemovalResult(NamedTuple):
+class RemovalResult(msgspec.Struct, frozen=True):
     """The result of the removals: the number of entries, and the reason if they were withheld.
 
     `planned` counts the entries that were added to a plan. `not_moved` lists the failures to move
@@ -88,7 +88,6 @@ class MirrorConsole(CopyConsole):
         self.unread: int = 0
         self.report: MirrorReport | None = None
         self._moved = 0, 0
-        self.candidates: RenameCandidates = RenameCandidates()
         # Paths that are not extraneous because of planned renames.
         self.renamed: PathHashes = PathHashes(b"")
         self.entries: int = 0
@@ -99,6 +98,11 @@ class MirrorConsole(CopyConsole):
         self._surplus = 0  # extraneous entries that the copy has handled itself
         self._has_changed = True
         super().__init__(*arguments, **named)  # last, because it may report something
+
+    @cached_property
+    def candidates(self) -> RenameCandidates:
+        """Return the collected files that exist on one side only."""
+        return RenameCandidates()
 
     def close(self) -> None:
         """Release the disk space of the collected paths."""

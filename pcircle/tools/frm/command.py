@@ -17,9 +17,9 @@ from pcircle.cli.change_program import ChangeConsole, refuse_twice
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError, operand_error, worst
 from pcircle.core.units import format_size, plural
+from pcircle.fs.attributes.mounts import is_same_mount
 from pcircle.fs.directories import device_and_inode
 from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW, OPEN_ENTRY_PATH
-from pcircle.fs.openat2 import is_same_mount
 from pcircle.fs.safe_open import directory
 from pcircle.jobs.tree_task import resolve
 from pcircle.ops.remove import trash

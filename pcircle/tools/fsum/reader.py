@@ -23,7 +23,7 @@ from pcircle.fs.data import ReadEffects, close_read, data_chunks, data_ranges, m
 from pcircle.fs.directories import Directories, join_path
 from pcircle.fs.entry_errors import Changed, error_context, tried
 from pcircle.fs.file_system import size_is_nominal
-from pcircle.fs.native.pure import MAX_FILE_BYTES, NOT_PLAIN, UNTRIED
+from pcircle.fs.native.interface import MAX_FILE_BYTES, NOT_PLAIN, UNTRIED
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.stats import within_limit
 from pcircle.jobs.failures import Failure, FailureReporter, NoticeSink, failure_of

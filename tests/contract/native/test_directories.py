@@ -17,8 +17,14 @@ import pytest
 from pcircle.fs import native
 from pcircle.fs.attributes.acls import DEFAULT
 from pcircle.fs.attributes.xattrs import IGNORED, USER_FLAGS, give_flags
-from pcircle.fs.native import pure
-from pcircle.fs.native.pure import KEEP_ATTRIBUTES, KEEP_LISTS, KEEP_MODE, KEEP_OWNER, KEEP_TIMES
+from pcircle.fs.native import interface
+from pcircle.fs.native.interface import (
+    KEEP_ATTRIBUTES,
+    KEEP_LISTS,
+    KEEP_MODE,
+    KEEP_OWNER,
+    KEEP_TIMES,
+)
 from tests.contract.native.test_native import FOREVER, module
 from tests.contract.native.tracing import traced
 from tests.tools.fcp.access import MASK, NOBODY, OTHER, OWNER, OWNING_GROUP, USER, pack
@@ -94,7 +100,7 @@ def test_an_existing_name_is_unchanged(module: ModuleType, sides: Sides) -> None
     os.symlink(sides.paths[0], sides.target / "a")
     outcomes, fds = _make(module, sides)
     assert outcomes == [-1 - errno.EEXIST, 0, 0]
-    assert fds[0] == pure.UNTRIED
+    assert fds[0] == interface.UNTRIED
     assert (sides.target / "a").is_symlink()
     for fd in fds[1:]:
         os.close(fd)
@@ -124,8 +130,8 @@ def test_invalid_names_are_refused_before_anything_is_created(
 
 def test_names_after_the_time_limit_are_untried(module: ModuleType, sides: Sides) -> None:
     outcomes, fds = _make(module, sides, until_ns=0)
-    assert outcomes == [0, pure.UNTRIED, pure.UNTRIED]
-    assert fds[1:] == [pure.UNTRIED] * 2
+    assert outcomes == [0, interface.UNTRIED, interface.UNTRIED]
+    assert fds[1:] == [interface.UNTRIED] * 2
     os.close(fds[0])
 
 
@@ -147,9 +153,9 @@ def test_attributes_are_left_to_the_caller(
         give(sides.paths[1])
     except OSError as error:
         pytest.skip(f"no such attribute here: {error}")
-    for asked in (pure.KEEP_LISTS, pure.ASK_LISTS) if not keep else (keep,):
+    for asked in (interface.KEEP_LISTS, interface.ASK_LISTS) if not keep else (keep,):
         outcomes, fds = _make(module, sides, keep=asked)
-        assert outcomes == [0, pure.NOT_PLAIN, 0]
+        assert outcomes == [0, interface.NOT_PLAIN, 0]
         assert sorted(os.listdir(os.fsencode(sides.target))) == [b"a", b"c"]
         for place in (0, 2):
             os.close(fds[place])
@@ -161,7 +167,7 @@ def test_inode_flags_are_left_to_the_caller(module: ModuleType, sides: Sides) ->
     if not give_flags(sides.fds[1], no_dump):
         pytest.skip("the file system has no inode flags")
     outcomes, fds = _make(module, sides, inode_flags=USER_FLAGS)
-    assert outcomes == [0, pure.NOT_PLAIN, 0]
+    assert outcomes == [0, interface.NOT_PLAIN, 0]
     os.close(fds[0])
     os.close(fds[2])
 
@@ -216,7 +222,7 @@ def test_an_ordinary_user_changes_no_owner(module: ModuleType, sides: Sides) -> 
         same = module.settle_open(fds, table, KEEP_TIMES, 1001, 1001)
     finally:
         os.seteuid(0)
-    assert native.numbers(found) == [pure.NOT_PLAIN]
+    assert native.numbers(found) == [interface.NOT_PLAIN]
     assert native.numbers(same) == [-1 - errno.EPERM]
     os.close(fds[0])
 
@@ -258,7 +264,7 @@ def test_files_of_several_directories_are_copied_by_one_call(
         [*fds, sides.fds[2]], [*made_in, targets[2]], [*names, b"odd"], *how, owner, group,
         FOREVER, 0,
     )  # fmt: skip
-    assert native.numbers(result) == [10] * 6 + [pure.NOT_PLAIN]
+    assert native.numbers(result) == [10] * 6 + [interface.NOT_PLAIN]
     for number, made_name in enumerate(NAMES):
         made = sides.target / os.fsdecode(made_name)
         for file in ("1", "2"):

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pcircle.fs.native import pure
-from pcircle.fs.native.pure import AS_IS, AS_NUMBERS, LEFT, OF_BODY, OF_EACH, OF_NAME, RIGHT
+from pcircle.fs.native import interface, pure
+from pcircle.fs.native.interface import AS_IS, AS_NUMBERS, LEFT, OF_BODY, OF_EACH, OF_NAME, RIGHT
 from pcircle.fs.stats import PLACE_OF
 from tests.contract.native.test_native import module
 
@@ -24,9 +24,9 @@ SIZE, INODE, MTIME, BLOCKS = map(PLACE_OF.__getitem__, ("size", "inode", "mtime"
 def table(count: int, **columns: Sequence[int]) -> bytes:
     """Return a table in which these columns have numbers, and the others zeros."""
     made = array("q")
-    for name in pure.COLUMNS:
+    for name in interface.COLUMNS:
         values = columns.get(name, [0] * count)
-        made.extend(n - (1 << 64) if n > pure.UNTRIED + (1 << 64) - 1 else n for n in values)
+        made.extend(n - (1 << 64) if n > interface.UNTRIED + (1 << 64) - 1 else n for n in values)
     return made.tobytes()
 
 
@@ -178,7 +178,7 @@ def test_both_modules_format_random_input_equally(module: ModuleType) -> None:
         names = [chance.randbytes(chance.randrange(9)).replace(b"\0", b"n") for _ in range(count)]
         columns = {
             name: [chance.choice((0, 7, chance.randrange(1 << 40))) for _ in range(count)]
-            for name in pure.COLUMNS
+            for name in interface.COLUMNS
             if not name.endswith("_ns")
         }
         columns["mtime_ns"] = [chance.randrange(1_000_000_000) for _ in range(count)]
@@ -186,7 +186,7 @@ def test_both_modules_format_random_input_equally(module: ModuleType) -> None:
         cut = chance.randrange(len(order) + 1)
         change = (b"%d.%%09d".__mod__, b"%d".__mod__, 0, 1, chance.randrange(1 << 40), 0)
         fields: list[Any] = [NAME, b"\n", (MTIME, chance.randrange(4), change)]
-        for name in pure.COLUMNS[:10]:
+        for name in interface.COLUMNS[:10]:
             how = chance.choice((None, b"%x".__mod__, letters))
             fields.insert(0, (PLACE_OF[name], chance.randrange(4), how))
         wanted = (table(count, **columns), text(names), [cut, len(order) - cut], order, fields)

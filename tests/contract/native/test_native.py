@@ -20,12 +20,12 @@ import pytest
 
 from pcircle.fs import native
 from pcircle.fs.attributes.xattrs import IGNORED, USER_FLAGS
-from pcircle.fs.native import pure
+from pcircle.fs.native import interface, pure
 from tests import system_calls
 from tests.contract.native.tracing import traced
 
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-ALL = pure.KEEP_MODE | pure.KEEP_OWNER | pure.KEEP_TIMES
+ALL = interface.KEEP_MODE | interface.KEEP_OWNER | interface.KEEP_TIMES
 FOREVER = 1 << 62
 MAX_BYTES = 128 << 10
 
@@ -177,7 +177,7 @@ def _make(sides: Sides, kind: str) -> dict[str, Any]:
             os.setxattr(path, "user.some", b"value")
         except OSError:
             pytest.skip("this file system keeps no attributes")
-        return {"keep": pure.KEEP_ATTRIBUTES}
+        return {"keep": interface.KEEP_ATTRIBUTES}
     elif kind == "flag":
         sides.file(b"odd", b"1")
         if not shutil.which("chattr") or subprocess.run(["chattr", "+d", path]).returncode:
@@ -192,7 +192,7 @@ def _make(sides: Sides, kind: str) -> dict[str, Any]:
             os.setxattr(path, "system.posix_acl_access", value)
         except OSError:
             pytest.skip("this file system keeps no access control lists")
-        return {"keep": pure.KEEP_LISTS if kind == "list" else pure.ASK_LISTS}
+        return {"keep": interface.KEEP_LISTS if kind == "list" else interface.ASK_LISTS}
     return {}
 
 
@@ -209,13 +209,13 @@ def test_a_special_entry_ends_the_call_and_leaves_nothing(
     given = _make(sides, kind)
     first = [] if kind == "device" else [b"first"]
     found = copied(module, sides, *first, b"odd", b"last", **given)
-    assert found == [*(1 for _ in first), pure.NOT_PLAIN, pure.UNTRIED]
+    assert found == [*(1 for _ in first), interface.NOT_PLAIN, interface.UNTRIED]
     assert os.listdir(os.fsencode(sides.target)) == first
 
 
 def test_files_without_attributes_are_plain(module: ModuleType, sides: Sides) -> None:
     sides.file(b"file", b"1")
-    keep = ALL | pure.KEEP_LISTS | pure.KEEP_ATTRIBUTES | pure.ASK_LISTS
+    keep = ALL | interface.KEEP_LISTS | interface.KEEP_ATTRIBUTES | interface.ASK_LISTS
     assert copied(module, sides, b"file", keep=keep, inode_flags=USER_FLAGS) == [1]
 
 
@@ -226,10 +226,10 @@ def test_attributes_that_are_never_copied_are_ignored(module: ModuleType, sides:
         os.setxattr(path, "trusted.lov", b"layout")
     except OSError:
         pytest.skip("this file system keeps no attributes")
-    assert copied(module, sides, b"file", keep=pure.KEEP_ATTRIBUTES, ignored=b"") == [
-        pure.NOT_PLAIN
+    assert copied(module, sides, b"file", keep=interface.KEEP_ATTRIBUTES, ignored=b"") == [
+        interface.NOT_PLAIN
     ]
-    assert copied(module, sides, b"file", keep=pure.KEEP_ATTRIBUTES) == [1]
+    assert copied(module, sides, b"file", keep=interface.KEEP_ATTRIBUTES) == [1]
     assert os.listxattr(sides.target / "file") == []
 
 
@@ -243,7 +243,7 @@ def test_an_ordinary_user_leaves_files_of_other_owners(module: ModuleType, sides
             os.setegid(34)
             os.seteuid(34)
             found = copied(module, sides, b"file", keep=ALL, creation_bits=0)
-            os._exit(0 if found == [pure.NOT_PLAIN] else 1)
+            os._exit(0 if found == [interface.NOT_PLAIN] else 1)
         finally:
             os._exit(2)
     assert os.waitpid(pid, 0)[1] == 0
@@ -254,7 +254,7 @@ def test_content_of_a_seemingly_empty_file_is_found(module: ModuleType, sides: S
     fd = os.open("/proc/self", os.O_RDONLY | os.O_DIRECTORY)
     try:
         proc = sides._replace(source_fd=fd)
-        assert copied(module, proc, b"status") == [pure.NOT_PLAIN]
+        assert copied(module, proc, b"status") == [interface.NOT_PLAIN]
     finally:
         os.close(fd)
     assert os.listdir(sides.target) == []
@@ -269,7 +269,7 @@ def test_errors_are_reported_by_number(module: ModuleType, sides: Sides, kind: s
     elif kind == "taken":
         sides.file(b"odd", b"new")
         (sides.target / "odd").write_bytes(b"old")
-    assert copied(module, sides, b"odd", b"behind") == [-1 - expected, pure.UNTRIED]
+    assert copied(module, sides, b"odd", b"behind") == [-1 - expected, interface.UNTRIED]
     left = {path.name: path.read_bytes() for path in sides.target.iterdir()}
     assert left == ({"odd": b"old"} if kind == "taken" else {})
 
@@ -296,17 +296,24 @@ def test_an_unwritable_file_leaves_nothing(module: ModuleType, sides: Sides) -> 
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, old)
     assert found[0] == 1000
-    assert found[1] in (-1 - errno.EFBIG, pure.NOT_PLAIN)  # remainder of a short write, or limit
+    assert found[1] in (
+        -1 - errno.EFBIG,
+        interface.NOT_PLAIN,
+    )  # remainder of a short write, or limit
     assert os.listdir(sides.target) == ["small"]
 
 
 def test_remaining_names_are_left_after_the_time_limit(module: ModuleType, sides: Sides) -> None:
     for name in (b"1", b"2", b"3"):
         sides.file(name, b"content")
-    assert copied(module, sides, b"1", b"2", b"3", until_ns=0) == [7, pure.UNTRIED, pure.UNTRIED]
+    assert copied(module, sides, b"1", b"2", b"3", until_ns=0) == [
+        7,
+        interface.UNTRIED,
+        interface.UNTRIED,
+    ]
     assert os.listdir(sides.target) == ["1"]
     result = module.unlink_names(sides.source_fd, [b"1", b"2", b"3"], False, time.monotonic_ns())
-    assert native.numbers(result) == [0, pure.UNTRIED, pure.UNTRIED]
+    assert native.numbers(result) == [0, interface.UNTRIED, interface.UNTRIED]
 
 
 def test_contents_are_those_of_the_copies(module: ModuleType, sides: Sides) -> None:
@@ -316,7 +323,7 @@ def test_contents_are_those_of_the_copies(module: ModuleType, sides: Sides) -> N
     result, contents = copied_with_contents(
         module, sides, *data, max_bytes=8000, contents_bytes=20_000
     )
-    sizes = [size for size in native.numbers(result) if size != pure.UNTRIED]
+    sizes = [size for size in native.numbers(result) if size != interface.UNTRIED]
     # Each file follows one for which there was room.
     assert sizes == [0, 1000, 2000, 3000, 4000, 5000]
     assert contents[: sum(sizes)] == b"".join(list(data.values())[: len(sizes)])
@@ -332,7 +339,7 @@ def test_the_kernel_copies_larger_files(module: ModuleType, sides: Sides) -> Non
     for name, size in ((b"small", 10), (b"large", 100_000), (b"larger", 200_001)):
         sides.file(name, (data * 3)[:size])
     assert copied(module, sides, b"small", b"large", b"larger", keep=ALL, **RANGE) == [
-        *(10, 100_000, pure.NOT_PLAIN)
+        *(10, 100_000, interface.NOT_PLAIN)
     ]
     made = sides.target / "large"
     assert made.read_bytes() == data
@@ -360,7 +367,7 @@ def test_a_file_that_the_kernel_does_not_copy_leaves_nothing(
 
 def test_a_file_with_holes_is_left_to_the_caller(module: ModuleType, sides: Sides) -> None:
     os.truncate(sides.file(b"holes", b"1"), 100_000)
-    assert copied(module, sides, b"holes", **RANGE) == [pure.NOT_PLAIN]
+    assert copied(module, sides, b"holes", **RANGE) == [interface.NOT_PLAIN]
 
 
 _WRONG = (

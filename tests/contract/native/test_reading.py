@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
+import msgspec
 import pytest
 
 from pcircle.fs import native
 from pcircle.fs.attributes.xattrs import IGNORED, USER_FLAGS
-from pcircle.fs.native import pure
-from pcircle.fs.stats import Table
+from pcircle.fs.native import interface, pure
+from pcircle.fs.stats import StatusRow, Table
 from tests import system_calls
 from tests.contract.native.test_native import FLAGS, FOREVER, module
 from tests.programs import required
@@ -98,7 +99,7 @@ def test_every_column_matches_stat(module: ModuleType, tmp_path: Path, top: int)
     found = list(Table(data).rows(len(wanted)))
     for row, name in zip(found, wanted, strict=True):
         status = os.stat(name, dir_fd=top, follow_symlinks=False)
-        assert row == tuple(getattr(status, field) for field in row._fields)
+        assert row == StatusRow(*(getattr(status, field) for field in row.__struct_fields__))
 
 
 def test_numbers_of_inodes_may_have_64_bits() -> None:
@@ -189,13 +190,15 @@ def test_directories_that_are_not_plain_are_left_whole(
     outcomes, fds, _, inside, kinds, table = scanned(
         module, top, [*names(4), b"to-d3", b"pipe"], keeps=True
     )
-    assert outcomes[:3] == [pure.NOT_PLAIN] * 3
+    assert outcomes[:3] == [interface.NOT_PLAIN] * 3
     assert outcomes[3] == 4
     assert set(outcomes[4:]) <= {-1 - errno.ELOOP, -1 - errno.ENOTDIR}
     assert (len(inside), len(kinds), table.count, len(fds)) == (4, 4, 4, 1)
     os.close(fds[0])
     assert set(os.listdir("/proc/self/fd")) == before
-    assert scanned(module, top, names(1), device=os.fstat(top).st_dev + 1)[0] == [pure.NOT_PLAIN]
+    assert scanned(module, top, names(1), device=os.fstat(top).st_dev + 1)[0] == [
+        interface.NOT_PLAIN
+    ]
     assert scanned(module, top, names(3), kinds=ANY, most=5)[0] == [5, 4, 4]
 
 
@@ -218,7 +221,7 @@ def test_directories_with_directories_stay_open(
         (tmp_path / f"d{number}" / "below" / f"deep{number}").mkdir(parents=True)
     before = set(os.listdir("/proc/self/fd"))
     outcomes, fds, *_ = scanned(module, top, names(6), kinds=ANY, most=9, parents=2)
-    assert outcomes == [4, 5, 5, *[pure.UNTRIED] * 3]
+    assert outcomes == [4, 5, 5, *[interface.UNTRIED] * 3]
     assert [fd >= 0 for fd in fds] == [False, True, True]
     wanted = [b"below", b"gone", b"below"]
     holders = [fds[1], fds[1], fds[2]]
@@ -244,8 +247,8 @@ def test_directories_may_be_listed_by_type_only(
     assert inside == [b"below", b"f0", b"f1", b"f2", b"f3"]
     assert list(kinds) == [4, 8, 8, 8, 8]
     rows = list(table.rows(5))
-    assert rows[0]._replace(st_mode=0, st_nlink=0) == (0,) * len(rows[0])
-    assert (rows[0].st_mode, rows[0].st_nlink) == (stat.S_IFDIR, 1)
+    unknown = StatusRow(*(0 for _ in StatusRow.__struct_fields__))
+    assert rows[0] == msgspec.structs.replace(unknown, st_mode=stat.S_IFDIR, st_nlink=1)
     assert rows[4].st_ino == (tmp_path / "d0" / "f3").stat().st_ino
 
 
@@ -258,12 +261,12 @@ def test_a_large_directory_ends_when_time_is_up(
         (tmp_path / "large" / str(number)).touch()
     now_ns = time.monotonic_ns()
     assert scanned(module, top, [b"large"], most=300)[0] == [300]
-    assert scanned(module, top, [b"large"], most=300, until_ns=now_ns)[0] == [pure.NOT_PLAIN]
+    assert scanned(module, top, [b"large"], most=300, until_ns=now_ns)[0] == [interface.NOT_PLAIN]
 
 
 def test_it_ends_before_the_buffer_may_overflow(module: ModuleType, top: int) -> None:
     outcomes, *_ = scanned(module, top, names(10), room=14)
-    assert outcomes == [4, 4, 4] + [pure.UNTRIED] * 7
+    assert outcomes == [4, 4, 4] + [interface.UNTRIED] * 7
     for most, room in ((-1, 9), (5, 4), (1, (1 << 20) + 1)):
         with pytest.raises(ValueError, match="max_each"):
             scanned(module, top, names(1), most=most, room=room)
@@ -271,7 +274,7 @@ def test_it_ends_before_the_buffer_may_overflow(module: ModuleType, top: int) ->
 
 def test_each_function_processes_a_name_after_the_time_limit(module: ModuleType, top: int) -> None:
     now_ns = time.monotonic_ns()
-    untried = [pure.UNTRIED] * 2
+    untried = [interface.UNTRIED] * 2
     assert scanned(module, top, names(3), until_ns=now_ns)[0] == [4, *untried]
     assert native.numbers(module.stat_names(top, names(3), now_ns)[0]) == [0, *untried]
     changed = module.change_names(top, names(3), -1, os.geteuid(), -1, now_ns)
@@ -306,13 +309,17 @@ def test_reads_are_complete(module: ModuleType, tmp_path: Path, top: int) -> Non
     wanted = [b"most", b"larger", b"holes", b"empty", b"link", b"pipe", b"gone", b"most"]
     outcomes, contents = module.read_files(fd, wanted, FLAGS, 9, 100, FOREVER)
     assert native.numbers(outcomes) == [
-        *(9, pure.NOT_PLAIN, pure.NOT_PLAIN, 0, -1 - errno.ELOOP, pure.NOT_PLAIN),
+        *(9, interface.NOT_PLAIN, interface.NOT_PLAIN, 0, -1 - errno.ELOOP, interface.NOT_PLAIN),
         *(-1 - errno.ENOENT, 9),
     ]
     assert contents[:18] == b"m" * 18
     assert len(contents) == 100
     outcomes, _ = module.read_files(fd, [b"most"] * 3, FLAGS, 9, 20, FOREVER)
-    assert native.numbers(outcomes) == [9, 9, pure.UNTRIED]  # there may be no room for a third one
+    assert native.numbers(outcomes) == [
+        9,
+        9,
+        interface.UNTRIED,
+    ]  # there may be no room for a third one
     for most, room in ((-1, 9), (9, 9), ((1 << 20) + 1, 1 << 21)):
         with pytest.raises(ValueError, match="max_bytes"):
             module.read_files(fd, [b"most"], FLAGS, most, room, FOREVER)
@@ -323,7 +330,7 @@ def test_files_of_proc_have_content_and_no_size(module: ModuleType) -> None:
     fd = os.open(f"/proc/{os.getpid()}", DIRECTORY)
     outcomes, _ = module.read_files(fd, [b"stat"], FLAGS, 99, 1000, FOREVER)
     os.close(fd)
-    assert native.numbers(outcomes) == [pure.NOT_PLAIN]
+    assert native.numbers(outcomes) == [interface.NOT_PLAIN]
 
 
 @pytest.mark.skipif(system_calls.is_missing("fchmodat2"), reason="there is no fchmodat2")
@@ -355,7 +362,7 @@ def test_owners_are_changed_before_modes(module: ModuleType, tmp_path: Path, top
     assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (13, 14, 0o4755)
 
 
-ALL_OF_THEM = pure.KEEP_ATTRIBUTES | pure.KEEP_LISTS
+ALL_OF_THEM = interface.KEEP_ATTRIBUTES | interface.KEEP_LISTS
 
 
 def asked(
@@ -372,7 +379,13 @@ def test_names_without_attributes_are_reported(
     (tmp_path / "link").symlink_to("file")
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "file").touch()
-    for keep in (ALL_OF_THEM, pure.KEEP_LISTS, ALL_OF_THEM | pure.ASK_LISTS, pure.ASK_LISTS, 0):
+    for keep in (
+        ALL_OF_THEM,
+        interface.KEEP_LISTS,
+        ALL_OF_THEM | interface.ASK_LISTS,
+        interface.ASK_LISTS,
+        0,
+    ):
         assert asked(module, top, wanted, keep, USER_FLAGS) == [0] * len(wanted)
     try:
         os.setxattr(tmp_path / "file", "user.some", b"value")
@@ -380,7 +393,7 @@ def test_names_without_attributes_are_reported(
         pytest.skip("this file system keeps no attributes")
     # The attributes are those of the link, not of its target.
     assert asked(module, top, wanted, ALL_OF_THEM) == [0, 0, 0, 1, 0]
-    assert asked(module, top, wanted, pure.KEEP_LISTS) == [0] * len(wanted)
+    assert asked(module, top, wanted, interface.KEEP_LISTS) == [0] * len(wanted)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root sets trusted attributes")
@@ -402,7 +415,7 @@ def test_attributes_of_links_and_those_that_are_never_copied(
 
 
 @pytest.mark.parametrize("kind", ["list", "flag"])
-@pytest.mark.parametrize("keep", [pure.KEEP_LISTS, pure.ASK_LISTS])
+@pytest.mark.parametrize("keep", [interface.KEEP_LISTS, interface.ASK_LISTS])
 def test_inherited_lists_of_a_directory_count(
     module: ModuleType, tmp_path: Path, top: int, kind: str, keep: int
 ) -> None:
@@ -419,7 +432,7 @@ def test_inherited_lists_of_a_directory_count(
 
 
 def test_unreadable_names_may_have_attributes(module: ModuleType, top: int) -> None:
-    for keep in (ALL_OF_THEM, pure.ASK_LISTS):
+    for keep in (ALL_OF_THEM, interface.ASK_LISTS):
         assert asked(module, top, [b"d0", b"gone", b"d1"], keep) == [0, 1, 0]
         assert asked(module, -1, [b"d0"], keep) == [1]
 
@@ -460,7 +473,7 @@ def test_a_signal_ends_a_call_or_its_handler_runs(module: ModuleType, top: int) 
         signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
         for _ in range(300):
             outcomes, *_ = scanned(module, top, names(10))
-            assert set(outcomes) <= {4, pure.UNTRIED}
+            assert set(outcomes) <= {4, interface.UNTRIED}
             assert module.list_directory(top, 10, FOREVER) is not None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

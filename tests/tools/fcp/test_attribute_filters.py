@@ -15,7 +15,7 @@ import pytest
 
 from pcircle.core.errors import UsageError
 from pcircle.core.units import timestamp
-from pcircle.ops.checkpoint.resume import CheckpointOptions
+from pcircle.ops.checkpoint.plan import CheckpointOptions
 from pcircle.ops.copy.tree.items import CopyPlan
 from pcircle.tools.common.copy_program import CopyOptions, CopyProgram
 from pcircle.walk.attributes import Attributes, Moment

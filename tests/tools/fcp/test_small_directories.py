@@ -21,7 +21,7 @@ import pytest
 from pcircle.fs import native
 from pcircle.fs.attributes.metadata import PreservedAttributes
 from pcircle.fs.scan import DirectoryBatch
-from pcircle.ops.checkpoint.resume import CheckpointOptions
+from pcircle.ops.checkpoint.plan import CheckpointOptions
 from pcircle.ops.copy.tree import small_directories
 from pcircle.ops.copy.tree.items import PartialResult
 from pcircle.ops.copy.tree.small_directories import PartialDirectory, SmallDirectoryCopier

@@ -33,7 +33,7 @@ from pcircle.fs.attributes.xattrs import (
     read_flags,
 )
 from pcircle.fs.entry_errors import Changed
-from pcircle.fs.native.pure import (
+from pcircle.fs.native.interface import (
     ASK_LISTS,
     KEEP_ATTRIBUTES,
     KEEP_LISTS,

@@ -16,7 +16,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import takewhile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from pcircle.core.buffers import aligned
 from pcircle.core.units import CHUNK_UNIT_BYTES
@@ -35,7 +37,7 @@ from pcircle.fs.data import (
 )
 from pcircle.fs.entry_errors import SAME_FILE, Changed, EntryError, error_context, tried
 from pcircle.fs.file_system import are_same, is_pseudo, reports_holes
-from pcircle.fs.native.pure import NOT_PLAIN, UNTRIED
+from pcircle.fs.native.interface import NOT_PLAIN, UNTRIED
 from pcircle.fs.open_flags import O_NOATIME, OPEN_FILE
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import AttributeCopier
@@ -179,7 +181,7 @@ COPIED, LARGE, LINKED = range(3)
 """The outcomes of `Copier.file`."""
 
 
-class RemainingFiles(NamedTuple):
+class RemainingFiles(msgspec.Struct, frozen=True):
     """Files that were not copied: large files, hard-linked files and failures."""
 
     large: list[tuple[bytes, int]]  # with their sizes

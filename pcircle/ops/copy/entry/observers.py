@@ -34,12 +34,11 @@ from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import AttributeCopier
 from pcircle.ops.copy.entry.counts import HARD_LINKS, CopyCounts
 from pcircle.ops.copy.entry.settings import CopySettings
-from pcircle.threads.load_limit import Rests
-from pcircle.threads.throttle import BURST_S, Throttle
 
 if TYPE_CHECKING:
     from pcircle.ops.copy.entry.target import TemporaryNames
     from pcircle.ops.digest import Signer
+    from pcircle.threads.load_limit import Rests
 
 
 SLICE_BYTES = 16 << 20
@@ -294,9 +293,15 @@ class RateLimits(CopyObserver):
         polite: float | None = None,
     ) -> None:
         self.is_stopping: Callable[[], bool] = bool
-        self._rests = None if polite is None else Rests(polite)
+        self._rests: Rests | None = None
+        if polite is not None:
+            from pcircle.threads.load_limit import Rests  # few runs are polite
+
+            self._rests = Rests(polite)
         self._bytes = self._operations = None
         self.slice_bytes: int = _MAX_SLICE_BYTES
+        if bytes_per_s is not None or operations_per_s is not None:
+            from pcircle.threads.throttle import BURST_S, Throttle  # few runs have limits
         if bytes_per_s is not None:
             rate = bytes_per_s / size
             self._bytes = Throttle(rate, BURST_S)

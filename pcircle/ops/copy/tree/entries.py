@@ -11,7 +11,6 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 import msgspec
 
@@ -32,7 +31,7 @@ from pcircle.walk.open_directory import ItemContext, Open
 from pcircle.walk.visitor import Names, Where
 
 
-class _Names(NamedTuple):
+class _Names(msgspec.Struct, frozen=True):
     """Completed names of a directory: counts before and after, and packed entries."""
 
     names: Sequence[bytes]
@@ -80,7 +79,7 @@ class EntryCopier(WorkerPart):
         if names.links or names.specials:
             done = [*names.links, *names.specials, *done]
         here_done = len(done)
-        if linked or undone or any(tally):
+        if linked or undone or tally.large or tally.linked or tally.failed:
             for name, doing, trouble in tally.failed:
                 self._accounts.fail(root, join_path(path, name), doing, trouble, context)
             linked += [self._links.linked(name, s, place) for name, s in tally.linked]
@@ -229,9 +228,9 @@ class EntryCopier(WorkerPart):
             done, self._done = self._done, {}
             for (root, path), batches in done.items():
                 made = self._sides.copy_mark(root, path)
-                for names, before, after, entries in batches:
-                    counts = of_names(len(names), before, after)
-                    recorder.add_names(root, path, names, named(counts), made, entries)
+                for batch in batches:
+                    counts = named(of_names(len(batch.names), batch.before, batch.after))
+                    recorder.add_names(root, path, batch.names, counts, made, batch.entries)
 
     # ---- roots -----------------------------------------------------------------
 

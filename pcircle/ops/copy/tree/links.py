@@ -32,7 +32,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Lock
-from typing import NamedTuple, TypeAlias, overload
+from typing import TypeAlias, overload
 
 import msgspec
 
@@ -116,7 +116,7 @@ class FoundLink(msgspec.Struct, frozen=True):
     file_system: int
 
 
-class _CopiedName(NamedTuple):
+class _CopiedName(msgspec.Struct, frozen=True):
     """A first name that was copied by the current claim, its copy, and the result of the item."""
 
     first: FirstName
@@ -277,7 +277,8 @@ class HardLinks(WorkerPart):
     def publish(self, epoch: int, context: Context[Item]) -> None:
         """Link all waiting names to the copies that this claim has made, which count in `epoch`."""
         made, self._made = self._made, {}
-        for first, _, done in made.values():
+        for copied in made.values():
+            first, done = copied.first, copied.done
             part = msgspec.structs.replace(done.slots[first.one.slot], epoch=epoch)
             with self._lock:
                 self._go_on(

@@ -32,9 +32,9 @@ from pcircle.fs.attributes.xattrs import lift_flags
 from pcircle.fs.open_flags import OPEN_ENTRY_PATH
 from pcircle.fs.safe_open import Untrusted, named, refuse_pseudo
 from pcircle.ops.checkpoint import journal, previous_records, resume
+from pcircle.ops.checkpoint.plan import CheckpointOptions
 from pcircle.ops.checkpoint.resume import (
     CheckpointJob,
-    CheckpointOptions,
     CheckpointSession,
     DiscardReason,
 )

@@ -23,7 +23,7 @@ import msgspec
 from pcircle.fs import native
 from pcircle.fs.attributes.xattrs import IGNORED, USER_FLAGS
 from pcircle.fs.directories import Lease, close_open, join_path
-from pcircle.fs.native.pure import KEEP_MODE, KEEP_OWNER, KEEP_TIMES
+from pcircle.fs.native.interface import KEEP_MODE, KEEP_OWNER, KEEP_TIMES
 from pcircle.fs.open_flags import OPEN_DIRECTORY
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.fs.stats import Table

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
 from operator import add
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -134,7 +134,7 @@ _OF_NAME = "pPfhHdy"
 _TIMES = {"A": "atime", "C": "ctime", "T": "mtime"}
 
 
-class DirectoryContext(NamedTuple):
+class DirectoryContext(msgspec.Struct, frozen=True):
     """The directory that contains the names, and their kind; see `FindEntry`.
 
     If the names are in several subdirectories, `holders` contains the subdirectory of each name,

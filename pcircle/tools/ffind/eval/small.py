@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import DirectoryBatch
 from pcircle.fs.stats import CAPACITY, StatBlockError, StatusRow
@@ -110,7 +112,9 @@ class SmallDirectoryEvaluator(Evaluator):
         if not (self._is_together and self._of_kind["f"].by_columns):
             return self.scan
         if depth < self._min:
-            return self.scan._replace(max_batch_entries=_ROOM, look_up=False, keep_open=False)
+            return msgspec.structs.replace(
+                self.scan, max_batch_entries=_ROOM, look_up=False, keep_open=False
+            )
         # Slow look-ups overlap within one directory, so directories are not batched.
         return None if self.task.stats.is_slow else self.scan
 
@@ -156,7 +160,7 @@ class SmallDirectoryEvaluator(Evaluator):
     def _files_together(self, above: Open[int], batch: DirectoryBatch) -> int:
         """Evaluate all files in directories; return the number that failed or vanished."""
         where, plan = self._in(above, "f"), self._of_kind["f"]
-        where = where._replace(depth=where.depth + 1)
+        where = msgspec.structs.replace(where, depth=where.depth + 1)
         holders = [name + b"/" for name in batch.names]
         if plan.end is not None and not plan.filters and not self._looks:
             self._print_all(plan.end, where.prefix, holders, batch)
@@ -180,7 +184,9 @@ class SmallDirectoryEvaluator(Evaluator):
                 return self._files_apart(above, batch)
         if names:
             repeated = list(chain.from_iterable(map(repeat, holders, counts)))
-            self._process_rows(range(len(names)), plan, where._replace(holders=repeated), names)
+            self._process_rows(
+                range(len(names)), plan, msgspec.structs.replace(where, holders=repeated), names
+            )
         return 0
 
     def _print_all(
@@ -217,7 +223,9 @@ class SmallDirectoryEvaluator(Evaluator):
         if len(places) < len(names):
             names = [names[place] for place in places]
             if where.holders:
-                where = where._replace(holders=[where.holders[place] for place in places])
+                where = msgspec.structs.replace(
+                    where, holders=[where.holders[place] for place in places]
+                )
         if plan.end is not None:
             between = plan.end + where.prefix
             text = where.prefix + between.join(where.inside(names)) + plan.end

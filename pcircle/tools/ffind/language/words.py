@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
@@ -90,7 +91,7 @@ _NEWER = re.compile(r"newer[aBcmt][aBcmt]")
 _MARK = "^"
 
 
-class Token(NamedTuple):
+class Token(msgspec.Struct, frozen=True):
     """An operator or a primary: its name, its arguments and its position."""
 
     name: str
@@ -100,7 +101,7 @@ class Token(NamedTuple):
     is_operator: bool = False
 
 
-class Split(NamedTuple):
+class Split(msgspec.Struct, frozen=True):
     """The parts of a command line."""
 
     suite: list[str]

@@ -26,11 +26,10 @@ from pcircle.ops.digest.manifest import Manifest
 from pcircle.runtime import Outcome
 from pcircle.tools.fmirror.options import NO_OUTPUT, QUIET, MirrorOptions, refuse_inside
 from pcircle.tools.fmirror.plan import compared
-from pcircle.tools.fmirror.removal import ExtraneousPaths
 from pcircle.tools.fmirror.state import changes, state
 from pcircle.tools.fmirror.state.state import Lock
 from pcircle.tools.fmirror.state.survey import SurveyPlan, SurveyRecords, SurveyTask
-from pcircle.tools.fmirror.work.extraneous import Surplus
+from pcircle.tools.fmirror.work.extraneous import ExtraneousPaths, Surplus
 from pcircle.walk.attributes import ANY
 from pcircle.walk.roots import Root
 

@@ -56,6 +56,7 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
+import msgspec
 import xxhash
 from msgspec import msgpack
 
@@ -79,14 +80,14 @@ _FIRST = "fmirror 4"
 _LOCAL_NS, _SERVED_NS = 2 * 10**9, 3600 * 10**9
 
 
-class Identity(NamedTuple):
+class Identity(msgspec.Struct, frozen=True):
     """The identity of a directory, which does not change if its file system is mounted again."""
 
     filesystem: str
     root: int
 
 
-class Session(NamedTuple):
+class Session(msgspec.Struct, frozen=True):
     """The identity of a source file system while it stays mounted.
 
     `words` is `-` if it is unknown. `generation` is that of a read-only btrfs snapshot, or 0.
@@ -97,7 +98,7 @@ class Session(NamedTuple):
 
     def continues(self, last: Session) -> bool:
         """Return whether this session continues the session of the `last` run."""
-        return self.words != "-" and self.words == last.words and self >= last
+        return self.words != "-" and self.words == last.words and self.generation >= last.generation
 
 
 class SubvolumeState(NamedTuple):
@@ -108,7 +109,7 @@ class SubvolumeState(NamedTuple):
     changed_ns: int
 
 
-class MirrorState(NamedTuple):
+class MirrorState(msgspec.Struct, frozen=True):
     """The facts about the last complete run that the state file records."""
 
     source: str

@@ -22,17 +22,20 @@ import os
 import stat
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 import msgspec
 import xxhash
 
 from pcircle.core.encoding import show, text_of, to_scan
+from pcircle.core.errors import StoppedEarly
+from pcircle.core.writing import discard
 from pcircle.fs.directories import Directories, bases, device_and_inode, join_path
 from pcircle.fs.directories import join_path as joined
 from pcircle.fs.entry_errors import Changed, error_context
 from pcircle.fs.open_flags import OPEN_DIRECTORY_PATH
 from pcircle.fs.scan import Block, StableListing, blocks, encoded, listed_first, rewound
+from pcircle.fs.sorting import pieces
 from pcircle.fs.write_access import WriteAccess
 from pcircle.jobs.action_log import ActionLog, ActionOutput
 from pcircle.ops.checkpoint.plan import JournalPlan
@@ -40,7 +43,6 @@ from pcircle.ops.checkpoint.previous_records import exclude_checkpoint
 from pcircle.ops.copy.entry.collisions import folding_key, folds_name
 from pcircle.ops.copy.tree.items import scope_of
 from pcircle.ops.copy.tree.worker import Worker
-from pcircle.ops.remove.tree import TreeRemover
 from pcircle.runtime import Context
 from pcircle.tools.fmirror.plan import DeletionPolicy, MirrorPlan
 from pcircle.tools.fmirror.work.listing import ChangeTimes
@@ -75,6 +77,46 @@ class Surplus(msgspec.Struct, frozen=True, array_like=True, tag="x"):
         paths = self.paths.split(b"\0")[:-1]
         left = packed(self.root, [path for path in paths if path not in excluded])
         return msgspec.structs.replace(left, doubtful=self.doubtful)
+
+
+class ExtraneousPaths:
+    """The extraneous paths of a run, which rank 0 stores in an unnamed temporary file."""
+
+    def __init__(self) -> None:
+        self._stream: IO[bytes] | None = None
+        self.count = 0
+        self.replaced: dict[bytes, bytes] = {}  # present and former paths of replaced directories
+
+    def add(self, surplus: Surplus) -> None:
+        """Add the paths of a notice. Raise StoppedEarly if there is no space for them."""
+        if self._stream is None:
+            import tempfile  # rarely needed
+
+            self._stream = tempfile.TemporaryFile(prefix="pcircle-surplus-")  # noqa: SIM115
+        try:
+            self._stream.write(surplus.paths)
+        except OSError as error:
+            text = "cannot write the list of deletions to the temporary directory"
+            raise StoppedEarly(f"{text}: {error.strerror}") from error
+        if surplus.was:
+            self.replaced[surplus.paths.rstrip(b"\0")] = surplus.was
+        self.count += surplus.paths.count(b"\0")
+
+    def add_all(self, other: ExtraneousPaths) -> None:
+        """Add all paths of another object. Raise StoppedEarly if there is no space for them."""
+        for path in other.paths():
+            self.add(packed(0, [path]))
+
+    def paths(self) -> Iterator[bytes]:
+        """Yield all paths in the order in which they were added."""
+        if self._stream is not None:
+            self._stream.seek(0)
+            yield from pieces(self._stream, b"\0")
+
+    def close(self) -> None:
+        """Release the disk space."""
+        if self._stream is not None:
+            discard(self._stream)
 
 
 class DeletionDecisions(Protocol):
@@ -311,6 +353,8 @@ class InlineDeletion:
         self._is_reported = plan.deleting.reported
         rules = kept_rules(plan)
         access = WriteAccess(owner=True, flags=plan.keep.flags)
+        from pcircle.ops.remove.tree import TreeRemover  # few runs remove entries
+
         self._remover = TreeRemover(self, choosing(rules) if rules else None, access)
         self._whole = TreeRemover(self, access=access)
         self._absence = Absence(source_of(plan), plan.identify)

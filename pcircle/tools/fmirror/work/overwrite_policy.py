@@ -15,7 +15,8 @@ import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from pcircle.fs.attributes.exposure import withdraw
 from pcircle.fs.attributes.metadata import settle_file, settle_link
@@ -29,15 +30,17 @@ from pcircle.fs.naming import NO_SUCH_RENAME, exchange
 from pcircle.fs.stats import Table
 from pcircle.fs.write_access import Admissions, WriteAccess
 from pcircle.ops.compare import fields
-from pcircle.ops.compare.content import ContentComparer
 from pcircle.ops.compare.details import DetailComparer
 from pcircle.ops.compare.statuses import Status, StatusComparer, open_files
 from pcircle.ops.copy.entry.attributes import AttributeCopier, pinned_path
 from pcircle.ops.copy.tree.counters import CopyCounters
 from pcircle.tools.fmirror.plan import MirrorPlan, compared
 from pcircle.tools.fmirror.work import steps
-from pcircle.tools.fmirror.work.backup import Backup
-from pcircle.tools.fmirror.work.copy_dest import CopyDest
+
+if TYPE_CHECKING:
+    from pcircle.ops.compare.content import ContentComparer
+    from pcircle.tools.fmirror.work.backup import Backup
+    from pcircle.tools.fmirror.work.copy_dest import CopyDest
 
 _NO_RENAME = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST)
 _CONTENT = fields.KIND | fields.SIZE | fields.TARGET | fields.RDEV
@@ -78,17 +81,30 @@ class MirrorOverwritePolicy:
         self.details: DetailComparer = DetailComparer(wanted, lists=lists, lenient=True)
         self.effects: ReadEffects = ReadEffects(counters, noatime=plan.noatime)
         self._openers = self.effects.open, self.effects.open
-        self._contents = ContentComparer(openers=self._openers)
         self._read_from_ns = read_from_ns(plan)
         self.doubts = False  # entries with old change times may have moved
         self._groups = None if not os.geteuid() else {os.getegid(), *os.getgroups()}
         backup = plan.deleting.backup
-        self._backup = None if backup is None else Backup(backup)
+        self._backup: Backup | None = None
+        if backup is not None:
+            from pcircle.tools.fmirror.work.backup import Backup  # few runs make one
+
+            self._backup = Backup(backup)
         self._access = WriteAccess(owner=True, flags=plan.keep.flags)
-        self._copy_dest = CopyDest(plan, self._is_same)
+        self._copy_dest: CopyDest | None = None
+        if plan.copy_dest or plan.reflink_dest:
+            from pcircle.tools.fmirror.work.copy_dest import CopyDest  # few runs have one
+
+            self._copy_dest = CopyDest(plan, self._is_same)
         self._compared: tuple[tuple[tuple[int, ...], ...], bool] = (), False
         self._root, self._path = 0, b""
         self.aside: list[tuple[int, bytes, bytes]] = []
+
+    @cached_property
+    def _contents(self) -> ContentComparer:
+        from pcircle.ops.compare.content import ContentComparer  # few runs read contents
+
+        return ContentComparer(openers=self._openers)
 
     def enter(self, root: int, path: bytes) -> None:
         self._root, self._path = self.effects.place = root, path
@@ -97,12 +113,13 @@ class MirrorOverwritePolicy:
         """Release the directories of the backup."""
         if self._backup is not None:
             self._backup.close()
-        self._copy_dest.close()
+        if self._copy_dest is not None:
+            self._copy_dest.close()
 
     # ---- content from elsewhere ------------------------------------------------
 
     def has_content(self, name: bytes, fd: int, source: os.stat_result) -> bool:
-        return bool(self._copy_dest) and self._copy_dest.has(
+        return self._copy_dest is not None and self._copy_dest.has(
             (self._root, self._path), name, fd, source
         )
 
@@ -113,7 +130,7 @@ class MirrorOverwritePolicy:
         out: int,
         copy: Callable[[int, int, os.stat_result], None],
     ) -> bool:
-        if not self._copy_dest:
+        if self._copy_dest is None:
             return False
         where = self._root, self._path
         given = self._copy_dest.fill(where, name, source, out, copy)

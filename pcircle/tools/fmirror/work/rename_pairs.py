@@ -8,7 +8,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 from io import BytesIO
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 import xxhash
@@ -17,7 +17,9 @@ from pcircle.cli.results import append_output
 from pcircle.core.errors import require_type
 from pcircle.core.units import Timestamp, timestamp
 from pcircle.jobs.failures import LogFile
-from pcircle.ops.compare.manifests import MoveCandidate, MoveMatcher
+
+if TYPE_CHECKING:
+    from pcircle.ops.compare.manifests import MoveCandidate
 
 _BYTES = 8
 _PARTS = 1 << 8
@@ -131,7 +133,9 @@ class RenameCandidates:
     """
 
     def __init__(self) -> None:
-        self._named = MoveMatcher()
+        from pcircle.ops.compare.manifests import MoveMatcher  # few runs rename files
+
+        self._named, self._unmatched = MoveMatcher(), MoveMatcher()
 
     def add(self, side: int, path: bytes, size: int, mtime_ns: int) -> None:
         """Add a file of the source (`side` 0) or of the target (`side` 1)."""
@@ -145,7 +149,7 @@ class RenameCandidates:
 
     def pairs(self) -> Iterator[RenamePair]:
         """Yield all pairs. This method can be called only once."""
-        unmatched = MoveMatcher()
+        unmatched = self._unmatched
         try:
             for a, b in self._named.pairs():
                 if a is not None and b is not None:

@@ -24,8 +24,8 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from typing import NamedTuple
 
+import msgspec
 import xxhash
 
 from pcircle.core.encoding import to_scan
@@ -47,7 +47,7 @@ _DIGEST_BITS = 128
 _DIGEST = re.compile(rb"(?<=\d),[0-9a-f]{32}\Z")  # in the mark of a replaced directory
 
 
-class Step(NamedTuple):
+class Step(msgspec.Struct, frozen=True):
     """The state of an entry on both sides, and the planned action."""
 
     source: bytes
@@ -57,7 +57,7 @@ class Step(NamedTuple):
     @property
     def mark(self) -> bytes:
         """Return the mark of the entry in the plan."""
-        return b";".join(self)
+        return b";".join((self.source, self.target, self.word))
 
 
 def parse(mark: bytes) -> Step:

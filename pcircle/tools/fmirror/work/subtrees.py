@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from functools import reduce
-from typing import NamedTuple
+
+import msgspec
 
 from pcircle.fs.directories import affordable, close_open, join_path
 from pcircle.tools.fmirror.work.unchanged import Holders, QuickCheck
@@ -23,7 +24,7 @@ Counts = tuple[int, int]
 """The number of directories, and the number of other entries."""
 
 
-class SubtreeComparison(NamedTuple):
+class SubtreeComparison(msgspec.Struct, frozen=True):
     """The result for subdirectories of one directory.
 
     The walk must enter the directories `to_walk`. The directories `later` have not been compared.

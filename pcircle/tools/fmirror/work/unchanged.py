@@ -23,7 +23,7 @@ import msgspec
 from pcircle.core.units import NS_PER_S
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.attributes.xattrs import IGNORED, USER_FLAGS, lists_all
-from pcircle.fs.native.pure import ASK_LISTS, KEEP_ATTRIBUTES, KEEP_LISTS
+from pcircle.fs.native.interface import ASK_LISTS, KEEP_ATTRIBUTES, KEEP_LISTS
 from pcircle.fs.scan import FOLDER, LINK, ONLY_FILES, DirectoryBatch
 from pcircle.fs.stats import CAPACITY, StatBlockError, Stats, StatusRow, Table, within_limit
 from pcircle.ops.compare import fields

@@ -47,7 +47,6 @@ from pcircle.tools.fmirror.work.extraneous import (
     without_empty,
 )
 from pcircle.tools.fmirror.work.itemize import Itemizer, LinkedRecords
-from pcircle.tools.fmirror.work.link_dest import LinkDest
 from pcircle.tools.fmirror.work.listing import Lister, ListingTimes
 from pcircle.tools.fmirror.work.overwrite_policy import MirrorOverwritePolicy
 from pcircle.tools.fmirror.work.subtrees import Subtrees
@@ -59,6 +58,7 @@ from pcircle.walk.walker import EmptinessTest, device
 
 if TYPE_CHECKING:
     from pcircle.ops.checkpoint.journal import Counts
+    from pcircle.tools.fmirror.work.link_dest import LinkDest
     from pcircle.walk.visitor import DirectoryScan
 
 
@@ -100,6 +100,8 @@ class MirrorVisitor(CopyVisitor):
         self._itemizer = Itemizer(plan, self._policy) if plan.itemize else None
         self._link_dest: LinkDest | None = None
         if plan.link_dest or plan.compare_dest:
+            from pcircle.tools.fmirror.work.link_dest import LinkDest  # few runs have one
+
             self._link_dest = LinkDest(plan, self._policy)
         if self._itemizer or self._link_dest or plan.copy_dest or plan.reflink_dest:
             self._small = None
