@@ -18,6 +18,9 @@ from pcircle.fs.attributes.metadata import (
     settle_link,
     settle_searched,
 )
+from pcircle.fs.attributes.owners import Given, Giver
+from pcircle.fs.native import pure
+from pcircle.fs.stats import Table
 from tests.conftest import Run
 from tests.tools.fcp.access import ACCESS, DEFAULT, NOBODY, Subject, access_of, allowed, pack
 from tests.unit.unprivileged import run_unprivileged
@@ -219,3 +222,12 @@ metadata.settle_as_replaced(copy, old, acls.read_list(b"old"), metadata.Preserve
     assert copy.group != old.stat().st_gid
     assert allowed(copy, Subject(4711, frozenset({copy.group}))) == 0
     assert allowed(copy, Subject(70, frozenset())) == (6 if listed == "old" else 4)
+
+
+def test_given_owners_apply_to_rows_of_a_batch_as_to_a_single_status(tmp_path: Path) -> None:
+    status = make_source(tmp_path / "file", 0o644)
+    (row,) = Table(pure.table([status])).rows(1)
+    giver = Giver(Given(1, 2, (), (), ()))
+    for given in (giver.status(status), giver.status(row)):
+        assert (given.st_uid, given.st_gid, given.st_mode) == (1, 2, status.st_mode)
+        assert (given.st_size, given.st_mtime_ns) == (status.st_size, status.st_mtime_ns)

@@ -15,7 +15,6 @@ import argparse
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pcircle.cli.change_program import refuse_with_apply
 from pcircle.cli.options import AllOptions
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
@@ -57,6 +56,8 @@ def refuse(args: argparse.Namespace) -> None:
         if args.plan in outputs:
             raise UsageError(f"'{show(os.fsencode(args.plan))}' is used by two options")
     if args.apply is not None:
+        from pcircle.cli.change_program import refuse_with_apply  # few runs apply a plan
+
         refuse_with_apply(AllOptions.of(args), list(map(os.fsencode, args.operands)))
         names += _given(args, (*_OPTIONS, *_CHOICE))
         if names:
