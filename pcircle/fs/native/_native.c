@@ -49,7 +49,7 @@
 
 _Static_assert(sizeof(time_t) == 8, "times of files have 64 bits");
 
-/* The version of the functions and their results, which must equal that in `pure.py`. */
+/* The version of the functions and their results, which must equal that in `interface.py`. */
 #define INTERFACE 10
 
 #define UNTRIED INT64_MIN

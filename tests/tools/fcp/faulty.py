@@ -134,10 +134,10 @@ def _shortened(name: str, arguments: tuple[Any, ...], most: int) -> tuple[Any, .
 def without_native() -> Iterator[None]:
     """Make this process and its forks use functions of `os` for all calls."""
     originals = {name: getattr(native, name) for name in native.__all__}
+    native.module = native.twin()
     for name in originals:
-        if hasattr(native.pure, name):
-            setattr(native, name, getattr(native.pure, name))
-    native.module = native.pure
+        if hasattr(native.module, name):
+            setattr(native, name, getattr(native.module, name))
     try:
         yield
     finally:

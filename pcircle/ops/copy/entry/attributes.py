@@ -189,7 +189,7 @@ class AttributeCopier:
         return ExtendedAttributes(values, flags, alone, tuple(unread))
 
     def plain_bits(self, device: int) -> int | None:
-        """Return the `KEEP_` bits (`pcircle.fs.native.pure`) for the plain files on a device.
+        """Return the `KEEP_` bits (`pcircle.fs.native.interface`) for the plain files on a device.
 
         Return None if no file is plain, because copies inherit lists or receive attributes that
         their sources do not have.
