@@ -84,7 +84,7 @@ class ExtraneousPaths:
 
     def __init__(self) -> None:
         self._stream: IO[bytes] | None = None
-        self.count = 0
+        self.count: int = 0
         self.replaced: dict[bytes, bytes] = {}  # present and former paths of replaced directories
 
     def add(self, surplus: Surplus) -> None:
