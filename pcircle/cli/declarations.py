@@ -278,9 +278,8 @@ class Options:
         Raises UsageError.
         """
         cls.refuse_combinations(args)
-        values = {
-            name: found.value(args) for name, found in cls.offered() if name in cls.field_names()
-        }
+        fields = cls.field_names()
+        values = {name: found.value(args) for name, found in cls.offered() if name in fields}
         found = cls(**{**values, **others})
         found.refuse_conflicts()
         return found

@@ -47,6 +47,8 @@ def enter(run: Callable[[], int], name: str = "pcircle") -> int:
     open_standard_descriptors()
     install()
     import gc  # only now, because `install` makes imports cheaper
+
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)  # before the imports, which create many objects
     import signal
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -54,7 +56,6 @@ def enter(run: Callable[[], int], name: str = "pcircle") -> int:
     if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
         # SIGUSR1 requests the progress, and must not end a command before or after its job.
         signal.signal(signal.SIGUSR1, lambda number, frame: None)
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     from pcircle.transport._exit import flush_standard_streams
 
     failed = False

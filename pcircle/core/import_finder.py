@@ -186,6 +186,8 @@ class _DeferredModule(ModuleType):
     """A module that is executed when a missing attribute is first used."""
 
     def __getattr__(self, name: str) -> Any:
+        if name == "__path__":  # `from module import name` looks it up; packages already have it
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         with _READING:
             loader = self.__spec__ and self.__spec__.loader
             if type(self) is _DeferredModule and isinstance(loader, _DeferringLoader):

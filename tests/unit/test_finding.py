@@ -161,7 +161,8 @@ sys.path.remove("")
 install()
 import uuid, textwrap
 import platform
-kinds = [type(platform).__name__, type(textwrap).__name__]
+from gettext import ngettext
+kinds = [type(sys.modules[name]).__name__ for name in ("platform", "textwrap", "gettext")]
 print(*kinds, platform.system(), type(platform).__name__)
 print(platform.machine(), type(platform).__name__, textwrap.dedent(" a"), uuid.uuid4().version)
 """
@@ -173,4 +174,4 @@ def test_a_deferred_module_is_read_when_it_is_used(run: Run) -> None:
     done = run([sys.executable, "-c", _DEFERRING], env=environment)
     words = done.stdout.decode().split()
     kind = "_DeferredModule"
-    assert words == [kind, kind, system, kind, machine, "module", "a", "4"], done.stderr
+    assert words == [kind, kind, kind, system, kind, machine, "module", "a", "4"], done.stderr
