@@ -1,8 +1,4 @@
-"""The programs of ffind: the search, and the execution of a plan of `-delete`.
-
-`FindProgram` interprets the command line and runs the search. `FindApplyProgram` removes only
-entries that the plan lists.
-"""
+"""The program of a search, which interprets the command line and runs it."""
 
 from __future__ import annotations
 
@@ -12,17 +8,15 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pcircle.cli.change_program import ChangeConsole, ChangeProgram, refuse_twice
+from pcircle.cli.change_program import refuse_twice
 from pcircle.cli.output import MessageStream
 from pcircle.cli.tree_program import TreeOptions
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError, require_type
-from pcircle.core.units import NS_PER_S, plural
+from pcircle.core.units import NS_PER_S
 from pcircle.core.writing import standard_output
 from pcircle.jobs.failures import LogFile, open_log
 from pcircle.jobs.tree_task import TreeTask
-from pcircle.ops.remove.plan import RemovalCounters, RemovalPlan
-from pcircle.ops.remove.remover import RemoveTask
 from pcircle.tools.ffind.console import FindConsole, SearchProgram, order_of
 from pcircle.tools.ffind.eval.compiler import needs_status
 from pcircle.tools.ffind.eval.resolver import Resolver
@@ -34,6 +28,7 @@ from pcircle.tools.ffind.task import FindTask, listed_starts, start_of
 from pcircle.walk.roots import Root
 
 if TYPE_CHECKING:
+    from pcircle.tools.ffind.apply import FindApplyProgram
     from pcircle.tools.ffind.plan import Order
 
 _RUNNING = ("exec", "execplus")
@@ -245,6 +240,8 @@ def _said(words: Sequence[str], node: ExpressionNode) -> str:
 def program_of(args: argparse.Namespace) -> FindProgram | FindApplyProgram:
     """Return the program for a parsed command line. Raises UsageError."""
     if args.apply is not None:
+        from pcircle.tools.ffind.apply import FindApplyProgram  # few runs carry out a plan
+
         return FindApplyProgram(args)
     listed = args.list_out is not None
     parsed = parse(args.words, args.tokens, listed=listed)
@@ -265,51 +262,3 @@ def program_of(args: argparse.Namespace) -> FindProgram | FindApplyProgram:
 def find_typed(args: argparse.Namespace) -> int:
     """Carry out a parsed command line and return the exit code. Raises UsageError."""
     return program_of(args).run()
-
-
-# ---- execution of a plan -------------------------------------------------------------------------
-
-
-class FindApplyTask(RemoveTask):
-    """The removal task of one rank or thread."""
-
-    tool = "ffind"
-
-
-class FindApplyConsole(ChangeConsole):
-    """Reports the removal."""
-
-    _program: FindApplyProgram
-
-    def summary(self, total: RemovalCounters) -> str:
-        done = "would be removed" if self._program.options.dry else "removed"
-        parts = [f"{plural(total.completed, 'entry', 'entries')} {done}"]
-        remaining = {"kept": total.kept + total.left_out, "vanished": total.vanished}
-        parts += [f"{count:,} {what}" for what, count in remaining.items() if count]
-        return ", ".join(parts)
-
-
-class FindApplyProgram(ChangeProgram):
-    """The program of `ffind --apply`. Like the search, it enters mount points."""
-
-    name: str = "ffind"
-    said: str = "deleted"
-    plan_type: ClassVar[type[RemovalPlan]] = RemovalPlan
-    task_type: ClassVar[type[FindApplyTask]] = FindApplyTask
-    console_type: ClassVar[type[FindApplyConsole]] = FindApplyConsole
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        if args.tokens:
-            raise UsageError("--apply takes no expression")
-        for option in ("sort", "top", "by", "within"):
-            if getattr(args, option) is not None:
-                shown = "in" if option == "within" else option
-                raise UsageError(f"--apply cannot be combined with --{shown}")
-        if args.stat == "never":
-            raise UsageError("--apply cannot be combined with --stat=never")
-        args.quiet = args.quiet or (not args.verbose and args.progress != "always")
-        paths = list(map(os.fsencode, args.operands))
-        super().__init__(TreeOptions.of(args), paths, listed=True, enter_mounts=True)
-
-    def roots(self) -> tuple[Root, ...]:
-        return self.read_plan().roots

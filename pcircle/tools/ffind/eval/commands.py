@@ -7,17 +7,19 @@ commands do not mix. Standard input is empty, because concurrent commands cannot
 from __future__ import annotations
 
 import os
-import selectors
-import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from typing import TYPE_CHECKING
 
 from pcircle.core.encoding import show
 from pcircle.fs.safe_open import directory
 from pcircle.tools.ffind.eval.entry import FindEntry
 from pcircle.tools.ffind.eval.line_formats import base_of
+
+if TYPE_CHECKING:
+    import subprocess
 
 _TOGETHER_BYTES = 1 << 16  # output collected before it is sent
 _MAX_LINE_BYTES = 1 << 20  # a longer line is passed on in parts
@@ -104,6 +106,8 @@ class Commands:
         if self._dry:
             self._say(0, f"would run: {' '.join(map(show, line))}\n".encode())
             return True
+        import subprocess  # few searches run commands
+
         pipe = subprocess.PIPE
         try:
             with (
@@ -133,6 +137,8 @@ class Commands:
 
     def _forward_output(self, process: subprocess.Popen[bytes]) -> None:
         """Pass on the output of a command in complete lines."""
+        import selectors  # few searches run commands
+
         with selectors.DefaultSelector() as selector:
             held: dict[int, bytes] = {0: b"", -1: b""}
             for pipe, stream in ((process.stdout, 0), (process.stderr, -1)):
