@@ -63,7 +63,7 @@ class IndexBuilder:
         self._fd: int | None = None
         self._ends = [0]  # end offsets of the sorted runs in the file
 
-    def add(self, key: bytes, place: RecordLocation, epoch: int) -> None:
+    def add(self, key: bytes, place: tuple[int, int, int, int], epoch: int) -> None:
         """Add a record that becomes valid with the commit of `epoch`."""
         self._rows += _ROW.pack(key, *place, epoch)
 

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, reduce
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -26,7 +26,6 @@ from pcircle.fs.directories import close_open
 from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.fs.scan import Block, rewound
 from pcircle.ops.checkpoint.hashes import HashSet
-from pcircle.ops.checkpoint.index import IndexBuilder, RecordIndex, RecordLocation
 from pcircle.ops.checkpoint.journal import (
     COMMIT,
     CreatedDirectoryRecord,
@@ -48,6 +47,9 @@ from pcircle.ops.checkpoint.journal import (
     read_records,
 )
 from pcircle.ops.checkpoint.plan import JournalPlan
+
+if TYPE_CHECKING:
+    from pcircle.ops.checkpoint.index import IndexBuilder, RecordLocation
 from pcircle.ops.checkpoint.store import Checkpoint
 
 # These are compiled only when a copy resumes, because that takes as long as importing this module.
@@ -187,7 +189,7 @@ class _JournalReader:
         elif isinstance(record, CreatedDirectoryRecord):
             epoch = 0
         if self._builder is not None:
-            location = RecordLocation(self._run, self._rank, offset, length)
+            location = self._run, self._rank, offset, length
             self._builder.add(record.key, location, epoch)
             if isinstance(record, StartedFileRecord):
                 self._builder.add(record.where, location, epoch)
@@ -249,6 +251,8 @@ class PreviousRecords:
         self._stale = frozenset(plan.stale)
         self._fd = os.open(plan.path, OPEN_DIRECTORY_FOLLOW)
         self._journals: dict[tuple[int, int], int] = {}  # open journals, least recently used first
+        from pcircle.ops.checkpoint.index import RecordIndex  # only resumed copies need the index
+
         self._index = RecordIndex(self._fd)
 
     def subtrees(self, root: int, path: bytes) -> list[SubtreeRecord]:

@@ -11,15 +11,18 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from enum import Enum, auto
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from pcircle.fs.scan import rewound
 from pcircle.ops.checkpoint import store
-from pcircle.ops.checkpoint.index import IndexBuilder
 from pcircle.ops.checkpoint.journal import NamedCounts, RecordKeys
 from pcircle.ops.checkpoint.plan import CheckpointOptions, JournalPlan
 from pcircle.ops.checkpoint.previous_records import History, JournalProblem, read_history
+
+if TYPE_CHECKING:
+    from pcircle.ops.checkpoint.index import IndexBuilder
 
 _NOTHING = History(0, {}, (), {})
 
@@ -194,6 +197,8 @@ def _resume(
     job: CheckpointJob,
 ) -> tuple[store.CheckpointHeader, History, ResumeState]:
     """Write the index, and return the new header and the previous work."""
+    from pcircle.ops.checkpoint.index import IndexBuilder  # only resumed copies need the index
+
     builder = IndexBuilder(checkpoint.fd)
     try:
         return _decide(checkpoint, old, header, options, job, builder)

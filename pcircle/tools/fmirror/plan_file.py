@@ -19,7 +19,6 @@ from pcircle.cli.options import AllOptions
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
 from pcircle.fs.directories import working_directory
-from pcircle.fs.lists import record_of, sort
 from pcircle.fs.sorting import sorted_records
 from pcircle.jobs.failures import decode, encode
 from pcircle.jobs.plan_file import LoadedPlan, PlanTrailer, head, read_plan
@@ -141,6 +140,8 @@ def removals(
 
     `replaced` maps the present path of each replaced directory to its path in the plan.
     """
+    from pcircle.fs.lists import sort  # few runs carry out a plan
+
     count = 0
 
     def counted() -> Iterator[bytes]:
@@ -157,6 +158,8 @@ def _below(
     plan: LoadedPlan, paths: Iterable[bytes], replaced: Mapping[bytes, bytes]
 ) -> Iterator[bytes]:
     """Yield the records of the planned removals at or below these paths, in sorted order."""
+    from pcircle.fs.lists import record_of  # few runs carry out a plan
+
     tops = (record_of(replaced.get(path, path)) + _SEPARATOR + record_of(path) for path in paths)
     ordered = sorted_records(tops)
     was = now = None

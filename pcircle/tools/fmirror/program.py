@@ -14,7 +14,6 @@ import msgspec
 from pcircle.cli.inputs import read_paths
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError, require, require_type
-from pcircle.fs.lists import Lists, sort
 from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.failures import decode
 from pcircle.jobs.plan_file import LoadedPlan
@@ -38,8 +37,7 @@ from pcircle.tools.fmirror.options import (
 )
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole
-from pcircle.tools.fmirror.state import changes, state
-from pcircle.tools.fmirror.state.changes import named
+from pcircle.tools.fmirror.state import proof, state
 from pcircle.tools.fmirror.state.state import Lock
 from pcircle.tools.fmirror.work.apply import JournaledMirrorApply, MirrorApplyTask
 from pcircle.tools.fmirror.work.extraneous import (
@@ -54,8 +52,10 @@ from pcircle.tools.fmirror.work.rename_pairs import PathHashes
 from pcircle.tools.fmirror.work.visitor import JournaledMirror, MirrorTask
 
 if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
     from pcircle.ops.copy.tree.dry_run import DryTask
     from pcircle.tools.common.copy_error_log import RetryEntry
+    from pcircle.tools.fmirror.state.changes import Changes
     from pcircle.tools.fmirror.state.manifests import ManifestSurvey
     from pcircle.tools.fmirror.state.state import Session
     from pcircle.walk.globs import Rule
@@ -97,7 +97,7 @@ class MirrorProgram(CopyProgram):
         self.session: Session = state.Session()
         self.has_mark: bool = False  # the target still has the mark of the last run
         self.devices: tuple[int, int] = 0, 0  # of A and B
-        self.changes: changes.Changes | None = None  # reported by the file system
+        self.changes: Changes | None = None  # reported by the file system
         self.snapshot: tuple[tuple[str, int], str] | None = None
         self.again: bool = options.deleting.wanted or options.apply is not None
         self.again = self.again or options.new_manifest is not None or bool(options.clears)
@@ -155,7 +155,7 @@ class MirrorProgram(CopyProgram):
         options, known = self._mirror, self.known
         why = ""
         if options.full_every_s is not None:
-            why = changes.overdue(options, known) if known else "there was no earlier complete run"
+            why = proof.overdue(options, known) if known else "there was no earlier complete run"
         if why:
             if not options.quiet:
                 self.complain(f"all of the source is examined: {why}")
@@ -163,6 +163,9 @@ class MirrorProgram(CopyProgram):
         note = None if options.quiet else self.complain
         null, option = options.null, "--changed-from"
         self.is_named = True
+        from pcircle.fs.lists import sort  # few runs have a list
+        from pcircle.tools.fmirror.state.changes import named
+
         records = read_paths(name, null=null, whole=True, note=note, option=option, complete=True)
         identities = [side.known for side in self.sides]
         found = named(records, (source, target), self._finder(), self._gone.add, identities)
@@ -195,7 +198,7 @@ class MirrorProgram(CopyProgram):
         self.identity = state.identity_if_readable(there)
         with suppress(OSError):  # the walk will report a root that cannot be read
             self.session = state.session_of(there)
-            self.snapshot = changes.snapshot_of(changes.source_of(there))
+            self.snapshot = proof.snapshot_of(proof.source_of(there))
         if self.identity is not None and self.known is not None and os.path.isdir(target):
             self.has_mark = state.has_mark(target, self.known)
             self.devices = os.stat(there).st_dev, os.stat(target).st_dev
@@ -214,20 +217,25 @@ class MirrorProgram(CopyProgram):
                 "only the changes that btrfs reports are examined: the snapshot of the last "
                 "complete run still exists, and the target has not changed since"
             )
+        from pcircle.fs.lists import sort  # few runs use the changes that btrfs reports
+        from pcircle.tools.fmirror.state import changes
+
         self.changes = changes.found(source, target, before[1], number, self._finder())
         return sort([(0, self.changes.records)])
 
     def _unfit(self, source: bytes) -> tuple[str, int | None]:
         """Return why changes may be missed, or an empty string, and the last snapshot's number."""
+        from pcircle.tools.fmirror.state import changes  # few runs use the changes of btrfs
+
         options, known = self._mirror, self.known
         if known is None:
             return changes.unfit(source, None), None
-        why = changes.overdue(options, known) or changes.unfit(source, known.subvolume)
-        why = why or changes.other_target(options, known)
+        why = proof.overdue(options, known) or changes.unfit(source, known.subvolume)
+        why = why or proof.other_target(options, known)
         if why:
             return why, None
-        number = changes.number_of_last(source, known)
-        return changes.unproven(options, known, number) if options.changed == "auto" else "", number
+        number = proof.number_of_last(source, known)
+        return proof.unproven(options, known, number) if options.changed == "auto" else "", number
 
     def _finder(self) -> ExtraneousFinder | None:
         """Return the finder of extraneous entries on rank 0, or None if nothing is removed."""
@@ -263,7 +271,7 @@ class MirrorProgram(CopyProgram):
         if options.deleting.backup is not None:
             make_backup(options.deleting.backup, source, target, make=not options.dry)
         warn_of_slash(source, target, self.complain)
-        quiet_ns = None if known is None else changes.quiet_ns(options, known, self.identity)
+        quiet_ns = None if known is None else proof.quiet_ns(options, known, self.identity)
         if options.upkeep.ctime and quiet_ns is None and has_entries(target):
             self.complain(
                 "--ctime: no complete run with this option is known, so all files are read"

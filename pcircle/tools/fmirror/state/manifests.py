@@ -26,7 +26,7 @@ from pcircle.ops.digest.manifest import Manifest
 from pcircle.runtime import Outcome
 from pcircle.tools.fmirror.options import NO_OUTPUT, QUIET, MirrorOptions, refuse_inside
 from pcircle.tools.fmirror.plan import compared
-from pcircle.tools.fmirror.state import changes, state
+from pcircle.tools.fmirror.state import proof, state
 from pcircle.tools.fmirror.state.state import Lock
 from pcircle.tools.fmirror.state.survey import SurveyPlan, SurveyRecords, SurveyTask
 from pcircle.tools.fmirror.work.extraneous import ExtraneousPaths, Surplus
@@ -168,9 +168,9 @@ class ManifestSurvey(TreeProgram):
         options = self._mirror
         if known is None:
             return "there was no earlier complete run", 0
-        why = changes.overdue(options, known) or changes.other_target(options, known)
+        why = proof.overdue(options, known) or proof.other_target(options, known)
         identity = state.identity_if_readable(options.sources[0])
-        quiet_ns = changes.source_quiet_ns(options, known, identity)
+        quiet_ns = proof.source_quiet_ns(options, known, identity)
         if not why and quiet_ns is None:
             why = "the last complete run did not record the source, or ran without --ctime"
         if not why and os.stat(path).st_mtime_ns <= known.touched_ns:
