@@ -318,7 +318,12 @@ class DeletionProgram(ChangeProgram):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for ranks in new interpreters, without what only rank 0 uses."""
-        return {**vars(self), "found": extraneous.ExtraneousPaths(), "_applied": None, "_plan": None}
+        return {
+            **vars(self),
+            "found": extraneous.ExtraneousPaths(),
+            "_applied": None,
+            "_plan": None,
+        }
 
     def roots(self) -> tuple[Root, ...]:
         """Return the root, or nothing if there are no paths to remove."""

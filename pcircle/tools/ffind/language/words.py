@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-
-import msgspec
+from typing import NamedTuple
 
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
@@ -91,7 +90,7 @@ _NEWER = re.compile(r"newer[aBcmt][aBcmt]")
 _MARK = "^"
 
 
-class Token(msgspec.Struct, frozen=True):
+class Token(NamedTuple):
     """An operator or a primary: its name, its arguments and its position."""
 
     name: str
@@ -101,7 +100,7 @@ class Token(msgspec.Struct, frozen=True):
     is_operator: bool = False
 
 
-class Split(msgspec.Struct, frozen=True):
+class Split(NamedTuple):
     """The parts of a command line."""
 
     suite: list[str]
