@@ -204,7 +204,7 @@ def _figures() -> list[Figure]:
         Figure("fig18", title, 60.0, partial(tree_figure, "carns-fig18", adenine(FAST_ETHERNET)))
     )
     title = "storms of create, stat and remove over the striped store; Adenine, 100 Mb/s"
-    figures.append(Figure("storm", title, 30.0, partial(storm_figure, adenine(FAST_ETHERNET))))
+    figures.append(Figure("storm", title, 60.0, partial(storm_figure, adenine(FAST_ETHERNET))))
     return figures
 
 

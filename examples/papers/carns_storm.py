@@ -32,7 +32,7 @@ from pcircle.collective import Answer, Member, Op
 from pcircle.collective.messages import Message
 
 FILES, DROPPED_FILES, SMALL_FILES = 35, 2, 4
-SERVERS, SMALL_SERVERS = (1, 8, 16, 32, 50, 74, 100, 128), (1, 8)  # 128: of the prototype
+SERVERS, SMALL_SERVERS = (1, 8, 16, 32, 50, 74, 100, 128, 200, 500), (1, 8)
 _HEADER = ("operation", "servers", "client driven ms", "collective ms", "speed-up")
 _encode = msgspec.msgpack.Encoder().encode
 
