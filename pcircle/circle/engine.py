@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 WORKING, DRAINING, GATHERING, STOPPED = range(4)
 # If fewer items are waiting, none is started in advance, because a started item cannot be stolen,
 # and near the end of a job many ranks would wait for it.
-_MIN_QUEUE_TO_RUN_AHEAD = 16
+MIN_QUEUE_TO_RUN_AHEAD: int = 16
 
 
 class Engine(Generic[I, R]):
@@ -411,7 +411,7 @@ class Engine(Generic[I, R]):
         """Start items. Start more items than workers only while enough remain for thieves."""
         settings, pinned = self.settings, self.pinned
         while len(self.running) < self.workers + settings.ahead:
-            thieves = self.size > 1 and len(self.queue) < _MIN_QUEUE_TO_RUN_AHEAD and not pinned
+            thieves = self.size > 1 and len(self.queue) < MIN_QUEUE_TO_RUN_AHEAD and not pinned
             if thieves and len(self.running) >= self.workers:
                 break
             parcel = pinned.popleft() if pinned else self.queue.pop()

@@ -221,8 +221,8 @@ def victims_of(policy: str, nodes: Locality) -> VictimPolicy:
     return RandomVictims(nodes.rank, nodes.size)
 
 
-_PAUSE_S = 0.25  # varied at random by up to a half
-_PARCELS_PER_RANK = 16  # enough work for a while
+PAUSE_S: float = 0.25  # varied at random by up to a half
+PARCELS_PER_RANK: int = 16  # enough work for a while
 _MAX_MESSAGES = 128  # maximum number of messages for the largest share
 _MIN_PARCELS = 64  # limit per message in a small job
 
@@ -234,7 +234,7 @@ def parcels_per_message(limit: int, ranks: int) -> int:
     several copies while it travels. But a share for thousands of ranks needs large messages,
     because receiving many small ones would delay the work.
     """
-    return min(limit, max(_MIN_PARCELS, _PARCELS_PER_RANK * ranks // _MAX_MESSAGES))
+    return min(limit, max(_MIN_PARCELS, PARCELS_PER_RANK * ranks // _MAX_MESSAGES))
 
 
 class Thief:
@@ -262,7 +262,7 @@ class Thief:
             return None
         if self.waits and not self._is_halfway:
             if self.ask_at_s is None and not self._has_paused:
-                self.ask_at_s = now_s + _PAUSE_S * (0.5 + self._rng.random())
+                self.ask_at_s = now_s + PAUSE_S * (0.5 + self._rng.random())
                 self._has_paused = True
             self.registers = self.registers or self.ask_at_s is None
             if self.ask_at_s is None or now_s < self.ask_at_s:
@@ -321,7 +321,7 @@ class WorkSharing(Generic[I, R]):
         self._rng = rng
         self._split = SPLITS[settings.split]
         self._share_limit = parcels_per_message(settings.share_limit, place.size)
-        self._max_share = max(self._share_limit, _PARCELS_PER_RANK * place.size)
+        self._max_share = max(self._share_limit, PARCELS_PER_RANK * place.size)
         self._receiver = 0  # the rank that is being served
         self._remaining = 0  # number of parcels of its share that are still to be sent
         self._announced: dict[int, int] = {}  # parcels that will follow, by sender

@@ -12,10 +12,11 @@ from math import log2
 import msgspec
 import numpy as np
 
+from pcircle.circle import EngineSettings
 from pcircle.simulation.model import Simulation
 from pcircle.simulation.tree import ItemTree, balanced, drawn, files, flat, geometric
 from pcircle.simulation.waves import RankTree, Rounds
-from pcircle.simulation.work_model import Machine, Policy
+from pcircle.simulation.work_model import Machine
 
 _DONE = -1
 
@@ -124,18 +125,25 @@ class Figures(msgspec.Struct, frozen=True):
     round_s: float
 
 
-def play(task: SimulatedTask, ranks: int, machine: Machine, policy: Policy, seed: int) -> Figures:
+def play(
+    task: SimulatedTask, ranks: int, machine: Machine, settings: EngineSettings, seed: int
+) -> Figures:
     """Simulate a job."""
-    return play_tree(task.tree(seed), task, ranks, machine, policy, seed)
+    return play_tree(task.tree(seed), task, ranks, machine, settings, seed)
 
 
 def play_tree(
-    tree: ItemTree, task: SimulatedTask, ranks: int, machine: Machine, policy: Policy, seed: int
+    tree: ItemTree,
+    task: SimulatedTask,
+    ranks: int,
+    machine: Machine,
+    settings: EngineSettings,
+    seed: int,
 ) -> Figures:
     """Simulate a job on a given tree."""
-    counts = Simulation(tree, ranks, machine, policy, seed).run()
+    counts = Simulation(tree, ranks, machine, settings, seed).run()
     best_s, best_half_s = ideal_s(tree, ranks)
-    rank_tree = RankTree(ranks, policy.arity, machine.ranks_per_node)
+    rank_tree = RankTree(ranks, settings.arity, machine.ranks_per_node)
     round_s = Rounds(rank_tree, machine, np.random.default_rng(seed)).round_s()
     stop_s = counts.stopped_s - counts.last_work_s
     entries = task.entries + task.directories if task.shape == "files" else tree.items * task.batch

@@ -9,10 +9,19 @@ from __future__ import annotations
 
 import gc
 from heapq import heappop, heappush
-from math import ceil
 from random import Random
 from typing import Any
 
+from pcircle.circle import EngineSettings
+from pcircle.circle.engine import MIN_QUEUE_TO_RUN_AHEAD
+from pcircle.circle.stealing import (
+    PARCELS_PER_RANK,
+    PAUSE_S,
+    SPLITS,
+    Split,
+    equal_share,
+    parcels_per_message,
+)
 from pcircle.simulation.rank import NONE, Bundle, Run, SimulatedRank, SimulationTotals, Slot, cut
 from pcircle.simulation.tree import ItemTree
 from pcircle.simulation.waves import WORKING, RankTree, Waves
@@ -27,7 +36,6 @@ from pcircle.simulation.work_model import (
     STOP,
     WAIT,
     Machine,
-    Policy,
     WorkModel,
 )
 
@@ -36,30 +44,36 @@ _BASIC = (ANSWER, PUSH, RETURNS)
 
 
 class Simulation(WorkModel):
-    """The simulation of one job."""
+    """The simulation of one job.
+
+    Raises ValueError if the settings are not those of structured work by one worker on each rank,
+    whose end is detected by waves.
+    """
 
     def __init__(
-        self, tree: ItemTree, ranks: int, machine: Machine, policy: Policy, seed: int = 0
+        self, tree: ItemTree, ranks: int, machine: Machine, settings: EngineSettings, seed: int = 0
     ) -> None:
-        super().__init__(tree, policy.ahead_from if policy.ahead and ranks > 1 else 0)
+        if (settings.workers, settings.structured, settings.termination) != (1, True, "counters"):
+            raise ValueError("only structured work of one worker that ends by waves is modelled")
+        super().__init__(tree, MIN_QUEUE_TO_RUN_AHEAD if settings.ahead and ranks > 1 else 0)
         self.machine: Machine = machine
-        self.policy: Policy = policy
+        self.settings: EngineSettings = settings
         self.size = ranks
         self.dims: int = max(1, (ranks - 1).bit_length())
         self.ranks: list[SimulatedRank] = [SimulatedRank(number) for number in range(ranks)]
+        self.split: Split = SPLITS[settings.split]
         self.rng: Random = Random(seed)
         self.events: list[tuple[float, int, int, int, int, Any]] = []
         self.serial: int = 0  # number of events scheduled, which orders events at the same time
         self.sent: int = 0
         self.busy: int = 0
         shared = 1 < machine.ranks_per_node < ranks
-        self.nearest: bool = shared and policy.victims in ("nearest", "auto")
+        self.nearest: bool = shared and settings.victims in ("nearest", "auto")
         victims = ranks - 1 - self._lines(0).bit_count()
-        self.tries: int = policy.tries if victims else 0
-        min_share = max(policy.share_least, policy.enough * ranks // policy.share_messages)
-        self.share_limit: int = min(policy.share_limit, min_share)
-        self.max_share: int = max(self.share_limit, policy.enough * ranks)
-        rank_tree = RankTree(ranks, policy.arity, machine.ranks_per_node)
+        self.tries: int = settings.tries if victims else 0
+        self.share_limit: int = parcels_per_message(settings.share_limit, ranks)
+        self.max_share: int = max(self.share_limit, PARCELS_PER_RANK * ranks)
+        rank_tree = RankTree(ranks, settings.arity, machine.ranks_per_node)
         self.waves: Waves = Waves(
             rank_tree.parents.tolist(),
             rank_tree.children,
@@ -133,32 +147,20 @@ class Simulation(WorkModel):
 
         Their neighbours know this, although no messages were sent.
         """
-        everywhere = self.policy.start == "all"
-        largest = self.policy.first == "largest"
         for rank in self.ranks:
             number = rank.number
             lines = self._lines(number)
             # Children in the tree have one additional bit, above all others.
             high = 1 << number.bit_length()
             bits = [1 << dim for dim in range(self.dims) if lines >> dim & 1]
-            children = [number | bit for bit in bits if bit >= high]
-            if largest:  # the last waiter is served first, and low bits have the largest subtrees
-                children.reverse()
-            if everywhere:
-                rank.waits = lines
-                rank.waiters = dict.fromkeys(number ^ bit for bit in bits if bit < high)
-            else:
-                rank.waits = high >> 1
-            rank.waiters.update(dict.fromkeys(children))
+            rank.waits = high >> 1
+            # The last waiter is served first, and low bits have the largest subtrees.
+            rank.waiters = dict.fromkeys(number | bit for bit in reversed(bits) if bit >= high)
 
     def _lines(self, number: int) -> int:
         """Return the dimensions in which a rank has neighbours, as bits."""
         # The dimensions of its set bits, and of clear bits that lead to an existing rank.
-        lines = number | ((1 << (self.size - number - 1).bit_length()) - 1)
-        if self.policy.graph == "tree":
-            high = 1 << number.bit_length()
-            lines &= ~(high - 1) | high >> 1
-        return lines
+        return number | ((1 << (self.size - number - 1).bit_length()) - 1)
 
     # ---- callbacks of the waves ----------------------------------------------------------------
 
@@ -280,10 +282,10 @@ class Simulation(WorkModel):
 
     def _pause(self, rank: SimulatedRank, at_s: float) -> bool:
         """Schedule another request, or return False if there have been enough."""
-        if rank.pauses >= len(self.policy.pauses_s):
+        if rank.has_paused or not self.tries:
             return False
-        due_s = at_s + self.policy.pauses_s[rank.pauses] * (0.5 + self.rng.random())
-        rank.pauses += 1
+        due_s = at_s + PAUSE_S * (0.5 + self.rng.random())
+        rank.has_paused = True
         rank.pause += 1
         self._push(due_s, _PAUSE, rank.number, rank.pause, None)
         return True
@@ -314,7 +316,7 @@ class Simulation(WorkModel):
     def _fed(self, rank: SimulatedRank) -> None:
         rank.tries = self.tries
         rank.tells = True
-        rank.pauses = 0
+        rank.has_paused = False
         rank.pause += 1
 
     def _refused(self, rank: SimulatedRank, at_s: float) -> None:
@@ -350,11 +352,11 @@ class Simulation(WorkModel):
             self._send(number, number ^ bit, WAIT, None, at_s)
 
     def _serve(self, rank: SimulatedRank, at_s: float) -> None:
-        """Give work to waiters, or wait too if there is none to give.
+        """Give work to waiters.
 
         A large share is sent in parts. Announced items that have not arrived count as available.
         """
-        policy, waiters = self.policy, rank.waiters
+        waiters = rank.waiters
         if rank.current == NONE or not (waiters or rank.share_left):
             return
         stealable = rank.queued
@@ -364,19 +366,16 @@ class Simulation(WorkModel):
             if not rank.share_left:
                 if not waiters:
                     break
-                rank.taker = next(reversed(waiters) if policy.order == "newest" else iter(waiters))
-                rank.share_left = min(ceil(whole * policy.pushed), self.max_share)
+                rank.taker = next(reversed(waiters))
+                rank.share_left = min(equal_share(whole, self.rng), self.max_share)
             count = min(rank.share_left, self.share_limit, stealable)
             rank.share_left -= count
             stealable -= count
             self._give(rank, rank.taker, PUSH, count, at_s)
-        if waiters and not stealable and policy.onward:
-            self._wait(rank, at_s)
 
     def _give(self, rank: SimulatedRank, dest: int, kind: int, count: int, at_s: float) -> None:
         rank.waiters.pop(dest, None)
-        if self.policy.mutual:
-            rank.waits &= ~self._line(rank.number, dest)
+        rank.waits &= ~self._line(rank.number, dest)
         runs, reduced = cut(rank.stack, count, rank.number, dest)
         rank.queued -= count
         self.counts.parcels += count
@@ -427,10 +426,9 @@ class Simulation(WorkModel):
         self._advance(rank)
         stealable = rank.queued
         if stealable:
-            share = self.policy.answered
-            count = ceil(stealable * share) if share else self.rng.randint(1, stealable)
-            if stealable > self.policy.queue_high:
-                count = min(count, self.policy.queue_high // 4)  # the other items may be on disk
+            count = self.split(stealable, self.rng)
+            if stealable > self.settings.queue_high:
+                count = min(count, self.settings.queue_high // 4)  # the other items may be on disk
             self._give(rank, thief, ANSWER, min(count, self.share_limit), at_s)
             self._schedule(rank)
         elif onward and self.waves.phases[rank.number] == WORKING:
@@ -448,8 +446,7 @@ class Simulation(WorkModel):
             rank.asking = False
             rank.far = self.nearest and not self._has_local(rank.number)
         rank.waits &= ~self._line(rank.number, source)
-        if self.policy.mutual:
-            rank.waiters.pop(source, None)
+        rank.waiters.pop(source, None)
         if remaining:
             rank.announced[source] = remaining
         else:
@@ -482,7 +479,7 @@ class Simulation(WorkModel):
             self._return(rank, bundle, at_s)
         elif not bundle.timed:
             bundle.timed = True
-            self._push(at_s + self.policy.combine_s, _COMBINE, rank.number, 0, bundle)
+            self._push(at_s + self.settings.combine_s, _COMBINE, rank.number, 0, bundle)
 
     def _return(self, rank: SimulatedRank, bundle: Bundle, at_s: float) -> None:
         if bundle.done:

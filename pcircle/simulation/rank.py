@@ -107,11 +107,11 @@ class SimulatedRank:
         "current",
         "far",
         "got",
+        "has_paused",
         "inbox",
         "number",
         "owing",
         "pause",
-        "pauses",
         "pushed_s",
         "pushed_to",
         "queued",
@@ -161,7 +161,7 @@ class SimulatedRank:
         self.tells: bool = False
         self.far: bool = False  # the next request goes to another node
         self.pause: int = 0  # number of the current pause; events of older pauses are ignored
-        self.pauses: int = 0  # number of pauses since it last had work
+        self.has_paused: bool = False
         self.ready_s: float = 0.0
         self.inbox: list[tuple[int, int, Any]] = []
         self.stepping: bool = False

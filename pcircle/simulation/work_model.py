@@ -7,7 +7,7 @@ when the current item starts. At that time the children of the current item do n
 because an item makes its children in the middle of its duration. So the order is depth first only
 for siblings without children, which are the majority. All other items are started one by one.
 
-`Machine` defines latencies and message sizes, and `Policy` the parameters of the protocol.
+`Machine` defines latencies and message sizes.
 """
 
 from __future__ import annotations
@@ -268,46 +268,3 @@ class Machine(msgspec.Struct, frozen=True):
 
 ETHERNET = Machine(far_s=4e-5)
 INFINIBAND = Machine(far_s=3e-6)
-
-
-class Policy(msgspec.Struct, frozen=True):
-    """The parameters of work sharing: the settings of `pcircle.circle`, and alternatives to them.
-
-    An idle rank sends requests to `tries` victims, "random" or "nearest" ("auto": nearest if nodes
-    have several ranks). Then it waits at its neighbours in the `graph`, "cube" or "tree". After
-    each of `pauses_s` it sends another request. When the job starts, ranks are waiting at "all"
-    neighbours or only at their "parent" in the tree, as `start` specifies.
-
-    A rank with waiters serves the `first` ones by their subtree, "largest" or "smallest", and later
-    ones in the `order` "newest" or "oldest". A push gives the share `pushed` of the available
-    items, and an answer the share `answered`, or a random share if that is 0. A push contains up to
-    `enough` items for each rank of the job, in up to `share_messages` messages of `share_least` to
-    `share_limit` items. An answer from a queue of more than `queue_high` items contains at most a
-    quarter of `queue_high`.
-
-    If `onward` is set, a rank that has waiters but nothing to give waits too, although it is
-    working. If `mutual` is set, a rank that gives work no longer waits at the receiver. A complete
-    part of a bundle waits `combine_s` for the other parts. `ahead` enables handing out the next
-    item early, once `ahead_from` or more are queued. `arity` is the arity of the tree of rounds.
-    """
-
-    tries: int = 4
-    victims: str = "auto"
-    graph: str = "cube"
-    pauses_s: tuple[float, ...] = (0.25,)
-    start: str = "parent"
-    first: str = "largest"
-    order: str = "newest"
-    pushed: float = 0.5
-    answered: float = 0.0
-    share_limit: int = 1024
-    share_least: int = 64
-    share_messages: int = 128
-    enough: int = 16
-    queue_high: int = 256
-    onward: bool = False
-    mutual: bool = True
-    combine_s: float = 0.25
-    ahead: int = 1
-    ahead_from: int = 16
-    arity: int = 8

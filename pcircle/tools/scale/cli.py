@@ -61,6 +61,7 @@ def _add(p: Parser) -> None:
         default="0",
         help="delay until a busy rank sees a message (default: 0)",
     )
+    add("--policies", metavar="KEY=VALUE,...", default="", help="how ranks share their work")
     output = p.add_argument_group("Output")
     add = output.add_argument
     add("--seed", metavar="N", default="1", help="seed of all random numbers (default: 1)")

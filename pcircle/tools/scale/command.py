@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from pcircle.circle import EngineSettings
 from pcircle.cli import json_output as jsonout
 from pcircle.cli.listing import render
 from pcircle.cli.output import MessageStream
@@ -23,7 +24,7 @@ from pcircle.core.units import (
     positive,
 )
 from pcircle.simulation.job import Figures, SimulatedTask, play_tree
-from pcircle.simulation.work_model import Machine, Policy
+from pcircle.simulation.work_model import Machine
 
 _HEADER = (
     "ranks",
@@ -78,7 +79,7 @@ class ScaleDocument(msgspec.Struct, frozen=True):
     schema: int
     task: SimulatedTask
     machine: Machine
-    policy: Policy
+    settings: EngineSettings
     seed: int
     jobs: list[Figures]
 
@@ -88,15 +89,15 @@ def scale_typed(args: argparse.Namespace) -> int:
     if args.operands:
         raise UsageError(f"extra operand '{args.operands[0]}'")
     ranks = [_count("--ranks", count, MAX_RANKS) for count in args.ranks.split(",")]
-    machine, policy = _machine(args), Policy()
+    machine, settings = _machine(args), _settings(args.policies)
     task = _task(args, max(ranks))
     seed = _seed(args.seed)
     if args.json is not None:
         jsonout.check(args.json)
     tree = task.tree(seed)
-    jobs = [play_tree(tree, task, count, machine, policy, seed) for count in ranks]
+    jobs = [play_tree(tree, task, count, machine, settings, seed) for count in ranks]
     results = Results("pcircle.scale", args.json, MessageStream(sys.stderr).line)
-    results.document(ScaleDocument(1, task, machine, policy, seed, jobs))
+    results.document(ScaleDocument(1, task, machine, settings, seed, jobs))
     if args.json != "-":
         results.text([table(task, jobs).encode()])
     return results.code
@@ -142,6 +143,17 @@ def _machine(args: argparse.Namespace) -> Machine:
         message_s=_time("--message-us", args.message_us, 1e-6),
         look_s=_time("--look-ms", args.look_ms, 1e-3, allow_zero=True),
     )
+
+
+def _settings(policies: str) -> EngineSettings:
+    if not policies:
+        return EngineSettings()
+    from pcircle.runtime.policies import with_policies
+
+    settings = with_policies(EngineSettings(), policies, "--policies")
+    if settings.termination != "counters":
+        raise UsageError("--policies: the simulator detects the end by waves only")
+    return settings
 
 
 def _seed(text: str) -> int:

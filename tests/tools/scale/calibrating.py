@@ -24,7 +24,7 @@ from pcircle.simulation import work_model
 from pcircle.simulation.job import SimulatedTask
 from pcircle.simulation.model import Simulation
 from pcircle.simulation.tree import ItemTree
-from pcircle.simulation.work_model import Machine, Policy
+from pcircle.simulation.work_model import Machine
 from pcircle.transport._sim import Conditions, Network
 from tests.sim.cases import Case
 from tests.sim.judge import Run
@@ -149,8 +149,8 @@ def real(ranks: int, tree: ItemTree, settings: EngineSettings, seed: int = 0) ->
     return Outcome(tree.work_s / ranks / stopped_s, by_kind)
 
 
-def model(ranks: int, tree: ItemTree, policy: Policy, seed: int = 0) -> Outcome:
+def model(ranks: int, tree: ItemTree, settings: EngineSettings, seed: int = 0) -> Outcome:
     """Return the result of the model."""
-    counts = Simulation(tree, ranks, MACHINE, policy, seed).run()
+    counts = Simulation(tree, ranks, MACHINE, settings, seed).run()
     efficiency = tree.work_s / ranks / counts.stopped_s
     return Outcome(efficiency, tuple(map(float, counts.messages)))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import pytest
 
+from pcircle.circle import EngineSettings
 from pcircle.simulation.job import Figures, SimulatedTask, play
-from pcircle.simulation.work_model import ETHERNET, INFINIBAND, Machine, Policy
+from pcircle.simulation.work_model import ETHERNET, INFINIBAND, Machine
 from tests.conftest import SOAK
 
 pytestmark = pytest.mark.sim
@@ -26,12 +27,10 @@ every_network = pytest.mark.parametrize(
 every_seed = pytest.mark.parametrize("seed", SEEDS)
 
 
-def figures(
-    shape: str, ranks: int, per_rank: int, machine: Machine, seed: int, policy: Policy | None = None
-) -> Figures:
+def figures(shape: str, ranks: int, per_rank: int, machine: Machine, seed: int) -> Figures:
     """Return the figures of a job of items of a tenth of a second."""
     task = SimulatedTask(shape, 0, 0, 300, 0.0, ranks * per_rank, ITEM_S)
-    return play(task, ranks, machine, policy or Policy(), seed)
+    return play(task, ranks, machine, EngineSettings(), seed)
 
 
 @every_network
@@ -66,13 +65,3 @@ def test_a_balanced_tree_is_shared(machine: Machine, seed: int) -> None:
     assert found.stop_rounds <= 3
     assert found.max_inbox < MAX_INBOX
     assert found.messages_per_entry < 0.01
-
-
-def test_demand_passed_on_by_busy_ranks_circulates() -> None:
-    """This is why only idle ranks register: single items would travel among busy ranks for ever."""
-    ranks, items = 8, 64
-    quiet, handed = (
-        figures("balanced", ranks, items // ranks, ETHERNET, 1, Policy(onward=on, ahead_from=2))
-        for on in (False, True)
-    )
-    assert handed.messages > 3 * quiet.messages

@@ -8,10 +8,12 @@ the engine's. `tox -e soak` plays two thousand ranks too.
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from pcircle.circle import EngineSettings
-from pcircle.simulation.work_model import Policy
+from pcircle.runtime.policies import with_policies
 from tests.conftest import SOAK
 from tests.tools.scale.calibrating import grown, model, real, together
 
@@ -27,27 +29,28 @@ if SOAK:
     CASES += [(100, 40, 12), (500, 50, 3), (2000, 50, 2)]
 
 
-@pytest.mark.parametrize("victims", ["random", "auto"])
-@pytest.mark.parametrize("shape", ["balanced", "geometric", "flat"])
-@pytest.mark.parametrize(("ranks", "per_rank", "seeds"), CASES)
+JOBS = [
+    *itertools.product(CASES, ("balanced", "geometric", "flat"), ("steal=random", "")),
+    *itertools.product([(100, 20, 2)], ["flat"], ("split=half", "steal=lifelines")),
+]
+
+
+@pytest.mark.parametrize(("case", "shape", "policies"), JOBS)
 def test_the_model_agrees_with_the_engine(
-    capsys: pytest.CaptureFixture[str],
-    ranks: int,
-    per_rank: int,
-    seeds: int,
-    shape: str,
-    victims: str,
+    capsys: pytest.CaptureFixture[str], case: tuple[int, int, int], shape: str, policies: str
 ) -> None:
+    ranks, per_rank, seeds = case
+    settings = with_policies(EngineSettings(), policies) if policies else EngineSettings()
     played, modelled = [], []
     for seed in range(seeds):
         tree = grown(shape, ranks * per_rank, seed)
-        played.append(real(ranks, tree, EngineSettings(victims=victims), seed))
+        played.append(real(ranks, tree, settings, seed))
         for other in range(MODELS_PER_RUN):
             drawn = MODELS_PER_RUN * seed + other
-            modelled.append(model(ranks, tree, Policy(victims=victims), drawn))
+            modelled.append(model(ranks, tree, settings, drawn))
     engine, ours = together(played), together(modelled)
     with capsys.disabled():
-        print(f"\n{shape}, {ranks} ranks, {per_rank} items each, {victims}:")
+        print(f"\n{shape}, {ranks} ranks, {per_rank} items each, {policies or 'defaults'}:")
         print(f"  engine {engine}\n  model  {ours}")
     assert abs(ours.efficiency - engine.efficiency) <= POINTS
     assert abs(ours.messages - engine.messages) <= SHARE * engine.messages

@@ -49,6 +49,7 @@ def test_json_has_the_task_and_the_figures(run: Run, tmp_path: Path) -> None:
         ["--latency-us=100", "--message-us=5", "--ranks-per-node=1"],
         ["--times=exponential", "--seed=9"],
         ["--stat-us=400", "--batch=50"],
+        ["--policies=steal=lifelines,split=half,end=waves,arity=2"],
     ],
 )
 def test_options_change_the_figures(capfd: pytest.CaptureFixture[str], words: list[str]) -> None:
@@ -79,6 +80,9 @@ def test_options_change_the_figures(capfd: pytest.CaptureFixture[str], words: li
          "geometric, flat"),
         (["--stat-us", "0"], "--stat-us: invalid value '0': must be greater than 0"),
         (["--look-ms", "nan"], "--look-ms: invalid value 'nan': must not be negative"),
+        (["--policies", "end=ring"], "--policies: the simulator detects the end by waves only"),
+        (["--policies", "steal=x"], "--policies: invalid steal 'x': must be one of random, near, "
+         "lifelines"),
         (["--seed", "x"], "--seed: invalid value 'x': must be a whole number"),
         (["--rank", "3"], "unknown option '--rank'; did you mean --ranks or --ranks-per-node?"),
         (["--json", "/nowhere/x"], "/nowhere/x: its directory does not exist"),

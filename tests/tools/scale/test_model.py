@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
-from pcircle.circle import EngineSettings, engine, stealing
+from pcircle.circle import EngineSettings
 from pcircle.circle.topology import NodeMap
 from pcircle.circle.topology import TreePosition as EngineTree
 from pcircle.simulation.job import Figures, SimulatedTask, ideal_s, play
@@ -16,6 +16,7 @@ from pcircle.simulation.model import RUN, Simulation
 from pcircle.simulation.rank import NONE, SimulatedRank, SimulationTotals
 from pcircle.simulation.waves import WORKING, RankTree, Rounds, Waves
 from pcircle.simulation.work_model import (
+    ASK,
     DRAIN,
     ETHERNET,
     GATHER,
@@ -24,17 +25,14 @@ from pcircle.simulation.work_model import (
     QUIESCE,
     STOP,
     Machine,
-    Policy,
 )
 
 SHAPES = ("files", "balanced", "geometric", "flat")
-POLICIES = (
-    Policy(),
-    Policy(graph="tree", victims="random"),
-    Policy(start="all", mutual=False, pauses_s=()),
-    Policy(tries=0, order="oldest", first="smallest", answered=0.5),
-    Policy(share_limit=3, combine_s=0.0, queue_high=8, ahead=0),
-    Policy(graph="tree", onward=True, pauses_s=()),
+SETTINGS = (
+    EngineSettings(),
+    EngineSettings(victims="random", split="equal", arity=2),
+    EngineSettings(tries=0),
+    EngineSettings(share_limit=3, combine_s=0.0, queue_high=8, ahead=0),
 )
 
 
@@ -75,12 +73,12 @@ class Stepwise(Watched):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 13, 64, 100])
-def test_every_item_is_done_once(shape: str, policy: Policy, ranks: int) -> None:
+def test_every_item_is_done_once(shape: str, settings: EngineSettings, ranks: int) -> None:
     tree = task(shape, 20 * ranks).tree(ranks)
     machine = Machine(ranks_per_node=8, look_s=0.004 if ranks == 13 else 0.0)
-    job = Watched(tree, ranks, machine, policy, 5)
+    job = Watched(tree, ranks, machine, settings, 5)
     counts = job.run()
     job.check(counts)
     assert tree.bound_s(ranks) <= counts.last_work_s * (1 + 1e-9)
@@ -88,10 +86,10 @@ def test_every_item_is_done_once(shape: str, policy: Policy, ranks: int) -> None
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("policy", POLICIES[:-1])
-def test_a_rank_needs_no_event_for_each_item(shape: str, policy: Policy) -> None:
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_a_rank_needs_no_event_for_each_item(shape: str, settings: EngineSettings) -> None:
     tree = task(shape, 3000).tree(1)
-    whole, stepwise = (kind(tree, 32, ETHERNET, policy, 2) for kind in (Watched, Stepwise))
+    whole, stepwise = (kind(tree, 32, ETHERNET, settings, 2) for kind in (Watched, Stepwise))
     one, other = (msgspec.structs.asdict(job.run()) for job in (whole, stepwise))
     assert one.pop("messages") == other.pop("messages")
     assert one.pop("events") < other.pop("events")
@@ -99,7 +97,7 @@ def test_a_rank_needs_no_event_for_each_item(shape: str, policy: Policy) -> None
 
 
 def test_one_rank_takes_as_long_as_the_work() -> None:
-    figures = play(task("files", 1000), 1, ETHERNET, Policy(), 1)
+    figures = play(task("files", 1000), 1, ETHERNET, EngineSettings(), 1)
     assert figures.time_s == pytest.approx(figures.work_s)
     assert figures.messages == 0
     assert figures.efficiency == pytest.approx(1)
@@ -107,22 +105,20 @@ def test_one_rank_takes_as_long_as_the_work() -> None:
 
 def test_the_same_seed_is_the_same_job() -> None:
     first, again, other = (
-        play(task("geometric", 3000), 64, ETHERNET, Policy(), s) for s in (1, 1, 2)
+        play(task("geometric", 3000), 64, ETHERNET, EngineSettings(), s) for s in (1, 1, 2)
     )
     assert first == again != other
 
 
-def test_the_defaults_are_those_of_the_engine() -> None:
-    policy, settings = Policy(), EngineSettings()
-    for name in ("ahead", "arity", "victims", "queue_high", "share_limit", "tries", "combine_s"):
-        assert getattr(policy, name) == getattr(settings, name)
-    assert policy.ahead_from == engine._MIN_QUEUE_TO_RUN_AHEAD
-    assert policy.enough == stealing._PARCELS_PER_RANK
-    sizes = (1, 2, 500, 1000, 5000, 10_000, 100_000)
-    for ranks, limit in itertools.product(sizes, (1, 64, 100, 1024)):
-        asked = Policy(share_limit=limit)
-        simulation = Simulation(task("flat", 10).tree(1), ranks, ETHERNET, asked, 1)
-        assert simulation.share_limit == stealing.parcels_per_message(limit, ranks)
+def test_ranks_that_rely_on_lifelines_send_no_requests() -> None:
+    job = Simulation(task("flat", 2000).tree(1), 100, ETHERNET, EngineSettings(tries=0), 1)
+    assert job.run().messages[ASK] == 0
+
+
+@pytest.mark.parametrize("other", [{"termination": "ring"}, {"workers": 2}, {"structured": False}])
+def test_settings_that_are_not_modelled_are_refused(other: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="only structured work"):
+        Simulation(task("flat", 10).tree(1), 4, ETHERNET, EngineSettings(**other))
 
 
 @pytest.mark.parametrize("per_node", [1, 3, 64, 5000])
@@ -249,7 +245,7 @@ def test_if_messages_are_left_they_are_drained_before_the_end() -> None:
 
 
 def test_a_job_ends_with_some_messages_a_rank() -> None:
-    counts = Simulation(task("flat", 5000).tree(1), 500, ETHERNET, Policy(), 1).run()
+    counts = Simulation(task("flat", 5000).tree(1), 500, ETHERNET, EngineSettings(), 1).run()
     loose = sum(counts.messages[: LAST_LOOSE + 1])
     assert counts.messages[GATHER] == 2 * 499
     assert counts.messages[STOP] == 499
@@ -262,14 +258,15 @@ def test_a_job_ends_with_some_messages_a_rank() -> None:
 def test_late_polls_cost_time() -> None:
     late = msgspec.structs.replace(ETHERNET, look_s=0.004)
     prompt, slow = (
-        play(task("flat", 10_000), 256, machine, Policy(), 1) for machine in (ETHERNET, late)
+        play(task("flat", 10_000), 256, machine, EngineSettings(), 1)
+        for machine in (ETHERNET, late)
     )
     assert slow.efficiency < prompt.efficiency
 
 
 def bars(shape: str, ranks: int, per_rank: int, machine: Machine, seed: int) -> Figures:
     """Return a job of items of 100 ms."""
-    return play(task(shape, ranks * per_rank), ranks, machine, Policy(), seed)
+    return play(task(shape, ranks * per_rank), ranks, machine, EngineSettings(), seed)
 
 
 @pytest.mark.parametrize("machine", [ETHERNET, INFINIBAND], ids=["ethernet", "infiniband"])
@@ -287,5 +284,5 @@ def test_a_thousand_ranks(machine: Machine) -> None:
 
 def test_the_ideal_is_better() -> None:
     tree = task("geometric", 5000).tree(1)
-    counts = Simulation(tree, 50, ETHERNET, Policy(), 1).run()
+    counts = Simulation(tree, 50, ETHERNET, EngineSettings(), 1).run()
     assert ideal_s(tree, 50)[0] < counts.root_s
