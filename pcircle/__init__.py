@@ -1,8 +1,9 @@
 """pcircle: parallel file tools on a work-stealing engine.
 
 `copy`, `sign`, `check`, `profile`, `find`, `entries`, `compare`, `mirror`, `remove`, `change` and
-`broadcast` are the tools as functions. Importing the package itself imports nothing of it: a tool's
-start-up pays only for what that tool uses.
+`broadcast` are the tools as functions, and the other names are the types of their arguments and
+results, and their errors. Importing the package itself imports nothing of it: a tool's start-up
+pays only for what that tool uses.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pcircle.cli.progress import ProgressView
+    from pcircle.cli.report import RootSignature
+    from pcircle.cli.tree_program import TreeReport
     from pcircle.core.errors import (
         Defect,
         Interrupted,
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
         Terminated,
         UsageError,
     )
+    from pcircle.jobs.failures import FailedEntry
     from pcircle.library import (
         broadcast,
         change,
@@ -32,15 +36,32 @@ if TYPE_CHECKING:
         sign,
     )
     from pcircle.library.stream import Results
+    from pcircle.tools.common.copy_report import CopyReport
+    from pcircle.tools.fbcast.report import BadNode, BroadcastReport
+    from pcircle.tools.fls.rows import ListRow
+    from pcircle.tools.fmirror.report import MirrorReport
+    from pcircle.tools.fprof.reports.report import ProfileReport
+    from pcircle.tools.fsum.console import ReportedDifference, SumReport
 
 __all__ = [
+    "BadNode",
+    "BroadcastReport",
+    "CopyReport",
     "Defect",
+    "FailedEntry",
     "Interrupted",
+    "ListRow",
+    "MirrorReport",
     "PcircleError",
+    "ProfileReport",
     "ProgressView",
+    "ReportedDifference",
     "Results",
+    "RootSignature",
     "StoppedEarly",
+    "SumReport",
     "Terminated",
+    "TreeReport",
     "UsageError",
     "__version__",
     "broadcast",
@@ -56,7 +77,21 @@ __all__ = [
     "sign",
 ]
 
-_HOMES = {"ProgressView": "pcircle.cli.progress", "Results": "pcircle.library.stream"}
+_HOMES = {
+    "BadNode": "pcircle.tools.fbcast.report",
+    "BroadcastReport": "pcircle.tools.fbcast.report",
+    "CopyReport": "pcircle.tools.common.copy_report",
+    "FailedEntry": "pcircle.jobs.failures",
+    "ListRow": "pcircle.tools.fls.rows",
+    "MirrorReport": "pcircle.tools.fmirror.report",
+    "ProfileReport": "pcircle.tools.fprof.reports.report",
+    "ProgressView": "pcircle.cli.progress",
+    "ReportedDifference": "pcircle.tools.fsum.console",
+    "Results": "pcircle.library.stream",
+    "RootSignature": "pcircle.cli.report",
+    "SumReport": "pcircle.tools.fsum.console",
+    "TreeReport": "pcircle.cli.tree_program",
+}
 
 __version__ = "1.0.0.dev0"
 

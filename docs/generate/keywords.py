@@ -9,10 +9,9 @@ from argparse import Action
 from collections.abc import Iterator, Mapping
 from textwrap import wrap
 
-from pcircle.cli.arguments import OptionalValue
-from pcircle.library.call import FUNCTIONS, options_of
+from pcircle.library.arguments import FUNCTIONS, ValueType, keywords_of, options_of
 
-_PATHS = {"DIR", "ERRORLOG", "FILE", "FILE.png|svg", "INDEX", "MANIFEST", "PLAN"}
+_TYPES = {"flag": "bool", "number": "str | float", "path": "AnyPath", "text": "str"}
 _COMMON = "WalkKeywords"
 _PROGRESS = "Callable[[ProgressView], object] | None", "receives views of the running job"
 _STDOUT = "Callable[[bytes], object] | None", "receives what the command would print as its result"
@@ -52,10 +51,9 @@ def pages() -> Iterator[tuple[str, str]]:
     }
     text = _HEAD + _class(_COMMON, "CallKeywords", common)
     for function, found in fields.items():
-        if function != "broadcast":
-            found["progress"] = _PROGRESS
-        if function not in ("entries", "find"):
-            found["stdout"] = _STDOUT
+        for name, kind in (("progress", _PROGRESS), ("stdout", _STDOUT)):
+            if name in keywords_of(function):
+                found[name] = kind
         base = _COMMON if function in _WALKING else "CallKeywords"
         rest = {name: kind for name, kind in found.items() if base != _COMMON or name not in common}
         text += _class(f"{function.capitalize()}Keywords", base, rest)
@@ -82,17 +80,14 @@ def _fields(function: str) -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 def _type(action: Action) -> str:
-    if action.nargs == 0:
-        return "bool"
-    kind = "str"
+    value = ValueType.of(action)
+    kind = _TYPES[value.name]
+    if value.name == "flag":
+        return kind
     if action.choices is not None:
         kind = f"Literal[{', '.join(map(repr, action.choices))}]".replace("'", '"')
-    elif action.metavar in ("N", "SIZE", "RATE", "T", "LEVEL"):
-        kind = "str | float"
-    elif action.metavar in _PATHS:
-        kind = "AnyPath"
-    if isinstance(action, OptionalValue):
+    if value.is_optional:
         kind += " | bool"
-    if "Append" in type(action).__name__:
+    if value.is_repeatable:
         kind += f" | Sequence[{kind}]"
     return f"{kind} | None"

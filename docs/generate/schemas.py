@@ -48,7 +48,7 @@ _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
      "pcircle.cli.tree_program:TreeReport", "pcircle.tools.fchmod.report:ModeCounters"),
     ("fdiff", "fdiff --json", ["fdiff"], "pcircle.cli.tree_program:TreeReport",
      "pcircle.tools.fdiff.work.task:DiffCounters"),
-    ("fbcast", "fbcast --json", ["fbcast"], "pcircle.tools.fbcast.report:BroadcastDocument", ""),
+    ("fbcast", "fbcast --json", ["fbcast"], "pcircle.tools.fbcast.report:BroadcastReport", ""),
     ("fbench", "fbench --json", [], "pcircle.tools.fbench.report:BenchReport", ""),
     ("scale", "python -m pcircle.scale --json", [],
      "pcircle.tools.scale.command:ScaleDocument", ""),

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from pcircle.core.errors import EntriesFailed
 from pcircle.core.units import format_count, format_size, plural
 from pcircle.fs.entry_errors import error_name
 from pcircle.jobs.failures import FailedEntry
@@ -52,6 +53,19 @@ class Sent(msgspec.Struct, frozen=True):
     rank: int
     messages: int
     bytes: int
+
+
+def only_signature(signatures: Sequence[RootSignature]) -> str:
+    """Return the signature of the only root.
+
+    Raises EntriesFailed if the root has none, and ValueError if there are several roots, or none.
+    """
+    if len(signatures) != 1:
+        raise ValueError(f"the report has {len(signatures)} signatures")
+    (root,) = signatures
+    if root.signature is None:
+        raise EntriesFailed(f"no signature of '{root.path}': some entries could not be read")
+    return root.signature
 
 
 class RankShare(msgspec.Struct, frozen=True):

@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from pcircle.core.errors import UsageError
-from pcircle.library.call import Call, Cancel, path_of, run, run_words, text_of, words_of
+from pcircle.library.arguments import arguments_of, flag_of, path_of
+from pcircle.library.call import Call, Cancel, run, run_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pcircle.library import keywords
     from pcircle.library.stream import Results
     from pcircle.tools.common.copy_report import CopyReport
-    from pcircle.tools.fbcast.report import BroadcastDocument
+    from pcircle.tools.fbcast.report import BroadcastReport
     from pcircle.tools.fls.rows import ListRow
     from pcircle.tools.fmirror.report import MirrorReport
     from pcircle.tools.fprof.reports.report import ProfileReport
@@ -30,11 +30,10 @@ if TYPE_CHECKING:
 
 AnyPath: TypeAlias = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
-_CHANGES = frozenset(
-    (
-        *("mode", "files", "dirs", "owner", "group", "reference", "usermap", "groupmap"),
-        *("acl", "acl_remove", "default_acl", "apply"),
-    )
+# Without any of these, the command would interpret the first path as a mode.
+_CHANGES = (
+    *("mode", "owner", "group", "acl", "files", "dirs", "reference", "usermap", "groupmap"),
+    *("acl_remove", "default_acl", "apply"),
 )
 # Actions of `find` whose output is lines; the implicit action ends each path with NUL.
 _LINES = frozenset(("-print", "-printf", "-ls", "-json", "-csv", "-count", "-du"))
@@ -62,7 +61,7 @@ def sign(*paths: AnyPath, **options: Unpack[keywords.SignKeywords]) -> SumReport
     `stdout` instead.
 
     >>> report = pcircle.sign("data", output="data.manifest", jobs=2)
-    >>> report.signatures[0].signature
+    >>> report.signature
     'pcsig1:xxh128:...'
     """
     report: SumReport = run("sign", paths, options)
@@ -88,7 +87,8 @@ def check(
     >>> report.exit_code, [(entry.what, entry.path) for entry in report.differences]
     (3, [('new', 'new')])
     """
-    word = f"--{'rot' if rot else 'check'}={path_of(manifest, 'check(): manifest')}"
+    mode = "rot" if flag_of(rot, "check(): 'rot'") else "check"
+    word = f"--{mode}={path_of(manifest, 'check(): manifest')}"
     report: SumReport = run("check", () if root is None else (root,), options, [word])
     return report
 
@@ -116,7 +116,7 @@ def find(*words: AnyPath, **options: Unpack[keywords.FindKeywords]) -> Results[s
     >>> found.report.exit_code
     0
     """
-    given = [text_of(word, "find(): a word") for word in words]
+    given = [path_of(word, "find(): a word") for word in words]
     end = b"\0" if _LINES.isdisjoint(given) or "-print0" in given else b"\n"
 
     return _streamed("find", given, options, end, os.fsdecode)
@@ -189,11 +189,7 @@ def change(*paths: AnyPath, **options: Unpack[keywords.ChangeKeywords]) -> TreeR
     >>> report.exit_code, report.counts["changed"]
     (0, 5)
     """
-    given: Mapping[str, object] = options
-    if all(given.get(name) in (None, False) for name in _CHANGES):
-        # The command would interpret the first path as a mode.
-        raise UsageError("one of mode, owner, group, acl and others must be given")
-    report: TreeReport = run("change", paths, options)
+    report: TreeReport = run("change", paths, options, one_of=_CHANGES)
     return report
 
 
@@ -201,14 +197,14 @@ def broadcast(
     source: AnyPath | Iterable[AnyPath],
     target: AnyPath,
     **options: Unpack[keywords.BroadcastKeywords],
-) -> BroadcastDocument:
+) -> BroadcastReport:
     """Copy files and trees to the directory `target` of every node, as `fbcast`.
 
     >>> report = pcircle.broadcast("data", "node{rank}", jobs=2, record_dir="records")
     >>> report.exit_code, report.nodes, report.entries
     (0, 2, 5)
     """
-    report: BroadcastDocument = run("broadcast", [*_paths(source), target], options)
+    report: BroadcastReport = run("broadcast", [*_paths(source), target], options)
     return report
 
 
@@ -229,10 +225,9 @@ def _streamed(
     """
     from pcircle.library.stream import Results
 
-    given: dict[str, Any] = dict(options)
-    own = {name: given.pop(name, None) for name in ("messages", "progress")}
-    cancel = given.pop("cancel", None)
-    words = [*words_of(function, given), *operands]
+    found, own = arguments_of(function, options)
+    cancel = own.pop("cancel", None)
+    words = [*found, *operands]
 
     def start(receive: Callable[[bytes], object], cancel: Cancel) -> TreeReport:
         report: TreeReport = run_words(function, words, Call(stdout=receive, cancel=cancel, **own))

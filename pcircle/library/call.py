@@ -1,4 +1,4 @@
-"""A call of a tool as a function: its arguments, its streams, its result and its errors.
+"""A call of a tool as a function: its streams, its result and its errors.
 
 A call runs the command itself, with keyword arguments as options, so a function and its command
 cannot differ. The command writes to a `Call` instead of the standard streams, and hands over the
@@ -11,62 +11,30 @@ all ranks return the same report, or raise the same error.
 from __future__ import annotations
 
 import io
-import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
-from keyword import iskeyword
-from typing import IO, Any, NamedTuple, Protocol, TextIO, cast
+from typing import IO, Any, Protocol, TextIO, cast
 
-from pcircle.cli.arguments import near
 from pcircle.core.errors import (
     EXIT_OK,
     EntriesFailed,
     IntegrityError,
     Interrupted,
     PcircleError,
+    UsageError,
     error_of,
     require,
 )
 from pcircle.core.writing import CALLER
+from pcircle.library.arguments import FUNCTIONS, arguments_of, in_keywords, path_of
 from pcircle.tools.commands import find_tool
 
 _POLL_S = 0.05
+_NAMED = 4  # keywords in a message
 _COMPLETE = (EXIT_OK, EntriesFailed.exit_code, IntegrityError.exit_code)
-# Options that have a meaning only for a command.
-_OF_COMMANDS = frozenset(
-    ("h", "help", "interval", "op_timeout", "quiet", "stats", "syslog", "verbose", "version")
-)
-# Keyword arguments that are not options.
-_OF_CALLS = ("cancel", "messages", "progress", "stdout")
-
-
-class Function(NamedTuple):
-    """A public function: the tool that it runs, and the options of the tool that it lacks."""
-
-    tool: str
-    without: tuple[str, ...] = ()
-
-
-_FORMATS = (
-    *("classify", "color", "g", "human_readable", "hyperlink", "inode", "l", "numeric_uid_gid"),
-    *("o", "size", "time_style", "total"),
-)
-FUNCTIONS = {
-    "broadcast": Function("fbcast"),
-    "change": Function("fchmod"),
-    "check": Function("fsum", ("check", "diff", "force", "format", "output", "rot", "update")),
-    "compare": Function("fdiff"),
-    "copy": Function("fcp", ("target_directory",)),
-    "entries": Function("fls", _FORMATS),
-    "find": Function("ffind"),
-    "mirror": Function("fmirror"),
-    "profile": Function("fprof", ("diff", "merge")),
-    "remove": Function("frm", ("I", "i")),
-    "sign": Function("fsum", ("check", "diff", "quick", "rot", "strict")),
-}
 
 
 class Cancel(Protocol):
@@ -185,92 +153,6 @@ class _Messages(io.TextIOBase):
         return len(text)
 
 
-# ---- arguments -----------------------------------------------------------------------------------
-
-
-def options_of(function: str) -> dict[str, tuple[str, Any]]:
-    """Return the options of a function by keyword: an option string, and the parser's action.
-
-    An option has its long names, with underscores, or else its letter.
-    """
-    tool, without = FUNCTIONS[function]
-    refused = {*_OF_COMMANDS, *_OF_CALLS, *without}
-    return {name: found for name, found in _all_options(tool).items() if name not in refused}
-
-
-def _all_options(tool: str) -> dict[str, tuple[str, Any]]:
-    found: dict[str, tuple[str, Any]] = {}
-    for action in require(find_tool(tool)).built()._actions:
-        strings = action.option_strings
-        for name in [name for name in strings if name.startswith("--")] or strings:
-            keyword = keyword_of(name)
-            if keyword.isidentifier():
-                found[keyword] = name, action
-    return found
-
-
-def keyword_of(option: str) -> str:
-    """Return the keyword argument for an option: `--skip-same` is `skip_same`, `--in` is `in_`."""
-    name = option.lstrip("-").replace("-", "_")
-    return f"{name}_" if iskeyword(name) else name
-
-
-def words_of(function: str, options: Mapping[str, object]) -> list[str]:
-    """Return the keyword arguments of a function as words of the command line of its tool.
-
-    True becomes an option without a value, False and None are omitted, and a list repeats the
-    option. Raises TypeError for an unknown keyword, and for a value of the wrong type.
-    """
-    known = options_of(function)
-    words = []
-    for keyword, value in options.items():
-        if keyword not in known:
-            tool = FUNCTIONS[function].tool
-            if keyword in _all_options(tool):
-                raise TypeError(f"{function}() takes no '{keyword}': it is for the command {tool}")
-            similar = _similar(keyword, (*known, *_OF_CALLS))
-            hint = f"; did you mean {similar}?" if similar else ""
-            raise TypeError(f"{function}() got an unexpected keyword argument '{keyword}'{hint}")
-        option, action = known[keyword]
-        for item in value if isinstance(value, list | tuple) else (value,):
-            words += _words(option, action, item, f"{function}(): '{keyword}'")
-    return words
-
-
-def _similar(keyword: str, known: Iterable[str]) -> str:
-    """Return the keywords that were probably meant, as text."""
-    options = {f"--{name.replace('_', '-')}": name for name in known}
-    found = near(f"--{keyword.replace('_', '-')}", sorted(options))
-    return " or ".join(f"'{options[option]}'" for option in found)
-
-
-def _words(option: str, action: Any, value: object, where: str) -> list[str]:
-    if value is None or value is False:
-        return []
-    if value is True:
-        return [option]
-    if action.nargs == 0:
-        raise TypeError(f"{where} must be True or False, not {value!r}")
-    text = text_of(value, where)
-    return [f"{option}={text}"] if option.startswith("--") else [f"{option}{text}"]
-
-
-def path_of(value: object, where: str) -> str:
-    """Return a path as text. Raises TypeError, also for a number, which could be a descriptor."""
-    if isinstance(value, str | bytes | os.PathLike):
-        return os.fsdecode(value)
-    raise TypeError(f"{where} must be text or bytes, not {type(value).__name__}")
-
-
-def text_of(value: object, where: str) -> str:
-    """Return a path, a number or a text as a word. Raises TypeError."""
-    if isinstance(value, str | bytes | os.PathLike):
-        return os.fsdecode(value)
-    if isinstance(value, int | float):
-        return str(value)
-    raise TypeError(f"{where} must be text, a path or a number, not {type(value).__name__}")
-
-
 # ---- the run -------------------------------------------------------------------------------------
 
 
@@ -279,24 +161,25 @@ def run(
     operands: Iterable[object],
     options: Mapping[str, object],
     words: Sequence[str] = (),
+    one_of: Sequence[str] = (),
 ) -> Any:
     """Run the tool of the public function of this name; return its report.
 
     `words` are added to the command line. Raises TypeError for invalid arguments, and the
-    `PcircleError` of the exit code if the job was refused or did not complete.
+    `PcircleError` of the exit code if the job was refused or did not complete. A call without any
+    of the keywords `one_of` is refused.
     """
-    given = dict(options)
-    own: dict[str, Any] = {name: given.pop(name, None) for name in _OF_CALLS}
+    found, own = arguments_of(function, options)
     paths = [path_of(operand, f"{function}(): a path") for operand in operands]
-    return run_words(function, [*words, *words_of(function, given), "--", *paths], Call(**own))
+    if one_of and all(options.get(name) in (None, False) for name in one_of):
+        raise UsageError(f"one of {', '.join(one_of[:_NAMED])} and others must be given")
+    return run_words(function, [*words, *found, "--", *paths], Call(**own))
 
 
 def run_words(function: str, words: Sequence[str], call: Call) -> Any:
     """Run the tool of a function with the words of a command line; return its report."""
     tool = FUNCTIONS[function].tool
     main = import_module(require(find_tool(tool)).module).main
-    if call.has_progress and "progress" not in _all_options(tool):
-        raise TypeError(f"{function}() reports no progress")
     token = CALLER.set(call)
     error: PcircleError | None = None
     code = EXIT_OK
@@ -312,6 +195,8 @@ def run_words(function: str, words: Sequence[str], call: Call) -> Any:
             error = _error(tool, code, report, message)
         elif call.error is None:
             return report
+    if isinstance(error, UsageError):
+        error = UsageError(in_keywords(function, str(error)))
     raise call.error or _delivered(call, error)
 
 

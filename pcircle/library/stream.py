@@ -33,9 +33,8 @@ _IN_MEMORY_BYTES = 16 << 20
 class Results(Iterator[T], Generic[T]):
     """An iterator over the results of a job, which starts with the first element.
 
-    `parse` turns a record of the output, without its `end`, into an element. `report` is the report
-    of the job once the iterator is exhausted, and None before. `close` stops the job; so does the
-    end of a `with` block.
+    `parse` turns a record of the output, without its `end`, into an element. `close` stops the job;
+    so does the end of a `with` block.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class Results(Iterator[T], Generic[T]):
         parse: Callable[[bytes], T],
         cancel: Cancel | None,
     ) -> None:
-        self.report: TreeReport | None = None
+        self._report: TreeReport | None = None
         self._start = start
         self._cancel = _EitherCancel(cancel)
         is_mpi = launched().kind == "mpi"
@@ -61,6 +60,13 @@ class Results(Iterator[T], Generic[T]):
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    @property
+    def report(self) -> TreeReport:
+        """Return the report of the job. Raises RuntimeError before the end of the iterator."""
+        if self._report is None:
+            raise RuntimeError("the report exists only after the last result")
+        return self._report
+
     def close(self) -> None:
         """Stop the job, unless it has ended."""
         self._elements.close()
@@ -68,7 +74,7 @@ class Results(Iterator[T], Generic[T]):
 
     def _after_the_job(self) -> Generator[bytes, None, None]:
         with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
-            self.report = self._start(file.write, self._cancel)
+            self._report = self._start(file.write, self._cancel)
             file.seek(0)
             yield from iter(lambda: file.read(_READ_BYTES), b"")
 
@@ -78,7 +84,7 @@ class Results(Iterator[T], Generic[T]):
             yield from job.pieces()
         finally:
             job.end()
-        self.report = job.report
+        self._report = job.report
 
 
 def _records(pieces: Iterable[bytes], end: bytes) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ import pytest
 import pcircle
 from pcircle.cli.progress import ProgressView
 from pcircle.core.errors import Interrupted, StoppedEarly, UsageError
-from pcircle.library.call import FUNCTIONS, options_of, words_of
+from pcircle.library.arguments import FUNCTIONS, arguments_of, options_of
 from pcircle.tools.common.copy_report import CopyReport
 from tests.library.conftest import Script
 
@@ -85,7 +85,7 @@ def test_a_refused_call_raises(here: Path) -> None:
     with pytest.raises(UsageError, match="source 'missing'") as caught:
         pcircle.copy("missing", "copy")
     assert (caught.value.exit_code, caught.value.report) == (2, None)
-    with pytest.raises(UsageError, match="--chunksize: invalid size 'much'"):
+    with pytest.raises(UsageError, match=r"^chunksize: invalid size 'much'"):
         pcircle.copy("data", "copy", chunksize="much")
     assert os.listdir() == ["data"]
 
@@ -95,22 +95,86 @@ def test_a_refused_call_raises(here: Path) -> None:
     [
         (
             {"exclude_form": "x"},
-            "unexpected keyword argument 'exclude_form'; did you mean 'exclude_f",
+            "unexpected keyword argument 'exclude_form'; did you mean 'exclude_from'?",
         ),
         ({"skip_sam": True}, "did you mean 'skip_same'?"),
         ({"cancels": None}, "did you mean 'cancel'?"),
         ({"entirely_else": 1}, "copy() got an unexpected keyword argument 'entirely_else'"),
+        ({"T": True}, "unexpected keyword argument 'T'; -T is 'no_target_directory'"),
+        ({"j": 2}, "unexpected keyword argument 'j'; -j is 'jobs'"),
+        ({"Z": True}, "copy() got an unexpected keyword argument 'Z'"),
+        ({"v": True}, "copy() takes no 'v': it is for the command fcp"),
         ({"verbose": True}, "copy() takes no 'verbose': it is for the command fcp"),
-        ({"target_directory": "x"}, "copy() takes no 'target_directory'"),
-        ({"update": "yes"}, "copy(): 'update' must be True or False, not 'yes'"),
-        ({"chunksize": object}, "copy(): 'chunksize' must be text, a path or a number, not type"),
+        ({"target_directory": "x"}, "takes no 'target_directory': it is for the command fcp"),
+        ({"update": "yes"}, "copy(): 'update' must be True or False, not str"),
+        ({"update": 1}, "copy(): 'update' must be True or False, not int"),
+        ({"chunksize": object}, "copy(): 'chunksize' must be a number or text, not type"),
+        ({"chunksize": True}, "copy(): 'chunksize' must be a number or text, not bool"),
+        ({"jobs": [1, 2]}, "copy(): 'jobs' must be a number or text, not list"),
+        ({"exclude": 3}, "copy(): 'exclude' must be text or a sequence of text, not int"),
+        ({"exclude": ["a", 3]}, "copy(): 'exclude' must be text or a sequence of text, not int"),
+        ({"error_log": 3}, "copy(): 'error_log' must be a path, not int"),
+        ({"transport": 3}, "copy(): 'transport' must be text, not int"),
+        ({"preserve": 3}, "copy(): 'preserve' must be text or True, not int"),
+        ({"progress": 3}, "copy(): 'progress' must be a function, not int"),
+        ({"messages": "x"}, "copy(): 'messages' must be a function, not str"),
+        ({"stdout": b""}, "copy(): 'stdout' must be a function, not bytes"),
+        ({"cancel": True}, "copy(): 'cancel' must have a method is_set, not bool"),
     ],
 )
 def test_wrong_arguments(here: Path, options: dict[str, Any], message: str) -> None:
+    """They are refused before the job begins, so no checkpoint is left."""
     with pytest.raises(TypeError) as caught:
         pcircle.copy("data", "copy", **options)
-    assert message in str(caught.value)
+    assert str(caught.value).endswith(message)
     assert os.listdir() == ["data"]
+
+
+def test_wrong_arguments_of_other_functions(here: Path) -> None:
+    call: Any = pcircle
+    with pytest.raises(TypeError, match=r"'mod'; did you mean 'mode'\?"):
+        call.change("data", mod="g+w")
+    with pytest.raises(UsageError, match="one of mode, owner, group, acl"):
+        call.change("data", recursive=True)
+    with pytest.raises(TypeError, match=r"change\(\): 'mode' must be text, not int"):
+        call.change("data", mode=0o644)
+    with pytest.raises(TypeError, match=r"check\(\): 'rot' must be True or False, not str"):
+        call.check("data.manifest", rot="data")
+    for wrong in ({"progress": print, "jobs": 1}, {"stdout": print}):
+        function = call.broadcast if "progress" in wrong else call.entries
+        with pytest.raises(TypeError, match=f"takes no '{next(iter(wrong))}'$"):
+            function("data", "copy", **wrong)
+    with pytest.raises(TypeError, match="'progress' must be a function, not int"):
+        call.find("data", progress=3)
+    assert os.listdir() == ["data"]
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "message"),
+    [
+        ("remove", {}, "'data' is a directory: add recursive=True"),
+        ("copy", {"jobs": "x"}, "jobs: invalid value 'x'"),
+        ("copy", {"transport": "x"}, "transport: invalid value 'x'; choose from auto, mpi, local"),
+        ("copy", {"min_size": 2, "max_size": 1}, "min_size is larger than max_size"),
+        ("sign", {"null": True}, "null=True requires files_from, exclude_from or include_from"),
+        ("sign", {"format": "coreutils", "chunksize": "4M"}, "chunksize cannot be combined with"),
+        ("sign", {"format": "coreutils", "output": "x"}, "format='coreutils' cannot be combined"),
+    ],
+)
+def test_a_refusal_names_keywords(
+    here: Path, function: str, options: dict[str, Any], message: str
+) -> None:
+    operands = ["data", "copy"] if function == "copy" else ["data"]
+    with pytest.raises(UsageError) as caught:
+        getattr(pcircle, function)(*operands, **options)
+    assert str(caught.value).startswith(message)
+    assert os.listdir() == ["data"]
+
+
+def test_a_refusal_keeps_names_of_files(here: Path) -> None:
+    os.mkdir("a --restart -r")
+    with pytest.raises(UsageError, match=r"'a --restart -r' is a directory: add recursive=True"):
+        pcircle.remove("a --restart -r")
 
 
 def test_a_number_is_no_path(here: Path) -> None:
@@ -123,7 +187,7 @@ def test_a_number_is_no_path(here: Path) -> None:
 def test_arguments_become_words() -> None:
     options = {"include": ["a", "b"], "exclude": b"\xff", "bwlimit": 1e6, "jobs": 2}
     flags = {"update": True, "verify": False, "stripe": None, "preserve": True, "p": True}
-    words = words_of("copy", options | flags | {"files_from": Path("list")})
+    words, _ = arguments_of("copy", options | flags | {"files_from": Path("list")})
     assert words == [
         *("--include=a", "--include=b", "--exclude=\udcff", "--bwlimit=1000000.0", "--jobs=2"),
         *("--update", "--preserve", "-p", "--files-from=list"),

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pcircle.cli.console import miscounted, unsettled
-from pcircle.cli.report import ReadReport, RootSignature
+from pcircle.cli.report import ReadReport, RootSignature, only_signature
 from pcircle.core.encoding import show
 from pcircle.core.units import format_count, format_duration, format_rate, format_size, plural
 from pcircle.jobs.failures import FailedEntry, Failure
@@ -116,6 +116,15 @@ class CopyReport(ReadReport, frozen=True):
     directories_created: int = 0
     directories_touched: int = 0
     signatures: tuple[RootSignature, ...] = ()
+
+    @property
+    def signature(self) -> str:
+        """Return the signature of the only copy, if it was requested.
+
+        Raises EntriesFailed if entries could not be read, and ValueError if there are several,
+        or none.
+        """
+        return only_signature(self.signatures)
 
 
 def described(remark: Remark) -> str:

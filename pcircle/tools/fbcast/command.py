@@ -29,7 +29,7 @@ from pcircle.tools.fbcast.destination import Decisions, Destination
 from pcircle.tools.fbcast.loop import Loop, host_name, nodes_of
 from pcircle.tools.fbcast.messages import BroadcastPlan, Message, Verb
 from pcircle.tools.fbcast.node import BlockingWorker, BroadcastNode
-from pcircle.tools.fbcast.report import BroadcastReport, state_directory
+from pcircle.tools.fbcast.report import BroadcastConsole, state_directory
 from pcircle.tools.fbcast.signatures import digest
 from pcircle.tools.fbcast.source_reader import Operand, SourceReader
 from pcircle.transport.contract import Transport
@@ -208,7 +208,7 @@ class _RankJob:
 
     def _conduct(self, loop: Loop, nodes: tuple[int, ...], signals: Signals) -> int:
         options = self._options
-        report = BroadcastReport(
+        report = BroadcastConsole(
             quiet=options.quiet, verbose=options.verbose, json=options.json, words=options.words
         )
         plan, reader, refusal = self._prepare()

@@ -30,7 +30,7 @@ class BadNode(msgspec.Struct, frozen=True):
     why: str
 
 
-class BroadcastDocument(ToolReport, frozen=True):
+class BroadcastReport(ToolReport, frozen=True):
     """The JSON document; `shown` is null if the outcome is in doubt."""
 
     action: str
@@ -46,7 +46,7 @@ class BroadcastDocument(ToolReport, frozen=True):
     bad_nodes: tuple[BadNode, ...]
 
 
-class BroadcastReport:
+class BroadcastConsole:
     """Prints the outcome of a broadcast."""
 
     def __init__(
@@ -94,7 +94,7 @@ class BroadcastReport:
             self._say(self._summary(verb, target, conductor, totals, elapsed_s))
         if conductor.code in _SIGNALLED:
             self._say(f"to try again, run: {command('fbcast', self._words)}")
-        document = BroadcastDocument(
+        document = BroadcastReport(
             schema=1,
             tool="fbcast",
             version=__version__,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -75,6 +75,12 @@ class ListRow(msgspec.Struct, frozen=True, omit_defaults=True):
     stripe_bytes: int | None = None
     pool: str | None = None
     signature: str | None = None
+
+    def __fspath__(self) -> str:
+        """Return the path, by which the entry can be opened."""
+        if self.path is not None:
+            return self.path
+        return os.fsdecode(b64decode(self.path_b64 or ""))
 
 
 class RowExtras(TypedDict, total=False):

@@ -17,7 +17,7 @@ from pcircle.cli import console as base
 from pcircle.cli import json_output as jsonout
 from pcircle.cli.options import CommonOptions
 from pcircle.cli.output import MessageStream
-from pcircle.cli.report import ReadReport, RootSignature, ToolReport
+from pcircle.cli.report import ReadReport, RootSignature, ToolReport, only_signature
 from pcircle.cli.results import Results
 from pcircle.core.encoding import show
 from pcircle.core.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, require, worst
@@ -39,6 +39,7 @@ class SumConsole(base.Console[SumResult]):
     """Prints failures and progress, and the signatures or differences at the end."""
 
     tool = "fsum"
+    has_result = True
 
     def __init__(
         self,
@@ -318,6 +319,15 @@ class SumReport(ReadReport, frozen=True):
     checked: int = 0
     unchecked: int = 0
     missing: int = 0
+
+    @property
+    def signature(self) -> str:
+        """Return the signature of the only path.
+
+        Raises EntriesFailed if entries could not be read, and ValueError if there are several
+        paths.
+        """
+        return only_signature(self.signatures)
 
 
 class Differences:

@@ -435,17 +435,17 @@ MANY = "9" * 5000  # more digits than Python turns into a number
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"owner": "0" * 20 + MANY[:13]}, "--owner: unknown user '0000"),
-        ({"group": MANY}, "--group: unknown group '9999"),
-        ({"owner": "4294967295"}, "--owner: unknown user '4294967295'"),  # no user, for the kernel
-        ({"owner": "a\n\udcff"}, r"--owner: unknown user 'a\x0a\xff'"),
-        ({"usermap": f"{MANY}:0"}, "--usermap: invalid value '9999"),
-        ({"groupmap": f"0-{MANY}:0"}, "--groupmap: invalid value '0-9999"),
-        ({"usermap": "9-8:0"}, "--usermap: invalid value '9-8:0': not a range of numbers"),
-        ({"usermap": "\u0663:0"}, "--usermap: unknown user '\u0663'"),
-        ({"acl": f"u:{MANY}:r"}, "--acl: unknown user '9999"),
-        ({"acl": "u:\n"}, r"--acl: invalid entry 'u:'"),
-        ({"acl": "\x1b\udcff"}, r"--acl: invalid entry '\x1b\xff'"),
+        ({"owner": "0" * 20 + MANY[:13]}, "owner: unknown user '0000"),
+        ({"group": MANY}, "group: unknown group '9999"),
+        ({"owner": "4294967295"}, "owner: unknown user '4294967295'"),  # no user, for the kernel
+        ({"owner": "a\n\udcff"}, r"owner: unknown user 'a\x0a\xff'"),
+        ({"usermap": f"{MANY}:0"}, "usermap: invalid value '9999"),
+        ({"groupmap": f"0-{MANY}:0"}, "groupmap: invalid value '0-9999"),
+        ({"usermap": "9-8:0"}, "usermap: invalid value '9-8:0': not a range of numbers"),
+        ({"usermap": "\u0663:0"}, "usermap: unknown user '\u0663'"),
+        ({"acl": f"u:{MANY}:r"}, "acl: unknown user '9999"),
+        ({"acl": "u:\n"}, r"acl: invalid entry 'u:'"),
+        ({"acl": "\x1b\udcff"}, r"acl: invalid entry '\x1b\xff'"),
     ],
 )
 def test_unknown_numbers_and_names(place: bytes, options: dict[str, Any], reason: str) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 from pcircle.cli.tree_program import TreeReport
-from pcircle.library.call import Call, run_words, text_of, words_of
+from pcircle.library.arguments import arguments_of
+from pcircle.library.call import Call, run_words
 
 _ACTIONS = ("-print", "-ls", "-json", "-csv", "-count", "-du", "-exec", "-delete", "-fprint")
 
@@ -25,7 +27,7 @@ class Search(NamedTuple):
 def find(*words: str | bytes, **options: object) -> Search:
     """Search like `pcircle.find`, but on this thread; also return the output of actions."""
     pieces: list[bytes] = []
-    line = [*words_of("find", options), *(text_of(word, "a word") for word in words)]
+    line = [*arguments_of("find", options)[0], *map(os.fsdecode, words)]
     report = run_words("find", line, Call(stdout=pieces.append))
     text = b"".join(pieces)
     has_action = any(word.startswith(_ACTIONS) and word != "-executable" for word in line)

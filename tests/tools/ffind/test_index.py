@@ -107,7 +107,7 @@ def test_tests_of_the_file_system_are_refused_by_name(index: bytes, words: list[
     for more in ([], ["-exclude"], ["!"], ["-name", "a", "-o"]):
         if more == ["-exclude"] and words[0] in ("-delete", "-execdir", "-printf"):
             continue
-        with pytest.raises(UsageError, match=f"--in: {words[0]} requires the file system"):
+        with pytest.raises(UsageError, match=f"in_: {words[0]} requires the file system"):
             find(*more, *words, in_=os.fsdecode(index), jobs=1)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pcircle import entries
-from pcircle.core.errors import UsageError, require
+from pcircle.core.errors import UsageError
 from pcircle.fs.attributes import lustre
 from pcircle.tools.fls.rows import NAMES, layout_of
 from tests.conftest import ROOT
@@ -191,8 +191,11 @@ def test_layouts_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_function_returns_the_rows(odd: bytes, capfd: pytest.CaptureFixture[str]) -> None:
     listing = entries(odd, recursive=True, almost_all=True, sort="-size,name", jobs=2)
+    with pytest.raises(RuntimeError, match="after the last result"):
+        str(listing.report)
     rows = list(listing)
-    report = require(listing.report)
+    assert {os.fsencode(row) for row in rows} == below(odd)
+    report = listing.report
     assert (report.tool, report.exit_code, len(report.ranks)) == ("fls", 0, 2)
     assert len(rows) == len(below(odd)) == report.counts["found"] - 1
     inner = [row for row in rows if (row.path or "").startswith(f"{odd.decode()}/times/")]
@@ -213,7 +216,7 @@ def test_a_function_can_write_rows_to_a_file(place: bytes) -> None:
         options: Any = {option: written}
         listing = entries(top, jobs=1, **options)
         assert list(listing) == []
-        assert require(listing.report).counts["files"] == 1
+        assert listing.report.counts["files"] == 1
         assert "/top/file" in Path(written).read_text()
     with pytest.raises(TypeError, match="takes no 'total'"):
         entries(top, total=True, jobs=1)  # type: ignore[call-arg]

@@ -48,7 +48,7 @@ def test_failed_removals_are_in_the_result(place: bytes, fuse: Mount) -> None:
 
 def test_a_call_that_is_refused_raises(place: bytes, capfd: pytest.CaptureFixture[str]) -> None:
     grow(place, TREE)
-    with pytest.raises(UsageError, match="is a directory: add -r"):
+    with pytest.raises(UsageError, match="is a directory: add recursive=True"):
         remove(place + b"/tree", jobs=1)
     plan = os.fsdecode(place + b"/plan")
     remove(place + b"/tree", recursive=True, plan=plan, jobs=1)
