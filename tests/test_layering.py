@@ -33,7 +33,8 @@ TOOLS = {
 }
 # The imports that each part of the package may have, in addition to its own modules.
 MAY_IMPORT: dict[str, set[str]] = {
-    "": {"cli", "core", "library"},  # pcircle/__init__.py, on demand
+    # pcircle/__init__.py imports functions, errors and types of reports on demand.
+    "": {"cli", "core", "jobs", "library", "tools", "tools.common"},
     "core": set(),
     "threads": {"core"},
     "fs": {"core", "threads"},

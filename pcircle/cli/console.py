@@ -150,6 +150,8 @@ class Console(Observer[R]):
     tool: str
     acts = "actions"
     """The name of the action log in an `OutputLog`."""
+    has_result = False
+    """True if standard output has the result of the job, so that `-v` writes to standard error."""
     has_bytes = True
     """True if bytes are part of the work."""
     account: str = "entries"
@@ -245,7 +247,9 @@ class Console(Observer[R]):
                 self._write(self._listed, self._fresh("list", value.paths, self._end), "list")
                 self._unlisted += value.unlisted
                 planned.append(value.planned)
-                if value.said:
+                if value.said and self.has_result:
+                    said += value.said.decode().splitlines()
+                elif value.said:
                     self.tell_found(value.said)
             elif isinstance(value, RecallNotice):
                 said += self._recalled(value)

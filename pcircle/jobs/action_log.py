@@ -20,6 +20,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pcircle.core.encoding import show
+from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fs.path_list_slice import COMMENT
 from pcircle.jobs.failures import NoticeSink
 
@@ -135,6 +136,11 @@ class ActionLog:
     ) -> None:
         """Record an action; `said` replaces the usual line on standard output."""
         self._add(action, root, path, kind, size, self._done, None, said, why)
+
+    def entry(self, action: str, root: int, directory: bytes, name: bytes) -> None:
+        """Record an action on a name in a directory, or on a root, whose directory is HOLDER."""
+        path = b"" if directory == HOLDER else join_path(directory, name)
+        self.done(action, root, path, "")
 
     def planned(self, line: bytes) -> None:
         """Record a line of the plan."""

@@ -197,7 +197,7 @@ def path_of(value: object, where: str) -> str:
 
 
 def _unknown(function: str, keyword: str, known: Iterable[str]) -> str:
-    """Return the message for an unknown keyword, with the keyword that was probably meant."""
+    """Return the message for an unknown keyword, with the most similar keyword."""
     tool, without = FUNCTIONS[function]
     option, meant = _long_forms(tool).get(f"-{keyword}", ("", keyword))
     if meant not in known and meant in _all_options(tool):
@@ -221,7 +221,7 @@ def _long_forms(tool: str) -> dict[str, tuple[str, str]]:
 
 
 def _similar(keyword: str, known: Iterable[str]) -> str:
-    """Return the keywords that were probably meant, as text."""
+    """Return the most similar keywords, as text."""
     options = {f"--{name.replace('_', '-')}": name for name in known}
     found = near(f"--{keyword.replace('_', '-')}", sorted(options))
     return " or ".join(f"'{options[option]}'" for option in found)

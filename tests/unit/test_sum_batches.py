@@ -95,7 +95,7 @@ def test_waiting_ranks_get_remaining_files_after_a_while(
 ) -> None:
     names = _make(tmp_path, [LARGER] * 60)
     reader, counters, signer = _reader()
-    visitor = SumVisitor(PLAN, counters, signer, reader, None, None)
+    visitor = SumVisitor(PLAN, counters, signer, reader, None, None, None)
     line: Any = _Line(hungry=hungry)
     # Simulate a clock on which each file takes a fixed time.
     clock = SimpleNamespace(monotonic=lambda: each_s * counters.files)
@@ -127,7 +127,7 @@ def test_larger_files_are_opened_once(
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", watched)
         reader, counters, signer = _reader()
-        visitor = SumVisitor(PLAN, counters, signer, reader, None, None)
+        visitor = SumVisitor(PLAN, counters, signer, reader, None, None, None)
         visitor.names(where, Names(names, [], []), (folder, -1), ItemContext(Context(0, line)))
     # Four files were treated as small; calls of the C module are not visible here.
     assert sorted(opened) == sorted(names + names[: 0 if native.is_native else 4])

@@ -30,6 +30,7 @@ class ProfileConsole(base.Console[ProfileResult]):
     """Prints failures and progress, and writes all outputs at the end."""
 
     tool = "fprof"
+    has_result = True
 
     def __init__(
         self,

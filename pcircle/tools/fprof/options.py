@@ -328,6 +328,7 @@ class ProfileOptions(ReportOptions, CommonOptions):
     _performance = CommonOptions.PERFORMANCE
     _op_timeout = CommonOptions.OP_TIMEOUT
     _output = CommonOptions.OUTPUT
+    verbose: int = override(help="list the entries that are read, and print a summary")
 
     @property
     def prints_null(self) -> bool:

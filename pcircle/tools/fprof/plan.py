@@ -121,6 +121,7 @@ class ProfilePlan(TreePlan, frozen=True, kw_only=True):
     pieces: int = 0
     index: bytes | None = None
     lists: tuple[str, ...] = ()
+    verbose: int = 0
     list_end: bytes = b"\n"
     ranks: int = 1
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pcircle.core.errors import require_type
 from pcircle.fs.directories import HOLDER, device_and_inode, inode_alone
 from pcircle.fs.stats import Stats, divide
+from pcircle.jobs.action_log import ActionLines, ActionLog, ActionOutput
 from pcircle.jobs.failures import Failure, RecallNotice
 from pcircle.runtime import Context
 from pcircle.tools.fprof.plan import (
@@ -109,7 +110,7 @@ class ProfileTask(WalkTask[Item, ProfileResult]):
     `first` is the task of the first worker of the rank, or None for that worker itself.
     """
 
-    notice_type: ClassVar[Any] = Failure | RecallNotice | FileLines
+    notice_type: ClassVar[Any] = Failure | RecallNotice | FileLines | ActionLines
 
     def __init__(
         self,
@@ -151,8 +152,13 @@ class ProfileTask(WalkTask[Item, ProfileResult]):
 
             entries: Entries | None = None if first is None else first._entries
             self._entries = Entries(plan, plan.index, rank, entries)
+        self._log: ActionLog | None = None
+        if plan.verbose:
+            shown = tuple(root.shown for root in plan.roots)
+            self._log = ActionLog("fprof", ActionOutput(word="profiled"), rank, shown=shown)
         added = (self.counters, self._collector, self._stats, self.directories)
-        means = ProfileContext(*added, self._examiner, self._entries, self._lists_of_files)
+        written = (self._entries, self._lists_of_files, self._log)
+        means = ProfileContext(*added, self._examiner, *written)
         self._visitor = ProfileVisitor(plan, rank, means)
         # The visitor decides whether to enter a mount point.
         self._walker: Walker[Sum] = Walker(
@@ -223,6 +229,8 @@ class ProfileTask(WalkTask[Item, ProfileResult]):
         self._visitor.claims.clear()
         if self._lists_of_files is not None:
             self._lists_of_files.tell(context)
+        if self._log is not None:
+            self._log.tell(context)
         self.counters.work_s += time.perf_counter() - began_s
         return own
 

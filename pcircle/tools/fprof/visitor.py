@@ -31,6 +31,7 @@ from pcircle.walk.open_directory import BATCH_S, ItemContext, Open
 from pcircle.walk.visitor import DirectoryScan, Names, Visitor, Where
 
 if TYPE_CHECKING:
+    from pcircle.jobs.action_log import ActionLog
     from pcircle.tools.fprof.entries import Entries, FileLists
     from pcircle.tools.fprof.profile.inspecting import FileExaminer
 
@@ -45,8 +46,8 @@ _SCAN = DirectoryScan(max_entries=256, max_batch_entries=2 * CAPACITY, look_up=T
 class ProfileContext(NamedTuple):
     """The objects that a visitor uses.
 
-    `examiner` examines files, `entries` writes the index, and `lists` collects the lines of
-    `--list-out`; each is None if it was not requested.
+    `examiner` examines files, `entries` writes the index, `lists` collects the lines of
+    `--list-out`, and `log` those of `--verbose`; each is None if it was not requested.
     """
 
     counters: ProfileCounters
@@ -56,6 +57,7 @@ class ProfileContext(NamedTuple):
     examiner: FileExaminer | None
     entries: Entries | None
     lists: FileLists | None
+    log: ActionLog | None
 
 
 class ProfileVisitor(Visitor[Sum]):
@@ -69,9 +71,9 @@ class ProfileVisitor(Visitor[Sum]):
         self._plan = plan
         self._rank = rank
         self._counters, self._collector, self._stats, self._directories = means[:4]
-        self._examiner, self._entries, self._lists = means[4:]
+        self._examiner, self._entries, self._lists, self._log = means[4:]
         self._bytes = 0  # the bytes added since the last call of `taken`
-        if self._examiner is None and self._entries is None:
+        if self._examiner is None and self._entries is None and self._log is None:
             self.scan: DirectoryScan = _SCAN
         self._devices: dict[int, int] = {}  # device numbers of roots on this node
 
@@ -106,6 +108,8 @@ class ProfileVisitor(Visitor[Sum]):
         opened.place = DirectoryIdentity(source.identity, file_system=system)
         if self._entries is not None:
             self._entries.directory(opened.root, opened.path, status, entered=opened.entered)
+        if self._log is not None:
+            self._log.done("profile", opened.root, opened.path, "d")
         return None
 
     def _reached(self, status: os.stat_result) -> None:
@@ -337,7 +341,14 @@ class ProfileVisitor(Visitor[Sum]):
             self._counters.links += len(places)
         else:
             self._specials(places, where, names)
+        self._list(where, (names[place] for place in places))
         return total
+
+    def _list(self, where: Where, names: Iterable[bytes]) -> None:
+        """Record entries for `--verbose`."""
+        if self._log is not None:
+            for name in names:
+                self._log.entry("profile", where.root, where.path, name)
 
     def _specials(self, places: Sequence[int], where: Where, names: Sequence[bytes]) -> None:
         """Count special files by kind, and list them if requested."""
@@ -366,6 +377,7 @@ class ProfileVisitor(Visitor[Sum]):
             self._claim(where, claim)
         if self._examiner is not None:
             self._examiner.look(fd, files, self._collector.profile)
+        self._list(where, names)
         return total
 
     def _claim(self, where: Where, claim: Claim) -> None:

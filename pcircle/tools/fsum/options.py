@@ -92,6 +92,7 @@ class SumOptions(CommonOptions):
         help="chunk size of large files (default: adaptive)",
     )
     _output = CommonOptions.OUTPUT
+    verbose: int = override(help="list the entries that are read, and print a summary")
 
     @property
     def whole(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from pcircle.fs.directories import Directories
+from pcircle.jobs.action_log import ActionLines, ActionLog, ActionOutput
 from pcircle.jobs.failures import Failure, RecallNotice
 from pcircle.jobs.tree_task import TreeCounters, TreePlan
 from pcircle.walk.attributes import ANY
@@ -74,7 +75,7 @@ class Digest(msgspec.Struct, frozen=True, array_like=True, tag="g"):
     digest: bytes
 
 
-Notice: TypeAlias = Failure | RecallNotice | Difference
+Notice: TypeAlias = Failure | RecallNotice | Difference | ActionLines
 
 
 class SignedPart(msgspec.Struct, frozen=True, array_like=True):
@@ -168,6 +169,7 @@ class SumPlan(TreePlan, frozen=True, kw_only=True):
     mode: Against = "check"
     whole: bool = False
     listed: bool = False
+    verbose: int = 0
 
     @property
     def scope(self) -> Scope:
@@ -184,6 +186,15 @@ class SumPlan(TreePlan, frozen=True, kw_only=True):
     def detailed(self) -> bool:
         """Return whether sizes and times are stored with the digests."""
         return self.parts is not None or self.against is not None
+
+    def action_log(self, rank: int) -> ActionLog | None:
+        """Return the log of the entries that `--verbose` lists, or None."""
+        if not self.verbose:
+            return None
+        signs = self.against is None or self.mode == "update"
+        word = "read" if self.whole else "signed" if signs else "checked"
+        shown = tuple(root.shown for root in self.roots)
+        return ActionLog("fsum", ActionOutput(word=word), rank, shown=shown)
 
     def shown(self, root: int, path: bytes) -> bytes:
         """Return the path of an entry as shown to the user.

@@ -26,6 +26,7 @@ from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.native.interface import MAX_FILE_BYTES, NOT_PLAIN, UNTRIED
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.stats import within_limit
+from pcircle.jobs.action_log import ActionLog
 from pcircle.jobs.failures import Failure, FailureReporter, NoticeSink, failure_of
 from pcircle.ops.digest import Signer
 from pcircle.ops.digest.digests import FAILED, TRAILER_BYTES, pack_trailer
@@ -341,12 +342,14 @@ class LargeFileSigner:
         counters: SumCounters,
         reader: EntryReader,
         signer: Signer,
+        log: ActionLog | None,
     ) -> None:
         self._plan = plan
         self._directories = directories
         self._counters = counters
         self._reader = reader
         self._signer = signer
+        self._log = log
 
     def begin(self, item: LargeFileEntry, context: Context[Item]) -> LargeFile | SignedPart:
         """Divide a file into chunks; return its result if there are no chunks."""
@@ -441,5 +444,8 @@ class LargeFileSigner:
         self._reader.note(own.status, own.status.st_size)
         self._signer.seal_large_file(own.status.st_size, own.blocks, merged.blocks)
         self._signer.add_entry_or_root(item.root, item.path, item.name)
+        if self._log is not None:
+            self._log.entry("sign", item.root, item.path, item.name)
+            self._log.tell(context)
         self._counters.files += 1
         return self._signer.attach_to(NOTHING)

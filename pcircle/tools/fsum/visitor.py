@@ -47,6 +47,7 @@ from pcircle.walk.walker import Walker, WalkTask
 if TYPE_CHECKING:
     from pcircle.fs.directories import Directories
     from pcircle.fs.lists import Lists
+    from pcircle.jobs.action_log import ActionLog
     from pcircle.tools.fsum.ledger import Ledger
 
 
@@ -66,6 +67,7 @@ class SumVisitor(Visitor[SignedPart]):
         reader: EntryReader,
         ledger: Ledger | None,
         lists: Lists | None,
+        log: ActionLog | None,
     ) -> None:
         self._plan = plan
         self._counters = counters
@@ -73,8 +75,9 @@ class SumVisitor(Visitor[SignedPart]):
         self._reader = reader
         self._ledger = ledger
         self._lists = lists
+        self._log = log
         # Small directories can be signed in batches if only their digests are required.
-        if ledger is None and not plan.detailed and not plan.own:
+        if ledger is None and log is None and not plan.detailed and not plan.own:
             self.scan: DirectoryScan = _SCAN
 
     # ---- directories -----------------------------------------------------------
@@ -145,7 +148,13 @@ class SumVisitor(Visitor[SignedPart]):
             self._reader.fail(*where, "sign directory", Changed(str(why)), context, sized=True)
             return self._signer.attach_to(NOTHING)
         self._counters.directories += 1
+        if self._log is not None:
+            self._log.done("sign", *where, "d")
         return part
+
+    def end(self, context: Context[object], opens: Sequence[Open[SignedPart]]) -> None:
+        if self._log is not None:
+            self._log.tell(context)
 
     def _meant(self, opened: Open[SignedPart]) -> Iterable[bytes] | None:
         """Return the listed names in a directory in order, or None if all names are selected."""
@@ -207,7 +216,7 @@ class SumVisitor(Visitor[SignedPart]):
                 self._counters.sized += 1
         files = names.files
         enough = context.time_limit()
-        if files and not self._plan.detailed and where.path != HOLDER:
+        if files and self._log is None and not self._plan.detailed and where.path != HOLDER:
             tried, undone = self._reader.small(files, fd, enough)
             self._counters.weight += where.weight * (tried - len(undone))
             files = undone + files[tried:]
@@ -227,6 +236,7 @@ class SumVisitor(Visitor[SignedPart]):
         read, add, stop = self._reader.file, self._signer.add_entry_or_root, context.is_stopping
         root, path, weight = where.root, where.path, where.weight
         can_skip = None if self._ledger is None else self._ledger.skip_test(path)
+        log = self._log
         for done, name in enumerate(files, 1):
             try:
                 if can_skip is not None and can_skip(name, fd):
@@ -234,6 +244,8 @@ class SumVisitor(Visitor[SignedPart]):
                     whole = True
                 else:
                     whole = read(name, fd, stop)
+                    if log is not None and whole:
+                        log.entry("sign", root, path, name)
             except OSError as error:
                 self._reader.fail(root, join_path(path, name), None, error, context)
             else:
@@ -264,6 +276,8 @@ class SumVisitor(Visitor[SignedPart]):
             self._reader.fail(where.root, join_path(where.path, name), None, error, context)
             return False
         self._signer.add_entry_or_root(where.root, where.path, name)
+        if self._log is not None:
+            self._log.entry("sign", where.root, where.path, name)
         return True
 
 
@@ -302,8 +316,9 @@ class SumTask(WalkTask[Item, SumResult]):
         reader = EntryReader(plan, self.counters, self._signer)
         self.directories: Directories = plan.reach(is_first=first is None)
         counted, signer = self.counters, self._signer
-        self._visitor = SumVisitor(plan, counted, signer, reader, self._ledger, lists)
-        self._large = LargeFileSigner(plan, self.directories, counted, reader, signer)
+        log = plan.action_log(rank)
+        self._visitor = SumVisitor(plan, counted, signer, reader, self._ledger, lists, log)
+        self._large = LargeFileSigner(plan, self.directories, counted, reader, signer, log)
         self._walker = Walker(
             self._visitor, plan.scope, self.directories, None, counted, rank, lists
         )

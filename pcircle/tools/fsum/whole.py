@@ -16,12 +16,14 @@ from typing import Any, ClassVar, TypeAlias
 import msgspec
 
 from pcircle.core.buffers import aligned
+from pcircle.core.encoding import show
 from pcircle.fs.data import ReadEffects, close_read
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.entry_errors import SPECIAL, EntryError, errno_and_reason, kind_of, special_kind
 from pcircle.fs.lists import Lists
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.scan import Block
+from pcircle.jobs.action_log import ActionLines, ActionLog
 from pcircle.jobs.failures import Failure, NoticeSink, RecallNotice, report_effects
 from pcircle.jobs.tree_task import EntryVisitor, ItemState, TreeItem, TreeTask
 from pcircle.ops.digest.checksums import ChecksumLine as Line
@@ -46,7 +48,7 @@ class Expected(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
     weight: float  # the share of each file
 
 
-Notice: TypeAlias = Failure | RecallNotice | Digest | Difference
+Notice: TypeAlias = Failure | RecallNotice | Digest | Difference | ActionLines
 
 
 class WholeTask(  # pyright: ignore[reportGeneralTypeIssues]
@@ -73,6 +75,7 @@ class WholeTask(  # pyright: ignore[reportGeneralTypeIssues]
 
     def begin(self) -> None:
         self.digester: FileDigester = FileDigester(self.plan, self.counters)
+        self.log: ActionLog | None = self.plan.action_log(self.rank)
 
     def seed(self) -> Iterator[Any]:
         if self.plan.listed:
@@ -121,10 +124,14 @@ class WholeTask(  # pyright: ignore[reportGeneralTypeIssues]
                 context.note([failure_in(self.plan, 0, path, "read", error)])
             else:
                 self.counters.compared += 1
+                if self.log is not None:
+                    self.log.done("check", 0, path, "", said=f"checked '{show(path)}'\n".encode())
                 if found != digest:
                     context.note([Difference("changed", path)])
             if context.stopping or time.monotonic() > until_s:
                 break
+        if self.log is not None:
+            self.log.tell(context)
         middle = (done + len(item.paths) + 1) // 2
         change = msgspec.structs.replace
         parts = ((done, middle), (middle, len(item.paths)))
@@ -208,6 +215,8 @@ class WholeFiles(EntryVisitor):
     def end(self, context: Context[object], opens: Sequence[Open[int]]) -> None:
         found, self._found = self._found, []
         context.note(found)
+        if self.task.log is not None:
+            self.task.log.tell(context)
 
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: ItemContext[int]
@@ -235,6 +244,8 @@ class WholeFiles(EntryVisitor):
                 else:
                     self.counters.weight += weight
                     self._found.append(Digest(plan.shown(where.root, path), digest))
+                    if self.task.log is not None:
+                        self.task.log.entry("read", where.root, where.path, name)
             if time.monotonic() > until_s or context.stopping:
                 context.spawn(list(handed_back(where, files[done:])))
                 break

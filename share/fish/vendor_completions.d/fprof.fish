@@ -61,7 +61,7 @@ complete -c fprof -l transport -d 'use MPI or local processes (default: auto)' -
 complete -c fprof -l threads -d 'concurrent operations per process (default: adaptive)' -x
 complete -c fprof -l op-timeout -d 'fail entries whose file system does not respond within T' -x
 complete -c fprof -s q -l quiet -d 'report failures only'
-complete -c fprof -s v -l verbose -d 'report what was done (twice: messages by pair)'
+complete -c fprof -s v -l verbose -d 'list the entries that are read, and print a summary'
 complete -c fprof -l stats -d 'print a table of the processes (twice: also by pair)'
 complete -c fprof -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fprof -l interval -d 'time between progress lines (default: 10 s)' -x

@@ -55,7 +55,7 @@ complete -c fsum -l op-timeout -d 'fail entries whose file system does not respo
 complete -c fsum -l open-noatime -d 'keep access times of files that are read, if permitted'
 complete -c fsum -l chunksize -d 'chunk size of large files (default: adaptive)' -x
 complete -c fsum -s q -l quiet -d 'report failures only'
-complete -c fsum -s v -l verbose -d 'report what was done (twice: messages by pair)'
+complete -c fsum -s v -l verbose -d 'list the entries that are read, and print a summary'
 complete -c fsum -l stats -d 'print a table of the processes (twice: also by pair)'
 complete -c fsum -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fsum -l interval -d 'time between progress lines (default: 10 s)' -x

@@ -115,3 +115,20 @@ def test_files_are_replaced_atomically(place: bytes) -> None:
         assert run_fprof(ONE, "-q", *options, place + b"/tree").code == 0
     assert sorted(os.listdir(place)) == sorted([*names, b"tree"])
     assert all(os.path.getsize(place + b"/" + name) > 100 for name in names)
+
+
+def test_verbose_lists_all_entries(place: bytes) -> None:
+    """The names are on standard error, because standard output has the report."""
+    os.makedirs(place + b"/sub/empty")
+    for name in (b"/a", b"/sub/b"):
+        with open(place + name, "wb"):
+            pass
+    os.symlink("a", place + b"/link")
+    os.mkfifo(place + b"/sub/pipe")
+    finished = run_fprof(TWO, "-v", ".", cwd=place)
+    assert (finished.code, b"profiled" in finished.out) == (0, False)
+    lines = [line for line in finished.said.splitlines() if not line.startswith("fprof: ")]
+    names = ["./a", ".", "./link", "./sub", "./sub/b", "./sub/empty", "./sub/pipe"]
+    assert sorted(lines) == sorted(f"profiled '{name}'" for name in names)
+    finished = run_fprof(ONE, "-v", "sub/b", cwd=place)
+    assert finished.said.splitlines()[0] == "profiled 'sub/b'"

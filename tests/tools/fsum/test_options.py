@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.signed import signature_of
-from tests.tools.fcp.running import ONE, Launcher
+from tests.tools.fcp.running import ONE, TWO, Launcher
 
 from .running import run_fsum, signed, some_launchers
 
@@ -100,3 +100,37 @@ def test_other_file_systems_are_not_entered(tree: Path) -> None:
         assert run_fsum(ONE, "--check", manifest).code == 3
     finally:
         subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ([], "signed"),
+        (["-o", "new.manifest"], "signed"),
+        (["--check", "manifest"], "checked"),
+        (["--check", "list", "-a", "md5"], "checked"),
+        (["--format=coreutils"], "read"),
+    ],
+    ids=" ".join,
+)
+def test_verbose_lists_what_is_read(options: list[str], word: str, tmp_path: Path) -> None:
+    """The names are on standard error, because standard output has the result."""
+    here, top = os.fsencode(tmp_path), tmp_path / "d"
+    (top / "sub" / "empty").mkdir(parents=True)
+    for name, size in (("a", 1), ("sub/b\n", 5), ("sub/large", 40 << 20)):
+        (top / name).touch()
+        os.truncate(top / name, size)
+    (top / "link").symlink_to("a")
+    run_fsum(ONE, "-o", "manifest", "d", cwd=here)
+    listed = run_fsum(ONE, "--format=coreutils", "-a", "md5", "d", cwd=here)
+    (tmp_path / "list").write_bytes(listed.out)
+    quiet = run_fsum(TWO, *options, *(["d"] if word != "checked" else []), cwd=here)
+    (tmp_path / "new.manifest").unlink(missing_ok=True)
+    finished = run_fsum(TWO, "-v", *options, *(["d"] if word != "checked" else []), cwd=here)
+    assert (finished.code, finished.out) == (0, quiet.out)
+    files = {"d/a", r"d/sub/b\x0a", "d/sub/large"}
+    if word == "signed" or "manifest" in options:
+        files |= {"d", "d/sub", "d/sub/empty", "d/link"}
+    base = f"{tmp_path}/" if "manifest" in options else ""
+    lines = [line for line in finished.said.splitlines() if not line.startswith("fsum: ")]
+    assert sorted(lines) == sorted(f"{word} '{base}{name}'" for name in files)
