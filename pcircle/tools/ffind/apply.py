@@ -52,7 +52,8 @@ class FindApplyProgram(ChangeProgram):
                 raise UsageError(f"--apply cannot be combined with --{shown}")
         if args.stat == "never":
             raise UsageError("--apply cannot be combined with --stat=never")
-        args.quiet = args.quiet or (not args.verbose and args.progress != "always")
+        is_asked = args.verbose or args.progress == "always" or args.dry_run
+        args.quiet = args.quiet or not is_asked
         paths = list(map(os.fsencode, args.operands))
         super().__init__(TreeOptions.of(args), paths, listed=True, enter_mounts=True)
 

@@ -51,8 +51,10 @@ class FindProgram(SearchProgram):
         self.order: Order | None = order_of(args.sort, args.top, args.by)
         _refuse(args, parsed, self.names)
         self.said = "deleted" if "delete" in self.names else "listed"
-        # Only matching entries are printed by default.
-        args.quiet = args.quiet or (not args.verbose and args.progress != "always")
+        # Only matching entries are printed by default; a dry run of -delete has only its summary.
+        dry = "delete" in self.names and (args.dry_run or args.plan is not None)
+        is_asked = args.verbose or args.progress == "always" or dry
+        args.quiet = args.quiet or not is_asked
         super().__init__(TreeOptions.of(args), paths)
         self.args = args
         self.files: list[LogFile] = []

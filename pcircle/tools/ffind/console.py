@@ -155,6 +155,12 @@ class FindConsole(ChangeConsole):
 
     def summary(self, total: FindCounters) -> str:
         parts = [f"{plural(total.found, 'entry', 'entries')} searched"]
+        if "delete" in self._names:
+            done = "would be removed" if self._find.options.dry else "removed"
+            parts = [
+                f"{plural(total.deleted, 'entry', 'entries')} {done}",
+                f"{total.found:,} searched",
+            ]
         if total.vanished:
             parts.append(f"{total.vanished:,} vanished")
         return ", ".join(parts)

@@ -69,14 +69,16 @@ class FindPlan(ChangePlan, frozen=True, kw_only=True):
 class FindCounters(ChangeCounters):
     """The counters of a search.
 
-    `matched` counts the entries of -count and -exists, `blocks` the blocks of -du, and `vanished`
-    entries that vanished before they were looked up. `complaints` counts errors on directories that
+    `matched` counts the entries of -count and -exists, `blocks` the blocks of -du, `deleted` the
+    entries that -delete removed or, in a dry run, would remove, and `vanished` entries that
+    vanished before they were looked up. `complaints` counts errors on directories that
     another counter also includes. `commands_failed` counts threads on which a command ``-exec … +``
     failed. `kept` counts entries that were found after the end of the search.
     """
 
     matched: int
     blocks: int
+    deleted: int
     vanished: int
     commands_failed: int
     complaints: int

@@ -236,6 +236,7 @@ class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
 
     def deleted(self, entry: FindEntry) -> None:
         """Record the removal of an entry."""
+        self.counters.deleted += 1
         if entry.kind == "d":
             self.directories.forget(entry.root, entry.below)
         if self.action_log is not None:

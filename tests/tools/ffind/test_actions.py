@@ -87,6 +87,21 @@ def test_max_delete_counts_before_removals(tmp_path: Path, launcher: Launcher) -
     assert [path for path in below(top) if path.endswith(".o")] == []
 
 
+def test_summary_of_a_dry_run_of_delete(tmp_path: Path) -> None:
+    """Without -v only the number is printed, as by frm; a plan is a dry run of its removals."""
+    top = grow(tmp_path / "tree")
+    plan = str(tmp_path / "plan")
+    words = (".", "-name", "*.o", "-delete")
+    apply = ("--apply", plan, "--dry-run")
+    for line in ((*words, "--dry-run"), (*words, "--plan", plan), apply):
+        dry = run_ffind(ONE, *line, cwd=bytes(top))
+        assert (dry.code, dry.out) == (0, b""), dry.said
+        assert "6 entries would be removed" in dry.said
+    assert not run_ffind(ONE, *apply, "-q", cwd=bytes(top)).said
+    removed = run_ffind(ONE, *words, "-v", cwd=bytes(top))
+    assert "6 entries removed" in removed.said
+
+
 @pytest.mark.parametrize("words", [["-H", "l"], ["-H", "l/"], ["l/"], ["l"], ["-H", "broken"]])
 def test_links_as_path_are_deleted_as_find_does(tmp_path: Path, words: list[str]) -> None:
     """With -H the target of the link is emptied, and the link stays, with find's own reason."""
