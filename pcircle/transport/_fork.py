@@ -162,7 +162,7 @@ class Children:
                 print_error(f"rank {self.base + rank}: {how}")
         if self._running:
             codes.append(RankLost.exit_code)
-            print_error(f"rank {self.base + min(self._running)}: can't be killed")
+            print_error(f"rank {self.base + min(self._running)}: cannot be killed")
         return worst(codes) if len(codes) > 1 else agreed
 
     def _record_zombies(self, how_ended: Callable[[int], int | None]) -> bool:
@@ -272,7 +272,7 @@ def start_children(
         close_ends(ends)
         children.kill()
         raise UsageError(
-            f"can't start {size} processes: {error.strerror} (see ulimit -u); use fewer"
+            f"cannot start {size} processes: {error.strerror} (see ulimit -u); use fewer"
         ) from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, former_mask)
@@ -311,7 +311,7 @@ def _mesh(size: int) -> list[dict[int, int]]:
     except OSError as error:
         close_ends(ends)
         raise UsageError(
-            f"can't connect {size} processes: {error.strerror} (see ulimit -n); use fewer"
+            f"cannot connect {size} processes: {error.strerror} (see ulimit -n); use fewer"
         ) from error
     return ends
 

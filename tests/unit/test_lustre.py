@@ -228,7 +228,7 @@ def changed(value: bytes, offset: int, to: bytes) -> bytes:
         (changed(PROGRESSIVE, 60, b"\x10\0\0\0"), "truncated"),
         (changed(PROGRESSIVE, 60, b"\0\0\0\0"), "truncated"),
         (changed(PROGRESSIVE, 40, (2 * MIB).to_bytes(8, "little")), "ends before it begins"),
-        (changed(PROGRESSIVE, 128, b"\xd0\x0b\xd6\x0b"), "can't begin with 0xbd60bd0"),
+        (changed(PROGRESSIVE, 128, b"\xd0\x0b\xd6\x0b"), "cannot begin with 0xbd60bd0"),
     ],
 )
 def test_hostile_layouts_are_refused(value: bytes, reason: str) -> None:

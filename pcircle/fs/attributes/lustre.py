@@ -166,7 +166,7 @@ def _parse_plain(value: bytes, order: _Order) -> Stripes | None:
     if magic == _FOREIGN:
         return None
     if magic not in (_PLAIN, _POOLED, _ON_TARGETS):
-        raise ValueError(f"a plain layout can't begin with {magic:#x}")
+        raise ValueError(f"a plain layout cannot begin with {magic:#x}")
     at = order.plain.size + (0 if magic == _PLAIN else _POOL_BYTES)
     if len(value) < at:
         raise ValueError("it is truncated")

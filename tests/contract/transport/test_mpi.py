@@ -98,3 +98,4 @@ def test_a_missing_mpi_library_is_rejected_with_advice(run: Run, tmp_path: Path)
     assert done.returncode == 2
     assert b"cannot load MPI library" in done.stderr
     assert b"pip install 'pcircle[mpich]'" in done.stderr
+    assert not set(b"`") & set(done.stderr)

@@ -316,5 +316,5 @@ def _with_extensions(value: object) -> object:
 
 def _large(code: int, data: memoryview) -> int:
     if code != _LARGE or len(data) > _MAX_BYTES:
-        raise ValueError("an extension that can't be")
+        raise ValueError("invalid extension")
     return int.from_bytes(data, "big")

@@ -119,12 +119,12 @@ def _check(profile: Profile) -> None:
             _check_tally(name, tally, width)
     for name, limit in _KEYS.items():
         if any(not 0 <= key < limit for key in getattr(profile, name)):
-            raise ValueError(f"a key of {name} can't be")
+            raise ValueError(f"invalid key of {name}")
     for name, longest in (("extensions", LONGEST_EXTENSION), ("stripes", _LONGEST_LAYOUT)):
         for text in getattr(profile, name):
             # Reports print these texts without escaping them.
             if len(text) > longest or not (text.isascii() and (text.isprintable() or not text)):
-                raise ValueError(f"a key of {name} can't be")
+                raise ValueError(f"invalid key of {name}")
     _check_sizes(profile)
     _check_rows(profile)
     _check_sample(profile)
@@ -154,28 +154,28 @@ def _check_rows(profile: Profile) -> None:
     for name in (*FILE_LISTS, *DIRECTORY_LISTS):
         for row in getattr(profile, name):
             if not 0 <= row.root < len(profile.roots):
-                raise ValueError(f"a row of {name} is of no root")
+                raise ValueError(f"a row of {name} belongs to no root")
             if b"\0" in row.path:
-                raise ValueError(f"a path of {name} can't be")
+                raise ValueError(f"invalid path of {name}")
     if any(not 0 <= row.value < _LARGEST_FILE for row in profile.largest):
         raise ValueError("impossible file size")
     for name in DIRECTORY_LISTS:
         for row in getattr(profile, name):
             numbers = (row.depth, row.entries, row.size_bytes, row.own_entries, row.own_bytes)
             if min(numbers) < 0 or max(numbers) > _LARGEST:
-                raise ValueError(f"a row of {name} can't be")
+                raise ValueError(f"invalid row of {name}")
 
 
 def _check_sample(profile: Profile) -> None:
     lots = [piece.lot for piece in profile.sample]
     if lots != sorted(lots) or (lots and not 0 <= lots[0] <= lots[-1] < 1 << 63):
-        raise ValueError("the lots of the sample can't be")
+        raise ValueError("invalid lots of the sample")
     if any(not 0 <= p.packed_bytes <= p.raw_bytes <= 1 << 30 for p in profile.sample):
-        raise ValueError("a piece of the sample can't be")
+        raise ValueError("invalid piece of the sample")
     if not len(lots) <= profile.sampled < 1 << 32:
-        raise ValueError("the sample can't be of that number")
+        raise ValueError("invalid number of samples")
 
 
 def _check_tally(name: str, tally: list[int], width: int) -> None:
     if len(tally) != width or any(not 0 <= number < _LARGEST for number in tally):
-        raise ValueError(f"a row of {name} can't be")
+        raise ValueError(f"invalid row of {name}")
