@@ -101,7 +101,19 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
     def begin(self, roots: tuple[Root, ...]) -> None:
         if self.options.written is not None:
             self._begin_output(self.options.written, roots[0])
+        if self.options.whole and not self.options.quiet:
+            self._explain_manifests(roots)
         super().begin(roots)
+
+    def _explain_manifests(self, roots: tuple[Root, ...]) -> None:
+        """Report that a manifest is read like any other file, which is rarely what is wanted."""
+        from pcircle.tools.fsum.publishing import is_manifest
+
+        for root in roots:
+            if root.name and is_manifest(os.path.join(self.directory(), root.shown)):
+                name = show(root.shown)
+                use = f"for the digests in it, use --export '{name}'"
+                self.complain(f"'{name}' is a manifest, and this is the digest of the file; {use}")
 
     def _begin_output(self, output: bytes, root: Root) -> None:
         """Prepare the parts of the manifest; raise UsageError if it cannot be written."""

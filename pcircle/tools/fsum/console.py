@@ -21,7 +21,7 @@ from pcircle.cli.report import ReadReport, RootSignature, ToolReport, only_signa
 from pcircle.cli.results import Results
 from pcircle.core.encoding import show
 from pcircle.core.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, require, worst
-from pcircle.core.units import format_count, format_duration, format_rate, format_size, plural
+from pcircle.core.units import format_count, format_duration, format_rates, format_size, plural
 from pcircle.core.writing import CALLER, standard_error
 from pcircle.fs.directories import join_path
 from pcircle.jobs.failures import Failure, LogFile
@@ -191,7 +191,7 @@ class SumConsole(base.Console[SumResult]):
                 self.note(f"fsum: no signature of '{signed.path}': {reason}")
         checked = self._plan.listed or (self._plan.against is not None and not self._signs)
         if checked and not self.quiet:
-            self.note(f"fsum: {verdict(self._differences.kinds, report, self._plan.mode)}")
+            self.note(f"fsum: {verdict(self._differences.kinds, report, self._plan)}")
         if tables := self.rank_tables(report, report.entries):
             self.note(tables.rstrip("\n"))
         if self.verbose:
@@ -371,12 +371,12 @@ class Differences:
 _UNCHECKED = {"rot": "modified since", "quick": "of unchanged size and time"}
 
 
-def verdict(kinds: Counter[str], report: SumReport, mode: str) -> str:
+def verdict(kinds: Counter[str], report: SumReport, plan: SumPlan) -> str:
     """Return the result of a check in one line: the differences by kind, and unchecked files."""
     phrases = [f"{format_count(kinds[what])} {what}" for what in sorted(kinds)]
     parts = []
     if report.unchecked:
-        parts.append(f"{format_count(report.unchecked)} {_UNCHECKED[mode]}, not checked")
+        parts.append(f"{format_count(report.unchecked)} {_UNCHECKED[plan.mode]}, not checked")
     if report.missing and not kinds["missing"]:
         parts.append(f"{format_count(report.missing)} missing")
     if parts:
@@ -384,7 +384,11 @@ def verdict(kinds: Counter[str], report: SumReport, mode: str) -> str:
         phrases.append(f"{format_count(report.checked)} of {files} checked ({'; '.join(parts)})")
     if phrases:
         return ", ".join(phrases)
-    return f"{'readable contents' if report.failed else 'contents'} match the manifest"
+    contents = "readable contents" if report.failed else "contents"
+    if plan.listed:
+        return f"{contents} match the list: {plural(report.entries, 'file', 'files')}"
+    tree, entries = show(plan.roots[0].shown), plural(report.entries, "entry", "entries")
+    return f"{contents} of '{tree}' match the manifest: {entries}"
 
 
 def bad_lines(count: int) -> str:
@@ -395,9 +399,8 @@ def bad_lines(count: int) -> str:
 def summary(report: SumReport) -> str:
     """Return a one-line summary of the entries that were signed."""
     failed = f"{plural(report.failed, 'entry', 'entries')} failed; " if report.failed else ""
-    rate = format_count(round(report.entries_per_s))
+    rates = format_rates(report.bytes_per_s, report.entries_per_s)
     return (
         f"{failed}signed {plural(report.entries, 'entry', 'entries')}, "
-        f"{format_size(report.bytes)} in {format_duration(report.elapsed_s)}: "
-        f"{format_rate(report.bytes_per_s)}, {rate} entries/s"
-    )
+        f"{format_size(report.bytes)} in {format_duration(report.elapsed_s)}: {rates}"
+    ).removesuffix(": ")

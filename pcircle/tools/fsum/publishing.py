@@ -16,6 +16,7 @@ from pcircle.core.errors import UsageError
 from pcircle.core.writing import WholeFile, close_new
 from pcircle.fs.attributes import acls
 from pcircle.fs.naming import give_free_name
+from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.fs.safe_open import (
     create,
     named,
@@ -77,6 +78,16 @@ def read_against(
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"cannot read '{show(path)}': {reason}") from None
     return read_manifest(path)
+
+
+def is_manifest(path: bytes) -> bool:
+    """Return whether a path is a regular file that begins like a manifest."""
+    try:
+        fd = os.open(path, OPEN_FILE & ~os.O_NOFOLLOW)
+        with open(fd, "rb") as stream:
+            return S_ISREG(os.fstat(fd).st_mode) and stream.read(len(_BEGIN)) == _BEGIN
+    except OSError:
+        return False
 
 
 def destination_of(output: bytes, here: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -287,7 +288,11 @@ def test_lists_with_nul_are_read(tmp_path: Path, tool: str, options: list[str]) 
         done = run_fsum(ONE, *algorithm, *more, "--check", str(listed), str(tmp_path))
         return done.code, done.out, done.said
 
-    assert check(text) == check(text, "-0") == (0, b"", "fsum: contents match the manifest\n")
+    assert (
+        check(text)
+        == check(text, "-0")
+        == (0, b"", f"fsum: contents match the list: {len(names)} files\n")
+    )
     code, out, said = check(text[:-1], "-0")
     assert (code, out) == (1, b"")
     assert f"'{listed}': line {len(names)}: it does not end with NUL and may be truncated" in said
@@ -296,3 +301,16 @@ def test_lists_with_nul_are_read(tmp_path: Path, tool: str, options: list[str]) 
     (tmp_path / "a").unlink()
     (tmp_path / "new\nline").write_text("other")
     assert check(text)[:2] == (3, b"missing  a\nchanged  new\\x0aline\n")
+
+
+def test_a_manifest_is_recognized(tmp_path: Path) -> None:
+    """Its digest is printed, as of any file, but a note names the option for those in it."""
+    tree, manifest = tmp_path / "tree", tmp_path / "manifest"
+    tree.mkdir()
+    assert run_fsum(ONE, "-a", "sha256", "-o", str(manifest), str(tree)).code == 0
+    done = run_fsum(ONE, "--format", "coreutils", "-a", "sha256", str(manifest), str(tree))
+    expected = hashlib.sha256(manifest.read_bytes()).hexdigest()
+    assert done.out == f"{expected}  {manifest}\n".encode()
+    assert f"use --export '{manifest}'" in done.said
+    quiet = run_fsum(ONE, "-q", "--format", "coreutils", str(manifest))
+    assert not quiet.said

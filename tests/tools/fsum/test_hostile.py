@@ -287,8 +287,8 @@ def test_unreadable_files_are_not_reported_as_unchanged(tree: Path) -> None:
     checked = run_fsum(TWO, "--check", manifest, prefix=prefix)
     tree.chmod(0o755)
     assert checked.code == 1
-    assert "fsum: contents match" not in checked.said
-    assert "readable contents match the manifest" in checked.said
+    assert "fsum: contents " not in checked.said
+    assert "readable contents of " in checked.said
 
 
 @pytest.mark.parametrize(

@@ -100,8 +100,9 @@ def test_an_equal_tree_passes(launcher: Launcher, made: tuple[Path, Path]) -> No
     for arguments in ([], [str(top)], ["--quick"]):
         finished = run_fsum(launcher, "--check", str(manifest), *arguments)
         assert (finished.code, finished.out) == (0, b""), finished.said
-        said = "fsum: 0 of " if arguments == ["--quick"] else "contents match the manifest"
-        assert said in finished.said
+        count = len([top, *top.rglob("*")])
+        match = f"fsum: contents of '{top}' match the manifest: {count:,} entries\n"
+        assert ("fsum: 0 of " if arguments == ["--quick"] else match) in finished.said
 
 
 def _change(top: Path) -> set[str]:
@@ -221,7 +222,7 @@ def test_files_that_were_not_read_are_counted(tmp_path: Path, launcher: Launcher
         report = json.loads(result.read_bytes())
         return done.code, done.said, (report["checked"], report["unchecked"], report["missing"])
 
-    match = "fsum: contents match the manifest\n"
+    match = f"fsum: contents of '{top}' match the manifest: 8 entries\n"
     assert check("--check") == check("--rot") == (0, match, (5, 0, 0))
     said = "fsum: 0 of 5 files checked (5 of unchanged size and time, not checked)\n"
     assert check("--quick", "--check") == (0, said, (0, 5, 0))
