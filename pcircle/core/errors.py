@@ -116,7 +116,8 @@ class StoppedEarly(PcircleError):
 class NoSpace(StoppedEarly):
     """The destination cannot be written to.
 
-    It is full, over its quota or read-only, as a probe write has confirmed.
+    It is full, over its quota or read-only, as a probe write has confirmed. Tools that remove or
+    change entries stop if all PATHs are on read-only file systems.
     """
 
 

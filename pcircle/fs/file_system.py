@@ -28,6 +28,7 @@ No function here requires privileges.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import functools
 import os
@@ -45,6 +46,7 @@ from pcircle.fs.status import mount_number, refreshed
 if TYPE_CHECKING:
     from pcircle.fs.status import FileStatus
 
+NO_INODES: Final = "all inodes are in use"
 LOCAL: Final = frozenset(
     b"ext2 ext3 ext4 xfs btrfs f2fs bcachefs zfs jfs tmpfs overlay vfat exfat ntfs3".split()
 )
@@ -257,3 +259,23 @@ def _fstatfs() -> Callable[[int, bytearray], int] | None:
         return int(found(fd, (ctypes.c_char * len(record)).from_buffer(record)))
 
     return call
+
+
+def reason_of_full(error: OSError, fd: int) -> str:
+    """Return the reason of an error in words; if no inode is free, it says so.
+
+    `fd` is open on the file system that refused to create or write an entry.
+    """
+    reason = error.strerror or str(error)
+    if error.errno == errno.ENOSPC:
+        space = os.fstatvfs(fd)
+        if space.f_files and not space.f_favail and space.f_bavail:
+            return f"{reason}: {NO_INODES}"
+    return reason
+
+
+def is_read_only(path: bytes) -> bool:
+    """Return whether an existing path is on a file system that is mounted read-only."""
+    with suppress(OSError):
+        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    return False

@@ -32,6 +32,8 @@ from pcircle.walk.roots import Root
 if TYPE_CHECKING:
     from pcircle.fs.data import ReadEffects
 
+NOTHING_REMOVED = "nothing was removed"
+"""Ends the reason of a job that was refused because it would remove too much."""
 _PLAIN = b"/-_.~+,:=@ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _TOGETHER_BYTES = 4096
 
@@ -161,6 +163,11 @@ def failure_of(root: Root, number: int, path: bytes, doing: str, error: OSError)
     entry = b"" if root.name else path
     shown = os.path.join(root.shown, entry) if entry else root.shown
     return Failure(shown, doing, *errno_and_reason(error), number, entry, kind_of(error))
+
+
+def stop_reason(path: bytes, error: OSError) -> str:
+    """Return why a job ends if nothing below a path can be written."""
+    return f"stopped: cannot write to '{show(path)}': {error.strerror}"
 
 
 class RecallNotice(msgspec.Struct, frozen=True, array_like=True, tag="recalled"):

@@ -11,6 +11,7 @@ report.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -22,7 +23,7 @@ import msgspec
 from pcircle.circle import ProgressSums
 from pcircle.core.counters import CounterSet
 from pcircle.core.encoding import show
-from pcircle.core.errors import operand_error, require_type
+from pcircle.core.errors import NoSpace, operand_error, require_type
 from pcircle.fs.directories import (
     Directories,
     Lease,
@@ -31,8 +32,9 @@ from pcircle.fs.directories import (
     join_path,
 )
 from pcircle.fs.entry_errors import Changed
+from pcircle.fs.file_system import is_read_only
 from pcircle.fs.open_flags import OPEN_FILE
-from pcircle.jobs.failures import failure_of
+from pcircle.jobs.failures import failure_of, stop_reason
 from pcircle.runtime import Context, Work
 from pcircle.threads.load_limit import TurnTaking
 from pcircle.walk.attributes import ANY, Attributes
@@ -329,6 +331,13 @@ class TreeTask(WalkTask[TreeItem, dict[int, int]]):
     def directory(self, opened: Open[int], context: Context[TreeItem]) -> None:
         """Process a directory after all its entries."""
 
+    def stop_if_read_only(self, root: int, error: OSError) -> None:
+        """Raise NoSpace if no root can be changed; mount points in a root may be read-only."""
+        plan = self.plan
+        paths = (os.path.join(plan.directory, r.holder, r.name or r.within) for r in plan.roots)
+        if all(map(is_read_only, paths)):
+            raise NoSpace(stop_reason(plan.roots[root].shown, error))
+
     def reach(self, *, is_first: bool) -> Directories:
         """Return this part's cache of open directories."""
         identify = device_and_inode if self.plan.one_node else inode_alone
@@ -491,9 +500,11 @@ class EntryVisitor(Visitor[int]):
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
     ) -> None:
-        """Count and report a failed entry."""
+        """Count and report a failed entry. Raises NoSpace if all roots are read-only."""
         self.counters.failed += 1
         context.note([failure_of(self.task.plan.roots[root], root, path, doing, error)])
+        if error.errno == errno.EROFS:
+            self.task.stop_if_read_only(root, error)
 
 
 TreeTask.visitor_type = EntryVisitor

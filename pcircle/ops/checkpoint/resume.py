@@ -8,6 +8,7 @@ is none; `restart` discards an existing checkpoint. The result is data (`ResumeS
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from enum import Enum, auto
@@ -132,6 +133,12 @@ def open_session(job: CheckpointJob, options: CheckpointOptions) -> CheckpointSe
         lock.release()
         checkpoint.close()
         if isinstance(error, OSError):
+            if created and not is_new:  # without its lock, another job may already use it
+                with suppress(OSError):
+                    os.rmdir(checkpoint.path)
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            if created and is_full and not options.required:
+                return None  # the copy reports which entry could not be created
             raise store.CheckpointError(
                 store.RefusalReason.UNWRITABLE, checkpoint.path, error.strerror or ""
             ) from error

@@ -16,6 +16,7 @@ from pcircle.cli.output import MessageStream
 from pcircle.cli.report import RootSignature
 from pcircle.core.encoding import show
 from pcircle.core.errors import Defect, EntriesFailed, IntegrityError, RankLost, StoppedEarly, worst
+from pcircle.fs.file_system import NO_INODES
 from pcircle.jobs.failures import Failure, LogFile
 from pcircle.ops.checkpoint.resume import CheckpointSession
 from pcircle.ops.copy.tree.counters import CopyCounters, totals
@@ -73,6 +74,7 @@ class CopyConsole(base.Console[CopyResult]):
         super().__init__(options, log, actions, listed, planned)
         self._dry = dry
         self._differs = False
+        self._last_failure: Failure | None = None
         self._skipped: set[str] = set()  # kinds of special files that were skipped
         self._sources = sources
         self._target = target
@@ -97,6 +99,17 @@ class CopyConsole(base.Console[CopyResult]):
         from pcircle.tools.common.copy_error_log import with_path  # few runs have failures
 
         return with_path(failure, self._roots)
+
+    def notice(self, source: int, values: Sequence[object]) -> None:
+        """Handle notices; a large file that several ranks could not write is reported once."""
+        fresh = []
+        for value in values:
+            if isinstance(value, Failure):
+                if value == self._last_failure:
+                    continue
+                self._last_failure = value
+            fresh.append(value)
+        super().notice(source, fresh)
 
     def remark(self, notice: object) -> Iterable[str]:
         if isinstance(notice, Failure):
@@ -198,7 +211,7 @@ class CopyConsole(base.Console[CopyResult]):
 
     def next(self, code: int, reasons: Sequence[str], is_resumable: bool) -> Iterator[str]:
         """Yield the next step for the user: to continue, to start over or to retry failures."""
-        first = "free some space and " if _is_full(reasons) else ""
+        first = _remedy(reasons)
         if is_resumable:
             # The next run cannot reuse the time of --stop-at, which will have passed.
             resume = self._command("--resume", ("--restart",), ("--stop-at",))
@@ -280,7 +293,16 @@ class CopyConsole(base.Console[CopyResult]):
         return worst((report.exit_code, self.results.code))
 
 
-def _is_full(reasons: Sequence[str]) -> bool:
-    """Return whether the job stopped because of a lack of space."""
-    full = os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT)
-    return any(text in reason for text in full for reason in reasons)
+def _remedy(reasons: Sequence[str]) -> str:
+    """Return what must be done before the job can continue, if the target is full."""
+    if any(NO_INODES in reason for reason in reasons):
+        return "remove some files and "
+    cures = {
+        errno.ENOSPC: "free some space and ",
+        errno.EDQUOT: "free some space and ",
+        errno.EROFS: "make the file system writable and ",
+    }
+    said = (
+        cure for number, cure in cures.items() if any(os.strerror(number) in why for why in reasons)
+    )
+    return next(said, "")

@@ -264,7 +264,8 @@ class Conductor:
                 self._heard_s.pop(rank, None)
                 self.bad[rank] = state.exists
         if self.bad and (not self._partial or not self.good):
-            refused = all(rank in self._ready for rank in self.bad)
+            answers = list(map(self._ready.get, self.bad))
+            refused = all(answer is not None and not answer.unwritable for answer in answers)
             self._over(
                 errors.UsageError.exit_code if refused else errors.StoppedEarly.exit_code, ""
             )

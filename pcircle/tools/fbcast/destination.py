@@ -29,6 +29,7 @@ from pcircle.collective import Directory, Op, Refused
 from pcircle.core.encoding import show
 from pcircle.core.errors import require
 from pcircle.core.writing import write_all
+from pcircle.fs.file_system import reason_of_full
 from pcircle.fs.naming import NO_SUCH_RENAME, exchange
 from pcircle.fs.open_flags import CREATE_FILE, OPEN_DIRECTORY
 from pcircle.fs.safe_open import directory as open_directory
@@ -36,7 +37,12 @@ from pcircle.fs.scan import rewound
 from pcircle.tools.fbcast.messages import BroadcastPlan, Ready
 from pcircle.tools.fbcast.signatures import signatures_of
 from pcircle.tools.fbcast.source_reader import allow_descriptors
-from pcircle.tools.fbcast.stream_decoder import FileListComparer, StreamDecoder, TreeWriter
+from pcircle.tools.fbcast.stream_decoder import (
+    FileListComparer,
+    InvalidStreamError,
+    StreamDecoder,
+    TreeWriter,
+)
 
 PREFIX = b".fbcast-"
 _JOB = rb"\.fbcast-[0-9a-f]{16}-[0-9]+"
@@ -103,7 +109,10 @@ class Destination:
         try:
             problem = self._join(plan, recover)
         except OSError as error:
-            problem = f"{show(self._target)}: {error.strerror or error}"
+            reason = reason_of_full(error, self._fd) if self._fd >= 0 else error.strerror or error
+            unwritable = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+            problem = f"{show(self._target)}: {reason}"
+            return Ready(self._host, problem, unwritable=unwritable)
         if problem:
             return Ready(self._host, problem)
         present = plan.verb == "copy" and all(map(self._status, plan.names))
@@ -229,9 +238,17 @@ class Destination:
             os.close(fd)
 
     def write(self, data: bytes) -> None:
-        if self._stream is None:
+        stream = self._stream
+        if stream is None:
             raise OSError("this node could not start")
-        self._stream.write(data)
+        try:
+            stream.write(data)
+        except InvalidStreamError:
+            raise
+        except OSError as error:
+            path = show(os.path.join(self._target, stream.path))
+            reason = reason_of_full(error, self._fd)
+            raise OSError(error.errno, f"cannot write '{path}': {reason}") from error
 
     def complete(self) -> bytes:
         stream = self._stream

@@ -58,7 +58,7 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
 
     `completed` means that an earlier job had decided to show the same names, and that this node has
     now shown them. `present` means that all names exist. `exists` is the reason why existing names
-    must not be replaced.
+    must not be replaced. `unwritable` means that the problem is a full or read-only file system.
     """
 
     host: str
@@ -66,6 +66,7 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
     exists: str = ""
     completed: bool = False
     present: bool = False
+    unwritable: bool = False
 
 
 class StreamStart(msgspec.Struct, frozen=True, array_like=True, tag="start"):

@@ -50,10 +50,14 @@ class _Entered(NamedTuple):
 
 
 class StreamDecoder(ABC):
-    """Decodes a stream, and calls `frame` for each frame and `content` for file content."""
+    """Decodes a stream, and calls `frame` for each frame and `content` for file content.
+
+    `name` is the name of the latest entry in the stream.
+    """
 
     def __init__(self) -> None:
         self.is_complete: bool = False
+        self.name = b""
         self._partial = b""
         self._missing = 0  # bytes of the current content that have not arrived
 
@@ -93,6 +97,11 @@ class StreamDecoder(ABC):
     @abstractmethod
     def frame(self, frame: Frame) -> None:
         """Handle a frame."""
+
+    @property
+    def path(self) -> bytes:
+        """Return the path of the latest entry below the target."""
+        return self.name
 
     @abstractmethod
     def content(self, data: memoryview) -> None:
@@ -135,6 +144,7 @@ class TreeWriter(StreamDecoder):
             self._end()
         elif isinstance(frame, Enter):
             self.entries += 1
+            self.name = frame.name
             os.mkdir(_component(frame.name), 0o700, dir_fd=top)
             fd = os.open(frame.name, OPEN_DIRECTORY, dir_fd=top)
             self._stack.append(_Entered(fd, frame.name, frame.about))
@@ -142,10 +152,12 @@ class TreeWriter(StreamDecoder):
             self._leave()
         elif isinstance(frame, Link):
             self.entries += 1
+            self.name = frame.name
             os.symlink(frame.text, _component(frame.name), dir_fd=top)
             self._settle_link(frame, top)
         elif isinstance(frame, Hard):
             self.entries += 1
+            self.name = frame.name
             self._link(frame)
 
     def content(self, data: memoryview) -> None:
@@ -167,11 +179,16 @@ class TreeWriter(StreamDecoder):
 
     # ---- entries ---------------------------------------------------------------
 
+    @property
+    def path(self) -> bytes:
+        return self._path(self.name)
+
     def _path(self, name: bytes) -> bytes:
         return b"/".join([*(directory.name for directory in self._stack[1:]), name])
 
     def _begin(self, frame: File) -> None:
         self.entries += 1
+        self.name = frame.name
         self._file = frame
         top = self._stack[-1].fd
         if frame.linked:

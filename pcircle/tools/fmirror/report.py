@@ -226,7 +226,7 @@ class MirrorConsole(CopyConsole):
 
     def next(self, code: int, reasons: Sequence[str], is_resumable: bool) -> Iterator[str]:
         """Yield the next step for the user, because failed entries still differ."""
-        if is_resumable or not self.by_kind:
+        if is_resumable or not self.by_kind or code == StoppedEarly.exit_code:
             yield from super().next(code, reasons, is_resumable)
         elif self.applies:
             yield "for entries that have changed, make a new plan"

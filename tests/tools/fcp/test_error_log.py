@@ -354,7 +354,7 @@ def test_failures_by_kind(launcher: Launcher, place: bytes) -> None:
 
 @some_launchers
 def test_log_after_an_abort(launcher: Launcher, place: bytes, mount_tmpfs: Mount) -> None:
-    """Entries that failed before the destination was full are in the log."""
+    """The log lists entries that failed earlier, and those that met the full destination."""
     full, log = mount_tmpfs("size=8m"), place + b"/log"
     source = make_directory(place, b"source")
     os.symlink(b"x", source + b"/taken")  # links of a small directory are copied before its files
@@ -365,7 +365,10 @@ def test_log_after_an_abort(launcher: Launcher, place: bytes, mount_tmpfs: Mount
     write_file(below + b"/large", content(1, 2 * LARGE_BYTES))
     finished = run_fcp(launcher, "--error-log", log, "-T", source, full + b"/target")
     assert finished.code == 4, finished.said
-    assert [line["entry"] for line in _lines(log)] == ["taken"]
+    first, *others = _lines(log)
+    assert first["entry"] == "taken"
+    assert {line["error"] for line in others} == {"ENOSPC"}
+    assert all(f"cannot write '{line['path']}'" in finished.said for line in others)
 
 
 # ---- the accounts --------------------------------------------------------------------

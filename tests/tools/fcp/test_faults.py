@@ -10,8 +10,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -170,7 +172,9 @@ def test_a_full_file_system_stops_the_run(
     mount.rules(Rule(("write",), skip=4, errno=error), Rule(("create",), skip=12, errno=error))
     finished = run_fcp(launcher, *_logs(place), source, target)
     assert finished.code == 4, finished.said
-    assert os.strerror(getattr(errno, error)) in finished.said
+    reason = os.strerror(getattr(errno, error))
+    assert re.search(f"cannot (write|create).* '.*/target/.*': {reason}\n", finished.said)
+    assert error in Path(os.fsdecode(place), "log").read_text()
     assert "Traceback" not in finished.said
     assert document(place + b"/result")["exit_code"] == 4
     mount.rules()

@@ -236,7 +236,7 @@ class AttributeCopier:
         )
 
     def account(self, refused: Sequence[AttributeLoss], target_fd: int) -> None:
-        """Count lost attributes like `lose`, but raise NoSpace if the file system is full."""
+        """Count lost attributes like `lose`; raise TargetFullError if the file system is full."""
         for attribute in refused:
             self._stop_if_full(attribute, target_fd)
         self.lose(refused)

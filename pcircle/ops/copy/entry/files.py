@@ -53,7 +53,7 @@ from pcircle.ops.copy.entry.observers import (
 )
 from pcircle.ops.copy.entry.overwrite import DestinationExistsError
 from pcircle.ops.copy.entry.settings import CopySettings, FileRange, Identity
-from pcircle.ops.copy.entry.target import StartedFile, TargetFile
+from pcircle.ops.copy.entry.target import StartedFile, TargetFile, TargetFullError
 
 if TYPE_CHECKING:
     from pcircle.ops.copy.entry.target import TemporaryNames
@@ -243,8 +243,8 @@ class Copier:
         """Copy regular files of one directory until `stop` or `time_is_up` returns true.
 
         Return the number of files that were tried, and those among them that were not copied. Files
-        that fail or are not plain are passed to `file`, which reports the errors. Raises NoSpace
-        like `file`.
+        that fail or are not plain are passed to `file`, which reports the errors. If the target is
+        full, the remaining files are not tried.
         """
         self.context.is_stopping = stop
         remaining = RemainingFiles([], [], [])
@@ -265,6 +265,8 @@ class Copier:
                 del sizes[-1]
                 self._counts.add_files(len(sizes), sum(sizes))
                 self._copy_general(names[count - 1], source_fd, target_fd, remaining)
+                if remaining.failed and isinstance(remaining.failed[-1][2], TargetFullError):
+                    break
             else:
                 self._counts.add_files(len(sizes), sum(sizes))
             now_s = time.monotonic()
@@ -298,7 +300,7 @@ class Copier:
         `COPIED` includes existing files that stay. `LINKED` means that the file has several names,
         which must be hard links in the copy, and that the name was not `claimed`. The attribute
         `status` is set to the status of the opened file. Raises OSError with the operation that
-        failed, and NoSpace if no file could be copied.
+        failed, and TargetFullError if no file could be copied.
         """
         self.status = None
         self._observers.attempt(1)  # one more operation, because the file may be renamed
@@ -359,7 +361,9 @@ class Copier:
             try:
                 self._copy_whole(fd, status, target_fd, name)
             except OSError as error:
-                if error.errno != errno.ENOSPC and not isinstance(error, SourceModifiedError):
+                is_full = isinstance(error, TargetFullError)
+                has_space = error.errno == errno.ENOSPC and not is_full
+                if not has_space and not isinstance(error, SourceModifiedError):
                     raise
                 # The probe found space, so other jobs may have freed some. A modified file may have
                 # unchanged content, or be a complete new version.
@@ -641,7 +645,7 @@ class Copier:
         return creation, self._settings.identify(made), cloned
 
     def _give_up(self, creation: TargetFile, target_fd: int, error: OSError) -> None:
-        """Remove the incomplete copy. Raises NoSpace if the target is full."""
+        """Remove the incomplete copy. Raises TargetFullError if the target is full."""
         try:
             target.stop_if_full(error, target_fd, self.names)
         finally:
@@ -653,7 +657,7 @@ class Copier:
         """Copy a chunk; return the offset reached, and the error that stopped it, if any.
 
         If `split` is true, the copy stops at the end of the slice in progress after a quarter of a
-        second, so that the remaining range can be divided. Raises NoSpace if nothing could be
+        second, so that the remaining range can be divided. Raises TargetFullError if nothing can be
         written.
         """
         with error_context("open"):

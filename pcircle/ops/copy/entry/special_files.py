@@ -33,7 +33,7 @@ def copy_special(
 
     If the file has several names, which must be hard links in the copy, and the name is not
     `claimed`, it is not copied, and its status is returned. Raises OSError with the operation that
-    failed, and NoSpace if no file could be created.
+    failed, and TargetFullError if no file could be created.
     """
     source_fd, source, _, _ = names
     settings = context.settings

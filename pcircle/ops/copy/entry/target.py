@@ -18,12 +18,12 @@ from typing import TypeAlias
 
 import xxhash
 
-from pcircle.core.errors import NoSpace
 from pcircle.core.units import CHUNK_UNIT_BYTES
 from pcircle.fs.attributes.acls import read_list
 from pcircle.fs.attributes.metadata import settle_as_replaced, settle_file
 from pcircle.fs.attributes.xattrs import AttributeLoss, ExtendedAttributes
-from pcircle.fs.entry_errors import SAME_FILE, Changed, EntryError
+from pcircle.fs.entry_errors import SAME_FILE, Changed, EntryError, set_operation, tried
+from pcircle.fs.file_system import reason_of_full
 from pcircle.fs.naming import NO_SUCH_RENAME, give_free_name, rename_to_free
 from pcircle.fs.open_flags import CREATE_FILE
 from pcircle.ops.copy.entry.collisions import Collisions, Siblings, no_siblings
@@ -37,9 +37,13 @@ from pcircle.ops.copy.entry.overwrite import (
 )
 from pcircle.ops.copy.entry.settings import CopySettings
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _REWRITE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _PROBE_BYTES = 1 << 16
+
+
+class TargetFullError(OSError):
+    """The file system of the target is full, over quota or read-only, so no entry can be copied."""
 
 
 class TemporaryNames:
@@ -504,12 +508,12 @@ def discard(name: bytes, directory_fd: int, identity: tuple[int, int] | None = N
 def stop_if_full(
     error: OSError, directory_fd: int, names: TemporaryNames, wanted_bytes: int = _PROBE_BYTES
 ) -> None:
-    """Raise NoSpace if the file system of the target is full, over quota or read-only.
+    """Raise TargetFullError if the target's file system is full, over quota or read-only.
 
     A single full storage target or an attribute that does not fit causes the same errors. Therefore
     a probe file of the wanted size (or a small minimum) is written to tell them apart.
     """
-    if error.errno not in _FULL:
+    if error.errno not in FULL:
         return
     wanted_bytes = max(wanted_bytes, _PROBE_BYTES)
     probe = names.next()
@@ -522,11 +526,19 @@ def stop_if_full(
             os.close(fd)
             discard(probe, directory_fd)
     except OSError as probe_error:
-        if probe_error.errno in _FULL:
-            raise NoSpace(probe_error.strerror) from error
+        if probe_error.errno in FULL:
+            raise _full(probe_error, error, directory_fd) from error
         return
     if written < wanted_bytes:
-        raise NoSpace(error.strerror) from error
+        raise _full(error, error, directory_fd) from error
+
+
+def _full(reason: OSError, error: OSError, directory_fd: int) -> TargetFullError:
+    """Return the error with the reason of the probe and the operation of the first error."""
+    full = TargetFullError(reason.errno, reason_of_full(reason, directory_fd))
+    if doing := tried(error, ""):
+        set_operation(full, doing)
+    return full
 
 
 def is_link(text: bytes, directory_fd: int, name: bytes) -> bool:

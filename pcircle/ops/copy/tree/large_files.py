@@ -21,7 +21,7 @@ from pcircle.ops.checkpoint.journal import RangeRecord, StartedFileRecord
 from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.observers import SourceModifiedError
 from pcircle.ops.copy.entry.overwrite import DestinationExistsError
-from pcircle.ops.copy.entry.target import StartedFile, TargetFile
+from pcircle.ops.copy.entry.target import StartedFile, TargetFile, TargetFullError
 from pcircle.ops.copy.tree.items import (
     NOTHING,
     OF_FILE,
@@ -221,6 +221,8 @@ class LargeFileCopier(WorkerPart):
         if error is not None:
             self._counters.weight += item.weight * (end - reached) / item.length
             path = join_path(item.path, item.name)
+            if isinstance(error, TargetFullError):  # the copied part stays, and can be resumed
+                self._accounts.fail(item.root, path, None, error, context, sized=True)
             return CopyResult(cause=self._accounts.failure(item.root, path, None, error))
         self._reached(item, reached, context)
         if reached < end and not context.stopping:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pcircle.core.encoding import show, to_scan
-from pcircle.core.errors import UsageError, require
+from pcircle.core.errors import NoSpace, UsageError, require
 from pcircle.core.units import format_size, plural
 from pcircle.fs.attributes.xattrs import lift_flags
 from pcircle.fs.open_flags import OPEN_ENTRY_PATH
@@ -50,7 +50,7 @@ from pcircle.ops.copy.entry import target
 from pcircle.ops.copy.entry.attributes import path_of
 from pcircle.ops.copy.entry.files import Copier
 from pcircle.ops.copy.entry.settings import Stamp
-from pcircle.ops.copy.entry.target import StartedFile
+from pcircle.ops.copy.entry.target import FULL, StartedFile
 from pcircle.ops.copy.tree.counters import totals
 from pcircle.ops.copy.tree.directory import Sides
 from pcircle.ops.copy.tree.items import DIRECTORY, FILE, CopyPlan, CopyRoot, Remark, is_in_copy
@@ -142,7 +142,10 @@ def has_checkpoint(roots: Sequence[CopyRoot], here: bytes, wish: CheckpointOptio
 
 
 def keep(plan: CopyPlan, wish: CheckpointOptions) -> CheckpointSession | None:
-    """Find or create the checkpoint of a copy. Raises UsageError if the copy must not start.
+    """Find or create the checkpoint of a copy.
+
+    Raises UsageError if the copy must not start, and NoSpace if a required checkpoint cannot be
+    written because the file system is full or read-only.
 
     Return None if a checkpoint is impossible and was not requested.
     """
@@ -158,7 +161,9 @@ def keep(plan: CopyPlan, wish: CheckpointOptions) -> CheckpointSession | None:
     try:
         session = resume.open_session(job, wish)
     except CheckpointError as why:
-        raise UsageError(words_of(why)) from why
+        cause = why.__cause__
+        is_full = isinstance(cause, OSError) and cause.errno in FULL
+        raise (NoSpace if is_full else UsageError)(words_of(why)) from why
     # A resumed copy may need some of the temporary files.
     if session is not None and not session.plan.resumed:
         _sweep_holders(plan, session.plan.stale)

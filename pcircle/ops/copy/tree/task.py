@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import msgspec
 
-from pcircle.core.encoding import show
 from pcircle.core.errors import NoSpace, require, require_type
 from pcircle.fs.directories import affordable_threads
 from pcircle.ops.checkpoint.journal import Counts, InodeRecord, Recorder
@@ -169,12 +168,10 @@ class CopyTask(PartedTask[Item, CopyResult]):
             if isinstance(item, Portion):
                 return self._walked(item, self._walker.portion(item, context))
             return self._other(item, context)
-        except NoSpace as error:
+        except NoSpace:
             if self._worker.acting is not None:
                 self._worker.acting.actions.tell(context)
-            number = _root(item)
-            shown = show(self._worker.plan.roots[number].target_shown)
-            raise NoSpace(f"{shown}: destination full: {error}") from error
+            raise
 
     def _walked(self, item: Tree | Batch | Portion, part: PartialResult) -> CopyResult:
         return CopyResult({item.slot: self._visitor.since(part)})
@@ -380,17 +377,6 @@ def _is_own_work(item: Item, own: object) -> bool:
     if isinstance(item, LargeFileItem):
         return isinstance(own, LargeFileState)
     return not isinstance(own, ForwardedResult)
-
-
-def _root(item: Item) -> int:
-    """Return the number of the root to which an item belongs."""
-    if isinstance(item, SingleRoots):
-        return item.first
-    if isinstance(item, FirstName | HardLinkItem):
-        return item.one.root
-    if isinstance(item, LinkClaim | FileVerification):
-        return item.groups[0].root
-    return item.chunk.root if isinstance(item, ChunkVerification) else item.root
 
 
 class JournaledCopy(CopyTask):

@@ -12,7 +12,6 @@ is removed and the entry fails. An unreadable file or chunk counts as different.
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from functools import partial
 
 import msgspec
 
-from pcircle.core.errors import NoSpace, require
+from pcircle.core.errors import require
 from pcircle.fs.attributes.xattrs import lift_flags
 from pcircle.fs.directories import join_path
 from pcircle.fs.entry_errors import MISMATCH, Changed, EntryError, kind_of
@@ -115,7 +114,7 @@ class Verifier(WorkerPart):
                 raise StopRereading
             try:
                 again = self._file(item, name, ExpectedContent(size, digest), context)
-            except (OSError, NoSpace) as error:
+            except OSError as error:
                 cause = self._fail(item, name, error, context)
         recorder = self._recorder
         if recorder is not None and item.counts and cause is None:
@@ -168,7 +167,7 @@ class Verifier(WorkerPart):
             self._check_signed(seen.digest, digest)
             if not self._rereader.reads(target_fd, own, seen):
                 raise VerificationError
-        except (OSError, NoSpace):
+        except OSError:
             if identity is not None:
                 target.discard(own, target_fd, identity)
             raise
@@ -176,15 +175,14 @@ class Verifier(WorkerPart):
         return CopyResult(copy=FinishedCopy(target.mark_of(made), self._plan.stamp(opened)))
 
     def _fail(
-        self, item: CopiedFiles, name: bytes, error: OSError | NoSpace, context: Context[Item]
+        self, item: CopiedFiles, name: bytes, error: OSError, context: Context[Item]
     ) -> Failure:
         """Report a file whose copy differs and cannot be repaired."""
         path = join_path(item.path, name)
         trouble = _as_failure(error)
         self._counters.files -= 1
         self._accounts.fail(item.root, path, VERIFYING, trouble, context, sized=True)
-        if isinstance(error, NoSpace):
-            raise error
+        self._accounts.stop_if_full(item.root, error)
         return self._accounts.failure(item.root, path, VERIFYING, trouble)
 
     # ---- parts of large files --------------------------------------------------
@@ -208,6 +206,7 @@ class Verifier(WorkerPart):
                     text = "failed verification; copied again"
                     self._remark(chunk.root, path, text, context)
         except OSError as error:
+            self._accounts.stop_if_full(chunk.root, error)
             return CopyResult(cause=self._accounts.failure(chunk.root, path, VERIFYING, error))
         if self._recorder is not None:
             file = chunk.root, chunk.path, chunk.name
@@ -256,12 +255,12 @@ class Verifier(WorkerPart):
         context.note([Remark(shown, text)])
 
 
-def _as_failure(error: OSError | NoSpace) -> OSError:
+def _as_failure(error: OSError) -> OSError:
     """Return the error of an entry whose copy differs."""
     if isinstance(error, VerificationError):
         return error
-    reason = error.strerror or "unknown error" if isinstance(error, OSError) else str(error)
+    reason = error.strerror or "unknown error"
     text = f"{VerificationError().strerror}; cannot copy it again: {reason}"
     if isinstance(error, EntryError):
         return EntryError(kind_of(error), text)
-    return OSError(error.errno if isinstance(error, OSError) else errno.ENOSPC, text)
+    return OSError(error.errno, text)

@@ -7,15 +7,18 @@ The threads of a rank share the journal, the epochs, the limits and the waiting 
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from pcircle.core.errors import NoSpace
 from pcircle.fs.directories import HOLDER, Directories
 from pcircle.fs.entry_errors import errno_and_reason, error_context, kind_of, tried
-from pcircle.jobs.failures import Failure, FailureReporter, NoticeSink
+from pcircle.fs.file_system import is_read_only
+from pcircle.jobs.failures import Failure, FailureReporter, NoticeSink, stop_reason
 from pcircle.ops.checkpoint.file_system_sync import FileSystemSync
 from pcircle.ops.checkpoint.journal import Recorder
 from pcircle.ops.checkpoint.previous_records import PreviousRecords
@@ -23,7 +26,7 @@ from pcircle.ops.copy.entry.attributes import AttributeCopier
 from pcircle.ops.copy.entry.files import Copier
 from pcircle.ops.copy.entry.observers import CopyObserver, SigningObserver
 from pcircle.ops.copy.entry.overwrite import DestinationExistsError, OverwritePolicy
-from pcircle.ops.copy.entry.target import TemporaryNames
+from pcircle.ops.copy.entry.target import FULL, TargetFullError, TemporaryNames
 from pcircle.ops.copy.tree.counters import CopyActionLog, CopyCounters, CounterDelta
 from pcircle.ops.copy.tree.directory import Sides
 from pcircle.ops.copy.tree.items import DIRECTORY, CopyPlan
@@ -104,6 +107,29 @@ class CopyAccounts(FailureReporter):
         super().__init__(counters)
         self._plan = plan
         self._acting = acting
+
+    def fail(
+        self,
+        root: int,
+        path: bytes,
+        doing: str | None,
+        error: OSError,
+        context: NoticeSink,
+        *,
+        sized: bool = False,
+    ) -> None:
+        super().fail(root, path, doing, error, context, sized=sized)
+        self.stop_if_full(root, error)
+
+    def stop_if_full(self, root: int, error: OSError) -> None:
+        """Raise NoSpace if the error of a failed entry means that nothing more can be copied."""
+        if error.errno not in FULL:
+            return
+        target = self._plan.roots[root]
+        path = os.path.join(self._plan.directory, target.target_holder, target.target_name)
+        read_only = error.errno == errno.EROFS and is_read_only(path)
+        if read_only or isinstance(error, TargetFullError):
+            raise NoSpace(stop_reason(target.target_shown, error))
 
     def tell(self, failure: Failure, context: NoticeSink) -> None:
         if self._acting is not None:

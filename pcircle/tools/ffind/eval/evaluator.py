@@ -144,6 +144,10 @@ class Evaluator(EntryVisitor):
         entry.bad = True
         if not self._counts:
             self.tell(entry.root, entry.below, doing, error)
+            if error.errno == errno.EROFS:
+                self.counters.failed += 1
+                self.task.stop_if_read_only(entry.root, error)
+                self.counters.failed -= 1  # it is counted with the entry
 
     def _is_start(self, entry: FindEntry) -> bool:
         return bool(entry.fixed)
