@@ -41,7 +41,7 @@ from pcircle.cli.report import (
 )
 from pcircle.cli.results import Results
 from pcircle.core.encoding import show
-from pcircle.core.errors import Defect, StoppedEarly, worst
+from pcircle.core.errors import Defect, RankLost, StoppedEarly, worst
 from pcircle.core.units import format_count, format_size, plural
 from pcircle.core.writing import CALLER, standard_error
 from pcircle.jobs.action_log import ActionLines
@@ -411,6 +411,8 @@ class Console(Observer[R]):
             code = worst((code, StoppedEarly.exit_code))
             names = ", ".join(map(str, outcome.silent))
             reasons.append(f"no response at the end from rank {names} and its subtree")
+        if outcome.silent or RankLost.only(reasons):
+            reasons.append("the counts lack the work of these processes")
         return code, reasons
 
     def _note_account(self, counted: Sequence[JobCounters]) -> None:

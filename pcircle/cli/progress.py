@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TextIO, cast
 import msgspec
 
 from pcircle.cli.output import MessageStream
-from pcircle.core.units import format_count, format_duration, format_rate, format_size
+from pcircle.core.units import format_count, format_duration, format_rate, format_size, plural
 from pcircle.core.writing import CALLER, Caller
 from pcircle.jobs.tree_task import ENTRY_COST_BYTES, WorkCounts
 
@@ -128,7 +128,7 @@ def _words(view: ProgressView, without: frozenset[str]) -> str:
         "size": size,
         "entries": f"{format_count(view.entries_done)} entries",
         "rate": format_rate(view.rate_bytes_s),
-        "entry rate": f"{format_count(round(view.rate_entries_s))} entries/s",
+        "entry rate": plural(round(view.rate_entries_s), "entry/s", "entries/s"),
     }
     if view.has_bytes and total is not None and "total" not in without:
         parts["size"] = f"{size} of {format_size(total)}"

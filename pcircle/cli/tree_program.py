@@ -45,7 +45,7 @@ from pcircle.core.errors import (
 from pcircle.core.units import format_duration, plural
 from pcircle.fs.directories import working_directory
 from pcircle.fs.safe_open import any_link
-from pcircle.jobs.failures import FailedEntry, LogFile, line_of
+from pcircle.jobs.failures import NOTHING_REMOVED, FailedEntry, LogFile, line_of
 from pcircle.jobs.tree_task import TreePlan, TreeTask, resolve
 from pcircle.runtime import Observer, Outcome
 from pcircle.transport.launch import launched
@@ -259,7 +259,8 @@ class TreeConsole(Console[dict[int, int]]):
         code = worst((code, self.results.code))
         self.tell_failures()
         self.tell_reasons(code, reasons)
-        if not self.quiet:
+        refused = any(NOTHING_REMOVED in reason for reason in reasons)
+        if not (self.quiet or refused):
             took = format_duration(self.elapsed_s)
             self.note(f"{self.tool}: {self.summary(total)} in {took}")
         ended = code in (Interrupted.exit_code, Terminated.exit_code)

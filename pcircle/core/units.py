@@ -136,6 +136,14 @@ def format_count(count: int) -> str:
     return f"{count:,}"
 
 
+def format_rates(bytes_per_s: float, entries_per_s: float) -> str:
+    """Format the rates of a job, ``372.1 MiB/s, 1,204 entries/s``, without rates of zero."""
+    entries = round(entries_per_s)
+    rates = [format_rate(bytes_per_s)] if round(bytes_per_s) else []
+    rates += [plural(entries, "entry/s", "entries/s")] if entries else []
+    return ", ".join(rates)
+
+
 def plural(count: int, one: str, many: str) -> str:
     """Format a count with its noun, in the singular or plural."""
     return f"{format_count(count)} {one if count == 1 else many}"

@@ -17,7 +17,7 @@ from pcircle.core.errors import StoppedEarly
 from pcircle.core.units import plural
 from pcircle.fs.directories import device_and_inode, inode_alone
 from pcircle.jobs.action_log import ActionLines, ActionLog, ActionOutput
-from pcircle.jobs.failures import Failure
+from pcircle.jobs.failures import NOTHING_REMOVED, Failure
 from pcircle.jobs.tree_task import (
     ItemState,
     TreeCounters,
@@ -51,7 +51,7 @@ class MaxDelete(msgspec.Struct, frozen=True, array_like=True):
             return ""
         of = f" of {found:,}" if self.is_share else ""
         entries = plural(removed, "entry", "entries")
-        return f"--max-delete {self.text}: {entries}{of} would be removed; nothing was removed"
+        return f"--max-delete {self.text}: {entries}{of} would be removed; {NOTHING_REMOVED}"
 
 
 class ChangePlan(TreePlan, frozen=True, kw_only=True):

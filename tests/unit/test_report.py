@@ -179,12 +179,13 @@ def test_existing_directories_are_not_counted_as_copied() -> None:
     """They do not count in the rate either. An earlier run may have made them."""
     text = summary(make_report(directories_created=1))
     assert text == (
-        "1 directory checked; copied 11 entries (9 files, 1 directory, 1 link), 3.0 MiB to 'b' "
-        "in 2.00s: 1.5 MiB/s, 6 entries/s"
+        "copied 11 entries (9 files, 1 directory, 1 link), 3.0 MiB to 'b' in 2.00s: 1.5 MiB/s, "
+        "6 entries/s; 1 directory checked"
     )
     idle = {"entries": 2, "files": 0, "links": 0, "bytes": 0}
     text = summary(make_report(**idle, directories_created=1, skipped=1))
-    assert text.startswith("1 entry skipped, 1 directory checked; copied 1 entry (0 files, ")
+    assert text.startswith("copied 1 entry (0 files, ")
+    assert text.endswith("; 1 entry skipped, 1 directory checked")
     text = summary(make_report(directories_created=0, resumed=3, resumed_bytes=1024))
     assert text.startswith("copied 12 entries (9 files, 2 directories, 1 link), ")
 
@@ -198,10 +199,16 @@ def test_attributes_that_were_set_are_reported() -> None:
         output = summary(make_report(**idle, dry_run=dry), touched=1)
         assert output == f"{text}: 2 directories checked in 'b' in 2.00s"
         output = summary(make_report(dry_run=dry, skipped=3), touched=1)
-        assert output.startswith(f"3 entries skipped, {text}; ")
+        assert output.endswith(f"; 3 entries skipped, {text}")
+
+
+def test_rates_of_zero_are_left_out() -> None:
+    assert summary(make_report(bytes=0, bytes_per_s=0.2)).endswith(" in 2.00s: 6 entries/s")
+    assert summary(make_report(bytes_per_s=0.0, entries_per_s=0.4)).endswith(" in 2.00s")
 
 
 def test_one_is_not_many() -> None:
+    assert summary(make_report(entries_per_s=1.2)).endswith(", 1 entry/s")
     text = summary(make_report(entries=1, files=1, directories=0, directories_created=0, links=0))
     assert "1 entry (1 file, 0 directories, 0 links)" in text
 

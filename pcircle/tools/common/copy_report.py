@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pcircle.cli.console import miscounted, unsettled
 from pcircle.cli.report import ReadReport, RootSignature, only_signature
 from pcircle.core.encoding import show
-from pcircle.core.units import format_count, format_duration, format_rate, format_size, plural
+from pcircle.core.units import format_duration, format_rates, format_size, plural
 from pcircle.jobs.failures import FailedEntry, Failure
 from pcircle.ops.copy.entry.counts import HARD_LINKS
 from pcircle.ops.copy.tree.counters import CopyCounters, totals
@@ -184,6 +184,9 @@ def summary(
     took = f"in {format_duration(report.elapsed_s)}"
     stay = [f"{plural(report.skipped, 'entry', 'entries')} skipped"] if report.skipped else []
     stay += [f"{plural(checked, 'directory', 'directories')} checked"] if checked else []
+    special = []
+    if report.special_skipped:
+        special = [f"{plural(report.special_skipped, 'special file', 'special files')} skipped"]
     touched_entries = plural(touched, "entry", "entries")
     is_set = (
         f"would update attributes of {touched_entries}"
@@ -192,25 +195,23 @@ def summary(
     )
     if _was_idle(report):
         done = is_set if touched else idle
+        stay = special + stay
         done = f"{done}: {', '.join(stay)} in '{there}' {took}" if stay else f"{done} {took}"
     else:
-        stay += [is_set] if touched else []
         done = f"{_copied(report, made)} to '{there}' {took}"
         if not report.dry_run:
             share = 1 - checked / report.entries if report.entries else 1.0
-            rate = format_count(round(report.entries_per_s * share))
-            done = f"{done}: {format_rate(report.bytes_per_s)}, {rate} entries/s"
-        if stay:
-            done = f"{', '.join(stay)}; {done}"
-    if report.special_skipped:
-        left_out = plural(report.special_skipped, "special file", "special files")
-        done = f"{left_out} skipped; {done}"
+            rates = format_rates(report.bytes_per_s, report.entries_per_s * share)
+            done = f"{done}: {rates}" if rates else done
+        if report.resumed:
+            size = format_size(report.resumed_bytes)
+            earlier = plural(report.resumed, "entry", "entries")
+            done = f"{done}, including {earlier} ({size}) from an earlier run"
+        stay += [is_set] if touched else []
+        stay += special
+        done = f"{done}; {', '.join(stay)}" if stay else done
     if report.failed:
         done = f"{plural(report.failed, 'entry', 'entries')} failed; {done}"
-    if report.resumed:
-        size = format_size(report.resumed_bytes)
-        earlier = plural(report.resumed, "entry", "entries")
-        done = f"{done}, including {earlier} ({size}) from an earlier run"
     return done
 
 

@@ -237,6 +237,14 @@ def test_the_table_fills_the_terminal(most: int) -> None:
     assert text.splitlines()[-1] == f"and {61 - shown} smaller directories of at most {omitted} B"
 
 
+def test_one_smaller_directory_has_a_row() -> None:
+    """Its row takes the line on which it would only be counted."""
+    rows = [(b"", 5000, 900), *((b"%d" % child, 100 - child, 100 - child) for child in range(60))]
+    text = render(made(*rows), Terminal(61, 120), 0, unicode=False)
+    assert "smaller" not in text
+    assert "and 2 smaller" in render(made(*rows), Terminal(60, 120), 0, unicode=False)
+
+
 @pytest.mark.parametrize("columns", [8, 20, 40, 59, 60, 71, 72, 80, 200])
 @pytest.mark.parametrize("depth", [1, 9, 200])
 def test_output_fits_the_terminal(columns: int, depth: int) -> None:

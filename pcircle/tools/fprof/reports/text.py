@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pcircle.cli import listing
-from pcircle.core.units import format_count, format_duration, format_size, plural
+from pcircle.core.units import format_count, format_duration, format_rates, format_size, plural
 
 if TYPE_CHECKING:
     from pcircle.tools.fprof.profile.groups import Group, Top
@@ -300,5 +300,5 @@ def _compression(found: Compression) -> str:
 def summary(report: ProfileReport) -> str:
     """Return a one-line summary of the report."""
     entries = plural(report.counts.entries, "entry", "entries")
-    rate = format_count(round(report.entries_per_s))
-    return f"profiled {entries} in {format_duration(report.elapsed_s)}: {rate} entries/s"
+    took = f"in {format_duration(report.elapsed_s)}"
+    return f"profiled {entries} {took}: {format_rates(0, report.entries_per_s)}".removesuffix(": ")

@@ -131,13 +131,16 @@ def lines_of(parts: Sequence[str], terminal: Terminal) -> int:
 
 def render(profile: Profile, terminal: Terminal, taken: int, *, unicode: bool) -> str:
     """Return the tree for a terminal on which `taken` lines are reserved, or an empty string."""
-    fitted = _fitted(profile, max(FEWEST_ROWS, terminal.lines - taken))
+    most, directories = max(FEWEST_ROWS, terminal.lines - taken), profile.kinds["directory"][0]
+    fitted = _fitted(profile, most)
+    if directories - fitted.shown == 1:  # it takes no more lines than its mention
+        fitted = _fitted(profile, most + 1)
     if not fitted.rows:
         return ""
     total = sum(row.bytes for row in fitted.rows)
     lines = list(_lines(fitted.rows, _GLYPHS[unicode]))
     cells = _cells(lines, total, terminal.columns, unicode=unicode)
-    omitted = profile.kinds["directory"][0] - fitted.shown
+    omitted = directories - fitted.shown
     align = "r" * (len(cells[0]) - 1) + "l"
     text = listing.render(cells, align=align, header=_HEADERS[len(cells[0])])
     if omitted > 0:
