@@ -19,7 +19,6 @@ from pcircle.core.errors import StoppedEarly
 from pcircle.core.units import timestamp
 from pcircle.fs.file_system import obeys_noatime
 from pcircle.fs.open_flags import O_NOATIME
-from pcircle.jobs.failures import NOTHING_REMOVED
 from pcircle.walk.items import Accesses
 
 _MAX_KNOWN = 100_000  # about 30 MB of memory in each rank
@@ -110,6 +109,6 @@ class AccessTimes:
         if len(self._known) > _MAX_KNOWN:
             raise StoppedEarly(
                 f"--max-delete: counting would change the access times of more than {_MAX_KNOWN:,} "
-                f"entries, which filters compare; {NOTHING_REMOVED}. Use --plan, then --apply "
+                "entries, which filters compare; nothing was removed. Use --plan, then --apply "
                 "with --max-delete"
             )

@@ -51,7 +51,7 @@ class MaxDelete(msgspec.Struct, frozen=True, array_like=True):
             return ""
         of = f" of {found:,}" if self.is_share else ""
         entries = plural(removed, "entry", "entries")
-        return f"--max-delete {self.text}: {entries}{of} would be removed; {NOTHING_REMOVED}"
+        return f"--max-delete {self.text}: {entries}{of} {NOTHING_REMOVED}"
 
 
 class ChangePlan(TreePlan, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ from pcircle.walk.roots import Root
 if TYPE_CHECKING:
     from pcircle.fs.data import ReadEffects
 
-NOTHING_REMOVED = "nothing was removed"
+NOTHING_REMOVED = "would be removed; nothing was removed"
 """Ends the reason of a job that was refused because it would remove too much."""
 _PLAIN = b"/-_.~+,:=@ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _TOGETHER_BYTES = 4096

@@ -156,7 +156,9 @@ class FindConsole(ChangeConsole):
     def summary(self, total: FindCounters) -> str:
         parts = [f"{plural(total.found, 'entry', 'entries')} searched"]
         if "delete" in self._names:
-            done = "would be removed" if self._find.options.dry else "removed"
+            options = self._find.options
+            dry = options.dry or options.plan is not None
+            done = "would be removed" if dry else "removed"
             parts = [
                 f"{plural(total.deleted, 'entry', 'entries')} {done}",
                 f"{total.found:,} searched",
