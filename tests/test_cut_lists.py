@@ -13,7 +13,8 @@ TOOLS = {
     "frm": ("pcircle.tools.frm", "-q", "-r", "{0}", "--files-from", "{1}", "t"),
     "fchmod": ("pcircle.tools.fchmod", "-q", "-R", "{0}", "--files-from", "{1}", "o-rx", "t"),
     "fchgrp": (
-        "pcircle.tools.fchmod.fchgrp",
+        "pcircle",
+        "fchgrp",
         "-q",
         "-R",
         "{0}",

@@ -59,7 +59,7 @@ def test_every_tool_works(tree: Path, tmp_path: Path, code: str, calls: tuple[st
     def run(tool: str, *arguments: str | Path) -> str:
         refusing = [sys.executable, "-m", "tests.system_calls", code, ",".join(calls)]
         done = subprocess.run(
-            [*refusing, sys.executable, "-m", f"pcircle.tools.{tool}", "-j1", *map(str, arguments)],
+            [*refusing, sys.executable, "-m", "pcircle", tool, "-j1", *map(str, arguments)],
             check=False,
             env=ENVIRONMENT,
             capture_output=True,
@@ -81,7 +81,7 @@ def test_every_tool_works(tree: Path, tmp_path: Path, code: str, calls: tuple[st
     run("fchmod", "-R", "u=rwX,go=", copy)
     modes = {path.lstat().st_mode & 0o777 for path in copy.rglob("*") if not path.is_symlink()}
     assert modes == {0o700, 0o600}
-    run("fchmod.fchown", "-R", "{}:{}".format(*OWN), copy)
+    run("fchown", "-R", "{}:{}".format(*OWN), copy)
     assert len(run("ffind", copy).splitlines()) == len(before) + 1
     assert run("fls", "-R", copy)
     assert run("fprof", copy)

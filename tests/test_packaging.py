@@ -17,7 +17,7 @@ from tests.conftest import ROOT, Run
 
 README = (ROOT / "README.rst").read_text(encoding="utf-8")
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-SCRIPTS = re.findall(r'^(\w+) = "pcircle\.[\w.]+:main"$', PYPROJECT, re.MULTILINE)
+SCRIPTS = re.findall(r'^(\w+) = "pcircle\.[\w.]+:\w+"$', PYPROJECT, re.MULTILINE)
 
 
 def test_every_tool_has_a_launcher() -> None:

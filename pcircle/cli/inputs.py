@@ -16,9 +16,8 @@ from typing import IO, TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from pcircle.core.encoding import show
+from pcircle.core.encoding import COMMENT, show
 from pcircle.core.errors import UsageError
-from pcircle.fs.path_list_slice import COMMENT
 from pcircle.fs.safe_open import directory, reading
 from pcircle.transport.launch import launched
 from pcircle.walk.globs import Rule, read_rule, read_rules

@@ -32,6 +32,9 @@ from pcircle.core.errors import UsageError
 IS_EXACT = sys.getfilesystemencoding() == "utf-8"
 """True if Python's own decoding of names can be reversed."""
 
+COMMENT = (b"#", b";")
+"""The first bytes of comment lines in a list whose paths are terminated by newlines."""
+
 
 def text_of(name: bytes) -> str:
     """Decode a name to text that `os.fsencode` encodes to the same bytes."""

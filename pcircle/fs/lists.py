@@ -28,8 +28,7 @@ from msgspec.structs import replace
 from pcircle.core.encoding import text_of
 from pcircle.core.errors import StoppedEarly, require
 from pcircle.core.writing import write_all
-from pcircle.fs.path_list_slice import PathListSlice
-from pcircle.fs.scan import Block
+from pcircle.fs.scan import Block, PathListSlice
 from pcircle.fs.sorting import RUN_BYTES, TOGETHER, sorted_records
 
 _SORT_BYTES = RUN_BYTES

@@ -13,7 +13,9 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, islice, pairwise, repeat
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import msgspec
 
 from pcircle.core.encoding import IS_EXACT, exact, text_of, to_scan
 from pcircle.fs import native
@@ -22,9 +24,6 @@ from pcircle.fs.directories import affordable_at_once, close_open
 from pcircle.fs.native.interface import UNTRIED
 from pcircle.fs.open_flags import OPEN_DIRECTORY
 from pcircle.fs.stats import Table, within_limit
-
-if TYPE_CHECKING:
-    from pcircle.fs.path_list_slice import PathListSlice
 
 BLOCK_ENTRIES = 1 << 16
 BLOCK_BYTES = 2 << 20
@@ -43,6 +42,24 @@ FILE, FOLDER, LINK = b"\x08", b"\x04", b"\x0a"
 """Kinds of entries, as the kernel numbers them (DT_*)."""
 ONLY_FILES = 1 << FILE[0]
 """The set of kinds, as a bit mask, that contains only regular files."""
+
+
+class PathListSlice(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The listed paths below a directory, as text or as a range.
+
+    The range from `begin` to `end` refers to the list on rank 0, in which the first `skip` bytes of
+    each record are the path of the directory.
+    """
+
+    text: bytes = b""
+    begin: int = 0
+    end: int = 0
+    skip: int = 0
+
+    @property
+    def is_range(self) -> bool:
+        """Return whether this is a range, which only rank 0 can read."""
+        return self.end > self.begin
 
 
 class StableListing:

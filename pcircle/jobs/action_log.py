@@ -19,9 +19,8 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from pcircle.core.encoding import show
+from pcircle.core.encoding import COMMENT, show
 from pcircle.fs.directories import HOLDER, join_path
-from pcircle.fs.path_list_slice import COMMENT
 from pcircle.jobs.failures import NoticeSink
 
 _VERSION = 1

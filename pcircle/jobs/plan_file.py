@@ -27,9 +27,8 @@ import msgspec
 
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError, require
-from pcircle.fs.path_list_slice import PathListSlice
 from pcircle.fs.safe_open import OTHERS_WRITE, reading
-from pcircle.fs.scan import Block
+from pcircle.fs.scan import Block, PathListSlice
 from pcircle.jobs.failures import decode, encode
 from pcircle.walk.attributes import LETTERS
 from pcircle.walk.roots import Root

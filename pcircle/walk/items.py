@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import msgspec
 
 from pcircle.core.units import Timestamp
-from pcircle.fs.path_list_slice import PathListSlice
+from pcircle.fs.scan import PathListSlice
 
 I = TypeVar("I")  # noqa: E741 - item
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pcircle.core.errors import require
 from pcircle.fs.directories import CLOSED, join_path
-from pcircle.fs.path_list_slice import PathListSlice
+from pcircle.fs.scan import PathListSlice
 from pcircle.runtime import Context
 from pcircle.walk.items import UNREACHED, Tree, WalkItem
 

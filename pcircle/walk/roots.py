@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from pcircle.fs.directories import HOLDER, Directories, bases, capacity_of, device_and_inode
-from pcircle.fs.path_list_slice import PathListSlice
+from pcircle.fs.scan import PathListSlice
 from pcircle.walk.items import ANYWHERE, Batch, Tree
 from pcircle.walk.visitor import Names, WalkCounters
 

@@ -44,8 +44,7 @@ from pcircle.fs.directories import (
     join_path,
     open_below,
 )
-from pcircle.fs.path_list_slice import PathListSlice
-from pcircle.fs.scan import Block, DirectoryBatch, blocks, encoded
+from pcircle.fs.scan import Block, DirectoryBatch, PathListSlice, blocks, encoded
 from pcircle.runtime import Context, PartedTask
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule, choosing, follow

@@ -14,7 +14,7 @@ from pcircle.cli.inputs import read_paths
 from pcircle.core.errors import UsageError
 from pcircle.fs import lists
 from pcircle.fs.lists import Lists, NameRecords, SelectedBlock, groups, record_of, sort
-from pcircle.fs.path_list_slice import PathListSlice
+from pcircle.fs.scan import PathListSlice
 
 NAMES = st.binary(min_size=1, max_size=3).filter(
     lambda name: not set(name) & set(b"\0/") and name not in (b".", b"..")

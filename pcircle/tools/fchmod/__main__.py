@@ -1,4 +1,4 @@
-"""The command `fchmod`, also available as `python -m pcircle.tools.fchmod`."""
+"""The commands `fchmod`, which is also `python -m pcircle.tools.fchmod`, `fchown` and `fchgrp`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from pcircle.cli.startup import command
 
 
 def main() -> int:
-    """Run the command and return its exit code."""
+    """Run `fchmod` and return its exit code."""
     return command("fchmod")()
+
+
+def fchown() -> int:
+    """Run `fchown` and return its exit code."""
+    return command("fchmod", "fchown")()
+
+
+def fchgrp() -> int:
+    """Run `fchgrp` and return its exit code."""
+    return command("fchmod", "fchgrp")()
 
 
 if __name__ == "__main__":

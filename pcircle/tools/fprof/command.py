@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from pcircle import __version__
+from pcircle.cli import json_output as jsonout
 from pcircle.cli.output import MessageStream
+from pcircle.cli.results import Results
 from pcircle.cli.tree_program import WalkProgram
 from pcircle.core.encoding import show
-from pcircle.core.errors import UsageError, require_type
+from pcircle.core.errors import EntriesFailed, UsageError, require_type, worst
 from pcircle.core.writing import standard_error, standard_output
 from pcircle.fs.safe_open import any_link
 from pcircle.jobs.failures import LogFile, open_log
@@ -19,8 +23,10 @@ from pcircle.runtime import Observer
 from pcircle.tools.fprof.console import ProfileConsole
 from pcircle.tools.fprof.options import PIECES, ProfileOptions
 from pcircle.tools.fprof.plan import ProfilePlan, resolve
-from pcircle.tools.fprof.reports.outputs import check_outputs
+from pcircle.tools.fprof.reports.outputs import check_outputs, tell, write_outputs
+from pcircle.tools.fprof.reports.report import ProfileRun, make
 from pcircle.tools.fprof.task import ProfileTask
+from pcircle.transport.launch import launched
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
@@ -117,19 +123,59 @@ def profile_typed(args: argparse.Namespace) -> int:
     if not all(args.operands):
         raise UsageError("empty file name")
     if args.diff is not None:
-        from pcircle.tools.fprof.saved_profiles import diff
-
         with any_link(args.insecure_links):
-            return diff(args)
+            return _diff(args)
     if args.merge and not args.operands:
         raise UsageError("missing operand FILE")
     options = _options_of(args)
     if options.merge:
-        from pcircle.tools.fprof.saved_profiles import report_saved
-
         with any_link(options.insecure_links):
-            return report_saved(options)
+            return _report_saved(options)
     return _run(options)
+
+
+def _report_saved(options: ProfileOptions) -> int:
+    """Report on the saved profiles that the operands name, and return the exit code.
+
+    Ranks other than rank 0 do nothing. Raise UsageError if the options or profiles are unsuitable.
+    """
+    if launched().rank:
+        return 0
+    from pcircle.tools.fprof.profile import saved
+    from pcircle.tools.fprof.profile.model import merge
+
+    check_outputs(options)
+    *_, merged = accumulate((saved.read(path) for path in options.paths), merge)
+    missing = sorted(options.facets() - set(merged.facets))
+    if options.tree and "tree" in missing:
+        missing.remove("tree")  # the tree is optional
+    if missing:
+        raise UsageError(f"--merge: these profiles lack {', '.join(missing)}")
+    if options.top > merged.top:
+        limit = f"these profiles keep the first {merged.top:,} of each list"
+        raise UsageError(f"--top: {limit}")
+    run = ProfileRun(exit_code=EntriesFailed.exit_code if merged.failed or merged.unreadable else 0)
+    report = make(merged, options, run)
+    results = Results("fprof", options.json, MessageStream(standard_error()).line)
+    write_outputs(options, merged, report, run, results)
+    return worst((run.exit_code, results.code))
+
+
+def _diff(args: argparse.Namespace) -> int:
+    """Compare two saved profiles on rank 0, and return the exit code."""
+    ProfileOptions.refuse_others(args, "two saved profiles")
+    if launched().rank:
+        return 0
+    from pcircle.tools.fprof.profile import diffing, saved
+
+    if args.json is not None:
+        jsonout.check(args.json)
+    old, new = args.diff
+    found = diffing.compare(saved.read(old), saved.read(new), (old, new), __version__)
+    parts = None if args.quiet else lambda unicode: diffing.render(found)
+    results = Results("fprof", args.json, MessageStream(standard_error()).line)
+    tell(found, parts, results)
+    return worst((found.exit_code, results.code))
 
 
 def _options_of(args: argparse.Namespace) -> ProfileOptions:

@@ -18,7 +18,7 @@ import msgspec
 from pcircle.circle import ProgressSums
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
-from pcircle.fs.path_list_slice import PathListSlice
+from pcircle.fs.scan import PathListSlice
 from pcircle.jobs.tree_task import EntryCounters, TreePlan, WorkCounts, resolve_root
 from pcircle.runtime import Work
 from pcircle.walk.items import ANYWHERE, Batch, DirectoryIdentity, Gather, Merge, Seal, Tree

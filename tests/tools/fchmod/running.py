@@ -18,8 +18,8 @@ from tests.tools.frm.test_removal import ALL
 
 PROGRAMS = {
     "fchmod": ("pcircle.tools.fchmod",),
-    "fchown": ("pcircle.tools.fchmod.fchown",),
-    "fchgrp": ("pcircle.tools.fchmod.fchgrp",),
+    "fchown": ("pcircle", "fchown"),
+    "fchgrp": ("pcircle", "fchgrp"),
 }
 every_launcher = pytest.mark.parametrize("launcher", launchers([1, 2, 4], [3]), ids=str)
 _ENDS = ("files", "directories", "links", "special", "failed", "kept", "vanished", "linked")
