@@ -23,8 +23,6 @@ from pcircle.fs.attributes.acls import give_access, read_list
 from pcircle.fs.open_flags import CREATE_FILE
 from pcircle.fs.safe_open import ResolvedName, named, opened, refuse_foreign, refuse_pseudo
 
-__all__ = ["JsonDocument", "check", "encode", "put", "stream", "write"]
-
 _NAME_BYTES = 200
 
 

@@ -21,8 +21,6 @@ from __future__ import annotations
 
 import mmap
 
-__all__ = ["Pool", "aligned", "anonymous"]
-
 _SMALL_BYTES = 64 << 10
 _KEPT_BYTES = 8 << 20
 

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from importlib.abc import Loader
     from typing import Any
 
-__all__ = ["ImportFinder", "install"]
 
 _OWN = f"{__name__.partition('.')[0]}."
 _READ_BYTES = 256 << 10

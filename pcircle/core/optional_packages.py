@@ -21,8 +21,6 @@ import sys
 from functools import cache
 from typing import Any
 
-__all__ = ["load", "try_out"]
-
 # The child finds the same modules as this process, and writes no core file if it crashes.
 _SETUP = """
 import sys

@@ -23,21 +23,6 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer
 
-__all__ = [
-    "CALLER",
-    "Caller",
-    "WholeFile",
-    "close_new",
-    "discard",
-    "is_broken_pipe",
-    "left",
-    "standard_error",
-    "standard_output",
-    "write_all",
-    "write_at",
-    "write_stream",
-]
-
 
 def left(data: ReadableBuffer, written: int) -> memoryview:
     """Return the data that remains after a write. Raises OSError if `written` is 0."""

@@ -267,13 +267,17 @@ class Directories:
         return found
 
     def close(self) -> None:
-        """Close all descriptors, unless a thread is hanging while it opens a directory."""
+        """Close all descriptors, unless a thread is hanging while it opens a directory.
+
+        The directories must not be used afterwards.
+        """
         if not self._lock.acquire(blocking=False):
             return
         try:
             for opened in self._open.values():
                 self._evicted((0, b""), opened)
             self._open.clear()
+            self._open.set_callback(None)  # the garbage collector does not see this reference
             self._below.clear()
         finally:
             self._lock.release()

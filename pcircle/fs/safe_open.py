@@ -33,24 +33,6 @@ from contextvars import ContextVar
 from pcircle.fs.attributes.mounts import type_of_device
 from pcircle.fs.open_flags import CREATE_FILE, OPEN_DIRECTORY, OPEN_DIRECTORY_PATH, OPEN_ENTRY_PATH
 
-__all__ = [
-    "PseudoDirectories",
-    "ResolvedName",
-    "Untrusted",
-    "any_link",
-    "create",
-    "directory",
-    "make_directory",
-    "named",
-    "opened",
-    "place_of",
-    "reading",
-    "refuse_foreign",
-    "refuse_pseudo",
-    "replace",
-    "writing",
-]
-
 _O_PATH: int = getattr(os, "O_PATH", 0)
 MAX_LINKS = 40  # as in the kernel
 _PSEUDO = frozenset((b"proc", b"sysfs", b"devtmpfs", b"devpts"))

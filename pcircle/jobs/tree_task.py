@@ -412,11 +412,18 @@ class EntryVisitor(Visitor[int]):
     """
 
     nothing: ClassVar[int] = 0
+    _context: Context[Any]  # of the current item
 
     def __init__(self, task: TreeTask, counters: TreeCounters | None = None) -> None:
         """`counters` are given for a walk other than the task's main walk."""
         self.task = task
         self.counters: Any = task.counters if counters is None else counters
+
+    def begin(self, item: object, context: Context[Any]) -> None:
+        self._context = context
+
+    def resume(self, base: Open[int], context: Context[Any]) -> None:
+        self._context = context
 
     # ---- directories -----------------------------------------------------------
 

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["UNKNOWN", "Connection", "find_pmi", "find_pmix"]
 
 _TIMEOUT_S = 1.0
 _TCP = r"tcp[46]?://(?P<hosts>[^;/]+):(?P<port>\d+)/?"

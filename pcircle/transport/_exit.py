@@ -20,16 +20,6 @@ from contextlib import suppress
 from pcircle.core.errors import Defect, Interrupted, PcircleError, StoppedEarly, package_problem
 from pcircle.core.writing import standard_error
 
-__all__ = [
-    "await_stderr_read",
-    "close_descriptors",
-    "flush_standard_streams",
-    "print_error",
-    "program_name",
-    "report_exception",
-    "signal_on_parent_exit",
-]
-
 _PR_SET_PDEATHSIG = 1
 _READ_WITHIN_S = 1.0
 _STANDARD = 3  # descriptors 0 to 2

@@ -37,18 +37,6 @@ if TYPE_CHECKING:
 
     from pcircle.transport.contract import Body, Transport
 
-__all__ = [
-    "HELD_SIGNALS",
-    "Child",
-    "Children",
-    "close_ends",
-    "fork",
-    "launch_local",
-    "plain_transport",
-    "run_first_rank",
-    "run_rank",
-    "start_children",
-]
 
 # Descriptors that a starting process needs besides the mesh: standard streams, epoll, wake pipe.
 _SPARE_DESCRIPTORS = 16

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from pcircle.transport.contract import Transport
 
-__all__ = ["Channel", "Gateway", "Layout", "NodeProcesses", "connect_leaf"]
 
 _HEADER = struct.Struct("<BII")  # kind, source, receiver
 _LAST = 0  # the last part of a message, usually its only part

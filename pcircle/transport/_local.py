@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-__all__ = ["LocalTransport"]
-
 _HEADER = struct.Struct("<Q")
 _GOODBYE_LENGTH = 2**64 - 1
 _SCRATCH_BYTES = 256 * 1024

@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from pcircle.transport._hybrid import Gateway, NodeProcesses
     from pcircle.transport.contract import Body
 
-__all__ = ["MpiChannel", "MpiTransport", "abort_world", "is_initialized", "launch_mpi", "share"]
 
 # Far below the 2 GiB that MPI can count. It is small because some libraries transfer a message
 # piece by piece, and only while they are called. Then the completion of a fragment is the only sign

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pcircle.transport._local import LocalTransport
     from pcircle.transport.contract import Body, Transport
 
-__all__ = ["node_processes", "warn_if_bound"]
-
 
 @contextmanager
 def node_processes(

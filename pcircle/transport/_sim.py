@@ -25,8 +25,6 @@ import msgspec
 from pcircle.core.errors import Defect, require
 from pcircle.transport.contract import Delivery, LostRank
 
-__all__ = ["Conditions", "Kill", "Network", "Program", "SimTransport", "Stall"]
-
 Wait: TypeAlias = "Generator[float | None, list[Delivery | LostRank], object]"
 Program: TypeAlias = "Callable[[SimTransport], Wait]"
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from pcircle.transport.contract import Body
 
-__all__ = ["UNGUARDED", "importing_main", "launch_spawned", "serve", "start_spawned"]
 
 _MAIN = "__main__"
 _IMPORTED_MAIN = "__mp_main__"

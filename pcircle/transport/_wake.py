@@ -20,8 +20,6 @@ import signal
 import threading
 from contextlib import suppress
 
-__all__ = ["Wakeup"]
-
 _DRAIN_BYTES = 4096
 # poll() has a resolution of milliseconds; select() is precise, but limited to small descriptors.
 _POLL_RESOLUTION_S = 1e-3

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
-__all__ = ["Body", "Delivery", "LostRank", "Transport"]
-
 
 class Delivery(NamedTuple):
     """A message that arrived: *payload* as rank *source* sent it."""

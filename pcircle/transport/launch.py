@@ -31,19 +31,6 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
 
-__all__ = [
-    "Choice",
-    "Launch",
-    "check_library",
-    "check_world",
-    "choose",
-    "detect",
-    "forget_closed",
-    "is_crowded",
-    "launched",
-    "mpi_is_loaded",
-]
-
 TransportOption: TypeAlias = "Literal['auto', 'mpi', 'local']"
 
 _DEFAULT_JOBS_LIMIT = 8

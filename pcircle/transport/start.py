@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from pcircle.transport.contract import Body
     from pcircle.transport.launch import Choice, Launch
 
-__all__ = ["is_importable", "start", "warn_stale_launcher"]
-
 
 def is_importable(main: ModuleType) -> bool:
     """Return whether another process could import the definitions in *main*."""

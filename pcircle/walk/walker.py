@@ -30,7 +30,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
@@ -694,13 +694,15 @@ class WalkTask(PartedTask[I, R]):
     counters: Any
     directories: Directories
     keeps_lists: bool = False
+    sides: ClassVar[int] = 1
+    """The number of trees that are walked together."""
     _walker: Walker[Any]
 
     def __init__(self, rank: int, lists: Lists | None, threads: int | None) -> None:
         super().__init__()
         self.rank = rank
         self.lists = lists
-        self.max_threads: int = affordable_threads()
+        self.max_threads: int = affordable_threads(sides=self.sides)
         self.threads: int | None = None if threads is None else min(threads, self.max_threads)
 
     @property

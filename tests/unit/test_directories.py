@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import random
 import resource
 import tempfile
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -149,6 +151,18 @@ def test_the_capacity_limits_open_descriptors(root: bytes) -> None:
             pass
         assert len(open_descriptors()) <= before + 2
     directories.close()
+
+
+def test_closed_directories_are_released(root: bytes) -> None:
+    """A program that calls a tool many times must not keep the task of every call."""
+    directories = Directories([RootPath(root, b"")], 8)
+    with directories.lease(0, b""):
+        pass
+    released = weakref.ref(directories)
+    directories.close()
+    del directories
+    gc.collect()
+    assert released() is None
 
 
 def test_a_lease_is_shared_and_evicted_only_after_its_last_use(root: bytes) -> None:

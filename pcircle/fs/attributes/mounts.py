@@ -8,16 +8,6 @@ from __future__ import annotations
 import os
 import re
 
-__all__ = [
-    "is_same_mount",
-    "mount_of",
-    "mounts_below",
-    "place_of",
-    "type_of",
-    "type_of_device",
-    "type_of_mount",
-]
-
 
 def type_of(mountinfo: bytes, device: int) -> bytes | None:
     """Return the type of the file system with this device number, from mountinfo text (proc(5))."""

@@ -143,14 +143,3 @@ def _tree(path: bytes, beat: Beat) -> bytes:
 def _names(fd: int) -> list[bytes]:
     with os.scandir(fd) as found:
         return [os.fsencode(entry.name) for entry in found]
-
-
-__all__ = [
-    "DIGEST_BYTES",
-    "Beat",
-    "digest",
-    "digest_of",
-    "open_source",
-    "signature_of",
-    "signatures_of",
-]

@@ -63,7 +63,6 @@ class ListVisitor(EntryVisitor):
         self._follows = plan.directories_first or plan.form.follows
         self._stats = task.stats
         self._acts = task.acts
-        self._context: Context[TreeItem] | None = None
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         more = self._follows or self._rows or self._acts or plan.form.shape == "total"
@@ -86,9 +85,6 @@ class ListVisitor(EntryVisitor):
         return shown.rstrip(b"/") + b"/" + where.path
 
     # ---- directories -----------------------------------------------------------
-
-    def begin(self, item: object, context: Context[TreeItem]) -> None:
-        self._context = context
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
         """Enter a directory, and compute its place in the listing."""
@@ -333,7 +329,7 @@ class ListVisitor(EntryVisitor):
                 kind = LETTERS.get(stat.S_IFMT(modes[place]), "?") if modes else ""
                 below = b"" if where.path == HOLDER else join_path(path, name)
                 acts.done("list", where.root, below, kind)
-        if acts.is_full and self._context is not None:
+        if acts.is_full:
             acts.tell(self._context)
 
     def fail(
@@ -455,7 +451,7 @@ class ListVisitor(EntryVisitor):
 
     def _flush_much(self) -> None:
         """Send pending records if there are many, to bound the memory for a large directory."""
-        if self._pending_bytes > _MUCH_BYTES and self._context is not None:
+        if self._pending_bytes > _MUCH_BYTES:
             self._flush(self._context)
 
     def end(self, context: Context[TreeItem], opens: Sequence[Open[int]]) -> None:
@@ -463,7 +459,6 @@ class ListVisitor(EntryVisitor):
         self._flush(context)
         if self._acts is not None:
             self._acts.tell(context)
-        self._context = None
 
     def _flush(self, context: Context[TreeItem]) -> None:
         records, self._pending, self._pending_bytes = self._pending, [], 0

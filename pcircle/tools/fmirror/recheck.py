@@ -55,15 +55,9 @@ class RecheckVisitor(EntryVisitor):
     Each thread has its own instance.
     """
 
-    _context: Context[TreeItem]
-    """The context of the current item, set by `begin`."""
-
     def __init__(self, task: RecheckTask) -> None:
         super().__init__(task)
         self._change_times = ChangeTimes(task.plan.began_ns)
-
-    def begin(self, item: TreeItem, context: Context[TreeItem]) -> None:
-        self._context = context
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
         self._report(opened.path, source.fd)

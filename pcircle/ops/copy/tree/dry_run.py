@@ -71,6 +71,7 @@ class DryTask(Task[Item, CopyResult]):
     """One rank's share of a dry run."""
 
     notice_type: ClassVar[object] = Notice
+    visitor_type: ClassVar[type[DryVisitor]]
 
     def __init__(self, plan: CopyPlan, rank: int, size: int, lists: Lists | None) -> None:
         self._lists = lists
@@ -83,15 +84,11 @@ class DryTask(Task[Item, CopyResult]):
         )
         sides = self._sources, self._targets
         parts = (self.counters, *sides, self._limits, self._acting)
-        self._visitor = self.visitor_type()(plan, *parts)
+        self._visitor = self.visitor_type(plan, *parts)
+        self._visitor.lists = lists
         scope = scope_of(plan)
         # The target may not exist, so only the visitor reads it.
         self._walker = Walker(self._visitor, scope, self._sources, None, self.counters, rank, lists)
-
-    @classmethod
-    def visitor_type(cls) -> type[DryVisitor]:
-        """Return the visitor type; other tools override this method."""
-        return DryVisitor
 
     def close(self) -> None:
         """Close the directories."""
@@ -161,6 +158,7 @@ class DryVisitor(Visitor[None]):
     """Determines and reports what a run would do at each step of the walk."""
 
     nothing: ClassVar[None] = None
+    lists: Lists | None = None  # on rank 0
     _here: Context[Item]  # the context of the current item, set by `begin`
 
     def __init__(
@@ -447,6 +445,9 @@ class DryVisitor(Visitor[None]):
     def _shown(self, root: int, path: bytes) -> bytes:
         shown = self._plan.roots[root].source_shown
         return os.path.join(shown, path) if path else shown
+
+
+DryTask.visitor_type = DryVisitor
 
 
 def _cannot_be_replaced(mode: int, existing: overwrite.OverwriteOptions) -> bool:

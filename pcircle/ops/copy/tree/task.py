@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import msgspec
 
 from pcircle.core.errors import NoSpace, require, require_type
-from pcircle.fs.directories import affordable_threads
 from pcircle.ops.checkpoint.journal import Counts, InodeRecord, Recorder
 from pcircle.ops.checkpoint.resume import CheckpointSession
 from pcircle.ops.copy.entry.settings import Stamp
@@ -59,10 +58,10 @@ from pcircle.ops.copy.tree.selection import seed_listed
 from pcircle.ops.copy.tree.visitor import CopyVisitor
 from pcircle.ops.copy.tree.waiting_copies import LONGEST_WAIT_S
 from pcircle.ops.copy.tree.worker import Worker, worker
-from pcircle.runtime import Context, PartedTask
+from pcircle.runtime import Context
 from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree
 from pcircle.walk.open_directory import ItemContext, Open
-from pcircle.walk.walker import Walker
+from pcircle.walk.walker import Walker, WalkTask
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
@@ -87,7 +86,7 @@ ItemState: TypeAlias = "CopyResult | PendingResult | ForwardedResult | list[Open
 """The result of an item, or the state that its join receives."""
 
 
-class CopyTask(PartedTask[Item, CopyResult]):
+class CopyTask(WalkTask[Item, CopyResult]):
     """One rank's share of a copy.
 
     Other tools subclass it with their own visitor and overwrite policy.
@@ -96,6 +95,7 @@ class CopyTask(PartedTask[Item, CopyResult]):
     notice_type: ClassVar[object] = Notice
     visitor_type: ClassVar[type[CopyVisitor]] = CopyVisitor
     keeping: ClassVar[Any] = None
+    sides = 2
 
     def __init__(
         self,
@@ -107,15 +107,11 @@ class CopyTask(PartedTask[Item, CopyResult]):
         number: int = 0,
     ) -> None:
         """Create the task of a rank's first thread, or of thread `number` if `beside` is given."""
-        super().__init__()
-        self._lists = lists
+        super().__init__(rank, lists, threads_of(plan))
         first: Worker | None = None if beside is None else beside._worker
         links: HardLinks | None = None if beside is None else beside._links
         self._worker: Worker = worker(plan, rank, size, first, number, type(self).keeping)
         self._links: HardLinks = HardLinks(self._worker, links)
-        self.max_threads: int = affordable_threads(sides=2)
-        wanted = threads_of(plan)
-        self.threads: int | None = None if wanted is None else min(wanted, self.max_threads)
         own = self._worker
         self._entries = EntryCopier(own, self._links)
         self._visitor = self.visitor_type(own, self._entries)
@@ -135,8 +131,8 @@ class CopyTask(PartedTask[Item, CopyResult]):
 
     def seed(self) -> Iterator[Item]:
         roots = self._worker.plan.roots
-        if self._lists is not None:
-            yield from seed_listed(self._worker.plan, self._lists, self._worker.counters)
+        if self.lists is not None:
+            yield from seed_listed(self._worker.plan, self.lists, self._worker.counters)
             return
         weight = 1.0 / len(roots)
         self._worker.counters.found += len(roots)
@@ -157,17 +153,12 @@ class CopyTask(PartedTask[Item, CopyResult]):
 
     def process(self, item: Item, context: Context[Item]) -> ItemState:
         try:
-            if isinstance(item, Tree):
-                if item.only is not None and item.only.is_range and self._lists is None:
-                    context.post(0, [item])
-                    return ForwardedResult()
-                walked = self._walker.tree(item, context)
-                return walked if isinstance(walked, list) else self._walked(item, walked)
-            if isinstance(item, Batch):
-                return self._walked(item, self._walker.batch(item, context))
-            if isinstance(item, Portion):
-                return self._walked(item, self._walker.portion(item, context))
-            return self._other(item, context)
+            if not isinstance(item, Tree | Batch | Portion):
+                return self._other(item, context)
+            walked = self.walked(item, context)
+            if walked is None:
+                return ForwardedResult()
+            return walked if isinstance(walked, list) else self._walked(item, walked)
         except NoSpace:
             if self._worker.acting is not None:
                 self._worker.acting.actions.tell(context)
@@ -338,7 +329,7 @@ class CopyTask(PartedTask[Item, CopyResult]):
 
     def beside(self, number: int) -> CopyTask:
         own = self._worker
-        return type(self)(own.plan, own.rank, own.size, self._lists, self, number)
+        return type(self)(own.plan, own.rank, own.size, self.lists, self, number)
 
 
 def threads_of(plan: CopyPlan) -> int | None:
@@ -404,7 +395,7 @@ class JournaledCopy(CopyTask):
 
     def beside(self, number: int) -> JournaledCopy:
         own = self._worker
-        return type(self)(own.plan, own.rank, own.size, None, self._lists, self, number)
+        return type(self)(own.plan, own.rank, own.size, None, self.lists, self, number)
 
     def _record(self, item: Item, done: CopyResult, merged: CopyResult | None) -> None:
         """Record the result of a large file, or of a name of a hard-linked inode."""

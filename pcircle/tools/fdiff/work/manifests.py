@@ -98,7 +98,6 @@ class ManifestVisitor(EntryVisitor):
 
     task: ComparisonTask
     counters: DiffCounters
-    _context: Context[DiffItem]  # of the current item
     batch_names: ClassVar[int] = CAPACITY
 
     def __init__(self, task: ComparisonTask) -> None:
@@ -120,7 +119,7 @@ class ManifestVisitor(EntryVisitor):
         self._ignores_book = plan.one_sided and self._side == 0
 
     def begin(self, item: object, context: Context[DiffItem]) -> None:
-        self._context = context
+        super().begin(item, context)
         tree = self._plan.roots[0]
         report_effects(self._effects, lambda root, path: shown_below(tree, path), context)
 

@@ -193,7 +193,6 @@ class OneSidedVisitor(EntryVisitor):
 
     task: ComparisonTask
     counters: DiffCounters
-    _context: Context[DiffItem]  # of the current item
 
     def __init__(self, task: ComparisonTask) -> None:
         super().__init__(task)
@@ -201,9 +200,6 @@ class OneSidedVisitor(EntryVisitor):
         self._one_sided = OneSidedReporter(task.plan, self.counters, task.reporter, self._fail_side)
 
     in_place = True
-
-    def begin(self, item: object, context: Context[DiffItem]) -> None:
-        self._context = context
 
     def end(self, context: Context[DiffItem], opens: Sequence[Open[int]]) -> None:
         """Send all reports to rank 0."""

@@ -68,7 +68,6 @@ class DiffVisitor(EntryVisitor):
 
     task: ComparisonTask
     counters: DiffCounters
-    _context: Context[DiffItem]  # of the current item
     batch_names: ClassVar[int] = 2 * CAPACITY
 
     def __init__(self, task: ComparisonTask) -> None:
@@ -92,12 +91,6 @@ class DiffVisitor(EntryVisitor):
         self._choose = choosing(plan.rules, plan.wanted, plan.now_ns)
 
     # ---- items -----------------------------------------------------------------
-
-    def begin(self, item: object, context: Context[DiffItem]) -> None:
-        self._context = context
-
-    def resume(self, base: Open[int], context: Context[DiffItem]) -> None:
-        self._context = context
 
     def end(self, context: Context[DiffItem], opens: Sequence[Open[int]]) -> None:
         """Send all reports to rank 0."""

@@ -83,9 +83,6 @@ class SurveyVisitor(EntryVisitor):
     Each thread has its own instance.
     """
 
-    _context: Context[TreeItem]
-    """The context of the current item, set by `begin` or `resume`."""
-
     batch_names: ClassVar[int] = CAPACITY
 
     def __init__(self, task: SurveyTask) -> None:
@@ -106,12 +103,6 @@ class SurveyVisitor(EntryVisitor):
     @cached_property
     def _digests(self) -> DigestComparer:
         return DigestComparer(self._book.manifest.algorithm, self.counters)
-
-    def begin(self, item: TreeItem, context: Context[TreeItem]) -> None:
-        self._context = context
-
-    def resume(self, base: Open[int], context: Context[TreeItem]) -> None:
-        self._context = context
 
     def end(self, context: Context[TreeItem], opens: Sequence[Open[int]]) -> None:
         """Send all findings to rank 0."""

@@ -33,7 +33,6 @@ from pcircle.walk.visitor import Where
 from pcircle.walk.walker import EmptinessTest
 
 if TYPE_CHECKING:
-    from pcircle.fs.lists import Lists
     from pcircle.ops.copy.tree.items import Item
 
 _NO_DIRECTORY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -318,10 +317,7 @@ class DryMirrorTask(DryTask):
     """The dry run of a mirror on one rank."""
 
     notice_type: ClassVar[Any] = Notice | extraneous.Surplus | LinkedRecords | ListingTimes
-
-    @classmethod
-    def visitor_type(cls) -> type[DryVisitor]:
-        return DryMirrorVisitor
+    visitor_type: ClassVar[type[DryMirrorVisitor]] = DryMirrorVisitor
 
     def _tell_actions(self, context: Context[Item]) -> None:
         super()._tell_actions(context)
@@ -330,8 +326,6 @@ class DryMirrorTask(DryTask):
 
 class DryApplyVisitor(DryMirrorVisitor):
     """Determines which actions of a plan remain, with the checks of `--apply`."""
-
-    lists: Lists | None = None  # only on rank 0
 
     def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
         """Enter a directory, and report it unless it is only a parent of planned entries."""
@@ -416,10 +410,4 @@ class DryApplyVisitor(DryMirrorVisitor):
 class DryApplyTask(DryMirrorTask):
     """The dry run of `--apply` on one rank."""
 
-    def __init__(self, plan: CopyPlan, rank: int, size: int, lists: Lists | None) -> None:
-        super().__init__(plan, rank, size, lists)
-        require_type(DryApplyVisitor, self._visitor).lists = self._lists
-
-    @classmethod
-    def visitor_type(cls) -> type[DryVisitor]:
-        return DryApplyVisitor
+    visitor_type: ClassVar[type[DryApplyVisitor]] = DryApplyVisitor

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.entry_errors import SAME_FILE, Changed, EntryError, error_context, tried
@@ -193,10 +193,7 @@ class ClearTask(DryMirrorTask):
     """The removal of copied entries on one rank."""
 
     is_flushed: bool = False
-
-    @classmethod
-    def visitor_type(cls) -> type[DryVisitor]:
-        return ClearVisitor
+    visitor_type: ClassVar[type[ClearVisitor]] = ClearVisitor
 
     def process(self, item: Item, context: Context[Item]) -> Any:
         if not self.is_flushed:  # flush this node's writes before any removal
@@ -220,6 +217,4 @@ class MoveAwayVisitor(ClearVisitor):
 class MoveAwayTask(ClearTask):
     """The removal of copied entries and empty directories on one rank, for `--move`."""
 
-    @classmethod
-    def visitor_type(cls) -> type[DryVisitor]:
-        return MoveAwayVisitor
+    visitor_type: ClassVar[type[MoveAwayVisitor]] = MoveAwayVisitor

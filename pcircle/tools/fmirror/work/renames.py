@@ -113,10 +113,7 @@ class MissingFilesTask(DryMirrorTask):
     """The search of one rank for files that the target lacks."""
 
     notice_type: ClassVar[Any] = Notice | Surplus | LinkedRecords | ListingTimes | MissingFiles
-
-    @classmethod
-    def visitor_type(cls) -> type[DryVisitor]:
-        return MissingFilesVisitor
+    visitor_type: ClassVar[type[MissingFilesVisitor]] = MissingFilesVisitor
 
 
 class MovePlan(msgspec.Struct, frozen=True):
