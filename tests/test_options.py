@@ -27,7 +27,8 @@ OPTION = re.compile(r"(?<![\w-])--?[a-zA-Z0-9][\w-]*")
 ELSEWHERE = re.compile(r"mpirun -np|python -m|fcp -s prints|-vv|setfacl -\w+|size,-mtime")
 DECIDED = ("Options", "Plan", "Settings")
 # `ranks`: the name in `pcircle.cli.program` of the options that set the number of ranks.
-HOLDERS = frozenset({"options", "plan", "settings", "ranks"})
+# `form`: the part of the plan of fls that has the names of options.
+HOLDERS = frozenset({"options", "plan", "settings", "ranks", "form"})
 ARGUMENTS = frozenset({"args"})
 
 

@@ -45,9 +45,6 @@ _OF_COMMAND = {
     ("fdiff", "--ignore"): _FIELDS,
     ("ffind", "--sort"): _KEYS,
     ("ffind", "--by"): _KEYS,
-    ("fls", "--sort"): _list("name size mtime atime ctime owner group kind none"),
-    ("fls", "--time"): _one("mtime atime ctime"),
-    ("fls", "--time-style"): _one("full-iso long-iso iso locale"),
     ("fsum", "--algorithm"): Values(tuple(_ALL_ALGORITHMS), is_list=False),
 }
 NONE = Values((), is_list=False)

@@ -261,6 +261,8 @@ class Options:
             for name in section.fields:
                 first = cls.declared[name]
                 for found in (first, *first.also):
+                    if "-h" in found.names:  # as in ls and chmod
+                        parser._option_string_actions.pop("-h").option_strings = ["--help"]
                     group.add_argument(*found.names, help=cls._text(found.help), **found.arguments)
                     if found.bare is not None:
                         parser.bare |= {text: _joined(text, found.bare) for text in found.names}

@@ -390,6 +390,8 @@ class EntriesKeywords(WalkKeywords, total=False):
     """show access control lists"""
     xattr: bool
     """show names of extended attributes"""
+    sort: str | None
+    """sort keys: name, size, mtime ... (minus: descending)"""
     S: bool
     """largest first"""
     t: bool
@@ -398,8 +400,6 @@ class EntriesKeywords(WalkKeywords, total=False):
     """do not sort"""
     reverse: bool
     """reverse the order"""
-    sort: str | None
-    """sort keys: name, size, mtime ... (minus: descending)"""
     group_directories_first: bool
     """list directories before files"""
     csv: AnyPath | None

@@ -18,6 +18,7 @@ from pcircle.cli.listing import Owners, groups, users
 from pcircle.fs.stats import Stats
 from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.tree_task import TreeCounters, TreePlan
+from pcircle.tools.fls.options import TIMES
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,9 +126,6 @@ class ListCounters(TreeCounters):
 
 
 # ---- sort keys -----------------------------------------------------------------------------------
-
-TIMES = ("mtime", "atime", "ctime")
-KEYS = ("name", "size", *TIMES, "owner", "group", "kind")
 
 _LETTERS = bytes(byte for byte in range(1, 256) if byte != ord("/"))
 _TURNED = _LETTERS[1:-1][::-1]

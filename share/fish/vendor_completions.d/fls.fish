@@ -39,11 +39,11 @@ complete -c fls -s Z -l context -d 'show security contexts'
 complete -c fls -l acl -d 'show access control lists'
 complete -c fls -l xattr -d 'show names of extended attributes'
 complete -c fls -l total -d 'show totals of directories instead of entries'
+complete -c fls -l sort -d 'sort keys: name, size, mtime ... (minus: descending)' -x -a '(__pcircle_list name size mtime atime ctime owner group kind none)'
 complete -c fls -s S -d 'largest first'
 complete -c fls -s t -d 'newest first'
 complete -c fls -s U -d 'do not sort'
 complete -c fls -s r -l reverse -d 'reverse the order'
-complete -c fls -l sort -d 'sort keys: name, size, mtime ... (minus: descending)' -x -a '(__pcircle_list name size mtime atime ctime owner group kind none)'
 complete -c fls -l group-directories-first -d 'list directories before files'
 complete -c fls -l csv -d 'write one CSV row per entry (-: standard output)' -r -F
 complete -c fls -l parquet -d 'write one Parquet row per entry (requires pyarrow)' -r -F

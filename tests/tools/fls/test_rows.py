@@ -227,7 +227,7 @@ REFUSED = [
     (["--total", "--csv", "y"], "--csv cannot be combined with --total"),
     (["--sum"], "--sum requires --json, --csv or --parquet"),
     (["--total", "-S"], "--total cannot be combined with a sort order"),
-    (["-d", "--total"], "-d cannot be combined with --total"),
+    (["-d", "--total"], "--directory cannot be combined with --total"),
     (["--sort=sise"], "--sort: unknown 'sise'; choose from name, size,"),
     (["--time=birth"], "--time: unknown 'birth'; choose from mtime, atime, ctime"),
     (["--time-style=fancy"], "unknown time style 'fancy'"),
