@@ -27,8 +27,8 @@ OPTION = re.compile(r"(?<![\w-])--?[a-zA-Z0-9][\w-]*")
 ELSEWHERE = re.compile(r"mpirun -np|python -m|fcp -s prints|-vv|setfacl -\w+|size,-mtime")
 DECIDED = ("Options", "Plan", "Settings")
 # `ranks`: the name in `pcircle.cli.program` of the options that set the number of ranks.
-# `form`: the part of the plan of fls that has the names of options.
-HOLDERS = frozenset({"options", "plan", "settings", "ranks", "form"})
+# `form` and `machine`: structures whose fields have the names of options.
+HOLDERS = frozenset({"options", "plan", "settings", "ranks", "form", "machine"})
 ARGUMENTS = frozenset({"args"})
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pcircle.walk.attributes import Attributes, Moment, Time
 
 _ALL = 100
+_MAX_SEED_DIGITS = 18
 _OF_DIFF = frozenset(
     [
         "diff",
@@ -90,6 +91,13 @@ def rate_of(name: str, text: str) -> float:
     if not 0 < rate < math.inf:
         raise invalid(name, text, "rate must be positive and finite")
     return rate
+
+
+def seed_of(name: str, text: str) -> int:
+    """Return a seed of random numbers. Raises UsageError."""
+    if not text.isdecimal() or len(text) > _MAX_SEED_DIGITS:
+        raise invalid(name, text, "must be 0 or a positive integer")
+    return int(text)
 
 
 def most_of(most: int) -> Any:

@@ -1,16 +1,12 @@
-"""The options of the scaling simulator; `pcircle.tools.scale.command` interprets them."""
+"""The command line of the scaling simulator; `pcircle.tools.scale.command` runs it."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Final
 
-from pcircle.cli.arguments import Parser, add_version
 from pcircle.cli.shell import ToolCommand
-
-SHAPES = ("files", "balanced", "geometric", "flat")
-TIMES = ("uniform", "constant", "exponential")
-NETWORKS = ("ethernet", "infiniband")
+from pcircle.tools.scale.options import ScaleOptions
 
 USAGE = "python -m pcircle.scale [OPTION]..."
 
@@ -37,44 +33,14 @@ Examples:
   python -m pcircle.scale --network infiniband --look-ms 4 --json scale.json"""
 
 
-def _add(p: Parser) -> None:
-    add = p.add_argument_group("Task").add_argument
-    add("--shape", choices=SHAPES, default="files", help="shape of the tree (default: files)")
-    add("--files", metavar="N", help="number of files (default: 1e6)")
-    add("--dirs", metavar="N", help="number of directories (default: files / 100)")
-    add("--batch", metavar="N", default="300", help="entries per item (default: 300)")
-    add("--stat-us", metavar="T", default="100", help="microseconds per entry (default: 100)")
-    add("--items", metavar="N", help="other shapes: items (default: 100 per rank)")
-    add("--item-ms", metavar="T", help="other shapes: mean item time (default: 100)")
-    add(
-        "--times", choices=TIMES, default="uniform", help="distribution of times (default: uniform)"
-    )
-    add = p.add_argument_group("Machine").add_argument
-    add("--ranks", metavar="N,...", default="64", help="numbers of ranks to simulate (default: 64)")
-    add("--ranks-per-node", metavar="N", default="64", help="ranks per node (default: 64)")
-    add("--network", choices=NETWORKS, default="ethernet", help="latencies (default: ethernet)")
-    add("--latency-us", metavar="T", help="latency between nodes (ethernet: 40, infiniband: 3)")
-    add("--message-us", metavar="T", default="20", help="time to handle a message (default: 20)")
-    add(
-        "--look-ms",
-        metavar="T",
-        default="0",
-        help="delay until a busy rank sees a message (default: 0)",
-    )
-    add("--policies", metavar="KEY=VALUE,...", default="", help="how ranks share their work")
-    output = p.add_argument_group("Output")
-    add = output.add_argument
-    add("--seed", metavar="N", default="1", help="seed of all random numbers (default: 1)")
-    add("--json", metavar="FILE", help="write the figures as JSON (-: standard output)")
-    add_version(output, p.prog)
-
-
 def _carry_out(args: argparse.Namespace) -> int:
     from pcircle.tools.scale.command import scale_typed
 
     return scale_typed(args)
 
 
-_COMMAND = ToolCommand("python -m pcircle.scale", "", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
+_COMMAND = ToolCommand(
+    "python -m pcircle.scale", "", USAGE, DESCRIPTION, EPILOG, ScaleOptions.add_to, _carry_out
+)
 parser: Final = _COMMAND.parser
 main: Final = _COMMAND.main

@@ -74,8 +74,8 @@ def test_options_change_the_figures(capfd: pytest.CaptureFixture[str], words: li
          "lower --files and --dirs, or raise --batch"),
         (["--shape", "flat", "--items", "1e9"], "1,000,000,000 items are too many to simulate "
          "(at most 20,000,000): lower --items or --ranks"),
-        (["--shape", "flat", "--files", "9"], "--files cannot be combined with --shape flat"),
-        (["--items", "9"], "--items cannot be combined with --shape files"),
+        (["--shape", "flat", "--files", "9"], "--files cannot be combined with --shape=flat"),
+        (["--items", "9"], "--items cannot be combined with --shape=files"),
         (["--shape", "odd"], "--shape: invalid value 'odd'; choose from files, balanced, "
          "geometric, flat"),
         (["--stat-us", "0"], "--stat-us: invalid value '0': must be greater than 0"),
@@ -83,7 +83,7 @@ def test_options_change_the_figures(capfd: pytest.CaptureFixture[str], words: li
         (["--policies", "end=ring"], "--policies: the simulator detects the end by waves only"),
         (["--policies", "steal=x"], "--policies: invalid steal 'x': must be one of random, near, "
          "lifelines"),
-        (["--seed", "x"], "--seed: invalid value 'x': must be a whole number"),
+        (["--seed", "x"], "--seed: invalid value 'x': must be 0 or a positive integer"),
         (["--rank", "3"], "unknown option '--rank'; did you mean --ranks or --ranks-per-node?"),
         (["--json", "/nowhere/x"], "/nowhere/x: its directory does not exist"),
     ],
