@@ -1,13 +1,12 @@
-"""The options of fbench; `pcircle.tools.fbench.command` interprets them."""
+"""The command line of fbench; `pcircle.tools.fbench.command` runs it."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Final
 
-from pcircle.cli.arguments import Parser, add_syslog, add_transport, add_version
 from pcircle.cli.shell import ToolCommand
-from pcircle.tools.fbench.plan import BACKENDS, CASES, PAPER_CASES
+from pcircle.tools.fbench.options import BenchOptions
 
 USAGE = """\
 fbench [OPTION]... DIR
@@ -49,49 +48,6 @@ Examples:
   mpirun -np 8 fbench --json result.json /scratch"""
 
 
-def _add(p: Parser) -> None:
-    add = p.add_argument_group("Measurement").add_argument
-    add(
-        "--case",
-        action="append",
-        choices=tuple(dict.fromkeys((*CASES, *PAPER_CASES))),
-        metavar="CASE",
-        help="measure this case (repeatable; default: all)",
-    )
-    add(
-        "--backend",
-        action="append",
-        choices=BACKENDS,
-        help="measure this backend (repeatable; default: both)",
-    )
-    add = p.add_argument_group("Performance").add_argument
-    add(
-        "-j",
-        "--jobs",
-        "--clients",
-        metavar="N",
-        help="clients, or clients per MPI rank (default: 1)",
-    )
-    add_transport(add)
-    add("--threads", metavar="N", help="threads per client (default: adaptive)")
-    add("--files", metavar="N", help="files per client (default: 4; papers: 5)")
-    add("--blocks", metavar="N", help="blocks per file (default: 64; papers: 100)")
-    add("--block-size", metavar="SIZE", default="1M", help="size of a block (default: 1M)")
-    add = p.add_argument_group("Test trees").add_argument
-    add("--seed", metavar="N", help="seed of the tree or of the damage (default: 0)")
-    add("--shape", metavar="LIST", help="shape of the tree: files=1000,depth=5,size=64k and others")
-    add("--made", metavar="FILE", help="the record of the tree to corrupt")
-    add("--changes", metavar="N", help="number of files to corrupt (default: 10)")
-    add("--record", metavar="FILE", help="write the record to FILE (default: standard output)")
-    output = p.add_argument_group("Output")
-    add = output.add_argument
-    add("-q", "--quiet", action="store_true", help="report failures only")
-    add("--json", metavar="FILE", help="write the figures as JSON (-: standard output)")
-    add("--plot", metavar="FILE", help="write a .png, .svg or .pdf (requires matplotlib)")
-    add_syslog(add)
-    add_version(output, p.prog)
-
-
 def _carry_out(args: argparse.Namespace) -> int:
     from pcircle.tools.fbench.command import bench_typed
 
@@ -111,7 +67,14 @@ _MOST_USED = (
     "--plot",
 )
 _COMMAND = ToolCommand(
-    "fbench", "DIR", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, most_used=_MOST_USED
+    "fbench",
+    "DIR",
+    USAGE,
+    DESCRIPTION,
+    EPILOG,
+    BenchOptions.add_to,
+    _carry_out,
+    most_used=_MOST_USED,
 )
 parser: Final = _COMMAND.parser
 main: Final = _COMMAND.main

@@ -21,16 +21,9 @@ from pcircle.cli import pictures
 from pcircle.cli.program import ToolProgram, run_tool
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
-from pcircle.core.units import (
-    invalid,
-    number,
-    number_of_jobs,
-    number_of_threads,
-    parse_size,
-    positive,
-)
 from pcircle.runtime import Context, Observer, Task
 from pcircle.tools.fbench.cases import StopCase, remove
+from pcircle.tools.fbench.options import BenchOptions
 from pcircle.tools.fbench.papers import Papers
 from pcircle.tools.fbench.plan import (
     BACKENDS,
@@ -41,28 +34,9 @@ from pcircle.tools.fbench.plan import (
     in_phases,
 )
 from pcircle.tools.fbench.report import BenchConsole
-from pcircle.transport.launch import TransportOption
+from pcircle.transport.launch import launched
 
 PAPERS = "papers"  # a command if it precedes DIR; as the only operand it is DIR itself
-_MOST = 1 << 20
-_MAX_BLOCK_BYTES = 1 << 30
-
-
-class BenchOptions(msgspec.Struct, frozen=True):
-    """The validated options of one fbench run; for the numbers see `BenchPlan`."""
-
-    folder: bytes
-    cases: tuple[str, ...] = CASES
-    backends: tuple[str, ...] = BACKENDS
-    threads: int | None = None
-    files: int = 4
-    blocks: int = 64
-    block_bytes: int = 1 << 20
-    jobs: int | None = 1
-    transport: TransportOption = "auto"
-    quiet: bool = False
-    json: str | None = None
-    plot: str | None = None
 
 
 class BenchProgram(ToolProgram):
@@ -88,16 +62,12 @@ class BenchProgram(ToolProgram):
         except OSError as error:
             text = f"cannot work in '{show(options.folder)}': {error.strerror}"
             raise UsageError(text) from None
-        plan = BenchPlan(
-            self._place,
-            in_phases(options.cases, options.backends),
-            options.backends,
-            options.threads,
-            options.files,
-            options.blocks,
-            options.block_bytes,
-            len(nodes),
-        )
+        decided: dict[str, Any] = options.planned(BenchPlan) | {
+            "place": self._place,
+            "cases": in_phases(options.cases, options.backends),
+            "clients": len(nodes),
+        }
+        plan = BenchPlan(**decided)
         return msgspec.msgpack.encode(plan)
 
     def withdraw(self) -> None:
@@ -139,9 +109,10 @@ def bench_typed(args: argparse.Namespace) -> int:
         from pcircle.tools.fbench.trees import carry_out
 
         return carry_out(args.operands[0], args)
-    for name in ("seed", "shape", "record", "made", "changes"):
-        if getattr(args, name) is not None:
-            raise UsageError(f"--{name} is for fbench make DIR and fbench corrupt DIR")
+    for field in BenchOptions.TREES.fields:
+        option = BenchOptions.declared[field]
+        if option.is_given(args):
+            raise UsageError(f"{option.name} is for fbench make DIR and fbench corrupt DIR")
     options = _options(args)
     program = BenchProgram(options)
     try:
@@ -159,32 +130,15 @@ def _options(args: argparse.Namespace) -> BenchOptions:
         if not operands:
             raise UsageError("missing operand DIR")
         raise UsageError(f"fbench takes one DIR: extra operand '{operands[1]}'")
-    files, blocks = ("5", "100") if papers else ("4", "64")
-    size = number("--block-size", args.block_size, parse_size)
-    if not 1 <= size <= _MAX_BLOCK_BYTES:
-        raise invalid("--block-size", args.block_size, "must be from 1 byte to 1 GiB")
-    return BenchOptions(
-        folder=os.fsencode(operands[0]),
-        cases=tuple(dict.fromkeys(args.case or (PAPER_CASES if papers else CASES))),
-        backends=tuple(dict.fromkeys(args.backend or BACKENDS)),
-        threads=None if args.threads is None else number_of_threads(args.threads),
-        files=positive("--files", files if args.files is None else args.files, _MOST),
-        blocks=positive("--blocks", blocks if args.blocks is None else args.blocks, _MOST),
-        block_bytes=int(size),
-        jobs=_jobs(args),
-        transport=args.transport,
-        quiet=args.quiet,
-        json=args.json,
-        plot=args.plot,
+    options = BenchOptions.of(args, folder=os.fsencode(operands[0]))
+    cases, files, blocks = (PAPER_CASES, 5, 100) if papers else (CASES, 4, 64)
+    return options.replace(
+        cases=options.cases or cases,
+        backends=options.backends or BACKENDS,
+        files=options.files or files,
+        blocks=options.blocks or blocks,
+        jobs=options.jobs or (1 if launched().kind == "none" else None),
     )
-
-
-def _jobs(args: argparse.Namespace) -> int | None:
-    if args.jobs is not None:
-        return number_of_jobs(args.jobs)
-    from pcircle.transport.launch import launched
-
-    return 1 if launched().kind == "none" else None
 
 
 # ---- task ----------------------------------------------------------------------------------------

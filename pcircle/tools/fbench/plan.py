@@ -74,6 +74,8 @@ PAPER_CASES = (
     "large",
 )
 BACKENDS = ("blocking", "threads")
+MAX_ENTRIES = 10_000_000
+"""The maximum number of entries of one kind in a test tree."""
 
 WORKLOADS = {"small": 64 << 10, "large": 1 << 20}
 """The cases for many clients, and their block sizes in bytes."""

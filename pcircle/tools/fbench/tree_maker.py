@@ -31,9 +31,9 @@ from pcircle.core.units import invalid, parse_size
 from pcircle.fs.open_flags import CREATE_FILE, OPEN_DIRECTORY, OPEN_DIRECTORY_PATH
 from pcircle.fs.safe_open import make_directory, reading
 from pcircle.jobs.failures import decode
+from pcircle.tools.fbench.plan import MAX_ENTRIES
 
 FORMAT = "fbench make 1"
-MAX_NUMBER = 10_000_000
 _PIECE_BYTES = 1 << 20
 _MAX_PATH_BYTES = 2048
 _NAMES = ("plain", "odd")
@@ -88,7 +88,7 @@ class TreeHeader(msgspec.Struct, frozen=True):
     shape: Shape
 
 
-def shape_of(text: str | None) -> Shape:
+def shape_of(text: str) -> Shape:
     """Parse the value of --shape, such as files=1000,size=1M; raise UsageError if it is invalid."""
     shape = Shape()
     for word in text.split(",") if text else ():
@@ -105,8 +105,8 @@ def shape_of(text: str | None) -> Shape:
             number = parse_size(value) if name == "size" else int(value)
         except ValueError as error:
             raise UsageError(f"--shape: {error}") from None
-        if not 0 <= number <= (MAX_NUMBER if name != "size" else 1 << 40):
-            most = f"{MAX_NUMBER:,}" if name != "size" else "1T"
+        if not 0 <= number <= (MAX_ENTRIES if name != "size" else 1 << 40):
+            most = f"{MAX_ENTRIES:,}" if name != "size" else "1T"
             raise invalid("--shape", word, f"must be from 0 to {most}")
         shape = replace(shape, **{name: number})
     return shape

@@ -14,14 +14,17 @@ from pcircle.cli.output import MessageStream
 from pcircle.cli.results import Results
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError
-from pcircle.core.units import invalid, plural, positive
+from pcircle.core.units import plural
 from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 from pcircle.jobs.failures import LogFile, open_log
-from pcircle.tools.fbench.tree_maker import MAX_NUMBER, make, prepare, shape_of
+from pcircle.tools.fbench.options import BenchOptions
+from pcircle.tools.fbench.tree_maker import Shape, corrupt, make, prepare, read_record
 from pcircle.transport.launch import launched
 
-_OWN = ("record", "made", "seed", "changes", "shape", "quiet", "operands", "words", "unjoined")
-_DIGITS = 18
+_TAKEN = {
+    "make": ("seed", "shape", "record", "quiet"),
+    "corrupt": ("seed", "made", "changes", "record", "quiet"),
+}
 
 
 def carry_out(word: str, args: argparse.Namespace) -> int:
@@ -29,24 +32,24 @@ def carry_out(word: str, args: argparse.Namespace) -> int:
 
     If a launcher has started several ranks, only the first rank does the work.
     """
-    _refuse_others(word, args)
-    folder = os.fsencode(args.operands[1])
-    seed = _seed(args.seed)
+    for field, option in BenchOptions.offered():
+        if option.is_given(args) and field not in _TAKEN[word]:
+            raise UsageError(f"fbench {word} does not take {option.name}")
+    options = BenchOptions.of(args, folder=os.fsencode(args.operands[1]))
     if launched().rank:
         return 0
-    shape = shape_of(args.shape)
-    changes = 10 if args.changes is None else positive("--changes", args.changes, MAX_NUMBER)
+    folder, changes = options.folder, options.changes
     if word == "make":
         root_fd = prepare(folder)
-        what, work = "made", partial(make, root_fd, seed, shape)
+        what, work = "made", partial(make, root_fd, options.seed, options.shape or Shape())
+    elif options.made is None:
+        raise UsageError("fbench corrupt requires --made, the record of fbench make")
     else:
-        from pcircle.tools.fbench.tree_maker import corrupt, read_record
-
-        made = read_record(args.made)
+        made = read_record(options.made)
         root_fd = _opened(folder)
-        what, work = "corrupted", partial(corrupt, root_fd, seed, changes, made)
+        what, work = "corrupted", partial(corrupt, root_fd, options.seed, changes, made)
     out = MessageStream(sys.stderr)
-    record = _Record(args.record, folder, out)
+    record = _Record(options.record, folder, out)
     try:
         count = work(record.add)
     except OSError as error:
@@ -56,7 +59,7 @@ def carry_out(word: str, args: argparse.Namespace) -> int:
     finally:
         os.close(root_fd)
         record.close()
-    if not args.quiet:
+    if not options.quiet:
         noun = (
             plural(count, "entry", "entries") if word == "make" else plural(count, "file", "files")
         )
@@ -65,30 +68,6 @@ def carry_out(word: str, args: argparse.Namespace) -> int:
     if too_few:
         out.line(f"fbench: fewer than the {changes:,} requested files are unchanged")
     return EntriesFailed.exit_code if too_few or record.failed else 0
-
-
-def _refuse_others(word: str, args: argparse.Namespace) -> None:
-    """Raise UsageError if an option does not apply or a required option is missing."""
-    given = {name for name, value in vars(args).items() if value not in (None, False, [])}
-    given -= {*_OWN, *("transport",) * (args.transport == "auto")}
-    given -= {*("block_size",) * (args.block_size == "1M")}
-    unused = sorted(given)
-    if word == "make":
-        unused += [name for name in ("made", "changes") if getattr(args, name) is not None]
-    elif args.shape is not None:
-        unused.append("shape")
-    if unused:
-        raise UsageError(f"fbench {word} does not take --{unused[0].replace('_', '-')}")
-    if word == "corrupt" and args.made is None:
-        raise UsageError("fbench corrupt requires --made, the record of fbench make")
-
-
-def _seed(text: str | None) -> int:
-    if text is None:
-        return 0
-    if not text.isdecimal() or len(text) > _DIGITS:
-        raise invalid("--seed", text, "must be 0 or a positive integer")
-    return int(text)
 
 
 def _opened(folder: bytes) -> int:
