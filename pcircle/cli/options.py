@@ -85,9 +85,9 @@ def _share(name: str, text: str) -> float:
     return percent / _ALL
 
 
-def rate_of(name: str, text: str) -> float:
-    """Return a number of operations per second. Raises UsageError."""
-    rate = number(name, text, parse_number)
+def rate_of(name: str, text: str, parse: Callable[[str], float] = parse_number) -> float:
+    """Return a number per second, such as operations or bytes. Raises UsageError."""
+    rate = number(name, text, parse)
     if not 0 < rate < math.inf:
         raise invalid(name, text, "rate must be positive and finite")
     return rate
@@ -325,6 +325,14 @@ class CommonOptions(Options, root="PATH", done="done"):
         metavar="N",
         parse=rate_of,
         help="total limit of operations per second",
+    )
+
+    BANDWIDTH = Section()
+    bytes_per_s: float | None = option(
+        "--bwlimit",
+        metavar="RATE",
+        parse=partial(rate_of, parse=parse_size),
+        help="total bandwidth limit in bytes per second",
     )
 
     RECORDS = Section()

@@ -1,12 +1,13 @@
-"""The options of fbcast; `pcircle.tools.fbcast.command` interprets them."""
+"""The command line of fbcast; `pcircle.tools.fbcast.command` runs it."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Final
 
-from pcircle.cli.arguments import LAUNCH, Parser, add_syslog, add_transport, add_version
+from pcircle.cli.arguments import LAUNCH
 from pcircle.cli.shell import ToolCommand
+from pcircle.tools.fbcast.options import BroadcastOptions
 
 USAGE = "fbcast [OPTION]... SRC... DST"
 
@@ -40,51 +41,6 @@ Examples:
   mpirun -np 8 fbcast --remove env /dev/shm"""
 
 
-def _add(p: Parser) -> None:
-    add = p.add_argument_group("Actions").add_argument
-    add("--check", action="store_true", help="compare all nodes with SRC by signature")
-    add("--remove", action="store_true", help="remove the names of SRC from DST on all nodes")
-    add(
-        "-u",
-        "--update",
-        action="store_true",
-        help="update existing trees, sending only what differs",
-    )
-    add("-f", "--force", action="store_true", help="replace existing directories")
-    add(
-        "-n",
-        "--no-clobber",
-        action="store_true",
-        help="refuse the job if a name exists on any node",
-    )
-    add("--partial", action="store_true", help="continue without nodes that fail")
-    add = p.add_argument_group("Safety").add_argument
-    add("--fsync", action="store_true", help="flush to disk before publishing")
-    add("--record-dir", metavar="DIR", help="directory of records (default: ~/.local/state/fbcast)")
-    add(
-        "--timeout",
-        metavar="T",
-        default="60",
-        help="time that a node may take to respond (default: 60 s)",
-    )
-    add = p.add_argument_group("Performance").add_argument
-    add(
-        "-j",
-        "--jobs",
-        metavar="N",
-        help="processes, or per MPI rank (default: cores, at most 8)",
-    )
-    add_transport(add)
-    add("--bwlimit", metavar="RATE", help="bandwidth limit of each node in bytes per second")
-    output = p.add_argument_group("Output")
-    add = output.add_argument
-    add("-q", "--quiet", action="store_true", help="report failures only")
-    add("-v", "--verbose", action="store_true", help="report each node")
-    add("--json", metavar="FILE", help="write the result as JSON (-: standard output)")
-    add_syslog(add)
-    add_version(output, p.prog)
-
-
 def _carry_out(args: argparse.Namespace) -> int:
     from pcircle.tools.fbcast.command import broadcast_typed
 
@@ -104,7 +60,14 @@ _MOST_USED = (
     "--json",
 )
 _COMMAND = ToolCommand(
-    "fbcast", "SRC... DST", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, most_used=_MOST_USED
+    "fbcast",
+    "SRC... DST",
+    USAGE,
+    DESCRIPTION,
+    EPILOG,
+    BroadcastOptions.add_to,
+    _carry_out,
+    most_used=_MOST_USED,
 )
 parser: Final = _COMMAND.parser
 main: Final = _COMMAND.main

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TypeAlias
-
-import msgspec
+from typing import Any, TypeAlias
 
 from pcircle.cli import json_output as jsonout
 from pcircle.core.encoding import show
 from pcircle.core.errors import Defect, PcircleError, UsageError
-from pcircle.core.units import interval_s, invalid, number, number_of_jobs, parse_size
 from pcircle.core.writing import CALLER
 from pcircle.fs.open_flags import CREATE_FILE
 from pcircle.fs.safe_open import make_directory
@@ -27,38 +23,17 @@ from pcircle.threads.throttle import BURST_S, TokenBucket
 from pcircle.tools.fbcast.conductor import Conductor
 from pcircle.tools.fbcast.destination import Decisions, Destination
 from pcircle.tools.fbcast.loop import Loop, host_name, nodes_of
-from pcircle.tools.fbcast.messages import BroadcastPlan, Message, Verb
+from pcircle.tools.fbcast.messages import BroadcastPlan, Message
 from pcircle.tools.fbcast.node import BlockingWorker, BroadcastNode
-from pcircle.tools.fbcast.report import BroadcastConsole, state_directory
+from pcircle.tools.fbcast.options import BroadcastOptions
+from pcircle.tools.fbcast.report import BroadcastConsole
 from pcircle.tools.fbcast.signatures import digest
 from pcircle.tools.fbcast.source_reader import Operand, SourceReader
 from pcircle.transport.contract import Transport
-from pcircle.transport.launch import TransportOption, choose, launched
+from pcircle.transport.launch import choose, launched
 from pcircle.transport.start import start, warn_stale_launcher
 
 Send: TypeAlias = "Callable[[int, Message], None]"
-
-
-class BroadcastOptions(msgspec.Struct, frozen=True):
-    """The validated options of one fbcast run."""
-
-    sources: tuple[bytes, ...]
-    target: bytes
-    verb: Verb
-    update: bool
-    force: bool
-    keep: bool
-    partial: bool
-    sync: bool
-    records: bytes
-    patience_s: float
-    rate: float | None
-    jobs: int | None
-    transport: TransportOption
-    quiet: bool
-    verbose: bool
-    json: str | None
-    words: tuple[str, ...]
 
 
 def broadcast_typed(args: argparse.Namespace) -> int:
@@ -90,47 +65,9 @@ def _options(args: argparse.Namespace) -> BroadcastOptions:
         raise UsageError(f"missing destination after '{show(operands[0])}'")
     if not all(operands):
         raise UsageError("empty file name")
-    _refuse_together(args)
-    verb: Verb = "check" if args.check else "remove" if args.remove else "copy"
-    rate = None
-    if args.bwlimit is not None:
-        rate = number("--bwlimit", args.bwlimit, parse_size)
-        if not 0 < rate < math.inf:
-            raise invalid("--bwlimit", args.bwlimit, "rate must be positive and finite")
-    records = state_directory() if args.record_dir is None else os.fsencode(args.record_dir)
-    if not records:
-        raise UsageError("empty file name")
-    return BroadcastOptions(
-        sources=tuple(operands[:-1]),
-        target=os.path.abspath(operands[-1]),
-        verb=verb,
-        update=args.update,
-        force=args.force,
-        keep=args.no_clobber,
-        partial=args.partial,
-        sync=args.fsync,
-        records=os.path.abspath(records),
-        patience_s=interval_s("--timeout", args.timeout),
-        rate=rate,
-        jobs=None if args.jobs is None else number_of_jobs(args.jobs),
-        transport=args.transport,
-        quiet=args.quiet,
-        verbose=args.verbose,
-        json=args.json,
-        words=args.words,
+    return BroadcastOptions.of(
+        args, sources=tuple(operands[:-1]), target=os.path.abspath(operands[-1])
     )
-
-
-def _refuse_together(args: argparse.Namespace) -> None:
-    for name_given, *conflicting in (
-        ("check", "remove", "update", "force", "no_clobber", "partial", "fsync", "bwlimit"),
-        ("remove", "update", "force", "no_clobber", "fsync", "bwlimit"),
-        ("no_clobber", "update", "force"),
-    ):
-        for conflict in conflicting:
-            if getattr(args, name_given) and getattr(args, conflict):
-                first, second = (f"--{name.replace('_', '-')}" for name in (name_given, conflict))
-                raise UsageError(f"{first} cannot be combined with {second}")
 
 
 def _operands(options: BroadcastOptions) -> list[Operand]:
@@ -209,14 +146,17 @@ class _RankJob:
     def _conduct(self, loop: Loop, nodes: tuple[int, ...], signals: Signals) -> int:
         options = self._options
         report = BroadcastConsole(
-            quiet=options.quiet, verbose=options.verbose, json=options.json, words=options.words
+            quiet=options.quiet,
+            verbose=bool(options.verbose),
+            json=options.json,
+            words=options.words,
         )
         plan, reader, refusal = self._prepare()
 
         def make(node: BroadcastNode, send: Send, read: BlockingWorker) -> Conductor:
-            bucket = None
-            if options.rate is not None:
-                bucket = TokenBucket(options.rate, options.rate * BURST_S, time.monotonic())
+            bucket, rate = None, options.bytes_per_s
+            if rate is not None:
+                bucket = TokenBucket(rate, rate * BURST_S, time.monotonic())
             ranks = self._transport.size
             arguments = (node, plan, nodes, ranks, reader, send, read, digest)
             return Conductor(*arguments, partial=options.partial, bucket=bucket)
@@ -259,20 +199,13 @@ class _RankJob:
                 _prove(options.records, proof)
         except PcircleError as error:
             return plan, reader, error
-        plan = BroadcastPlan(
-            job=job,
-            verb=options.verb,
-            target=options.target,
-            names=tuple(operand.name for operand in operands),
-            folders=folders,
-            records=options.records,
-            proof=proof,
-            update=options.update,
-            force=options.force,
-            keep=options.keep,
-            sync=options.sync,
-            patience_s=options.patience_s,
-        )
+        decided: dict[str, Any] = options.planned(BroadcastPlan) | {
+            "job": job,
+            "names": tuple(operand.name for operand in operands),
+            "folders": folders,
+            "proof": proof,
+        }
+        plan = BroadcastPlan(**decided)
         return plan, SourceReader(operands), None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import msgspec
@@ -152,11 +151,3 @@ class BroadcastConsole:
 
 
 _DONE = {"copy": "done", "remove": "removed", "check": "identical to the source"}
-
-
-def state_directory() -> bytes:
-    """Return the default directory for the records of decisions."""
-    state = os.environ.get("XDG_STATE_HOME") or os.path.join(
-        os.path.expanduser("~"), ".local", "state"
-    )
-    return os.path.join(os.fsencode(state), b"fbcast")
