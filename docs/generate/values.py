@@ -31,7 +31,6 @@ _FIELDS = _list(
     "kind size mtime atime ctime mode owner group links target content xattr acl holes flags "
     "stripe rdev default all"
 )
-_KEYS = _list("path name ext size blocks mtime ctime atime inode links uid gid user group depth")
 _ALGORITHMS = Values(algorithm_names(), is_list=False)
 _ALL_ALGORITHMS = dict.fromkeys((*checksums.NAMES, *algorithm_names()))  # each name once
 _EVERYWHERE = {
@@ -43,8 +42,6 @@ _EVERYWHERE = {
 _OF_COMMAND = {
     ("fdiff", "--fields"): _FIELDS,
     ("fdiff", "--ignore"): _FIELDS,
-    ("ffind", "--sort"): _KEYS,
-    ("ffind", "--by"): _KEYS,
     ("fsum", "--algorithm"): Values(tuple(_ALL_ALGORITHMS), is_list=False),
 }
 NONE = Values((), is_list=False)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-import os
 from typing import ClassVar
 
 from pcircle.cli.change_program import ChangeConsole, ChangeProgram
-from pcircle.cli.tree_program import TreeOptions
-from pcircle.core.errors import UsageError
 from pcircle.core.units import plural
 from pcircle.ops.remove.plan import RemovalCounters, RemovalPlan
 from pcircle.ops.remove.remover import RemoveTask
@@ -42,20 +38,6 @@ class FindApplyProgram(ChangeProgram):
     plan_type: ClassVar[type[RemovalPlan]] = RemovalPlan
     task_type: ClassVar[type[FindApplyTask]] = FindApplyTask
     console_type: ClassVar[type[FindApplyConsole]] = FindApplyConsole
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        if args.tokens:
-            raise UsageError("--apply takes no expression")
-        for option in ("sort", "top", "by", "within"):
-            if getattr(args, option) is not None:
-                shown = "in" if option == "within" else option
-                raise UsageError(f"--apply cannot be combined with --{shown}")
-        if args.stat == "never":
-            raise UsageError("--apply cannot be combined with --stat=never")
-        is_asked = args.verbose or args.progress == "always" or args.dry_run
-        args.quiet = args.quiet or not is_asked
-        paths = list(map(os.fsencode, args.operands))
-        super().__init__(TreeOptions.of(args), paths, listed=True, enter_mounts=True)
 
     def roots(self) -> tuple[Root, ...]:
         return self.read_plan().roots

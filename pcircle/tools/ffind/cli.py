@@ -1,29 +1,14 @@
-"""The options of ffind; `pcircle.tools.ffind.command` interprets them."""
+"""The command line of ffind; `pcircle.tools.ffind.command` runs it."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
 
-from pcircle.cli.arguments import (
-    NO_FILTERS,
-    POLITE,
-    OptionalValue,
-    Parser,
-    add_offline,
-    add_op_timeout,
-    add_output,
-    add_patterns,
-    add_performance,
-    add_plans,
-    add_polite,
-    add_safety,
-    add_stop,
-    notes,
-    run,
-)
+from pcircle.cli.arguments import Parser, notes, run
 from pcircle.cli.shell import logging
 from pcircle.tools.ffind.language.words import ACTIONS, COMMANDS, TESTS, split
+from pcircle.tools.ffind.options import FindOptions
 from pcircle.transport.launch import launched
 
 USAGE = """\
@@ -55,16 +40,13 @@ Examples:
 )
 
 
-_BARE = {"--sort": "--sort=path", **POLITE}
-
-
 class FindParser(Parser):
     """Parses options, PATHs and the expression, in any order."""
 
     def parse(self, arguments: Sequence[str], bare: Mapping[str, str]) -> argparse.Namespace:
         """Parse the options; `tokens` in the result contains the expression."""
         found = split(arguments, self.takes_value)
-        args = super().parse(found.suite, {**_BARE, **bare})
+        args = super().parse(found.suite, bare)
         args.operands = found.paths
         args.tokens = found.tokens
         args.words = tuple(arguments)
@@ -96,39 +78,7 @@ def parser() -> FindParser:
     """Return the parser of the command."""
     p = FindParser("ffind", USAGE, DESCRIPTION, EPILOG)
     p.add_argument("operands", nargs="*", metavar="PATH", help=argparse.SUPPRESS)
-    add = p.add_argument_group("Search").add_argument
-    add(
-        "--sort",
-        action=OptionalValue,
-        metavar="KEYS",
-        help="sort by KEYS, such as size,-mtime (default: path)",
-    )
-    add("--top", metavar="N", help="print only the N largest, or the first N by --by")
-    add("--by", metavar="KEYS", help="sort keys of --top (default: size)")
-    add(
-        "--stat",
-        choices=("auto", "never"),
-        default="auto",
-        help="never: refuse tests that need a lookup (default: auto)",
-    )
-    add("--in", dest="within", metavar="INDEX", help="search a saved index, not the file system")
-    add("--dry-run", action="store_true", help="show what would be removed or run")
-    add_plans(add)
-    add = p.add_argument_group("Filters", "Patterns are those of rsync.").add_argument
-    add_patterns(add)
-    add_offline(add)
-    add("-0", "--null", action="store_true", help="entries of lists end with NUL")
-    add_safety(p)
-    add = add_performance(p).add_argument
-    add_op_timeout(add)
-    add("--ops-limit", metavar="N", help="total limit of removals per second")
-    add_polite(add)
-    add_stop(add)
-    add = add_output(p).add_argument
-    add("--list-out", metavar="FILE", help="write a list of found entries, for the other tools")
-    add("--json-lines", metavar="FILE", help="write a line of JSON for each removal")
-    # The expression selects entries, in place of the filters of other tools.
-    p.set_defaults(**NO_FILTERS, one_file_system=False)
+    FindOptions.add_to(p)
     p.add_short_help(_MOST_USED)
     return p
 
@@ -143,4 +93,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit code; only the first rank prints errors."""
     speaks = not launched().rank
     carry_out = logging("ffind", _carry_out, speaks=speaks)
-    return run(parser, arguments, _BARE, carry_out, speaks=speaks)
+    return run(parser, arguments, {}, carry_out, speaks=speaks)

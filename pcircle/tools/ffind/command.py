@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pcircle.cli.change_program import refuse_twice
 from pcircle.cli.output import MessageStream
-from pcircle.cli.tree_program import TreeOptions
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError, require_type
 from pcircle.core.units import NS_PER_S
@@ -23,6 +22,7 @@ from pcircle.tools.ffind.eval.resolver import Resolver
 from pcircle.tools.ffind.language.formats import ends_of
 from pcircle.tools.ffind.language.grammar import parse
 from pcircle.tools.ffind.language.nodes import ExpressionNode, ParsedExpression, names_of, walk
+from pcircle.tools.ffind.options import OF_NAMES, FindOptions
 from pcircle.tools.ffind.plan import FindPlan, SearchedIndex
 from pcircle.tools.ffind.task import FindTask, listed_starts, start_of
 from pcircle.walk.roots import Root
@@ -44,19 +44,16 @@ class FindProgram(SearchProgram):
     task_type: ClassVar[type[FindTask]] = FindTask
     console_type: ClassVar[type[FindConsole]] = FindConsole
 
-    def __init__(self, args: argparse.Namespace, parsed: ParsedExpression) -> None:
+    def __init__(
+        self, options: FindOptions, parsed: ParsedExpression, paths: Sequence[bytes]
+    ) -> None:
         self.parsed = parsed
         self.names: set[str] = names_of(parsed.expression)
-        paths = list(map(os.fsencode, args.operands)) or [b"."]
-        self.order: Order | None = order_of(args.sort, args.top, args.by)
-        _refuse(args, parsed, self.names)
+        self.order: Order | None = order_of(options)
+        _refuse(options, parsed, self.names, self.order)
         self.said = "deleted" if "delete" in self.names else "listed"
-        # Only matching entries are printed by default; a dry run of -delete has only its summary.
-        dry = "delete" in self.names and (args.dry_run or args.plan is not None)
-        is_asked = args.verbose or args.progress == "always" or dry
-        args.quiet = args.quiet or not is_asked
-        super().__init__(TreeOptions.of(args), paths)
-        self.args = args
+        super().__init__(options.reporting(removes="delete" in self.names), paths or [b"."])
+        self._has_paths = bool(paths)
         self.files: list[LogFile] = []
         self.first_task: FindTask | None = None
         self.has_head = False
@@ -71,28 +68,28 @@ class FindProgram(SearchProgram):
         parsed = self.parsed
         paths = self.paths
         if parsed.starts_from is not None:
-            if self.args.operands:
+            if self._has_paths:
                 raise UsageError("-files0-from cannot be combined with PATH")
             paths = tuple(listed_starts(parsed.starts_from, complete=self.lists_completely))
-        if self.args.within is not None:
-            return self._index_roots(paths)
+        if self.options.within is not None:
+            return self._index_roots(self.options.within, paths)
         removes = "delete" in self.names
         follow = parsed.settings.follow
         roots = tuple(start_of(path, follow, removes=removes) for path in paths)
-        if self.args.plan is not None:
+        if self.options.plan is not None:
             refuse_twice("--plan", roots)
         return roots
 
-    def _index_roots(self, paths: tuple[bytes, ...]) -> tuple[Root, ...]:
+    def _index_roots(self, index: str, paths: tuple[bytes, ...]) -> tuple[Root, ...]:
         """Return the roots in an index. Pruning makes the search sequential."""
         from pcircle.tools.ffind.index_search import index_of
 
         parsed = self.parsed
-        named = bool(self.args.operands) or parsed.starts_from is not None
+        named = self._has_paths or parsed.starts_from is not None
         in_order = (
             parsed.settings.one_file_system or parsed.exclude is not None or "prune" in self.names
         )
-        self.index, roots = index_of(self.args.within, paths if named else (), in_order=in_order)
+        self.index, roots = index_of(index, paths if named else (), in_order=in_order)
         return roots
 
     @property
@@ -101,16 +98,15 @@ class FindProgram(SearchProgram):
 
     def can_lose_ranks(self) -> bool:
         """Return whether the search changes nothing and all output consists of records."""
-        args = self.args
-        dry = args.dry_run or args.plan is not None
+        dry = self.options.dry or self.options.plan is not None
         acts = set(_RUNNING if dry else _CHANGING)
         self.ends = ends_of(self.parsed.expression)
         return self.ends is not None and self.names.isdisjoint({*acts, *_CUTTING})
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        parsed, args = self.parsed, self.args
+        parsed = self.parsed
         now = time.time_ns()
-        resolver = Resolver(args.words, parsed.settings.follow, now)
+        resolver = Resolver(self.options.words, parsed.settings.follow, now)
         expression = resolver.resolved(parsed.expression)
         exclude = None if parsed.exclude is None else resolver.resolved(parsed.exclude)
         for warning in parsed.warnings:
@@ -135,7 +131,7 @@ class FindProgram(SearchProgram):
         return super().decided(roots, ranks) | more
 
     def opened(self) -> dict[str, Any]:
-        name = self.args.plan
+        name = self.options.plan
         around = () if name is None else _around(os.path.realpath(os.fsencode(name)))
         return super().opened() | {"around_plan": around}
 
@@ -178,40 +174,40 @@ def _is_terminal() -> bool:
     return MessageStream(standard_output()).isatty()
 
 
-def _refuse(args: argparse.Namespace, parsed: ParsedExpression, names: set[str]) -> None:
-    """Raise UsageError for combinations of options that are not permitted."""
-    if args.within is not None:
-        _refuse_with_index(args, parsed)
-    for option in ("max_delete", "plan"):
-        if getattr(args, option) is None:
+def _refuse(
+    options: FindOptions, parsed: ParsedExpression, names: set[str], order: Order | None
+) -> None:
+    """Raise UsageError for options and primaries that cannot be combined."""
+    if options.within is not None:
+        _refuse_with_index(options.words, parsed)
+    for field in ("max_delete", "plan"):
+        if getattr(options, field) is None:
             continue
-        shown = f"--{option.replace('_', '-')}"
+        shown = options.declared[field].name
         if "delete" not in names:
             raise UsageError(f"{shown} requires -delete")
         if not names.isdisjoint(_RUNNING):
             raise UsageError(f"{shown} cannot be combined with -exec")
-    if args.max_delete is not None and not names.isdisjoint(_CUTTING):
+    if options.max_delete is not None and not names.isdisjoint(_CUTTING):
         raise UsageError("--max-delete cannot be combined with -quit, -limit and -exists")
-    ordered = args.sort is not None or args.top is not None
-    if ordered and not names.isdisjoint(_CUTTING):
+    if order is not None and not names.isdisjoint(_CUTTING):
         raise UsageError("--sort and --top cannot be combined with -quit, -limit and -exists")
-    if "delete" in names and args.op_timeout is not None:
+    if "delete" in names and options.op_timeout_s is not None:
         # A removal that timed out would count as a failure, although the kernel might still
         # complete it.
         raise UsageError("-delete cannot be combined with --op-timeout")
     if "delete" in names and parsed.settings.follow == "L":
         raise UsageError("-delete cannot be combined with -L: links would be followed")
-    if args.stat == "never":
+    if options.stat == "never":
         for node in walk(parsed.expression):
             if needs_status(node):
-                raise UsageError(f"--stat=never: {_said(args.words, node)} requires a lookup")
-        if ordered and needs_order(args):
+                shown = _said(options.words, node)
+                raise UsageError(f"--stat=never: {shown} requires a lookup")
+        if order is not None and any(key.lstrip("-") not in OF_NAMES for key in order.fields):
             raise UsageError("--stat=never: the sort order requires lookups")
-        if args.skip_offline:
-            raise UsageError("--stat=never cannot be combined with --skip-offline")
 
 
-def _refuse_with_index(args: argparse.Namespace, parsed: ParsedExpression) -> None:
+def _refuse_with_index(words: Sequence[str], parsed: ParsedExpression) -> None:
     """Raise UsageError for primaries that an index cannot answer, or that would have no effect."""
     from pcircle.tools.ffind.index_search import is_live
 
@@ -220,19 +216,8 @@ def _refuse_with_index(args: argparse.Namespace, parsed: ParsedExpression) -> No
     nodes = [*walk(parsed.expression), *(() if parsed.exclude is None else walk(parsed.exclude))]
     for node in nodes:
         if is_live(node):
-            said = "-delete" if node.name == "delete" else _said(args.words, node)
+            said = "-delete" if node.name == "delete" else _said(words, node)
             raise UsageError(f"--in: {said} requires the file system")
-    if args.filters:
-        raise UsageError("--in cannot be combined with filters; see -exclude")
-    for option in ("polite", "strict_operands", "skip_offline"):
-        if getattr(args, option):
-            raise UsageError(f"--in cannot be combined with --{option.replace('_', '-')}")
-
-
-def needs_order(args: argparse.Namespace) -> bool:
-    """Return whether the sort order needs more than names."""
-    text = args.by or "size" if args.top is not None else args.sort
-    return any(key.lstrip("-") not in ("path", "name", "ext", "depth") for key in text.split(","))
 
 
 def _said(words: Sequence[str], node: ExpressionNode) -> str:
@@ -241,12 +226,17 @@ def _said(words: Sequence[str], node: ExpressionNode) -> str:
 
 def program_of(args: argparse.Namespace) -> FindProgram | FindApplyProgram:
     """Return the program for a parsed command line. Raises UsageError."""
-    if args.apply is not None:
+    options = FindOptions.of(args)
+    paths = list(map(os.fsencode, args.operands))
+    if options.apply is not None:
+        if args.tokens:
+            raise UsageError("--apply takes no expression")
         from pcircle.tools.ffind.apply import FindApplyProgram  # few runs carry out a plan
 
-        return FindApplyProgram(args)
-    listed = args.list_out is not None
-    parsed = parse(args.words, args.tokens, listed=listed)
+        options = options.reporting(removes=True)
+        return FindApplyProgram(options, paths, listed=True, enter_mounts=True)
+    listed = options.list_out is not None
+    parsed = parse(options.words, args.tokens, listed=listed)
     if listed:
         silent = parsed.expression
         listing = ExpressionNode("and", (), (silent, ExpressionNode("listed")))
@@ -258,7 +248,7 @@ def program_of(args: argparse.Namespace) -> FindProgram | FindApplyProgram:
             parsed.starts_from,
             parsed.warnings,
         )
-    return FindProgram(args, parsed)
+    return FindProgram(options, parsed, paths)
 
 
 def find_typed(args: argparse.Namespace) -> int:

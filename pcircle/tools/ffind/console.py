@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from pcircle.cli.change_program import ChangeConsole, ChangeProgram
 from pcircle.cli.listing import groups, users
-from pcircle.core.errors import IntegrityError, UsageError, worst
+from pcircle.core.errors import IntegrityError, worst
 from pcircle.core.units import plural
 from pcircle.core.writing import standard_error, write_stream
 from pcircle.fs.sorting import Sorter
@@ -23,6 +23,7 @@ from pcircle.tools.ffind.eval import line_formats
 from pcircle.tools.ffind.eval.entry import FindEntry, Status
 from pcircle.tools.ffind.eval.evaluator import SearchTask
 from pcircle.tools.ffind.language.nodes import ParsedExpression, walk
+from pcircle.tools.ffind.options import FindOptions
 from pcircle.tools.ffind.plan import FindCounters, Order
 
 _BLOCK_BYTES = 512
@@ -36,6 +37,7 @@ class SearchProgram(ChangeProgram):
     written. `first_task` is the first task of this process.
     """
 
+    options: FindOptions
     parsed: ParsedExpression
     names: set[str]
     order: Order | None
@@ -238,32 +240,15 @@ _OF_OWNER: dict[str, Callable[[Status], bytes]] = {
     "user": lambda status: _USERS[status.st_uid],
     "group": lambda status: _GROUPS[status.st_gid],
 }
-FIELDS = (*_OF_NAME, *_OF_STATUS, *_OF_OWNER, "depth")
 
 
-def order_of(sort: str | None, top: str | None, by: str | None) -> Order | None:
-    """Return the order of --sort, --top and --by. Raises UsageError."""
-    if top is None:
-        if by is not None:
-            raise UsageError("--by requires --top")
-        return None if sort is None else Order(_fields("--sort", sort))
-    if sort is not None:
-        raise UsageError("--top cannot be combined with --sort; it takes --by")
-    if not (top.isascii() and top.isdecimal() and 0 < int(top) <= 1_000_000):
-        raise UsageError(f"--top: invalid value '{top}': must be 1 to 1,000,000")
+def order_of(options: FindOptions) -> Order | None:
+    """Return the order of --sort, --top and --by."""
+    if options.top is None:
+        return None if options.sort is None else Order(options.sort)
     # The largest and newest entries come first unless a dash reverses the order.
-    fields = _fields("--by", by or "size")
-    turned = tuple(key[1:] if key.startswith("-") else f"-{key}" for key in fields)
-    return Order(turned, int(top))
-
-
-def _fields(option: str, text: str) -> tuple[str, ...]:
-    fields = tuple(text.split(","))
-    for field in fields:
-        if field.removeprefix("-") not in FIELDS:
-            choices = ", ".join(FIELDS)
-            raise UsageError(f"{option}: unknown key '{field}'; choose from {choices}")
-    return fields
+    turned = tuple(key[1:] if key.startswith("-") else f"-{key}" for key in options.by)
+    return Order(turned, options.top)
 
 
 def ordered(order: Order, now_ns: int) -> line_formats.SortKeys:
