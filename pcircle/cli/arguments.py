@@ -236,24 +236,6 @@ class Parser(argparse.ArgumentParser):
         return last if all(flag is not None and flag.nargs == 0 for flag in flags) else None
 
 
-NO_FILTERS: dict[str, object] = {
-    "filters": None,
-    "files_from": None,
-    "null": False,
-    "newer_than": None,
-    "older_than": None,
-    "by_time": None,
-    "min_size": None,
-    "max_size": None,
-    "owner": None,
-    "group": None,
-    "kind": None,
-    "match": None,
-    "skip_offline": False,
-}
-"""The values of the options of `add_filters` if none is given, or if a tool lacks them."""
-
-
 def add_filters(
     p: argparse.ArgumentParser, root: str, owners: str = "--owner", groups: str = "--group"
 ) -> argparse._ArgumentGroup:
@@ -372,13 +354,6 @@ def add_noatime(add: Callable[..., object]) -> None:
     add("--open-noatime", action="store_true", help=text)
 
 
-def add_op_timeout(add: Callable[..., object]) -> None:
-    """Add the time limit for operations, for tools that only read."""
-    add(
-        "--op-timeout", metavar="T", help="fail entries whose file system does not respond within T"
-    )
-
-
 def add_stop(add: Callable[..., object]) -> None:
     """Add the options that stop a job early."""
     add("--stop-after", metavar="T", help="stop cleanly after T (exit code 4)")
@@ -409,13 +384,6 @@ def add_recursive(add: Callable[..., object], *names: str) -> None:
     """Add the option that includes the contents of listed directories."""
     text = "with --files-from, include directory contents"
     add(*names, "--recursive", action="store_true", help=text)
-
-
-def add_plans(add: Callable[..., object]) -> None:
-    """Add the options for plans and for limits on removals."""
-    add("--plan", metavar="FILE", help="write a plan for --apply instead of removing")
-    add("--apply", metavar="FILE", help="remove the entries of a plan, unless they have changed")
-    add("--max-delete", metavar="N", help="remove nothing if more than N (or N%%) would be removed")
 
 
 def add_transport(add: Callable[..., object]) -> None:

@@ -173,16 +173,6 @@ def interval_s(option: str, text: str) -> float:
     return found
 
 
-def number_of_jobs(text: str) -> int:
-    """Return the value of --jobs."""
-    return positive("--jobs", text)
-
-
-def number_of_threads(text: str) -> int:
-    """Return the value of --threads."""
-    return positive("--threads", text, MAX_THREADS)
-
-
 def positive(option: str, text: str, most: int | None = None) -> int:
     """Return a whole number, which must be from 1 to *most*."""
     if not text.isdecimal() or int(text[:MAX_DIGITS]) < 1:
