@@ -360,16 +360,6 @@ def add_stop(add: Callable[..., object]) -> None:
     add("--stop-at", metavar="TIME", help="stop cleanly at TIME: 18:30 or 2026-11-30T18:30")
 
 
-def add_actions(p: argparse.ArgumentParser, does: str) -> None:
-    """Add the options of tools that change entries; `does` is a word such as "removed"."""
-    add = add_performance(p).add_argument
-    add("--ops-limit", metavar="N", help="total limit of operations per second")
-    add_polite(add)
-    add_stop(add)
-    add = add_output(p, f"list {does} entries").add_argument
-    add_records(add, does)
-
-
 def add_records(add: Callable[..., object], does: str) -> None:
     """Add the options for records of actions; `does` is a word such as "removed"."""
     add("--list-out", metavar="FILE", help=f"write a list of {does} entries, for --files-from")

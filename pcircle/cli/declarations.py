@@ -261,7 +261,7 @@ class Options:
             for name in section.fields:
                 first = cls.declared[name]
                 for found in (first, *first.also):
-                    if "-h" in found.names:  # as in ls and chmod
+                    if "-h" in found.names:  # as in ls and chown
                         parser._option_string_actions.pop("-h").option_strings = ["--help"]
                     group.add_argument(*found.names, help=cls._text(found.help), **found.arguments)
                     if found.bare is not None:

@@ -60,8 +60,6 @@ _EXAMPLES = {
 
 def _add(p: Parser) -> None:
     p.takes_only_paths = False  # the first operand may be OWNER:GROUP
-    # chown has another option -h.
-    p._option_string_actions.pop("-h").option_strings = ["--help"]
     (ModeOptions if p.prog == "fchmod" else OwnerOptions).add_to(p)
 
 
