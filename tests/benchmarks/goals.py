@@ -29,6 +29,7 @@ from . import datasets, measure
 from .tools import environment
 from .turns import Tree
 
+_BIN = Path(__file__).parents[2] / "bin"
 _TIMEOUT_S = 3600.0
 _QUIET_S = 3.5  # fmirror does not trust younger change times
 _REAL_TREES = ("/usr/share", "/usr/lib/python3")
@@ -37,7 +38,10 @@ _HEADER = ("row", "command", "s", "ratio", "goal", "cpu", "start s")
 
 
 class Row(NamedTuple):
-    """One comparison. Words of a command: ``{}`` is the tree, ``{out}`` a target to create.
+    """One comparison.
+
+    Words of a command: ``{}`` is the tree, ``{out}`` a target to create, and ``{new}`` a tree that
+    is created for each run.
 
     `goals` are for our tool with -j 2 and -j 1; None: no goal. `before` is the preparation of each
     run: a new tree (``fresh``), an existing correct target (``mirror``), a mode that changes each
@@ -200,7 +204,7 @@ _STARTS = {
     "fls": "fls {}",
     "fprof": "fprof -q {}",
     "fchmod": "fchmod -q -R go= {}",
-    "frm": "frm -q -r {out}",
+    "frm": "frm -q -r {new}",
     "fdiff": "fdiff {} {}",
 }
 
@@ -269,7 +273,7 @@ class _Bench:
 
     def _own(self, words: str, jobs: int) -> str:
         tool, options = words.split(" ", 1)
-        where = f"{self._bin}/{tool}" if self._bin else f"{sys.executable} -m pcircle.tools.{tool}"
+        where = f"{self._bin}/{tool}" if self._bin else f"{sys.executable} {_BIN}/{tool}"
         return f"{where} -j {jobs} {options}"
 
     def _mirrored(self, row: Row, tree: str, commands: dict[str, str]) -> None:
@@ -304,7 +308,9 @@ class _Bench:
         if row.before == "fresh" and is_empty:
             tree = f"{self._folder}/nothing"
             os.makedirs(tree)
-        filled_in = words.replace("{out}", out).replace("{}", tree)
+        if "{new}" in words:
+            row.build(out)
+        filled_in = words.replace("{out}", out).replace("{new}", out).replace("{}", tree)
         if "{mode}" in filled_in:
             filled_in = filled_in.replace("{mode}", next(self._modes))
         return self._call(filled_in)
