@@ -25,6 +25,7 @@ import os
 import resource
 import sys
 import threading
+from _weakref import ref  # built in; `weakref` would be one more module to find at start
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, repeat
@@ -180,7 +181,15 @@ class Directories:
         self._identify = identify
         self._no_follow = 0 if follow else os.O_NOFOLLOW
         self._lock = threading.RLock()
-        self._open: LRU[tuple[int, bytes], _Open] = LRU(capacity, callback=self._evicted)
+        # The garbage collector does not see the references of the cache, so this one is weak.
+        own = ref(self)
+
+        def evicted(key: tuple[int, bytes], opened: _Open) -> None:
+            directories = own()
+            if directories is not None:
+                directories._evicted(key, opened)
+
+        self._open: LRU[tuple[int, bytes], _Open] = LRU(capacity, callback=evicted)
         # Maps a directory to the name of an open subdirectory, through which it can be reached.
         self._below: dict[tuple[int, bytes], bytes] = {}
 
@@ -267,17 +276,13 @@ class Directories:
         return found
 
     def close(self) -> None:
-        """Close all descriptors, unless a thread is hanging while it opens a directory.
-
-        The directories must not be used afterwards.
-        """
+        """Close all descriptors, unless a thread is hanging while it opens a directory."""
         if not self._lock.acquire(blocking=False):
             return
         try:
             for opened in self._open.values():
                 self._evicted((0, b""), opened)
             self._open.clear()
-            self._open.set_callback(None)  # the garbage collector does not see this reference
             self._below.clear()
         finally:
             self._lock.release()

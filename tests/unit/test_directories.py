@@ -153,6 +153,18 @@ def test_the_capacity_limits_open_descriptors(root: bytes) -> None:
     directories.close()
 
 
+def test_closed_directories_may_be_used_again(root: bytes) -> None:
+    """Each item of a mirror closes the directories of the source; the next item opens them."""
+    before = open_descriptors()
+    directories = Directories([RootPath(root, b"")], 2)
+    for _ in range(2):
+        for path in PATHS:
+            with directories.lease(0, path):
+                pass
+        directories.close()
+        assert open_descriptors() == before
+
+
 def test_closed_directories_are_released(root: bytes) -> None:
     """A program that calls a tool many times must not keep the task of every call."""
     directories = Directories([RootPath(root, b"")], 8)
