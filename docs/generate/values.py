@@ -49,9 +49,10 @@ NONE = Values((), is_list=False)
 
 def declared_values(options: type[Options], name: str) -> Values | None:
     """Return the words of an option as declared, or None if it accepts any."""
-    for _, each in options.offered():
-        if name in each.names and (each.words or each.word_list):
-            return Values((*each.words, *each.word_list), is_list=bool(each.word_list))
+    for _, declared in options.offered():
+        for each in (declared, *declared.also):
+            if name in each.names and (each.words or each.word_list):
+                return Values((*each.words, *each.word_list), is_list=bool(each.word_list))
     return None
 
 

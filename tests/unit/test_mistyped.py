@@ -7,8 +7,6 @@ import re
 
 import pytest
 
-from pcircle.tools.common.copy_arguments import BARE
-
 
 @pytest.mark.parametrize(
     ("option", "named"),
@@ -52,12 +50,12 @@ def test_a_signature_can_be_requested_in_combined_letters() -> None:
     """`-as` is `-a -s`: the next word is SRC and not an algorithm."""
     cli = importlib.import_module("pcircle.tools.fcp.cli")
     for words in (["-as", "a", "b"], ["-vas", "a", "b"], ["-a", "-s", "a", "b"]):
-        args = cli.parser().parse(words, BARE)
+        args = cli.parser().parse(words, {})
         assert (args.operands, args.signature, args.archive) == (["a", "b"], "xxh128", True)
-    args = cli.parser().parse(["-as", "sha256", "a", "b"], BARE)
+    args = cli.parser().parse(["-as", "sha256", "a", "b"], {})
     assert args.unjoined == [("-s", "sha256")]
     # -t takes the next characters as its value, so it is not a flag.
-    args = cli.parser().parse(["-ts", "a"], BARE)
+    args = cli.parser().parse(["-ts", "a"], {})
     assert (args.target_directory, args.operands) == ("s", ["a"])
 
 

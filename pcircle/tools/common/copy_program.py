@@ -7,24 +7,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
 
 from pcircle.cli.inputs import read_paths, refuse_elsewhere, refuse_nonstrict, rules_of
-from pcircle.cli.options import AllOptions
 from pcircle.cli.program import ToolProgram, local_ranks, run_tool
 from pcircle.cli.results import open_output
 from pcircle.core.encoding import show
 from pcircle.core.errors import RankLost, StoppedEarly, UsageError
 from pcircle.core.units import CHUNK_UNIT_BYTES
-from pcircle.fs.attributes.metadata import PreservedAttributes
-from pcircle.fs.data import When
 from pcircle.fs.directories import working_directory
 from pcircle.fs.safe_open import any_link
 from pcircle.jobs.action_log import ActionOutput
 from pcircle.jobs.failures import LogFile
-from pcircle.ops.checkpoint.plan import CheckpointOptions
 from pcircle.ops.checkpoint.resume import CheckpointSession
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.ops.copy.tree.destination import demand, resolve, striping_of
@@ -40,6 +36,7 @@ from pcircle.ops.copy.tree.resume import (
 from pcircle.ops.copy.tree.task import CopyTask, JournaledCopy
 from pcircle.runtime import Observer, Task
 from pcircle.tools.common.copy_console import CopyConsole
+from pcircle.tools.common.copy_options import CopyOptions
 from pcircle.tools.common.copy_report import described
 from pcircle.walk.attributes import Attributes
 from pcircle.walk.globs import Rule
@@ -54,40 +51,6 @@ if TYPE_CHECKING:
 
 _UMASK_LOCK = threading.Lock()
 """Held while the umask is read, because a program may start several copies on threads."""
-Links = Literal["all", "operands", "none"]
-
-
-class CopyOptions(AllOptions):
-    """The resolved options of a copy.
-
-    `tool` is the name of the command. If `into` is set, `target` is a directory that will contain
-    the copies. If `exact` is set, `target` is the copy itself. If `deep` is set, directories in the
-    list `files_from` include their contents. `links` selects the symbolic links to follow: all,
-    sources ("operands") or none. `stripe` is the value of `--stripe`. `unjoined` pairs options with
-    operands that may be intended as their values. `words` are the arguments as typed.
-    """
-
-    tool: str
-    sources: tuple[bytes, ...]
-    target: bytes
-    into: bool = False
-    exact: bool = False
-    keep: PreservedAttributes = PreservedAttributes()
-    chunk_bytes: int | None = None
-    dry: bool = False
-    links: Links = "none"
-    bytes_per_s: float | None = None
-    reflink: When = "auto"
-    sparse: When = "auto"
-    existing: OverwriteOptions = OverwriteOptions()
-    retry_from: str | None = None
-    deep: bool = False
-    checkpoint: CheckpointOptions = CheckpointOptions()
-    verify: bool = False
-    sign: str | None = None
-    stripe: str | None = None
-    unjoined: tuple[tuple[str, str], ...] = ()
-
 
 O = TypeVar("O", bound=CopyOptions)  # noqa: E741 - options
 
@@ -224,8 +187,6 @@ class CopyProgram(ToolProgram):
     ) -> CopyPlan:
         """Return the plan without its checkpoint. Raise UsageError if the copy is impossible."""
         options = self._options
-        if options.polite is not None and options.threads is not None:
-            raise UsageError("--polite cannot be combined with --threads")
         attributes = demand(options.stripe, options.keep)
         plan: CopyPlan = self.plan_type(
             roots=roots,
@@ -477,26 +438,6 @@ def run_copy(options: O, make_program: Callable[[O, int], CopyProgram] = CopyPro
 
     `make_program` creates the program from the options and the umask.
     """
-    if options.reflink == "always" and options.sparse != "auto":
-        raise UsageError("--reflink=always requires --sparse=auto")
-    if options.reflink == "always" and options.verify:
-        raise UsageError("--reflink=always cannot be combined with --verify")
-    if options.sign is not None:
-        _check_signature(options.sign, options)
-    if options.retry_from is not None and options.files_from is not None:
-        raise UsageError("--retry-from cannot be combined with --files-from")
-    if options.list_out is not None and options.list_out in (
-        options.json_lines,
-        options.files_from,
-    ):
-        raise UsageError(f"--list-out: '{options.list_out}' is used by another option")
-    if options.list_out is not None and options.verify:
-        raise UsageError("--list-out cannot be combined with --verify")
-    if options.wanted.by_time == "atime" and options.checkpoint.resume:
-        raise UsageError(
-            "--resume cannot be combined with --by-time=atime: the copy has changed the access "
-            "times that the filter compares; to start over, --restart"
-        )
     demand(options.stripe, options.keep)  # raises UsageError for an invalid combination
     _import_ahead(options)
     # Before directories and files get their final modes, their owner must be able to access them.
@@ -584,7 +525,9 @@ def _listed(
     """Return the paths of `--files-from`. Raise UsageError if they cannot be read."""
     if len(roots) != 1 or roots[0].kind != DIRECTORY:
         raise UsageError("--files-from requires one SRC, a directory")
-    paths = read_paths(name, null=options.null, whole=options.deep, note=note, complete=complete)
+    paths = read_paths(
+        name, null=options.null, whole=options.recursive, note=note, complete=complete
+    )
     from pcircle.fs.lists import sort  # few runs have a list
 
     return sort([(0, paths)])
@@ -596,22 +539,6 @@ def _explained(error: UsageError, unjoined: Sequence[tuple[str, str]]) -> UsageE
         if f"source '{word}': " in str(error):
             return UsageError(f"{option} takes its value with '=': {option}={word}")
     return error
-
-
-def _check_signature(algorithm: str, options: CopyOptions) -> None:
-    """Raise UsageError if the algorithm is unknown, or if other options prevent a signature."""
-    from pcircle.ops.digest.digests import check_name
-
-    try:
-        check_name(algorithm)
-    except ValueError as error:
-        raise UsageError(f"--signature: {error}") from None
-    if options.reflink == "always":
-        raise UsageError("--signature cannot be combined with --reflink=always")
-    if options.dry:
-        raise UsageError("--signature cannot be combined with --dry-run")
-    if options.retry_from is not None:
-        raise UsageError("--signature cannot be combined with --retry-from")
 
 
 def _large_bytes(options: CopyOptions) -> int:

@@ -1,31 +1,14 @@
-"""The options of fcp; `pcircle.tools.fcp.command` interprets them."""
+"""The command line of fcp; `pcircle.tools.fcp.command` runs it."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import Final
 
-from pcircle.cli.arguments import (
-    Parser,
-    add_filters,
-    add_output,
-    add_performance,
-    add_records,
-    add_recursive,
-    add_safety,
-    notes,
-)
+from pcircle.cli.arguments import Parser, notes
 from pcircle.cli.shell import ToolCommand
-from pcircle.tools.common.copy_arguments import (
-    BARE,
-    BARE_PRESERVE,
-    add_checkpoint,
-    add_copying,
-    add_preserve,
-    add_signature,
-    joined,
-)
+from pcircle.tools.common.copy_options import joined
+from pcircle.tools.fcp.options import FcpOptions
 
 DESCRIPTION = """\
 Copy files and directory trees in parallel, on one machine or on many nodes.
@@ -82,92 +65,7 @@ _ELSEWHERE = {
 
 def _add(p: Parser) -> None:
     p.elsewhere = _ELSEWHERE | dict.fromkeys(_OF_MIRRORS, _MIRROR)
-    _add_what(p)
-    add_filters(p, "SRC")
-    add_safety(p)
-    _add_existing(p)
-    add_checkpoint(p)
-    add_copying(add_performance(p).add_argument)
-    add = add_output(p, "list copied entries").add_argument
-    add_records(add, "copied")
-    add_signature(add)
-
-
-def _add_what(p: argparse.ArgumentParser) -> None:
-    add = p.add_argument_group("Source and destination").add_argument
-    add_recursive(add, "-r", "-R")
-    add("-t", "--target-directory", metavar="DIR", help="copy all sources into DIR")
-    add(
-        "-T",
-        "--no-target-directory",
-        action="store_true",
-        help="copy to DST itself, even if it is a directory",
-    )
-    add(
-        "-a",
-        "--archive",
-        action="store_true",
-        help="--preserve=all, and copy FIFOs, sockets and devices",
-    )
-    bare = BARE_PRESERVE
-    add("-p", dest="preserve", action="append_const", const=bare, help=f"like --preserve={bare}")
-    add_preserve(add, "like -p")
-    add("--retry-from", metavar="ERRORLOG", help="copy only the failed entries logged in ERRORLOG")
-    _add_links(add)
-    add("--verify", action="store_true", help="read each copy back from disk and compare")
-    add("--dry-run", action="store_true", help="show what would be done (-v: list entries)")
-
-
-def _add_links(add: Callable[..., object]) -> None:
-    add(
-        "-P",
-        "--no-dereference",
-        dest="links",
-        action="store_const",
-        const="none",
-        default="none",
-        help="copy symbolic links as links (default)",
-    )
-    add(
-        "-L",
-        "--dereference",
-        dest="links",
-        action="store_const",
-        const="all",
-        help="follow all symbolic links",
-    )
-    add(
-        "-H",
-        dest="links",
-        action="store_const",
-        const="operands",
-        help="follow only symbolic links given as SRC",
-    )
-    add("-x", "--one-file-system", action="store_true", help="stay on one file system")
-
-
-def _add_existing(p: argparse.ArgumentParser) -> None:
-    add = p.add_argument_group("Existing files").add_argument
-    add(
-        "-f",
-        "--force",
-        action="store_true",
-        help="with --inplace, replace files that cannot be opened",
-    )
-    add(
-        "-n",
-        "--no-clobber",
-        action="store_true",
-        help="never overwrite; overrides -u and -f",
-    )
-    add("-u", "--update", action="store_true", help="overwrite only older files")
-    add(
-        "--skip-same",
-        action="store_true",
-        help="skip files of equal size and modification time (with -p)",
-    )
-    add("--inplace", action="store_true", help="write into existing files (not atomic)")
-    add("--fsync", action="store_true", help="flush to disk before reporting success")
+    FcpOptions.add_to(p)
 
 
 def _carry_out(args: argparse.Namespace) -> int:
@@ -197,8 +95,7 @@ _COMMAND = ToolCommand(
     EPILOG,
     _add,
     _carry_out,
-    BARE,
-    joined,
+    joined=joined,
     most_used=_MOST_USED,
 )
 parser: Final = _COMMAND.parser

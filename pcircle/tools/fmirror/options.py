@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from pcircle.cli.options import AllOptions
+from pcircle.cli.options import AllOptions, CommonOptions
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, UsageError
 from pcircle.core.units import chunk_bytes, interval_s, parse_number, parse_size
@@ -28,7 +28,7 @@ from pcircle.fs.safe_open import directory, make_directory
 from pcircle.ops.checkpoint.plan import CheckpointOptions
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 from pcircle.tools.common.copy_arguments import checkpoint_options_of, keep_of, limit_of
-from pcircle.tools.common.copy_program import CopyOptions
+from pcircle.tools.common.copy_options import CopyOptions
 from pcircle.tools.fmirror import plan_file
 from pcircle.tools.fmirror.plan import DeletionPolicy, Look, UpdatePolicy
 from pcircle.tools.fmirror.work.rename_pairs import RenamedPaths
@@ -62,6 +62,16 @@ class MirrorOptions(CopyOptions):
     whether files or all entries are removed from the source, and `clearing` is set for the job that
     removes them.
     """
+
+    _filters = CommonOptions.FILTERS
+    _one = CommonOptions.ONE_FILE_SYSTEM
+    _safety = CommonOptions.SAFETY
+    _copying = CopyOptions.COPYING
+    _performance = CommonOptions.PERFORMANCE
+    _output = CommonOptions.OUTPUT
+    _records = CommonOptions.RECORDS
+    _plans = CommonOptions.PLANS
+    _dry = CommonOptions.DRY_RUN
 
     upkeep: UpdatePolicy
     deleting: DeletionPolicy

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pcircle.tools.common.copy_program import CopyOptions, run_copy
+from pcircle.tools.common.copy_options import CopyOptions
+from pcircle.tools.common.copy_program import run_copy
 from tests.conftest import SOAK
 from tests.fork_server import TAG, start
 from tests.mpi import LAUNCHER_VARIABLES, mpirun_prefix

@@ -17,7 +17,8 @@ from pcircle.core.errors import UsageError
 from pcircle.core.units import timestamp
 from pcircle.ops.checkpoint.plan import CheckpointOptions
 from pcircle.ops.copy.tree.items import CopyPlan
-from pcircle.tools.common.copy_program import CopyOptions, CopyProgram
+from pcircle.tools.common.copy_options import CopyOptions
+from pcircle.tools.common.copy_program import CopyProgram
 from pcircle.walk.attributes import Attributes, Moment
 
 from ..fprof.running import profiled
