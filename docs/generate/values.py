@@ -35,9 +35,7 @@ _ALGORITHMS = Values(algorithm_names(), is_list=False)
 _ALL_ALGORITHMS = dict.fromkeys((*checksums.NAMES, *algorithm_names()))  # each name once
 _EVERYWHERE = {
     "--kind": _list("f d l p s b c"),
-    "--preserve": _list("mode ownership timestamps xattr acl links stripe all"),
     "--signature": _ALGORITHMS,
-    "--stripe": _one("keep default all"),
 }
 _OF_COMMAND = {
     ("fdiff", "--fields"): _FIELDS,

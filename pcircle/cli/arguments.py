@@ -348,12 +348,6 @@ def add_polite(add: Callable[..., object]) -> None:
     add("--polite", action=OptionalValue, metavar="LEVEL", help=text)
 
 
-def add_noatime(add: Callable[..., object]) -> None:
-    """Add the option that keeps access times, for tools that read files."""
-    text = "keep access times of files that are read, if permitted"
-    add("--open-noatime", action="store_true", help=text)
-
-
 def add_stop(add: Callable[..., object]) -> None:
     """Add the options that stop a job early."""
     add("--stop-after", metavar="T", help="stop cleanly after T (exit code 4)")
@@ -368,12 +362,6 @@ def add_records(add: Callable[..., object], does: str) -> None:
         metavar="FILE",
         help="write a line of JSON for each action (-: standard output)",
     )
-
-
-def add_recursive(add: Callable[..., object], *names: str) -> None:
-    """Add the option that includes the contents of listed directories."""
-    text = "with --files-from, include directory contents"
-    add(*names, "--recursive", action="store_true", help=text)
 
 
 def add_transport(add: Callable[..., object]) -> None:

@@ -44,7 +44,8 @@ class Option:
     `excludes` and `requires` contain fields, or `field=text` for one value of a field; one of the
     required options suffices. Messages about combinations use the word `called` instead of a name.
     Completions offer `words`, or lists of the words of `word_list`, in addition to other values.
-    `also` are further options that set the field. The remaining arguments are those of argparse; an
+    `also` are further options that set the field. A plan contains the value of an option that is
+    `recorded`. The remaining arguments are those of argparse; an
     option without any of them is a flag.
     """
 
@@ -62,6 +63,7 @@ class Option:
         excludes: Sequence[str] = (),
         requires: Sequence[str] = (),
         also: Sequence[Option] = (),
+        recorded: bool = False,
         **argparse_arguments: Any,
     ) -> None:
         self.names = names
@@ -76,6 +78,7 @@ class Option:
         self.excludes = excludes
         self.requires = requires
         self.also = also
+        self.recorded = recorded
         more = argparse_arguments
         self.arguments: dict[str, Any] = argparse_arguments
         if bare is not None:
@@ -286,12 +289,6 @@ class Options:
         found.refuse_conflicts()
         return found
 
-    @classmethod
-    def not_given(cls, fields: Sequence[str]) -> dict[str, object]:
-        """Return the parsed arguments that stand for options that are not given."""
-        options = (cls.declared[field] for field in fields)
-        return {found.dest: found.arguments.get("default") for found in options}
-
     def refuse_conflicts(self) -> None:
         """Raise UsageError for values that do not go together."""
 
@@ -306,8 +303,9 @@ class Options:
                     shown = cls._shown(args, other)
                     raise UsageError(f"{given.name} cannot be combined with {shown}")
             if given.requires and not any(cls._has(args, other) for other in given.requires):
-                names = " or ".join(cls._shown(args, other) for other in given.requires)
-                raise UsageError(f"{given.name} requires {names}")
+                *names, last = (cls._shown(args, other) for other in given.requires)
+                others = f"{', '.join(names)} or {last}" if names else last
+                raise UsageError(f"{given.name} requires {others}")
 
     @classmethod
     def _has(cls, args: argparse.Namespace, field: str) -> bool:

@@ -29,7 +29,7 @@ from pcircle.jobs.failures import encode
 from pcircle.jobs.plan_file import tail
 from pcircle.tools.common.copy_program import run_copy
 from pcircle.tools.fmirror import plan_file
-from pcircle.tools.fmirror.options import NO_OUTPUT, QUIET, options_of
+from pcircle.tools.fmirror.options import NO_OUTPUT, QUIET, MirrorOptions
 from pcircle.tools.fmirror.plan import DeletionPolicy, UpdatePolicy, kept_words
 from pcircle.tools.fmirror.program import ClearProgram, MirrorApplyProgram, MirrorProgram
 from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole, RemovalResult
@@ -41,7 +41,6 @@ from pcircle.transport.launch import launched
 
 if TYPE_CHECKING:
     from pcircle.jobs.failures import FailedEntry
-    from pcircle.tools.fmirror.options import MirrorOptions
     from pcircle.tools.fmirror.removal import DeletionProgram
     from pcircle.tools.fmirror.snapshots import Snapshot
     from pcircle.tools.fmirror.state.manifests import ManifestSurvey
@@ -64,10 +63,7 @@ class MirrorRun:
     copied: MirrorProgram
     """The program of the copy, which is set by that phase."""
 
-    def __init__(
-        self, args: argparse.Namespace, options: MirrorOptions, lock: Lock, ending: ExitStack
-    ) -> None:
-        self.args = args
+    def __init__(self, options: MirrorOptions, lock: Lock, ending: ExitStack) -> None:
         self.options = options
         self.lock = lock
         self.ending = ending
@@ -83,7 +79,7 @@ class MirrorRun:
 
     def execute(self) -> None:
         """Execute the phases, until one of them ends the run."""
-        for phase in phases_of(self.options, is_limited=self.args.max_delete is not None):
+        for phase in phases_of(self.options):
             if phase.is_due(self):
                 phase.run(self)
             if self.is_over:
@@ -108,7 +104,7 @@ class MirrorRun:
 
     def compare(self, options: MirrorOptions) -> tuple[int, MirrorConsole | None]:
         """Run a job that only compares, and return its exit code and, on rank 0, its console."""
-        code, program = _copy(options, partial(MirrorProgram, lock=self.lock, args=self.args))
+        code, program = _copy(options, partial(MirrorProgram, lock=self.lock))
         return code, program.console
 
 
@@ -120,11 +116,8 @@ class MirrorPhase(msgspec.Struct, frozen=True):
     is_due: Callable[[MirrorRun], bool]
 
 
-def phases_of(options: MirrorOptions, *, is_limited: bool) -> list[MirrorPhase]:
-    """Return the phases of a run in order.
-
-    `is_limited` means that `--max-delete` was given.
-    """
+def phases_of(options: MirrorOptions) -> list[MirrorPhase]:
+    """Return the phases of a run in order."""
     phases: list[MirrorPhase] = []
 
     def add(
@@ -136,7 +129,7 @@ def phases_of(options: MirrorOptions, *, is_limited: bool) -> list[MirrorPhase]:
         add("rename moved files", _rename)
     if options.since_manifest is not None:
         add("compare with the manifest", partial(_survey, options.since_manifest))
-    if options.deleting.during and is_limited:
+    if options.deleting.during and options.max_delete is not None:
         add("count removals", _count)
     add("copy", _copy_changes)
     if options.deleting.during:
@@ -194,7 +187,7 @@ def _rename(run: MirrorRun) -> None:
     """Rename moved files."""
     from pcircle.tools.fmirror.renames import move  # few runs rename files
 
-    run.code, run.renames = move(run.args, run.options, run.compare)
+    run.code, run.renames = move(run.options, run.compare)
     run.is_over = bool(run.code)
     if not run.is_over:
         run.ending.callback(run.renames.close)
@@ -205,7 +198,7 @@ def _survey(manifest: str, run: MirrorRun) -> None:
     """Select the entries that may differ from the manifest."""
     from pcircle.tools.fmirror.state.manifests import ManifestSurvey  # few runs use a manifest
 
-    run.survey = ManifestSurvey(run.args, run.options, run.lock, manifest)
+    run.survey = ManifestSurvey(run.options, run.lock, manifest)
     run.ending.callback(run.survey.close_all)
     code = run_tool(run.survey, run.options)
     if code != EntriesFailed.exit_code:  # the copy will report failed entries itself
@@ -219,7 +212,7 @@ def _count(run: MirrorRun) -> None:
     """
     from pcircle.tools.fmirror.removal import DeletionProgram
 
-    args, options = run.args, run.options
+    options = run.options
     later = replace(options.deleting, during=False)
     found, entries = ExtraneousPaths(), 0
     rules: tuple[Rule, ...] = ()
@@ -234,9 +227,14 @@ def _count(run: MirrorRun) -> None:
                 found, entries, rules = console.found, console.entries, console.rules
                 found.add_all(console.doubtful)
             silent = NO_OUTPUT | {"verbose": 0, "stats": 0, "itemize": False, "quiet": True}
-            args = argparse.Namespace(**vars(args) | silent)
             deletion = DeletionProgram(
-                args, options.target, found, entries, dry=True, keeps=False, rules=rules
+                options.replace(**silent),
+                options.target,
+                found,
+                entries,
+                dry=True,
+                keeps=False,
+                rules=rules,
             )
             deletion.again = True
             code = run_tool(deletion, options)
@@ -253,12 +251,12 @@ def _copy_changes(run: MirrorRun) -> None:
 
     def made(options: MirrorOptions, umask: int) -> MirrorProgram:
         kind = MirrorProgram if options.apply is None else MirrorApplyProgram
-        return kind(options, umask, run.lock, run.args, run.survey)
+        return kind(options, umask, run.lock, run.survey)
 
     code, copied = _copy(run.options, made)
     run.add_code(code)
     run.copied, console = copied, copied.console
-    run.options, run.args = copied.mirror, copied.args  # including the options of a plan
+    run.options = copied.mirror  # including the options of a plan
     if console is not None:
         run.ending.callback(console.close)
         if run.renames is not None:
@@ -294,7 +292,7 @@ def _recheck(run: MirrorRun) -> None:
     from pcircle.tools.fmirror.recheck import RecheckProgram  # few runs remove entries
 
     recheck = RecheckProgram(
-        run.args,
+        options,
         options.sources[0],
         doubtful,
         times,
@@ -359,7 +357,7 @@ def _deletion(run: MirrorRun, found: ExtraneousPaths) -> DeletionProgram:
     applied = copied.applied
     entries = 0 if console is None else copied.entries
     return DeletionProgram(
-        run.args,
+        options,
         options.target,
         found,
         entries if applied is None else applied.tail.found,
@@ -445,9 +443,16 @@ def _expire(snapshot: Snapshot, run: MirrorRun) -> None:
     found = ExtraneousPaths()
     for name in run.expired:
         found.add(packed(0, [name]))
-    args = argparse.Namespace(**vars(run.args) | {"max_delete": None})
     directory, flags = snapshot.directory, options.keep.flags
-    deletion = DeletionProgram(args, directory, found, 0, dry=options.dry, keeps=False, flags=flags)
+    deletion = DeletionProgram(
+        options.replace(max_delete=None),
+        directory,
+        found,
+        0,
+        dry=options.dry,
+        keeps=False,
+        flags=flags,
+    )
     deletion.verb = "of old snapshots " + deletion.verb
     run.add_code(run_tool(deletion, options))
     found.close()
@@ -463,7 +468,7 @@ def _clear(run: MirrorRun) -> None:
     record_moves(run.options, run.copied, run.began_ns)
     # Compare files of equal size byte by byte, and their times if these are preserved.
     options = run.options.comparison(clearing=True, upkeep=UpdatePolicy("size"))
-    code, program = _copy(options, partial(ClearProgram, lock=run.lock, args=run.args))
+    code, program = _copy(options, partial(ClearProgram, lock=run.lock))
     run.add_code(code)
     if isinstance(program.console, ClearConsole):
         run.cleared = program.console.cleared
@@ -499,7 +504,7 @@ def _renew(manifest: str, run: MirrorRun) -> None:
     from pcircle.tools.fmirror.state.renewal import renew  # few runs write a manifest
 
     survey, complain = require(run.survey), run.copied.complain
-    run.code = renew(run.args, run.options, survey, manifest, run.code, complain)
+    run.code = renew(run.options, survey, manifest, run.code, complain)
 
 
 # ---- command -------------------------------------------------------------------------------------
@@ -510,11 +515,11 @@ def run_command(args: argparse.Namespace) -> int:
 
     Raise UsageError if the options are invalid.
     """
-    options = options_of(args)
+    options = MirrorOptions.of(args)
     lock = Lock()
     with any_link(options.insecure_links), ExitStack() as ending:
         ending.callback(lock.end)
-        run = MirrorRun(args, options, lock, ending)
+        run = MirrorRun(options, lock, ending)
         run.execute()
         if not run.is_over and run.console is not None and run.console.report is not None:
             report_to_caller(run.console.report)  # instead of the report of the last job

@@ -15,59 +15,18 @@ import argparse
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pcircle.cli.options import AllOptions
 from pcircle.core.encoding import show
 from pcircle.core.errors import UsageError
 from pcircle.fs.directories import working_directory
 from pcircle.fs.sorting import sorted_records
 from pcircle.jobs.failures import decode, encode
 from pcircle.jobs.plan_file import LoadedPlan, PlanTrailer, head, read_plan
+from pcircle.tools.fmirror.options import MirrorOptions
 from pcircle.tools.fmirror.work import steps
 from pcircle.walk.roots import Root
 
-_OPTIONS = (
-    "archive", "checksum", "chmod", "chown", "copy_dest", "ctime", "delete", "existing", "groupmap",
-    "ignore_existing", "ignore_times", "link_dest", "modify_window", "numeric_ids", "preserve",
-    "reflink", "reflink_dest", "size_only", "sparse", "state_dir", "strict_operands", "stripe",
-    "update", "usermap",
-)  # fmt: skip
-"""Options that a plan records because they affect its actions."""
-
 _PATHS = ("copy_dest", "link_dest", "reflink_dest")
-_CHOICE = ("compare_dest", "delete_excluded", "protect", "one_file_system")
-_NEITHER = (
-    "backup_dir", "changed", "changed_from", "full_every", "keep", "move", "moved",
-    "remove_source_files", "signature", "since_manifest", "snapshot",
-)  # fmt: skip
-_DEFAULTS = {"changed": "walk", "reflink": "auto", "sparse": "auto"}
 _SEPARATOR = b"\0\0"
-
-
-def refuse(args: argparse.Namespace) -> None:
-    """Raise UsageError for options that conflict with --plan or --apply."""
-    names = _given(args, _NEITHER)
-    if args.plan is not None and args.apply is None:
-        if names:
-            raise UsageError(f"--plan cannot be combined with {names[0]}")
-        if args.max_delete is not None:
-            raise UsageError("--max-delete cannot be combined with --plan; add it to --apply")
-        outputs = (args.json, args.json_lines, args.list_out, args.error_log, args.files_from)
-        if args.plan in outputs:
-            raise UsageError(f"'{show(os.fsencode(args.plan))}' is used by two options")
-    if args.apply is not None:
-        from pcircle.cli.change_program import refuse_with_apply  # few runs apply a plan
-
-        refuse_with_apply(AllOptions.of(args), list(map(os.fsencode, args.operands)))
-        names += _given(args, (*_OPTIONS, *_CHOICE))
-        if names:
-            raise UsageError(f"--apply cannot be combined with {names[0]}")
-
-
-def _given(args: argparse.Namespace, names: Iterable[str]) -> list[str]:
-    """Return the names of options that differ from their defaults, as typed."""
-    given = [name for name in names if getattr(args, name) not in (None, False, [])]
-    given = [name for name in given if getattr(args, name) != _DEFAULTS.get(name)]
-    return [f"--{name.replace('_', '-')}" for name in given]
 
 
 def refuse_within(option: str, path: str, *trees: bytes) -> None:
@@ -78,12 +37,17 @@ def refuse_within(option: str, path: str, *trees: bytes) -> None:
             raise UsageError(f"{option}: '{show(os.fsencode(path))}' is inside '{show(tree)}'")
 
 
+def _recorded() -> list[str]:
+    """Return the options that a plan records because they affect its actions."""
+    return sorted(found.dest for _, found in MirrorOptions.offered() if found.recorded)
+
+
 # ---- writing -----------------------------------------------------------------------------------
 
 
 def begun(args: argparse.Namespace, paths: Sequence[bytes], known_by: Sequence[str]) -> bytes:
     """Return the first line of a plan, which contains A and B, their identities and the options."""
-    options = {name: _encoded(getattr(args, name)) for name in _OPTIONS}
+    options = {name: _encoded(getattr(args, name)) for name in _recorded()}
     if args.state_dir is not None:
         options["state_dir"] = _encoded(os.path.abspath(args.state_dir))
     for name in _PATHS:
@@ -116,14 +80,15 @@ def planned(args: argparse.Namespace) -> tuple[LoadedPlan, argparse.Namespace]:
     found = read_plan(args.apply, "fmirror", steps.check_mark)
     try:
         roots = [os.path.join(found.directory, root.shown) for root in found.roots]
-        options = {name: _decoded(found.more["options"][name]) for name in _OPTIONS}
+        options = {name: _decoded(found.more["options"][name]) for name in _recorded()}
         if len(roots) != 2 or len(found.more["known by"]) != 2:
             raise ValueError("it is not of two directories")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         shown = show(os.fsencode(args.apply))
         raise UsageError(f"--apply: '{shown}' is not a plan of fmirror: {error}") from None
     operands = list(map(os.fsdecode, roots))
-    return found, argparse.Namespace(**vars(args) | options | {"operands": operands})
+    more = {"operands": operands, "planned": True}
+    return found, argparse.Namespace(**vars(args) | options | more)
 
 
 def refuse_others(plan: LoadedPlan, paths: Sequence[bytes], known_by: Sequence[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from collections.abc import Sequence
@@ -21,12 +20,10 @@ from pcircle.ops.copy.tree.items import DIRECTORY, CopyPlan, CopyRoot
 from pcircle.runtime import Observer, Task
 from pcircle.tools.common.copy_program import CopyProgram
 from pcircle.tools.fmirror import plan_file
-from pcircle.tools.fmirror.options import (
+from pcircle.tools.fmirror.checks import (
     HeldDirectory,
-    MirrorOptions,
     has_entries,
     held,
-    made_of,
     make_backup,
     refuse_apart,
     refuse_inside,
@@ -35,6 +32,7 @@ from pcircle.tools.fmirror.options import (
     refuse_without_clones,
     warn_of_slash,
 )
+from pcircle.tools.fmirror.options import MirrorOptions
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.report import ClearConsole, MirrorConsole
 from pcircle.tools.fmirror.state import proof, state
@@ -77,14 +75,12 @@ class MirrorProgram(CopyProgram):
         options: MirrorOptions,
         umask: int,
         lock: Lock,
-        args: argparse.Namespace,
         survey: ManifestSurvey | None = None,
     ) -> None:
         """Initialise the program; `survey` is the completed comparison with a manifest."""
         super().__init__(options, umask)
         self._lock = lock
         self._mirror = options
-        self.args = args
         self.applied: LoadedPlan | None = None  # the plan that --apply carries out
         # Unless noted otherwise, the following fields are set only on rank 0.
         self.console: MirrorConsole | None = None
@@ -316,7 +312,7 @@ class MirrorProgram(CopyProgram):
             from pcircle.jobs.plan_output import PlanFile  # few runs write a plan
 
             self.planned: PlanFile = PlanFile(options.plan, "--plan", "plan")
-            self.planned.append(plan_file.begun(self.args, *self._sides()))
+            self.planned.append(plan_file.begun(options.arguments, *self._sides()))
 
     def _sides(self) -> tuple[list[bytes], list[str]]:
         """Return the paths of A and B, and their identities."""
@@ -421,14 +417,13 @@ class MirrorProgram(CopyProgram):
 class MirrorApplyProgram(MirrorProgram):
     """The program of the copy with `--apply`, which uses the options of the plan."""
 
-    args: argparse.Namespace
     applied: LoadedPlan
     task_type: ClassVar[type[MirrorApplyTask]] = MirrorApplyTask
     journaled_type: ClassVar[type[JournaledMirrorApply]] = JournaledMirrorApply
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
-        self.applied, self.args = plan_file.planned(self.args)
-        self._options = self._mirror = made_of(self.args)
+        self.applied, args = plan_file.planned(self._mirror.arguments)
+        self._options = self._mirror = MirrorOptions.of(args)
         return super().prepare(nodes)
 
     def listing(self, roots: tuple[CopyRoot, ...]) -> Lists | None:

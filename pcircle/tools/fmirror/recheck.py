@@ -9,7 +9,6 @@ they stay in B, and each of their directories is reported as a failure.
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from pcircle.cli.tree_program import TreeConsole, TreeOptions, TreeProgram
+from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.errors import EntriesFailed
 from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block
@@ -25,6 +24,7 @@ from pcircle.fs.status import refreshed
 from pcircle.jobs.failures import Failure, failure_of, line_of
 from pcircle.jobs.tree_task import EntryVisitor, TreePlan, TreeTask, resolve
 from pcircle.runtime import Context, Outcome
+from pcircle.tools.fmirror.options import QUIET, MirrorOptions
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.removal import WITHOUT_SELECTION, append_log
 from pcircle.tools.fmirror.work.extraneous import MOVING, ExtraneousPaths, moved_away
@@ -135,7 +135,7 @@ class RecheckProgram(TreeProgram):
 
     def __init__(
         self,
-        args: argparse.Namespace,
+        options: MirrorOptions,
         source: bytes,
         doubtful: ExtraneousPaths,
         times: KnownTimes,
@@ -144,11 +144,9 @@ class RecheckProgram(TreeProgram):
         known: tuple[int, int] | None,
         walks: bool,
     ) -> None:
-        more: dict[str, object] = {"quiet": True, "verbose": 0, "stats": 0, "progress": "never"}
-        more |= {"json_lines": None, "max_delete": None}
-        args = argparse.Namespace(**vars(args) | WITHOUT_SELECTION | more)
-        super().__init__(TreeOptions.of(args), [source])
-        self._error_log = args.error_log
+        more: dict[str, object] = {"json_lines": None, "max_delete": None}
+        super().__init__(options.replace(**WITHOUT_SELECTION, **QUIET, **more), [source])
+        self._error_log = options.error_log
         self._doubtful, self._times = doubtful, times
         self._decision, self._known = decision, known
         has_doubts = bool(doubtful.count)

@@ -7,7 +7,6 @@ them.
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from pcircle.cli.change_program import ChangeConsole, ChangeProgram
-from pcircle.cli.options import AllOptions, CommonOptions
 from pcircle.cli.results import append_output
 from pcircle.core.encoding import show
 from pcircle.core.errors import require_type
@@ -36,10 +34,12 @@ from pcircle.jobs.tree_task import TreeItem, resolve
 from pcircle.ops.remove.plan import RemovalCounters, RemovalPlan
 from pcircle.ops.remove.remover import Remover, RemoveTask, restore
 from pcircle.runtime import Context, Outcome
+from pcircle.tools.fmirror.options import MirrorOptions
 from pcircle.tools.fmirror.plan import MirrorPlan
 from pcircle.tools.fmirror.work import extraneous
 from pcircle.tools.fmirror.work.backup import Backup, TargetAccess, paths_to_move
 from pcircle.tools.fmirror.work.rename_pairs import PathHashes
+from pcircle.walk.attributes import ANY
 from pcircle.walk.globs import Rule, choosing
 from pcircle.walk.open_directory import Open
 from pcircle.walk.roots import Root
@@ -269,7 +269,7 @@ class DeletionProgram(ChangeProgram):
 
     def __init__(
         self,
-        args: argparse.Namespace,
+        options: MirrorOptions,
         target: bytes,
         found: extraneous.ExtraneousPaths,
         entries: int,
@@ -286,14 +286,19 @@ class DeletionProgram(ChangeProgram):
     ) -> None:
         self.verb = "would be removed" if dry else "removed"
         self.keeps: bool = keeps and not dry
-        named = min(1, max(args.verbose, args.itemize))
-        more = {"verbose": named, "stats": 0, "dry_run": dry or keeps}
-        more |= {"json_lines": None} if keeps else {}
+        changes: dict[str, Any] = {
+            **WITHOUT_SELECTION,
+            "verbose": int(options.itemize),
+            "stats": 0,
+            "dry": dry or keeps,
+            "max_delete": _of_target(options.max_delete, entries),
+        }
+        if keeps:
+            changes["json_lines"] = None
         if rules:
-            more["filters"] = [*_replaced(found.replaced), *map(_as_typed, rules)]
-        args = argparse.Namespace(**vars(args) | WITHOUT_SELECTION | more)
+            changes["filters"] = (*_replaced(found.replaced), *map(_as_typed, rules))
         super().__init__(
-            AllOptions.of(args),
+            options.replace(**changes),
             [target],
             recursive=applied is None,
             keep_root=True,
@@ -309,8 +314,6 @@ class DeletionProgram(ChangeProgram):
         self._known = known
         self.entries_planned: int = 0
         self._plan, self._applied = plan, applied
-        limit = _of_target(self.options.max_delete, entries)
-        self.options: CommonOptions = self.options.replace(max_delete=limit)
 
     def can_lose_ranks(self) -> bool:
         """Return False, because a mirror does not restart one of its jobs if ranks are lost."""
@@ -366,7 +369,10 @@ class DeletionProgram(ChangeProgram):
 
 
 WITHOUT_SELECTION: dict[str, object] = {
-    **CommonOptions.not_given(CommonOptions.FILTERS.fields),
+    "filters": (),
+    "files_from": None,
+    "null": False,
+    "wanted": ANY,
     "apply": None,
     "plan": None,
     "list_out": None,

@@ -9,7 +9,6 @@ removed as usual. If removals are withheld, nothing is renamed.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
@@ -39,7 +38,6 @@ from pcircle.tools.fmirror.work.rename_pairs import (
 from pcircle.tools.fmirror.work.renames import MovePlan, MoveTask, item_of
 
 if TYPE_CHECKING:
-    from pcircle.cli.options import CommonOptions
     from pcircle.walk.roots import Root
 
 _PAIRS_TOGETHER = 64
@@ -68,19 +66,14 @@ class ExtraneousFilesProgram(DeletionProgram):
 
     def __init__(
         self,
-        args: argparse.Namespace,
+        options: MirrorOptions,
         target: bytes,
         console: MirrorConsole | None,
         found: ExtraneousPaths,
     ) -> None:
-        args = argparse.Namespace(
-            **vars(args)
-            | NO_OUTPUT
-            | {"max_delete": None, "verbose": 0, "stats": 0, "itemize": False}
-        )
         rules = () if console is None else console.rules
-        super().__init__(args, target, found, 0, dry=True, keeps=False, rules=rules)
-        self.options: CommonOptions = self.options.replace(**QUIET)
+        options = options.replace(**NO_OUTPUT, **QUIET, max_delete=None, itemize=False)
+        super().__init__(options, target, found, 0, dry=True, keeps=False, rules=rules)
         self.candidates: RenameCandidates = (
             RenameCandidates() if console is None else console.candidates
         )
@@ -174,7 +167,6 @@ def _items(pairs: Iterable[RenamePair]) -> Iterator[bytes]:
 
 
 def move(
-    args: argparse.Namespace,
     options: MirrorOptions,
     looked: Callable[[MirrorOptions], tuple[int, MirrorConsole | None]],
 ) -> tuple[int, RenameResult]:
@@ -192,7 +184,7 @@ def move(
         found = ExtraneousPaths()
         if console is not None and not console.withheld(ignore=options.ignore_errors):
             found = console.found
-        survey = ExtraneousFilesProgram(args, options.target, console, found)
+        survey = ExtraneousFilesProgram(options, options.target, console, found)
         code = run_tool(survey, options)
     if code not in (0, EntriesFailed.exit_code):
         return code, RenameResult()

@@ -2,15 +2,15 @@
 
 import pytest
 
-from pcircle.tools.fmirror.cli import bare, parser
-from pcircle.tools.fmirror.options import options_of
+from pcircle.tools.fmirror.cli import parser
+from pcircle.tools.fmirror.options import MirrorOptions
 from pcircle.tools.fmirror.phases import phases_of
 
 
 def names(*words: str) -> list[str]:
     """The names of the phases of a command line."""
-    args = parser().parse([*words, "a", "b"], bare)
-    return [phase.name for phase in phases_of(options_of(args), is_limited=bool(args.max_delete))]
+    args = parser().parse([*words, "a", "b"], {})
+    return [phase.name for phase in phases_of(MirrorOptions.of(args))]
 
 
 END = ["report", "record the state"]

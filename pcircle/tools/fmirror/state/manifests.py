@@ -7,14 +7,13 @@ correct data.
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pcircle.cli.tree_program import TreeConsole, TreeOptions, TreeProgram
+from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.encoding import show
 from pcircle.core.errors import StoppedEarly, UsageError
 from pcircle.core.writing import discard
@@ -24,7 +23,8 @@ from pcircle.ops.compare import fields
 from pcircle.ops.compare.manifests import KNOWN, open_verified
 from pcircle.ops.digest.manifest import Manifest
 from pcircle.runtime import Outcome
-from pcircle.tools.fmirror.options import NO_OUTPUT, QUIET, MirrorOptions, refuse_inside
+from pcircle.tools.fmirror.checks import refuse_inside
+from pcircle.tools.fmirror.options import NO_OUTPUT, QUIET, MirrorOptions
 from pcircle.tools.fmirror.plan import compared
 from pcircle.tools.fmirror.state import proof, state
 from pcircle.tools.fmirror.state.state import Lock
@@ -34,7 +34,6 @@ from pcircle.walk.attributes import ANY
 from pcircle.walk.roots import Root
 
 if TYPE_CHECKING:
-    from pcircle.cli.options import CommonOptions
     from pcircle.runtime.task import TimeLimit
 
 
@@ -69,14 +68,10 @@ class ManifestSurvey(TreeProgram):
     task_type: ClassVar[type[SurveyTask]] = SurveyTask
     console_type: ClassVar[type[ManifestSurveyConsole]] = ManifestSurveyConsole
 
-    def __init__(
-        self, args: argparse.Namespace, options: MirrorOptions, lock: Lock, manifest: str
-    ) -> None:
-        args = argparse.Namespace(**vars(args) | NO_OUTPUT)
-        super().__init__(TreeOptions.of(args), options.sources)
+    def __init__(self, options: MirrorOptions, lock: Lock, manifest: str) -> None:
+        super().__init__(options.replace(**NO_OUTPUT, **QUIET, wanted=ANY), options.sources)
         self._mirror, self._lock = options, lock
         self.manifest: bytes = os.fsencode(manifest)
-        self.options: CommonOptions = self.options.replace(wanted=ANY, **QUIET)
         self.limit: TimeLimit | None = options.time_limit()
         self.used: bool = False
         self.is_first: bool = False

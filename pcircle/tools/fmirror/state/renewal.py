@@ -6,7 +6,6 @@ old manifest. As a result, no new signature of all of B is needed for the next r
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from pcircle.cli.program import run_tool
-from pcircle.cli.tree_program import TreeConsole, TreeOptions, TreeProgram
+from pcircle.cli.tree_program import TreeConsole, TreeProgram
 from pcircle.core.encoding import show
 from pcircle.core.errors import EntriesFailed, StoppedEarly, require, require_type, worst
 from pcircle.core.writing import WholeFile
@@ -41,7 +40,6 @@ from pcircle.walk.roots import Root
 from pcircle.walk.visitor import Names, Where
 
 if TYPE_CHECKING:
-    from pcircle.cli.options import CommonOptions
     from pcircle.jobs.tree_task import TreeItem
     from pcircle.walk.walker import Walker
 
@@ -183,13 +181,10 @@ class RenewalProgram(TreeProgram):
     task_type: ClassVar[type[RenewalTask]] = RenewalTask
     console_type: ClassVar[type[RenewalConsole]] = RenewalConsole
 
-    def __init__(
-        self, args: argparse.Namespace, options: MirrorOptions, survey: ManifestSurvey | None
-    ) -> None:
-        args = argparse.Namespace(**vars(args) | NO_OUTPUT | {"filters": None})
-        super().__init__(TreeOptions.of(args), [options.target])
+    def __init__(self, options: MirrorOptions, survey: ManifestSurvey | None) -> None:
+        options = options.replace(**NO_OUTPUT, **QUIET, filters=(), wanted=ANY)
+        super().__init__(options, [options.target])
         self._survey, self._algorithm = survey, ""
-        self.options: CommonOptions = self.options.replace(wanted=ANY, **QUIET)
         self.renewal: ManifestUpdate | None = None
         if survey is not None:
             old = Manifest(survey.manifest)
@@ -218,7 +213,6 @@ class RenewalProgram(TreeProgram):
 
 
 def renew(
-    args: argparse.Namespace,
     options: MirrorOptions,
     survey: ManifestSurvey,
     path: str,
@@ -227,7 +221,7 @@ def renew(
 ) -> int:
     """Write a manifest of the updated target if all phases succeeded, and return the exit code."""
     whole = survey.used and not code
-    program = RenewalProgram(args, options, survey if whole else None)
+    program = RenewalProgram(options, survey if whole else None)
     done = run_tool(program, options)
     if survey.is_first and not survey.used and not options.quiet:
         hint = "to create one, run fsum -o"
