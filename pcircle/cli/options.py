@@ -430,11 +430,16 @@ class CommonOptions(Options, root="PATH", done="done"):
         return any(kind.endswith("-from") for kind, _ in self.filters)
 
     @classmethod
-    def refuse_others(cls, args: argparse.Namespace, takes: str) -> None:
-        """Raise UsageError if `--diff`, which `takes` two files, is combined with other options."""
+    def refuse_others(
+        cls, args: argparse.Namespace, option: str, takes: str, operands: int = 0
+    ) -> None:
+        """Raise UsageError if a given `option`, which reads no files, has others beside it.
+
+        The option `takes` these files, and accepts a number of `operands`.
+        """
         given = {name for name, declared in cls.offered() if declared.is_given(args)}
-        if given - _OF_DIFF or args.operands:
-            raise UsageError(f"--diff takes {takes} and no other option")
+        if given - _OF_DIFF - {option} or len(args.operands) > operands:
+            raise UsageError(f"--{option} takes {takes} and no other option")
 
 
 class AllOptions(CommonOptions):

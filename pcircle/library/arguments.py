@@ -43,10 +43,11 @@ _FORMATS = (
     *("classify", "color", "g", "human_readable", "hyperlink", "inode", "l", "numeric_uid_gid"),
     *("o", "size", "stdout", "time_style", "total"),
 )
+_WRITING = ("force", "format", "output", "rot", "update")
 FUNCTIONS = {
     "broadcast": Function("fbcast", ("progress",)),
     "change": Function("fchmod"),
-    "check": Function("fsum", ("check", "diff", "force", "format", "output", "rot", "update")),
+    "check": Function("fsum", ("check", "checksums", "diff", "export", *_WRITING)),
     "compare": Function("fdiff"),
     "copy": Function("fcp", ("target_directory",)),
     "entries": Function("fls", _FORMATS),
@@ -54,7 +55,7 @@ FUNCTIONS = {
     "mirror": Function("fmirror"),
     "profile": Function("fprof", ("diff", "merge")),
     "remove": Function("frm", ("I", "i")),
-    "sign": Function("fsum", ("check", "diff", "quick", "rot", "strict")),
+    "sign": Function("fsum", ("check", "diff", "export", "quick", "rot", "strict")),
 }
 
 
@@ -197,7 +198,7 @@ def path_of(value: object, where: str) -> str:
 
 
 def _unknown(function: str, keyword: str, known: Iterable[str]) -> str:
-    """Return the message for an unknown keyword, with the most similar keyword."""
+    """Return the message for an unknown keyword, with the keyword that was probably meant."""
     tool, without = FUNCTIONS[function]
     option, meant = _long_forms(tool).get(f"-{keyword}", ("", keyword))
     if meant not in known and meant in _all_options(tool):
@@ -221,7 +222,7 @@ def _long_forms(tool: str) -> dict[str, tuple[str, str]]:
 
 
 def _similar(keyword: str, known: Iterable[str]) -> str:
-    """Return the most similar keywords, as text."""
+    """Return the keywords that were probably meant, as text."""
     options = {f"--{name.replace('_', '-')}": name for name in known}
     found = near(f"--{keyword.replace('_', '-')}", sorted(options))
     return " or ".join(f"'{options[option]}'" for option in found)

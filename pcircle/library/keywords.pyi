@@ -779,6 +779,8 @@ class SignKeywords(WalkKeywords, total=False):
     """pcsig, or coreutils: one line per file, like sha256sum"""
     output: AnyPath | None
     """also write a manifest of all entries"""
+    checksums: str | None
+    """with -o, also record sha256, md5, ... of files for --export"""
     force: bool
     """with -o, replace an existing file"""
     one_file_system: bool

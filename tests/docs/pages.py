@@ -22,7 +22,7 @@ from tests.conftest import ROOT
 PAGES = sorted((ROOT / "docs").rglob("*.rst"))
 NOT_RUN = "not-run"
 _TYPED = {command.command_line: command for command in COMMANDS if " " not in command.command_line}
-_SYNOPSIS = re.compile(r"-m tests\.|\[OPTION\]|\.\.\.|…|\w\|-|^\w+ -o MANIFEST PATH$")
+_SYNOPSIS = re.compile(r"-m tests\.|\[OPTION\]|\[ROOT\]|\.\.\.|…|\w\|-|^\w+ -o MANIFEST PATH$")
 _ENDS = {"|", "||", "&&", ";", "&", ">", ">>", "2>", "<", ":"}
 
 

@@ -38,13 +38,24 @@ def started(run: Run, tool: str, *words: str | Path) -> tuple[int, str, str]:
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
-@pytest.mark.parametrize("name", ["manifest", "sha256.manifest"])
+@pytest.mark.parametrize("name", ["manifest", "sha256.manifest", "checksums.manifest"])
 def test_a_manifest_is_still_checked(run: Run, data: Path, name: str) -> None:
     assert started(run, "fsum", "--check", WRITTEN / name, data)[0] == 0
     (data / "sub/b.bin").write_bytes(b"y" * 5000)
     code, output, _ = started(run, "fsum", "--check", WRITTEN / name, data)
     assert code == 3
     assert "sub/b.bin" in output
+
+
+def test_checksums_are_still_exported(run: Run) -> None:
+    code, output, _ = started(run, "fsum", "--export", WRITTEN / "checksums.manifest", "data")
+    assert (code, output.splitlines()) == (
+        0,
+        [
+            "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03  data/a.txt",
+            "c59d3c0480cc2d71d8f646e735e92da65450311eec46e81a5db8c7e6e8a92054  data/sub/b.bin",
+        ],
+    )
 
 
 def test_a_tree_still_has_the_same_signature(run: Run, data: Path) -> None:
@@ -91,7 +102,7 @@ def test_a_newer_format_is_refused(
     contents = (WRITTEN / name).read_bytes()
     line, newline, body = contents.partition(b"\n")
     newer = tmp_path / name
-    newer.write_bytes(line.replace(b" 1", b" 2", 1) + newline + body)
+    newer.write_bytes(line.replace(b" 1", b" 9", 1) + newline + body)
     code, output, message = started(run, *words, newer)
     assert (code, output) == (2, "")
     assert str(newer) in message

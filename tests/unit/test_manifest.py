@@ -104,8 +104,17 @@ def test_every_directory_and_every_name_is_found(seed: int, tmp_path: Path) -> N
             assert manifest.section(path) is None
 
 
+HEADS = (
+    b"pcmanifest 1 xxh128 md5\n",
+    b"pcmanifest 2 xxh128 md4\n",
+    b"pcmanifest 2 xxh128 md5 md5\n",
+    b"pcmanifest 2 xxh128 \xff\n",
+    b"pcmanifest 3 xxh128\n",
+)
+
+
 def test_other_files_are_refused(tmp_path: Path) -> None:
-    for text in (b"", b"x", b"pcmanifest 2 xxh128\n", b"pcmanifest 1 md4\n", b"\0" * 100):
+    for text in (b"", b"x", b"pcmanifest 2 xxh128\n", b"pcmanifest 1 md4\n", b"\0" * 100, *HEADS):
         (tmp_path / "m").write_bytes(text)
         with pytest.raises(DamagedManifestError, match="line 1: "):
             Manifest(os.fsencode(tmp_path / "m"))
@@ -114,13 +123,32 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         Manifest(os.fsencode(tmp_path / "m"))
 
 
+@pytest.mark.parametrize("line", ["f %b 1 2 3 name", "d %b 1 2 3 0101 name", "f %b 1 2 3 01 name"])
+def test_a_missing_checksum_is_damage(line: str, tmp_path: Path) -> None:
+    """Checksums of xxh128 have 16 bytes, and only files have them."""
+    text = line.encode() % DIGEST.hex().encode()
+    entry = parse_entry(text, 16)
+    with open(tmp_path / "m", "wb") as stream:
+        root = entry._replace(name=b"/root")
+        write_manifest([], stream, "xxh128", root, lambda: 1, "md5")
+    with pytest.raises(DamagedManifestError, match="line 2: a checksum is missing"):
+        Manifest(os.fsencode(tmp_path / "m"))
+    root = ManifestEntry(b"/root", b"d", DIGEST, 1, 2, 3)
+    section = b"dir .\n" + text + b"\n. 1 %b 00\n" % DIGEST.hex().encode()
+    with open(tmp_path / "m", "wb") as stream:
+        write_manifest([section], stream, "xxh128", root, lambda: 2, "md5")
+    with pytest.raises(DamagedManifestError, match="line 4: a checksum is missing"):
+        Manifest(os.fsencode(tmp_path / "m")).verify()
+
+
 @given(st.binary(max_size=30))
 def test_any_name_survives(name: bytes) -> None:
     text = escape(name)
     assert unescape(text) == name
     assert all(0x20 < byte < 0x7F for byte in text)
-    entry = ManifestEntry(name, b"f", DIGEST, 3, -4, 5)
-    assert parse_entry(entry.line()[:-1], 16) == entry
+    for checksum in (b"", b"\xab" * 20):
+        entry = ManifestEntry(name, b"f", DIGEST, 3, -4, 5, checksum)
+        assert parse_entry(entry.line()[:-1], 16) == entry
 
 
 @pytest.mark.parametrize("text", [b"%", b"%4", b"%41", b"%0a", b"a b", b"\xff", b"%zz"])

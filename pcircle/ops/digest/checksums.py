@@ -69,6 +69,11 @@ def new_hasher(name: str) -> Hasher:
     return hashlib.new(name, usedforsecurity=False)
 
 
+def digest_bytes(name: str) -> int:
+    """Return the length of the digests of an algorithm. Raises ValueError for an unknown name."""
+    return len(new_hasher(name).digest())
+
+
 def format_line(digest: bytes, path: bytes) -> bytes:
     """Format a checksum line without its terminator."""
     escaped = re.sub(rb"[\\\n\r]", lambda match: _ESCAPES[match[0]], path)

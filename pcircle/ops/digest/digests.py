@@ -34,9 +34,13 @@ _ZEROS = bytes(64 << 10)
 
 
 class BlockHasher:
-    """Computes the digests of the blocks in a range of a file, one range at a time."""
+    """Computes the digests of the blocks in a range of a file, one range at a time.
+
+    If `checksum` is set, all content of the range is also passed to this hasher.
+    """
 
     def __init__(self, algorithm: Algorithm) -> None:
+        self.checksum: Hasher | None = None
         self._algorithm = algorithm
         self._zero_digest = b""
         self._at = 0
@@ -86,6 +90,8 @@ class BlockHasher:
         if self._hasher is None:
             self._hasher = self._algorithm.new()
         self._hasher.update(part)
+        if self.checksum is not None:
+            self.checksum.update(part)
         self._at += len(part)
         if self._at % BLOCK_BYTES == 0:
             self._digests += self._hasher.digest()
@@ -98,6 +104,9 @@ class BlockHasher:
             if not within and until - self._at >= BLOCK_BYTES:
                 count = (until - self._at) // BLOCK_BYTES
                 self._digests += self.zero_digest * count
+                if self.checksum is not None:
+                    for _ in range(count * BLOCK_BYTES // len(zeros)):
+                        self.checksum.update(zeros)
                 self._at += count * BLOCK_BYTES
                 continue
             self._update(zeros[: min(len(zeros), BLOCK_BYTES - within, until - self._at)])

@@ -13,6 +13,9 @@ can be read as a stream, and any directory can be found by bisection without an 
     . COUNT DIGEST CHECK                   ends the section
     end ENTRIES BYTES CHECK
 
+A manifest with checksums of whole files has version 2, `pcmanifest 2 ALGORITHM CHECKSUM`, and the
+lines of regular files have another word before NAME.
+
 Each rank writes the sections of the directories that it completes as separate records
 (`SectionWriter`). The record store sorts them, and rank 0 concatenates them in one file
 (`write_manifest`).
@@ -31,15 +34,18 @@ import xxhash
 
 from pcircle.fs.directories import join_path
 from pcircle.fs.safe_open import reading
-from pcircle.ops.digest.digests import Algorithm, get_algorithm, unpack_trailer
+from pcircle.ops.digest.checksums import NAMES, digest_bytes
+from pcircle.ops.digest.digests import TRAILER_BYTES, Algorithm, get_algorithm, unpack_trailer
 from pcircle.ops.digest.signer import COUNT, pack_entry
 
-VERSION = b"1"
 _MAX_LINE_BYTES = 16 << 20
 _LOOKUP_BYTES = 1 << 20  # upper bound for the bytes that a bisection touches
 _MAX_MAPPED_BYTES = 32 << 20
 _NEEDS_ESCAPE = re.compile(rb"[^!-$&-~]")  # anything but printable ASCII, and the percent sign
-_ENTRY = re.compile(rb"([fdlpscb]) ([0-9a-f]+) ([0-9]{1,20}) (-?[0-9]{1,28}) (-?[0-9]{1,28}) (.*)")
+_ENTRY = re.compile(
+    rb"([fdlpscb]) ([0-9a-f]+) ([0-9]{1,20}) (-?[0-9]{1,28}) (-?[0-9]{1,28})"
+    rb"(?: ([0-9a-f]+))? ([^ ]*)"
+)
 _ESCAPED = [
     b"%%%02X" % byte if _NEEDS_ESCAPE.match(bytes([byte])) else bytes([byte]) for byte in range(256)
 ]
@@ -75,7 +81,8 @@ def _unescape_valid(text: bytes) -> bytes:
 class ManifestEntry(NamedTuple):
     """An entry of a manifest, with the binary digest and with times in nanoseconds.
 
-    The size of a directory is the total size of the files below it.
+    The size of a directory is the total size of the files below it. `checksum` is the binary digest
+    of the whole content of a file, if the manifest records it.
     """
 
     name: bytes
@@ -84,15 +91,17 @@ class ManifestEntry(NamedTuple):
     size: int
     modified_ns: int
     changed_ns: int
+    checksum: bytes = b""
 
     def line(self) -> bytes:
         """Return the line of the entry in a manifest."""
-        return b"%b %b %d %d %d %b\n" % (
+        return b"%b %b %d %d %d %b%b\n" % (
             self.kind,
             self.digest.hex().encode(),
             self.size,
             self.modified_ns,
             self.changed_ns,
+            b"%b " % self.checksum.hex().encode() if self.checksum else b"",
             escape(self.name),
         )
 
@@ -101,9 +110,9 @@ def unpack_entry(name: bytes, packed: bytes, digest_bytes: int) -> ManifestEntry
     """Convert a packed entry with a trailer, which an `EntriesCallback` receives."""
     at = 2 + len(name)
     end = at + 1 + digest_bytes
-    return ManifestEntry(
-        name, packed[at : at + 1], packed[at + 1 : end], *unpack_trailer(packed, end)
-    )
+    kind = packed[at : at + 1]
+    checksum = packed[end + TRAILER_BYTES :] if kind == b"f" else b""
+    return ManifestEntry(name, kind, packed[at + 1 : end], *unpack_trailer(packed, end), checksum)
 
 
 def parse_entry(line: bytes, digest_bytes: int) -> ManifestEntry:
@@ -111,12 +120,12 @@ def parse_entry(line: bytes, digest_bytes: int) -> ManifestEntry:
     match = _ENTRY.fullmatch(line)
     if match is None:
         raise ValueError("not an entry line")
-    kind, digest, size, modified, changed, name = match.groups()
+    kind, digest, size, modified, changed, checksum, name = match.groups()
     if len(digest) != 2 * digest_bytes:
         raise ValueError("a digest has the wrong length")
-    return ManifestEntry(
-        unescape(name), kind, bytes.fromhex(digest.decode()), int(size), int(modified), int(changed)
-    )
+    digests = [bytes.fromhex((text or b"").decode()) for text in (digest, checksum)]
+    times = int(modified), int(changed)
+    return ManifestEntry(unescape(name), kind, digests[0], int(size), *times, digests[1])
 
 
 # ---- writing ---------------------------------------------------------------------------------
@@ -196,11 +205,13 @@ def write_manifest(
     name: str,
     root: ManifestEntry,
     entries: Callable[[], int],
+    checksum: str = "",
 ) -> None:
     """Write a manifest from the text of its sections, given in order. Raises OSError.
 
-    `entries` returns the total number of entries and is called after the last section. The checksum
-    at the end covers everything before it, so one process writes the whole file.
+    `name` and `checksum` are the algorithms of the digests and of the checksums. `entries` returns
+    the total number of entries and is called after the last section. The checksum at the end covers
+    everything before it, so one process writes the whole file.
     """
     check = xxhash.xxh3_128()
 
@@ -208,7 +219,8 @@ def write_manifest(
         check.update(data)
         out.write(data)
 
-    put(b"pcmanifest %b %b\n" % (VERSION, name.encode()))
+    words = ["2", name, checksum] if checksum else ["1", name]
+    put(b"pcmanifest %b\n" % " ".join(words).encode())
     put(b"root " + root.line())
     for data in sections:
         put(data)
@@ -224,7 +236,7 @@ class DamagedManifestError(ValueError):
 
 
 class Manifest:
-    """A manifest that is open for reading.
+    """A manifest that is open for reading. `checksum` is the algorithm of its checksums, if any.
 
     Opening it raises OSError, or DamagedManifestError if the beginning is malformed. Only the
     beginning is checked; `verify` checks the whole file.
@@ -240,12 +252,16 @@ class Manifest:
             )
         head = self._line_at(0)
         words = head.split(b" ")
-        if len(words) != 3 or words[0] != b"pcmanifest":
+        if len(words) < 3 or words[0] != b"pcmanifest":
             raise DamagedManifestError("line 1: not an fsum manifest")
         if not words[1].isdigit() or not words[2].isalnum():
             raise DamagedManifestError("line 1: version or algorithm missing")
-        if words[1] != VERSION:
+        if words[1] not in (b"1", b"2"):
             raise DamagedManifestError(f"line 1: unsupported version {words[1][:20].decode()}")
+        self.checksum: str = b" ".join(words[3:])[:20].decode("ascii", "replace")
+        self.checksum_bytes: int = digest_bytes(self.checksum) if self.checksum in NAMES else 0
+        if len(words) != int(words[1]) + 2 or (self.checksum and not self.checksum_bytes):
+            raise DamagedManifestError("line 1: invalid algorithm of checksums")
         try:
             self.algorithm: Algorithm = get_algorithm(words[2][:20].decode())
         except ValueError as error:
@@ -257,6 +273,7 @@ class Manifest:
             self.root: ManifestEntry = parse_entry(line[5:], self.algorithm.size)
             if not self.root.name.startswith(b"/") or b"\0" in self.root.name:
                 raise ValueError("the path of the root is not absolute")
+            _check_checksum(self.root, self.checksum_bytes)
         except ValueError as error:
             raise DamagedManifestError(f"line 2: {error}") from None
         self._begin = len(head) + len(line) + 2
@@ -274,7 +291,9 @@ class Manifest:
         digests of directories are recomputed from their entries up to the root, so the digest of
         the root authenticates the whole manifest.
         """
-        reader = _Verifier(self._text, self.algorithm, self.root, self._count_read)
+        reader = _Verifier(
+            self._text, self.algorithm, self.checksum_bytes, self.root, self._count_read
+        )
         with open(reading(self._path), "rb") as stream:
             number = 0
             while line := stream.readline(_MAX_LINE_BYTES):
@@ -350,6 +369,12 @@ def _parse_heading(line: bytes) -> bytes:
     return b"" if path == b"." else sort_key(path)
 
 
+def _check_checksum(entry: ManifestEntry, checksum_bytes: int) -> None:
+    """Raise ValueError unless an entry has a checksum of this length exactly if it is a file."""
+    if len(entry.checksum) != (checksum_bytes if entry.kind == b"f" else 0):
+        raise ValueError("a checksum is missing or has the wrong length")
+
+
 class _Verifier:
     """Checks the lines of a manifest one by one. Raises ValueError for an invalid line.
 
@@ -362,6 +387,7 @@ class _Verifier:
         self,
         text: mmap.mmap | bytes,
         algorithm: Algorithm,
+        checksum_bytes: int,
         root: ManifestEntry,
         on_read: Callable[[int], None],
     ) -> None:
@@ -369,6 +395,7 @@ class _Verifier:
         self._count_read = on_read
         self._text = text
         self._algorithm = algorithm
+        self._checksum_bytes = checksum_bytes
         self._root = root
         self._at = 0
         self._whole = xxhash.xxh3_128()
@@ -431,6 +458,7 @@ class _Verifier:
 
     def _check_entry(self, line: bytes) -> None:
         entry = parse_entry(line[:-1], self._algorithm.size)
+        _check_checksum(entry, self._checksum_bytes)
         name = entry.name
         if name <= self._name and self._count:
             raise ValueError("names are not in order")
@@ -532,7 +560,7 @@ class ManifestSection:
         while low < high:
             middle = self._text.rfind(b"\n", low, (low + high) // 2) + 1 or low
             stop = self._text.find(b"\n", middle)
-            found = _unescape_valid(self._text[middle:stop].split(b" ", 5)[5])
+            found = _unescape_valid(self._text[middle:stop].rpartition(b" ")[2])
             if found == name:
                 return parse_entry(self._text[middle:stop], self._digest_bytes)
             if found < name:

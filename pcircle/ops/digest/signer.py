@@ -73,15 +73,23 @@ class Signer:
     Only this thread uses the signer, except that the main thread calls `merge_results`.
     `root_holder` is the path of the directory that contains the roots. The digest of an entry is
     followed by a trailer of `trailer_bytes`; see `RunStore`. All signers of a rank share the store
-    of `first`.
+    of `first`. If `checksum` names an algorithm, `checksum` of the signer is the digest of the
+    content of the last file, and part of the trailer.
     """
 
     def __init__(
-        self, name: str, root_holder: bytes, trailer_bytes: int = 0, first: Signer | None = None
+        self,
+        name: str,
+        root_holder: bytes,
+        trailer_bytes: int = 0,
+        first: Signer | None = None,
+        checksum: str = "",
     ) -> None:
         self.algorithm: digests.Algorithm = digests.get_algorithm(name)
         self.trailer: bytes = bytes(trailer_bytes)
         self.seal: bytes = b""  # type and digest of the last entry that was read
+        self.checksum: bytes = b""
+        self._checksum_name = checksum
         self.blocks: bytes = b""  # block digests of the chunks read in the current item
         self._root_holder = root_holder
         self._piece = aligned(_READ_BYTES)
@@ -98,6 +106,8 @@ class Signer:
     def begin(self, offset: int = 0) -> None:
         """Start hashing a file at `offset`."""
         self._hasher.begin(offset)
+        if self._checksum_name:
+            self._hasher.checksum = self._new_checksum()
 
     def tap(self, offset: int, data: memoryview | bytes) -> None:
         """Add data of the current file."""
@@ -106,6 +116,8 @@ class Signer:
     def end_file(self, size: int) -> None:
         """Finish a file of `size` bytes; ranges that were not added are holes."""
         self._seal_file(size, self._hasher.end(size))
+        if self._hasher.checksum is not None:
+            self.checksum = self._hasher.checksum.digest()
 
     def end_chunk(self, begin: int, end: int) -> None:
         """Finish a range of a file, whose block digests become part of the result of the item."""
@@ -116,6 +128,15 @@ class Signer:
         """Seal a file of at most one block."""
         blocks = self.algorithm.digest(data) if data else b""
         self._seal_file(len(data), blocks)
+        if self._checksum_name:
+            hasher = self._new_checksum()
+            hasher.update(data)
+            self.checksum = hasher.digest()
+
+    def _new_checksum(self) -> digests.Hasher:
+        from pcircle.ops.digest.checksums import new_hasher  # most runs record no checksums
+
+        return new_hasher(self._checksum_name)
 
     def seal_large_file(self, size: int, expected: int, blocks: bytes) -> None:
         """Seal a file that was read in chunks, if all of its blocks were hashed.
@@ -181,6 +202,13 @@ class Signer:
             if stop():
                 raise InterruptedError("the job was stopped")
         self.end_file(at)
+
+    def set_trailer(self, size: int, modified_ns: int, changed_ns: int) -> None:
+        """Set the trailer of the entry that was sealed last."""
+        trailer = digests.pack_trailer(size, modified_ns, changed_ns)
+        if self.seal[:1] == b"f":
+            trailer += self.checksum
+        self.trailer = trailer.ljust(len(self.trailer), b"\0")
 
     # ---- entries ---------------------------------------------------------------
 

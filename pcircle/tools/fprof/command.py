@@ -163,7 +163,7 @@ def _report_saved(options: ProfileOptions) -> int:
 
 def _diff(args: argparse.Namespace) -> int:
     """Compare two saved profiles on rank 0, and return the exit code."""
-    ProfileOptions.refuse_others(args, "two saved profiles")
+    ProfileOptions.refuse_others(args, "diff", "two saved profiles")
     if launched().rank:
         return 0
     from pcircle.tools.fprof.profile import diffing, saved

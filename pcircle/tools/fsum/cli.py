@@ -13,7 +13,8 @@ USAGE = """\
 fsum [OPTION]... PATH...
        fsum -o MANIFEST PATH
        fsum --check|--update|--rot MANIFEST [ROOT]
-       fsum --diff OLD NEW"""
+       fsum --diff OLD NEW
+       fsum --export MANIFEST [ROOT]"""
 
 DESCRIPTION = """\
 Print one signature per PATH, covering all names, kinds and contents below it.

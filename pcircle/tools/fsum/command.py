@@ -45,6 +45,7 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
         super().__init__(options, options.paths)
         self._expected: Sequence[ChecksumLine] = ()  # on rank 0 only
         self._algorithm = ""
+        self._checksum = options.checksums or ""
         self._is_list = False
         self._bad_lines = 0  # invalid lines of the list
         self._first_bad: tuple[str, ...] = ()
@@ -84,6 +85,7 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
             raise UsageError(f"'{show(roots[0].shown)}' is not a directory")
         return {
             "algorithm": self._algorithm,
+            "checksum": self._checksum,
             "large_bytes": min(LARGE_BYTES, options.chunk_bytes or LARGE_BYTES),
             "chunk_bytes": options.chunk_bytes,
             "ranks": ranks,
@@ -173,6 +175,8 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
             if options.algorithm not in (None, found.algorithm.name):
                 shown = show(options.against)
                 raise UsageError(f"--algorithm: '{shown}' was made with {found.algorithm.name}")
+            if options.mode == "update":
+                self._checksum = found.checksum
             return found, found.algorithm.name, False
         if options.filters or options.files_from is not None or options.one_file_system:
             raise UsageError(
@@ -213,12 +217,14 @@ def sum_typed(args: argparse.Namespace) -> int:
         raise UsageError("empty file name")
     if args.diff is not None:
         return _diff(args)
+    if args.export is not None:
+        return _export(args)
     return _run(SumOptions.of(args, paths=tuple(map(os.fsencode, args.operands))))
 
 
 def _diff(args: argparse.Namespace) -> int:
     """Compare two manifests on rank 0, and return the exit code."""
-    SumOptions.refuse_others(args, "two manifests")
+    SumOptions.refuse_others(args, "diff", "two manifests")
     if launched().rank:
         return 0
     from pcircle.tools.fsum.console import differences
@@ -232,7 +238,33 @@ def _diff(args: argparse.Namespace) -> int:
         return tell_differences(differences(old, new), args.json)
 
 
+def _export(args: argparse.Namespace) -> int:
+    """Print a checksum list from a manifest on rank 0, and return the exit code."""
+    SumOptions.refuse_others(args, "export", "a manifest", operands=1)
+    SumOptions.refuse_combinations(args)
+    if launched().rank:
+        return 0
+    from pcircle.tools.fsum.console import tell_checksums
+    from pcircle.tools.fsum.publishing import read_manifest
+
+    with any_link(args.insecure_links):
+        manifest = read_manifest(os.fsencode(args.export))
+        if not manifest.checksum:
+            shown = show(os.fsencode(args.export))
+            hint = "write it with -o and --checksums sha256, for example"
+            raise UsageError(f"--export: '{shown}' records no checksums of whole files; {hint}")
+        root = os.fsencode(args.operands[0]) if args.operands else manifest.root.name
+        return tell_checksums(manifest, root)
+
+
 def _run(options: SumOptions) -> int:
+    try:
+        if options.checksums is not None:
+            from pcircle.ops.digest.checksums import new_hasher
+
+            new_hasher(options.checksums)
+    except ValueError as error:
+        raise UsageError(f"--checksums: {error}") from None
     try:
         if options.whole:
             from pcircle.ops.digest.checksums import new_hasher

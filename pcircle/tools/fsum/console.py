@@ -6,6 +6,7 @@ the top, and subtrees with equal digests are skipped.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -26,7 +27,6 @@ from pcircle.core.writing import CALLER, standard_error
 from pcircle.fs.directories import join_path
 from pcircle.jobs.failures import Failure, LogFile
 from pcircle.ops.digest import format_signature, get_algorithm, iter_entries
-from pcircle.ops.digest.digests import TRAILER_BYTES
 from pcircle.ops.digest.manifest import Manifest, pair_entries
 from pcircle.runtime import Outcome
 from pcircle.tools.fsum.plan import Difference, Digest, SumCounters, SumPlan, SumResult
@@ -143,7 +143,7 @@ class SumConsole(base.Console[SumResult]):
         if result is None or not self._signs:
             return {}
         chosen = get_algorithm(self._plan.algorithm)
-        beside = TRAILER_BYTES if self._plan.detailed else 0
+        beside = self._plan.trailer_bytes
         entries = iter_entries(b"".join(result.roots.runs), chosen.size + beside)
         found = {}
         for name, entry in entries:
@@ -234,6 +234,34 @@ def tell_differences(differences: Iterable[Difference], json: str | None) -> int
     results.text(_difference_lines(records))
     found.close()
     return worst((code, results.code))
+
+
+def tell_checksums(manifest: Manifest, root: bytes) -> int:
+    """Print the checksums in a manifest, with paths below `root`, and return the exit code."""
+    results = Results("fsum", None, MessageStream(standard_error()).line)
+    results.text(_checksum_lines(manifest, root))
+    return results.code
+
+
+def _checksum_lines(manifest: Manifest, root: bytes) -> Iterator[bytes]:
+    """Yield the lines of a checksum list in the order of `--format=coreutils`."""
+    from pcircle.ops.digest.checksums import format_line
+
+    if manifest.root.kind == b"f":
+        yield format_line(manifest.root.checksum.hex().encode(), root) + b"\n"
+    below = [(b"", iter(manifest.section(b"") or ()))] if manifest.root.kind == b"d" else []
+    while below:
+        directory, entries = below[-1]
+        for entry in entries:
+            path = join_path(directory, entry.name)
+            if entry.kind == b"d":
+                below.append((path, iter(manifest.section(path) or ())))
+                break
+            if entry.kind == b"f":
+                shown = os.path.join(root, path)
+                yield format_line(entry.checksum.hex().encode(), shown) + b"\n"
+        else:
+            below.pop()
 
 
 def _unsorted(error: OSError) -> StoppedEarly:

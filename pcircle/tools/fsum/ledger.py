@@ -19,7 +19,7 @@ from pcircle.core.errors import StoppedEarly
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fs.scan import Block
 from pcircle.ops.digest import Signer
-from pcircle.ops.digest.digests import FAILED, pack_trailer
+from pcircle.ops.digest.digests import FAILED
 from pcircle.ops.digest.manifest import (
     Manifest,
     ManifestEntry,
@@ -133,14 +133,16 @@ class Ledger:
             return False
         elif mode == "quick":
             self.counters.unchecked += 1
-        self._signer.seal = b"f" + digest
-        self._signer.trailer = pack_trailer(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        self._seal(digest, entry.checksum, status)
         return True
+
+    def _seal(self, digest: bytes, checksum: bytes, status: os.stat_result) -> None:
+        self._signer.seal, self._signer.checksum = b"f" + digest, checksum
+        self._signer.set_trailer(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     def _seal_nothing(self, name: bytes, directory_fd: int) -> bool:
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
-        self._signer.seal = b"f" + bytes(self._signer.algorithm.size)
-        self._signer.trailer = pack_trailer(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        self._seal(bytes(self._signer.algorithm.size), b"", status)
         return True
 
     def files_of(self, path: bytes, entry: ManifestEntry) -> int:
@@ -259,7 +261,8 @@ class Page:
             found = [difference for entry in entries for difference in self._against(entry)]
             if found:
                 self._tell(found)
-        signer.trailer = pack_trailer(self._bytes, *self._times)
+        signer.seal = b"d"
+        signer.set_trailer(self._bytes, *self._times)
 
     def close(self, digest: bytes) -> None:
         """End the directory and report missing entries; raise StoppedEarly if writing fails."""
@@ -326,7 +329,7 @@ class Page:
 
 def has_rotted(old: ManifestEntry, new: ManifestEntry) -> bool:
     """Return whether the content of a file differs although its size and times are unchanged."""
-    return (old.kind, *old[3:]) == (b"f", *new[3:]) and old.digest != new.digest
+    return (old.kind, *old[3:6]) == (b"f", *new[3:6]) and old.digest != new.digest
 
 
 def _lookup(section: ManifestSection | None) -> Known:

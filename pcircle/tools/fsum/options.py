@@ -42,6 +42,13 @@ class SumOptions(CommonOptions):
         excludes=("check", "rot"),
         help="also write a manifest of all entries",
     )
+    checksums: str | None = option(
+        "--checksums",
+        metavar="NAME",
+        requires=("output",),
+        excludes=("check", "rot", "update"),
+        help="with -o, also record sha256, md5, ... of files for --export",
+    )
     force: bool = option("--force", requires=("output",), help="with -o, replace an existing file")
     _one = CommonOptions.ONE_FILE_SYSTEM
 
@@ -75,6 +82,13 @@ class SumOptions(CommonOptions):
         nargs=2,
         metavar=("OLD", "NEW"),
         help="compare two manifests without reading files",
+    )
+
+    export: str | None = option(
+        "--export",
+        metavar="MANIFEST",
+        excludes=("json",),
+        help="print a checksum list from a manifest, reading no files",
     )
 
     _filters = CommonOptions.FILTERS
@@ -133,7 +147,8 @@ class SumOptions(CommonOptions):
             raise UsageError(f"{used}: extra operand '{extra}'")
         uses_manifest = bool(self.written or self.against)
         if self.whole and uses_manifest:
-            raise UsageError("--format=coreutils cannot be combined with manifests")
+            hint = "; to record checksums in a manifest, use --checksums" if self.output else ""
+            raise UsageError(f"--format=coreutils cannot be combined with manifests{hint}")
         if uses_manifest and self.selects_by_attribute:
             text = "manifests cannot be combined with filters by time, size, owner or kind"
             raise UsageError(text)

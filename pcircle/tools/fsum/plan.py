@@ -17,6 +17,7 @@ from pcircle.fs.directories import Directories
 from pcircle.jobs.action_log import ActionLines, ActionLog, ActionOutput
 from pcircle.jobs.failures import Failure, RecallNotice
 from pcircle.jobs.tree_task import TreeCounters, TreePlan
+from pcircle.ops.digest.digests import TRAILER_BYTES
 from pcircle.walk.attributes import ANY
 from pcircle.walk.items import (
     Batch,
@@ -154,7 +155,7 @@ class SumPlan(TreePlan, frozen=True, kw_only=True):
     `parts` is the path prefix of the parts of a manifest, to which each of the `ranks` appends its
     number. `against` is the manifest to compare with, and `mode` is the type of comparison. If
     `whole` is set, a digest of each file is computed, and if `listed` is set, these digests are
-    compared with a checksum list.
+    compared with a checksum list. `checksum` is the algorithm of the checksums in a new manifest.
     """
 
     algorithm: str
@@ -170,6 +171,7 @@ class SumPlan(TreePlan, frozen=True, kw_only=True):
     whole: bool = False
     listed: bool = False
     verbose: int = 0
+    checksum: str = ""
 
     @property
     def scope(self) -> Scope:
@@ -186,6 +188,15 @@ class SumPlan(TreePlan, frozen=True, kw_only=True):
     def detailed(self) -> bool:
         """Return whether sizes and times are stored with the digests."""
         return self.parts is not None or self.against is not None
+
+    @property
+    def trailer_bytes(self) -> int:
+        """Return the length of the data that is stored with each digest."""
+        if not self.checksum:
+            return TRAILER_BYTES if self.detailed else 0
+        from pcircle.ops.digest.checksums import digest_bytes
+
+        return TRAILER_BYTES + digest_bytes(self.checksum)
 
     def action_log(self, rank: int) -> ActionLog | None:
         """Return the log of the entries that `--verbose` lists, or None."""

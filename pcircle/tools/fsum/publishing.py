@@ -29,7 +29,6 @@ from pcircle.fs.safe_open import (
 )
 from pcircle.ops.digest import get_algorithm, iter_entries
 from pcircle.ops.digest.checksums import ChecksumList, parse_list
-from pcircle.ops.digest.digests import TRAILER_BYTES
 from pcircle.ops.digest.manifest import (
     DamagedManifestError,
     Manifest,
@@ -218,8 +217,9 @@ def publish(
             fd = writing(parts, os.O_TRUNC)
             with io.BufferedWriter(WholeFile(fd, "wb")) as stream:
                 named = root._replace(name=path)
+                sections = result(parts, plan.ranks)
                 write_manifest(
-                    result(parts, plan.ranks), stream, plan.algorithm, named, lambda: entries
+                    sections, stream, plan.algorithm, named, lambda: entries, plan.checksum
                 )
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -252,7 +252,7 @@ def root_of(plan: SumPlan, result: SumResult) -> ManifestEntry | None:
     if not result.roots.runs:
         return None
     size = get_algorithm(plan.algorithm).size
-    ((name, packed),) = iter_entries(result.roots.runs[0], size + TRAILER_BYTES)
+    ((name, packed),) = iter_entries(result.roots.runs[0], size + plan.trailer_bytes)
     return unpack_entry(name, packed, size)
 
 

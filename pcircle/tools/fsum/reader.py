@@ -29,7 +29,7 @@ from pcircle.fs.stats import within_limit
 from pcircle.jobs.action_log import ActionLog
 from pcircle.jobs.failures import Failure, FailureReporter, NoticeSink, failure_of
 from pcircle.ops.digest import Signer
-from pcircle.ops.digest.digests import FAILED, TRAILER_BYTES, pack_trailer
+from pcircle.ops.digest.digests import FAILED
 from pcircle.runtime import Context
 from pcircle.tools.fsum.plan import (
     BLOCK_BYTES,
@@ -152,8 +152,10 @@ class EntryReader(FailureReporter):
         self._counters.bytes_found += size
         self._counters.bytes_done += size
 
-    def file(self, name: bytes, directory_fd: int, stop: Callable[[], bool]) -> bool:
-        """Sign a regular file; return False if it must be read in chunks.
+    def file(
+        self, name: bytes, directory_fd: int, stop: Callable[[], bool], *, whole: bool = False
+    ) -> bool:
+        """Sign a regular file; return False if it is large, unless it must be read as a `whole`.
 
         Raise OSError if the file cannot be read or has changed.
         """
@@ -176,7 +178,8 @@ class EntryReader(FailureReporter):
                 os.lseek(fd, 0, os.SEEK_SET)
             if not stat.S_ISREG(status.st_mode):
                 raise Changed("it is no longer a regular file")
-            if size > self._plan.large_bytes and not size_is_nominal(fd, status):
+            is_large = size > self._plan.large_bytes and not whole
+            if is_large and not size_is_nominal(fd, status):
                 return False
             self._whole(fd, status, stop)
             return True
@@ -192,7 +195,10 @@ class EntryReader(FailureReporter):
         self._counters.bytes_found += status.st_size
         done = self._counters.bytes_done
         try:
-            self._ranges(fd, 0, status.st_size, sparse=may_have_holes(status), enough=bool)
+            sparse = may_have_holes(status)
+            enough = stop if status.st_size > self._plan.large_bytes else bool
+            if self._ranges(fd, 0, status.st_size, sparse=sparse, enough=enough) < status.st_size:
+                raise Changed("it was unfinished when the job stopped")
             check_same(status, os.fstat(fd))
         except OSError:
             self._counters.bytes_found -= status.st_size
@@ -294,7 +300,7 @@ class EntryReader(FailureReporter):
     def note(self, status: os.stat_result, size: int) -> None:
         """Store size and times with the seal if the plan requires them."""
         if self._detailed:
-            self._signer.trailer = pack_trailer(size, status.st_mtime_ns, status.st_ctime_ns)
+            self._signer.set_trailer(size, status.st_mtime_ns, status.st_ctime_ns)
 
     # ---- failures --------------------------------------------------------------
 
@@ -307,7 +313,7 @@ class EntryReader(FailureReporter):
         """Sign an entry as failed, so that a comparison does not report it as missing."""
         if self._plan.against is not None:
             self._signer.seal = FAILED + bytes(self._signer.algorithm.size)
-            self._signer.trailer = bytes(TRAILER_BYTES)
+            self._signer.trailer = bytes(self._plan.trailer_bytes)
             name = path.rpartition(b"/")[2]
             self._signer.add_entry(
                 name if path and not self._plan.roots[root].name else b"%d" % root
@@ -441,8 +447,8 @@ class LargeFileSigner:
             self._reader.sign_failed(item.root, join_path(item.path, item.name))
             return self._signer.attach_to(NOTHING)
         self._signer.clear()
-        self._reader.note(own.status, own.status.st_size)
         self._signer.seal_large_file(own.status.st_size, own.blocks, merged.blocks)
+        self._reader.note(own.status, own.status.st_size)
         self._signer.add_entry_or_root(item.root, item.path, item.name)
         if self._log is not None:
             self._log.entry("sign", item.root, item.path, item.name)

@@ -16,7 +16,6 @@ from pcircle.fs.entry_errors import Changed
 from pcircle.fs.scan import Block, DirectoryBatch
 from pcircle.jobs.failures import NoticeSink, report_effects
 from pcircle.ops.digest import Signer
-from pcircle.ops.digest.digests import TRAILER_BYTES
 from pcircle.runtime import Context
 from pcircle.tools.fsum.plan import (
     NOTHING,
@@ -231,8 +230,13 @@ class SumVisitor(Visitor[SignedPart]):
         enough: Callable[[], bool],
         context: Context[object],
     ) -> None:
-        """Sign files of any size one by one, and spawn items for large files."""
-        large: list[LargeFileEntry] = []
+        """Sign files of any size one by one, and spawn items for large files.
+
+        If checksums are recorded, such an item reads the file from beginning to end.
+        """
+        large: list[Item] = []
+        in_order = bool(self._plan.checksum)
+        is_item = in_order and not isinstance(where, Open)
         read, add, stop = self._reader.file, self._signer.add_entry_or_root, context.is_stopping
         root, path, weight = where.root, where.path, where.weight
         can_skip = None if self._ledger is None else self._ledger.skip_test(path)
@@ -243,7 +247,7 @@ class SumVisitor(Visitor[SignedPart]):
                     self._counters.sized += 1
                     whole = True
                 else:
-                    whole = read(name, fd, stop)
+                    whole = read(name, fd, stop, whole=is_item)
                     if log is not None and whole:
                         log.entry("sign", root, path, name)
             except OSError as error:
@@ -253,7 +257,8 @@ class SumVisitor(Visitor[SignedPart]):
                     add(root, path, name)
                     self._counters.files += 1
                 else:
-                    large.append(LargeFileEntry(root, path, name, weight, where.place, where.slot))
+                    entry = LargeFileEntry(root, path, name, weight, where.place, where.slot)
+                    large += handed_back(where, [name]) if in_order else [entry]
                     self._counters.weight -= weight
             self._counters.weight += weight
             if enough() or stop():
@@ -303,9 +308,10 @@ class SumTask(WalkTask[Item, SumResult]):
         super().__init__(rank, lists, plan.threads)
         self.counters: Any = SumCounters()
         self._plan = plan
-        beside_bytes = TRAILER_BYTES if plan.detailed else 0
         of_first: Signer | None = None if first is None else first._signer
-        self._signer: Signer = Signer(plan.algorithm, HOLDER, beside_bytes, of_first)
+        self._signer: Signer = Signer(
+            plan.algorithm, HOLDER, plan.trailer_bytes, of_first, plan.checksum
+        )
         self._ledger: Ledger | None = None
         if plan.detailed:
             from pcircle.tools.fsum.ledger import Ledger  # most runs use no manifest

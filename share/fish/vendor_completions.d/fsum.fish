@@ -21,6 +21,7 @@ complete -c fsum -s h -d 'show the most used options'
 complete -c fsum -s a -l algorithm -d 'digest: xxh128 (default), sha256, sha512, blake2b, blake3' -x -a 'xxh128 md5 sha1 sha224 sha256 sha384 sha512 blake2b blake3'
 complete -c fsum -l format -d 'pcsig, or coreutils: one line per file, like sha256sum' -x -a 'pcsig coreutils'
 complete -c fsum -s o -l output -d 'also write a manifest of all entries' -r -F
+complete -c fsum -l checksums -d 'with -o, also record sha256, md5, ... of files for --export' -x
 complete -c fsum -l force -d 'with -o, replace an existing file'
 complete -c fsum -s x -l one-file-system -d 'stay on one file system'
 complete -c fsum -s c -l check -d 'compare a tree with a manifest or checksum list' -r -F
@@ -29,6 +30,7 @@ complete -c fsum -l strict -d 'accepted as in sha256sum; malformed lines always 
 complete -c fsum -l update -d 'update MANIFEST, reading only changed files' -r -F
 complete -c fsum -l rot -d 'reread unmodified files to find silent corruption' -r -F
 complete -c fsum -l diff -d 'compare two manifests without reading files' -r -F
+complete -c fsum -l export -d 'print a checksum list from a manifest, reading no files' -r -F
 complete -c fsum -l exclude -d 'exclude entries that match GLOB' -x
 complete -c fsum -l exclude-from -d 'read exclude patterns from FILE' -r -F
 complete -c fsum -l include -d 'include entries that match GLOB' -x
