@@ -111,3 +111,14 @@ def test_refusals(options: list[str], said: str, place: bytes) -> None:
     assert (finished.code, finished.out) == (2, b"")
     assert said in finished.said
     assert sorted(os.listdir(place)) == [b"d", b"plain"]
+
+
+def test_fmirror_does_not_renew_a_manifest_with_checksums(place: bytes) -> None:
+    """It would record changed files without them."""
+    for name in (b"a", b"b"):
+        os.mkdir(place + b"/" + name)
+    run_fsum(ONE, "-o", "m", "--checksums", "md5", "b", cwd=place)
+    words = ("--since-manifest", "m", "--new-manifest", "n", "--allow-empty", "a", "b")
+    finished = run_fsum(ONE, *words, cwd=place, program=("pcircle.tools.fmirror",))
+    assert (finished.code, os.path.exists(place + b"/n")) == (2, False)
+    assert "'m' records checksums of whole files: update it with fsum --update" in finished.said
