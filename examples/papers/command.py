@@ -12,6 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from pcircle.core.units import parse_duration
+
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "papers"
 _EXAMPLES = """
 Examples:
@@ -26,13 +28,15 @@ class Figure(msgspec.Struct, frozen=True):
     """A figure of a paper: *make* writes it into a directory and returns the files written.
 
     The second argument of *make* asks for the small scale of the tests. *duration_s* is what the
-    full scale takes on one core, roughly.
+    full scale takes on one core, roughly. A figure with a *delay_s*, the default of the option
+    --delay, gets its value as the third argument.
     """
 
     name: str
     title: str
     duration_s: float
-    make: Callable[[Path, bool], Sequence[Path]]
+    make: Callable[..., Sequence[Path]]
+    delay_s: float | None = None
 
 
 def main(paper: str, figures: Sequence[Figure], words: Sequence[str] | None = None) -> int:
@@ -46,7 +50,8 @@ def main(paper: str, figures: Sequence[Figure], words: Sequence[str] | None = No
     scale = "at small scale, seconds" if small else f"takes about {_duration(total_s)}"
     print(f"{len(wanted)} figure{'s' * (len(wanted) != 1)}: {scale}", file=sys.stderr)
     for one in wanted:
-        for path in one.make(given.out, small):
+        delays_s = [] if one.delay_s is None else [given.delay]
+        for path in one.make(given.out, small, *delays_s):
             print(path)
     return 0
 
@@ -76,6 +81,15 @@ def _parsed(
         "--out", type=Path, metavar="DIR", help="write into DIR (default: docs/papers)"
     )
     parser.add_argument("--small", action="store_true", help="small scale, as in the tests")
+    delays_s = [one.delay_s for one in figures if one.delay_s is not None]
+    if delays_s:
+        parser.add_argument(
+            "--delay",
+            type=parse_duration,
+            default=delays_s[0],
+            metavar="T",
+            help=f"delay of a message between nodes (default: {delays_s[0] * 1000:g}ms)",
+        )
     given = parser.parse_args(words)
     if given.small and given.out is None:
         parser.error("--small requires --out: docs/papers has the figures at full scale")

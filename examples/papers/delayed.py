@@ -5,7 +5,8 @@ its Python. Here each message carries the time at which it may be seen, and its 
 see it before. The delays are those of Carns, Settlemyer and Ligon's model (their section on the
 simulation, see `examples.papers.network`): a sender is busy with one message after the other, each
 for `Delay.overhead_s`; then it is under way for `Delay.latency_s`; then the receiver is busy with
-it for `Delay.overhead_s`, again one after the other. A message to oneself is never under way.
+it for `Delay.overhead_s`, again one after the other. A message to oneself is never under way. With
+`Delay.near_s`, a message to a rank of the same node is under way for that time.
 
 Nobody sleeps for a message: a rank that waits is in its poll, so two cores carry many ranks as long
 as the delays are much longer than the work. All ranks must be on one machine, for they share its
@@ -15,8 +16,8 @@ monotonic clock. A poll wakes up to a millisecond late.
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
 from struct import Struct
 
 import msgspec
@@ -31,26 +32,41 @@ class Delay(msgspec.Struct, frozen=True):
 
     overhead_s: float
     latency_s: float
+    near_s: float | None = None
 
 
 class Delayed:
-    """A transport behind which each message is delivered at its time."""
+    """A transport behind which each message is delivered at its time.
+
+    `nodes` replaces the nodes of the inner transport.
+    """
 
     def __init__(
-        self, inner: Transport, delay: Delay, clock_s: Callable[[], float] = time.monotonic
+        self,
+        inner: Transport,
+        delay: Delay,
+        clock_s: Callable[[], float] = time.monotonic,
+        nodes: Sequence[int] | None = None,
     ) -> None:
-        self.rank, self.size, self.nodes = inner.rank, inner.size, inner.nodes
+        self.rank, self.size = inner.rank, inner.size
+        self.nodes = inner.nodes if nodes is None else tuple(nodes)
         self.messages = 0
         self._inner = inner
         self._delay = delay
         self._clock_s = clock_s
         self._sent_s = 0.0  # when this rank's processor is done with all that it has sent
         self._received_s = 0.0  # and with all that it has received
-        self._held: deque[tuple[float, Delivery | LostRank]] = deque()  # in order of their times
+        self._number = 0  # of arrivals: those of the same time are seen in their order
+        self._held: list[tuple[float, int, Delivery | LostRank]] = []  # a heap, by time
+        near_s = delay.latency_s if delay.near_s is None else delay.near_s
+        self._latencies_s = [
+            near_s if node == self.nodes[self.rank] else delay.latency_s for node in self.nodes
+        ]
+        self._latencies_s[self.rank] = 0.0
 
     def send(self, dest: int, payload: bytes) -> None:
         self._sent_s = max(self._sent_s, self._clock_s()) + self._delay.overhead_s
-        arrives_s = self._sent_s + (self._delay.latency_s if dest != self.rank else 0.0)
+        arrives_s = self._sent_s + self._latencies_s[dest]
         self._inner.send(dest, _STAMP.pack(arrives_s) + payload)
         self.messages += 1
 
@@ -70,17 +86,21 @@ class Delayed:
                 return due
 
     def _hold(self, arrival: Delivery | LostRank) -> None:
-        """Find out when an arrival is seen; one after the other, so what is lost comes last."""
+        """Find out when an arrival is seen; a lost rank is seen after all earlier arrivals."""
+        seen_s = self._received_s
         if isinstance(arrival, Delivery):
-            (arrives_s,) = _STAMP.unpack_from(arrival.payload)
-            self._received_s = max(self._received_s, arrives_s) + self._delay.overhead_s
+            (seen_s,) = _STAMP.unpack_from(arrival.payload)
+            if self._delay.overhead_s:
+                seen_s = max(self._received_s, seen_s) + self._delay.overhead_s
+            self._received_s = max(self._received_s, seen_s)
             arrival = Delivery(arrival.source, arrival.payload[_STAMP.size :])
-        self._held.append((self._received_s, arrival))
+        self._number += 1
+        heappush(self._held, (seen_s, self._number, arrival))
 
     def _due(self, now_s: float) -> list[Delivery | LostRank]:
         due = []
         while self._held and self._held[0][0] <= now_s:
-            due.append(self._held.popleft()[1])
+            due.append(heappop(self._held)[2])
         return due
 
     def wake(self) -> None:

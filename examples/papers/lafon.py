@@ -4,7 +4,8 @@ LaFon, Misra and Bringhurst, "On distributed file tree walk of parallel file sys
 
 The models are in the modules ``lafon_tree`` (file systems), ``lafon_cost`` (what things cost),
 ``lafon_central`` (CP, CP+), ``lafon_steal`` (DRQS, DEQS, PA-DRQS, H-DRQS) and ``lafon_engine``
-(pcircle's engine); ``docs/papers-lafon.rst`` puts the figures beside what the paper found.
+(pcircle's engine); ``lafon_real`` measures that engine with the paper's policies.
+``docs/papers-lafon.rst`` puts the figures beside what the paper found.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from examples.papers import lafon_analysis as costs
 from examples.papers import lafon_figures as figures
 from examples.papers import lafon_searches as searches
 from examples.papers.command import Figure, main
+from examples.papers.lafon_real import HOSTS, REAL
 
 FIGURES = (
     Figure("fig1", "bytes from rank to rank, centralised", 40, figures.pairs),
@@ -30,4 +32,4 @@ FIGURES = (
 )
 
 if __name__ == "__main__":
-    sys.exit(main("lafon", FIGURES))
+    sys.exit(main("lafon", [*FIGURES, REAL, HOSTS]))

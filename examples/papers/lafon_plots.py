@@ -14,7 +14,9 @@ __all__ = ["heat_maps", "histograms", "two_panels"]
 _Curve = tuple[str, Sequence[tuple[float, float]]]
 
 
-def heat_maps(path: Path, maps: Sequence[tuple[str, Sequence[Sequence[int]]]]) -> list[Path]:
+def heat_maps(
+    path: Path, maps: Sequence[tuple[str, Sequence[Sequence[int]]]], label: str = "bytes"
+) -> list[Path]:
     """Draw matrices of bytes from row to column side by side; nothing sent stays white."""
 
     def paint(figure: Any) -> None:
@@ -29,7 +31,7 @@ def heat_maps(path: Path, maps: Sequence[tuple[str, Sequence[Sequence[int]]]]) -
             axes.set_xticks(every)
             axes.set_yticks(every)
             axes.set(title=name, xlabel="to rank", ylabel="from rank")
-        figure.colorbar(image, ax=panels, label="bytes")
+        figure.colorbar(image, ax=panels, label=label)
 
     size = (7.0, 6.2) if len(maps) > 2 else (6.0, 4.8)
     return draw(path, paint, size=size)

@@ -7,9 +7,10 @@ clients on 2 to 16 servers. All of these are cases of fbench (`pcircle.tools.fbe
 here on a FUSE file system that takes as long as theirs (`examples.papers.pxfs_mount`, which says
 what of it is fitted). Blocking calls stand for the papers' synchronous ones.
 
-The papers' numbers here are those of their texts and tables. How many threads carry operations out
-is fixed (`_THREADS`, `_CLIENT_THREADS`, chosen): the search for their number would take most of
-these short runs.
+The papers' numbers here are those of their texts and tables; each names its case of the thesis'
+chapter 5, or the paper's evaluation. Which of its sections and tables is not known to us. How many
+threads carry operations out is fixed (`_THREADS`, `_CLIENT_THREADS`, chosen): the search for their
+number would take most of these short runs.
 """
 
 from __future__ import annotations
@@ -32,12 +33,15 @@ ROUNDS = 3
 _THREADS, _CLIENT_THREADS = 8, 32
 SYNCHRONOUS, ASYNCHRONOUS = "blocking", "threads"
 
-# Loss of throughput by computing, in %: synchronous read and write, asynchronous read and write.
+# Snyder, chapter 5, case 3: loss of throughput by computing, in %; synchronous read and write,
+# asynchronous read and write.
 LOST = {"512 KiB": (48.6, 48.3, 0.7, 0.9), "1024 KiB": (32.5, 31.7, 1.7, 1.6),
         "2048 KiB": (19.7, 19.8, 0.2, 21.2), "4096 KiB": (11.1, 12.2, 0.9, 0.7)}  # fmt: skip
+# Snyder, chapter 5, operations on names.
 ASYNCHRONOUS_MS = {"create": 3.76, "open": 0.28, "close": 6.82, "truncate": 2.58, "stat": 1.11,
                    "remove": 3.22, "mkdir": 3.19, "rmdir": 2.93}  # fmt: skip
-# 24 clients of one thread, 16 servers: asynchronous over synchronous.
+# Yang and others, evaluation (3 and 20 also in the abstract): 24 clients of one thread, 16 servers,
+# asynchronous over synchronous.
 WORKLOADS = {("small", "write"): 10.0, ("small", "read"): 20.0,
              ("large", "write"): 4.0, ("large", "read"): 3.0}  # fmt: skip
 _BLOCK_BYTES = {"small": 64 * KIB, "large": MIB}

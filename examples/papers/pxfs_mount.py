@@ -5,17 +5,18 @@ the papers' kind would: after a latency, and when one of so many servers has had
 request after the other. Nothing is kept by the kernel, as the papers' clients keep nothing, and
 writes to one file overlap.
 
-`THESIS` is the network of Snyder 2013: one server, 105 MB/s (it has 95 to 108), 0.3 ms (chosen).
+`THESIS` is the network of Snyder 2013: one server, 105 MB/s (chapter 5 has 95 to 108), 0.3 ms
+(chosen).
 Its operations on names take what the thesis measured for synchronous ones: so these are put in,
 and what is measured is what the asynchronous layer adds.
 
 `servers` is the parallel file system of Yang et al. 2014, of which no latency is known. Latency,
-time of a request and rate of a server are *fitted*: to the paper's two ratios of reads, 20 for
-64 KiB and 3 for 1 MiB, with 24 clients and 16 servers. A synchronous client waits for latency and
-service, all asynchronous ones together keep every server busy. So 24 * 20 / (latency + service) is
-16 / service, and likewise for 1 MiB; with a request and 64 KiB that take the same time, 4 ms each,
-the latency is 58 times as much. What comes out for writes, other numbers of servers and more
-threads is not fitted.
+time of a request and rate of a server are *fitted*: to the two ratios of reads in the paper's
+evaluation, 20 for 64 KiB and 3 for 1 MiB, with 24 clients and 16 servers. A synchronous client
+waits for latency and service, all asynchronous ones together keep every server busy. So 24 * 20 /
+(latency + service) is 16 / service, and likewise for 1 MiB; with a request and 64 KiB that take the
+same time, 4 ms each, the latency is 58 times as much. What comes out for writes, other numbers of
+servers and more threads is not fitted.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ from tests.fusefs.rules import Rule
 KIB, MIB = 1 << 10, 1 << 20
 _DATA = ("read", "write")
 
-# Snyder 2013, synchronous, in ms; the requests of the kernel that each is put into.
+# Snyder 2013, chapter 5, operations on names: synchronous, in ms; the requests of the kernel that
+# each is put into.
 NAMES_MS = {"create": 3.75, "open": 0.21, "close": 6.59, "truncate": 2.59, "stat": 0.93,
             "remove": 3.26, "mkdir": 3.39, "rmdir": 3.32}  # fmt: skip
 _REQUESTS = {"create": "create", "open": "open", "close": "flush", "truncate": "setattr",

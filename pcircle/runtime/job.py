@@ -128,7 +128,7 @@ class _Body:
         self._by_value = False
 
     def __call__(self, transport: Transport) -> int:
-        return _run(self._program, transport, by_value if self._by_value else None)
+        return run_on(self._program, transport, by_value if self._by_value else None)
 
     def pickled(self) -> bytes:
         """Pickle the body for new interpreters. Raises UsageError if they could not unpickle it."""
@@ -167,9 +167,13 @@ This process has other threads, so new processes are started: the task must be p
 lambdas, no open files). Otherwise use jobs=1"""
 
 
-def _run(
+def run_on(
     program: Program, transport: Transport, pickled: Callable[[object], bytes] | None = None
 ) -> int:
+    """Run one rank of a program on its transport; return the exit code of the job.
+
+    `pickled` replaces the encoding of values without declared types.
+    """
     with Signals(transport.wake) as signals:
         opening, early = _open(program, transport, signals)
         if opening.code:

@@ -79,6 +79,20 @@ def test_a_loss_is_seen_after_earlier_messages() -> None:
     assert clock == [103.0]
 
 
+def test_a_message_within_a_node_overtakes_one_from_another_node() -> None:
+    clock, shared = [100.0], list[Delivery | LostRank]()
+    delay = Delay(overhead_s=0.0, latency_s=4.0, near_s=1.0)
+    one, near, far = (
+        Delayed(Pipe(rank, clock, shared), delay, lambda: clock[0], nodes)
+        for rank, nodes in ((0, (0, 1)), (0, (0, 0)), (1, (0, 1)))
+    )
+    one.send(1, b"far")
+    near.send(1, b"near")
+    assert far.nodes == (0, 1)
+    seen = [(far.poll(None), clock[0]) for _ in range(2)]
+    assert seen == [([Delivery(0, b"near")], 101.0), ([Delivery(0, b"far")], 104.0)]
+
+
 @pytest.mark.parametrize("servers", [1, 2, 16, 64])
 def test_the_modelled_times_by_hand(servers: int) -> None:
     """The client's messages are sequential; a tree has at most a level for each doubling."""

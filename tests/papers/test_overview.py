@@ -7,12 +7,14 @@ import re
 import pytest
 
 from examples.papers import carns, fcp, lafon, pxfs
-from examples.papers.carns_real import REAL
+from examples.papers.carns_real import REAL as CARNS_REAL
+from examples.papers.lafon_real import HOSTS
+from examples.papers.lafon_real import REAL as LAFON_REAL
 from tests.conftest import ROOT
 
 PAPERS = {
-    "carns": [*carns.FIGURES, REAL],
-    "lafon": lafon.FIGURES,
+    "carns": [*carns.FIGURES, CARNS_REAL],
+    "lafon": [*lafon.FIGURES, LAFON_REAL, HOSTS],
     "fcp": fcp.FIGURES,
     "pxfs": pxfs.FIGURES,
 }
