@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from pcircle.cli.arguments import Parser
-from pcircle.cli.options import AllOptions
 from tests.test_layering import PACKAGE, TOOLS
 
 every_tool = pytest.mark.parametrize("tool", sorted(TOOLS))
@@ -114,7 +113,7 @@ def test_every_option_is_read(tool: str) -> None:
     paths = [path for path, owner in _owners().items() if owner in (tool, "")]
     holders = HOLDERS | ARGUMENTS
     read = {name for path in paths for name in _names_read(path, holders)}
-    declared = (_parser(tool).options or AllOptions).declared
+    declared = _parser(tool).options.declared
     dests = {field: each.dest for field, each in declared.items()}
     read |= {dest for field, dest in dests.items() if field in read}
     assert {action.dest for action in _actions(tool)} - {"help", "version"} - read == set()

@@ -440,27 +440,3 @@ class CommonOptions(Options, root="PATH", done="done"):
         given = {name for name, declared in cls.offered() if declared.is_given(args)}
         if given - _OF_DIFF - {option} or len(args.operands) > operands:
             raise UsageError(f"--{option} takes {takes} and no other option")
-
-
-class AllOptions(CommonOptions):
-    """All shared options, for tools whose own options are not declared yet."""
-
-    _filters = CommonOptions.FILTERS
-    _one = CommonOptions.ONE_FILE_SYSTEM
-    _safety = CommonOptions.SAFETY
-    _performance = CommonOptions.PERFORMANCE
-    _polite = CommonOptions.POLITE
-    _noatime = CommonOptions.NOATIME
-    _timeout = CommonOptions.OP_TIMEOUT
-    _stop = CommonOptions.STOP
-    _output = CommonOptions.OUTPUT
-    _records = CommonOptions.RECORDS
-    _plans = CommonOptions.PLANS
-    _rate = CommonOptions.OPS_LIMIT
-    _recursive = CommonOptions.RECURSIVE
-    _dry = CommonOptions.DRY_RUN
-
-    @property
-    def prints_null(self) -> bool:
-        """Return True: tools that copy or list accept -0 without a list."""
-        return True

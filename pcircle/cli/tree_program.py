@@ -17,18 +17,10 @@ from msgspec import UNSET, UnsetType
 
 from pcircle import __version__
 from pcircle.cli import json_output as jsonout
-from pcircle.cli.arguments import (
-    Parser,
-    add_filters,
-    add_output,
-    add_performance,
-    add_safety,
-    notes,
-    run,
-)
+from pcircle.cli.arguments import Parser, notes, run
 from pcircle.cli.console import Console, miscounted, unsettled
 from pcircle.cli.inputs import lists_of, refuse_nonstrict, rules_of, strictly
-from pcircle.cli.options import AllOptions, CommonOptions
+from pcircle.cli.options import CommonOptions
 from pcircle.cli.program import ToolProgram, run_tool
 from pcircle.cli.report import RankShare, RankSummary, ToolReport
 from pcircle.cli.shell import command, logging
@@ -168,6 +160,16 @@ class WalkProgram(ToolProgram, Generic[T]):
         return task
 
 
+class TreeOptions(CommonOptions):
+    """The options of every tool that walks trees."""
+
+    _filters = CommonOptions.FILTERS
+    _one = CommonOptions.ONE_FILE_SYSTEM
+    _safety = CommonOptions.SAFETY
+    _performance = CommonOptions.PERFORMANCE
+    _output = CommonOptions.OUTPUT
+
+
 _EXIT_CODES = """\
 Exit codes: 0 success; 1 some entries failed, each one named; 2 refused;
 4 stopped early (a lost rank); 70 internal error; 130 and 143 interrupted."""
@@ -180,13 +182,7 @@ def tree_parser(name: str, operands: str, about: str, *, more: str = _EXIT_CODES
     """
     p = Parser(name, f"{name} [OPTION]... {operands}", about, notes(name, more))
     p.add_argument("operands", nargs="*", metavar=operands, help=argparse.SUPPRESS)
-    filters = add_filters(p, "PATH")
-    filters.add_argument(
-        "-x", "--one-file-system", action="store_true", help="stay on one file system"
-    )
-    add_safety(p)
-    add_performance(p)
-    add_output(p)
+    TreeOptions.add_to(p)
     return p
 
 
@@ -286,14 +282,6 @@ class TreeConsole(Console[dict[int, int]]):
         self._program.report = report
         self.results.document(report)
         return worst((code, self.results.code))
-
-
-class TreeOptions(AllOptions):
-    """The options of a tool that uses -0 for lists only."""
-
-    @property
-    def prints_null(self) -> bool:
-        return False
 
 
 class TreeProgram(WalkProgram[TreeTask]):
