@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
+from pathlib import Path
 
 import pytest
 
-from pcircle.tools.commands import COMMANDS
+from pcircle.cli.arguments import Parser
+from pcircle.core.errors import require_type
+from pcircle.tools.commands import COMMANDS, Command
 from pcircle.tools.ffind.language import words
 from tests.conftest import ROOT, Run
 
@@ -119,3 +123,40 @@ def test_every_foreign_option_is_listed(run: Run, peer: str, head: str) -> None:
     listed = {option for line in sections()[head] for option in re.findall(_OPTION, line[:36])}
     missing = set(there) - listed - _NO_OPTIONS
     assert missing == set()
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_hints_name_options_of_the_tool(command: Command) -> None:
+    """They answer only options that the tool lacks."""
+    parser, known = require_type(Parser, command.built()), options_of(command.name)
+    for option, hint in parser.elsewhere.items():
+        assert option not in known
+        answers = known.union(*map(options_of, _ALL.findall(hint)))
+        named = set(re.findall(_OPTION, hint)) - {option, "-N", "-1G"}
+        assert named <= answers, f"{option}: {hint}"
+
+
+@pytest.mark.parametrize(
+    ("tool", "line", "hint"),
+    [
+        ("fprof", ["-s"], "-d 0"),
+        ("fprof", ["-sh"], "-d 0"),
+        ("fprof", ["--max-depth=1"], "-d N"),
+        ("fprof", ["--by", "user"], "did you mean 'owner'?"),
+        ("ffind", ["--older-than", "5d"], "-mtime +N"),
+        ("fsum", ["-a", "sha-256"], "did you mean 'sha256'?"),
+        ("fsum", ["-a", "SHA512sum", "--format=coreutils"], "did you mean 'sha512'?"),
+        ("fsum", ["-b"], "always read as bytes"),
+        ("fcp", ["--no-preserve=mode"], "--preserve"),
+        ("fcp", ["-rb"], "--backup-dir"),
+        ("fmirror", ["--delete-during"], "--delete=during"),
+        ("fdiff", ["-ru"], "diff shows the lines"),
+        ("fchmod", ["-r", "u+x"], "-R"),
+    ],
+)
+def test_options_of_other_programs_are_explained(
+    run: Run, tmp_path: Path, tool: str, line: list[str], hint: str
+) -> None:
+    words = [sys.executable, "-m", f"pcircle.tools.{tool}", *line, ".", "."]
+    done = run(words, cwd=tmp_path)
+    assert (done.returncode, hint in done.stderr.decode()) == (2, True), done.stderr

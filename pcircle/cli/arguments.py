@@ -150,7 +150,8 @@ class Parser(argparse.ArgumentParser):
             return "progress is shown on a terminal by default"
         if unknown == "-n" and "--dry-run" in self._option_string_actions:
             return "--dry-run shows what would be done"
-        return self.elsewhere.get(unknown, "")
+        cluster = "" if unknown.startswith("--") else unknown[:2]
+        return self.elsewhere.get(unknown, "") or self.elsewhere.get(cluster, "")
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError with argparse's message in this project's wording."""

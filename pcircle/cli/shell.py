@@ -90,7 +90,8 @@ class ToolCommand(NamedTuple):
     """A command. `operands` names its operands in the usage; `add` adds options to a parser.
 
     `carry_out` runs the parsed command, and imports the modules that it needs. `bare` and `joined`
-    are arguments of `pcircle.cli.arguments.run`. `most_used` are the options in the short help.
+    are arguments of `pcircle.cli.arguments.run`. `most_used` are the options in the short help, and
+    `elsewhere` are hints for options of other programs.
     """
 
     name: str
@@ -103,11 +104,13 @@ class ToolCommand(NamedTuple):
     bare: Mapping[str, str] = {}
     joined: Callable[[Sequence[str]], Sequence[str]] = list
     most_used: Sequence[str] = ()
+    elsewhere: Mapping[str, str] = {}
 
     def parser(self) -> Parser:
         """Return the parser of the command."""
         p = Parser(self.name, self.usage, self.description, self.epilog)
         p.add_argument("operands", nargs="*", metavar=self.operands, help=argparse.SUPPRESS)
+        p.elsewhere = self.elsewhere
         self.add(p)
         if self.most_used:
             p.add_short_help(self.most_used)

@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from pcircle.ops.digest.digests import Hasher
+from pcircle.ops.digest.digests import Hasher, unknown_algorithm
 
 NAMES = ("xxh128", "md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b")
 """The algorithms for which a command-line tool reads and writes such lists.
@@ -63,7 +63,7 @@ def new_hasher(name: str) -> Hasher:
 
         return xxhash.xxh3_128()
     if name not in NAMES:
-        raise ValueError(f"unknown algorithm '{name}'; choose from {', '.join(NAMES)}")
+        raise unknown_algorithm(name, NAMES)
     import hashlib
 
     return hashlib.new(name, usedforsecurity=False)

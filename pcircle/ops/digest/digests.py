@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import stat
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -244,10 +244,17 @@ def algorithm_names() -> tuple[str, ...]:
     return (DEFAULT, *_HASHLIB, "blake3")
 
 
+def unknown_algorithm(name: str, names: Sequence[str]) -> ValueError:
+    """Return the error for an unknown name; other programs write `SHA-256` or `sha256sum`."""
+    usual = name.lower().replace("-", "").replace("_", "").removesuffix("sum")
+    meant = f"; did you mean '{usual}'?" if usual in names else f"; choose from {', '.join(names)}"
+    return ValueError(f"unknown algorithm '{name}'{meant}")
+
+
 def check_name(name: str) -> None:
     """Raise ValueError if no algorithm has this name, whether it is usable or not."""
     if name not in algorithm_names():
-        raise ValueError(f"unknown algorithm '{name}'; choose from {', '.join(algorithm_names())}")
+        raise unknown_algorithm(name, algorithm_names())
 
 
 def import_early(name: str) -> None:

@@ -77,6 +77,9 @@ _MOST_USED = (
 )
 
 
+_ELSEWHERE = {"-r": "-R changes trees; a-r removes the right to read"}
+
+
 def _shell(tool: str, operand: str, about: str) -> ToolCommand:
     def carry_out(args: argparse.Namespace) -> int:
         from pcircle.tools.fchmod.command import change_typed
@@ -94,6 +97,7 @@ def _shell(tool: str, operand: str, about: str) -> ToolCommand:
         _add,
         carry_out,
         most_used=_MOST_USED,
+        elsewhere=_ELSEWHERE,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from pcircle.cli.arguments import Parser, notes
+from pcircle.cli.arguments import notes
 from pcircle.cli.shell import ToolCommand
 from pcircle.tools.common.copy_options import joined
 from pcircle.tools.fcp.options import FcpOptions
@@ -53,19 +53,19 @@ _OF_MIRRORS = (
 
 
 _MIRROR = "fmirror makes one directory identical to another"
+_BACKUP = "fmirror --backup-dir keeps what it replaces"
 _ELSEWHERE = {
     "-i": "fcp never prompts; -n keeps existing files",
     "-z": "fcp sends no data over the network, so there is nothing to compress",
     "-l": "in cp this makes links; fmirror --link-dest links unchanged files",
     "--partial": "--resume continues after an interruption",
+    "-b": _BACKUP,
+    "--backup": _BACKUP,
+    "--no-preserve": "without -p, -a and --preserve no attributes are kept",
+    "--parents": "--files-from copies the listed paths with their directories",
     "--bufsize": "in dcp this is the buffer size; --chunksize sets the size of a copy unit",
 }
 """Hints for options of cp, rsync and dcp that fcp does not have."""
-
-
-def _add(p: Parser) -> None:
-    p.elsewhere = _ELSEWHERE | dict.fromkeys(_OF_MIRRORS, _MIRROR)
-    FcpOptions.add_to(p)
 
 
 def _carry_out(args: argparse.Namespace) -> int:
@@ -93,10 +93,11 @@ _COMMAND = ToolCommand(
     _USAGE,
     DESCRIPTION,
     EPILOG,
-    _add,
+    FcpOptions.add_to,
     _carry_out,
     joined=joined,
     most_used=_MOST_USED,
+    elsewhere=_ELSEWHERE | dict.fromkeys(_OF_MIRRORS, _MIRROR),
 )
 parser: Final = _COMMAND.parser
 main: Final = _COMMAND.main

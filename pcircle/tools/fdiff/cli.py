@@ -52,8 +52,23 @@ _MOST_USED = (
     "-q",
     "-j",
 )
+_LINES = "fdiff compares entries; diff shows the lines in which two files differ"
+_ELSEWHERE = {
+    "-u": _LINES,
+    "-y": _LINES,
+    "-N": "entries of only one side are always listed",
+}
+"""Hints for users of diff."""
 _COMMAND = ToolCommand(
-    "fdiff", "A B", USAGE, DESCRIPTION, EPILOG, DiffOptions.add_to, _carry_out, most_used=_MOST_USED
+    "fdiff",
+    "A B",
+    USAGE,
+    DESCRIPTION,
+    EPILOG,
+    DiffOptions.add_to,
+    _carry_out,
+    most_used=_MOST_USED,
+    elsewhere=_ELSEWHERE,
 )
 parser: Final = _COMMAND.parser
 main: Final = _COMMAND.main

@@ -40,6 +40,18 @@ Examples:
 )
 
 
+_ELSEWHERE = {
+    "--older-than": "-mtime +N selects entries older than N days, -mmin +N minutes",
+    "--newer-than": "-mtime -N selects entries of the last N days, -newer FILE newer ones",
+    "--min-size": "-size +N selects files larger than N, such as +1G",
+    "--max-size": "-size -N selects files smaller than N, such as -1G",
+    "--owner": "-user NAME selects by owner",
+    "--kind": "-type LETTER selects by kind",
+    "--match": "-regex PATTERN selects by path",
+}
+"""Hints for options of the other tools."""
+
+
 class FindParser(Parser):
     """Parses options, PATHs and the expression, in any order."""
 
@@ -77,6 +89,7 @@ _MOST_USED = (
 def parser() -> FindParser:
     """Return the parser of the command."""
     p = FindParser("ffind", USAGE, DESCRIPTION, EPILOG)
+    p.elsewhere = _ELSEWHERE
     p.add_argument("operands", nargs="*", metavar="PATH", help=argparse.SUPPRESS)
     FindOptions.add_to(p)
     p.add_short_help(_MOST_USED)

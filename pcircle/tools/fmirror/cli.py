@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from pcircle.cli.arguments import Parser, notes
+from pcircle.cli.arguments import notes
 from pcircle.cli.shell import ToolCommand
 from pcircle.tools.common.copy_options import joined
 from pcircle.tools.fmirror.options import MirrorOptions
@@ -40,15 +40,13 @@ _ELSEWHERE = {
     "-D": "in dsync this deletes; use --delete",
     "-P": "on a terminal progress is shown, and --resume continues",
     "--partial": "--resume continues after an interruption",
-    "--stats": "-v has statistics, --json all counts",
+    "--del": "--delete=during removes while the copy is running",
+    "--delete-during": "--delete=during removes while the copy is running",
+    "--delete-after": "--delete removes after the copy",
+    "--delete-delay": "--delete removes after the copy",
     "--bufsize": "in dsync this is the buffer size; --chunksize sets the size of a copy unit",
 }
 """Hints for users of rsync and dsync."""
-
-
-def _add(p: Parser) -> None:
-    p.elsewhere = _ELSEWHERE
-    MirrorOptions.add_to(p)
 
 
 def _carry_out(args: argparse.Namespace) -> int:
@@ -76,10 +74,11 @@ _COMMAND = ToolCommand(
     _USAGE,
     DESCRIPTION,
     EPILOG,
-    _add,
+    MirrorOptions.add_to,
     _carry_out,
     joined=joined,
     most_used=_MOST_USED,
+    elsewhere=_ELSEWHERE,
 )
 parser: Final = _COMMAND.parser
 main: Final = _COMMAND.main

@@ -44,6 +44,15 @@ def _carry_out(args: argparse.Namespace) -> int:
     return profile_typed(args)
 
 
+_TOTAL = "-d 0 shows the total of each PATH"
+_ELSEWHERE = {
+    "-s": _TOTAL,
+    "--summarize": _TOTAL,
+    "-a": "--top N lists the largest files",
+    "-c": "a profile of several PATHs includes their total",
+    "--max-depth": "-d N shows N levels",
+}
+"""Hints for users of du."""
 _MOST_USED = ("-d", "--top", "--by", "-x", "--exclude", "--html", "--csv", "--save", "--diff", "-j")
 _COMMAND = ToolCommand(
     "fprof",
@@ -54,6 +63,7 @@ _COMMAND = ToolCommand(
     ProfileOptions.add_to,
     _carry_out,
     most_used=_MOST_USED,
+    elsewhere=_ELSEWHERE,
 )
 parser: Final = _COMMAND.parser
 main: Final = _COMMAND.main

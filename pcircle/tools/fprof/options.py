@@ -40,12 +40,17 @@ def _bins(name: str, text: str) -> Bins:
     return Bins(edges=tuple(sorted({size_of(name, word) for word in text.split(",")})))
 
 
+_SYNONYMS = {"user": "owner", "uid": "owner", "gid": "group", "extension": "ext", "mtime": "age"}
+
+
 def _dimensions(name: str, texts: Sequence[str]) -> tuple[str, ...]:
     words = [word for text in texts for word in text.split(",")]
     for word in words:
         if word not in DIMENSIONS:
             shown, known = show(os.fsencode(word)), ", ".join(DIMENSIONS)
-            raise UsageError(f"{name}: unknown '{shown}'; choose from {known}")
+            meant = _SYNONYMS.get(word)
+            hint = f"did you mean '{meant}'?" if meant else f"choose from {known}"
+            raise UsageError(f"{name}: unknown '{shown}'; {hint}")
     return tuple(dict.fromkeys(words))
 
 

@@ -44,6 +44,16 @@ def _carry_out(args: argparse.Namespace) -> int:
     return sum_typed(args)
 
 
+_BYTES = "files are always read as bytes"
+_ELSEWHERE = {
+    "-b": _BYTES,
+    "-t": _BYTES,
+    "--binary": _BYTES,
+    "--text": _BYTES,
+    "--status": "-q prints only failures; the exit code is 3 if content differs",
+    "--tag": "--format coreutils prints the form that sha256sum prints without --tag",
+}
+"""Hints for users of sha256sum."""
 _MOST_USED = ("-a", "-o", "-c", "--quick", "--update", "--diff", "--format", "--exclude")
 _COMMAND = ToolCommand(
     "fsum",
@@ -54,6 +64,7 @@ _COMMAND = ToolCommand(
     SumOptions.add_to,
     _carry_out,
     most_used=_MOST_USED,
+    elsewhere=_ELSEWHERE,
 )
 parser: Final = _COMMAND.parser
 main: Final = _COMMAND.main
