@@ -8,14 +8,14 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from pcircle.cli.arguments import OptionalValue
 from pcircle.cli.declarations import Option, Section, option, override
-from pcircle.cli.options import CommonOptions, rate_of
+from pcircle.cli.options import CommonOptions
 from pcircle.core.errors import UsageError
-from pcircle.core.units import chunk_bytes, parse_size
+from pcircle.core.units import chunk_bytes
 from pcircle.core.units import interval_s as seconds_of
 
 if TYPE_CHECKING:
@@ -190,12 +190,7 @@ class CopyOptions(CommonOptions, root="SRC", done="copied"):
         words=("keep", "default", "all"),
         help="Lustre layout of new files: COUNT, all, keep or default",
     )
-    bytes_per_s: float | None = option(
-        "--bwlimit",
-        metavar="RATE",
-        parse=partial(rate_of, parse=parse_size),
-        help="total bandwidth limit in bytes per second",
-    )
+    _bandwidth = CommonOptions.BANDWIDTH
     _rate = CommonOptions.OPS_LIMIT
     operations_per_s: float | None = override(help="total limit of metadata operations per second")
     _polite = CommonOptions.POLITE
