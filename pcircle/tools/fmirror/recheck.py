@@ -144,8 +144,9 @@ class RecheckProgram(TreeProgram):
         known: tuple[int, int] | None,
         walks: bool,
     ) -> None:
-        more: dict[str, object] = {"json_lines": None, "max_delete": None}
-        super().__init__(options.replace(**WITHOUT_SELECTION, **QUIET, **more), [source])
+        # Quiet, but directories whose entries stay are reported.
+        more = {"silent": options.silent, "json_lines": None, "max_delete": None}
+        super().__init__(options.replace(**WITHOUT_SELECTION | QUIET | more), [source])
         self._error_log = options.error_log
         self._doubtful, self._times = doubtful, times
         self._decision, self._known = decision, known
