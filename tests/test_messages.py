@@ -86,9 +86,14 @@ def test_the_short_help_of_ffind_names_primaries(run: Run) -> None:
 
 @every_tool
 def test_help_follows_the_width(monkeypatch: pytest.MonkeyPatch, tool: str) -> None:
-    """In a narrow window options are wrapped; the long texts are unchanged."""
+    """In a narrow window everything but commands is wrapped, and words stay whole."""
+    monkeypatch.setenv("COLUMNS", "400")
+    wide = _parser(tool).format_help()
     monkeypatch.setenv("COLUMNS", "40")
-    lines = _parser(tool).format_help().splitlines()
+    narrow = _parser(tool).format_help()
+    assert set(re.split(r"[\s,/]+", narrow)) == set(re.split(r"[\s,/]+", wide))
+    lines = narrow.splitlines()
+    assert [line for line in lines[1:] if len(line) > 40 and not line.startswith(" ")] == []
     begin, end = lines.index("Options:"), lines.index("Performance:")
     options = [line for line in lines[begin:end] if re.match(r" +--?\w| {20,}", line)]
     explained = [line for line in options if not line.lstrip().startswith("-")]

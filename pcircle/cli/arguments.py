@@ -67,6 +67,29 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         blank = "" if isinstance(action, OptionalValue) else " "
         return ", ".join(f"{flag}{blank}{value}" for flag in action.option_strings)
 
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        """Wrap a help text; break long lists and paths after a comma or slash, but no words."""
+        lines = [""]
+        for word in text.split():
+            gap = " "
+            long = len(word) > width
+            for part in word.replace(",", ", ").replace("/", "/ ").split() if long else [word]:
+                if lines[-1] and len(lines[-1]) + len(gap) + len(part) > width:
+                    lines.append(part)
+                else:
+                    lines[-1] += gap * bool(lines[-1]) + part
+                gap = ""
+        return lines
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Fill paragraphs whose lines are longer than `width`, but leave commands as they are."""
+        paragraphs = text.split("\n\n")
+        for number, paragraph in enumerate(paragraphs):
+            lines = paragraph.split("\n")
+            if max(map(len, lines)) > width and not any(line.startswith(" ") for line in lines):
+                paragraphs[number] = "\n".join(self._split_lines(paragraph, width))
+        return super()._fill_text("\n\n".join(paragraphs), width, indent)
+
 
 class OptionalValue(argparse._StoreAction):
     """An option with an optional value, which is written with `=`."""
