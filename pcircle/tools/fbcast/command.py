@@ -148,6 +148,7 @@ class _RankJob:
         report = BroadcastConsole(
             quiet=options.quiet,
             verbose=bool(options.verbose),
+            stats=bool(options.stats),
             json=options.json,
             words=options.words,
         )

@@ -51,7 +51,9 @@ class StreamSource(Protocol):
 class Conductor:
     """The coordination of one broadcast.
 
-    When `phase` is OVER, `code`, `reason`, `bad` and `decided` describe the outcome.
+    When `phase` is OVER, `code`, `reason`, `bad` and `decided` describe the outcome. `times_s` maps
+    each node to the time from the start of the last stream (of the job, for a check) to its answer,
+    and `stream_bytes` is the size of that stream, which `sent_bytes` adds up over all streams.
     """
 
     def __init__(
@@ -78,6 +80,9 @@ class Conductor:
         self.sent_bytes: int = 0
         self.chunks: int = 0
         self.way: messages.Way = "chain"
+        self.times_s: dict[int, float] = {}
+        self.stream_bytes: int = 0
+        self._since_s = 0.0  # the start of the stream or check
         self._node = node
         self._plan = plan
         self._nodes = tuple(nodes)
@@ -116,6 +121,7 @@ class Conductor:
             self._finish()
             return
         self._heard_s = dict.fromkeys(self._nodes, now_s)
+        self._since_s = now_s
         for rank in self._nodes:
             self._send(rank, messages.Begin(self._plan))
         if self._plan.verb == "check":
@@ -294,6 +300,8 @@ class Conductor:
             elif attempt == self._attempt and self.phase != OVER:
                 self.way = way
                 self._is_open = True
+                self._since_s = self.now_s
+                self.stream_bytes = 0
                 for rank in route:
                     self._send(rank, messages.StreamStart(attempt, route, way, files))
 
@@ -308,6 +316,7 @@ class Conductor:
             chunk, self._held = self._held, None
             self.chunks += 1
             self.sent_bytes += len(chunk.data)
+            self.stream_bytes += len(chunk.data)
             self._is_open = not chunk.last
             forwarder.offer(chunk)
         if self._is_open and self._held is None and not self._is_reading and forwarder.has_room():
@@ -345,6 +354,7 @@ class Conductor:
             self._drop(source, staged.problem)
         else:
             self._staged[source] = staged.said
+            self.times_s[source] = self.now_s - self._since_s
             self._look()
 
     def _need(self) -> None:

@@ -71,8 +71,9 @@ class BroadcastOptions(CommonOptions):
     bytes_per_s: float | None = override(help="bandwidth limit of each node in bytes per second")
 
     _output = Section("Output")
-    _shared = taken("quiet", "verbose", "json", "syslog", "version")
+    _shared = taken("quiet", "verbose", "stats", "json", "syslog", "version")
     verbose: int = override(action="store_true", default=False, help="report each node")
+    stats: int = override(help="print a table of the nodes: bytes, time and rate")
 
     @property
     def verb(self) -> Verb:

@@ -29,6 +29,17 @@ class BadNode(msgspec.Struct, frozen=True):
     why: str
 
 
+class NodeTime(msgspec.Struct, frozen=True):
+    """The time of a node from the start of the stream or check to its answer; None if it has none.
+
+    The answer to a stream means that all data is written.
+    """
+
+    rank: int
+    host: str
+    elapsed_s: float | None
+
+
 class BroadcastReport(ToolReport, frozen=True):
     """The JSON document; `shown` is null if the outcome is in doubt."""
 
@@ -43,17 +54,25 @@ class BroadcastReport(ToolReport, frozen=True):
     elapsed_s: float
     reason: str
     bad_nodes: tuple[BadNode, ...]
+    ranks: tuple[NodeTime, ...]
 
 
 class BroadcastConsole:
     """Prints the outcome of a broadcast."""
 
     def __init__(
-        self, *, quiet: bool, verbose: bool, json: str | None, words: Sequence[str]
+        self,
+        *,
+        quiet: bool,
+        verbose: bool,
+        stats: bool,
+        json: str | None,
+        words: Sequence[str],
     ) -> None:
         self._out = MessageStream(standard_error())
         self._quiet = quiet
         self._verbose = verbose
+        self._stats = stats
         self._words = words
         self._results = Results("fbcast", json, self._out.line)
 
@@ -89,6 +108,13 @@ class BroadcastConsole:
         if self._verbose:
             for rank in conductor.good:
                 self._say(f"node {self._host(conductor, rank)}: {_DONE[verb]}")
+        ranks = tuple(
+            NodeTime(rank, self._host(conductor, rank), conductor.times_s.get(rank))
+            for rank in conductor.good
+        )
+        if self._stats:
+            for line in _table(ranks, conductor.stream_bytes).splitlines():
+                self._out.line(line)
         if not self._quiet or conductor.code:
             self._say(self._summary(verb, target, conductor, totals, elapsed_s))
         if conductor.code in _SIGNALLED:
@@ -109,6 +135,7 @@ class BroadcastConsole:
             elapsed_s=round(elapsed_s, 3),
             reason=conductor.reason,
             bad_nodes=bad,
+            ranks=ranks,
         )
         self._results.document(document)
         return worst((conductor.code, self._results.code))
@@ -148,6 +175,19 @@ class BroadcastConsole:
 
     def _say(self, text: str) -> None:
         self._out.line(f"fbcast: {text}")
+
+
+def _table(ranks: Sequence[NodeTime], stream_bytes: int) -> str:
+    """Return a table of the nodes: the data that each received, its time, and the rate."""
+    from pcircle.cli import listing
+
+    rows = []
+    for node in ranks:
+        elapsed_s = node.elapsed_s
+        time = "-" if elapsed_s is None else format_duration(elapsed_s)
+        rate = format_rate(stream_bytes / max(elapsed_s or 0, 1e-6)) if stream_bytes else "-"
+        rows.append([str(node.rank), node.host, format_size(stream_bytes), time, rate])
+    return listing.render(rows, align="rlrrr", header=["rank", "node", "bytes", "time", "rate"])
 
 
 _DONE = {"copy": "done", "remove": "removed", "check": "identical to the source"}

@@ -32,6 +32,7 @@ complete -c fbcast -l transport -d 'use MPI or local processes (default: auto)' 
 complete -c fbcast -l bwlimit -d 'bandwidth limit of each node in bytes per second' -x
 complete -c fbcast -s q -l quiet -d 'report failures only'
 complete -c fbcast -s v -l verbose -d 'report each node'
+complete -c fbcast -l stats -d 'print a table of the nodes: bytes, time and rate'
 complete -c fbcast -l json -d 'write the result as JSON (-: standard output)' -r -F
 complete -c fbcast -l syslog -d 'log a line to syslog at the end'
 complete -c fbcast -l version -d 'show the version'

@@ -73,6 +73,24 @@ def test_everything_rare(odd_tree: bytes, place: bytes) -> None:
     assert "3 nodes" in finished.said
 
 
+def test_stats_show_the_time_of_each_node(place: bytes) -> None:
+    """Each node received the whole stream; a check or removal sends nothing."""
+    tree = _build(place + b"/tree")
+    targets(place, 3)
+    words = ("--stats", "--json", "-", tree, target(place))
+    finished = broadcast(Launcher(jobs=3), place, *words)
+    document = json.loads(finished.out)
+    assert [node["rank"] for node in document["ranks"]] == [0, 1, 2]
+    assert all(0 < node["elapsed_s"] <= document["elapsed_s"] for node in document["ranks"])
+    lines = finished.said.splitlines()
+    header = next(at for at, line in enumerate(lines) if line.split()[:2] == ["rank", "node"])
+    rows = [line.split() for line in lines[header + 1 : header + 4]]
+    assert [row[0] for row in rows] == ["0", "1", "2"]
+    for action in ("--check", "--remove"):
+        said = broadcast(Launcher(jobs=3), place, "--stats", action, tree, target(place)).said
+        assert said.count(" 0 B") == 3
+
+
 def test_many_nodes_exchange_small_data(place: bytes) -> None:
     """The model chooses an exchange for small data, and a chain for large data."""
     small = write_file(place + b"/small", content(3, 70_000))
