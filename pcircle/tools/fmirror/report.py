@@ -216,7 +216,7 @@ class MirrorConsole(CopyConsole):
         if moved.files and not self.quiet:
             files, size = plural(moved.files, "file", "files"), format_size(moved.size)
             would = "would be " if self._dry else ""
-            self.note(f"{self.tool}: {files} {would}renamed, {size} not copied")
+            self.note(f"{self.tool}: {files} {would}renamed instead of copied ({size})")
         try:
             moved.log(json_lines, list_out)
         except OSError as error:

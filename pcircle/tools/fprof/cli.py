@@ -20,8 +20,8 @@ Profile file systems: count entries by kind and size and, on request, by age,
 owner, extension and directory, and estimate the space they need elsewhere.
 PATH defaults to the working directory.
 
-Hard-linked files count once in bytes. A symbolic link given as PATH is
-followed; other links are not."""
+A file with several hard links counts once per name, but its bytes count only
+once. A symbolic link given as PATH is followed; other links are not."""
 
 EPILOG = notes(
     "fprof",
