@@ -80,6 +80,20 @@ def test_copies_stop_at_a_full_file_system(
     assert ("remove some files" if detail else "free some space") in done.said
 
 
+def test_chunks_of_a_large_file_name_it_once(place: bytes, mount_tmpfs: Mounting) -> None:
+    """The file can be resumed, so it counts neither as copied nor as failed."""
+    source, target = write_file(place + b"/large", b"x" * (16 << 20)), mount_tmpfs("size=3m")
+    done = run_fcp(TWO, "--chunksize", "1M", source, target + b"/copy")
+    assert done.code == 4, done.said
+    assert done.said.count("No space left on device\n") == 2  # the failure, and why the job stops
+    assert "entries failed" not in done.said
+    assert b"copied 0 entries" in done.out
+    subprocess.run(["mount", "-o", "remount,size=60m", target], check=True)
+    resumed = run_fcp(TWO, "--chunksize", "1M", "--resume", source, target + b"/copy")
+    assert resumed.code == 0
+    assert ": 0 entries" in resumed.said
+
+
 @pytest.mark.parametrize("tool", COPIES)
 def test_copies_stop_at_a_read_only_file_system(
     place: bytes, mount_tmpfs: Mounting, tool: str

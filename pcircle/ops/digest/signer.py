@@ -206,7 +206,7 @@ class Signer:
     def set_trailer(self, size: int, modified_ns: int, changed_ns: int) -> None:
         """Set the trailer of the entry that was sealed last."""
         trailer = digests.pack_trailer(size, modified_ns, changed_ns)
-        if self.seal[:1] == b"f":
+        if self._checksum_name and self.seal[:1] == b"f":
             trailer += self.checksum
         self.trailer = trailer.ljust(len(self.trailer), b"\0")
 

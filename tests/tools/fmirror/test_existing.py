@@ -69,7 +69,7 @@ def test_a_directory_with_the_name_of_a_file_is_protected_too(
         words: list[str | bytes] = [*dry, "--ignore-existing", *more, source, target]
         finished = run_fmirror(launcher, *words)
         assert finished.code == 0, finished.said
-        assert finished.out.startswith(b"1 entry skipped, ")
+        assert b"1 entry skipped, " in finished.out
     assert differences(judge, target) == ""
     assert os.path.exists(target + b"/name/inner")
 

@@ -122,3 +122,18 @@ def test_fmirror_does_not_renew_a_manifest_with_checksums(place: bytes) -> None:
     finished = run_fsum(ONE, *words, cwd=place, program=("pcircle.tools.fmirror",))
     assert (finished.code, os.path.exists(place + b"/n")) == (2, False)
     assert "'m' records checksums of whole files: update it with fsum --update" in finished.said
+
+
+def test_a_quick_check_ignores_checksums(place: bytes) -> None:
+    """A file of the recorded size and time is not read, so its checksum is not compared."""
+    os.mkdir(place + b"/t")
+    for name in (b"a", b"b"):
+        with open(place + b"/t/" + name, "wb") as file:
+            file.write(name)
+    assert run_fsum(ONE, "-o", "m", "--checksums", "sha256", "t", cwd=place).code == 0
+    checked = run_fsum(TWO, "--quick", "--check", "m", cwd=place)
+    assert checked.code == 0, checked.said
+    assert "0 of 2 files checked" in checked.said
+    with open(place + b"/t/a", "wb") as file:
+        file.write(b"other")
+    assert run_fsum(TWO, "--quick", "--check", "m", cwd=place).code == 3

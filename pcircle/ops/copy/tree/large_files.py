@@ -221,9 +221,13 @@ class LargeFileCopier(WorkerPart):
         if error is not None:
             self._counters.weight += item.weight * (end - reached) / item.length
             path = join_path(item.path, item.name)
-            if isinstance(error, TargetFullError):  # the copied part stays, and can be resumed
-                self._accounts.fail(item.root, path, None, error, context, sized=True)
-            return CopyResult(cause=self._accounts.failure(item.root, path, None, error))
+            failure = self._accounts.failure(item.root, path, None, error)
+            if isinstance(error, TargetFullError):
+                # The file is not counted as failed, because its copied part stays and other chunks
+                # may fail in the same way.
+                self._accounts.tell(failure, context)
+                self._accounts.stop_if_full(item.root, error)
+            return CopyResult(cause=failure)
         self._reached(item, reached, context)
         if reached < end and not context.stopping:
             self._share_rest(item, reached, end, context)

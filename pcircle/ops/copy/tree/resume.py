@@ -283,7 +283,8 @@ def how_far(counts: journal.NamedCounts) -> str:
     if not counts:
         return "nothing was committed yet"
     done = totals(counts)
-    return f"{plural(done.settled, 'entry', 'entries')}, {format_size(done.bytes_done)} copied"
+    copied = done.settled - done.failed
+    return f"{plural(copied, 'entry', 'entries')}, {format_size(done.bytes_done)} copied"
 
 
 def _sweep_holders(plan: CopyPlan, stale: Sequence[bytes]) -> None:
