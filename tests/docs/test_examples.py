@@ -43,7 +43,10 @@ def _settled(text: str, here: Path) -> str:
     lines = [line.rstrip() for line in text.strip().splitlines()]
     settled: list[str] = []
     for is_itemized, group in groupby(lines, key=lambda line: bool(_ITEMIZED.match(line))):
-        settled += sorted(group) if is_itemized else group  # processes report in any order
+        block_lines = list(group)
+        settled += (
+            sorted(block_lines) if is_itemized else block_lines
+        )  # processes report in any order
     return "\n".join(settled)
 
 
