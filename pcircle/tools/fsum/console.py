@@ -195,7 +195,7 @@ class SumConsole(base.Console[SumResult]):
         if tables := self.rank_tables(report, report.entries):
             self.note(tables.rstrip("\n"))
         if self.verbose:
-            self.note(f"fsum: {summary(report)}")
+            self.note(f"fsum: {summary(report, 'signed' if self._signs else 'read')}")
         return worst((report.exit_code, self.results.code))
 
     def _lines(self, report: SumReport) -> Iterator[bytes]:
@@ -424,11 +424,11 @@ def bad_lines(count: int) -> str:
     return f"{format_count(count)} line{'s are' if count > 1 else ' is'} improperly formatted"
 
 
-def summary(report: SumReport) -> str:
-    """Return a one-line summary of the entries that were signed."""
+def summary(report: SumReport, done: str) -> str:
+    """Return a one-line summary of the entries, which were signed or only read (`done`)."""
     failed = f"{plural(report.failed, 'entry', 'entries')} failed; " if report.failed else ""
     rates = format_rates(report.bytes_per_s, report.entries_per_s)
     return (
-        f"{failed}signed {plural(report.entries, 'entry', 'entries')}, "
+        f"{failed}{done} {plural(report.entries, 'entry', 'entries')}, "
         f"{format_size(report.bytes)} in {format_duration(report.elapsed_s)}: {rates}"
     ).removesuffix(": ")

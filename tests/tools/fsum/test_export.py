@@ -134,6 +134,7 @@ def test_a_quick_check_ignores_checksums(place: bytes) -> None:
     checked = run_fsum(TWO, "--quick", "--check", "m", cwd=place)
     assert checked.code == 0, checked.said
     assert "0 of 2 files checked" in checked.said
+    assert "fsum: read 3 entries" in run_fsum(TWO, "-v", "--check", "m", cwd=place).said
     with open(place + b"/t/a", "wb") as file:
         file.write(b"other")
     assert run_fsum(TWO, "--quick", "--check", "m", cwd=place).code == 3
