@@ -188,7 +188,7 @@ class TreeWriter(StreamDecoder):
 
     def _begin(self, frame: File) -> None:
         self.entries += 1
-        self.name = frame.name
+        self.name: bytes = frame.name
         self._file = frame
         top = self._stack[-1].fd
         if frame.linked:
