@@ -33,8 +33,6 @@ from examples.papers.lafon_ranks import NEAR_PART, Job, Run
 from examples.papers.lafon_tree import Tree, grow
 from examples.papers.measured import Surroundings, in_turns, scratch
 from examples.papers.output import Cell, draw, write_table
-from tests.benchmarks.links import SlowHosts
-from tests.hosts import environment_of_ranks, hosts_are_possible
 
 POLICIES: Mapping[str, str] = {
     "DRQS": "steal=random,split=random,end=ring",
@@ -69,13 +67,19 @@ def walked(job: Job, launcher: Sequence[str] = ()) -> Run:
     """Walk a tree in processes of their own."""
     command = [sys.executable, "-m", "examples.papers.lafon_ranks"]
     words = [*launcher, *command, msgspec.json.encode(job).decode()]
-    environment = environment_of_ranks(os.environ)
+    environment: Mapping[str, str] = os.environ
+    if launcher:
+        from tests.hosts import environment_of_ranks
+
+        environment = environment_of_ranks(environment)
     done = subprocess.run(words, stdout=subprocess.PIPE, check=True, env=environment)
     return msgspec.json.decode(done.stdout, type=Run)
 
 
 def obstacle() -> str:
     """Return why nodes cannot be network namespaces here; empty if they can."""
+    from tests.hosts import hosts_are_possible  # requires pytest
+
     if reason := hosts_are_possible():
         return reason
     if not Path("/dev/net/tun").exists():
@@ -89,6 +93,8 @@ def _launcher(ranks: int, delay_s: float, place: Path, *, hosts: bool) -> Iterat
     if not hosts:
         yield []
         return
+    from tests.benchmarks.links import SlowHosts
+
     nodes = ranks // PER_NODE
     found = SlowHosts(place, nodes, RATE_BYTES_S, delay_s)
     try:
