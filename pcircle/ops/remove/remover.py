@@ -314,6 +314,7 @@ class Remover(EntryVisitor):
             held_some |= count > 0
             self._choose(block, path, fd)
             self._stays |= len(block) < count
+            counters.left_out += count - len(block)
             counters.found += len(block)
             counters.scans_due += len(block.directories)
             names = Names(encoded(block.files), encoded(block.links), encoded(block.specials))
@@ -328,11 +329,14 @@ class Remover(EntryVisitor):
                             self.task.with_original_atime(os.fstat(inner)),
                             self._is_wanted,
                         )
-                        stays = wanted is not None and not wanted(below, status, inner)
+                        is_unwanted = wanted is not None and not wanted(below, status, inner)
+                        others_stay, self._stays = self._stays, 0
                         held = levels and self._sweep(root, below, inner, levels - 1, context)
+                        stays = self._stays or (is_unwanted and not held)
+                        self._stays |= others_stay
                     finally:
                         os.close(inner)
-                    if stays and not held:
+                    if stays:
                         self._stays = 1
                         counters.kept += 1
                         continue

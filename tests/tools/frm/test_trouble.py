@@ -114,6 +114,17 @@ def test_late_entries_are_removed_too(run: Run, place: bytes, below: str) -> Non
     assert os.listdir(place) == []
 
 
+def test_late_directories_of_excluded_entries_stay(run: Run, place: bytes) -> None:
+    tree = grow(place + b"/tree", ["busy/a", "other/a"])
+    options = ["-j1", "-q", "-r", "--json=-", "--exclude=file"]
+    done = run([sys.executable, "-c", LATE.format(times=1), *options, tree])
+    assert (done.returncode, done.stderr) == (0, b"")
+    counts = json.loads(done.stdout)["counts"]
+    assert counts["found"] == counts["files"] + counts["directories"] + counts["kept"]
+    assert (counts["kept"], counts["left_out"]) == (4, 1)
+    assert paths(tree) == [b"busy", b"busy/d0", b"busy/d0/inner", b"busy/d0/inner/file"]
+
+
 def test_a_directory_with_constant_additions_is_named(run: Run, place: bytes) -> None:
     tree = grow(place + b"/tree", ["busy/file", "other/file"])
     done = run([sys.executable, "-c", LATE.format(times=9), "-j1", "-q", "-r", tree])
