@@ -1,1 +1,1 @@
-"""Copying: `entry` copies single entries, and `tree` copies trees."""
+"""Copies files: `entry` copies single entries, and `tree` copies trees."""

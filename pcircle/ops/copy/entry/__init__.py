@@ -1,4 +1,4 @@
-"""Copying of single entries, with their attributes, from one open directory to another.
+"""Copies single entries, with their attributes, from one open directory to another.
 
 `files` copies regular files, with a fast path for small ones; `links` and `special_files` copy the
 other file types. `target` creates, replaces and publishes files, and `overwrite` decides which

@@ -1,11 +1,12 @@
-"""Extended attributes, access control lists and inode flags.
+"""Preserves extended attributes, access control lists and inode flags.
 
 Attributes that the destination does not support are counted by kind and reported once at the end.
-If the user requested a kind by name, an entry fails if attributes of that kind cannot be preserved.
+If the user requested a kind by name, every entry fails whose attributes of that kind cannot be
+preserved.
 
-Symbolic links, FIFOs, sockets and devices cannot be opened for reading, and no system call accesses
-attributes relative to a directory. Such entries are opened with O_PATH and accessed through /proc,
-which refers to the same file even if it is renamed.
+Symbolic links, FIFOs, sockets and devices cannot be opened safely, and the attribute calls take no
+directory descriptor. The attributes of such entries are accessed through /proc; a new copy is first
+opened with O_PATH, so that the path still leads to it if it is renamed.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class AttributesLostError(OSError):
 
 
 def _describe_refused(refused: Sequence[AttributeLoss]) -> str:
-    """List the attributes of a kind by name, each with the system's error."""
+    """Return the names of lost extended attributes and the system's errors, in parentheses."""
     reasons = [
         f"{show(os.fsencode(attribute.name))}: {attribute.error.strerror}"
         for attribute in refused
@@ -70,7 +71,10 @@ def _describe_refused(refused: Sequence[AttributeLoss]) -> str:
 
 
 class AttributeCopier:
-    """Preserves attributes for one thread; `any` means that some are requested."""
+    """Preserves extended attributes, ACLs and inode flags for one thread.
+
+    `any` is true if any of these are requested.
+    """
 
     def __init__(
         self, keep: PreservedAttributes, counters: CopyCounts, names: TemporaryNames
@@ -84,7 +88,7 @@ class AttributeCopier:
         self._inherited = False
         self._closes = keep.mode and keep.ownership and keep.given is None
         self.closed: bool = False
-        """True if the directory is incomplete, so other users have no access to its new entries."""
+        """True if this job created the directory and other users have no access to it yet."""
         self._owner: tuple[int, int] | None = None  # owner of the directory and of new files in it
         self._target_fd = -1
         self._listing: dict[int, bool] = {}  # by device: whether listxattr reports ACLs
@@ -104,7 +108,7 @@ class AttributeCopier:
     def enter(
         self, target_fd: int, *, bare: bool = False, made: os.stat_result | None = None
     ) -> None:
-        """Set the target directory, which may pass on a default access control list.
+        """Set the target directory; it may pass on a default access control list.
 
         `bare` means that this job created the directory, inaccessible to other users if modes are
         preserved, and that it has no default list. `made` is its status at creation.
@@ -272,7 +276,7 @@ class AttributeCopier:
 
 
 def _reach(directory_fd: int) -> int | bytes:
-    """Return a form of a directory that attribute calls accept, a path for O_PATH descriptors."""
+    """Return the descriptor of a directory, or a path if attribute calls do not accept it."""
     try:
         os.listxattr(directory_fd)
     except OSError as error:

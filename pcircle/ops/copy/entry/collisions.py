@@ -1,14 +1,14 @@
-"""Collisions: names that differ in the source but are the same in the target.
+"""Detects collisions: names that differ in the source but are the same in the target.
 
 Some file systems ignore case or Unicode normalization. The names of a source directory are
 distinct. Therefore, in a directory that this run created, the name of an entry that is copied for
-the first time is free, unless the target folds names. If the name is taken, that is a collision,
-regardless of the folding rule. The check costs nothing until a name is taken.
+the first time is free, unless the target folds names. If the name is taken, that counts as a
+collision, whatever the folding rule. The check costs nothing until a name is taken.
 
 In a directory that existed before, names may already be taken. For the first such name, a test
 determines whether the directory also finds the entry under another spelling. If it does, the source
-is searched for another name that leads to the same entry, which is a collision. It is unknown which
-of the two names was copied first, so neither replaces the other, and both are reported.
+is searched for another name that leads to the same entry; if there is one, the names collide. It is
+unknown which of them the entry belongs to, so it is not replaced, and the collision is reported.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Collisions:
         self._made = made
 
     def leave(self) -> None:
-        """Disable the checks for entries that are copied again, whose names already exist."""
+        """Disable the checks, because entries are copied again and their names exist."""
         self._sources = None
 
     def check(self, directory_fd: int, name: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Digests of content while it is being copied, and verification by reading copies back.
+"""Computes digests of content while it is copied, and verifies copies by reading them back.
 
 Hashing does not require a second read of the source, but the data must be copied with read and
 write, because data that the kernel moves is not visible. A digest covers the bytes that a reader of
@@ -29,7 +29,7 @@ _PAGE_BYTES = 64 << 10  # the largest page size
 _ZEROS = bytes(256 << 10)
 
 digest_of: Final = xxhash.xxh3_128_digest
-"""Return the XXH3-128 digest of `data`, which is 16 bytes long."""
+"""Return the 16-byte XXH3-128 digest of `data`."""
 
 _EMPTY = digest_of(b"")
 
@@ -115,7 +115,7 @@ class StopRereading(Exception):
 
 
 class Rereader:
-    """Reads copies back from disk instead of the page cache, for one thread."""
+    """Reads copies back, from disk instead of the page cache if possible, for one thread."""
 
     def __init__(self) -> None:
         self._stream = RangeHasher()

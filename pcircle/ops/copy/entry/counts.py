@@ -22,10 +22,10 @@ _ENTRY_COUNTERS = ("files", "links", "special", "skipped", "sized", "bytes_found
 class CopyCounts(CounterSet):
     """The counters of one thread, which any thread may read.
 
-    `sized` counts entries with known sizes, `skipped` existing entries that were left in place, and
-    `recalled` files that were read although their data is offline. `atime_not_kept` counts files
-    whose access times could not be kept as requested. `lost_*` count the entries for
-    which attributes of a kind could not be preserved.
+    `sized` counts entries whose size is known, `skipped` existing entries that were left in place,
+    and `recalled` files that were read although their data is offline. `atime_not_kept` counts
+    files whose access times could not be kept as requested. `lost_*` count the entries for which
+    attributes of a kind could not be preserved.
     """
 
     sized: int
@@ -50,7 +50,7 @@ class CopyCounts(CounterSet):
 
     @property
     def not_kept(self) -> dict[str, int]:
-        """The number of entries with lost attributes, by the name of the kind in messages."""
+        """The number of entries with lost attributes, by the kind's name in messages."""
         found = {kind: getattr(self, name) for kind, name in _LOST.items()}
         return {kind: count for kind, count in found.items() if count}
 

@@ -1,4 +1,4 @@
-"""Copying of regular files, and of ranges of large files.
+"""Copies regular files, and ranges of large files.
 
 Most files are small, dense and regular, do not change while they are being read, and have a name
 that is free in the target. `PlainCopier` copies many of these per call, with `pcircle.fs.native`.
@@ -91,13 +91,13 @@ class PlainCopier:
         self._flags = settings.source_flags | (O_NOATIME if settings.noatime else 0)
         self._bits = target.creation_bits(settings)
         self._inode_flags = USER_FLAGS if settings.keep.flags else 0
-        # A file reached through a symbolic link may have any number of names.
+        # If symbolic links are followed, a file may be reached by more names than its link count.
         self._max_links = sys.maxsize if not settings.keep.links else 0 if settings.follow else 1
         # Observers do not see data that the kernel copies, and the result may be a clone.
         ways = ways_of(settings.reflink, settings.sparse)
         is_range = copy_range in ways and not observers.reads
         self._range_bytes = min(settings.large_bytes, _MAX_RANGE_BYTES) if is_range else 0
-        # The size of the buffer for the contents of one file or several.
+        # The size of the buffer for the contents of one or more files.
         self._contents_bytes = 0
         if observers.reads:
             self._contents_bytes = ONE_READ_BYTES + 1 if observers.is_limited else _CONTENTS_BYTES
@@ -123,7 +123,7 @@ class PlainCopier:
         if observers.is_limited:
             observers.attempt(0)
             names = names[:1]
-        is_known = device >= 0  # false if the directory has become unreadable
+        is_known = device >= 0  # false if `fstat` of the directory failed
         keep = self._extras.plain_bits(device) if self.is_active and is_known else None
         if keep is None:
             return [NOT_PLAIN]
@@ -171,7 +171,7 @@ class PlainCopier:
 
 
 _MAX_TRIES = 3  # maximum number of attempts if signals interrupt them
-_CHECK_INTERVAL_S = 0.02  # seconds between checks whether the job is stopping
+_CHECK_INTERVAL_S = 0.02  # time between checks for a stop of the job or the end of its time slice
 _CHUNK_SPLIT_S = 0.25
 _REACH = (
     os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -217,8 +217,8 @@ class Copier:
         self._mover = DataCopier(*ways, observers.see if observers.reads else None)
         self._small = aligned(ONE_READ_BYTES + 1)
         self.layouts: LayoutCopier = LayoutCopier(settings, extras)
-        # No file is plain if files must be cloned, searched for zeros, written under a temporary
-        # name or created with a layout.
+        # No file is plain if files must be cloned, searched for zeros, synced, first written under
+        # a temporary name or created with a layout.
         plain = not (self._mover.must_clone or settings.sparse == "always" or self.layouts.active)
         plain = plain and settings.existing.plain
         self.plain: PlainCopier = PlainCopier(settings, extras, observers, is_active=plain)
@@ -300,7 +300,7 @@ class Copier:
         `COPIED` includes existing files that stay. `LINKED` means that the file has several names,
         which must be hard links in the copy, and that the name was not `claimed`. The attribute
         `status` is set to the status of the opened file. Raises OSError with the operation that
-        failed, and TargetFullError if no file could be copied.
+        failed, and TargetFullError if the target is full.
         """
         self.status = None
         self._observers.attempt(1)  # one more operation, because the file may be renamed
@@ -365,8 +365,9 @@ class Copier:
                 has_space = error.errno == errno.ENOSPC and not is_full
                 if not has_space and not isinstance(error, SourceModifiedError):
                     raise
-                # The probe found space, so other jobs may have freed some. A modified file may have
-                # unchanged content, or be a complete new version.
+                # Try again: after ENOSPC a probe found space, which other jobs may have freed. A
+                # source of which only the change time differs may have its old content, or be a
+                # complete new version.
                 os.lseek(fd, 0, os.SEEK_SET)
                 self.status = status = os.fstat(fd)
                 self._size = status.st_size
@@ -528,7 +529,7 @@ class Copier:
         *,
         skips_zeros: bool = False,
     ) -> int:
-        """Move data like `DataCopier.move`, but in slices if an observer limits the rate."""
+        """Move data like `DataCopier.move`, but in slices if paced or larger than `large_bytes`."""
         observers, move = self._observers, self._mover.move
         if not observers.is_paced and length <= self._settings.large_bytes:
             return move(fd, out, offset, length, pair, skips_zeros=skips_zeros)
@@ -657,8 +658,8 @@ class Copier:
         """Copy a chunk; return the offset reached, and the error that stopped it, if any.
 
         If `split` is true, the copy stops at the end of the slice in progress after a quarter of a
-        second, so that the remaining range can be divided. Raises TargetFullError if nothing can be
-        written.
+        second, so that the remaining range can be divided. Raises TargetFullError if the target is
+        full.
         """
         with error_context("open"):
             fd = self.context.effects.reopen(
@@ -703,7 +704,7 @@ class Copier:
     def _slices(
         self, item: FileRange, fd: int, out: int, split: bool, stop: Callable[[], bool]
     ) -> Iterator[int]:
-        """Copy slice by slice, and yield the end of each slice, which includes a preceding hole."""
+        """Copy slice by slice, skipping holes, and yield the offset reached after each slice."""
         until_s = time.monotonic() + _CHUNK_SPLIT_S
         offset, end = item.offset, item.offset + item.length
         pair = pair_of(fd, out)
@@ -717,7 +718,7 @@ class Copier:
                 self._advance(item, offset, at + size)
                 offset = at + size
                 yield offset
-                # A signed file is only divided at block boundaries.
+                # A signed file is divided only at block boundaries.
                 shared = split and (not self._observers.by_blocks or offset % CHUNK_UNIT_BYTES == 0)
                 if stop() or (shared and time.monotonic() > until_s):
                     return
@@ -725,7 +726,7 @@ class Copier:
         yield end
 
     def _split_range(self, start: int, length: int) -> Iterator[tuple[int, int]]:
-        """Divide a range into slices, which do not cross a block boundary in a signed file."""
+        """Divide a range into slices; in a signed file, no slice crosses a block boundary."""
         end = start + length
         while start < end:
             size = min(self._observers.slice_bytes, end - start)
@@ -790,7 +791,7 @@ class Copier:
             os.close(creation.fd)
 
     def _protect(self, creation: TargetFile, target_fd: int) -> None:
-        """Set the inode flags, which may forbid renaming, after the file was renamed."""
+        """Set the inode flags of a file that was renamed; set earlier, they may forbid renaming."""
         if creation.held is None or not creation.held.flags:
             return
         try:

@@ -1,19 +1,19 @@
 """Lustre layouts of new files and directories, and chunk boundaries that match them.
 
 Rank 0 determines once whether each side is on Lustre, with one system call per source file system
-and one per target directory. If neither side is, no further calls are made, and small files take
-the fast path.
+and one per target directory. If neither side is, no further calls are made, and small files may
+take the fast path.
 
 A layout must be set before the first byte of a file is written, and the file must be created in a
 special way (`pcircle.fs.attributes.lustre`). Therefore no file takes the fast path if layouts are
 set. The layout that a directory passes on to new entries is set when the directory is complete,
-like its default access control list, so that entries of the copy do not inherit it instead of their
-own layouts. A source directory without its own layout reports the default of the file system, which
-is not copied.
+like its default access control list. Otherwise its entries would inherit that layout instead of
+getting their own. A source directory without its own layout reports the default of the file system,
+which is not copied.
 
 A layout that the server rejects or the destination does not support is reported and counted like
 other lost attributes (`pcircle.ops.copy.entry.attributes`). The file is then created again, because
-a file that was created for a layout cannot be written before its layout is set.
+a file that was created for a layout cannot be written to until the layout is set.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _REFUSED = frozenset(
 
 
 class UnsupportedLayoutError(EntryError):
-    """The source has a layout that cannot be set on a new file."""
+    """The layout of the source cannot be set on a new file, but was requested by name."""
 
     def __init__(self, why: ValueError) -> None:
         super().__init__(LAYOUT, f"its Lustre layout cannot be kept: {why}")
@@ -83,7 +83,7 @@ class LayoutCopier:
         return new_file if layout is None else partial(self._new_file, layout)
 
     def directory_layout(self, source_fd: int) -> bytes | None:
-        """Return the layout that the copy of an open directory must pass on, if there is one."""
+        """Return the layout that the copy of an open directory must pass on, or None."""
         if not self._striping.keep:
             return None
         layout = self._source_layout(source_fd)
@@ -142,9 +142,9 @@ class LayoutCopier:
     def unit_bytes(self, source_fd: int, target_fd: int) -> int:
         """Return the alignment of the chunks of a file that is open on both sides.
 
-        Chunks consist of complete stripes of the target, or of the source if only that is on
-        Lustre, so that no two ranks use the same stripe. Stripes are ignored if the alignment would
-        exceed 64 MiB, because there would be too few chunks.
+        Chunks begin and end at stripe boundaries of the target, or of the source if only the source
+        is on Lustre, so that no two ranks use the same stripe. Stripes are ignored if the alignment
+        would exceed 64 MiB, because there would be too few chunks.
         """
         striping = self._striping
         if not (striping.target or striping.source):

@@ -1,4 +1,4 @@
-"""Copying of symbolic links as links, and additional hard links to copies."""
+"""Copies symbolic links as links, and adds hard links to copies."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class LinkCopier:
     ) -> os.stat_result | None:
         """Copy a symbolic link as a link. Raises OSError with the operation that failed.
 
-        If the link has several names, which must be hard links in the copy, and the name is not
-        `claimed`, it is not copied, and its status is returned.
+        If the link has other names that must become hard links, it is copied only if this name is
+        `claimed`; otherwise its status is returned.
         """
         context, names = self._context, (source_fd, source, target_fd, name)
         keep, existing = context.settings.keep, context.settings.existing
@@ -67,7 +67,7 @@ class LinkCopier:
     def _copy(
         self, text: bytes, source_fd: int, source: bytes, target_fd: int, name: bytes
     ) -> bool:
-        """Create a link with this text; return False if the existing entry stays."""
+        """Create a link with this text; return False if an existing entry stays."""
         context, written, made = self._context, name, False
         try:
             try:
@@ -123,7 +123,7 @@ def add_hard_link(
     made: int,
     is_copy: Callable[[], bool],
 ) -> int:
-    """Add the name `new` to the copy `first`, given as (directory, name); return its mode.
+    """Add the name `new` to the copy `first`, both given as (directory, name); return its mode.
 
     The copy must have the mark `made` (`target.mark_of`). Inode flags that forbid linking are
     lifted temporarily. `is_copy` returns whether the copy has the content of the source; it is
@@ -192,9 +192,9 @@ def _make_link(
 def _looks_like(copy: os.stat_result, old: os.stat_result) -> bool:
     """Return whether two non-empty regular files have the same size and modification time.
 
-    If size and time decide which files are up to date, the link might replace the only correct
-    file: two inodes of the source can have the same size and time while their names belong to one
-    inode in the target.
+    Two inodes of the source may have the same size and time while their names share one inode in
+    the target. If size and time decide which files are up to date, a link could then replace the
+    only correct file.
     """
     regular = stat.S_ISREG(copy.st_mode) and stat.S_ISREG(old.st_mode)
     same = (copy.st_size, copy.st_mtime_ns) == (old.st_size, old.st_mtime_ns)

@@ -2,17 +2,17 @@
 
 Hashing, signing and rate limits use the same mechanism. For each file or range, observers are
 notified of its start, of its bytes in order (without holes), and of its end; for a small file, they
-receive all bytes in one call. If an observer needs the bytes, they are read by this process, so the
-kernel neither clones nor moves them. If there are no observers, nothing is called.
+receive all bytes in one call. If an observer needs the bytes, this process reads them; the kernel
+neither clones nor moves them.
 
 All copies of one thread share a `CopyContext`, which also counts the existing entries that stay.
 
-`RateLimits` limits bytes and operations per second, to leave capacity of a shared file system for
+`RateLimits` limits bytes and operations per second, to leave capacity of a shared file system to
 other users. The limits apply to all ranks together. Each rank owns a fixed, equal share, so no
-coordination is needed, and the sum never exceeds the limit. The disadvantage is that the share of
-an idle rank is not used. Because work is divided finely and stolen quickly, this matters only at
-the end of a job, and for a single file that is not copied in chunks. Only worker threads wait,
-never the main thread, so the communication between ranks continues.
+coordination is needed, and apart from short bursts the sum stays within the limit. The disadvantage
+is that the share of an idle rank is not used. Because work is divided finely and stolen quickly,
+this matters only at the end of a job, and for a single file that is not copied in chunks. Only
+worker threads wait, never the main thread, so the communication between ranks continues.
 
 A byte counts once, when it is copied. Operations are requests to a metadata server: look-ups,
 creations, removals, renames and attribute changes, but not reads, writes and closes. They are
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
 
 
 SLICE_BYTES = 16 << 20
-"""The maximum number of bytes that are moved at once."""
+"""The maximum size of the slices in which a large file is copied."""
 
 Data: TypeAlias = "bytes | memoryview"
 
 
 class CopyObserver:
-    """The base class of observers, whose methods do nothing.
+    """The base class of observers; its methods do nothing.
 
     `reads` means that the observer needs the bytes, `by_blocks` that a piece must not cross the end
-    of a signature block; `slice_bytes` is the largest piece that may be moved at once.
+    of a signature block; `slice_bytes` is the maximum size of a slice.
     """
 
     reads = False
@@ -142,7 +142,7 @@ class SigningObserver(CopyObserver):
 
 
 class ObserverSet:
-    """Combines the observers of a thread; hooks that no observer overrides cost nothing."""
+    """Combines the observers of a thread; a hook calls only the observers that override it."""
 
     def __init__(self, observers: Sequence[CopyObserver] = ()) -> None:
         self.any: bool = bool(observers)
@@ -229,12 +229,12 @@ class CopyContext:
         self.is_stopping: Callable[[], bool] = bool
 
     def is_one_of_several(self, status: os.stat_result, source_fd: int) -> bool:
-        """Return whether a name is one of several that must be one inode in the copy.
+        """Return whether a name is one of several that must share one inode in the copy.
 
         If links are followed, a file may have more names than its link count. The device of a file
         may differ from that of its directory: on overlayfs, through a followed link, or if the file
-        is a mount point. Several nodes may use different numbers for such a device, so the file is
-        copied separately and counted as a lost link.
+        is a mount point. Nodes may number such a device differently, so in a job on several nodes
+        the file is copied separately and counted as a lost link.
         """
         settings = self.settings
         followed = settings.follow and stat.S_ISREG(status.st_mode)
@@ -309,7 +309,7 @@ class RateLimits(CopyObserver):
         if operations_per_s is not None:
             self._operations = Throttle(operations_per_s / size, BURST_S)
         keep = settings.keep
-        # These look up the source, create the target and set its attributes.
+        # Operations to look up a source, create its copy, and set each kind of attribute.
         self.entry: int = (
             2 + sum(getattr(keep, name) for name in _ATTRIBUTE_CALLS) + settings.striping.gives
         )

@@ -1,24 +1,25 @@
-"""Treatment of existing target entries, and the precision of timestamps.
+"""How existing target entries are treated, and how precise timestamps are.
 
-By default, an existing entry is replaced as soon as its copy is complete. `-n` leaves all existing
-entries, `-u` those that are not older than their source, and `--skip-same` files with the same size
-and modification time and links with the same text. An entry that is left in place is *skipped*,
-that is, counted and not modified.
+By default, an existing file or link is replaced as soon as the new copy is complete. `-n` leaves
+all existing entries in place, `-u` those that are not older than their source, and `--skip-same`
+files with the same size and modification time and links with the same text. An entry that is left
+in place is *skipped*: it is counted but not modified.
 
-A target may store times with less precision than the source. As in cp, a time that equals the
-source's time, rounded to the precision of the target, counts as the same for `--skip-same` and as
-not older for `-u`.
+A target may store times with less precision than the source. As in cp, if the target's time equals
+the source's time rounded down to the target's precision, it counts as the same for `--skip-same`
+and as not older for `-u`.
 
 Tools that update an existing tree supply an `OverwritePolicy`, which decides instead of the
 options.
 
-The precision of modification times on a target is measured once per file system. Copies on ext3 or
-HFS have times in whole seconds, and on FAT in even seconds. On most other file systems a whole
-second is an ordinary time, which differs from that of a source that is 0.9 s newer. Change times do
-not reveal the precision, because they may be stored differently or set by a tool that creates
-images. Therefore the modification time of a temporary file is set and read back. This takes four
-calls, which are made only if a target's time equals a source's time rounded down. If nothing may be
-written, the precision is inferred from the times of the existing file.
+Each thread measures the precision of modification times at most once per target file system. Copies
+on ext3 or HFS have times in whole seconds, and on FAT in even seconds. On most other file systems a
+whole second is an ordinary time, which differs from that of a source that is 0.9 s newer. Change
+times do not reveal the precision, because they may be stored differently or set by a tool that
+creates images. Therefore the modification time of a temporary file is set and read back. This takes
+five calls, which are made only if a target's time equals a source's time rounded down. If the
+temporary file may not or cannot be created, the precision is inferred from the times of the
+existing file.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class OverwriteOptions(msgspec.Struct, frozen=True, array_like=True):
     `stays` is -n, `newer` -u, `same` --skip-same, `force` -f, `in_place` --inplace and `sync`
     --fsync. If `stays` is set, `newer`, `same` and `force` have no effect. `by_policy` means that
     an `OverwritePolicy` decides, and `near` that the policy may also supply content. If `whole` is
-    set, a file receives its name only when it is complete.
+    set and `in_place` is not, a file gets its final name only when it is complete.
     """
 
     stays: bool = False
@@ -79,7 +80,8 @@ class OverwriteOptions(msgspec.Struct, frozen=True, array_like=True):
 class OverwritePolicy(Protocol):
     """Decides how existing entries are treated, one directory at a time, for one thread.
 
-    A policy may update the entries that it keeps; all other entries are replaced.
+    A policy may update the entries that it keeps. Other files and links are replaced, and entries
+    of other types are replaced if `may_replace` allows it.
     """
 
     def enter(self, root: int, path: bytes) -> None:
@@ -106,7 +108,7 @@ class OverwritePolicy(Protocol):
         """Rename a complete file to its final name, even if the name exists. Raises OSError."""
 
     def check(self, name: bytes, directory_fd: int, expected: bytes) -> None:
-        """Raise OSError if a name is not in the state `expected`, in the format of the policy."""
+        """Raise OSError if a name is not in the state `expected`; the policy defines the format."""
 
     def has_content(self, name: bytes, fd: int, source: os.stat_result) -> bool:
         """Return whether the policy can supply the content of an open source file."""
@@ -187,14 +189,17 @@ _TRIAL_NS = 1_000_000_001 * _SECOND + 999_999_999
 
 
 class TimestampPrecision:
-    """Measures precision for one thread; `next_name` generates names, or None forbids writing."""
+    """Measures the precision of timestamps for one thread.
+
+    `next_name` generates names for temporary files; if it is None, nothing may be written.
+    """
 
     def __init__(self, next_name: Callable[[], bytes] | None) -> None:
         self._next_name = next_name
         self._known: dict[int, int] = {}  # by device
 
     def is_kept(self, source_ns: int, old: os.stat_result, directory_fd: int) -> bool:
-        """Return whether the time of `old` equals `source_ns` at the precision of a directory."""
+        """Return whether `old` has the time `source_ns`, at the precision of its file system."""
         if old.st_mtime_ns == source_ns:
             return True
         if not any(source_ns // unit * unit == old.st_mtime_ns for unit in UNITS_NS):
@@ -216,7 +221,7 @@ class TimestampPrecision:
 def measure_unit_ns(name: bytes, device: int, directory_fd: int) -> int:
     """Measure the unit of modification times with a new file.
 
-    Return 0 if the file cannot be created or is on another device.
+    Return 0 if that is impossible, or the file is on another device.
     """
     try:
         fd = os.open(name, CREATE_FILE, 0o600, dir_fd=directory_fd)

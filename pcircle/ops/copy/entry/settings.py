@@ -20,7 +20,7 @@ Identity: TypeAlias = "tuple[int, int]"
 
 
 class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The identity and version of a file at a moment.
+    """The identity and version of a file at one moment.
 
     `device` is as in `CopySettings.identify`. Change times are included because inode numbers are
     reused and modification times can be set.
@@ -48,7 +48,7 @@ class FileRange(Protocol):
     """A range of a file that is copied into a temporary file.
 
     `source` and `target` are the identities of the two files (`CopySettings.identify`). `sparse`
-    means that the file may have holes, and `weight` is the share of the total work.
+    means that the file may have holes, and `weight` is the range's share of the total work.
     """
 
     @property
@@ -72,9 +72,10 @@ class FileRange(Protocol):
 class Striping(msgspec.Struct, frozen=True, array_like=True):
     """How Lustre layouts are treated; see `pcircle.ops.copy.entry.layouts`.
 
-    `source` and `target` mean that the side is on Lustre. New files are created with `layout`, or,
-    if `keep` is true, with the layout of their source. In that case directories also receive the
-    layout of their source, unless it is in `defaults`, the default layouts of the file systems.
+    `source` and `target` are true if that side is on Lustre. New files are created with `layout`,
+    or, if `keep` is true, with the layout of their source. With `keep`, directories also receive
+    the layout of their source, unless it is one of the default layouts of the file systems,
+    `defaults`.
     """
 
     source: bool = False
@@ -95,9 +96,10 @@ class CopySettings(msgspec.Struct, frozen=True, kw_only=True):
     Files larger than `large_bytes` are copied in chunks. `umask` is that of the user, `token` is
     part of the temporary names of this job, and `one_node` means that all ranks share a node.
     `reflink` and `sparse` are described in `pcircle.fs.data`. `existing` determines how existing
-    entries are treated, except those that changed after `since_ns`, which a previous run of the
-    same copy has created. `follow` means that the targets of symbolic links are copied. `striping`
-    applies to Lustre.
+    entries are treated, except those that changed after `since_ns`, because a previous run of the
+    same copy created them. `follow` means that the targets of symbolic links are copied instead of
+    the links. `noatime` means that reading must not change access times. `striping` applies to
+    Lustre.
     """
 
     keep: PreservedAttributes
@@ -119,10 +121,10 @@ class CopySettings(msgspec.Struct, frozen=True, kw_only=True):
         return OPEN_FILE & ~os.O_NOFOLLOW if self.follow else OPEN_FILE
 
     def is_ours(self, old: os.stat_result) -> bool:
-        """Return whether a target entry was created by a previous run of this copy.
+        """Return whether a target entry counts as created by a previous run of this copy.
 
         Such an entry changed after that run started. It may be incomplete or not on disk, so no
-        option preserves it.
+        option leaves it in place.
         """
         return self.since_ns is not None and old.st_ctime_ns >= self.since_ns
 

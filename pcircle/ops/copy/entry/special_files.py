@@ -1,7 +1,7 @@
-"""Copying of FIFOs, sockets and devices, which are created anew and never opened.
+"""Copies FIFOs, sockets and devices by creating new ones, without opening the sources.
 
-They contain no data to copy, and opening one may block or have side effects. The entry fails if the
-user may not create a device.
+They contain no data to copy, and opening one may block or have side effects. A device fails if the
+user may not create devices.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def copy_special(
 ) -> os.stat_result | None:
     """Create a copy of a special file; `names` are the directory and name on both sides.
 
-    If the file has several names, which must be hard links in the copy, and the name is not
-    `claimed`, it is not copied, and its status is returned. Raises OSError with the operation that
-    failed, and TargetFullError if no file could be created.
+    If the file has other names that must become hard links, it is copied only if this name is
+    `claimed`; otherwise its status is returned. Raises OSError with the operation that failed, and
+    TargetFullError if the target is full.
     """
     source_fd, source, _, _ = names
     settings = context.settings
@@ -60,7 +60,7 @@ def _make(
             os.mknod(name, mode, status.st_rdev, dir_fd=target_fd)
         except FileExistsError:
             context.names.collisions.check(target_fd, name)
-            # An identical file of a previous run need not be created again.
+            # An identical special file need not be created again.
             duplicate = _existing_duplicate(settings, status, names, context.names)
             if duplicate is None:
                 target.replaceable(target_fd, name, context.names)

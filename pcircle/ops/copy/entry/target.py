@@ -1,9 +1,10 @@
-"""Creation and replacement of entries in a target directory, and detection of a full target.
+"""Creates and replaces entries in a target directory, and detects a full target.
 
-A new small file is created under its own name with O_EXCL, so an existing entry is never opened or
-followed. To replace an existing entry, the copy is written under a short temporary name in the same
-directory and then renamed over the entry, so an interruption never destroys the only good copy.
-Only regular files and symbolic links are replaced.
+By default, a new small file is created under its own name with O_EXCL, so no existing entry is
+opened or followed. To replace an existing entry, the copy is written under a short temporary name
+in the same directory and then renamed over the entry, so an interruption does not destroy the only
+good copy. With --inplace, an existing file is rewritten instead. Only regular files and symbolic
+links are replaced, unless an overwrite policy allows more.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class TargetFullError(OSError):
 
 
 class TemporaryNames:
-    """Generates temporary names, which are unique in a job, and renames files to final names.
+    """Generates temporary names that are unique in a job, and renames files to final names.
 
     `precision` measures the precision of timestamps with temporary files, `collisions` detects name
     collisions, and `keeper` is the overwrite policy, if there is one. `expected` is the state, in
@@ -150,7 +151,7 @@ StartedFile: TypeAlias = "tuple[os.stat_result, TargetFile, tuple[int, int], lis
 
 
 def creation_mode(source: os.stat_result, settings: CopySettings) -> int:
-    """Return the creation mode: private if the mode is set later, otherwise the same as with cp.
+    """Return the creation mode: private if the mode is set later, otherwise that of cp.
 
     The owner bits of the umask are disabled while a copy is running, so they are applied here.
     """
@@ -182,7 +183,7 @@ def create(
     names: TemporaryNames,
     make: Make = new_file,
 ) -> TargetFile:
-    """Create a file under its own name, or under a temporary one if the name exists.
+    """Create a file under its own name, or a temporary one if it exists or the options require.
 
     Raises OSError.
     """

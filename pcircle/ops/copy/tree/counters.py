@@ -40,7 +40,7 @@ class CounterDelta:
         self._before: Counts = ()
         self._counted = counted
         self.now: Callable[[], Counts] = counters.counts if counted else tuple
-        """Return the counts so far, which are empty if they are not needed."""
+        """Return the counts so far, or an empty row if they are not needed."""
 
     def begin(self) -> Counts:
         """Start an item, discard leftovers of the previous one, and return the counts so far."""
@@ -121,7 +121,7 @@ class CopyCounters(DerivedCounts, RecordedCounts):
 
     `offline` counts files that were excluded because their data is on tape. `resumed` and
     `resumed_bytes` count the work of an earlier run. `ahead` and `ahead_bytes` count large files
-    that have not been started, whose sizes are known.
+    that were found, with their sizes, but not started.
     """
 
     offline: int
@@ -140,7 +140,7 @@ class CopyCounters(DerivedCounts, RecordedCounts):
         return self.completed + self.skipped + self.special_skipped + self.failed
 
     def known(self, weight: float) -> WorkCounts:
-        """Return the known work, and the share of it that took no time in this run."""
+        """Return the known work, including the part that an earlier run has done."""
         known = super().known(weight)
         return replace(
             known,

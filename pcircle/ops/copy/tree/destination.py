@@ -52,9 +52,9 @@ def resolve(
     """Return the roots of a copy.
 
     With `into` (`-t`), the target must be a directory; with `exact` (`-T`), the target is the copy
-    itself. With `follow`, a source that is a symbolic link represents its target; with `force`
-    (`-f`), a link that leads to itself is replaced by a file. Raises UsageError for anything that
-    cp would refuse or that would destroy data.
+    itself. With `follow`, a source that is a symbolic link stands for its target; with `force`
+    (`-f`), a link that leads to itself is replaced by a file. Raises UsageError for operands that
+    cp would refuse or whose copy would destroy data.
     """
     statuses = [_source_status(source, follow=follow) for source in sources]
     existing = _target_status(target)
@@ -176,7 +176,7 @@ def _becoming(
                 f"with directory '{show(source)}'"
             )
     else:
-        # A symbolic link replaces another one, wherever that leads.
+        # A symbolic link replaces another one, wherever the old one leads.
         at_name = _status(target, follow=False)
         links = stat.S_ISLNK(status.st_mode) and at_name and stat.S_ISLNK(at_name.st_mode)
         _refuse_kind(source, target, at_name if links else existing)

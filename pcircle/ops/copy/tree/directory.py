@@ -98,8 +98,8 @@ class DirectoryComparison:
         wanted = require(self._keep.extended_attributes(source, held))
         there = self._extras.read_directory(target_fd, alone=False) or ExtendedAttributes([])
         values, given = dict(there.values), dict(wanted.values)
-        # Attributes that the source lacks are left unchanged; if `alone` is true, lists are
-        # removed.
+        # Attributes that the source lacks stay; access control lists are removed if `alone` is
+        # true.
         gone = [name for name in values if name not in given and kind_of(name) == ACL]
         if (wanted.alone and gone) or any(
             values.get(name) != value for name, value in given.items()
@@ -173,7 +173,7 @@ class Sides:
                 create_mark(journal.mark, lease.fd)
 
     def sync_holder(self, path: bytes, lease: Lease) -> None:
-        """Sync the name of a root if --fsync is given; other names are synced by directory."""
+        """Sync the name of a root if --fsync is given; other names are synced per directory."""
         if path == HOLDER and self._plan.existing.sync:
             with error_context("flush the name of the copy of"):
                 sync_directory(lease.fd, searched=lease.searched)

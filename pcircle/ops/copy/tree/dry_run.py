@@ -1,7 +1,7 @@
-"""`--dry-run`: walks and counts like a copy but changes nothing, and predicts name collisions.
+"""`--dry-run`: walk and count like a copy without changing anything, and predict name collisions.
 
-`CollisionPreview` detects a collision with an existing entry exactly. Whether two new names would
-collide is inferred from names in the nearest existing directory and its parents.
+`CollisionPreview` detects a collision with an existing entry as a copy does. It infers whether two
+new names would collide from the names in the nearest existing directory and its parents.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class DryVisitor(Visitor[None]):
     # ---- directories -----------------------------------------------------------
 
     def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
-        """Determine whether a directory would be created or only get new attributes."""
+        """Determine and report whether a directory would be created or get new attributes."""
         self._begin_directory()
         self._entered = True
         where = opened.root, opened.path
@@ -477,7 +477,7 @@ def _in_place(name: bytes, target_fd: int) -> os.stat_result | None:
 
 
 def _readable_status(name: bytes, source_fd: int, *, follow: bool) -> os.stat_result:
-    """Return the status of a source. Raises OSError if it is not readable."""
+    """Return the status of a source entry. Raises OSError if it is a file that is not readable."""
     status = os.stat(name, dir_fd=source_fd, follow_symlinks=follow)
     if stat.S_ISREG(status.st_mode):
         may_read = os.access(name, os.R_OK, dir_fd=source_fd, effective_ids=True)
@@ -525,7 +525,7 @@ class CollisionPreview:
             raise CollisionError(other)
 
     def later(self, root: int, path: bytes, names: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Map each name that would collide to the name with which it would collide."""
+        """Map each name that would collide to the earlier name with which it would collide."""
         found: dict[bytes, bytes] = {}
         for first, *later_names in group_by_key(names).values():
             for other in later_names:

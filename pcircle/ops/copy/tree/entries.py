@@ -47,7 +47,7 @@ class EntryCopier(WorkerPart):
         super().__init__(worker)
         self._skipper = SpecialFileSkipper(worker.plan, worker.counters)
         self._links = links
-        # The completed names by directory, and the copies to verify, of the current item.
+        # Of the current item: the completed names by directory, and the copies to verify.
         self._done: dict[tuple[int, bytes], list[_Names]] = {}
         self._copied: list[items.CopiedFiles] = []
 
@@ -101,7 +101,7 @@ class EntryCopier(WorkerPart):
             context.spawn(list(handed_back(where, files[tried:])))
 
     def _are_there(self, linked: Sequence[FoundLink], target_fd: int) -> list[FoundLink]:
-        """Return the names whose copies are up to date; they are claimed first, as link targets."""
+        """Return the names whose copies are up to date, so that they are claimed first."""
         there: list[FoundLink] = []
         if self._copier.names.keeper is None:
             return there

@@ -1,13 +1,13 @@
 """The plan of a copy, and the items that travel between ranks.
 
-Rank 0 decides the plan, which is then the same on every rank.
+Rank 0 makes the plan, and all ranks use it unchanged.
 
-These items supplement those of the walk. They start a large file, copy a range of one, copy or link
-names of hard-linked inodes, or verify copies. Every item identifies its directory by (root, path)
-as in `pcircle.fs.directories`, and carries its share of the job's `weight`, which is 1 in total. As
-in `pcircle.walk.items`, it also carries the `slot` of its directory. Items that return to a
-directory or file carry its identity (device, inode) on both sides. If the name belongs to another
-entry by then, the item fails.
+These items supplement those of the walk. They copy roots that are not directories, start a large
+file, copy a range of one, copy or link names of hard-linked inodes, or verify copies. Most items
+identify their directory by (root, path) as in `pcircle.fs.directories`, and carry their share of
+the job's `weight`, which is 1 in total. As in `pcircle.walk.items`, most also carry the `slot` of
+their directory. Items that return to a directory or file carry its identity (device, inode) on both
+sides. If the name belongs to another entry by then, the item fails.
 """
 
 import os
@@ -28,7 +28,7 @@ from pcircle.walk.walker import Scope
 
 
 class SingleRoots(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
-    """Copy roots that are not directories, from number `first` up to `end`.
+    """Copy roots that are not directories, numbered from `first` to `end` - 1.
 
     Their names in the target may differ.
     """
@@ -84,8 +84,8 @@ class HardLinkedName(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=F
     """Copy one name of a hard-linked inode, which had this `stamp` when it was claimed.
 
     `place` contains the number of the inode's file system. `again` means that the name was claimed
-    before, but belongs to another file or version since then. `expected` is the state that the name
-    must have in the target when it is replaced (see `OverwritePolicy`), or empty for any state.
+    before, but has since become another file or version. `expected` is the state that the name must
+    have in the target when it is replaced (see `OverwritePolicy`), or empty for any state.
     """
 
     root: int
@@ -124,7 +124,7 @@ class LinkClaim(msgspec.Struct, frozen=True, array_like=True, tag="k", gc=False)
 
 
 class FirstName(msgspec.Struct, frozen=True, array_like=True, tag="i", gc=False):
-    """Copy an inode under its first name; its home links the others, out of `names` in total."""
+    """Copy an inode, which has `names` names, under its first name; its home links the others."""
 
     names: int
     one: HardLinkedName
@@ -208,7 +208,7 @@ class Remark(msgspec.Struct, frozen=True, array_like=True, tag="r"):
 
 
 class SkippedSpecial(msgspec.Struct, frozen=True, array_like=True, tag="k"):
-    """The first special file of its kind that was skipped in root number `root`.
+    """The first special file of its kind that a thread skipped in root number `root`.
 
     `kind` is empty if an earlier run skipped the file.
     """

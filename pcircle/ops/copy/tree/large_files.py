@@ -1,4 +1,4 @@
-"""Large files, which many ranks copy in chunks at the same time.
+"""Copies large files in chunks, on many ranks at the same time.
 
 A `LargeFileItem` creates the temporary file and spawns the chunks. A `CopyChunk` copies a range;
 when its time is up, the remaining range is spawned as new chunks. After the last chunk, the
@@ -64,7 +64,7 @@ class LargeFileCopier(WorkerPart):
     """Copies large files for one worker thread."""
 
     def begin(self, item: LargeFileItem, context: Context[Item]) -> LargeFileState | CopyResult:
-        """Start a file that is copied in chunks."""
+        """Start a file and spawn its chunks, or complete it if there is nothing left to copy."""
         self._copier.names.expected = item.expected
         if item.ahead_bytes is not None:
             self._counters.ahead -= 1
@@ -99,7 +99,7 @@ class LargeFileCopier(WorkerPart):
             return CopyResult()
         if context.spawned:
             return own
-        # The file contains no data, or was cloned.
+        # The file contains no data, was cloned, or an earlier run copied all its data.
         return self.complete(item, own, CopyResult(), context)
 
     def _skip(self, item: LargeFileItem, context: Context[Item]) -> CopyResult:
@@ -318,7 +318,7 @@ class LargeFileCopier(WorkerPart):
     def _once_more(
         self, item: LargeFileItem, own: LargeFileState, context: Context[Item]
     ) -> CopyResult:
-        """Start the copy again; the new item carries no weight, because that is already counted."""
+        """Start the copy again, with an item of no weight, because the weight is counted."""
         counters = self._counters
         counters.sized -= 1
         counters.bytes_found -= own.source.st_size
@@ -333,4 +333,4 @@ class LargeFileCopier(WorkerPart):
             with self._sides.targets.lease(item.root, item.path) as lease:
                 target.discard(own.creation.written, lease.fd, own.creation.identity)
         except OSError:
-            return  # the directory was removed, and the file with it
+            return  # the directory is unreachable, probably because it was removed with the file

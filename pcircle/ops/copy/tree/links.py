@@ -5,9 +5,10 @@ Therefore the *home* of the inode, a rank determined by hashing, decides which n
 Hard-linked names are claimed: their batch posts a `LinkClaim` to the home. Any rank may copy the
 first name that arrives. Names that arrive before the copy is complete are held; their directories
 stay incomplete, but no thread waits. When the copy is complete, all held names are linked to it; if
-it failed, the next name is copied. The item that processes a claim copies and links for a few
-milliseconds, because a separate item for each name took ten times as long as its link. If there is
-only one source, the home forgets an inode when all `st_nlink` names have arrived.
+it failed, the next name is copied. The item that processes a claim itself copies and links for
+about ten milliseconds, because a separate item for each name took ten times as long as the link.
+With a single source and without -L, the home forgets an inode when all `st_nlink` names have
+arrived.
 
 A live source changes: when the link is created, the name may belong to another file, or the file
 may have been modified. Therefore the copy is identified by the file that was opened, not by the
@@ -17,9 +18,9 @@ present identity. If that has changed again, the name is copied as a separate fi
 being copied never waits for a claim, so no deadlock is possible.
 
 An inode is identified by its number and by the number that the walk assigns to its file system,
-because device numbers differ between nodes. On a single node, a file that is not on the device of
-its directory, as on overlayfs, is identified by its own device number. Hard links to names outside
-the copy are not preserved.
+because device numbers differ between nodes. On a single node, the file's own device number is used
+if it differs from that of its directory, as on overlayfs, or if links are followed. Hard links to
+names outside the copy are not preserved.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ from pcircle.runtime import Context
 from pcircle.walk.items import ANYWHERE, DirectoryIdentity, source_of, target_of
 from pcircle.walk.visitor import Where
 
-MAX_AT_HAND = 50_000  # some 25 MB
+MAX_AT_HAND = 50_000  # inodes that a rank keeps in memory, about 25 MB
 
 
 class CopiedInode(msgspec.Struct, frozen=True):
@@ -81,8 +82,8 @@ class Inode(msgspec.Struct):
     """The state of an inode at its home.
 
     `first` is the name that is copied first, and `copied` its copy when it is complete. `waiting`
-    contains the held names with their tickets. `seen` is the number of names that have arrived, out
-    of at most `names`.
+    contains the held names with their tickets. `seen` is the number of names that have arrived, and
+    `names` the highest link count among them.
     """
 
     seen: int = 0
@@ -93,7 +94,7 @@ class Inode(msgspec.Struct):
 
     @property
     def is_at_rest(self) -> bool:
-        """Return whether the inode is idle until the next name arrives."""
+        """Return whether nothing remains to be done until another name arrives."""
         return self.copied is not None and not self.waiting
 
 
@@ -102,9 +103,9 @@ def registry(most: int = MAX_AT_HAND) -> Registry[Inode]:
     return Registry(Inode, most, lambda inode: inode.is_at_rest)
 
 
-_CLAIM_S = 0.01  # maximum duration of a claim, no part of which can be stolen
+_CLAIM_S = 0.01  # time limit of a claim, because no part of it can be stolen
 _BY_DEVICE = 1 << 48
-"""File system numbers from here on are device numbers."""
+"""Added to a device number that is used as the number of a file system."""
 
 
 class FoundLink(msgspec.Struct, frozen=True):
@@ -129,7 +130,7 @@ Record: TypeAlias = "Callable[[Item, CopyResult, CopyResult | None], None]"
 
 
 class HardLinks(WorkerPart):
-    """Keeps a rank's part of the registry of inodes, and copies and links their names."""
+    """Keeps a rank's part of the registry of inodes, and copies or links names."""
 
     def __init__(self, worker: Worker, beside: HardLinks | None = None) -> None:
         """Share the registry of `beside`, which belongs to another thread of the rank, if given."""
@@ -144,7 +145,7 @@ class HardLinks(WorkerPart):
         self._inodes.close()
 
     def linked(self, name: bytes, status: os.stat_result, place: DirectoryIdentity) -> FoundLink:
-        """Return the description of a hard-linked name in a directory."""
+        """Describe a hard-linked name in a directory."""
         plan = self._plan
         number = place.file_system
         if plan.one_node and (plan.follow or status.st_dev != place.source[0]):
@@ -186,8 +187,8 @@ class HardLinks(WorkerPart):
     def claim(self, item: LinkClaim, context: Context[Item], record: Record) -> CopyResult:
         """Decide, at the home, whether each name is copied, is linked or waits.
 
-        The copies become available to other ranks by `publish`, after the epoch in which they count
-        is known.
+        `publish` makes the copies available to other ranks when it is known in which epoch they
+        count.
         """
         slots: dict[int, PartialResult] = {}
         until_s = time.monotonic() + _CLAIM_S
@@ -351,7 +352,7 @@ class HardLinks(WorkerPart):
         self._perhaps_forget(key, inode)
 
     def _inode(self, one: HardLinkedName, names: int) -> Inode:
-        """Register an inode with this number of names, which an earlier run may have copied."""
+        """Register an inode with this number of names; an earlier run may have copied it."""
         key, inode = _key(one), Inode()
         earlier = self._earlier
         records = [] if earlier is None else list(earlier.resumed.inodes(*key))
@@ -415,7 +416,7 @@ class HardLinks(WorkerPart):
     ) -> CopyResult | None:
         """Copy one name of an inode; the result identifies the copy and its source.
 
-        Return None, before any change, if the file is large although `large` is false.
+        Return None, without any change, if the file is large and `large` is false.
         """
         before, skipped = self._counters.copied(), self._counters.skipped
         self._copier.names.expected = item.expected
@@ -494,7 +495,7 @@ class HardLinks(WorkerPart):
         return copied
 
     def _is_copy(self, source: os.stat_result, old: os.stat_result, target_fd: int) -> bool:
-        """Return whether an existing entry is a copy of the source, by size and time."""
+        """Return whether an existing entry counts as a copy, to which other names may be linked."""
         plan, keeper = self._plan, self._copier.names.keeper
         if keeper is not None:
             return not keeper.leaves(source, old)
@@ -602,10 +603,10 @@ class HardLinks(WorkerPart):
             self._signer.add_entry_or_root(one.root, one.path, one.name)
 
     def _stays(self, one: HardLinkedName, target_fd: int, name: bytes) -> bool:
-        """Return whether an existing entry may stay in place of a link because it is a copy.
+        """Return whether the name counts as skipped, because an existing entry is a copy.
 
-        Even such an entry is replaced by the link to the first copy. Raises DestinationExistsError
-        for any other entry that must stay.
+        The entry is nevertheless replaced by a link to the first copy. Raises
+        DestinationExistsError for any other entry that must stay.
         """
         plan, keeper = self._plan, self._copier.names.keeper
         if keeper is None and not plan.existing.newer:

@@ -2,7 +2,7 @@
 
 The checkpoint stores the identities and the options of the copy. `pcircle.ops.checkpoint.resume`
 decides whether a copy starts, resumes or is refused; this module turns the decision into messages.
-Temporary files of earlier runs are removed in every case.
+Temporary files of earlier runs are removed, except those that a resumed run still needs.
 
 `PreviousRun` provides the completed work of an earlier run of this copy, as far as it is still
 valid.
@@ -113,7 +113,7 @@ def _lexical(path: bytes) -> bytes:
 
 
 def options_of(plan: CopyPlan) -> dict[str, bytes]:
-    """Return the encoded options that a resumed run must share, by the name in messages."""
+    """Return the encoded options that a resumed run must share, by their names in messages."""
     encode = msgspec.msgpack.encode
     return {
         "attributes to preserve": encode(msgspec.structs.replace(plan.keep, given=None)),
@@ -185,8 +185,8 @@ def none_found(roots: Sequence[CopyRoot], target: bytes) -> str:
 def left_behind(session: CheckpointSession) -> Iterator[Remark]:
     """Yield remarks about checkpoints of other copies to the same place.
 
-    The name of a checkpoint is derived from source and destination, so the copy does not find
-    checkpoints of another source in any other way.
+    The name of a checkpoint is derived from source and destination, so checkpoints of other sources
+    must be searched for.
     """
     mine = session.checkpoint
     targets = {copy.target for copy in require(mine.header).copies}

@@ -6,16 +6,16 @@ neither filters entries nor follows links uses the blocks of `pcircle.fs.scan` u
 
 If links are followed, cycles must be detected. A link may lead to one of its own parents, so each
 directory carries the identities (device, inode) of the directories on its path, sixteen bytes each;
-a repeated identity is a cycle. A link may also lead into the copy, which grows while it is read, so
-the target of a link must not be in any of the copies. A directory that is not a link is on the same
-side as its parent, so only links are checked.
+a repeated identity is a cycle. A link may also lead into the copy, which would then grow while it
+is read. Therefore the target of a link must not be inside any of the copies. A directory that is
+not a link is on the same side as its parent, so only links are checked.
 
 `seed_listed` returns the first items of a job that copies only the paths in a list. The listed
 entries form a tree: each directory on the path of an entry is created if it is missing, is
 completed like any other directory, and counts as an entry.
 
-Unless -a is given, FIFOs, sockets and devices in trees are skipped, as in other tools, and reported
-once per kind. A SRC that is a special file is a failure.
+Unless -a is given, FIFOs, sockets and devices in trees are skipped, and reported once per kind. A
+SRC that is a special file is a failure.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def seed_listed(plan: CopyPlan, lists: Lists, counters: CopyCounters) -> Iterato
 
 
 class SpecialFileSkipper:
-    """Counts skipped special files and reports the first one of each kind."""
+    """Counts skipped special files and reports the first one of each kind in each root."""
 
     def __init__(self, plan: CopyPlan, counters: CopyCounters) -> None:
         self._plan = plan
@@ -149,7 +149,7 @@ class SpecialFileSkipper:
             raise Changed("it is no longer a special file")
         self._counters.special_skipped += 1
         self._counters.sized += 1
-        # Each root is reported separately, because a signature must know which one is incomplete.
+        # Each root is reported separately, because an incomplete root has no signature.
         if (root, kind) not in self._reported:
             self._reported.add((root, kind))
             path = os.path.join(self._plan.roots[root].source_shown, join_path(above, name))

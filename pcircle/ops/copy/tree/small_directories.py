@@ -1,4 +1,4 @@
-"""Copying of small directories of plain files in batches.
+"""Copies small directories of plain files in batches.
 
 Most directories contain only a few regular files. If the directories are new in the target and
 their parent passes on no access control lists, a few native calls copy a whole batch: they list the
@@ -88,7 +88,7 @@ class SmallDirectoryCopier:
     def select(
         self, above: Open[PartialResult], names: list[bytes]
     ) -> tuple[list[bytes], list[bytes]]:
-        """Divide directories into those that may be new in the target, and existing ones."""
+        """Divide directories into those that may be new, and those that are left to the walk."""
         place = above.place
         if self._extras.any and not place.bare:
             return [], names

@@ -7,14 +7,14 @@ result of such an item is added to that of the directory that owns its slot.
 `JournaledCopy` keeps a checkpoint, a record of completed work. Every result carries an epoch
 (`pcircle.circle.epochs`) and its share of the job's counts. A directory that is completed without a
 failure becomes one record, which contains the change time of the copy. If the change time is still
-the same, a resumed run skips the directory at the cost of one `stat`. The run still visits its
-subdirectories, so that changes deep in the tree are found. Completed parts of a directory are
-recorded separately: the names of each batch, the ranges of large files, and the names of
-hard-linked inodes.
+the same, a resumed run skips a directory without subdirectories after opening the copy to read that
+time. It enters other directories, so that changes deep in the tree are found. Completed parts of a
+directory are recorded separately: the names of each batch, the ranges of large files, and the names
+of hard-linked inodes.
 
 Work in a directory counts no earlier than the directory itself, and a hard link no earlier than the
-copy that it links to, whichever ranks created them. Therefore the epoch of an item is the latest of
-three: that of its own end, that of its directory, and those of its children.
+copy that it links to, whichever ranks created them. Therefore an item counts in the latest of the
+epochs in which it ends and in which its directory and its children count.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class CopyTask(WalkTask[Item, CopyResult]):
         return CopyResult({item.slot: self._visitor.since(part)})
 
     def _other(self, item: Item, line: Context[Item]) -> CopyResult | PendingResult:
-        """Process an item other than those of the walk; its result belongs to its slot."""
+        """Process an item that is not part of the walk; its result belongs to its slot."""
         context: ItemContext[PartialResult] = ItemContext(line)
         self._visitor.begin(item, context)
         if self._worker.limits is not None:
@@ -335,8 +335,8 @@ class CopyTask(WalkTask[Item, CopyResult]):
 def threads_of(plan: CopyPlan) -> int | None:
     """Return the number of worker threads of a rank, or None if the number is adaptive.
 
-    A rate limit alone does not justify more than one thread. The rests of a polite copy are those
-    of one thread.
+    A rate limit alone does not justify more than one thread. A polite copy uses one thread, because
+    a thread rests only for its own work.
     """
     if plan.polite is not None:
         return 1

@@ -1,4 +1,4 @@
-"""`--verify`: reading copies back from disk instead of memory, and repairing them.
+"""`--verify`: read copies back from disk instead of memory, and repair them.
 
 Digests of the copy are compared with digests of the data that was read from the source. The copy
 has been synced (`pcircle.ops.copy.tree.waiting_copies`), so its pages are clean and can be dropped
@@ -256,7 +256,7 @@ class Verifier(WorkerPart):
 
 
 def _as_failure(error: OSError) -> OSError:
-    """Return the error of an entry whose copy differs."""
+    """Return the error to report for an entry whose copy differs."""
     if isinstance(error, VerificationError):
         return error
     reason = error.strerror or "unknown error"

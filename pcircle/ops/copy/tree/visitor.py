@@ -1,10 +1,10 @@
 """The visitor of a copy, which creates, fills and completes directories.
 
 A directory of the target is created when its source is opened. `pcircle.ops.copy.tree.entries` then
-copies the names in the directory, whose attributes are set after all its entries are complete. If
-there is a checkpoint, a directory that is completed without a failure becomes one record; in other
-directories the completed names are recorded. Records are written at the end of the item, with the
-latest epoch among everything that the item has touched.
+copies its entries other than directories. The attributes of a directory are set after all its
+entries are complete. If there is a checkpoint, a directory that is completed without a failure
+becomes one record; in other directories the completed names are recorded. Records are written at
+the end of the item, with the latest epoch of anything that the item has touched.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
         self._standing = (
             previous_records.RecordedDirectory()
         )  # earlier record of the current directory
-        self._floor = 0  # latest epoch among everything that the item has touched
+        self._floor = 0  # latest epoch of anything that the item has touched
         self._small = small_directories(worker)
         self.scan: DirectoryScan | None = None if self._small is None else SCAN
         self._access = self.access_of(worker.plan)
@@ -141,9 +141,9 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
         opened.ended = self._delta.now()
 
     def _share(self, opens: Sequence[Open[PartialResult]]) -> None:
-        """Assign the counts of its own entries to each directory that awaits completion.
+        """Give each directory that awaits completion the counts of its own entries.
 
-        Directories that were completed in the same item count for their parents.
+        The counts of a directory include those of subdirectories that the same item completed.
         """
         opens[0].began, opens[0].ended = self._began, self._delta.now()
         counts = [between(opened.began, opened.ended) for opened in opens]
@@ -322,7 +322,7 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
     ) -> Lease:
         """Lease a directory again after its mode was changed to allow reading. Raises OSError.
 
-        The status of the lease is that from before the change.
+        The new lease keeps the status from before the change.
         """
         if self._access.admit(lease.fd) is None:
             return lease
@@ -499,14 +499,14 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
         return crc32(b"%d %s" % (opened.root, opened.path))
 
     def _is_ours(self, holder_fd: int, name: bytes) -> bool:
-        """Return whether this job has changed an existing directory."""
+        """Return whether an earlier run of this copy has changed an existing directory."""
         status = os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
         return self._plan.is_ours(status)
 
     def _announce(
         self, recorder: Recorder, opened: Open[PartialResult], name: bytes, holder_fd: int
     ) -> None:
-        """Record that this job creates a directory, unless it exists; a later run needs to know."""
+        """Record for later runs that this job creates a directory, unless it exists."""
         try:
             os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -594,7 +594,7 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
         return msgspec.structs.replace(part, runs=(), spilled=(), signed=0)
 
     def leave(self, opened: Open[PartialResult], context: Context[Item]) -> PartialResult:
-        """Set the attributes of a directory after everything below it is complete."""
+        """Complete a directory after its entries: set its attributes, sign and record it."""
         where = opened.root, opened.path
         try:
             self._finish(opened)
@@ -643,7 +643,7 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
     def _record(
         self, recorder: Recorder, opened: Open[PartialResult], part: PartialResult, counts: Counts
     ) -> None:
-        """Write the record of a complete directory, which `known` reads in a later run."""
+        """Write the record of a complete directory, for `known` in a later run."""
         copy: os.stat_result | None = None
         if opened.leases[1] is not NO_LEASE:
             with suppress(OSError):  # then the directory has no record

@@ -1,9 +1,8 @@
-"""Copies that are held until they are on disk and can be verified.
+"""Holds copies until they are on disk and can be verified.
 
 An item whose copies will be verified is held (`Context.hold`) with its epoch. When the epoch is
 committed, the item is resumed with a new item, which reads the copies back on any rank. One sync
-serves all waiting copies. Epochs are short, so only the work of a few seconds is waiting at any
-time.
+serves all waiting copies. Epochs are short, so usually only the work of a few seconds is waiting.
 
 `ItemLimits` defines the costs of items for `--bwlimit` and `--ops-limit`; see
 `pcircle.ops.copy.entry.observers`.
@@ -51,7 +50,7 @@ def limits_of(plan: items.CopyPlan, size: int) -> ItemLimits | None:
 
 
 LONGEST_WAIT_S = 2.0
-"""The maximum time between epochs, which end sooner if ranks are idle."""
+"""The period of the rounds that end epochs; idle ranks end an epoch sooner."""
 
 
 class _Held:

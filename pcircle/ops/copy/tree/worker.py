@@ -1,8 +1,8 @@
 """The objects of one worker thread of a copy, built from the plan.
 
-Each object knows only the objects that are passed to it here. Classes that process entries take the
-objects that they need from a `Worker` in their constructors, which thus list their dependencies.
-The threads of a rank share the journal, the epochs, the limits and the waiting copies.
+Each object knows only the objects that are passed to it here. Classes that process entries take
+these objects from a `Worker`, most of them by deriving from `WorkerPart`. The threads of a rank
+share the journal, the epochs, the limits and the waiting copies.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class DirectoryCopier:
         self._acting = acting
 
     def enter(self, root: int, path: bytes, place: DirectoryIdentity, target_fd: int) -> None:
-        """Set the directory of the following entries, whose copy is open as `target_fd`."""
+        """Set the directory of the following entries; its copy is open as `target_fd`."""
         self._extras.enter(target_fd, bare=place.bare)
         self.enter_names(root, path, made=place.made)
 
@@ -171,7 +171,7 @@ class Worker(msgspec.Struct, frozen=True):
 
 
 class WorkerPart:
-    """A part of the copy on one worker thread, which uses the objects of the `Worker`."""
+    """The base class of the parts of a copy on one worker thread; holds the `Worker`'s objects."""
 
     def __init__(self, worker: Worker) -> None:
         self._plan = worker.plan
@@ -260,7 +260,7 @@ def worker(
 def _journal(
     plan: CopyPlan, rank: int, size: int, first: Worker | None
 ) -> tuple[Recorder | None, FileSystemSync | None]:
-    """Return the recorder, if there is a checkpoint, and the object that syncs files to disk."""
+    """Return the recorder and the object that syncs files, each None if not required."""
     if plan.journal is not None:
         beside = None if first is None else first.recorder
         recorder = Recorder(plan.journal, rank, size, beside, plan.token)
