@@ -1,10 +1,10 @@
-"""Flushing of the file systems that a rank writes to.
+"""Flushes the file systems that a rank writes to.
 
-The complete file systems of the target are flushed once per epoch, because one call then serves
-many files and all ranks of a node.
+Whole file systems of the target are flushed, once per epoch, so that one call serves many files and
+all ranks of a node.
 
 A flush of a file system or file covers the writes of all processes. Therefore a rank can skip its
-flush if another rank of the job has started and completed a flush after this rank requested one.
+flush if another rank on the node has started and completed a flush after this rank requested one.
 The ranks of a node count their flushes on a `pcircle.ops.checkpoint.shared_board`. A rank that has
 waited for the lock usually finds that the previous flush started late enough. All ranks are sealed
 at about the same time, so the first one waits briefly for the others and flushes for all of them.
@@ -30,7 +30,7 @@ from pcircle.ops.checkpoint.shared_board import SharedBoard
 if TYPE_CHECKING:
     import ctypes
 
-# The time within which an idle rank learns that it is sealed.
+# The time within which an idle rank learns that its epoch is sealed.
 GATHER_S = 0.025
 
 
@@ -140,7 +140,7 @@ class FileSystemSync:
                 self._file_systems[status.st_dev] = os.open(b".", OPEN_DIRECTORY_FOLLOW, dir_fd=fd)
 
     def sync(self) -> None:
-        """Flush everything that this node has written. Raises StoppedEarly if that fails."""
+        """Flush what this node has written to the target. Raises StoppedEarly if that fails."""
         with self._lock:
             file_systems = list(self._file_systems.items())
         for device, fd in file_systems:

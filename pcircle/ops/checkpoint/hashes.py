@@ -1,4 +1,4 @@
-"""Sets of name hashes of any size, in bounded memory.
+"""Sets of name hashes that may be larger than memory.
 
 The hashes of most directories fit in memory. Those of larger directories are sorted in parts,
 merged into an unnamed temporary file, and looked up there by block. Then only the first hash of
@@ -41,8 +41,8 @@ _BLOCK = 512
 class HashSet:
     """A set of 64-bit hashes, which are passed as concatenated bytes.
 
-    All hashes must be added before the first lookup. At most `max_in_memory` of them are in memory
-    at a time. Raises StoppedEarly if the temporary directory cannot store them.
+    All hashes must be added before the first lookup. About `max_in_memory` of them are in memory at
+    a time. Raises StoppedEarly if the temporary directory cannot store them.
     """
 
     def __init__(self, max_in_memory: int = _MAX_IN_MEMORY) -> None:

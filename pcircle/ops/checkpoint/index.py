@@ -49,7 +49,7 @@ class RecordLocation(NamedTuple):
 
 
 class IndexBuilder:
-    """Collects record locations, of which at most `sorted_rows` are in memory.
+    """Collects record locations, and keeps about `sorted_rows` of them in memory.
 
     Locations are included only if `accept` is called after them. Raises OSError if there is no
     space.
@@ -191,8 +191,8 @@ def _sort(table: Table) -> Table:
 class RecordIndex:
     """The index of a checkpoint, open for reading. Raises OSError if it does not exist.
 
-    Unreadable parts are treated as missing. The file is read instead of mapped, because around each
-    access the kernel may map megabytes, which count as memory of the rank.
+    Unreadable parts are treated as missing. The file is read instead of mapped, because the kernel
+    may map megabytes around each access, and these count as memory of the rank.
     """
 
     def __init__(self, directory_fd: int) -> None:
@@ -239,7 +239,7 @@ class RecordIndex:
         return self._block, within * _ENTRY.size
 
     def close(self) -> None:
-        """Close the file, after which lookups find nothing."""
+        """Close the file; later lookups find nothing."""
         fd, self._fd, self._count = self._fd, -1, 0
         if fd >= 0:
             close_open(fd)

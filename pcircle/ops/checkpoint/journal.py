@@ -1,6 +1,6 @@
 """The journal of a checkpoint: its records, and how they are collected, framed, written and read.
 
-The ranks of a node append to a common file. A record states that a unit of work is complete: a
+The ranks of a node append to a common file. Most records state that a unit of work is complete: a
 directory with its subtree, names of one directory, or a range of a large file. The completed work
 is the union of all journals. It does not matter which rank did the work, so stolen items need no
 special treatment.
@@ -9,7 +9,8 @@ A journal may only describe work that is on disk. Every frame of records carries
 (`pcircle.circle.epochs`), which applies to all its records, and every commit writes a mark. A frame
 counts only if any journal of the same run contains a commit mark for the epoch of the frame or a
 later one. Therefore records can be written as soon as they exist, in bounded memory, and become
-valid together. Nothing is ever rewritten, so a crash loses only the work after the last mark.
+valid together. A complete frame is not rewritten, so a crash loses only the work after the last
+mark.
 
 The format, in which all integers are little-endian:
 
@@ -26,7 +27,7 @@ directories are as short as any others. `docs/journal-format.rst` has an example
 All ranks of a node append to the tail of one file, because on a parallel file system each file
 costs a creation, a reservation of space and a sync at each commit. The range of a frame is
 allocated before the frame is written, so no rank waits for the write of another rank. If a rank
-dies, the unwritten part of its range contains zeros, which are no valid start of a frame.
+dies, the unwritten part of its range contains zeros, with which no frame starts.
 
 A `Recorder` collects records while an item is being processed. At the end of the item, the records
 are appended to the journal with the current epoch of the rank.
@@ -147,7 +148,7 @@ _TOTAL_RESERVED_BYTES = 256 << 20  # limit for all ranks, unless the minimum req
 _FRAMES_PER_RESERVATION = 4  # number of frames per reservation
 _MARK_BYTES = 4 << 10  # space for a commit mark and the overhead of a frame
 HASH_BYTES = 8
-# Errors of file systems that cannot reserve space, unless the C library emulates that.
+# Errors of file systems that cannot reserve space, if the C library does not emulate that.
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 Counts: TypeAlias = "tuple[int, ...]"
@@ -257,7 +258,7 @@ def add_counts(a: Counts, b: Counts) -> Counts:
 def reserved_bytes(ranks: int) -> int:
     """Return the space in bytes that each of `ranks` ranks reserves.
 
-    All ranks together reserve at most 256 MiB, unless each needs more for a commit.
+    All ranks together reserve at most 256 MiB, unless the minimum for each rank requires more.
     """
     return max(_MIN_RESERVED_BYTES, min(_RESERVED_BYTES, _TOTAL_RESERVED_BYTES // ranks))
 
@@ -316,14 +317,15 @@ def encode_frame(keys: RecordKeys, magic: bytes, epoch: int, payload: bytes) -> 
 class Journal:
     """Writes the records of a rank, from any thread.
 
-    Raises NoSpace if the journal cannot be written.
+    Raises NoSpace if the journal cannot be written to, for any reason.
 
     If the job has a `token`, the ranks of a node share one file, which is named after the first
     rank that writes. `directory_fd` is the directory of the checkpoint.
 
     If a full disk interrupts the copy, the journal must still be written. Therefore
     `reserved_bytes` of space per rank are reserved in advance, and again before less space remains
-    than one commit of all ranks needs. Frames are as large as the reserved space allows.
+    than one commit of all ranks needs. A frame is written when it fills a quarter of a reservation,
+    or earlier.
     """
 
     def __init__(
@@ -467,7 +469,7 @@ class Journal:
             raise _write_error(error) from error
 
     def _undo_write(self, fd: int, begin: int, until: int) -> None:
-        """Remove a partially written frame, which a reader would report as damage."""
+        """Remove a partially written frame, because a reader would report it as damage."""
         with suppress(OSError), self._tail.locked() as tail:
             if tail.bytes == until:
                 tail.bytes = begin
@@ -741,7 +743,7 @@ class Recorder(FileSystemSync):
         return epoch
 
     def add_created_directory(self, root: int, path: bytes) -> None:
-        """Record that a directory will be created whose mode is corrected at the end."""
+        """Record that a directory will be created with a mode that is corrected at the end."""
         self.journal.add([CreatedDirectoryRecord(self.keys.directory(root, path))], now=True)
 
     # ---- epochs ----------------------------------------------------------------

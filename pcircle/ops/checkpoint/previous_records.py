@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     from pcircle.ops.checkpoint.index import IndexBuilder, RecordLocation
 from pcircle.ops.checkpoint.store import Checkpoint
 
-# These are compiled only when a copy resumes, because that takes as long as importing this module.
+# These are compiled only when a copy resumes, because compiling them takes as long as importing
+# this module.
 _NAME = rb"journal-([0-9]{4,9})-([0-9]{1,9})"
 _TEMPORARY = rb"\.fcp-([0-9a-f]{8})-[0-9a-f]+-[0-9a-f]+"
 _MAX_OPEN = 32
@@ -85,8 +86,8 @@ class History(msgspec.Struct, frozen=True):
     """A summary of all journals.
 
     `run` is the number of the last run, and `counts` are those of the run with the most progress.
-    `problems` lists the damaged journals. `commits` maps each run to its last committed epoch, or
-    to 0 if there is none.
+    `problems` lists the damaged and the unreadable journals. `commits` maps each run to its last
+    committed epoch, or to 0 if there is none.
     """
 
     run: int
@@ -140,7 +141,7 @@ def _extent(counts: NamedCounts) -> int:
 
 
 class _JournalReader:
-    """Processes the frames of one journal after another."""
+    """Processes the frames of the journals, one journal at a time."""
 
     def __init__(self, builder: IndexBuilder | None) -> None:
         self._builder = builder
@@ -238,7 +239,7 @@ class CompletedNames:
         return any(run.contains(hashes).any() for run in self._runs)
 
     def are_done(self, hashes: bytes) -> list[bool]:
-        """Return, for each of the concatenated hashes, whether its name is completed."""
+        """Return a list that contains, for each hash, whether its name is completed."""
         runs = [run.contains(hashes).tolist() for run in self._runs]
         return list(map(any, zip(*runs, strict=True)))
 
@@ -327,7 +328,7 @@ class PreviousRecords:
         return any(self._of(StartedFileRecord, self._keys.file(root, path, name)))
 
     def release(self) -> None:
-        """Close all files, after which lookups find nothing."""
+        """Close all files; later lookups find nothing."""
         for fd in self._journals.values():
             close_open(fd)
         self._journals.clear()

@@ -1,4 +1,4 @@
-"""The decision, on rank 0, whether a job starts, resumes or is refused.
+"""Decides, on rank 0, whether a job starts, resumes or is refused.
 
 A job that finds its own checkpoint is refused with a report of the progress, unless `resume` or
 `restart` is requested. `resume` continues from an existing checkpoint, or starts the job if there

@@ -2,9 +2,9 @@
 
 The integers are in a memory file, and the lock is an flock, which the kernel releases when a rank
 dies. The file has no name, so nothing remains after any kind of exit. Its creator listens on a
-socket in the abstract namespace, whose name is derived from the job. Other ranks connect, learn the
-ID of the creator's process from the kernel, and open the file through the descriptors of that
-process in /proc. If the socket belongs to another user or the file cannot be opened, each rank
+socket in the abstract namespace, with a name that is derived from the job. Other ranks connect,
+learn the ID of the creator's process from the kernel, and open the file through the descriptors of
+that process in /proc. If the socket belongs to another user or the file cannot be opened, each rank
 works alone.
 """
 

@@ -1,10 +1,11 @@
 """The directory of a checkpoint: its files, the mark of its target, and its lock.
 
-The directory is a sibling of the target. Its name contains a hash of the sources and the
-destination, so the same command finds it again. It contains these files:
+By default, the directory is a sibling of the target. Its name contains a hash of the sources and
+the destination, so the same command finds it again. It contains these files:
 
     header              the copies and their options, the secret for hashing names, the target's
                         mark and the tokens of temporary names; rewritten by each run
+    guard               an empty file that the running job locks
     lock                the job that is running; rewritten as a heartbeat
     journal-RUN-RANK    the work of the ranks of a node, see `pcircle.ops.checkpoint.journal`
     index               records of previous runs by key, see `pcircle.ops.checkpoint.index`
@@ -20,7 +21,7 @@ The mark identifies the target. A resumed run must be certain that the target is
 that the previous run wrote to. Inode numbers are not sufficient, because file systems assign their
 first inodes deterministically, so a recreated target may have the same number. File system IDs are
 unsuitable too: some change at each remount, some survive mkfs, and NFS has none. Therefore a run
-with a checkpoint creates an empty file in the target, whose name consists of `.fcp-mark-`, the hash
+with a checkpoint creates an empty file in the target. Its name consists of `.fcp-mark-`, the hash
 of the checkpoint and 16 random hexadecimal digits. The header of the checkpoint stores the name.
 The mark is visible from every node and exists only in that target.
 
@@ -77,7 +78,7 @@ class RefusalReason(Enum):
     CREATION_FAILED = auto()
     """The checkpoint cannot be created; `detail` is the system's reason."""
     UNWRITABLE = auto()
-    """The checkpoint cannot be written; `detail` is the system's reason."""
+    """The checkpoint cannot be written to; `detail` is the system's reason."""
     INTERRUPTED = auto()
     """A checkpoint with the progress `counts` exists, and no resume or restart was requested."""
     DAMAGED = auto()
@@ -125,7 +126,7 @@ class CheckpointHeader(msgspec.Struct, frozen=True):
     affect the result of the copy. `tokens` are the tokens in the temporary names of all runs, in
     order. Files larger than `large_bytes` are written under temporary names; the limit is stored so
     that a resumed run treats a started file in the same way. `mark` is the name of the target's
-    mark, which is empty before version 3. `now_ns` is the reference time for durations in filters.
+    mark, or empty before version 3. `now_ns` is the reference time for durations in filters.
     """
 
     version: int
@@ -316,8 +317,7 @@ class TargetMark(msgspec.Struct, frozen=True):
     def remove(self) -> None:
         """Remove the mark if it exists. Raises OSError if that fails."""
         path = os.path.join(self.directory, self.name)
-        # The mark is removed unconditionally, because the mode of the directory may prevent a check
-        # whether it exists.
+        # The mode of the directory may prevent a check for the mark, so removal is always tried.
         with suppress(FileNotFoundError, NotADirectoryError):
             if self.name:
                 remove_from(self.directory, lambda: os.unlink(path), keep_times=True)
@@ -398,7 +398,7 @@ class LockRecord(msgspec.Struct, frozen=True):
 
 
 class CheckpointLock:
-    """A file lock, and a heartbeat for file systems that do not support file locks.
+    """A file lock, and a heartbeat for file systems on which file locks do not work.
 
     `lost` becomes true when another job takes over the lock.
     """

@@ -1,4 +1,4 @@
-"""Comparison of two entries, which changes neither of them.
+"""Compares two entries without changing them.
 
 A result is a sum of bits, which `fields` defines. `StatusComparer` compares the results of stat,
 for a single pair or for two blocks of look-ups. `DetailComparer` compares fields that must be read

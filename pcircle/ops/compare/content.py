@@ -1,8 +1,8 @@
 """Compares two files, or a range of two files, byte by byte.
 
 Both files are read into page-aligned memory and compared by memcmp, which runs without the
-interpreter lock. A file smaller than one block takes three calls: open, read and close. Ranges that
-are holes on both sides are not read.
+interpreter lock. A file smaller than one block takes three calls per side: open, read and close.
+Ranges that are holes on both sides are not read.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _read_on(fd: int, view: memoryview) -> int:
 
 
 def _read_block(side: int, fds: Fds, view: memoryview, offset: int) -> int:
-    """Read a block from one side; return its length, which is shorter only at the end."""
+    """Read a block from one side; only at the end of the file is less returned."""
     return with_side(side, lambda side: _read_whole(fds[side], view, offset))
 
 

@@ -1,9 +1,10 @@
-"""Comparison of fields that stat does not return, such as link targets and attributes.
+"""Compares fields that stat does not return, such as link targets and attributes.
 
 Each of these fields costs system calls, so a field is read only if it is requested and the file
-system supports it, which the reply to the first call shows. Attributes are accessed through the
-path of an open directory in /proc, which always leads to that directory. Therefore no file must be
-opened for them, and the attributes of links, FIFOs and devices can be compared too.
+system supports it. The reply to the first call shows whether it does. Attributes are accessed
+through the path of an open directory in /proc, which always leads to that directory. Therefore
+files need not be opened for them, and the attributes of links, FIFOs and devices can be compared
+too.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ QUICK: Final = KIND | SIZE | MTIME
 DEFAULT: Final = QUICK | MODE | OWNER | GROUP | LINKS | TARGET | RDEV
 """The fields that are known from the statuses and link targets of both sides."""
 ALL: Final = (1 << len(NAMES)) - 1 & ~(ATIME | CTIME)
-"""All fields that a copy can preserve, which excludes the access and change times."""
+"""All fields except the access and change times."""
 
 OF_STATUS: Final = KIND | SIZE | MTIME | ATIME | CTIME | MODE | OWNER | GROUP | RDEV
 """The fields that `StatusComparer` compares."""

@@ -1,4 +1,4 @@
-"""Results in the format of rsync's `--itemize-changes`, eleven columns per entry.
+"""Formats results like rsync's `--itemize-changes`, in eleven columns per entry.
 
 The first column is `>` for a file whose content would be sent, `c` for any other entry that would
 be recreated, `h` for an entry whose group of hard links differs, and `.` if only attributes differ.

@@ -1,4 +1,4 @@
-"""Manifests as sides of a comparison, and matching of files that may have been moved.
+"""Compares manifests with trees or each other, and matches files that may have been moved.
 
 A manifest contains file types, sizes, times and digests. Its entries are converted to statuses and
 compared like any other; digests show whether link targets, device numbers and file contents are
@@ -84,7 +84,10 @@ def open_verified(path: bytes) -> Manifest:
 
 
 def entry_row(entry: ManifestEntry, device: int = 0) -> StatusRow:
-    """Return an entry as a status on this device, in which unknown fields are 0."""
+    """Return an entry as a status on this device.
+
+    The link count is 1, the change time is also the access time, and other unknown fields are 0.
+    """
     times = entry.changed_ns, entry.modified_ns, entry.changed_ns
     return StatusRow(entry_mode(entry), 0, device, 1, 0, 0, entry.size, 0, 0, 0, *times)
 

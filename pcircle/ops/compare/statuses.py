@@ -1,4 +1,4 @@
-"""Comparison of the statuses of two sides, and errors that store their side.
+"""Compares the statuses of two sides, and stores in errors the side that failed.
 
 Statuses are compared as single pairs or as two blocks of look-ups. Most pairs are equal, so blocks
 are compared column by column in C, and pair by pair only if a column differs. Therefore 500,000
@@ -132,7 +132,7 @@ class StatusComparer:
         return found
 
     def compare_directories(self, a: Table, b: Table, count: int) -> dict[int, int]:
-        """Return the differences like `compare_blocks`, but of blocks of directories."""
+        """Return the differences like `compare_blocks`, but of directories; sizes are ignored."""
         if all(a.agrees(b, name, count) for name in self._columns if name != "size"):
             return {}
         rows = enumerate(zip(a.rows(count), b.rows(count), strict=True))
@@ -212,8 +212,8 @@ def open_files(
 ) -> Iterator[tuple[Fds, tuple[os.stat_result, os.stat_result]]]:
     """Open regular files with the same name in two directories; yield descriptors and statuses.
 
-    `other` is the name on side B if it differs, and `openers` replace `os.open`. Links
-    are not followed, and opening does not block. Raises OSError with the side of the error.
+    `other` is the name on side B if it differs, and `openers` replace `os.open`. Links are not
+    followed, and opening does not block. Raises OSError with the side of the error.
     """
     first = with_side(0, lambda side: openers[side](name, OPEN_FILE, dir_fd=fds[side]))
     try:

@@ -2,7 +2,7 @@
 
 A signature is the root of a Merkle tree over the names, types and contents of the entries. It
 depends neither on which rank read an entry nor on the order of reading, so each rank computes the
-digests of the blocks and directories that it processes, and ranks exchange only packed bytes.
+digests of the blocks and directories that it processes, and ranks exchange only names and digests.
 `docs/signature.rst` defines the format.
 
 `digests` defines the hash functions, the blocks of file contents and the digest of each type of

@@ -1,10 +1,10 @@
-"""Checksum lists in the format of sha256sum and related tools, one line per file.
+"""Reads and writes checksum lists in the format of sha256sum and related tools.
 
-    DIGEST  NAME            two blanks, or a blank and an asterisk
-    SHA256 (NAME) = DIGEST  with --tag
+    DIGEST  NAME            two spaces, or a space and an asterisk SHA256 (NAME) = DIGEST  with
+    --tag
 
 Parsing follows GNU coreutils. Leading blanks are ignored, and lines that start with # are comments.
-Digest and name may be separated by one blank instead of two if this holds for all lines of a list.
+Digest and name may be separated by one space instead of two if this holds for all lines of a list.
 Malformed lines are counted.
 
 A name that contains a newline, a carriage return or a backslash is escaped, and its line starts
@@ -23,7 +23,7 @@ from typing import NamedTuple
 from pcircle.ops.digest.digests import Hasher, unknown_algorithm
 
 NAMES = ("xxh128", "md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b")
-"""The algorithms for which a command-line tool reads and writes such lists.
+"""The algorithms for which other command-line tools read and write such lists.
 
 The algorithms of signatures are different: see `pcircle.ops.digest.algorithm_names`.
 """
@@ -83,7 +83,7 @@ def format_line(digest: bytes, path: bytes) -> bytes:
 def parse_line(line: bytes, *, reverse: bool = False, null: bool = False) -> ChecksumLine:
     """Parse a checksum line. Raises ValueError if it is malformed.
 
-    `reverse` selects the format with one blank between digest and name, and `null` the rules for
+    `reverse` selects the format with one space between digest and name, and `null` the rules for
     NUL-terminated lines, in which nothing is escaped.
     """
     if b"\0" in line:
@@ -106,7 +106,7 @@ def parse_line(line: bytes, *, reverse: bool = False, null: bool = False) -> Che
 
 
 def _has_mark(marked_name: bytes) -> bool:
-    """Return whether a name is preceded by the mode mark, which is a blank or an asterisk."""
+    """Return whether a name is preceded by the mode mark, a space or an asterisk."""
     return len(marked_name) > 1 and marked_name[:1] in b" *"
 
 

@@ -4,8 +4,8 @@
 
 `BlockHasher` computes the digests of the blocks of a file. The reader passes pieces of any length
 in ascending order, so that each piece is hashed while it is still in the CPU cache. Gaps between
-pieces are holes, which count as zeros. A block that consists of a hole is not hashed, because the
-digest of a block of zeros is computed only once.
+pieces are holes, which count as zeros. The digest of a block of zeros is computed only once, so a
+block that lies in a hole is not hashed.
 
 The hash function `xxh128` is as fast as memory and detects accidental corruption; the cryptographic
 functions also detect tampering. All of them release the interpreter lock while they hash large
@@ -169,7 +169,7 @@ def file_digest(algorithm: Algorithm, size: int, blocks: bytes) -> bytes:
 def file_hasher(algorithm: Algorithm, size: int) -> Hasher:
     """Return a hasher for `file_digest` to which the caller adds the block digests.
 
-    This avoids the concatenation of the digests of all blocks of a large file.
+    This avoids concatenating the digests of all blocks of a large file.
     """
     hasher = algorithm.new()
     hasher.update(b"file\0" + _SIZE.pack(size))
@@ -210,7 +210,7 @@ DEFAULT = "xxh128"
 # lists. A name consists of at most 20 lower-case letters and digits, because manifests support no
 # other names.
 _HASHLIB = ("sha256", "sha512", "blake2b")
-# The input is long enough to execute every code path for large buffers.
+# The input is long enough to execute the code for large buffers.
 _BLAKE3_TRIAL = """
 from blake3 import blake3
 hasher = blake3(bytes(1 << 20))
@@ -258,9 +258,9 @@ def check_name(name: str) -> None:
 
 
 def import_early(name: str) -> None:
-    """Import an algorithm before the ranks are forked, unless it requires a trial run.
+    """Import an algorithm before the ranks are forked, so that they share the import.
 
-    Otherwise every rank would import it.
+    An algorithm that requires a trial run is left to the ranks.
     """
     if name == DEFAULT or name in _HASHLIB:
         get_algorithm(name)
@@ -297,5 +297,5 @@ def get_algorithm(name: str) -> Algorithm:
 
 
 def _from_class(name: str, new: Callable[..., Hasher]) -> Algorithm:
-    """Return the algorithm for a hasher class, whose digest size is measured."""
+    """Return the algorithm for a hasher class; its digest size is measured."""
     return Algorithm(name, len(new().digest()), new, lambda data: new(data).digest())

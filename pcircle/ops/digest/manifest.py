@@ -17,7 +17,7 @@ A manifest with checksums of whole files has version 2, `pcmanifest 2 ALGORITHM 
 lines of regular files have another word before NAME.
 
 Each rank writes the sections of the directories that it completes as separate records
-(`SectionWriter`). The record store sorts them, and rank 0 concatenates them in one file
+(`SectionWriter`). The record store sorts them, and rank 0 concatenates them into one file
 (`write_manifest`).
 """
 
@@ -107,7 +107,7 @@ class ManifestEntry(NamedTuple):
 
 
 def unpack_entry(name: bytes, packed: bytes, digest_bytes: int) -> ManifestEntry:
-    """Convert a packed entry with a trailer, which an `EntriesCallback` receives."""
+    """Convert a packed entry with a trailer, as an `EntriesCallback` receives it."""
     at = 2 + len(name)
     end = at + 1 + digest_bytes
     kind = packed[at : at + 1]
@@ -289,7 +289,8 @@ class Manifest:
 
         Raises OSError, or DamagedManifestError with the line number if the file was altered. The
         digests of directories are recomputed from their entries up to the root, so the digest of
-        the root authenticates the whole manifest.
+        the root authenticates the names, types and digests of all entries. Sizes, times and
+        checksums are only protected against accidental damage.
         """
         reader = _Verifier(
             self._text, self.algorithm, self.checksum_bytes, self.root, self._count_read
@@ -370,7 +371,7 @@ def _parse_heading(line: bytes) -> bytes:
 
 
 def _check_checksum(entry: ManifestEntry, checksum_bytes: int) -> None:
-    """Raise ValueError unless an entry has a checksum of this length exactly if it is a file."""
+    """Raise ValueError unless files have checksums of this length, and other entries none."""
     if len(entry.checksum) != (checksum_bytes if entry.kind == b"f" else 0):
         raise ValueError("a checksum is missing or has the wrong length")
 
@@ -379,8 +380,8 @@ class _Verifier:
     """Checks the lines of a manifest one by one. Raises ValueError for an invalid line.
 
     A section must end with the digest that the section of the parent contains for its directory,
-    and every directory must have a section. The verifier reads the next expected directory again
-    from the sections of the parents, because there may be too many directories to store.
+    and every directory must have a section. The verifier finds the next expected directory by
+    reading the sections of the parents again, because there may be too many directories to store.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Update of a manifest: a new one is written from the old one and the changed entries.
+"""Updates a manifest: writes a new one from the old one and the changed entries.
 
 The entries of each changed directory are merged with its old section, and the digests of the
 directory and of its parents are recomputed, deepest first. All other sections are copied unchanged.

@@ -68,13 +68,13 @@ D = TypeVar("D", bound=SignedResult)
 
 
 class Signer:
-    """Computes the digests of one worker thread.
+    """Computes digests for one worker thread.
 
     Only this thread uses the signer, except that the main thread calls `merge_results`.
     `root_holder` is the path of the directory that contains the roots. The digest of an entry is
     followed by a trailer of `trailer_bytes`; see `RunStore`. All signers of a rank share the store
-    of `first`. If `checksum` names an algorithm, `checksum` of the signer is the digest of the
-    content of the last file, and part of the trailer.
+    of `first`. If `checksum` names an algorithm, the attribute `checksum` is the digest of the
+    whole content of the last file, and part of its trailer.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Signer:
             self.checksum = self._hasher.checksum.digest()
 
     def end_chunk(self, begin: int, end: int) -> None:
-        """Finish a range of a file, whose block digests become part of the result of the item."""
+        """Finish a range of a file; its block digests become part of the result of the item."""
         count = -(-(end - begin) // digests.BLOCK_BYTES)
         self.blocks += PART.pack(begin // digests.BLOCK_BYTES, count) + self._hasher.end(end)
 
@@ -139,7 +139,7 @@ class Signer:
         return new_hasher(self._checksum_name)
 
     def seal_large_file(self, size: int, expected: int, blocks: bytes) -> None:
-        """Seal a file that was read in chunks, if all of its blocks were hashed.
+        """Seal a file that was read in chunks.
 
         `expected` is the number of blocks that contain data. Missing blocks are an internal error.
         """
@@ -397,7 +397,7 @@ class _Lengths(dict[int, bytes]):
 
 
 LENGTHS = _Lengths()
-"""The packed lengths of names, which may exceed 255 bytes on FUSE and vfat."""
+"""The packed lengths of names; on FUSE and vfat, a name may exceed 255 bytes."""
 
 
 def pack_entry(name: bytes, kind: bytes, digest: bytes) -> bytes:
@@ -450,7 +450,7 @@ def merge_runs(in_memory: Sequence[bytes], more: Iterable[bytes]) -> tuple[bytes
 
 
 class RunStore:
-    """Stores runs that exceed memory, and computes the digests of complete directories.
+    """Stores runs that exceed the memory limit, and computes the digests of complete directories.
 
     The digest of an entry may be followed by a trailer of `trailer_bytes`. The trailer is stored
     and passed on with the entry but is not part of the digest of the directory.

@@ -1,9 +1,9 @@
-"""Removal of trees by a visitor that removes the entries that the walk finds.
+"""Removes trees, with a visitor that removes the entries that the walk finds.
 
 A directory is removed when the walk leaves it, in the item that read it or in the join of that
 item. The result of an item reports whether entries stay. Directories are opened by `openat2`, so
-that nothing is followed if a directory is replaced by a link or a mount after it was listed. Before
-a batch is removed, its names are written to memory that all local ranks share (`removal_log`). If a
-rank is killed, rank 0 looks up which of these names no longer exist, so the counts are always
-exact.
+that nothing is followed if a directory is replaced by a link or a mount after it was listed. If the
+job can restart after the loss of a rank, the names of each batch are first written to memory that
+all ranks of the node share (`removal_log`). After a rank is killed, the names that no longer exist
+are counted as removed.
 """

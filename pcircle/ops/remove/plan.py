@@ -10,7 +10,7 @@ NAMES_PER_CHECK = 256
 """How many names are removed between checks for a stop of the job."""
 
 MAX_TRIES = 3
-"""The maximum number of times that a directory is emptied if new entries appear in it."""
+"""The maximum number of times that a directory is emptied again if new entries appear in it."""
 
 NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 

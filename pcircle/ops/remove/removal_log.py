@@ -1,4 +1,4 @@
-"""A log of the names that each thread will remove next, which survives the death of a rank.
+"""A log of the names that each thread will remove next; it survives the death of a rank.
 
 A removal that is restarted after the loss of a rank cannot find out what was already removed.
 Therefore each thread logs the names that it will remove next, together with its counts so far. The
@@ -38,7 +38,7 @@ _OVERFLOWED = b"\xff"
 
 
 class RemovalLog:
-    """The log of all ranks of a node, which is created before the ranks are forked."""
+    """The log of all ranks of a node, created before the ranks are forked."""
 
     def __init__(self, ranks: int) -> None:
         flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)

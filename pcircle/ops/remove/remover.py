@@ -1,9 +1,9 @@
-"""Removal of the entries that the walk finds.
+"""Removes the entries that the walk finds.
 
 Names are removed as they are listed, and a directory is removed when it is empty. Every entry is
 removed relative to the open directory in which it was found, so a symbolic link that replaces a
-directory is removed or rejected, but never followed. The result for a subtree is whether any entry
-in it stays, because then its directory must stay too.
+directory is removed or rejected, but not followed. The result for a subtree is whether any entry in
+it stays, because then its directory must stay too.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Remover(EntryVisitor):
         self._is_ready = self._dry  # true if `_notes` is initialized
 
     def _intend(self, kind: str, root: int, path: bytes, names: Sequence[bytes]) -> None:
-        """Log the names that are removed next; see `RemovalLog`."""
+        """Log the names that will be removed next; see `RemovalLog`."""
         if not self._is_ready:
             self._is_ready, removal_log = True, (self.task.first or self.task).removal_log
             self._notes = None if removal_log is None else removal_log.thread_log(self.task.rank)
@@ -167,7 +167,7 @@ class Remover(EntryVisitor):
     def process_directories(
         self, above: Open[int], batch: DirectoryBatch, context: ItemContext[int]
     ) -> list[bytes]:
-        """Remove directories that contain few files; return the names of those that stay."""
+        """Remove directories that contain only a few files; return the names that remain."""
         counters, names = self.counters, batch.names
         whole = list(map(b"%b\0%b".__mod__, zip(names, batch.texts(), strict=True)))
         self._intend(WHOLE, above.root, above.path, whole)
@@ -365,7 +365,7 @@ class Remover(EntryVisitor):
                     os.utime(lease.fd, ns=times)
 
     def failed(self, opened: Open[int], error: OSError, context: Context[TreeItem]) -> None:
-        """Remove a directory that cannot be listed, if it is empty; a dry run assumes that."""
+        """Remove a directory that cannot be listed, if it is empty, as a dry run assumes."""
         if opened.place is UNREACHED:
             self.counters.scans_done += 1
             self.counters.sized += 1
@@ -489,7 +489,7 @@ class Remover(EntryVisitor):
         for at in range(0, len(names), step):
             batch = names[at : at + step] if len(names) > step else names
             is_limited = self.task.due(len(batch), context.is_stopping)
-            # A job that stops while it waits must not use what it waited for.
+            # If the job was stopped while it waited for the rate limit, nothing more is removed.
             if (is_limited or at) and context.is_stopping():
                 break
             gone = self._remove_some(where, kind, batch, fd, context)
@@ -590,7 +590,7 @@ class Remover(EntryVisitor):
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[TreeItem]
     ) -> None:
-        """Report a failure; a counting pass only counts it, as the removal reports it later."""
+        """Report a failure; a counting pass only counts it, and the removal will report it."""
         if self._counts:
             self.counters.failed += 1
         else:
@@ -684,7 +684,7 @@ class RemoveTask(ChangeTask):
         plan, limit = self.plan, NAMES_PER_CHECK
         if plan.operations_per_s is not None:
             limit = min(limit, max(1, int(BURST_S * plan.operations_per_s / plan.ranks)))
-        self.names_at_once: int = limit  # so that a rate limit has no larger bursts than its own
+        self.names_at_once: int = limit  # no larger than a burst of the rate limit
 
     def begun(self, counters: TreeCounters) -> Iterator[Tree | Batch]:
         """Yield the items for the roots that previous runs have not removed."""

@@ -1,7 +1,8 @@
-"""A trash directory, to which entries are moved instantly, to be removed later.
+"""A trash directory: entries are renamed into it, which is fast, and removed later.
 
-Each run creates a directory in the trash that only its user can enter, and in that a directory for
-each PATH, so nothing is ever replaced. When the trash is emptied, all other entries are ignored.
+Each run creates a directory in the trash that only its user can enter, and in it a directory for
+each PATH, so no move replaces an entry. Emptying the trash removes the directories of this user's
+runs and ignores all other entries.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Removal of a tree in one thread, as part of another job.
+"""Removes a tree in one thread, as part of another job.
 
-`TreeRemover` removes an entry and everything below it. It is used by jobs that find the entry
-during other work and cannot start a separate removal job. Each name is removed relative to its open
+`TreeRemover` removes an entry and everything below it. It serves jobs that find the entry during
+other work and cannot start a separate removal job. Each name is removed relative to its open
 directory, links are never followed, and other mounts are not entered. Only the innermost
 directories of a deep path are kept open.
 """
@@ -99,7 +99,7 @@ class TreeRemover:
     """Removes trees in one thread.
 
     Entries that `choose` excludes stay, and so do their directories. `access` specifies the
-    obstacles to removal that are cleared. In the directory that contains the top entry, they are
+    obstacles to removal that are cleared. Those in the directory that contains the top entry are
     not restored.
     """
 
@@ -176,7 +176,7 @@ class TreeRemover:
         return _Level(path, *open_admitted(name, parent.fd, self._access))
 
     def _remove_if_empty(self, name: bytes, path: bytes, directory_fd: int) -> bool:
-        """Try to remove a directory that cannot be listed, which succeeds if it is empty."""
+        """Remove a directory that cannot be listed, if it is empty; return whether it was."""
         self._listener.due(1)
         try:
             os.rmdir(name, dir_fd=directory_fd)
@@ -271,6 +271,3 @@ class TreeRemover:
         """Report a directory that cannot be removed, so that its parent stays too."""
         stays.stays = True
         self._listener.failed(path, "remove directory", error)
-
-
-# ---- trash ---------------------------------------------------------------------------------------
