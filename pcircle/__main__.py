@@ -15,7 +15,7 @@ usage: pcircle [TOOL [OPTION]... [OPERAND]...]
        pcircle doctor [OPTION]... [PATH]...
        pcircle help [TOOL]
 
-pcircle {version}: parallel file tools. Each has --help, and a manual page;
+pcircle {version}: parallel file tools. Each has --help and a manual page;
 "pcircle TOOL" runs a tool that is not on PATH.
 
 {commands}

@@ -19,13 +19,13 @@ from pcircle.core.errors import Defect, EntriesFailed, PcircleError, UsageError
 from pcircle.core.writing import CALLER, is_broken_pipe, standard_error, write_stream
 
 FILTERS = """\
-Patterns are those of rsync; the first match decides. * stops at a slash, **
+Patterns work as in rsync: the first match decides. * stops at a slash, **
 does not. A leading / anchors at {root}; a trailing / matches only directories."""
 
 SIZES = "Sizes: 4096, 64k, 1M, 1MiB, 2GB. Durations: 30, 0.5s, 5m, 2h."
 
 LAUNCH = """\
-Without MPI, {tool} starts one local process per core, at most 8; see --jobs.
+Without MPI, {tool} starts one local process per core, up to 8; see --jobs.
 Under mpirun or srun, each rank is one process, or --jobs processes."""
 
 # argparse would search for translations of its messages in each of the user's languages. pcircle

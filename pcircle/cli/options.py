@@ -145,9 +145,11 @@ class CommonOptions(Options, root="PATH", done="done"):
         ),
     )
     files_from: str | None = option(
-        "--files-from", metavar="FILE", help="only the paths below {root} listed in FILE (-: stdin)"
+        "--files-from",
+        metavar="FILE",
+        help="only the paths below {root} that FILE lists (-: stdin)",
     )
-    null: bool = option("-0", "--null", help="entries of lists end with NUL")
+    null: bool = option("-0", "--null", help="end list entries with NUL, not newline")
     newer_than: Moment | None = option(
         "--newer-than",
         metavar="T",
@@ -164,7 +166,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         "--by-time",
         choices=("mtime", "ctime", "atime", "btime"),
         requires=("newer_than", "older_than"),
-        help="time that these two compare (default: mtime)",
+        help="time used by these two (default: mtime)",
     )
     min_bytes: int | None = option(
         "--min-size", metavar="SIZE", parse=size_of, help="only files of SIZE or more"
@@ -177,7 +179,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         metavar="LIST",
         dest="owner",
         parse=later("users_of"),
-        help="only entries of these users (names or numbers)",
+        help="only entries owned by these users (names or numbers)",
     )
     groups: tuple[int, ...] | None = option(
         "--group",
@@ -206,7 +208,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         "--strict-operands", help="require absolute operands without symbolic links"
     )
     insecure_links: bool = option(
-        "--insecure-links", help="follow any symbolic link when opening option FILEs"
+        "--insecure-links", help="follow any symbolic link when opening a FILE argument"
     )
 
     PERFORMANCE = Section("Performance")
@@ -215,7 +217,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         "--jobs",
         metavar="N",
         parse=positive,
-        help="processes, or per MPI rank (default: cores, at most 8)",
+        help="processes, per rank under MPI (default: cores, up to 8)",
     )
     transport: TransportOption = option(
         "--transport",
@@ -237,13 +239,13 @@ class CommonOptions(Options, root="PATH", done="done"):
         "--verbose",
         action="count",
         default=0,
-        help="report what was done (twice: messages by pair)",
+        help="report what was done (-vv: also inter-process traffic)",
     )
     stats: int = option(
         "--stats",
         action="count",
         default=0,
-        help="print a table of the processes (twice: also by pair)",
+        help="print a table of processes (twice: also their traffic)",
     )
     progress: Mode = option(
         "--progress",
@@ -288,12 +290,12 @@ class CommonOptions(Options, root="PATH", done="done"):
         bare="50",
         metavar="LEVEL",
         parse=_share,
-        help="limit the load: busy at most LEVEL%% of the time (50)",
+        help="limit load: busy up to LEVEL%% of the time (default: 50)",
     )
 
     NOATIME = Section()
     noatime: bool = option(
-        "--open-noatime", help="keep access times of files that are read, if permitted"
+        "--open-noatime", help="leave access times alone when reading, if permitted"
     )
 
     OP_TIMEOUT = Section()
@@ -324,7 +326,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         "--ops-limit",
         metavar="N",
         parse=rate_of,
-        help="total limit of operations per second",
+        help="total limit on operations per second",
     )
 
     BANDWIDTH = Section()
@@ -332,7 +334,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         "--bwlimit",
         metavar="RATE",
         parse=partial(rate_of, parse=parse_size),
-        help="total bandwidth limit in bytes per second",
+        help="total limit on bytes per second",
     )
 
     RECORDS = Section()

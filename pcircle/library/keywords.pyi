@@ -36,7 +36,7 @@ class WalkKeywords(CallKeywords, total=False):
     older_than: str | float | None
     """only entries that are not newer than T"""
     by_time: Literal["mtime", "ctime", "atime", "btime"] | None
-    """time that these two compare (default: mtime)"""
+    """time used by these two (default: mtime)"""
     min_size: str | float | None
     """only files of SIZE or more"""
     max_size: str | float | None
@@ -48,9 +48,9 @@ class WalkKeywords(CallKeywords, total=False):
     strict_operands: bool
     """require absolute operands without symbolic links"""
     insecure_links: bool
-    """follow any symbolic link when opening option FILEs"""
+    """follow any symbolic link when opening a FILE argument"""
     jobs: str | float | None
-    """processes, or per MPI rank (default: cores, at most 8)"""
+    """processes, per rank under MPI (default: cores, up to 8)"""
     transport: Literal["auto", "mpi", "local"] | None
     """use MPI or local processes (default: auto)"""
     threads: str | float | None
@@ -76,15 +76,15 @@ class BroadcastKeywords(CallKeywords, total=False):
     fsync: bool
     """flush to disk before publishing"""
     record_dir: AnyPath | None
-    """directory of records (default: ~/.local/state/fbcast)"""
+    """directory for records (default: ~/.local/state/fbcast)"""
     timeout: str | float | None
-    """time that a node may take to respond (default: 60 s)"""
+    """how long a node may take to respond (default: 60 s)"""
     jobs: str | float | None
-    """processes, or per MPI rank (default: cores, at most 8)"""
+    """processes, per rank under MPI (default: cores, up to 8)"""
     transport: Literal["auto", "mpi", "local"] | None
     """use MPI or local processes (default: auto)"""
     bwlimit: str | float | None
-    """bandwidth limit of each node in bytes per second"""
+    """limit on bytes per second for each node"""
     json: AnyPath | None
     """write the result as JSON (-: standard output)"""
     stdout: Callable[[bytes], object] | None
@@ -96,11 +96,11 @@ class ChangeKeywords(WalkKeywords, total=False):
     recursive: bool
     """change directories and their contents"""
     mode: str | None
-    """the mode, instead of the operand MODE"""
+    """mode, instead of the operand MODE"""
     files: str | None
-    """the mode of everything except directories"""
+    """mode for everything except directories"""
     dirs: str | None
-    """the mode of directories"""
+    """mode for directories"""
     owner: str | None
     """change the owner"""
     group: str | None
@@ -116,9 +116,9 @@ class ChangeKeywords(WalkKeywords, total=False):
     acl: str | None
     """modify access control lists like setfacl -m"""
     acl_remove: str | bool | None
-    """remove list entries like setfacl -x, or whole lists"""
+    """remove ACL entries like setfacl -x, or whole ACLs"""
     default_acl: str | None
-    """modify default lists like setfacl -dm"""
+    """modify default ACLs like setfacl -dm"""
     keep_setid: bool
     """restore set-id bits after a change of owner"""
     no_setid: bool
@@ -144,11 +144,11 @@ class ChangeKeywords(WalkKeywords, total=False):
     preserve_root: bool
     """refuse -R on / (default)"""
     files_from: AnyPath | None
-    """only the paths below PATH listed in FILE (-: stdin)"""
+    """only the paths below PATH that FILE lists (-: stdin)"""
     null: bool
-    """entries of lists end with NUL"""
+    """end list entries with NUL, not newline"""
     of_owner: str | None
-    """only entries of these users (names or numbers)"""
+    """only entries owned by these users (names or numbers)"""
     of_group: str | None
     """only entries of these groups (names or numbers)"""
     match: str | Sequence[str] | None
@@ -156,9 +156,9 @@ class ChangeKeywords(WalkKeywords, total=False):
     one_file_system: bool
     """stay on one file system"""
     ops_limit: str | float | None
-    """total limit of operations per second"""
+    """total limit on operations per second"""
     polite: str | float | bool | None
-    """limit the load: busy at most LEVEL% of the time (50)"""
+    """limit load: busy up to LEVEL% of the time (default: 50)"""
     stop_after: str | float | None
     """stop cleanly after T (exit code 4)"""
     stop_at: str | None
@@ -190,11 +190,11 @@ class CheckKeywords(WalkKeywords, total=False):
     strict: bool
     """accepted as in sha256sum; malformed lines always fail"""
     files_from: AnyPath | None
-    """only the paths below PATH listed in FILE (-: stdin)"""
+    """only the paths below PATH that FILE lists (-: stdin)"""
     null: bool
-    """entries of lists end with NUL"""
+    """end list entries with NUL, not newline"""
     owner: str | None
-    """only entries of these users (names or numbers)"""
+    """only entries owned by these users (names or numbers)"""
     group: str | None
     """only entries of these groups (names or numbers)"""
     match: str | Sequence[str] | None
@@ -202,7 +202,7 @@ class CheckKeywords(WalkKeywords, total=False):
     recursive: bool
     """with --files-from, include directory contents"""
     open_noatime: bool
-    """keep access times of files that are read, if permitted"""
+    """leave access times alone when reading, if permitted"""
     chunksize: str | float | None
     """chunk size of large files (default: adaptive)"""
     json: AnyPath | None
@@ -238,11 +238,11 @@ class CompareKeywords(WalkKeywords, total=False):
     first: bool
     """stop at the first difference"""
     files_from: AnyPath | None
-    """only the paths below A listed in FILE (-: stdin)"""
+    """only the paths below A that FILE lists (-: stdin)"""
     null: bool
-    """entries of lists end with NUL"""
+    """end list entries with NUL, not newline"""
     owner: str | None
-    """only entries of these users (names or numbers)"""
+    """only entries owned by these users (names or numbers)"""
     group: str | None
     """only entries of these groups (names or numbers)"""
     match: str | Sequence[str] | None
@@ -252,7 +252,7 @@ class CompareKeywords(WalkKeywords, total=False):
     recursive: bool
     """with --files-from, include directory contents"""
     open_noatime: bool
-    """keep access times of files that are read, if permitted"""
+    """leave access times alone when reading, if permitted"""
     stop_after: str | float | None
     """stop cleanly after T (exit code 4)"""
     stop_at: str | None
@@ -260,9 +260,9 @@ class CompareKeywords(WalkKeywords, total=False):
     json: AnyPath | None
     """write the result as JSON (-: standard output)"""
     itemize: bool
-    """list each entry of directories of one side"""
+    """also list the contents of directories that one side lacks"""
     itemize_changes: bool
-    """list each entry of directories of one side"""
+    """also list the contents of directories that one side lacks"""
     format: Literal["words", "rsync", "dcmp"] | None
     """words (on a terminal), rsync's columns, or dcmp's counts"""
     output: str | Sequence[str] | None
@@ -305,11 +305,11 @@ class CopyKeywords(WalkKeywords, total=False):
     dry_run: bool
     """show what would be done (-v: list entries)"""
     files_from: AnyPath | None
-    """only the paths below SRC listed in FILE (-: stdin)"""
+    """only the paths below SRC that FILE lists (-: stdin)"""
     null: bool
-    """entries of lists end with NUL"""
+    """end list entries with NUL, not newline"""
     owner: str | None
-    """only entries of these users (names or numbers)"""
+    """only entries owned by these users (names or numbers)"""
     group: str | None
     """only entries of these groups (names or numbers)"""
     match: str | Sequence[str] | None
@@ -327,15 +327,15 @@ class CopyKeywords(WalkKeywords, total=False):
     fsync: bool
     """flush to disk before reporting success"""
     resume: bool
-    """resume, or start if there is no checkpoint"""
+    """resume from the checkpoint, or start if there is none"""
     restart: bool
     """discard the checkpoint and start over"""
     checkpoint_interval: str | float | None
-    """checkpoint interval (default: 60 s)"""
+    """time between checkpoints (default: 60 s)"""
     checkpoint_dir: AnyPath | None
-    """directory of the checkpoint (default: next to the copy)"""
+    """directory for the checkpoint (default: next to the copy)"""
     no_checkpoint: bool
-    """write no checkpoint"""
+    """do not write a checkpoint"""
     stop_after: str | float | None
     """stop cleanly after T (exit code 4)"""
     stop_at: str | None
@@ -343,19 +343,19 @@ class CopyKeywords(WalkKeywords, total=False):
     chunksize: str | float | None
     """chunk size of large files (default: adaptive)"""
     reflink: Literal["auto", "always", "never"] | bool | None
-    """clone files: if possible (auto), always (also bare) or never"""
+    """clone files if possible (auto), always (also bare), or never"""
     sparse: Literal["auto", "always", "never"] | None
-    """keep holes (auto), make holes of zeros (always), or fill holes"""
+    """keep holes (auto), turn zeros into holes (always), or fill holes"""
     stripe: str | None
     """Lustre layout of new files: COUNT, all, keep or default"""
     bwlimit: str | float | None
-    """total bandwidth limit in bytes per second"""
+    """total limit on bytes per second"""
     ops_limit: str | float | None
-    """total limit of metadata operations per second"""
+    """total limit on metadata operations per second"""
     polite: str | float | bool | None
-    """limit the load: busy at most LEVEL% of the time (50)"""
+    """limit load: busy up to LEVEL% of the time (default: 50)"""
     open_noatime: bool
-    """keep access times of files that are read, if permitted"""
+    """leave access times alone when reading, if permitted"""
     json: AnyPath | None
     """write the result as JSON (-: standard output)"""
     list_out: AnyPath | None
@@ -409,11 +409,11 @@ class EntriesKeywords(WalkKeywords, total=False):
     sum: bool
     """add the signature of each file, as printed by fsum"""
     files_from: AnyPath | None
-    """only the paths below PATH listed in FILE (-: stdin)"""
+    """only the paths below PATH that FILE lists (-: stdin)"""
     null: bool
-    """entries of lists, and printed lines, end with NUL"""
+    """end list entries and printed lines with NUL"""
     owner: str | None
-    """only entries of these users (names or numbers)"""
+    """only entries owned by these users (names or numbers)"""
     group: str | None
     """only entries of these groups (names or numbers)"""
     match: str | Sequence[str] | None
@@ -421,9 +421,9 @@ class EntriesKeywords(WalkKeywords, total=False):
     one_file_system: bool
     """stay on one file system"""
     ops_limit: str | float | None
-    """total limit of entries per second"""
+    """total limit on entries per second"""
     polite: str | float | bool | None
-    """limit the load: busy at most LEVEL% of the time (50)"""
+    """limit load: busy up to LEVEL% of the time (default: 50)"""
     stop_after: str | float | None
     """stop cleanly after T (exit code 4)"""
     stop_at: str | None
@@ -469,21 +469,21 @@ class FindKeywords(CallKeywords, total=False):
     skip_offline: bool
     """skip offline files, whose data is on tape"""
     null: bool
-    """entries of lists end with NUL"""
+    """end list entries with NUL, not newline"""
     strict_operands: bool
     """require absolute operands without symbolic links"""
     insecure_links: bool
-    """follow any symbolic link when opening option FILEs"""
+    """follow any symbolic link when opening a FILE argument"""
     jobs: str | float | None
-    """processes, or per MPI rank (default: cores, at most 8)"""
+    """processes, per rank under MPI (default: cores, up to 8)"""
     transport: Literal["auto", "mpi", "local"] | None
     """use MPI or local processes (default: auto)"""
     threads: str | float | None
     """concurrent operations per process (default: adaptive)"""
     ops_limit: str | float | None
-    """total limit of removals per second"""
+    """total limit on removals per second"""
     polite: str | float | bool | None
-    """limit the load: busy at most LEVEL% of the time (50)"""
+    """limit load: busy up to LEVEL% of the time (default: 50)"""
     stop_after: str | float | None
     """stop cleanly after T (exit code 4)"""
     stop_at: str | None
@@ -509,13 +509,13 @@ class MirrorKeywords(WalkKeywords, total=False):
     ignore_times: bool
     """copy all files, even unchanged ones"""
     ctime: bool
-    """compare contents of files whose change time is new"""
+    """compare contents of files with a ctime after the last run"""
     modify_window: str | float | None
     """treat times that differ by at most T as equal"""
     changed: Literal["walk", "fs", "auto"] | None
-    """find changes by a walk (default) or from the file system"""
+    """find changes by walking A (default) or from the file system"""
     since_manifest: AnyPath | None
-    """read a manifest of B by fsum instead of B itself"""
+    """read fsum's manifest of B instead of B itself"""
     new_manifest: AnyPath | None
     """write the manifest of B for the next run"""
     changed_from: AnyPath | None
@@ -529,7 +529,7 @@ class MirrorKeywords(WalkKeywords, total=False):
     ignore_existing: bool
     """skip updating existing entries in B"""
     prune_empty_dirs: bool
-    """skip directories without files to copy"""
+    """skip directories that contain no files to copy"""
     link_dest: AnyPath | Sequence[AnyPath] | None
     """hard-link unchanged entries from DIR (repeatable)"""
     compare_dest: AnyPath | Sequence[AnyPath] | None
@@ -562,7 +562,7 @@ class MirrorKeywords(WalkKeywords, total=False):
     numeric_ids: bool
     """keep numeric user and group IDs (default)"""
     delete: Literal["after", "before", "during"] | bool | None
-    """delete from B what A lacks: at the end (default; after or before), or during"""
+    """delete entries that A lacks from B: at the end (default; after or before), or during"""
     delete_excluded: bool
     """delete excluded entries as well"""
     protect: str | Sequence[str] | None
@@ -574,7 +574,7 @@ class MirrorKeywords(WalkKeywords, total=False):
     allow_empty: bool
     """allow an empty A (normally refused)"""
     allow_foreign: bool
-    """allow an A that is not the source of the last run"""
+    """allow a source other than that of the last run"""
     allow_moved: bool
     """allow deletions after files were moved from A to B"""
     remove_source_files: bool
@@ -584,31 +584,31 @@ class MirrorKeywords(WalkKeywords, total=False):
     backup_dir: AnyPath | None
     """move replaced and deleted entries into DIR"""
     snapshot: str | bool | None
-    """make a new tree B/NAME (default: the time) with hard links"""
+    """create B/NAME (default: the time), linking unchanged files"""
     keep: str | None
     """snapshots to retain: 7d,4w,12m"""
     state_dir: AnyPath | None
-    """directory for the state of runs (default: next to B)"""
+    """directory for saved state (default: next to B)"""
     files_from: AnyPath | None
-    """only the paths below A listed in FILE (-: stdin)"""
+    """only the paths below A that FILE lists (-: stdin)"""
     null: bool
-    """entries of lists end with NUL"""
+    """end list entries with NUL, not newline"""
     owner: str | None
-    """only entries of these users (names or numbers)"""
+    """only entries owned by these users (names or numbers)"""
     group: str | None
     """only entries of these groups (names or numbers)"""
     match: str | Sequence[str] | None
     """only entries whose path below A matches REGEX"""
     resume: bool
-    """resume, or start if there is no checkpoint"""
+    """resume from the checkpoint, or start if there is none"""
     restart: bool
     """discard the checkpoint and start over"""
     checkpoint_interval: str | float | None
-    """checkpoint interval (default: 60 s)"""
+    """time between checkpoints (default: 60 s)"""
     checkpoint_dir: AnyPath | None
-    """directory of the checkpoint (default: next to the copy)"""
+    """directory for the checkpoint (default: next to the copy)"""
     no_checkpoint: bool
-    """write no checkpoint"""
+    """do not write a checkpoint"""
     stop_after: str | float | None
     """stop cleanly after T (exit code 4)"""
     stop_at: str | None
@@ -616,19 +616,19 @@ class MirrorKeywords(WalkKeywords, total=False):
     chunksize: str | float | None
     """chunk size of large files (default: adaptive)"""
     reflink: Literal["auto", "always", "never"] | bool | None
-    """clone files: if possible (auto), always (also bare) or never"""
+    """clone files if possible (auto), always (also bare), or never"""
     sparse: Literal["auto", "always", "never"] | None
-    """keep holes (auto), make holes of zeros (always), or fill holes"""
+    """keep holes (auto), turn zeros into holes (always), or fill holes"""
     stripe: str | None
     """Lustre layout of new files: COUNT, all, keep or default"""
     bwlimit: str | float | None
-    """total bandwidth limit in bytes per second"""
+    """total limit on bytes per second"""
     ops_limit: str | float | None
-    """total limit of metadata operations per second"""
+    """total limit on metadata operations per second"""
     polite: str | float | bool | None
-    """limit the load: busy at most LEVEL% of the time (50)"""
+    """limit load: busy up to LEVEL% of the time (default: 50)"""
     open_noatime: bool
-    """keep access times of files that are read, if permitted"""
+    """leave access times alone when reading, if permitted"""
     json: AnyPath | None
     """write the result as JSON (-: standard output)"""
     dry_run: bool
@@ -654,17 +654,17 @@ class ProfileKeywords(WalkKeywords, total=False):
     """Keyword arguments of `profile`."""
 
     bins: str | None
-    """edges of the size histogram: 4k,1M,1G or log2 or pow4"""
+    """edges of the size histogram: 4k,1M,1G, log2 or pow4"""
     by: str | Sequence[str] | None
     """group by age, owner, group, ext, depth, dirsize"""
     dirbins: str | None
-    """group directories by entries, with edges like 10,100"""
+    """group directories by entry count, with edges like 10,100"""
     top: str | float | None
     """list the N largest, newest and oldest entries"""
     depth: str | float | None
     """show directories N levels deep, largest first"""
     min_depth: str | float | None
-    """show no directories less than N levels deep"""
+    """hide directories less than N levels deep"""
     blocks: str | None
     """estimate space with blocks of each SIZE or SIZE/SUBBLOCK"""
     data_in_inode: str | float | None
@@ -678,11 +678,11 @@ class ProfileKeywords(WalkKeywords, total=False):
     one_file_system: bool
     """stay on one file system"""
     files_from: AnyPath | None
-    """only the paths below PATH listed in FILE (-: stdin)"""
+    """only the paths below PATH that FILE lists (-: stdin)"""
     null: bool
-    """entries of lists end with NUL"""
+    """end list entries with NUL, not newline"""
     owner: str | None
-    """only entries of these users (names or numbers)"""
+    """only entries owned by these users (names or numbers)"""
     group: str | None
     """only entries of these groups (names or numbers)"""
     match: str | Sequence[str] | None
@@ -698,7 +698,7 @@ class ProfileKeywords(WalkKeywords, total=False):
     plot: AnyPath | None
     """write a .png, .svg or .pdf (requires matplotlib)"""
     csv: AnyPath | None
-    """write the tables as CSV files into DIR"""
+    """write the tables as CSV files to DIR"""
     json: AnyPath | None
     """write the result as JSON (-: standard output)"""
     progress: Callable[[ProgressView], object] | None
@@ -742,19 +742,19 @@ class RemoveKeywords(WalkKeywords, total=False):
     dry_run: bool
     """show what would be done (-v: list entries)"""
     files_from: AnyPath | None
-    """only the paths below PATH listed in FILE (-: stdin)"""
+    """only the paths below PATH that FILE lists (-: stdin)"""
     null: bool
-    """entries of lists end with NUL"""
+    """end list entries with NUL, not newline"""
     owner: str | None
-    """only entries of these users (names or numbers)"""
+    """only entries owned by these users (names or numbers)"""
     group: str | None
     """only entries of these groups (names or numbers)"""
     match: str | Sequence[str] | None
     """only entries whose path below PATH matches REGEX"""
     ops_limit: str | float | None
-    """total limit of operations per second"""
+    """total limit on operations per second"""
     polite: str | float | bool | None
-    """limit the load: busy at most LEVEL% of the time (50)"""
+    """limit load: busy up to LEVEL% of the time (default: 50)"""
     stop_after: str | float | None
     """stop cleanly after T (exit code 4)"""
     stop_at: str | None
@@ -788,11 +788,11 @@ class SignKeywords(WalkKeywords, total=False):
     update: AnyPath | None
     """update MANIFEST, reading only changed files"""
     files_from: AnyPath | None
-    """only the paths below PATH listed in FILE (-: stdin)"""
+    """only the paths below PATH that FILE lists (-: stdin)"""
     null: bool
-    """entries of lists end with NUL"""
+    """end list entries with NUL, not newline"""
     owner: str | None
-    """only entries of these users (names or numbers)"""
+    """only entries owned by these users (names or numbers)"""
     group: str | None
     """only entries of these groups (names or numbers)"""
     match: str | Sequence[str] | None
@@ -800,7 +800,7 @@ class SignKeywords(WalkKeywords, total=False):
     recursive: bool
     """with --files-from, include directory contents"""
     open_noatime: bool
-    """keep access times of files that are read, if permitted"""
+    """leave access times alone when reading, if permitted"""
     chunksize: str | float | None
     """chunk size of large files (default: adaptive)"""
     json: AnyPath | None

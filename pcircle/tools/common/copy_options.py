@@ -142,7 +142,7 @@ class CopyOptions(CommonOptions, root="SRC", done="copied"):
     resume: bool = option(
         "--resume",
         excludes=("restart",),
-        help="resume, or start if there is no checkpoint",
+        help="resume from the checkpoint, or start if there is none",
     )
     restart: bool = option("--restart", help="discard the checkpoint and start over")
     checkpoint_interval_s: float = option(
@@ -150,17 +150,17 @@ class CopyOptions(CommonOptions, root="SRC", done="copied"):
         metavar="T",
         parse=seconds_of,
         otherwise=60.0,
-        help="checkpoint interval (default: 60 s)",
+        help="time between checkpoints (default: 60 s)",
     )
     checkpoint_dir: str | None = option(
         "--checkpoint-dir",
         metavar="DIR",
-        help="directory of the checkpoint (default: next to the copy)",
+        help="directory for the checkpoint (default: next to the copy)",
     )
     no_checkpoint: bool = option(
         "--no-checkpoint",
         excludes=("resume", "restart", "checkpoint_dir", "checkpoint_interval_s"),
-        help="write no checkpoint",
+        help="do not write a checkpoint",
     )
     _stop = CommonOptions.STOP
 
@@ -176,13 +176,13 @@ class CopyOptions(CommonOptions, root="SRC", done="copied"):
         bare="always",
         choices=_WHEN,
         default="auto",
-        help="clone files: if possible (auto), always (also bare) or never",
+        help="clone files if possible (auto), always (also bare), or never",
     )
     sparse: When = option(
         "--sparse",
         choices=_WHEN,
         default="auto",
-        help="keep holes (auto), make holes of zeros (always), or fill holes",
+        help="keep holes (auto), turn zeros into holes (always), or fill holes",
     )
     stripe: str | None = option(
         "--stripe",
@@ -192,7 +192,7 @@ class CopyOptions(CommonOptions, root="SRC", done="copied"):
     )
     _bandwidth = CommonOptions.BANDWIDTH
     _rate = CommonOptions.OPS_LIMIT
-    operations_per_s: float | None = override(help="total limit of metadata operations per second")
+    operations_per_s: float | None = override(help="total limit on metadata operations per second")
     _polite = CommonOptions.POLITE
     polite: float | None = override(excludes=("threads",))
     _noatime = CommonOptions.NOATIME

@@ -11,7 +11,7 @@ class DoctorOptions(CommonOptions):
     """The options of `pcircle doctor`."""
 
     _examination = Section("Examination")
-    no_trials: bool = option("--no-trials", help="do not test features, write nothing below PATH")
+    no_trials: bool = option("--no-trials", help="do not test features, and write nothing to PATH")
     timeout_s: float = option(
         "--timeout",
         metavar="T",

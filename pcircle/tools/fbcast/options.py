@@ -56,19 +56,19 @@ class BroadcastOptions(CommonOptions):
         "--record-dir",
         metavar="DIR",
         parse=_directory,
-        help="directory of records (default: ~/.local/state/fbcast)",
+        help="directory for records (default: ~/.local/state/fbcast)",
     )
     patience_s: float = option(
         "--timeout",
         metavar="T",
         default="60",
         parse=interval_s,
-        help="time that a node may take to respond (default: 60 s)",
+        help="how long a node may take to respond (default: 60 s)",
     )
 
     _performance = Section("Performance")
     _limits = taken("jobs", "transport", "bytes_per_s")
-    bytes_per_s: float | None = override(help="bandwidth limit of each node in bytes per second")
+    bytes_per_s: float | None = override(help="limit on bytes per second for each node")
 
     _output = Section("Output")
     _shared = taken("quiet", "verbose", "stats", "json", "syslog", "version")

@@ -16,7 +16,7 @@ fbench [OPTION]... DIR
 
 DESCRIPTION = """\
 Measure the file system that contains DIR: the speed of blocking calls and of
-many concurrent operations. fbench works in a temporary directory below DIR,
+many concurrent operations. fbench works in a temporary directory in DIR,
 which it removes at the end."""
 
 EPILOG = """\
@@ -33,10 +33,10 @@ continuation on one client; small and large on many. All except continuation
 use the papers' block sizes.
 
 fbench make creates a tree in a new or empty DIR, and fbench corrupt writes
-wrong bytes into a copy of such a tree. Both write a record of their actions.
+wrong bytes to a copy of such a tree. Both write a record of their actions.
 
 A client is a process. There is one client, or --jobs clients; under mpirun or
-srun, one or --jobs for each rank.
+srun, this is the number for each rank.
 
 Exit codes: 0 success; 1 a case failed; 2 refused; 4 stopped early; 70 internal
 error; 130 and 143 interrupted.

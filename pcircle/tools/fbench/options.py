@@ -104,7 +104,7 @@ class BenchOptions(CommonOptions):
         parse=_shape,
         help="shape of the tree: files=1000,depth=5,size=64k and others",
     )
-    made: str | None = option("--made", metavar="FILE", help="the record of the tree to corrupt")
+    made: str | None = option("--made", metavar="FILE", help="record of the tree to corrupt")
     changes: int = option(
         "--changes",
         metavar="N",

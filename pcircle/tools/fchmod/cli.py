@@ -20,16 +20,16 @@ Examples:
 _MODE = """\
 Change the modes of files and, with -R, of directories and their contents.
 
-MODE is that of chmod, octal or symbolic, or 'f:MODE d:MODE' for files and for
-directories. Without MODE, the changes of --mode, --owner, --group and --acl
-are made in a single pass. Symbolic links in directories are not followed.
-Entries that already have the requested attributes are left untouched."""
+MODE is octal or symbolic, as in chmod, or 'f:MODE d:MODE' for files and
+directories separately. Without MODE, the changes of --mode, --owner, --group
+and --acl are made in a single pass. Symbolic links in directories are not
+followed. Entries that already have the requested attributes are left untouched."""
 
 _OWNER = """\
 Change the owner and group of files and, with -R, of directories and their
 contents.
 
-OWNER:GROUP is that of chown. Symbolic links in directories are changed
+OWNER:GROUP is as in chown. Symbolic links in directories are changed
 themselves, not followed. Entries that already have the requested owner and
 group are left untouched."""
 

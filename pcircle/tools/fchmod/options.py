@@ -32,13 +32,11 @@ class ModeOptions(CommonOptions, root="PATH", done="changed"):
 
     _change = Section("Change")
     recursive: bool = option("-R", "--recursive", help="change directories and their contents")
-    mode: str | None = option(
-        "--mode", metavar="MODE", help="the mode, instead of the operand MODE"
-    )
+    mode: str | None = option("--mode", metavar="MODE", help="mode, instead of the operand MODE")
     files: str | None = option(
-        "--files", metavar="MODE", help="the mode of everything except directories"
+        "--files", metavar="MODE", help="mode for everything except directories"
     )
-    dirs: str | None = option("--dirs", metavar="MODE", help="the mode of directories")
+    dirs: str | None = option("--dirs", metavar="MODE", help="mode for directories")
     uid: int | None = option(
         "--owner",
         dest="uid",
@@ -81,10 +79,10 @@ class ModeOptions(CommonOptions, root="PATH", done="changed"):
         "--acl-remove",
         metavar="SPEC",
         bare="all",
-        help="remove list entries like setfacl -x, or whole lists",
+        help="remove ACL entries like setfacl -x, or whole ACLs",
     )
     default_acl: str | None = option(
-        "--default-acl", metavar="SPEC", help="modify default lists like setfacl -dm"
+        "--default-acl", metavar="SPEC", help="modify default ACLs like setfacl -dm"
     )
     keep_setid: bool = option(
         "--keep-setid",

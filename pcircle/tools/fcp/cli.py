@@ -15,8 +15,8 @@ Copy files and directory trees in parallel, on one machine or on many nodes.
 
 As with cp, SRC is copied into DST if DST is an existing directory; otherwise
 DST becomes the copy. Several sources require an existing directory.
-Directories are copied recursively. Each existing file is replaced atomically,
-when its copy is complete."""
+Directories are copied recursively. An existing file is replaced atomically
+once its copy is complete."""
 
 EPILOG = notes(
     "fcp",

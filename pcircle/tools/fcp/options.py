@@ -90,7 +90,7 @@ class FcpOptions(CopyOptions):
     _copying = CopyOptions.COPYING
 
     _output = CommonOptions.OUTPUT
-    verbose: int = override(help="list copied entries (twice: messages by pair)")
+    verbose: int = override(help="list copied entries (-vv: also inter-process traffic)")
     _records = CommonOptions.RECORDS
     _sign = taken("sign")
 

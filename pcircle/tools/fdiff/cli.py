@@ -14,10 +14,10 @@ USAGE = "fdiff [OPTION]... A B"
 DESCRIPTION = """\
 Compare two files or trees in parallel, and print what differs.
 
-Kinds, sizes, modification times, modes, owners, link targets and how names are
-hard-linked; with -c the content as well. Prints words on a terminal, elsewhere
-the columns of rsync -i: of an entry of one side +A or +B. A or B may be a
-manifest of fsum."""
+fdiff compares kinds, sizes, modification times, modes, owners, link targets
+and hard links, and with -c also contents. It prints words on a terminal, and
+elsewhere the columns of rsync -i; +A or +B marks an entry that only A or B
+has. A or B may be a manifest written by fsum."""
 
 EPILOG = notes(
     "fdiff",
@@ -56,7 +56,7 @@ _LINES = "fdiff compares entries; diff shows the lines in which two files differ
 _ELSEWHERE = {
     "-u": _LINES,
     "-y": _LINES,
-    "-N": "entries of only one side are always listed",
+    "-N": "entries that only one side has are always listed",
 }
 """Hints for users of diff."""
 _COMMAND = ToolCommand(

@@ -60,13 +60,13 @@ class DiffOptions(CommonOptions, root="A", done="differing"):
     _stop = CommonOptions.STOP
 
     _output = CommonOptions.OUTPUT
-    quiet: bool = override(help="print only failures")
-    verbose: int = override(help="report what was compared (twice: messages by pair)")
+    quiet: bool = override(help="report failures only")
+    verbose: int = override(help="report what was compared (-vv: also inter-process traffic)")
     itemize: bool = option(
         "-i",
         "--itemize",
         "--itemize-changes",
-        help="list each entry of directories of one side",
+        help="also list the contents of directories that one side lacks",
     )
     format: Literal["words", "rsync", "dcmp"] | None = option(
         "--format",

@@ -21,16 +21,16 @@ Search trees in parallel, with the expressions of find(1): tests (-name, -type,
 (-print, -printf, -ls, -delete, -exec ...).
 
 Operators and primaries are those of GNU find and have one dash; options of
-ffind have two. The manual lists additional primaries. Entries are printed in
-any order unless --sort is given."""
+ffind have two. The manual lists additional primaries. Without --sort, entries
+are printed in no particular order."""
 
 EPILOG = notes(
     "ffind",
     """\
 Exit codes: 0 success; 1 some entries failed, each one named; 2 refused, for
-example an invalid expression; 3 no entry exists, if the expression tests for
-this; 4 stopped early (--max-delete, --stop-after, a lost rank); 70 internal
-error; 130 and 143 interrupted.
+example an invalid expression; 3 no entry reached -exists; 4 stopped early
+(--max-delete, --stop-after, a lost rank); 70 internal error; 130 and 143
+interrupted.
 
 Examples:
   ffind /data -name '*.h5' -size +1G

@@ -77,7 +77,7 @@ class FindOptions(CommonOptions, done="found"):
     _plans = CommonOptions.PLANS
     apply: str | None = override(excludes=("sort", "top", "by", "within", "stat=never"))
 
-    _filters = Section("Filters", "Patterns are those of rsync.")
+    _filters = Section("Filters", "Patterns work as in rsync.")
     _selected = taken("filters", "skip_offline", "null")
     skip_offline: bool = override(excludes=("stat=never",))
     _safety = CommonOptions.SAFETY
@@ -85,7 +85,7 @@ class FindOptions(CommonOptions, done="found"):
     _performance = CommonOptions.PERFORMANCE
     _op_timeout = CommonOptions.OP_TIMEOUT
     _ops_limit = CommonOptions.OPS_LIMIT
-    operations_per_s: float | None = override(help="total limit of removals per second")
+    operations_per_s: float | None = override(help="total limit on removals per second")
     _polite = CommonOptions.POLITE
     _stop = CommonOptions.STOP
 

@@ -173,14 +173,14 @@ class ListOptions(CommonOptions, done="listed"):
     )
 
     _filters = CommonOptions.FILTERS
-    null: bool = override(help="entries of lists, and printed lines, end with NUL")
+    null: bool = override(help="end list entries and printed lines with NUL")
     _one_file_system = CommonOptions.ONE_FILE_SYSTEM
     _safety = CommonOptions.SAFETY
 
     _performance = CommonOptions.PERFORMANCE
     _op_timeout = CommonOptions.OP_TIMEOUT
     _ops_limit = CommonOptions.OPS_LIMIT
-    operations_per_s: float | None = override(help="total limit of entries per second")
+    operations_per_s: float | None = override(help="total limit on entries per second")
     _polite = CommonOptions.POLITE
     _stop = CommonOptions.STOP
 

@@ -11,7 +11,7 @@ from pcircle.tools.common.copy_options import joined
 from pcircle.tools.fmirror.options import MirrorOptions
 
 DESCRIPTION = """\
-Make directory B identical to directory A, in parallel: copy what differs.
+Make directory B identical to directory A by copying what differs, in parallel.
 
 Files of the same size and modification time are considered unchanged. Changed
 files are replaced atomically; if only attributes differ, they are updated in
@@ -38,7 +38,7 @@ Examples:
 _ELSEWHERE = {
     "-z": "fmirror sends no data over the network, so there is nothing to compress",
     "-D": "in dsync this deletes; use --delete",
-    "-P": "on a terminal progress is shown, and --resume continues",
+    "-P": "progress is shown on a terminal, and --resume continues",
     "--partial": "--resume continues after an interruption",
     "--del": "--delete=during removes while the copy is running",
     "--delete-during": "--delete=during removes while the copy is running",

@@ -120,7 +120,7 @@ class MirrorOptions(CopyOptions, root="A"):
         "--ctime",
         excludes=("checksum", "size_only", "ignore_times"),
         recorded=True,
-        help="compare contents of files whose change time is new",
+        help="compare contents of files with a ctime after the last run",
     )
     window_ns: int | None = option(
         "--modify-window",
@@ -133,7 +133,7 @@ class MirrorOptions(CopyOptions, root="A"):
         "--changed",
         choices=("walk", "fs", "auto"),
         default="walk",
-        help="find changes by a walk (default) or from the file system",
+        help="find changes by walking A (default) or from the file system",
     )
     since_manifest: str | None = option(
         "--since-manifest",
@@ -142,7 +142,7 @@ class MirrorOptions(CopyOptions, root="A"):
             *("changed_from", "files_from", "moved", "snapshot_name", "sign", "delete_excluded"),
             *("ignore_times", "changed", "delete=during"),
         ),
-        help="read a manifest of B by fsum instead of B itself",
+        help="read fsum's manifest of B instead of B itself",
     )
     new_manifest: str | None = option(
         "--new-manifest", metavar="FILE", help="write the manifest of B for the next run"
@@ -172,7 +172,7 @@ class MirrorOptions(CopyOptions, root="A"):
         "-m",
         "--prune-empty-dirs",
         excludes=("apply", "files_from", *_KNOWN_CHANGES),
-        help="skip directories without files to copy",
+        help="skip directories that contain no files to copy",
     )
     link_dest: tuple[bytes, ...] = option(
         "--link-dest",
@@ -268,7 +268,7 @@ class MirrorOptions(CopyOptions, root="A"):
         metavar="WHEN",
         excludes=("files_from",),
         recorded=True,
-        help="delete from B what A lacks: at the end (default; after or before), or during",
+        help="delete entries that A lacks from B: at the end (default; after or before), or during",
     )
     delete_excluded: bool = option(
         "--delete-excluded",
@@ -298,7 +298,7 @@ class MirrorOptions(CopyOptions, root="A"):
     )
     allow_empty: bool = option("--allow-empty", help="allow an empty A (normally refused)")
     allow_foreign: bool = option(
-        "--allow-foreign", help="allow an A that is not the source of the last run"
+        "--allow-foreign", help="allow a source other than that of the last run"
     )
     allow_moved: bool = option(
         "--allow-moved", help="allow deletions after files were moved from A to B"
@@ -333,7 +333,7 @@ class MirrorOptions(CopyOptions, root="A"):
             *("delete", "moved", "backup_dir", "max_delete", "files_from", "sign"),
             *("only_existing", "changed"),
         ),
-        help="make a new tree B/NAME (default: the time) with hard links",
+        help="create B/NAME (default: the time), linking unchanged files",
     )
     retained: str | None = option(
         "--keep",
@@ -346,7 +346,7 @@ class MirrorOptions(CopyOptions, root="A"):
         metavar="DIR",
         parse=_encoded,
         recorded=True,
-        help="directory for the state of runs (default: next to B)",
+        help="directory for saved state (default: next to B)",
     )
 
     _filters = CommonOptions.FILTERS
@@ -360,7 +360,7 @@ class MirrorOptions(CopyOptions, root="A"):
     stripe: str | None = override(recorded=True)
 
     _output = CommonOptions.OUTPUT
-    verbose: int = override(help="list changes, as -i does (twice: messages by pair)")
+    verbose: int = override(help="list changes, as -i does (-vv: also inter-process traffic)")
     _not_planned = (
         *("backup_dir", "changed", "changed_from", "full_every_s", "retained", "clears_all"),
         *("moved", "clears_files", "sign", "since_manifest", "snapshot_name"),

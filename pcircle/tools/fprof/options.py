@@ -118,7 +118,7 @@ class ReportOptions(Options):
         parse=_bins,
         otherwise=Bins(),
         words=("log2", "pow4"),
-        help="edges of the size histogram: 4k,1M,1G or log2 or pow4",
+        help="edges of the size histogram: 4k,1M,1G, log2 or pow4",
     )
     """
     Edges of the size histogram: a list such as ``4k,1M,1G``, or ``log2`` or ``pow4``. A bin holds
@@ -144,7 +144,7 @@ class ReportOptions(Options):
         metavar="LIST",
         parse=_counts,
         otherwise=(),
-        help="group directories by entries, with edges like 10,100",
+        help="group directories by entry count, with edges like 10,100",
     )
     """
     Group directories by their number of entries, as ``--by dirsize`` does, with other edges:
@@ -182,7 +182,7 @@ class ReportOptions(Options):
         "--min-depth",
         metavar="N",
         parse=_level,
-        help="show no directories less than N levels deep",
+        help="hide directories less than N levels deep",
     )
     """
     Only directories at least N levels below PATH, as ``find -mindepth``: ``-d 2 --min-depth 2``
@@ -315,7 +315,7 @@ class ProfileOptions(ReportOptions, CommonOptions):
     plot: str | None = option(
         "--plot", metavar="FILE", help="write a .png, .svg or .pdf (requires matplotlib)"
     )
-    csv: str | None = option("--csv", metavar="DIR", help="write the tables as CSV files into DIR")
+    csv: str | None = option("--csv", metavar="DIR", help="write the tables as CSV files to DIR")
 
     _saved = Section("Saved profiles")
     merge: bool = option(

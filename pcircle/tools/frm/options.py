@@ -33,7 +33,7 @@ class RemoveOptions(CommonOptions, root="PATH", done="removed"):
         "-i",
         dest="asks",
         action="store_true",
-        help="refused, since frm never prompts; use --plan",
+        help="refused, because frm never prompts; use --plan",
         also=(Option("-I", dest="asks", action="store_true", help="refused, like -i"),),
     )
     keep_root: bool = option("--keep-root", help="empty each PATH, but keep PATH itself")
@@ -80,7 +80,7 @@ class RemoveOptions(CommonOptions, root="PATH", done="removed"):
     _stop = CommonOptions.STOP
 
     _output = CommonOptions.OUTPUT
-    verbose: int = override(help="list removed entries (twice: messages by pair)")
+    verbose: int = override(help="list removed entries (-vv: also inter-process traffic)")
     _records = CommonOptions.RECORDS
 
     @classmethod

@@ -25,11 +25,11 @@ complete -c fbcast -s f -l force -d 'replace existing directories'
 complete -c fbcast -s n -l no-clobber -d 'refuse the job if a name exists on any node'
 complete -c fbcast -l partial -d 'continue without nodes that fail'
 complete -c fbcast -l fsync -d 'flush to disk before publishing'
-complete -c fbcast -l record-dir -d 'directory of records (default: ~/.local/state/fbcast)' -x -a '(__fish_complete_directories)'
-complete -c fbcast -l timeout -d 'time that a node may take to respond (default: 60 s)' -x
-complete -c fbcast -s j -l jobs -d 'processes, or per MPI rank (default: cores, at most 8)' -x
+complete -c fbcast -l record-dir -d 'directory for records (default: ~/.local/state/fbcast)' -x -a '(__fish_complete_directories)'
+complete -c fbcast -l timeout -d 'how long a node may take to respond (default: 60 s)' -x
+complete -c fbcast -s j -l jobs -d 'processes, per rank under MPI (default: cores, up to 8)' -x
 complete -c fbcast -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
-complete -c fbcast -l bwlimit -d 'bandwidth limit of each node in bytes per second' -x
+complete -c fbcast -l bwlimit -d 'limit on bytes per second for each node' -x
 complete -c fbcast -s q -l quiet -d 'report failures only'
 complete -c fbcast -s v -l verbose -d 'report each node'
 complete -c fbcast -l stats -d 'print a table of the nodes: bytes, time and rate'

@@ -28,7 +28,7 @@ complete -c fbench -l blocks -d 'blocks per file (default: 64; papers: 100)' -x
 complete -c fbench -l block-size -d 'size of a block (default: 1M)' -x
 complete -c fbench -l seed -d 'seed of the tree or of the damage (default: 0)' -x
 complete -c fbench -l shape -d 'shape of the tree: files=1000,depth=5,size=64k and others' -x
-complete -c fbench -l made -d 'the record of the tree to corrupt' -r -F
+complete -c fbench -l made -d 'record of the tree to corrupt' -r -F
 complete -c fbench -l changes -d 'number of files to corrupt (default: 10)' -x
 complete -c fbench -l record -d 'write the record to FILE (default: standard output)' -r -F
 complete -c fbench -s q -l quiet -d 'report failures only'

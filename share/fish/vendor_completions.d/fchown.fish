@@ -23,8 +23,8 @@ complete -c fchown -l from -d 'change only entries with this owner and group' -x
 complete -c fchown -l usermap -d 'map owners: FROM:TO,... as in rsync' -x
 complete -c fchown -l groupmap -d 'map groups in the same way' -x
 complete -c fchown -l acl -d 'modify access control lists like setfacl -m' -x
-complete -c fchown -l acl-remove -d 'remove list entries like setfacl -x, or whole lists' -f
-complete -c fchown -l default-acl -d 'modify default lists like setfacl -dm' -x
+complete -c fchown -l acl-remove -d 'remove ACL entries like setfacl -x, or whole ACLs' -f
+complete -c fchown -l default-acl -d 'modify default ACLs like setfacl -dm' -x
 complete -c fchown -l keep-setid -d 'restore set-id bits after a change of owner'
 complete -c fchown -l no-setid -d 'clear the set-id bits of all files'
 complete -c fchown -l force -d 'make system calls even if nothing would change'
@@ -41,31 +41,31 @@ complete -c fchown -l exclude -d 'exclude entries that match GLOB' -x
 complete -c fchown -l exclude-from -d 'read exclude patterns from FILE' -r -F
 complete -c fchown -l include -d 'include entries that match GLOB' -x
 complete -c fchown -l include-from -d 'read include patterns from FILE' -r -F
-complete -c fchown -l files-from -d 'only the paths below PATH listed in FILE (-: stdin)' -r -F
-complete -c fchown -s 0 -l null -d 'entries of lists end with NUL'
+complete -c fchown -l files-from -d 'only the paths below PATH that FILE lists (-: stdin)' -r -F
+complete -c fchown -s 0 -l null -d 'end list entries with NUL, not newline'
 complete -c fchown -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
 complete -c fchown -l older-than -d 'only entries that are not newer than T' -x
-complete -c fchown -l by-time -d 'time that these two compare (default: mtime)' -x -a 'mtime ctime atime btime'
+complete -c fchown -l by-time -d 'time used by these two (default: mtime)' -x -a 'mtime ctime atime btime'
 complete -c fchown -l min-size -d 'only files of SIZE or more' -x
 complete -c fchown -l max-size -d 'only files of SIZE or less' -x
-complete -c fchown -l of-owner -d 'only entries of these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'
+complete -c fchown -l of-owner -d 'only entries owned by these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'
 complete -c fchown -l of-group -d 'only entries of these groups (names or numbers)' -x -a '(__pcircle_list (__fish_print_groups))'
 complete -c fchown -l kind -d 'only entries of these kinds: f, d, l, p, s, b, c' -x -a '(__pcircle_list f d l p s b c)'
 complete -c fchown -l match -d 'only entries whose path below PATH matches REGEX' -x
 complete -c fchown -l skip-offline -d 'skip offline files, whose data is on tape'
 complete -c fchown -s x -l one-file-system -d 'stay on one file system'
 complete -c fchown -l strict-operands -d 'require absolute operands without symbolic links'
-complete -c fchown -l insecure-links -d 'follow any symbolic link when opening option FILEs'
-complete -c fchown -s j -l jobs -d 'processes, or per MPI rank (default: cores, at most 8)' -x
+complete -c fchown -l insecure-links -d 'follow any symbolic link when opening a FILE argument'
+complete -c fchown -s j -l jobs -d 'processes, per rank under MPI (default: cores, up to 8)' -x
 complete -c fchown -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fchown -l threads -d 'concurrent operations per process (default: adaptive)' -x
-complete -c fchown -l ops-limit -d 'total limit of operations per second' -x
-complete -c fchown -l polite -d 'limit the load: busy at most LEVEL% of the time (50)' -f
+complete -c fchown -l ops-limit -d 'total limit on operations per second' -x
+complete -c fchown -l polite -d 'limit load: busy up to LEVEL% of the time (default: 50)' -f
 complete -c fchown -l stop-after -d 'stop cleanly after T (exit code 4)' -x
 complete -c fchown -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
 complete -c fchown -s q -l quiet -d 'report failures only'
 complete -c fchown -s v -l verbose -d 'list all entries'
-complete -c fchown -l stats -d 'print a table of the processes (twice: also by pair)'
+complete -c fchown -l stats -d 'print a table of processes (twice: also their traffic)'
 complete -c fchown -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fchown -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fchown -l json -d 'write the result as JSON (-: standard output)' -r -F

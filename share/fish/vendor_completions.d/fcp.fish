@@ -35,47 +35,47 @@ complete -c fcp -l exclude -d 'exclude entries that match GLOB' -x
 complete -c fcp -l exclude-from -d 'read exclude patterns from FILE' -r -F
 complete -c fcp -l include -d 'include entries that match GLOB' -x
 complete -c fcp -l include-from -d 'read include patterns from FILE' -r -F
-complete -c fcp -l files-from -d 'only the paths below SRC listed in FILE (-: stdin)' -r -F
-complete -c fcp -s 0 -l null -d 'entries of lists end with NUL'
+complete -c fcp -l files-from -d 'only the paths below SRC that FILE lists (-: stdin)' -r -F
+complete -c fcp -s 0 -l null -d 'end list entries with NUL, not newline'
 complete -c fcp -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
 complete -c fcp -l older-than -d 'only entries that are not newer than T' -x
-complete -c fcp -l by-time -d 'time that these two compare (default: mtime)' -x -a 'mtime ctime atime btime'
+complete -c fcp -l by-time -d 'time used by these two (default: mtime)' -x -a 'mtime ctime atime btime'
 complete -c fcp -l min-size -d 'only files of SIZE or more' -x
 complete -c fcp -l max-size -d 'only files of SIZE or less' -x
-complete -c fcp -l owner -d 'only entries of these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'
+complete -c fcp -l owner -d 'only entries owned by these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'
 complete -c fcp -l group -d 'only entries of these groups (names or numbers)' -x -a '(__pcircle_list (__fish_print_groups))'
 complete -c fcp -l kind -d 'only entries of these kinds: f, d, l, p, s, b, c' -x -a '(__pcircle_list f d l p s b c)'
 complete -c fcp -l match -d 'only entries whose path below SRC matches REGEX' -x
 complete -c fcp -l skip-offline -d 'skip offline files, whose data is on tape'
 complete -c fcp -l strict-operands -d 'require absolute operands without symbolic links'
-complete -c fcp -l insecure-links -d 'follow any symbolic link when opening option FILEs'
+complete -c fcp -l insecure-links -d 'follow any symbolic link when opening a FILE argument'
 complete -c fcp -s f -l force -d 'with --inplace, replace files that cannot be opened'
 complete -c fcp -s n -l no-clobber -d 'never overwrite; overrides -u and -f'
 complete -c fcp -s u -l update -d 'overwrite only older files'
 complete -c fcp -l skip-same -d 'skip files of equal size and modification time (with -p)'
 complete -c fcp -l inplace -d 'write into existing files (not atomic)'
 complete -c fcp -l fsync -d 'flush to disk before reporting success'
-complete -c fcp -l resume -d 'resume, or start if there is no checkpoint'
+complete -c fcp -l resume -d 'resume from the checkpoint, or start if there is none'
 complete -c fcp -l restart -d 'discard the checkpoint and start over'
-complete -c fcp -l checkpoint-interval -d 'checkpoint interval (default: 60 s)' -x
-complete -c fcp -l checkpoint-dir -d 'directory of the checkpoint (default: next to the copy)' -x -a '(__fish_complete_directories)'
-complete -c fcp -l no-checkpoint -d 'write no checkpoint'
+complete -c fcp -l checkpoint-interval -d 'time between checkpoints (default: 60 s)' -x
+complete -c fcp -l checkpoint-dir -d 'directory for the checkpoint (default: next to the copy)' -x -a '(__fish_complete_directories)'
+complete -c fcp -l no-checkpoint -d 'do not write a checkpoint'
 complete -c fcp -l stop-after -d 'stop cleanly after T (exit code 4)' -x
 complete -c fcp -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
-complete -c fcp -s j -l jobs -d 'processes, or per MPI rank (default: cores, at most 8)' -x
+complete -c fcp -s j -l jobs -d 'processes, per rank under MPI (default: cores, up to 8)' -x
 complete -c fcp -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fcp -l threads -d 'concurrent operations per process (default: adaptive)' -x
 complete -c fcp -l chunksize -d 'chunk size of large files (default: adaptive)' -x
-complete -c fcp -l reflink -d 'clone files: if possible (auto), always (also bare) or never' -f -a 'auto always never'
-complete -c fcp -l sparse -d 'keep holes (auto), make holes of zeros (always), or fill holes' -x -a 'auto always never'
+complete -c fcp -l reflink -d 'clone files if possible (auto), always (also bare), or never' -f -a 'auto always never'
+complete -c fcp -l sparse -d 'keep holes (auto), turn zeros into holes (always), or fill holes' -x -a 'auto always never'
 complete -c fcp -l stripe -d 'Lustre layout of new files: COUNT, all, keep or default' -x -a 'keep default all'
-complete -c fcp -l bwlimit -d 'total bandwidth limit in bytes per second' -x
-complete -c fcp -l ops-limit -d 'total limit of metadata operations per second' -x
-complete -c fcp -l polite -d 'limit the load: busy at most LEVEL% of the time (50)' -f
-complete -c fcp -l open-noatime -d 'keep access times of files that are read, if permitted'
+complete -c fcp -l bwlimit -d 'total limit on bytes per second' -x
+complete -c fcp -l ops-limit -d 'total limit on metadata operations per second' -x
+complete -c fcp -l polite -d 'limit load: busy up to LEVEL% of the time (default: 50)' -f
+complete -c fcp -l open-noatime -d 'leave access times alone when reading, if permitted'
 complete -c fcp -s q -l quiet -d 'report failures only'
-complete -c fcp -s v -l verbose -d 'list copied entries (twice: messages by pair)'
-complete -c fcp -l stats -d 'print a table of the processes (twice: also by pair)'
+complete -c fcp -s v -l verbose -d 'list copied entries (-vv: also inter-process traffic)'
+complete -c fcp -l stats -d 'print a table of processes (twice: also their traffic)'
 complete -c fcp -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fcp -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fcp -l json -d 'write the result as JSON (-: standard output)' -r -F

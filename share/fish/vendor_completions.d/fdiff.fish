@@ -32,14 +32,14 @@ complete -c fdiff -l exclude -d 'exclude entries that match GLOB' -x
 complete -c fdiff -l exclude-from -d 'read exclude patterns from FILE' -r -F
 complete -c fdiff -l include -d 'include entries that match GLOB' -x
 complete -c fdiff -l include-from -d 'read include patterns from FILE' -r -F
-complete -c fdiff -l files-from -d 'only the paths below A listed in FILE (-: stdin)' -r -F
-complete -c fdiff -s 0 -l null -d 'entries of lists end with NUL'
+complete -c fdiff -l files-from -d 'only the paths below A that FILE lists (-: stdin)' -r -F
+complete -c fdiff -s 0 -l null -d 'end list entries with NUL, not newline'
 complete -c fdiff -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
 complete -c fdiff -l older-than -d 'only entries that are not newer than T' -x
-complete -c fdiff -l by-time -d 'time that these two compare (default: mtime)' -x -a 'mtime ctime atime btime'
+complete -c fdiff -l by-time -d 'time used by these two (default: mtime)' -x -a 'mtime ctime atime btime'
 complete -c fdiff -l min-size -d 'only files of SIZE or more' -x
 complete -c fdiff -l max-size -d 'only files of SIZE or less' -x
-complete -c fdiff -l owner -d 'only entries of these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'
+complete -c fdiff -l owner -d 'only entries owned by these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'
 complete -c fdiff -l group -d 'only entries of these groups (names or numbers)' -x -a '(__pcircle_list (__fish_print_groups))'
 complete -c fdiff -l kind -d 'only entries of these kinds: f, d, l, p, s, b, c' -x -a '(__pcircle_list f d l p s b c)'
 complete -c fdiff -l match -d 'only entries whose path below A matches REGEX' -x
@@ -47,24 +47,24 @@ complete -c fdiff -l skip-offline -d 'skip offline files, whose data is on tape'
 complete -c fdiff -s x -l one-file-system -d 'stay on one file system'
 complete -c fdiff -s r -l recursive -d 'with --files-from, include directory contents'
 complete -c fdiff -l strict-operands -d 'require absolute operands without symbolic links'
-complete -c fdiff -l insecure-links -d 'follow any symbolic link when opening option FILEs'
-complete -c fdiff -s j -l jobs -d 'processes, or per MPI rank (default: cores, at most 8)' -x
+complete -c fdiff -l insecure-links -d 'follow any symbolic link when opening a FILE argument'
+complete -c fdiff -s j -l jobs -d 'processes, per rank under MPI (default: cores, up to 8)' -x
 complete -c fdiff -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fdiff -l threads -d 'concurrent operations per process (default: adaptive)' -x
 complete -c fdiff -l op-timeout -d 'fail entries whose file system does not respond within T' -x
-complete -c fdiff -l open-noatime -d 'keep access times of files that are read, if permitted'
+complete -c fdiff -l open-noatime -d 'leave access times alone when reading, if permitted'
 complete -c fdiff -l stop-after -d 'stop cleanly after T (exit code 4)' -x
 complete -c fdiff -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
-complete -c fdiff -s q -l quiet -d 'print only failures'
-complete -c fdiff -s v -l verbose -d 'report what was compared (twice: messages by pair)'
-complete -c fdiff -l stats -d 'print a table of the processes (twice: also by pair)'
+complete -c fdiff -s q -l quiet -d 'report failures only'
+complete -c fdiff -s v -l verbose -d 'report what was compared (-vv: also inter-process traffic)'
+complete -c fdiff -l stats -d 'print a table of processes (twice: also their traffic)'
 complete -c fdiff -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fdiff -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fdiff -l json -d 'write the result as JSON (-: standard output)' -r -F
 complete -c fdiff -l error-log -d 'write a line of JSON for each failed entry' -r -F
 complete -c fdiff -l syslog -d 'log a line to syslog at the end'
 complete -c fdiff -l version -d 'show the version'
-complete -c fdiff -s i -l itemize -l itemize-changes -d 'list each entry of directories of one side'
+complete -c fdiff -s i -l itemize -l itemize-changes -d 'also list the contents of directories that one side lacks'
 complete -c fdiff -l format -d 'words (on a terminal), rsync\'s columns, or dcmp\'s counts' -x -a 'words rsync dcmp'
 complete -c fdiff -s o -l output -d 'write entries that match a dcmp expression to FILE' -x
 complete -c fdiff -l list-out -d 'write a list of differing entries, for --files-from' -r -F

@@ -32,20 +32,20 @@ complete -c ffind -l exclude-from -d 'read exclude patterns from FILE' -r -F
 complete -c ffind -l include -d 'include entries that match GLOB' -x
 complete -c ffind -l include-from -d 'read include patterns from FILE' -r -F
 complete -c ffind -l skip-offline -d 'skip offline files, whose data is on tape'
-complete -c ffind -s 0 -l null -d 'entries of lists end with NUL'
+complete -c ffind -s 0 -l null -d 'end list entries with NUL, not newline'
 complete -c ffind -l strict-operands -d 'require absolute operands without symbolic links'
-complete -c ffind -l insecure-links -d 'follow any symbolic link when opening option FILEs'
-complete -c ffind -s j -l jobs -d 'processes, or per MPI rank (default: cores, at most 8)' -x
+complete -c ffind -l insecure-links -d 'follow any symbolic link when opening a FILE argument'
+complete -c ffind -s j -l jobs -d 'processes, per rank under MPI (default: cores, up to 8)' -x
 complete -c ffind -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c ffind -l threads -d 'concurrent operations per process (default: adaptive)' -x
 complete -c ffind -l op-timeout -d 'fail entries whose file system does not respond within T' -x
-complete -c ffind -l ops-limit -d 'total limit of removals per second' -x
-complete -c ffind -l polite -d 'limit the load: busy at most LEVEL% of the time (50)' -f
+complete -c ffind -l ops-limit -d 'total limit on removals per second' -x
+complete -c ffind -l polite -d 'limit load: busy up to LEVEL% of the time (default: 50)' -f
 complete -c ffind -l stop-after -d 'stop cleanly after T (exit code 4)' -x
 complete -c ffind -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
 complete -c ffind -s q -l quiet -d 'report failures only'
-complete -c ffind -s v -l verbose -d 'report what was done (twice: messages by pair)'
-complete -c ffind -l stats -d 'print a table of the processes (twice: also by pair)'
+complete -c ffind -s v -l verbose -d 'report what was done (-vv: also inter-process traffic)'
+complete -c ffind -l stats -d 'print a table of processes (twice: also their traffic)'
 complete -c ffind -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c ffind -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c ffind -l json -d 'write the result as JSON (-: standard output)' -r -F

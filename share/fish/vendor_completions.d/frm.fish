@@ -21,7 +21,7 @@ complete -c frm -s h -d 'show the most used options'
 complete -c frm -s r -s R -l recursive -d 'remove directories, contents first'
 complete -c frm -s f -l force -d 'ignore a PATH that does not exist'
 complete -c frm -s d -l dir -d 'remove empty directories'
-complete -c frm -s i -d 'refused, since frm never prompts; use --plan'
+complete -c frm -s i -d 'refused, because frm never prompts; use --plan'
 complete -c frm -s I -d 'refused, like -i'
 complete -c frm -l keep-root -d 'empty each PATH, but keep PATH itself'
 complete -c frm -l trash -d 'move each PATH into DIR, on the same file system' -x -a '(__fish_complete_directories)'
@@ -40,30 +40,30 @@ complete -c frm -l exclude -d 'exclude entries that match GLOB' -x
 complete -c frm -l exclude-from -d 'read exclude patterns from FILE' -r -F
 complete -c frm -l include -d 'include entries that match GLOB' -x
 complete -c frm -l include-from -d 'read include patterns from FILE' -r -F
-complete -c frm -l files-from -d 'only the paths below PATH listed in FILE (-: stdin)' -r -F
-complete -c frm -s 0 -l null -d 'entries of lists end with NUL'
+complete -c frm -l files-from -d 'only the paths below PATH that FILE lists (-: stdin)' -r -F
+complete -c frm -s 0 -l null -d 'end list entries with NUL, not newline'
 complete -c frm -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
 complete -c frm -l older-than -d 'only entries that are not newer than T' -x
-complete -c frm -l by-time -d 'time that these two compare (default: mtime)' -x -a 'mtime ctime atime btime'
+complete -c frm -l by-time -d 'time used by these two (default: mtime)' -x -a 'mtime ctime atime btime'
 complete -c frm -l min-size -d 'only files of SIZE or more' -x
 complete -c frm -l max-size -d 'only files of SIZE or less' -x
-complete -c frm -l owner -d 'only entries of these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'
+complete -c frm -l owner -d 'only entries owned by these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'
 complete -c frm -l group -d 'only entries of these groups (names or numbers)' -x -a '(__pcircle_list (__fish_print_groups))'
 complete -c frm -l kind -d 'only entries of these kinds: f, d, l, p, s, b, c' -x -a '(__pcircle_list f d l p s b c)'
 complete -c frm -l match -d 'only entries whose path below PATH matches REGEX' -x
 complete -c frm -l skip-offline -d 'skip offline files, whose data is on tape'
 complete -c frm -l strict-operands -d 'require absolute operands without symbolic links'
-complete -c frm -l insecure-links -d 'follow any symbolic link when opening option FILEs'
-complete -c frm -s j -l jobs -d 'processes, or per MPI rank (default: cores, at most 8)' -x
+complete -c frm -l insecure-links -d 'follow any symbolic link when opening a FILE argument'
+complete -c frm -s j -l jobs -d 'processes, per rank under MPI (default: cores, up to 8)' -x
 complete -c frm -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c frm -l threads -d 'concurrent operations per process (default: adaptive)' -x
-complete -c frm -l ops-limit -d 'total limit of operations per second' -x
-complete -c frm -l polite -d 'limit the load: busy at most LEVEL% of the time (50)' -f
+complete -c frm -l ops-limit -d 'total limit on operations per second' -x
+complete -c frm -l polite -d 'limit load: busy up to LEVEL% of the time (default: 50)' -f
 complete -c frm -l stop-after -d 'stop cleanly after T (exit code 4)' -x
 complete -c frm -l stop-at -d 'stop cleanly at TIME: 18:30 or 2026-11-30T18:30' -x
 complete -c frm -s q -l quiet -d 'report failures only'
-complete -c frm -s v -l verbose -d 'list removed entries (twice: messages by pair)'
-complete -c frm -l stats -d 'print a table of the processes (twice: also by pair)'
+complete -c frm -s v -l verbose -d 'list removed entries (-vv: also inter-process traffic)'
+complete -c frm -l stats -d 'print a table of processes (twice: also their traffic)'
 complete -c frm -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c frm -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c frm -l json -d 'write the result as JSON (-: standard output)' -r -F

@@ -35,30 +35,30 @@ complete -c fsum -l exclude -d 'exclude entries that match GLOB' -x
 complete -c fsum -l exclude-from -d 'read exclude patterns from FILE' -r -F
 complete -c fsum -l include -d 'include entries that match GLOB' -x
 complete -c fsum -l include-from -d 'read include patterns from FILE' -r -F
-complete -c fsum -l files-from -d 'only the paths below PATH listed in FILE (-: stdin)' -r -F
-complete -c fsum -s 0 -l null -d 'entries of lists end with NUL'
+complete -c fsum -l files-from -d 'only the paths below PATH that FILE lists (-: stdin)' -r -F
+complete -c fsum -s 0 -l null -d 'end list entries with NUL, not newline'
 complete -c fsum -l newer-than -d 'only entries newer than T: 30d, 2026-11-30, @0, file:PATH' -x
 complete -c fsum -l older-than -d 'only entries that are not newer than T' -x
-complete -c fsum -l by-time -d 'time that these two compare (default: mtime)' -x -a 'mtime ctime atime btime'
+complete -c fsum -l by-time -d 'time used by these two (default: mtime)' -x -a 'mtime ctime atime btime'
 complete -c fsum -l min-size -d 'only files of SIZE or more' -x
 complete -c fsum -l max-size -d 'only files of SIZE or less' -x
-complete -c fsum -l owner -d 'only entries of these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'
+complete -c fsum -l owner -d 'only entries owned by these users (names or numbers)' -x -a '(__pcircle_list (__fish_print_users))'
 complete -c fsum -l group -d 'only entries of these groups (names or numbers)' -x -a '(__pcircle_list (__fish_print_groups))'
 complete -c fsum -l kind -d 'only entries of these kinds: f, d, l, p, s, b, c' -x -a '(__pcircle_list f d l p s b c)'
 complete -c fsum -l match -d 'only entries whose path below PATH matches REGEX' -x
 complete -c fsum -l skip-offline -d 'skip offline files, whose data is on tape'
 complete -c fsum -s r -l recursive -d 'with --files-from, include directory contents'
 complete -c fsum -l strict-operands -d 'require absolute operands without symbolic links'
-complete -c fsum -l insecure-links -d 'follow any symbolic link when opening option FILEs'
-complete -c fsum -s j -l jobs -d 'processes, or per MPI rank (default: cores, at most 8)' -x
+complete -c fsum -l insecure-links -d 'follow any symbolic link when opening a FILE argument'
+complete -c fsum -s j -l jobs -d 'processes, per rank under MPI (default: cores, up to 8)' -x
 complete -c fsum -l transport -d 'use MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fsum -l threads -d 'concurrent operations per process (default: adaptive)' -x
 complete -c fsum -l op-timeout -d 'fail entries whose file system does not respond within T' -x
-complete -c fsum -l open-noatime -d 'keep access times of files that are read, if permitted'
+complete -c fsum -l open-noatime -d 'leave access times alone when reading, if permitted'
 complete -c fsum -l chunksize -d 'chunk size of large files (default: adaptive)' -x
 complete -c fsum -s q -l quiet -d 'report failures only'
 complete -c fsum -s v -l verbose -d 'list the entries that are read, and print a summary'
-complete -c fsum -l stats -d 'print a table of the processes (twice: also by pair)'
+complete -c fsum -l stats -d 'print a table of processes (twice: also their traffic)'
 complete -c fsum -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
 complete -c fsum -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fsum -l json -d 'write the result as JSON (-: standard output)' -r -F

@@ -17,7 +17,7 @@ function __pcircle_owner -d 'A user, or a group after a colon'
 end
 
 complete -c pcircle -n '__fish_seen_subcommand_from doctor' -s h -l help -d 'show this help'
-complete -c pcircle -n '__fish_seen_subcommand_from doctor' -l no-trials -d 'do not test features, write nothing below PATH'
+complete -c pcircle -n '__fish_seen_subcommand_from doctor' -l no-trials -d 'do not test features, and write nothing to PATH'
 complete -c pcircle -n '__fish_seen_subcommand_from doctor' -l timeout -d 'give up on a PATH after T (default: 30 s)' -x
 complete -c pcircle -n '__fish_seen_subcommand_from doctor' -l json -d 'write the report as JSON (-: standard output)' -r -F
 complete -c pcircle -n '__fish_seen_subcommand_from doctor' -l version -d 'show the version'
