@@ -34,9 +34,9 @@ for appending or, on btrfs, without checksums; EPERM for a sealed file), so the 
 again with the next file. If a method copies nothing and reports no error, as for files in /proc,
 the next method is tried: only an empty read means the end of the file.
 
-Holes are found by SEEK_DATA and are never written, so they remain holes. If the file system is not
-known to report them correctly (`pcircle.fs.file_system`), the whole file is read. Targets must be
-new files, so that ranges that are not written read as zeros.
+Callers find holes by SEEK_DATA (`data_ranges`) and do not copy them, so they remain holes. If the
+file system is not known to report them correctly (`pcircle.fs.file_system`), the whole file is
+read. Targets must be empty files, so that ranges that are not written read as zeros.
 """
 
 from __future__ import annotations
@@ -205,9 +205,9 @@ class DataCopier:
     def clone(self, source_fd: int, target_fd: int, pair: Pair | None = None) -> bool:
         """Clone the whole source into an empty target; return False if it must be copied instead.
 
-        Raises OSError if the options require a clone. Otherwise any error leads to a copy, which
-        fails in the same way unless the error is specific to clones: XFS may need more space for a
-        clone than is free in that part of the disk.
+        Raises OSError if the options require a clone and cloning fails. Otherwise the file is
+        copied after any error. The copy fails in the same way unless the error is specific to
+        clones: XFS may need more space for a clone than is free in that part of the disk.
         """
         if clone_range not in self._ways:
             return False
@@ -358,7 +358,7 @@ def _below(directory_fd: int, name: bytes) -> bytes:
 
 
 class RecallCounts(Protocol):
-    """The counters of code that reads files, which count the offline ones."""
+    """The counters of files whose reading has a side effect."""
 
     recalled: int
     atime_not_kept: int
@@ -371,7 +371,7 @@ class ReadEffects:
     changes although `noatime` is set. Their arguments are the root number and the path. `place`
     contains the root number and path of the current directory.
 
-    `open` opens a file to read it. If `noatime` is set, its access time stays, which the system
+    `open` opens a file to read it. If `noatime` is set, its access time is kept, which the system
     permits only to the owner of the file and to root. `reopen` opens a file for more of its data
     and does not count it again. `flags` are the additional flags of both.
     """
@@ -395,7 +395,7 @@ class ReadEffects:
         return fd
 
     def check_atime(self, fd: int, name: bytes) -> None:
-        """Count a file that is about to be read if that changes its access time."""
+        """Count a file that is about to be read if reading will change its access time."""
         if not self.flags or fcntl.fcntl(fd, fcntl.F_GETFL) & O_NOATIME:
             return
         self._counts.atime_not_kept += 1

@@ -1,9 +1,9 @@
-"""Leased directory descriptors, through which every path below a root is accessed.
+"""Leases directory descriptors, through which paths below a root are accessed.
 
 The kernel does not accept paths longer than PATH_MAX, and if a path is resolved from the root each
-time, any user who may rename one of its components can redirect it. So a directory is opened once,
-component by component from the nearest open ancestor and never through a symbolic link, and its
-entries are accessed relative to its descriptor.
+time, any user who may rename one of its components can redirect it. Therefore a directory is opened
+component by component from the nearest open ancestor, through symbolic links only with `follow`,
+and its entries are accessed relative to its descriptor.
 
 Descriptors are kept in an LRU cache. Each use is a *lease*: eviction closes a descriptor only after
 its last lease has ended. If the descriptor were closed at once, the next `open` could reuse its
@@ -11,7 +11,7 @@ number, and a thread that is still using it would write to the wrong directory. 
 leases this happened to 13 of 16,000 files.
 
 A directory whose identity is known is opened as the `..` of one of its subdirectories, if one is
-open. Otherwise leaving a tree of 3,000 levels took a million calls, because each directory was
+open. Without this, leaving a tree of 3,000 levels took a million calls, because each directory was
 opened from the top down.
 
 A directory is identified by (root, path): the number of a root and the path below it. The path is
@@ -86,7 +86,7 @@ class _Open:
 
 
 class Lease:
-    """A use of a directory descriptor, which ends when the context is left."""
+    """A use of a directory descriptor; it ends when the context is left."""
 
     __slots__ = ("_directories", "fd", "identity", "opened", "searched")
 
@@ -114,7 +114,7 @@ class Lease:
 class _NoLease(Lease):
     """The lease of a directory that is not open. Its descriptor is invalid, so every use fails.
 
-    It is not -1, for which os.listdir, os.scandir and os.listxattr take the working directory.
+    It is not -1, because os.listdir, os.scandir and os.listxattr take -1 as the working directory.
     """
 
     __slots__ = ()
@@ -142,7 +142,7 @@ def inode_alone(status: os.stat_result) -> tuple[int, int]:
 
 
 class Directories:
-    """A cache of the open directories below some roots, which leases their descriptors.
+    """Caches the open directories below some roots, and leases their descriptors.
 
     A directory that may be searched but not read is opened with `O_PATH`, so that its entries are
     accessible by name. With `follow`, directories may be reached through symbolic links. `opened`
@@ -203,9 +203,9 @@ class Directories:
     ) -> Lease:
         """Lease the descriptor of a directory.
 
-        If `identity` is given, a result of `identify`, it must be that directory; otherwise Changed
-        is raised. With `readable`, the directory can be listed. Raises OSError if it cannot be
-        opened.
+        If `identity` (a result of `identify`) is given, the directory must have it; otherwise
+        Changed is raised. With `readable`, the directory can be listed. Raises OSError if it cannot
+        be opened.
         """
         with self._lock:
             opened = self._from_below(root, path, identity) or self._find(root, path)
@@ -276,7 +276,7 @@ class Directories:
         return found
 
     def close(self) -> None:
-        """Close all descriptors, unless a thread is hanging while it opens a directory."""
+        """Close all descriptors, unless a thread hangs while it is opening a directory."""
         if not self._lock.acquire(blocking=False):
             return
         try:
@@ -501,7 +501,7 @@ def affordable_threads(sides: int = 1) -> int:
 
 
 def capacity_of(*, is_first: bool) -> int:
-    """Return the number of directories of one tree that a thread caches: the first caches most."""
+    """Return the number of directories of one tree that a thread caches, more if `is_first`."""
     return min(affordable() // 2, affordable() if is_first else _EACH_OF_MANY)
 
 

@@ -1,4 +1,4 @@
-"""Failures that this program detected, and no system call reported.
+"""Failures that this program detects, but that no system call reports.
 
 The system has no error number for a file that changed while it was being read, an entry of a kind
 that is not copied, or a directory that leads back to itself. Any existing number would be mistaken
@@ -51,7 +51,7 @@ class Changed(EntryError):
 class error_context:
     """Name the operation for an OSError that leaves the block; inner blocks take precedence.
 
-    `tried` returns the name from the error, so it need not be passed along with the error.
+    `tried` reads the name from the error, so the name need not be passed along with it.
     """
 
     __slots__ = ("_what",)
@@ -95,5 +95,5 @@ def special_kind(mode: int) -> str:
 
 
 def error_name(number: int | None, kind: str) -> str:
-    """Return the kind of a failure or, if it has none, the system's name of the error number."""
+    """Return the kind of a failure or, if it has none, the system's name for the error number."""
     return kind or errno.errorcode.get(number or 0, "other")

@@ -1,16 +1,16 @@
 """Properties of file systems: whether their answers are reliable, and their identity.
 
-Answers to four questions are trusted only from file systems that are known to give them correctly.
-The file system type is that of statfs(2) for an open file or directory, which is also right for
+Answers to four questions are trusted only from file systems that are known to answer correctly. The
+file system type is that of statfs(2) for an open file or directory, which is also right for
 subvolumes and behind bind mounts.
 
 *Holes* (`reports_holes`). A FUSE server may implement SEEK_DATA in any way, and so may a file
 system that an NFS, SMB or 9P server exports; overlayfs may pass the call on to any of these. Before
-version 2.2.2, ZFS reported data as holes (OpenZFS #15526). Files on these file systems are read
-completely, and their zeros may become holes in a copy.
+version 2.2.2, ZFS sometimes reported data as holes (OpenZFS #15526). Files on these file systems
+are read completely, and their zeros may become holes in a copy.
 
-*Sizes* (`size_is_nominal`). Files of procfs report size 0 but have content; files of sysfs report
-the size of a page but contain less. Some FUSE servers do likewise.
+*Sizes* (`size_is_nominal`). Most files of procfs report size 0 but have content; most files of
+sysfs report the size of a page but contain less. Some FUSE servers do likewise.
 
 *Distinct files* (`is_view_free`). Two files with different devices may be the same file if one of
 the file systems shows files of the other, as FUSE servers, overlayfs and network file systems may.
@@ -195,7 +195,7 @@ def is_view_free(fd: int) -> bool:
 
 
 def size_is_nominal(fd: int, status: FileStatus) -> bool:
-    """Return whether the size of a regular file may differ from its status.
+    """Return whether the size of a regular file may differ from the size in its status.
 
     `fd` is the open file or its directory. If the size is nominal, the file must be read to its
     end.
@@ -262,7 +262,7 @@ def _fstatfs() -> Callable[[int, bytearray], int] | None:
 
 
 def reason_of_full(error: OSError, fd: int) -> str:
-    """Return the reason of an error in words; if no inode is free, it says so.
+    """Return the reason for an error in words; if no inode is free, it says so.
 
     `fd` is open on the file system that refused to create or write an entry.
     """

@@ -1,4 +1,4 @@
-"""Lists of the paths below a root to which a job is restricted.
+"""Lists of paths below the roots, to which a job is restricted.
 
 A list may name millions of paths in any order. Rank 0 sorts it, in bounded memory, into a file in
 which all paths below a directory are contiguous. So the item of a directory only needs the
@@ -145,7 +145,7 @@ class Lists:
 
 
 def sort(lists: Iterable[tuple[int, Iterable[bytes]]]) -> Lists:
-    """Sort the records of roots, which must have ascending numbers.
+    """Sort the records of each root; the roots must be in ascending order of their numbers.
 
     Raises StoppedEarly if no space is left.
     """
@@ -232,7 +232,7 @@ class NameRecords(msgspec.Struct, frozen=True):
         return PathListSlice(b"", self.begin, self.end, self.skip + len(self.name) + 1)
 
     def inner(self) -> PathListSlice | None:
-        """Return what is selected below the name, as text; None if everything is selected."""
+        """Return the paths selected below the name, as text; None if everything is selected."""
         if self.whole:
             return None
         if not self.deeper:
@@ -284,7 +284,7 @@ def _end_of(data: bytes | mmap.mmap, prefix: bytes, begin: int, end: int) -> int
 
 
 class SelectedBlock(Block):
-    """A block of the names in one directory that a list selects."""
+    """A block of the names that a list selects in one directory."""
 
     __slots__ = ()
 

@@ -16,7 +16,7 @@ from pcircle.fs.open_flags import CREATE_FILE
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL)
 NO_SUCH_RENAME = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
-"""Errors of a rename without replacement, or an exchange, that is not supported."""
+"""The errors of an unsupported exchange, or rename without replacement."""
 
 _NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2  # linux/fs.h

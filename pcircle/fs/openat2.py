@@ -1,4 +1,4 @@
-"""Open directories below open directories, on the same mount and never through a link.
+"""Opens subdirectories of open directories, not through links and usually on the same mount.
 
 `openat2` does that in one call, so nothing can change between the check and the opening. Its
 arguments are converted for ctypes once, which makes it as fast as `os.open`. Reading the error
@@ -18,7 +18,7 @@ from pcircle.fs.directories import open_without_atime
 from pcircle.fs.entry_errors import MOUNT, EntryError
 from pcircle.fs.open_flags import OPEN_DIRECTORY
 
-_OPENAT2 = 437  # the number on all machines on which Linux runs Python
+_OPENAT2 = 437  # the number on most machines; on others the call fails
 _RESOLVE_NO_XDEV, _RESOLVE_BENEATH = 0x01, 0x08
 
 

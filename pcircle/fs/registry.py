@@ -1,4 +1,4 @@
-"""The state of hard-linked inodes at their home rank, in bounded memory.
+"""The states of hard-linked inodes at their home rank, some of them on disk.
 
 The names of an inode may be anywhere in a tree, and any rank may find them, so one rank decides
 about all of them: the inode's *home*, which is found by hashing. In a tree of backups, millions of
@@ -6,7 +6,7 @@ inodes may be waiting for a name that is found at the very end. An inode at rest
 its next name arrives. So if there are many inodes, those at rest are moved to a temporary database
 on disk and fetched one by one.
 
-The state of an inode is defined by the tool, because copying requires far more than counting.
+The tool defines the state of an inode, because copying requires far more state than counting.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Open paths that the user specified without letting another user redirect them.
 
 A user who may write to a directory can create a symbolic link there under a name that another user,
-for example root, is about to write or read: a report then overwrites another file, or a list is
-read from another file. So a path is resolved component by component: each is opened in the
-directory before it, and never through a link. A link is followed only if it is *trusted*: it
-belongs to the user or to root, or is in a directory to which no other user may write. The check
-applies to the link and the directory that were opened, so a link that is created in the meantime is
-not followed either. The kernel has similar rules for sticky directories (protected_symlinks,
-protected_regular and protected_fifos in sysctl(8)), which may be disabled.
+for example root, is about to write to or read from. A report then overwrites another file, or a
+list is read from another file. Therefore a path is resolved component by component, without letting
+the kernel follow links. A link is followed only if it is *trusted*: it belongs to the user or to
+root, or is in a directory to which no other user may write. The check applies to the link and the
+directory that were opened, so a link that is created in the meantime is not followed either. The
+kernel has similar rules for sticky directories (protected_symlinks, protected_regular and
+protected_fifos in sysctl(8)), which may be disabled.
 
 Nothing is created or replaced on procfs, sysfs or devtmpfs, or in /dev, because names there are not
 ordinary files, and root could break the machine. Descriptors are an exception, because the user's
@@ -385,8 +385,8 @@ def opened(place: ResolvedName, flags: int) -> int:
     flags |= os.O_NOCTTY | os.O_CLOEXEC
     if place.descriptor:
         _refuse_other_direction(int(place.name), flags)
-        # With O_NONBLOCK, a pipe without a reader is an error; otherwise the call would block
-        # forever.
+        # With O_NONBLOCK, a pipe without a reader is an error; otherwise the call would wait for a
+        # reader.
         fd = os.open(place.name, flags | os.O_NONBLOCK, dir_fd=place.fd)
         os.set_blocking(fd, True)
         return fd

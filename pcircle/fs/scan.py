@@ -1,4 +1,4 @@
-"""List directories in blocks of names, sorted by kind.
+"""List directories in blocks of names, grouped by kind.
 
 A directory of any size is read in blocks of at most about `BLOCK_ENTRIES` names, `BLOCK_BYTES`
 bytes or a fifth of a second, so that other ranks can process the first names of a huge directory
@@ -27,7 +27,10 @@ from pcircle.fs.stats import Table, within_limit
 
 BLOCK_ENTRIES = 1 << 16
 BLOCK_BYTES = 2 << 20
-"""The total size of the names in a block. As objects, short names take three times that."""
+"""The approximate limit on the total length of the names in a block.
+
+As objects, short names take three times as much memory.
+"""
 _BLOCK_S = 0.2
 _CALLS = 5  # system calls for a directory, in addition to one for each entry
 # Time limit for listing several directories, after which the walk checks whether the job is
@@ -79,7 +82,7 @@ class StableListing:
 def listed_first(found: Iterable[Block]) -> Iterator[Block]:
     """Yield the same blocks, but only after the whole directory has been read.
 
-    Until then the names of a block are stored as joined text, which takes about ten bytes per name.
+    Until then the names of a block are stored as joined text, which takes less memory than objects.
     """
     packed: list[tuple[tuple[str, str, str, str], dict[str, PathListSlice | None]]] = []
     for block in found:

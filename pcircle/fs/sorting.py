@@ -1,8 +1,7 @@
 """External sorting: sorted runs are written to temporary files and merged.
 
 Records are bytes, and a run is a file with lists of records. If there are many runs, they are first
-merged in groups. This requires another pass, but never more descriptors and buffers than a rank can
-spare.
+merged in groups. This requires another pass, but limits the number of descriptors and buffers.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ _LENGTH_BYTES = 8  # of the length that precedes each list
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[bytes]).decode
 MAX_BYTES = 16 << 20
-"""The maximum size of a record. A file with a longer one is not a list."""
-_SHOWN_BYTES = 200  # of a name that a message quotes
+"""The maximum length of a name in a list; a file with a longer name is not a list."""
+_SHOWN_BYTES = 200  # bytes of a name that a message quotes
 END = b"/"
 """The terminator of records in sorted files."""
 TOGETHER = 4096

@@ -31,7 +31,7 @@ from pcircle.threads.overlap import Overlap, RangeFunction
 from pcircle.threads.threads import OperationTimeout
 
 CAPACITY: Final = 512
-"""The maximum number of names that are looked up at a time, whose table fits in the cache."""
+"""The maximum number of names that are looked up at a time; their table fits in the CPU cache."""
 
 _WIDTH = 8  # bytes of a number
 PLACE_OF: Final = {name: place for place, name in enumerate(COLUMNS)}
@@ -45,7 +45,7 @@ _FEW_WORKERS = 4
 _SLOW_S = 50e-6
 _SLOW_BLOCKS = 3  # recent slow blocks
 _PROBE_NS = 300_000  # the duration of a probe
-# Slow probes that are required: one may be slow because the process waited for a processor.
+# Slow probes that prove slow look-ups: one may be slow because the process waited for a CPU.
 _PROBES = 3
 _SURELY_SLOW_S = 500e-6  # time per name with which a probe counts twice
 _NEVER = 1 << 62
@@ -219,7 +219,7 @@ class Stats(Table):
             raise StatBlockError(failed)
 
     def put(self, table: bytes, each_s: float | None = None) -> None:
-        """Set the table of entries that other code looked up, in `each_s` seconds for each."""
+        """Set the table of entries that other code looked up, each in `each_s` seconds."""
         self._put(table)
         if each_s is not None:
             step = 1 if each_s > _SLOW_S else -1
@@ -319,7 +319,7 @@ def _error(code: int) -> OSError:
 
 
 def _tried(outcomes: bytes) -> int:
-    """Return the number of names that were tried, which are the first ones."""
+    """Return the number of leading names that were tried."""
     if not outcomes.endswith(_UNTRIED):
         return len(outcomes) // _WIDTH
     return native.numbers(outcomes).index(UNTRIED)

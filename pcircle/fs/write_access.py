@@ -1,8 +1,8 @@
 """Temporary write access to the entries that a run has to change.
 
-A copy has the modes and flags of its source: a directory may forbid even its owner to list, search
-or modify it, and a file or directory may be immutable or append-only. A run that updates or removes
-copies first removes these obstacles, and restores them if the entry remains.
+A copy has the modes and flags of its source: a directory may prevent even its owner from listing,
+searching or modifying it, and a file or directory may be immutable or append-only. A run that
+updates or removes copies first removes these obstacles, and restores them if the entry remains.
 
 Only the owner of a directory is granted rights, never any other user. Inode flags are removed only
 by a run that preserves flags, because then the flags of the target were copied from the source. All
@@ -165,7 +165,7 @@ class WriteAccess(msgspec.Struct, frozen=True):
 
 
 class Admissions:
-    """Entries whose obstacles one thread removed for some steps, and restores afterwards.
+    """Removes obstacles to changing entries for some steps of one thread, then restores them.
 
     Leaving the context restores them. Each entry takes a descriptor, so there should be only a few
     at a time.

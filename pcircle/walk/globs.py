@@ -1,4 +1,4 @@
-"""Selection of entries by rsync's filter patterns, which are compiled to regular expressions.
+"""Selects entries by rsync's filter patterns, which are compiled to regular expressions.
 
 The rules follow those of rsync, including special cases, because users know them; the tests compare
 the results with rsync itself. The first rule that matches decides, and a name that no rule matches
@@ -106,7 +106,7 @@ def leave_out(rules: Sequence[Rule], path: bytes, *, directory: bool) -> bool:
 
 
 class Chooser:
-    """The selection of paths below a root by rules."""
+    """Selects paths below a root by rules."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         patterns = [_Pattern(rule.pattern) for rule in rules]
@@ -266,7 +266,7 @@ _ONE_NAME = struct.Struct("<QQ")
 
 
 def descent(above: bytes, identity: Identity) -> bytes:
-    """Return the `ancestors` of the entries in a directory, whose own ancestors are `above`.
+    """Return the `ancestors` of the entries in a directory, given its own ancestors, `above`.
 
     Raises EntryError if the directory is one of its own ancestors.
     """

@@ -57,7 +57,7 @@ LOOKED_UP, READ = 0, 1
 
 
 class DamagedIndexError(ValueError):
-    """An index that is damaged."""
+    """The index is damaged."""
 
 
 class IndexedRoot(NamedTuple):

@@ -1,16 +1,16 @@
 """The walk's units of work, as they travel between ranks.
 
-An item is never a single small directory. The rank that has read a directory also walks its
-subdirectories, and packs those that remain after some milliseconds into items. The names in an item
-are joined into one byte string, separated by NUL, which no name contains, so a queue of a million
-names consists of only a few thousand objects.
+A small directory is usually not an item by itself: the rank that has read a directory also walks
+its subdirectories, and packs those that remain after some milliseconds into items. The names in an
+item are joined into one byte string, separated by NUL, which no name contains, so a queue of a
+million names consists of only a few thousand objects.
 
 Every item identifies its directory by (root, path), see `pcircle.fs.directories`, and carries the
 identities of that directory on both sides. If another directory has taken the path before the item
-is processed, its entries fail. `slot` is the number of the directory among those that are open in
-the parent item; results are merged into that directory. An item that opens no directories passes
-its own `slot` on to the items that it spawns. `weight` is a fraction of the whole job, whose weight
-is 1.
+is processed, the item's entries fail. `slot` is the number of the directory among those that are
+open in the parent item; results are merged into that directory. An item that opens no directories
+passes its own `slot` on to the items that it spawns. `weight` is a fraction of the whole job, whose
+weight is 1.
 """
 
 # Annotations are not deferred, because msgspec would compile each of them in every rank.

@@ -27,7 +27,7 @@ P = TypeVar("P")
 
 SHARES = 8
 BATCH_S = 0.1
-_WAITED_FOR_S = 0.01  # if another rank or thread is waiting for work
+_WAITED_FOR_S = 0.01  # instead of BATCH_S if another rank or thread is waiting for work
 
 
 class Open(Generic[P]):

@@ -1,4 +1,4 @@
-"""A wrapper that limits the pace of a visitor, which rests after every few names.
+"""A wrapper that limits the pace of a visitor by resting after every few names.
 
 The wrapper is transparent to the walk. All time outside of rests counts as work, including the time
 in which the walk opens and reads directories. `pcircle.threads.load_limit` determines the length of
@@ -33,7 +33,7 @@ def paced(visitor: Visitor[P], turns: TurnTaking | None, due: Due | None = None)
 
 
 class _Paced(Generic[P]):
-    """A wrapped visitor, which the walk gives single directories and no batches."""
+    """A wrapped visitor; the walk passes it single directories instead of batches."""
 
     scan = None
 

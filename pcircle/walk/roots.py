@@ -49,7 +49,7 @@ class Root(msgspec.Struct, frozen=True, array_like=True):
     `shown` is the PATH as typed. An empty `name` means that `holder` is the root directory itself.
 
     If the root is a directory that will be removed from its parent, `holder` is the parent, and
-    `within` the name of the root in it. With `strict`, no link leads to the root. If `known` is
+    `within` the name of the root in it. With `strict`, no link may lead to the root. If `known` is
     given, the root must have this device and inode when it is opened.
     """
 

@@ -61,9 +61,7 @@ from pcircle.runtime import Context
 from pcircle.walk.items import Gather, Merge, Seal
 
 RANGE_BYTES = 64 << 20
-"""The intended size of a range. Actual sizes vary, because `cut` knows only a sample of the
-keys.
-"""
+"""The intended size of a range; actual sizes vary, because `cut` only samples the keys."""
 MAX_RANGES = 1024
 _BATCH_BYTES = 16 << 20
 _BATCH_RECORDS = 100_000
@@ -82,7 +80,7 @@ def key_of(path: bytes) -> bytes:
 class SegmentWriter:
     """Writes one rank's records. `place` is the path of the files without their suffixes.
 
-    Methods raise OSError if a file cannot be created or written.
+    Methods raise OSError if a file cannot be created or written to.
     """
 
     def __init__(self, place: bytes) -> None:
@@ -368,7 +366,7 @@ class Sink(Generic[R]):
 
     `place` is a file that rank 0 has created, and the prefix of the names of all files of the sink.
     If a rank does not find it, the path leads elsewhere on that rank's node. `nothing` returns an
-    empty result, and `unwritable` the exception for files that cannot be written or read.
+    empty result, and `unwritable` the exception for files that cannot be written to or read.
     """
 
     def __init__(

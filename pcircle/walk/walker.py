@@ -1,12 +1,12 @@
 """The walk on one worker thread of a rank, and the base class of tasks that walk.
 
-Every directory is read once. If it contains few names, they are processed immediately; otherwise
-they become batches that other ranks can steal. The thread then walks the subdirectories, depth
-first, for a time slice of some milliseconds, after which the remaining subdirectories of all levels
-become items. Items, joins, messages and hand-overs between threads thus cost time once per time
-slice and not once per directory, which matters because most directories in real trees contain few
-files. If other ranks are waiting for work, part of it is handed out before the time slice ends,
-beginning with the shallowest level.
+If a directory contains few names, they are processed as soon as it is read; otherwise they become
+batches that other ranks can steal. The thread then walks the subdirectories, depth first, for a
+time slice of some milliseconds, after which the remaining subdirectories of all levels become
+items. Items, joins, messages and hand-overs between threads thus cost time once per time slice and
+not once per directory, which matters because most directories in real trees contain few files. If
+other ranks are waiting for work, part of it is handed out before the time slice ends, beginning
+with the shallowest level.
 
 A directory is completed in place if it was read to the end, no work in it was handed out, and the
 job is not stopping, because a job that is stopping may leave entries unprocessed. All other
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 
-_FEW_NAMES = 64  # processed by the item that has read them, even if ranks are idle
+_FEW_NAMES = 64  # up to this many are processed by the item that read them, even if ranks are idle
 _ITEM_S = 0.01
 _FIRST_ITEM_S = 0.001  # shorter for a root, because the other ranks have no work yet
 _EXTRA_S = 0.04  # additional time while no rank is waiting
@@ -181,7 +181,7 @@ class Walker(Generic[P]):
             visitor.scan is not None and self._takes_all and not scope.one_file_system
         )
         self._held: _ParentLeases[P] = _ParentLeases(sources, targets)
-        self._each_s = inf  # worst-case duration of a directory; unknown at first
+        self._each_s = inf  # decaying maximum duration of a directory; unknown at first
         # The next batch is tried after `_retry_after` directories.
         self._retry_after = self._entered_singly = 0
         self._begun: set[bytes] = set()  # directories of a batch that the visitor left to the walk

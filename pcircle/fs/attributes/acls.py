@@ -1,11 +1,11 @@
-"""Read, set and remove POSIX access control lists without ever granting additional access.
+"""Read, set and remove POSIX access control lists without granting extra access meanwhile.
 
 An ACL and the mode bits are one object. An access ACL includes the mode bits of the owner and of
 others. If a file has an ACL, the group bits of its mode are not the rights of the owning group but
 the *mask*, an upper limit for the group and all named users and groups. Therefore a mode that is
 set without its ACL may grant the group more than it had, and removing an ACL gives the group the
-rights in the mask. This module always replaces an ACL with another: that of the source, or a
-minimal one of three entries, which the kernel converts to mode bits in a single step.
+rights in the mask. Therefore an access ACL is not removed but replaced: by that of the source, or
+by a minimal one of three entries, which the kernel converts to mode bits in a single step.
 
 The attributes are `system.posix_acl_access` and, for directories, `system.posix_acl_default`, the
 ACL that new entries inherit (in place of the umask). Their bytes are copied, so users and groups

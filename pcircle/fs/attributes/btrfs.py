@@ -5,7 +5,8 @@ by reading only newer nodes: finding a hundred changes among a million files tak
 inode's item stores the generation of the last change to its content, attributes or links.
 Structures and numbers come from linux/btrfs.h and linux/btrfs_tree.h.
 
-Reading the identity of a subvolume requires no privilege; all other functions require root.
+Reading the identity of a subvolume requires no privilege; searching its tree or looking up paths
+requires root.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ def names_of(fd: int, inode: int) -> Iterator[tuple[int, bytes]]:
 def subvolumes_in(fd: int, directory: int, generation: int) -> Iterator[bytes]:
     """Yield the names of subvolumes that were added to a directory after a generation.
 
-    A snapshot contains empty directories in their place, which have no inode in its tree. The
+    A snapshot contains empty directories in their place; these have no inode in its tree. The
     result may include older names. Raises OSError.
     """
     item = directory, _DIR_INDEX

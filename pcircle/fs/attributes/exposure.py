@@ -3,7 +3,8 @@
 An existing directory or file gets its new owner, mode and access control list (ACL) when its
 content is complete. Until then it has the *common rights*, which both its old and its final state
 grant. So no user can read new content that the source denies to them, or old content that the
-target denied to them, and no user temporarily loses a right that both states grant.
+target denied to them. With the exception below, no user temporarily loses a right that both states
+grant.
 
 Rights are compared per user and group, because a user or a group may be named on one side only and
 the owner and the owning group may change. Users and groups that are not named have the rights of

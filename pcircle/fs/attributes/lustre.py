@@ -19,7 +19,7 @@ file is resynchronised. The copy of an archived file (HSM released) is not archi
 
 Lustre silently ignores a new layout for a file that already has one, and a file gets its default
 layout when it is opened for writing. Therefore a file is created with `O_NOCTTY | FASYNC`
-(`DELAY`), which makes Lustre postpone the default layout. The file cannot be written before a
+(`DELAY`), which makes Lustre postpone the default layout. The file cannot be written to before a
 layout is set.
 
 Sources: include/uapi/linux/lustre/lustre_user.h of lustre-release for structures and constants;
@@ -304,7 +304,7 @@ def read_layout(file: int | bytes, *, follow: bool = True) -> bytes | None:
     """Return the attribute of an open file or of a path, or None if it has none.
 
     With `follow`, a symbolic link stands for its target. For a directory without a default layout,
-    Lustre returns that of the file system. Raises OSError if the layout is unknown.
+    Lustre returns that of the file system. Raises OSError if it cannot be read.
     """
     try:
         return os.getxattr(file, ATTRIBUTE, follow_symlinks=follow)

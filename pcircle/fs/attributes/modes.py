@@ -1,7 +1,7 @@
 """chmod's mode language: octal and symbolic, parsed once and then applied to any mode.
 
-It follows GNU chmod exactly, including the cases that POSIX leaves unspecified. An octal mode of
-fewer than five digits leaves the set-id bits of directories unchanged unless it contains them. Each
+It follows GNU chmod, including in the cases that POSIX leaves unspecified. An octal mode of fewer
+than five digits leaves the set-id bits of directories unchanged unless it contains them. Each
 clause acts on the result of the previous one (``u=g,g=o``), and a clause may have several operators
 (``a-rw+x``). In a clause without any of ``ugoa``, `+` and `-` leave the bits in the umask alone,
 and `=` clears them. `ModeChange.of` applies the change to the mode of an entry, as chmod would.

@@ -1,4 +1,4 @@
-"""Change owners and modes of copies: mapping of user and group ids, and rsync's ``--chmod``.
+"""Change owners and modes of copies: map user and group ids, and apply rsync's ``--chmod``.
 
 The first rule that matches an id determines the new id. The rules also apply to the users and
 groups that access control lists (ACLs) name. If two of these are mapped to the same id, it gets the
@@ -33,7 +33,7 @@ _UserClass: TypeAlias = Literal["", "u", "g", "o"]
 
 
 class IdRule(msgspec.Struct, frozen=True, array_like=True):
-    """Map ids from `low` to `high` or, if there is a `pattern`, ids with matching names to `to`."""
+    """Map the ids from `low` to `high`, or those whose names match a given `pattern`, to `to`."""
 
     low: int
     high: int

@@ -4,7 +4,7 @@ Attributes of all namespaces that the user may write and the target accepts are 
 and `security` only for root, and `btrfs` only on btrfs. Access control lists (ACLs,
 `pcircle.fs.attributes.acls`) are stored as attributes as well. An attribute that is too large, or
 that a namespace or file system does not permit, is not an error here: it is returned as an
-`AttributeLoss`, and the caller decides. A full disk results in the same errors.
+`AttributeLoss`, and the caller decides. A full disk causes the same errors.
 
 A file without attributes costs one system call, which lists the attributes or reads the only
 requested ACL. Reading and setting are separate steps, because directories, and files copied by many
@@ -156,7 +156,7 @@ def read_attributes(
     listed: bool = False,
     unread: list[AttributeLoss] | None = None,
 ) -> list[tuple[str, bytes]]:
-    """Return the extended attributes to preserve, and the ACLs named in `lists`, of a file.
+    """Return the extended attributes of a file that are preserved, and its ACLs in `lists`.
 
     `source` is an open file or a path. With `listed`, ACLs are found by listing all names in one
     call, which is cheaper for several ACLs, but not for a single one, which Lustre returns at once.
@@ -285,7 +285,7 @@ def give_attribute(target: int | bytes, name: str, value: bytes) -> None:
 
 
 def read_flags(fd: int, among: int = USER_FLAGS) -> int:
-    """Return those inode flags of an open file that are in `among`; 0 if they cannot be read."""
+    """Return the inode flags of an open file, limited to `among`; 0 if they cannot be read."""
     # Not every file system supports flags (ENOTTY, EOPNOTSUPP), and some deny reading them
     # (EACCES).
     with suppress(OSError):
@@ -294,7 +294,7 @@ def read_flags(fd: int, among: int = USER_FLAGS) -> int:
 
 
 def give_flags(fd: int, flags: int) -> bool:
-    """Set the inode flags of an open file, after all other changes, which they may forbid.
+    """Set the inode flags of an open file; set them last, because they may forbid other changes.
 
     Return False if the file system did not accept all of them.
     """

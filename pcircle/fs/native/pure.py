@@ -102,8 +102,8 @@ def copy_files(
     copies do not get.
 
     If `contents_bytes` is not 0, that many bytes are returned as well: the contents of all files,
-    one after another, and undefined bytes. Files whose contents may not fit are not tried. In this
-    case `contents_bytes` must be more than `max_bytes`, and `max_range_bytes` must be 0.
+    one after another, padded with undefined bytes. Files whose contents may not fit are not tried.
+    In this case `contents_bytes` must be more than `max_bytes`, and `max_range_bytes` must be 0.
 
     No files are tried after the first one that is not plain or fails; its copy is removed.
     """
@@ -571,7 +571,7 @@ def format_entries(
     total_text: Callable[[int], bytes] | None,
     /,
 ) -> list[bytes]:
-    """Format entries as texts ("bodies"), one for each number of entries in `counts`.
+    """Format entries as bodies of text, one body for each number of entries in `counts`.
 
     `table` is empty or has a row for each of the NUL-terminated `names`. Entries appear in this
     order or, if given, in that of the positions in `order`, which may omit entries.
@@ -632,7 +632,7 @@ def _column(table: bytes, place: int) -> list[int]:
 
 
 def _texts_of(table: bytes, place: int, change: Any) -> list[bytes]:
-    """Return the texts of a field for the numbers of a column."""
+    """Return the text of a field for each number of a column."""
     column = _column(table, place)
     if change is None:
         return [b"%d" % number for number in column]
@@ -648,7 +648,7 @@ def _texts_of(table: bytes, place: int, change: Any) -> list[bytes]:
 
 
 def _aligned(align: int, texts: list[bytes]) -> list[bytes]:
-    """Pad texts to the width of the widest."""
+    """Pad each text to the width of the widest."""
     if align == AS_IS:
         return texts
     width = max(map(len, texts), default=0)

@@ -12,7 +12,7 @@ the destination, so the same command finds it again. It contains these files:
 
 A resumed job is a new run with its own journals and any number of ranks. If the parent of the
 target is not writable, the checkpoint is created inside the target. It is removed when the job is
-complete, or if nothing was committed.
+complete, or if the job ends before it has begun any work.
 
 The records determine which entries are not copied again, so a checkpoint must belong to the user
 who runs the job and must not be writable by other users.
