@@ -70,7 +70,7 @@ Pair: TypeAlias = "tuple[int, int]"
 """The devices of source and target."""
 
 Way: TypeAlias = "Callable[[int, int, int, int], int]"
-"""A copy method: source, target, offset, length. Returns the number of bytes moved."""
+"""A copy method: takes source, target, offset and length; returns the number of bytes moved."""
 
 # From linux/fs.h, as most architectures encode them; other architectures refuse the requests.
 _FICLONE = 0x40049409
@@ -93,7 +93,7 @@ _ZEROS = bytes(BLOCK_BYTES)
 _UNTIERED = frozenset(
     b"tmpfs devtmpfs ramfs ext2 ext3 ext4 xfs btrfs bcachefs f2fs zfs overlay vfat exfat".split()
 )
-_INLINE_BYTES = 64 << 10  # an upper bound for data in inodes or fragments; GPFS stores up to 4 KiB
+_INLINE_BYTES = 64 << 10  # an upper bound on data in inodes or fragments; GPFS stores up to 4 KiB
 
 
 def data_ranges(fd: int, offset: int, length: int) -> Iterator[tuple[int, int]]:

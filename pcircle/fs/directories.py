@@ -128,7 +128,7 @@ class _NoLease(Lease):
 
 NO_LEASE: Lease = _NoLease()
 CLOSED: tuple[Lease, Lease] = (NO_LEASE, NO_LEASE)
-"""The leases of both sides of a directory that is not held."""
+"""The leases of both sides of a directory that is not leased."""
 
 
 def device_and_inode(status: os.stat_result) -> tuple[int, int]:
@@ -137,7 +137,7 @@ def device_and_inode(status: os.stat_result) -> tuple[int, int]:
 
 
 def inode_alone(status: os.stat_result) -> tuple[int, int]:
-    """Return an identity of a file that is valid on all nodes, which number devices differently."""
+    """Return an identity of a file that is valid on all nodes, whatever their device numbers."""
     return 0, status.st_ino
 
 
@@ -149,10 +149,10 @@ class Directories:
     is called with each opened directory and its status. With `careful`, a path to a root that leads
     through a link that another user could have created raises Untrusted; with `written`, so does a
     directory on procfs, sysfs or devtmpfs; with `linkless`, so does any link. `below` opens a
-    directory within its parent, see `pcircle.fs.openat2`. `unlock` may make a directory readable
-    through its `O_PATH` descriptor, and returns whether it did; the status is from before that.
-    With `no_atime`, reading a directory does not update its access time, if the system permits
-    that; `below` must ensure this itself.
+    directory within its parent (see `pcircle.fs.openat2`). `unlock` may make a directory readable
+    through its `O_PATH` descriptor, and returns whether it did; the status of the directory is then
+    from before that change. With `no_atime`, reading a directory does not update its access time,
+    if the system permits that; `below` must ensure this itself.
     """
 
     def __init__(
@@ -204,8 +204,8 @@ class Directories:
         """Lease the descriptor of a directory.
 
         If `identity` (a result of `identify`) is given, the directory must have it; otherwise
-        Changed is raised. With `readable`, the directory can be listed. Raises OSError if it cannot
-        be opened.
+        Changed is raised. With `readable`, it must be possible to list the directory. Raises
+        OSError if it cannot be opened.
         """
         with self._lock:
             opened = self._from_below(root, path, identity) or self._find(root, path)
@@ -227,7 +227,7 @@ class Directories:
         return Lease(self, opened)
 
     def lease_open(self, fd: int, status: os.stat_result) -> Lease:
-        """Lease a directory that the caller has opened, like `lease_below`; takes the descriptor.
+        """Lease a directory that the caller has opened, and take over its descriptor.
 
         `status` is its status when it was opened. Raises OSError.
         """
@@ -268,7 +268,7 @@ class Directories:
                 close_open(opened.fd)
 
     def roots(self) -> set[tuple[int, int]]:
-        """Return device and inode, on this node, of the roots that already exist as directories."""
+        """Return the device and inode, on this node, of each root that is an existing directory."""
         found = set()
         for number in range(len(self._bases)):
             with suppress(OSError), self.lease(number, b"") as lease:  # it may not exist yet
@@ -458,7 +458,7 @@ def open_below(directory_fd: int, path: bytes) -> int:
 
 
 def directory_and_ancestors(directory_fd: int) -> Iterator[tuple[int, int]]:
-    """Yield device and inode of a directory and of its ancestors, as far as these can be searched.
+    """Yield the device and inode of a directory and of its ancestors, up to an unsearchable one.
 
     Ancestors are reached through `..`, because their names may lead through links or may not be
     accessible.
@@ -523,7 +523,7 @@ def bases(
 
     `known` contains the values for `RootPath`; those missing at its end are None. Paths stay
     relative if `directory` is the working directory, which may not be accessible by its path. They
-    are not normalised, because `a/../b` is a different path if `a` is a link.
+    are not normalized, because `a/../b` is a different path if `a` is a link.
     """
     begin = b"" if working_directory() == directory else directory
     return [

@@ -1,7 +1,7 @@
 """Lists of paths below the roots, to which a job is restricted.
 
 A list may name millions of paths in any order. Rank 0 sorts it, in bounded memory, into a file in
-which all paths below a directory are contiguous. So the item of a directory only needs the
+which all paths below a directory are contiguous. Therefore the item of a directory needs only the
 beginning and end of its range. Only rank 0 has the file, so only it can process items with a range.
 It processes the few directories with large ranges, and divides the other ranges into portions that
 contain their own text and that any rank can process.
@@ -89,7 +89,7 @@ class Lists:
         return restricted
 
     def close(self) -> None:
-        """Release the space of the lists, which must not be read afterwards."""
+        """Release the space of the lists; they must not be read afterwards."""
         if isinstance(self._text, mmap.mmap):
             self._text.close()
             self._text = b""
@@ -175,7 +175,7 @@ def _sort(lists: Iterable[tuple[int, Iterable[bytes]]]) -> Lists:
 
 
 def _once(records: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield sorted records without duplicates and without paths in subtrees selected as a whole."""
+    """Yield sorted records without duplicates, or paths in completely selected subtrees."""
     last = None
     whole: bytes | None = None
     for record in records:

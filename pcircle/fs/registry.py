@@ -1,10 +1,10 @@
 """The states of hard-linked inodes at their home rank, some of them on disk.
 
-The names of an inode may be anywhere in a tree, and any rank may find them, so one rank decides
-about all of them: the inode's *home*, which is found by hashing. In a tree of backups, millions of
-inodes may be waiting for a name that is found at the very end. An inode at rest is needed only when
-its next name arrives. So if there are many inodes, those at rest are moved to a temporary database
-on disk and fetched one by one.
+The names of an inode may be anywhere in a tree, and any rank may find them, so one rank handles all
+of them: the inode's *home*, which is found by hashing. In a tree of backups, millions of inodes may
+be waiting for a name that is found at the very end. An inode at rest is needed only when its next
+name arrives. So if there are many inodes, those at rest are moved to a temporary database on disk
+and fetched one by one.
 
 The tool defines the state of an inode, because copying requires far more state than counting.
 """
@@ -29,7 +29,7 @@ _PRIME = 0x1FFFFFFFFFFFFFFF
 T = TypeVar("T")
 
 Key: TypeAlias = "tuple[int, int]"
-"""The file system, as the walk numbers it, and the inode."""
+"""The number that the walk assigns to the file system, and the inode."""
 
 
 def home_of(key: Key, size: int) -> int:
@@ -156,7 +156,7 @@ class FirstNames:
         return missing is None
 
     def is_known(self, key: Key) -> bool:
-        """Return whether a name of an inode has arrived, but not all of its names."""
+        """Return whether some names of an inode have arrived, but not all of them."""
         with self._lock:
             return self._missing.get(key) is not None
 

@@ -101,14 +101,14 @@ def any_link(wanted: bool) -> Iterator[None]:
 
 @contextmanager
 def place_of(path: bytes) -> Iterator[ResolvedName]:
-    """Resolve a path. Raises Untrusted, or OSError as for opening the path."""
+    """Resolve a path. Raises Untrusted, or OSError as opening the path would."""
     with _place(path, _TRUSTED) as place:
         yield place
 
 
 @contextmanager
 def named(path: bytes) -> Iterator[ResolvedName]:
-    """Resolve the path of a file named by an option like `place_of`; see `any_link`."""
+    """Resolve the path of a file that an option names; see `place_of` and `any_link`."""
     with _place(path, _of_named.get()) as place:
         yield place
 
@@ -135,7 +135,7 @@ class _Walk:
         self.fd = os.open(self._at or b".", OPEN_DIRECTORY_PATH)
 
     def end(self) -> ResolvedName:
-        """Resolve all components, of which the last need not exist."""
+        """Resolve all components; the last one need not exist."""
         while (found := self._next()) is not None:
             name, last = found
             if not last:
@@ -266,7 +266,7 @@ def _unmapped_owner() -> int | None:
 
 
 class PseudoDirectories:
-    """Recognises directories of kernel objects, which contain no ordinary files: /proc, /sys, /dev.
+    """Recognizes directories of kernel objects, which contain no ordinary files: /proc, /sys, /dev.
 
     Results are cached by file system.
     """
@@ -274,7 +274,7 @@ class PseudoDirectories:
     def __init__(self) -> None:
         self._known: dict[int, bool] = {}
         self._devices: tuple[int, int] | None = None
-        # In a container, /dev is not on devtmpfs, and is recognised by its inode.
+        # In a container, /dev is not on devtmpfs, and is recognized by its inode.
         with suppress(OSError):
             devices = os.stat(b"/dev")
             self._devices = (devices.st_dev, devices.st_ino)

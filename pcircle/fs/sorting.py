@@ -18,9 +18,9 @@ from pcircle.core.writing import discard, write_all
 
 RUN_BYTES = 16 << 20
 FAN_IN = 64
-"""The number of runs that are merged at a time, which limits the open files per level."""
+"""The number of runs that are merged at a time; it limits the open files per level."""
 _READ_BYTES = 128 << 10
-_LIST_BYTES = 32 << 10  # memory of a list of records, which is written and read at once
+_LIST_BYTES = 32 << 10  # memory of a list of records that is written and read at once
 _OBJECT_BYTES = 64  # the overhead of a bytes object
 _LENGTH_BYTES = 8  # of the length that precedes each list
 _encode = msgspec.msgpack.Encoder().encode

@@ -43,11 +43,11 @@ _MAX_WORKERS = 16
 _AT_ONCE = 16
 _FEW_WORKERS = 4
 _SLOW_S = 50e-6
-_SLOW_BLOCKS = 3  # recent slow blocks
+_SLOW_BLOCKS = 3  # slow blocks in excess of fast ones, from which look-ups count as slow
 _PROBE_NS = 300_000  # the duration of a probe
 # Slow probes that prove slow look-ups: one may be slow because the process waited for a CPU.
 _PROBES = 3
-_SURELY_SLOW_S = 500e-6  # time per name with which a probe counts twice
+_SURELY_SLOW_S = 500e-6  # time per name from which a probe counts twice
 _NEVER = 1 << 62
 _WORTH_IT = 8  # fewer names are not worth waking a thread
 
@@ -173,7 +173,7 @@ class Stats(Table):
     def look(self, directory_fd: int | Sequence[int], names: Sequence[bytes]) -> None:
         """Look up names in one directory, or each name in its own directory.
 
-        Raises `StatBlockError` if names cannot be looked up; the rows of the others are valid.
+        Raises `StatBlockError` if names cannot be looked up; the rows of the other names are valid.
         There may be at most `CAPACITY` names.
         """
         count = len(names)

@@ -196,7 +196,7 @@ class Admissions:
         return found is not None
 
     def admit_entry(self, name: bytes, directory_fd: int) -> bool:
-        """Like `admit`, for a name. Moving a directory requires write access to it.
+        """Remove the obstacle to changing or moving a named entry; return whether there was one.
 
         Raises OSError.
         """
@@ -215,7 +215,7 @@ class Admissions:
             os.close(fd)
 
     def open_below(self, directory_fd: int, path: bytes) -> int:
-        """Open a directory at a path below an open directory, admitting directories if necessary.
+        """Open a directory at a path below an open directory, removing obstacles if necessary.
 
         Raises OSError.
         """
@@ -273,7 +273,7 @@ def _is_exempt(fd: int) -> bool:
 
 
 def _path_of(fd: int) -> bytes:
-    """Return a path that leads to exactly the entry that a descriptor refers to.
+    """Return a path that leads to the entry to which a descriptor refers.
 
     It is needed because an `O_PATH` descriptor itself does not permit changes.
     """

@@ -7,7 +7,7 @@ be looked up is selected, so that the tool's own access reports the failure. If 
 times, but the file system does not store them, the directory fails.
 """
 
-# Annotations are not deferred, because msgspec would compile each of them in every rank.
+# Annotations are not deferred, because msgspec would compile each of them on every rank.
 import os
 import re
 import stat

@@ -111,7 +111,7 @@ def names(
     places: Sequence[int],
     targets: Sequence[bytes],
 ) -> bytes:
-    """Return the section of names that were looked up, whose rows in `stats` are `places`.
+    """Return the section of names that were looked up; `places` are their rows in `stats`.
 
     `targets` are the targets of the links among them.
     """

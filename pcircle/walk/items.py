@@ -5,7 +5,7 @@ its subdirectories, and packs those that remain after some milliseconds into ite
 item are joined into one byte string, separated by NUL, which no name contains, so a queue of a
 million names consists of only a few thousand objects.
 
-Every item identifies its directory by (root, path), see `pcircle.fs.directories`, and carries the
+Every item identifies its directory by (root, path) as in `pcircle.fs.directories`, and carries the
 identities of that directory on both sides. If another directory has taken the path before the item
 is processed, the item's entries fail. `slot` is the number of the directory among those that are
 open in the parent item; results are merged into that directory. An item that opens no directories
@@ -13,7 +13,7 @@ passes its own `slot` on to the items that it spawns. `weight` is a fraction of 
 weight is 1.
 """
 
-# Annotations are not deferred, because msgspec would compile each of them in every rank.
+# Annotations are not deferred, because msgspec would compile each of them on every rank.
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -52,7 +52,7 @@ class DirectoryIdentity(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 ANYWHERE = DirectoryIdentity(NOWHERE)
-"""The place of names in any directory, such as the parent of a root, which is not checked."""
+"""The place of names in any directory, such as the parent of a root; it is not checked."""
 UNREACHED = DirectoryIdentity((-1, -1), (-1, -1))
 """The place of a directory that has not been entered. It matches no directory."""
 
@@ -128,7 +128,7 @@ class Gather(msgspec.Struct, Generic[I], frozen=True, array_like=True, tag="sink
 
 
 class Seal(msgspec.Struct, frozen=True, array_like=True, tag="seal"):
-    """End the part of the rank to which this is posted."""
+    """End the part of the rank to which this item is posted."""
 
 
 class Merge(msgspec.Struct, frozen=True, array_like=True, tag="merge"):

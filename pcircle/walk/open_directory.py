@@ -95,7 +95,7 @@ NO_PARENT: Open[Any] = _NoParent()
 
 
 class ItemContext(Context[Any], Generic[P]):
-    """The context of an item that is being walked, which buffers spawned items until `flush`.
+    """The context of an item that is being walked; it buffers spawned items until `flush`.
 
     A call of the engine takes as long as processing a small directory, so it is made once per item.
     `opens` contains the open directories of the item.
@@ -123,7 +123,7 @@ class ItemContext(Context[Any], Generic[P]):
         return spent_s > BATCH_S or (spent_s > _WAITED_FOR_S and self.has_idle_workers())
 
     def time_limit(self) -> Callable[[], bool]:
-        """Return a function that reports whether the time for work that begins now is up."""
+        """Return a function that returns whether the time for work that begins now is up."""
         began_s = time.monotonic()
         return lambda: self.is_time_up(time.monotonic() - began_s)
 

@@ -85,7 +85,7 @@ def open_roots(
     follow: bool = False,
     no_atime: bool = False,
 ) -> Directories:
-    """Return the directories below the roots, whose paths are relative to `directory`.
+    """Return the directories of roots whose paths are relative to `directory`.
 
     `is_first` is passed to `capacity_of`, the other arguments to `Directories`.
     """

@@ -4,8 +4,9 @@ An ACL and the mode bits are one object. An access ACL includes the mode bits of
 others. If a file has an ACL, the group bits of its mode are not the rights of the owning group but
 the *mask*, an upper limit for the group and all named users and groups. Therefore a mode that is
 set without its ACL may grant the group more than it had, and removing an ACL gives the group the
-rights in the mask. Therefore an access ACL is not removed but replaced: by that of the source, or
-by a minimal one of three entries, which the kernel converts to mode bits in a single step.
+rights in the mask. For this reason an access ACL is not removed but replaced: by that of the
+source, or by a minimal one of three entries, which the kernel converts to mode bits in a single
+step.
 
 The attributes are `system.posix_acl_access` and, for directories, `system.posix_acl_default`, the
 ACL that new entries inherit (in place of the umask). Their bytes are copied, so users and groups
@@ -23,7 +24,7 @@ from collections.abc import Iterable, Iterator
 ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
 
 _NONE = frozenset((errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
-"""Errors by which file systems report that an ACL is missing or that ACLs are not supported."""
+"""Errors with which file systems report that an ACL is missing or that ACLs are not supported."""
 
 _VERSION = struct.pack("<I", 2)
 _ENTRY = struct.Struct("<HHI")  # tag, rights, user or group
@@ -67,7 +68,7 @@ def drop_default(directory: int | bytes) -> None:
     try:
         os.removexattr(directory, DEFAULT)
     except OSError:
-        # File systems report a missing ACL by different errors.
+        # File systems report a missing ACL with different errors.
         if read_list(directory, DEFAULT) is not None:
             raise
 
@@ -126,7 +127,7 @@ def list_of(mode: int) -> bytes:
 
 
 def without_group(access: bytes) -> bytes:
-    """Return a copy of an ACL that grants nothing to the owning group, which has changed."""
+    """Return a copy of an ACL that grants nothing to the owning group, because it has changed."""
     return packed(
         (tag, 0 if tag == OWNING_GROUP else right, number)
         for tag, right, number in entries_of(access)

@@ -52,11 +52,11 @@ _NO_BTRFS = (errno.ENOTTY, errno.EINVAL, errno.EOPNOTSUPP)
 class Subvolume(msgspec.Struct, frozen=True):
     """A btrfs subvolume.
 
-    `origin` is the subvolume of which this is a snapshot, or the subvolume itself; `generation` is
-    its latest generation. `is_touched` means that a snapshot was changed after it was taken,
-    because it was received or was writable for a while; it may then have content that its origin
-    never had. `changed` is the generation, and the time in nanoseconds, of the last change to one
-    of its inodes.
+    `origin` is the UUID of the subvolume of which this is a snapshot, or its own UUID. `generation`
+    is the latest generation or, for a read-only snapshot, that of its creation. `is_touched` means
+    that a snapshot was changed after it was taken, because it was received or was writable for a
+    while; it may then have content that its origin never had. `changed` is the generation, and the
+    time in nanoseconds, of the last change to one of its inodes.
     """
 
     uuid: str

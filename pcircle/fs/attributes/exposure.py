@@ -136,7 +136,7 @@ def common(old: Rights, new: Rights, needed: int = 0) -> Rights:
 
 
 def _between(old: Rights, new: Rights, shared: Rights) -> Rights:
-    """Return the rights to set before the owner changes, which the change does not affect."""
+    """Return the rights to set before the owner changes; the change does not affect them."""
     owner = old.owner | new.owner if old.uid != new.uid else shared.owner
     users = dict(shared.users)
     if old.uid != new.uid:

@@ -10,12 +10,12 @@ here without a Lustre library. Other file systems do not have this attribute. It
   offset and size of its plain layout), followed by the layouts. Progressive layouts (PFL), data on
   the metadata server (DoM), self-extending layouts and mirrors use this form.
 
-Numbers are in the byte order of the machine that wrote them, which the magic number reveals.
+Numbers are in the byte order of the machine that wrote them; the magic number reveals it.
 
 To preserve a layout, it is converted to a request for a new file (`fresh`). Objects, generations
 and ids belong to the original file, so they are omitted, and the server chooses the targets. Only
 the first mirror of a mirrored file is preserved, because writes go to one mirror anyway until the
-file is resynchronised. The copy of an archived file (HSM released) is not archived.
+file is resynchronized. The copy of an archived file (HSM released) is not archived.
 
 Lustre silently ignores a new layout for a file that already has one, and a file gets its default
 layout when it is opened for writing. Therefore a file is created with `O_NOCTTY | FASYNC`
@@ -49,7 +49,7 @@ DELAY: Final = os.O_NOCTTY | os.O_ASYNC
 """Flags for creating a file whose layout will be set."""
 
 STRIPE = "Lustre layouts"
-"""The name of layouts among the attributes to preserve."""
+"""The name for layouts among the attributes to preserve."""
 
 STRIPE_UNIT_BYTES: Final = 64 << 10
 """The unit of stripe sizes."""
@@ -136,7 +136,7 @@ Layout: TypeAlias = "Stripes | Composite"
 
 
 def _order_of(value: bytes) -> _Order | None:
-    """Return the structures in the byte order of a layout; None if it is not a layout."""
+    """Return the structures in the byte order of a layout; None if the value is not a layout."""
     if len(value) >= 4:
         for order in _ORDERS.values():
             if order.magic.unpack_from(value)[0] in _KNOWN:

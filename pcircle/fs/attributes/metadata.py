@@ -14,7 +14,7 @@ if possible, and a failure is not reported. A copy whose owner or group differs 
 source does not get the set-id bits.
 """
 
-# Annotations are not postponed here: otherwise msgspec compiles each of them in every rank.
+# Annotations are not postponed here: otherwise msgspec compiles each of them on every rank.
 import errno
 import os
 import stat
@@ -42,7 +42,7 @@ class PreservedAttributes(msgspec.Struct, frozen=True, array_like=True):
 
     With `special`, FIFOs, sockets and devices are copied. With `stripe`, Lustre layouts are
     preserved if source and target are on Lustre. With `xattr_demanded`, `acl_demanded` or
-    `stripe_demanded`, an entry whose attributes of that kind cannot be preserved fails. `given`
+    `stripe_demanded`, an entry fails if its attributes of that kind cannot be preserved. `given`
     defines owners and modes that replace those of the sources.
     """
 

@@ -6,7 +6,7 @@ intersection of their rights, because an ACL may exist to deny access. A mode ch
 ``--chmod``: a list of bit operations, applied in order to all entries except symbolic links.
 """
 
-# Annotations are not postponed here: otherwise msgspec compiles each of them in every rank.
+# Annotations are not postponed here: otherwise msgspec compiles each of them on every rank.
 import os
 import stat
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from pcircle.fs.attributes import acls
 _ALL, _EXECUTE = 0o7777, 0o111
 _WHO = {"u": (0o100, 0o4000), "g": (0o010, 0o2000), "o": (0o001, 0), "a": (0o111, 0o6000)}
 _SHIFTS = {"u": 6, "g": 3, "o": 0}
-# The bits that assigning another class's rights clears.
+# The bits that are cleared by assigning another class's rights.
 _CLEARED = {"u": 0o4700, "g": 0o2070, "o": 0o1007, "a": 0o7777}
 _BITS = {"r": 4, "w": 2, "x": 1, "X": 1}
 _OCTAL = frozenset("01234567")
@@ -72,7 +72,7 @@ class Given(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def by_name(self) -> bool:
-        """True if any rule matches names, whose ids may differ in the next run."""
+        """True if any rule matches names; their ids may differ in the next run."""
         return any(rule.pattern for rule in (*self.users, *self.groups))
 
 

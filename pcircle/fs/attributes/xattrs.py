@@ -198,7 +198,7 @@ def read_attributes(
 def give_attributes(target: int | bytes, held: ExtendedAttributes) -> list[AttributeLoss]:
     """Set the attributes of a source, except ACLs, on an open file or on a path.
 
-    Return the attributes that could not be preserved. Raises OSError if the target fails.
+    Return the attributes that could not be preserved. Raises OSError for any other error.
     """
     refused = list(held.unread)
     size = 0
@@ -229,8 +229,8 @@ def give_lists(
 ) -> int:
     """Set the ACLs of a source that has this mode; return the mode to set afterwards.
 
-    ACLs that could not be preserved are added to `refused`. Raises OSError if the target fails, or
-    if an ACL that it must not have cannot be removed.
+    ACLs that could not be preserved are added to `refused`. Raises OSError for any other error, or
+    if an ACL that the target must not have cannot be removed.
     """
     access = held.acl(acls.ACCESS)
     size = sum(len(name) + len(value) for name, value in held.values)

@@ -5,7 +5,7 @@ accepts the same arguments and returns the same results. `reason` states why the
 used. ``PCIRCLE_NATIVE=0`` selects `pure`. With ``PCIRCLE_REQUIRE_NATIVE=1``, a C module that is
 missing, not loadable or built for another interface is an error.
 
-Most results contain bytes with one 64-bit number for each name, see `pure`.
+Most results contain bytes with one 64-bit number for each name; see `pure`.
 """
 
 from __future__ import annotations

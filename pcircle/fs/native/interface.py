@@ -29,6 +29,6 @@ units of 512 bytes. `inode`, `device` and `rdev` are unsigned.
 """
 
 OF_EACH, OF_BODY, OF_NAME = -1, -2, -3
-"""Sources of a field other than a column, see `format_entries`."""
+"""Sources of a field other than a column; see `format_entries`."""
 AS_IS, LEFT, RIGHT, AS_NUMBERS = range(4)
 """Alignments of a field. `AS_NUMBERS` aligns numbers on the right and other text on the left."""

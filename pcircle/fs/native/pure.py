@@ -305,9 +305,10 @@ def make_directories(
 def settle_open(fds: list[int], sources: bytes, keep: int, owner: int, group: int, /) -> bytes:
     """Give open copies the owner, mode and times of their sources; return 0 for each.
 
-    They are set in this order. `sources` is a table of `COLUMNS` with a row for each copy. The
-    present owner and group of all copies are `owner` and `group` (-1: unknown), and are not set if
-    a source has the same. A copy that an ordinary user would have to give away is not plain.
+    The attributes are set in this order. `sources` is a table of `COLUMNS` with a row for each
+    copy. The present owner and group of all copies are `owner` and `group` (-1: unknown), and are
+    not set if a source has the same. A copy that an ordinary user would have to give away is not
+    plain.
     """
     row_bytes = _NUMBER_BYTES * len(COLUMNS)
     count, remainder = divmod(len(sources), row_bytes)
@@ -414,8 +415,8 @@ def scan_directories(
 ) -> tuple[bytes, list[int], bytes, bytes, bytes, bytes, bytes]:
     """List small directories; return the number of entries in each, and the entries.
 
-    They are in one directory, or each is in its own. A directory is opened with `flags`. It is
-    plain if it is on `device` (-1: any; its own status is then not looked up) and has at most
+    The directories are in one directory, or each is in its own. A directory is opened with `flags`.
+    It is plain if it is on `device` (-1: any; its own status is then not looked up) and has at most
     `max_each` entries, all of `kinds`, a mask with bit 1 << DT_* for each kind. If `looks` is not
     0, the entries are looked up as well; if that fails for one, the directory is not plain. If
     `looks` is 2, subdirectories are not looked up: their rows contain the mode S_IFDIR, one link

@@ -6,10 +6,11 @@ all ranks of a node.
 A flush of a file system or file covers the writes of all processes. Therefore a rank can skip its
 flush if another rank on the node has started and completed a flush after this rank requested one.
 The ranks of a node count their flushes on a `pcircle.ops.checkpoint.shared_board`. A rank that has
-waited for the lock usually finds that the previous flush started late enough. All ranks are sealed
-at about the same time, so the first one waits briefly for the others and flushes for all of them.
+waited for the lock usually finds that the previous flush started late enough. All ranks seal an
+epoch at about the same time, so the first one waits briefly for the others and flushes for all of
+them.
 
-A flush never counts as completed if its rank died or the flush failed. A rank whose flush fails
+A flush does not count as completed if its rank died or the flush failed. A rank whose flush fails
 stops the job.
 """
 

@@ -210,7 +210,7 @@ class RecordIndex:
                 at += 1
 
     def _first(self, key: bytes) -> int:
-        """Return the first entry not below the key by bisection around the predicted position."""
+        """Find the first entry not below the key, by bisection around the predicted position."""
         count = self._count
         if not count:
             return 0

@@ -6,7 +6,7 @@ is the union of all journals. It does not matter which rank did the work, so sto
 special treatment.
 
 A journal may only describe work that is on disk. Every frame of records carries an epoch
-(`pcircle.circle.epochs`), which applies to all its records, and every commit writes a mark. A frame
+(`pcircle.circle.epochs`), which applies to all its records, and a commit writes a mark. A frame
 counts only if any journal of the same run contains a commit mark for the epoch of the frame or a
 later one. Therefore records can be written as soon as they exist, in bounded memory, and become
 valid together. A complete frame is not rewritten, so a crash loses only the work after the last
@@ -21,13 +21,13 @@ The format, in which all integers are little-endian:
     record, rank and counts := MessagePack
 
 A directory is identified by 16 bytes of keyed BLAKE2b of root and path, a name in it by 8 bytes of
-seeded XXH3-64. A user who chooses file names can predict neither of them, and the records of deep
+seeded XXH3-64. A user who chooses file names cannot predict either of them, and the records of deep
 directories are as short as any others. `docs/journal-format.rst` has an example.
 
 All ranks of a node append to the tail of one file, because on a parallel file system each file
 costs a creation, a reservation of space and a sync at each commit. The range of a frame is
 allocated before the frame is written, so no rank waits for the write of another rank. If a rank
-dies, the unwritten part of its range contains zeros, with which no frame starts.
+dies, the unwritten part of its range contains zeros, which cannot be mistaken for a frame.
 
 A `Recorder` collects records while an item is being processed. At the end of the item, the records
 are appended to the journal with the current epoch of the rank.
@@ -269,7 +269,7 @@ def journal_name(run: int, rank: int) -> bytes:
 
 
 class RecordKeys:
-    """Computes the keys of records from the secret of a checkpoint, which has 8 bytes."""
+    """Computes the keys of records from the 8-byte secret of a checkpoint."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
@@ -324,8 +324,8 @@ class Journal:
 
     If a full disk interrupts the copy, the journal must still be written. Therefore
     `reserved_bytes` of space per rank are reserved in advance, and again before less space remains
-    than one commit of all ranks needs. A frame is written when it fills a quarter of a reservation,
-    or earlier.
+    than one commit of all ranks needs. Pending records are written when they fill a quarter of a
+    reservation, or earlier.
     """
 
     def __init__(
@@ -682,7 +682,7 @@ class Recorder(FileSystemSync):
         space = reserved_bytes(size)
         self.journal = Journal(fd, plan.run, rank, self.keys, space, shared_by)
 
-    # ---- the item at hand ------------------------------------------------------
+    # ---- the current item ------------------------------------------------------
 
     def begin_item(self) -> None:
         """Start an item. The first call reserves space for records."""

@@ -4,7 +4,7 @@ Rank 0 reads all journals once and writes the location of each committed record 
 of the checkpoint, sorted by key. A rank that reaches a directory looks up its records in the index,
 so memory use does not grow with the amount of completed work.
 
-Journals only determine which work can be skipped. The only files that they name are temporary
+Journals determine only which work can be skipped. The only files that they name are temporary
 files, and copies to which hard links are added. Both are opened like any entry below the
 destination, and are used only if they have the recorded inode.
 """
@@ -239,7 +239,7 @@ class CompletedNames:
         return any(run.contains(hashes).any() for run in self._runs)
 
     def are_done(self, hashes: bytes) -> list[bool]:
-        """Return a list that contains, for each hash, whether its name is completed."""
+        """Return for each hash whether its name is completed."""
         runs = [run.contains(hashes).tolist() for run in self._runs]
         return list(map(any, zip(*runs, strict=True)))
 

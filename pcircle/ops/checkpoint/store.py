@@ -513,7 +513,7 @@ def _boot() -> str:
 
 
 def _is_local(lock: LockRecord) -> bool:
-    """Return whether the owner is on this host; host names alone may be shared by containers."""
+    """Return whether the owner is on this host; containers may share the host name alone."""
     return lock.host == _host() and lock.boot == _boot()
 
 

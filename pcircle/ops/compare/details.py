@@ -187,7 +187,7 @@ class DetailComparer:
 
 
 def _select(values: Values, names: tuple[str, ...] | None) -> Values:
-    """Return the attributes with these names, or all except access control lists if None."""
+    """Return the attributes with these names or, if None, all except access control lists."""
     if names is None:
         return [value for value in values if value[0] not in (ACCESS, DEFAULT)]
     return [value for value in values if value[0] in names]

@@ -50,7 +50,7 @@ _MODES = {
 _MAGIC = b"pcmanifest "
 _MAX_LOADED = 4096  # maximum number of entries to load into a dictionary
 _PIECE_BYTES = 512 << 10
-_OTHER_DEVICE = 2**64 - 1  # two manifests may have different time units
+_OTHER_DEVICE = 2**64 - 1  # its timestamps may have another granularity
 
 FindEntry = Callable[[bytes], "ManifestEntry | None"]
 
@@ -163,7 +163,7 @@ class DigestComparer:
         row: StatusRow,
         stop: Callable[[], bool],
     ) -> int:
-        """Return which of `fields` differ, by digest, between an entry and its manifest entry.
+        """Return which of `fields` differ between an entry and its manifest entry.
 
         Raises OSError. If `stop` returns true, reading ends early and the result is meaningless.
         """
@@ -236,7 +236,7 @@ def compare_entries(
 
 # ---- moves ---------------------------------------------------------------------------------------
 
-_RUN_BYTES = RUN_BYTES // 8  # rank 0 needs two sorters and other data
+_RUN_BYTES = RUN_BYTES // 8  # small, because rank 0 holds two sorters and other data
 _SLASH, _STAND_IN = b"/", b"\0"
 
 

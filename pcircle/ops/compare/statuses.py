@@ -148,7 +148,7 @@ class StatusComparer:
         return a_ns // unit_ns == b_ns // unit_ns
 
     def _unit_ns(self, status: Status) -> int:
-        """Return the granularity of timestamps on an entry's device, as far as it is known yet.
+        """Return the granularity of timestamps on an entry's device, as inferred so far.
 
         One in a hundred nanosecond timestamps looks like that of a 100 ns clock, so a single
         timestamp is not sufficient.

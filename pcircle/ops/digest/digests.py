@@ -206,9 +206,9 @@ def parse_signature(text: str) -> Signature:
 
 
 DEFAULT = "xxh128"
-# The algorithms of signatures that hashlib implements; `checksums.NAMES` lists those of checksum
-# lists. A name consists of at most 20 lower-case letters and digits, because manifests support no
-# other names.
+# The signature algorithms that hashlib implements; `checksums.NAMES` lists those of checksum lists.
+# A name consists of at most 20 lower-case letters and digits, because manifests support no other
+# names.
 _HASHLIB = ("sha256", "sha512", "blake2b")
 # The input is long enough to execute the code for large buffers.
 _BLAKE3_TRIAL = """
@@ -220,7 +220,7 @@ hasher.digest()
 
 
 class Hasher(Protocol):
-    """The computation of a digest."""
+    """A computation of a digest that is in progress."""
 
     def update(self, data: ReadableBuffer, /) -> object:
         """Add `data` to the input."""
@@ -245,7 +245,7 @@ def algorithm_names() -> tuple[str, ...]:
 
 
 def unknown_algorithm(name: str, names: Sequence[str]) -> ValueError:
-    """Return the error for an unknown name; other programs write `SHA-256` or `sha256sum`."""
+    """Return the error for an unknown name, with a suggestion for names such as `SHA-256`."""
     usual = name.lower().replace("-", "").replace("_", "").removesuffix("sum")
     meant = f"; did you mean '{usual}'?" if usual in names else f"; choose from {', '.join(names)}"
     return ValueError(f"unknown algorithm '{name}'{meant}")

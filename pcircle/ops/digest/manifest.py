@@ -107,7 +107,7 @@ class ManifestEntry(NamedTuple):
 
 
 def unpack_entry(name: bytes, packed: bytes, digest_bytes: int) -> ManifestEntry:
-    """Convert a packed entry with a trailer, as an `EntriesCallback` receives it."""
+    """Convert a packed entry with a trailer, in the form that an `EntriesCallback` receives."""
     at = 2 + len(name)
     end = at + 1 + digest_bytes
     kind = packed[at : at + 1]
@@ -287,7 +287,7 @@ class Manifest:
     def verify(self) -> None:
         """Check the whole file.
 
-        Raises OSError, or DamagedManifestError with the line number if the file was altered. The
+        Raises OSError, or DamagedManifestError with the line number if the file is damaged. The
         digests of directories are recomputed from their entries up to the root, so the digest of
         the root authenticates the names, types and digests of all entries. Sizes, times and
         checksums are only protected against accidental damage.

@@ -79,7 +79,7 @@ class ManifestUpdate:
         self._old = old
         self._size = old.algorithm.size
         self._sorter = Sorter()
-        self._invalid: list[bytes] = []  # sort keys below which old sections are invalid
+        self._invalid: list[bytes] = []  # sort keys at and below which old sections are invalid
         self._index: dict[bytes, _ChangedDirectory] = {}
         self._totals: dict[bytes, _DirectoryTotals] = {}
         self._events = tempfile.TemporaryFile(prefix="pcircle-manifest-")  # noqa: SIM115

@@ -7,13 +7,13 @@ entry, and block digests to their large file. The entries of the roots arrive at
 names are the numbers of the roots. `signed` counts entries, so that a lost entry is detected.
 
 The digest of a directory is computed from its entries, which are collected in runs. An entry is
-packed exactly as it contributes to the digest: u16 length of the name, name, type, digest. A *run*
-is a sequence of packed entries. The batches of a directory are completed in any order and on any
-rank, so their runs are merged as they arrive. Merging only concatenates runs of similar size, so
-each byte is copied O(log n) times. When the directory is complete, its entries are sorted by name
-once, and the digest is computed.
+packed in the form in which it contributes to the digest: u16 length of the name, name, type,
+digest. A *run* is a sequence of packed entries. The batches of a directory are completed in any
+order and on any rank, so their runs are merged as they arrive. Merging only concatenates runs of
+similar size, so each byte is copied O(log n) times. When the directory is complete, its entries are
+sorted by name once, and the digest is computed.
 
-A directory with millions of entries would not fit in memory. Runs beyond `MAX_MEMORY_BYTES` are
+A directory with millions of entries might not fit in memory. Runs beyond `MAX_MEMORY_BYTES` are
 written to a `RunStore`, an unnamed temporary file. At the end, each run is sorted individually, and
 all runs are merged while they are being read, as in an external merge sort. Five million entries
 with 20-byte names need at most about 150 MiB, most of which is used for the Python objects of the

@@ -2,8 +2,8 @@
 
 Names are removed as they are listed, and a directory is removed when it is empty. Every entry is
 removed relative to the open directory in which it was found, so a symbolic link that replaces a
-directory is removed or rejected, but not followed. The result for a subtree is whether any entry in
-it stays, because then its directory must stay too.
+directory is removed or rejected, but not followed. The result for a subtree states whether any
+entry in it stays, because its directory must then stay too.
 """
 
 from __future__ import annotations
@@ -365,7 +365,10 @@ class Remover(EntryVisitor):
                     os.utime(lease.fd, ns=times)
 
     def failed(self, opened: Open[int], error: OSError, context: Context[TreeItem]) -> None:
-        """Remove a directory that cannot be listed, if it is empty, as a dry run assumes."""
+        """Remove a directory that cannot be listed, if it is empty.
+
+        A dry run assumes that it is.
+        """
         if opened.place is UNREACHED:
             self.counters.scans_done += 1
             self.counters.sized += 1
@@ -539,7 +542,7 @@ class Remover(EntryVisitor):
     def _change(
         self, remove: Callable[..., os.stat_result | None], name: bytes, *, dir_fd: int
     ) -> os.stat_result | None:
-        """Remove a name whose inode flags may forbid that, with a function returned by `_way`.
+        """Remove a name with a function returned by `_way`, although inode flags may forbid that.
 
         Raises OSError.
         """

@@ -86,7 +86,7 @@ class _Level:
     def open_from(self, inner: int) -> None:
         """Reopen the directory from a subdirectory.
 
-        Raises OSError, or Changed if that was moved.
+        Raises OSError, or Changed if the subdirectory was moved.
         """
         if self.fd < 0:
             self.fd = os.open(b"..", OPEN_DIRECTORY_FOLLOW, dir_fd=inner)
@@ -99,8 +99,8 @@ class TreeRemover:
     """Removes trees in one thread.
 
     Entries that `choose` excludes stay, and so do their directories. `access` specifies the
-    obstacles to removal that are cleared. Those in the directory that contains the top entry are
-    not restored.
+    obstacles to removal that are cleared. Obstacles that were cleared in the directory of the top
+    entry are not restored.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class TreeRemover:
         return _Level(path, *open_admitted(name, parent.fd, self._access))
 
     def _remove_if_empty(self, name: bytes, path: bytes, directory_fd: int) -> bool:
-        """Remove a directory that cannot be listed, if it is empty; return whether it was."""
+        """Try to remove a directory that cannot be listed; return whether it was empty."""
         self._listener.due(1)
         try:
             os.rmdir(name, dir_fd=directory_fd)
@@ -268,6 +268,6 @@ class TreeRemover:
             self._access.change(remove, name, level.fd)
 
     def _fail(self, stays: _Level, path: bytes, error: OSError) -> None:
-        """Report a directory that cannot be removed, so that its parent stays too."""
+        """Report a directory that cannot be removed, and keep its parent too."""
         stays.stays = True
         self._listener.failed(path, "remove directory", error)

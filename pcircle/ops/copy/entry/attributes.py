@@ -1,8 +1,7 @@
 """Preserves extended attributes, access control lists and inode flags.
 
 Attributes that the destination does not support are counted by kind and reported once at the end.
-If the user requested a kind by name, every entry fails whose attributes of that kind cannot be
-preserved.
+An entry whose attributes cannot be preserved fails if the user requested their kind by name.
 
 Symbolic links, FIFOs, sockets and devices cannot be opened safely, and the attribute calls take no
 directory descriptor. The attributes of such entries are accessed through /proc; a new copy is first
@@ -108,10 +107,10 @@ class AttributeCopier:
     def enter(
         self, target_fd: int, *, bare: bool = False, made: os.stat_result | None = None
     ) -> None:
-        """Set the target directory; it may pass on a default access control list.
+        """Set the target directory, and determine whether it may pass on an access control list.
 
-        `bare` means that this job created the directory, inaccessible to other users if modes are
-        preserved, and that it has no default list. `made` is its status at creation.
+        `bare` means that this job created the directory (inaccessible to other users if modes are
+        preserved) and that it has no default list. `made` is its status at creation.
         """
         self._inherited = self._keep.acl and not bare and may_have_default(target_fd)
         self.closed = bare and self._closes
@@ -133,15 +132,15 @@ class AttributeCopier:
         return True
 
     def read_file(self, fd: int, *, alone: bool = False) -> ExtendedAttributes | None:
-        """Return the attributes of an open file, or None if none must be set on its copy.
+        """Return the attributes of an open file, or None if its copy needs none.
 
-        `alone` means that the copy may have an access control list even if its directory passes on
-        none.
+        `alone` means that the copy may already have an access control list, even if its directory
+        passes on none.
         """
         return self._held(*self._read(fd, follow=True), fd, alone=alone or self._inherited)
 
     def read_directory(self, fd: int, *, alone: bool) -> ExtendedAttributes | None:
-        """Return the attributes of an open directory; `alone` as in `read_file`."""
+        """Return the attributes of an open directory; `alone` is as in `read_file`."""
         values: list[tuple[str, bytes]] = []
         unread: list[AttributeLoss] = []
         if self._listed:
@@ -154,7 +153,7 @@ class AttributeCopier:
     def read_name(
         self, directory_fd: int, name: bytes, *, alone: bool = False
     ) -> ExtendedAttributes | None:
-        """Return the attributes of an entry that cannot be opened; `alone` as in `read_file`."""
+        """Return the attributes of an entry that cannot be opened; `alone` is as in `read_file`."""
         path = b"/proc/self/fd/%d/%s" % (directory_fd, name)
         return self._held(*self._read(path, follow=False), None, alone=alone or self._inherited)
 
@@ -222,7 +221,7 @@ class AttributeCopier:
             try:
                 made = os.fstat(self._target_fd)
             except OSError:
-                return -1, -1  # creating an entry there reports the reason
+                return -1, -1  # creating an entry there will report the error
             self._owner = made.st_uid, made.st_gid
         return self._owner
 
@@ -263,7 +262,7 @@ class AttributeCopier:
     def demand(self, refused: Iterable[AttributeLoss]) -> None:
         """Raise AttributesLostError if attributes requested by name could not be preserved.
 
-        Attributes that no copy could have are only counted.
+        Attributes that are never copied are only counted.
         """
         requested = [attribute for attribute in refused if kind_of(attribute.name) is not None]
         if any(attribute.kind in self._demanded for attribute in requested):

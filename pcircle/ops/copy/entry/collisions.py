@@ -1,6 +1,6 @@
 """Detects collisions: names that differ in the source but are the same in the target.
 
-Some file systems ignore case or Unicode normalization. The names of a source directory are
+Some file systems ignore case or Unicode normalization. The names in a source directory are
 distinct. Therefore, in a directory that this run created, the name of an entry that is copied for
 the first time is free, unless the target folds names. If the name is taken, that counts as a
 collision, whatever the folding rule. The check costs nothing until a name is taken.
@@ -73,7 +73,7 @@ class Collisions:
         self._sources = None
 
     def check(self, directory_fd: int, name: bytes) -> None:
-        """Raise CollisionError if a taken name belongs to another source name."""
+        """Raise CollisionError if a taken name is that of the copy of another source name."""
         sources = self._sources
         if sources is None:
             return

@@ -42,7 +42,7 @@ class ExpectedContent(NamedTuple):
 
 
 class RangeHasher:
-    """Computes the digest of a range of a file from parts in order, with gaps for holes."""
+    """Computes the digest of a range of a file from its parts in order; gaps are holes."""
 
     def __init__(self) -> None:
         self.begin(0)
@@ -161,7 +161,7 @@ class Rereader:
             os.close(fd)
 
     def _digest(self, fd: int, offset: int, end: int, stop: Callable[[], bool]) -> bytes:
-        """Return the digest of a range, with zeros for the part beyond the end of the file."""
+        """Return the digest of a range, or of the part of it before the end of the file."""
         stream = self._stream
         stream.begin(offset)
         while offset < end:

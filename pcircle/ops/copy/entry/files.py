@@ -170,7 +170,7 @@ class PlainCopier:
                 observers.settled(name)
 
 
-_MAX_TRIES = 3  # maximum number of attempts if signals interrupt them
+_MAX_TRIES = 3  # maximum number of successive calls that signals may interrupt
 _CHECK_INTERVAL_S = 0.02  # time between checks for a stop of the job or the end of its time slice
 _CHUNK_SPLIT_S = 0.25
 _REACH = (
@@ -251,7 +251,7 @@ class Copier:
         try:
             device = os.fstat(source_fd).st_dev
         except OSError:
-            device = -1  # no file is plain, and each one reports the reason
+            device = -1  # no file counts as plain, and each one reports the error
         count = tries = 0
         while count < len(names):
             batch = list(names[count : count + self.plain.offer])
@@ -297,10 +297,10 @@ class Copier:
     ) -> int:
         """Copy a regular file and return `COPIED`; return `LARGE` or `LINKED` if nothing was done.
 
-        `COPIED` includes existing files that stay. `LINKED` means that the file has several names,
-        which must be hard links in the copy, and that the name was not `claimed`. The attribute
-        `status` is set to the status of the opened file. Raises OSError with the operation that
-        failed, and TargetFullError if the target is full.
+        `COPIED` includes existing files that stay. `LINKED` means that the file has other names
+        that must become hard links, and that this name was not `claimed`. The attribute `status` is
+        set to the status of the opened file. Raises OSError with the operation that failed, and
+        TargetFullError if the target is full.
         """
         self.status = None
         self._observers.attempt(1)  # one more operation, because the file may be renamed
@@ -366,7 +366,7 @@ class Copier:
                 if not has_space and not isinstance(error, SourceModifiedError):
                     raise
                 # Try again: after ENOSPC a probe found space, which other jobs may have freed. A
-                # source of which only the change time differs may have its old content, or be a
+                # source whose change time alone has changed may have its old content, or be a
                 # complete new version.
                 os.lseek(fd, 0, os.SEEK_SET)
                 self.status = status = os.fstat(fd)
@@ -752,7 +752,7 @@ class Copier:
         *,
         failed: bool,
     ) -> None:
-        """Complete a file after all chunks were processed, or remove it if one of them `failed`.
+        """Complete a file after all its chunks were processed, or remove it if one `failed`.
 
         `names` are the directory and name of the source, and the directory of the target. Raises
         OSError if the source has changed or an operation fails.
@@ -791,7 +791,7 @@ class Copier:
             os.close(creation.fd)
 
     def _protect(self, creation: TargetFile, target_fd: int) -> None:
-        """Set the inode flags of a file that was renamed; set earlier, they may forbid renaming."""
+        """Set the inode flags of a renamed file, because they might have prevented the renaming."""
         if creation.held is None or not creation.held.flags:
             return
         try:

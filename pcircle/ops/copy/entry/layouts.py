@@ -68,7 +68,7 @@ class UnsupportedLayoutError(EntryError):
 
 
 class LayoutCopier:
-    """Sets layouts for one thread; `active` means that layouts are set on new files."""
+    """Sets layouts for one thread; `active` is true if new files get layouts."""
 
     def __init__(self, settings: CopySettings, extras: AttributeCopier) -> None:
         self._striping = settings.striping

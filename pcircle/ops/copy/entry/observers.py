@@ -59,7 +59,7 @@ class CopyObserver:
     slice_bytes = SLICE_BYTES
 
     def attempt(self, more: int) -> None:
-        """Prepare for the copy of an entry, with `more` operations than usual."""
+        """Prepare to copy an entry, which requires `more` additional operations."""
 
     def due(self, count: int) -> None:
         """Account for `count` bytes that will be moved or were just moved."""
@@ -77,10 +77,10 @@ class CopyObserver:
         """Finish a file of this size."""
 
     def end_range(self, begin: int, end: int, *, stopped: bool) -> None:
-        """Finish a range, which is incomplete if `stopped` is true."""
+        """Finish a range; it is incomplete if `stopped` is true."""
 
     def copied(self, name: bytes, size: int) -> None:
-        """Record the source name and size of the last file, whose copy is in place."""
+        """Record the source name and size of the last file; its copy is now in place."""
 
     def settled(self, name: bytes) -> None:
         """Record that a name in a directory was copied or skipped."""
@@ -321,7 +321,7 @@ class RateLimits(CopyObserver):
             self._rests.start()
 
     def rest(self) -> None:
-        """Rest after work if the copy is polite."""
+        """Rest after working, if the copy is polite."""
         if self._rests is not None:
             self._rests.rest(self.is_stopping)
 

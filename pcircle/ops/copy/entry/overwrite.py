@@ -1,4 +1,4 @@
-"""How existing target entries are treated, and how precise timestamps are.
+"""Treats existing target entries, and measures the precision of timestamps.
 
 By default, an existing file or link is replaced as soon as the new copy is complete. `-n` leaves
 all existing entries in place, `-u` those that are not older than their source, and `--skip-same`
@@ -40,7 +40,7 @@ SPECIAL_KINDS = frozenset((stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFB
 
 
 class OverwriteOptions(msgspec.Struct, frozen=True, array_like=True):
-    """How existing entries are treated, and how files are written.
+    """The options for treating existing entries and for writing files.
 
     `stays` is -n, `newer` -u, `same` --skip-same, `force` -f, `in_place` --inplace and `sync`
     --fsync. If `stays` is set, `newer`, `same` and `force` have no effect. `by_policy` means that
@@ -73,7 +73,7 @@ class OverwriteOptions(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def plain(self) -> bool:
-        """True if a file with a free name is written directly under that name."""
+        """True if a file whose name is free is written directly under that name."""
         return not (self.beside or self.sync or self.near)
 
 

@@ -70,7 +70,7 @@ class FileRange(Protocol):
 
 
 class Striping(msgspec.Struct, frozen=True, array_like=True):
-    """How Lustre layouts are treated; see `pcircle.ops.copy.entry.layouts`.
+    """The treatment of Lustre layouts; see `pcircle.ops.copy.entry.layouts`.
 
     `source` and `target` are true if that side is on Lustre. New files are created with `layout`,
     or, if `keep` is true, with the layout of their source. With `keep`, directories also receive
@@ -91,7 +91,7 @@ class Striping(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CopySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How entries are copied; all ranks use the same settings.
+    """The settings for copying entries, which are the same on all ranks.
 
     Files larger than `large_bytes` are copied in chunks. `umask` is that of the user, `token` is
     part of the temporary names of this job, and `one_node` means that all ranks share a node.

@@ -1,7 +1,7 @@
 """Copies FIFOs, sockets and devices by creating new ones, without opening the sources.
 
-They contain no data to copy, and opening one may block or have side effects. A device fails if the
-user may not create devices.
+They contain no data to copy, and opening one may block or have side effects. Copying a device fails
+if the user may not create devices.
 """
 
 from __future__ import annotations

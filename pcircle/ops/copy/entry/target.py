@@ -97,7 +97,7 @@ class TemporaryNames:
 
 
 class TargetFile:
-    """A target file in progress: the name under which it is written, and what it will replace.
+    """A target file that is being written: its names, and the file that it will replace.
 
     `written` is its current name, either temporary or final, and `old` is the status of the file
     that it will replace. `identify` sets `identity` while the file is open. `held` contains the
@@ -183,7 +183,7 @@ def create(
     names: TemporaryNames,
     make: Make = new_file,
 ) -> TargetFile:
-    """Create a file under its own name, or a temporary one if it exists or the options require.
+    """Create a file under its own name, or under a temporary one if necessary.
 
     Raises OSError.
     """
@@ -207,7 +207,7 @@ def create_beside(
     names: TemporaryNames,
     make: Make = new_file,
 ) -> TargetFile:
-    """Create a file under a temporary name, to be renamed to `name` when it is complete."""
+    """Create a file under a temporary name or, with --inplace, under its own name."""
     if settings.existing.in_place:
         mode = creation_mode(source, settings) | 0o600
         return _create_in_place(directory_fd, name, source, settings, names, make, mode)
@@ -234,7 +234,7 @@ def _create_temporary(
 def _temporary_mode(
     old: os.stat_result | None, source: os.stat_result, settings: CopySettings
 ) -> int:
-    """Return the mode of a temporary file, which is private if the file replaces another one."""
+    """Return the creation mode of a temporary file: private if it replaces another file."""
     if old is not None and stat.S_ISREG(old.st_mode):
         return 0o600
     # Other ranks must be able to open the file for writing.
@@ -244,7 +244,7 @@ def _temporary_mode(
 def _access_of(
     old: os.stat_result | None, directory_fd: int, name: bytes, settings: CopySettings
 ) -> bytes | None:
-    """Return the access control list that a file inherits from the file that it replaces."""
+    """Return the access control list that a file takes over from the file that it replaces."""
     if settings.keep.mode or old is None or not stat.S_ISREG(old.st_mode):
         return None
     with suppress(FileNotFoundError):  # the old file was just removed
@@ -384,7 +384,7 @@ def is_alike(
 def kept_times(
     settings: CopySettings, directory_fd: int, names: TemporaryNames
 ) -> Callable[[int, os.stat_result], bool] | None:
-    """Return the function that compares times for `file_stays`, if times are preserved."""
+    """Return the argument `is_kept` of `file_stays`; None if times are not preserved."""
     if not settings.keep.timestamps:
         return None
     return lambda source_ns, old: names.precision.is_kept(source_ns, old, directory_fd)
@@ -440,7 +440,7 @@ def _refuse(old: os.stat_result, names: TemporaryNames, *, special_too: bool) ->
 def settle(
     creation: TargetFile, source: os.stat_result, settings: CopySettings
 ) -> list[AttributeLoss]:
-    """Set the attributes of the file: preserved ones from the source, other ones from `old`.
+    """Set the attributes of the file: preserved ones from the source, the others from `old`.
 
     Return the attributes that could not be preserved. `Copier` sets inode flags later.
     """
@@ -512,7 +512,7 @@ def stop_if_full(
     """Raise TargetFullError if the target's file system is full, over quota or read-only.
 
     A single full storage target or an attribute that does not fit causes the same errors. Therefore
-    a probe file of the wanted size (or a small minimum) is written to tell them apart.
+    a probe file of the wanted size (but at least 64 KiB) is written to distinguish these cases.
     """
     if error.errno not in FULL:
         return
@@ -535,7 +535,7 @@ def stop_if_full(
 
 
 def _full(reason: OSError, error: OSError, directory_fd: int) -> TargetFullError:
-    """Return the error with the reason of the probe and the operation of the first error."""
+    """Return an error with the reason of the probe and the operation of the first error."""
     full = TargetFullError(reason.errno, reason_of_full(reason, directory_fd))
     if doing := tried(error, ""):
         set_operation(full, doing)

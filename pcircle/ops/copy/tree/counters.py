@@ -1,4 +1,4 @@
-"""The counters of a copy, for a thread, a rank or all ranks, and its action log.
+"""The counters of a copy (for a thread, a rank or all ranks), and its action log.
 
 `CounterDelta` computes the work of a thread since the last call, for the result of an item or a
 directory. Counters accumulate over the whole job, but the checkpoint record of a directory needs
@@ -90,7 +90,7 @@ def has_failed(part: PartialResult) -> bool:
 class RecordedCounts(CopyCounts):
     """The counters that the checkpoint records together with the entries.
 
-    `found` counts entries of the source, each of which is later counted exactly once by `files`,
+    `found` counts entries of the source, each of which is later counted once, by `files`,
     `directories`, `links`, `special`, `skipped`, `special_skipped` or `failed`. `scans_due` counts
     directories that were found, `scans_done` directories that were read. `special_skipped` counts
     special files that were skipped because -a was not given. `touched` counts skipped entries whose
@@ -121,7 +121,7 @@ class CopyCounters(DerivedCounts, RecordedCounts):
 
     `offline` counts files that were excluded because their data is on tape. `resumed` and
     `resumed_bytes` count the work of an earlier run. `ahead` and `ahead_bytes` count large files
-    that were found, with their sizes, but not started.
+    that were found but not started, and their sizes.
     """
 
     offline: int
@@ -131,7 +131,7 @@ class CopyCounters(DerivedCounts, RecordedCounts):
     ahead_bytes: int
 
     def counts(self) -> tuple[int, ...]:
-        """Return the recorded counts as a row, which `totals` converts back."""
+        """Return the recorded counts as a row; `totals` converts it back."""
         return RecordedCounts.row_of(self)
 
     @property
@@ -166,7 +166,7 @@ FOUND, SIZED, FAILED, DIRECTORIES = map(
 
 
 def totals(counts: tuple[int, ...] | Mapping[str, int]) -> CopyCounters:
-    """Return counters from a row, or from named counts that any version recorded."""
+    """Return counters from a row, or from named counts recorded by any version."""
     if isinstance(counts, Mapping):
         return CopyCounters(**{name: counts[name] for name in CopyCounters.names if name in counts})
     return CopyCounters.of(counts)
@@ -241,7 +241,7 @@ class CopyActionLog(CopyObserver):
         self._root, self._path = root, path
 
     def path_of(self, name: bytes) -> bytes:
-        """Return the path of a name in the current directory, which is empty for a root."""
+        """Return the path of a name in the current directory; empty for a root."""
         return b"" if self._path == HOLDER else join_path(self._path, name)
 
     def copied(self, name: bytes, size: int) -> None:

@@ -1,4 +1,4 @@
-"""The destination of each SRC, checks before any change, and the layout for `--stripe`.
+"""Determines the destination of each SRC, checks it before any change, and parses `--stripe`.
 
 The rules are those of cp. If DST is an existing directory, the copy is `DST/basename(SRC)`;
 otherwise it is DST. Several sources require an existing directory. `SRC/.` and `SRC/..` have no

@@ -124,7 +124,7 @@ class LinkClaim(msgspec.Struct, frozen=True, array_like=True, tag="k", gc=False)
 
 
 class FirstName(msgspec.Struct, frozen=True, array_like=True, tag="i", gc=False):
-    """Copy an inode, which has `names` names, under its first name; its home links the others."""
+    """Copy an inode with `names` names under its first name; its home links the others."""
 
     names: int
     one: HardLinkedName
@@ -291,8 +291,8 @@ DIRECTORY, FILE, LINK, SPECIAL = "directory", "file", "link", "special"
 class CopyRoot(msgspec.Struct, frozen=True, array_like=True):
     """One SRC and its destination.
 
-    Each side consists of a directory, which is opened as the user specified it, and a name in it.
-    An empty target name means that the directory itself is the copy. `source_shown` and
+    Each side consists of a directory, which is opened by the path that the user specified, and a
+    name in it. An empty target name means that the directory itself is the copy. `source_shown` and
     `target_shown` are the paths for messages, and `file_system` is the number of the source's file
     system. If `source_known` or `target_known` is set, the directory must have this device and
     inode when it is opened.
@@ -371,7 +371,7 @@ def is_in_copy(roots: Sequence[CopyRoot]) -> bool:
 
 
 DEFAULT_LARGE_BYTES = 32 << 20
-"""Larger files are copied in chunks; a smaller chunk size lowers this limit."""
+"""Files larger than this are copied in chunks; a smaller chunk size lowers this limit."""
 
 
 def open_sides(

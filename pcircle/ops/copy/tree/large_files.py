@@ -318,7 +318,7 @@ class LargeFileCopier(WorkerPart):
     def _once_more(
         self, item: LargeFileItem, own: LargeFileState, context: Context[Item]
     ) -> CopyResult:
-        """Start the copy again, with an item of no weight, because the weight is counted."""
+        """Start the copy again, with an item without weight, because that is already counted."""
         counters = self._counters
         counters.sized -= 1
         counters.bytes_found -= own.source.st_size

@@ -133,7 +133,7 @@ class HardLinks(WorkerPart):
     """Keeps a rank's part of the registry of inodes, and copies or links names."""
 
     def __init__(self, worker: Worker, beside: HardLinks | None = None) -> None:
-        """Share the registry of `beside`, which belongs to another thread of the rank, if given."""
+        """Share the registry of `beside`, from another thread of the rank, if it is given."""
         super().__init__(worker)
         self._claims: dict[int, list[ClaimedNames]] = {}  # claims of the current item, by home
         self._made: dict[Key, _CopiedName] = {}  # copies of the current claim, not yet published
@@ -185,7 +185,7 @@ class HardLinks(WorkerPart):
                 context.post(home, [LinkClaim(tuple(groups))])
 
     def claim(self, item: LinkClaim, context: Context[Item], record: Record) -> CopyResult:
-        """Decide, at the home, whether each name is copied, is linked or waits.
+        """Decide at the home whether each name is copied, linked or held, and copy and link names.
 
         `publish` makes the copies available to other ranks when it is known in which epoch they
         count.
@@ -276,7 +276,7 @@ class HardLinks(WorkerPart):
         return part
 
     def publish(self, epoch: int, context: Context[Item]) -> None:
-        """Link all waiting names to the copies that this claim has made, which count in `epoch`."""
+        """Link all waiting names to the copies of this claim, which count in `epoch`."""
         made, self._made = self._made, {}
         for copied in made.values():
             first, done = copied.first, copied.done
@@ -495,7 +495,7 @@ class HardLinks(WorkerPart):
         return copied
 
     def _is_copy(self, source: os.stat_result, old: os.stat_result, target_fd: int) -> bool:
-        """Return whether an existing entry counts as a copy, to which other names may be linked."""
+        """Return whether an existing entry counts as a copy to which other names may be linked."""
         plan, keeper = self._plan, self._copier.names.keeper
         if keeper is not None:
             return not keeper.leaves(source, old)

@@ -4,8 +4,7 @@ The checkpoint stores the identities and the options of the copy. `pcircle.ops.c
 decides whether a copy starts, resumes or is refused; this module turns the decision into messages.
 Temporary files of earlier runs are removed, except those that a resumed run still needs.
 
-`PreviousRun` provides the completed work of an earlier run of this copy, as far as it is still
-valid.
+`PreviousRun` provides the completed work of an earlier run of this copy that is still valid.
 
 An earlier run may have left the target incomplete. Entries that it copied after its last commit are
 copied again and replaced. Completed directories may deny access to their owner and completed

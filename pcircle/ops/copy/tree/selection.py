@@ -1,4 +1,4 @@
-"""Selection of the entries of a source directory, and the first items for a list of paths.
+"""Selects the entries of source directories, and creates the first items for listed paths.
 
 Entries are selected directly after the scan: excluded entries are dropped, and excluded directories
 are not entered. If links are followed, a link counts as an entry of its target's type. A copy that
@@ -15,7 +15,7 @@ entries form a tree: each directory on the path of an entry is created if it is 
 completed like any other directory, and counts as an entry.
 
 Unless -a is given, FIFOs, sockets and devices in trees are skipped, and reported once per kind. A
-SRC that is a special file is a failure.
+SRC that is a special file fails.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def siblings_of(plan: CopyPlan) -> Siblings:
 
 
 def seed_listed(plan: CopyPlan, lists: Lists, counters: CopyCounters) -> Iterator[Item]:
-    """Yield the first items for the listed paths, and count them as found."""
+    """Yield the first item for the listed paths of each root, and count the roots as found."""
     counters.found += len(lists.parts)
     for part in lists.parts:
         weight = 1.0 / len(lists.parts)

@@ -37,7 +37,7 @@ from pcircle.walk.visitor import DirectoryScan
 
 _MAX_FILES = 64
 SCAN = DirectoryScan(_MAX_FILES, MAX_NAMES, keep_open=True)
-_MAX_NS = 20_000_000  # for the files of a batch; the walk, which can be stopped, copies the rest
+_MAX_NS = 20_000_000  # limit for a batch's files; the walk, which can be stopped, copies the rest
 _NEVER_NS = 1 << 62
 _STATUS = KEEP_MODE | KEEP_OWNER | KEEP_TIMES
 
@@ -299,7 +299,7 @@ class SmallDirectoryCopier:
 
 
 def _missing(names: list[bytes], target_fd: int) -> tuple[list[bytes], list[bytes]]:
-    """Divide names into those that are missing in a directory, and existing ones."""
+    """Divide names into those that are missing from a directory, and existing ones."""
     outcomes = native.numbers(native.stat_names(target_fd, names, _NEVER_NS)[0])
     there = [name for name, outcome in zip(names, outcomes, strict=True) if outcome == 0]
     return [name for name, outcome in zip(names, outcomes, strict=True) if outcome], there
@@ -328,7 +328,7 @@ def _is_simple(plan: CopyPlan) -> bool:
 
 
 def made_with(mode: int, umask: int, *, closed: bool) -> int:
-    """Return the mode with which the copy of a directory of this mode is created.
+    """Return the creation mode for the copy of a directory with this mode.
 
     If `closed` is true, the final mode is set later. As with cp, the umask applies to write access
     even if a default access control list is inherited.

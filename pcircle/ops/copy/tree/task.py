@@ -13,8 +13,8 @@ directory are recorded separately: the names of each batch, the ranges of large 
 of hard-linked inodes.
 
 Work in a directory counts no earlier than the directory itself, and a hard link no earlier than the
-copy that it links to, whichever ranks created them. Therefore an item counts in the latest of the
-epochs in which it ends and in which its directory and its children count.
+copy that it links to, whichever ranks created them. Therefore the epoch of an item is the latest
+among that of its end, that of its directory, and those of its children.
 """
 
 from __future__ import annotations

@@ -359,7 +359,7 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
     def _refuse(
         self, opened: Open[PartialResult], source: Lease, holder: Open[PartialResult]
     ) -> None:
-        """Raise EntryError if the directory is the copy itself, or closes a cycle of links."""
+        """Raise EntryError if the directory is the copy itself, or would close a cycle of links."""
         if source.identity == holder.place.copy:
             raise EntryError(LOOP, "it is the copy that is being made")
         if self._plan.follow:

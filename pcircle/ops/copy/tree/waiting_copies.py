@@ -81,9 +81,9 @@ class _Held:
 
 
 class WaitingCopies:
-    """Holds copies for one worker thread, whose `hasher` has computed their digests.
+    """Holds the copies of one worker thread; its `hasher` has computed their digests.
 
-    The held items are shared with `beside`, which belongs to another thread of the rank, if given.
+    The held items are shared with `beside`, from another thread of the rank, if it is given.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class WaitingCopies:
     def part(
         self, chunk: items.CopyChunk, reached: int, blocks: bytes, context: Context[items.Item]
     ) -> None:
-        """Hold the part of a chunk that was copied, which ends at `reached`."""
+        """Hold the copied part of a chunk, which ends at `reached`."""
         length = reached - chunk.offset
         part = msgspec.structs.replace(chunk, length=length, weight=0.0)
         self._held.add(
