@@ -32,7 +32,7 @@ A method that a pair of file systems does not support (EXDEV, EOPNOTSUPP, ENOSYS
 tried again for that pair. Any other error may concern a single file (EINVAL for a file that is open
 for appending or, on btrfs, without checksums; EPERM for a sealed file), so the method is tried
 again with the next file. If a method copies nothing and reports no error, as for files in /proc,
-the next method is tried: only an empty read means the end of the file.
+the next method is tried. Only an empty read means the end of the file.
 
 Callers find holes by SEEK_DATA (`data_ranges`) and do not copy them, so they remain holes. If the
 file system is not known to report them correctly (`pcircle.fs.file_system`), the whole file is
@@ -325,9 +325,9 @@ class OfflineDetector:
         """Return whether the data of a file must be fetched before it can be read.
 
         If `directory_fd` is None, the name is a path. On Lustre the layout decides; a released file
-        has at most one block. On another file system that may be backed by an archive, a file
-        counts as offline if it has no blocks but more bytes than fit in an inode. This includes
-        files that consist of a single hole.
+        has at most one block. On any other file system that an archive may back, a file counts as
+        offline if it has no blocks but more bytes than fit in an inode. This includes files that
+        consist of a single hole.
         """
         if not stat.S_ISREG(status.st_mode) or not status.st_size or status.st_blocks > 1:
             return False

@@ -1,14 +1,14 @@
 """Leases directory descriptors, through which paths below a root are accessed.
 
-The kernel does not accept paths longer than PATH_MAX, and if a path is resolved from the root each
+The kernel does not accept paths longer than PATH_MAX. If a path is resolved from the root each
 time, any user who may rename one of its components can redirect it. Therefore a directory is opened
-component by component from the nearest open ancestor, through symbolic links only with `follow`,
-and its entries are accessed relative to its descriptor.
+component by component from the nearest open ancestor, through symbolic links only with `follow`.
+Its entries are accessed relative to its descriptor.
 
 Descriptors are kept in an LRU cache. Each use is a *lease*: eviction closes a descriptor only after
 its last lease has ended. If the descriptor were closed at once, the next `open` could reuse its
-number, and a thread that is still using it would write to the wrong directory. In a trial without
-leases this happened to 13 of 16,000 files.
+number. A thread that is still using the descriptor would then write to the wrong directory. In a
+trial without leases this happened to 13 of 16,000 files.
 
 A directory whose identity is known is opened as the `..` of one of its subdirectories, if one is
 open. Without this, leaving a tree of 3,000 levels took a million calls, because each directory was
@@ -146,11 +146,11 @@ class Directories:
 
     A directory that may be searched but not read is opened with `O_PATH`, so that its entries are
     accessible by name. With `follow`, directories may be reached through symbolic links. `opened`
-    is called with each opened directory and its status. With `careful`, a path to a root that leads
-    through a link that another user could have created raises Untrusted; with `written`, so does a
-    directory on procfs, sysfs or devtmpfs; with `linkless`, so does any link. `below` opens a
+    is called with each opened directory and its status. With `careful`, a path to a root raises
+    Untrusted if it leads through a link that another user could have created. With `written`, so
+    does a directory on procfs, sysfs or devtmpfs, and with `linkless` any link. `below` opens a
     directory within its parent (see `pcircle.fs.openat2`). `unlock` may make a directory readable
-    through its `O_PATH` descriptor, and returns whether it did; the status of the directory is then
+    through its `O_PATH` descriptor, and returns whether it did. The status of the directory is then
     from before that change. With `no_atime`, reading a directory does not update its access time,
     if the system permits that; `below` must ensure this itself.
     """

@@ -5,15 +5,15 @@ file system type is that of statfs(2) for an open file or directory, which is al
 subvolumes and behind bind mounts.
 
 *Holes* (`reports_holes`). A FUSE server may implement SEEK_DATA in any way, and so may a file
-system that an NFS, SMB or 9P server exports; overlayfs may pass the call on to any of these. Before
+system that an NFS, SMB or 9P server exports. Overlayfs may pass the call on to any of these. Before
 version 2.2.2, ZFS sometimes reported data as holes (OpenZFS #15526). Files on these file systems
 are read completely, and their zeros may become holes in a copy.
 
 *Sizes* (`size_is_nominal`). Most files of procfs report size 0 but have content; most files of
 sysfs report the size of a page but contain less. Some FUSE servers do likewise.
 
-*Distinct files* (`is_view_free`). Two files with different devices may be the same file if one of
-the file systems shows files of the other, as FUSE servers, overlayfs and network file systems may.
+*Distinct files* (`is_view_free`). Two files with different devices may be the same file if one file
+system shows files of the other. FUSE servers, overlayfs and network file systems may do that.
 
 *O_NOATIME* (`obeys_noatime`). A server that reads a directory for its clients updates the access
 time regardless of their flags, and overlayfs reads its lower directories without the flag.
@@ -214,7 +214,7 @@ def are_same(source_fd: int, target_fd: int) -> bool:
     """Return whether two open files may be the same file, seen through two file systems.
 
     The caller knows that their devices or inodes differ. If their sizes and modification times are
-    equal, the target is given a different time; if the source then has a different time as well,
+    equal, the target is given a different time. If the source then has a different time as well,
     they are the same file, and the time is restored.
     """
     if is_view_free(source_fd) and is_view_free(target_fd):

@@ -1,10 +1,10 @@
 """Rename files without replacing existing entries, exchange names, and sync directories.
 
-A rename replaces its target, but a hard link does not, so a complete file gets its name by a link
-and then loses its temporary name. On file systems without hard links (FAT, some FUSE file systems),
-`renameat2` with RENAME_NOREPLACE renames it in one step. If that is not available, the name is
-claimed by an exclusively created empty file, which the rename replaces. Only in this case can an
-interruption leave an empty file.
+A rename replaces its target, but a hard link does not. Therefore a complete file gets its name by a
+link and then loses its temporary name. On file systems without hard links (FAT, some FUSE file
+systems), `renameat2` with RENAME_NOREPLACE renames it in one step. If that is not available, the
+name is claimed by an exclusively created empty file, which the rename replaces. Only in this case
+can an interruption leave an empty file.
 """
 
 from __future__ import annotations

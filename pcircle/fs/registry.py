@@ -1,10 +1,10 @@
 """The states of hard-linked inodes at their home rank, some of them on disk.
 
-The names of an inode may be anywhere in a tree, and any rank may find them, so one rank handles all
-of them: the inode's *home*, which is found by hashing. In a tree of backups, millions of inodes may
-be waiting for a name that is found at the very end. An inode at rest is needed only when its next
-name arrives. So if there are many inodes, those at rest are moved to a temporary database on disk
-and fetched one by one.
+The names of an inode may be anywhere in a tree, and any rank may find them. Therefore one rank
+handles all of them: the inode's *home*, which is found by hashing. In a tree of backups, millions
+of inodes may be waiting for a name that is found at the very end. An inode at rest is needed only
+when its next name arrives. So if there are many inodes, those at rest are moved to a temporary
+database on disk and fetched one by one.
 
 The tool defines the state of an inode, because copying requires far more state than counting.
 """

@@ -379,8 +379,8 @@ def writing(path: bytes, flags: int = 0) -> int:
 def opened(place: ResolvedName, flags: int) -> int:
     """Open a resolved path; raise Untrusted if its file type has changed.
 
-    If the file is opened for writing, a missing file is created, and ownership is checked on the
-    open file, which cannot be exchanged between the check and the use. Raises Untrusted or OSError.
+    If the file is opened for writing, a missing file is created. Ownership is checked on the open
+    file, which cannot be exchanged between the check and the use. Raises Untrusted or OSError.
     """
     flags |= os.O_NOCTTY | os.O_CLOEXEC
     if place.descriptor:

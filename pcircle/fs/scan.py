@@ -1,8 +1,8 @@
 """List directories in blocks of names, grouped by kind.
 
-A directory of any size is read in blocks of at most about `BLOCK_ENTRIES` names, `BLOCK_BYTES`
-bytes or a fifth of a second, so that other ranks can process the first names of a huge directory
-while it is still being read.
+A block contains at most about `BLOCK_ENTRIES` names or `BLOCK_BYTES` bytes, or what can be read in
+a fifth of a second. Other ranks can thus process the first names of a huge directory while it is
+still being read.
 
 Native functions list several small directories in one call (`DirectoryBatch`).
 """
@@ -50,8 +50,8 @@ ONLY_FILES = 1 << FILE[0]
 class PathListSlice(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The listed paths below a directory, as text or as a range.
 
-    The range from `begin` to `end` refers to the list on rank 0, in which the first `skip` bytes of
-    each record are the path of the directory.
+    The range from `begin` to `end` refers to the list on rank 0. The first `skip` bytes of each
+    record in it are the path of the directory.
     """
 
     text: bytes = b""
@@ -191,10 +191,11 @@ def names_and_kinds(
 class DirectoryBatch:
     """Small directories that one native call lists; their parents may be the same or different.
 
-    The plain directories, in order, have `names`, `counts` of entries, a table of their own status
-    from before they were read (`own`) and, if they are kept open, descriptors (`fds`). Their
-    entries together have names (`inside`, or `text` with NUL-terminated names, or `texts` by
-    directory), `kinds` and, if they were looked up, a `table` for `Stats.put`.
+    For the plain directories, in order, there are `names`, `counts` of entries, and a table of
+    their own status from before they were read (`own`). If they are kept open, there are also
+    descriptors (`fds`). For all their entries together there are names (`inside`, or `text` with
+    NUL-terminated names, or `texts` by directory) and `kinds`. If the entries were looked up, there
+    is also a `table` for `Stats.put`.
 
     `unread` contains the directories that are not plain or cannot be read, and `later` those that
     were not tried. `places` are the positions of the plain directories among all names. The call
@@ -233,8 +234,8 @@ class DirectoryBatch:
 
         A directory is plain if it is on `device` and has at most `max_entries` entries, all of
         `kinds`. If `device` is -1, any device is accepted, and `own` is not available. `looks`
-        looks up the entries (2: except directories), `keeps` keeps the directories open,
-        `max_parents` limits the number of directories with subdirectories that are kept open, and
+        looks up the entries (2: except directories), and `keeps` keeps the directories open.
+        `max_parents` limits the number of directories with subdirectories that are kept open.
         `sorts` sorts the entries of each directory by name. With `beneath`, a directory must be on
         the same mount as its parent, which requires Linux 5.6.
         """

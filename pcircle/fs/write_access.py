@@ -1,6 +1,6 @@
 """Temporary write access to the entries that a run has to change.
 
-A copy has the modes and flags of its source: a directory may prevent even its owner from listing,
+A copy has the modes and flags of its source. A directory may prevent even its owner from listing,
 searching or modifying it, and a file or directory may be immutable or append-only. A run that
 updates or removes copies first removes these obstacles, and restores them if the entry remains.
 

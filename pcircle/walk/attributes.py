@@ -1,10 +1,10 @@
 """Filters by the attributes of an entry: kind, path, size, owner, times, and location of its data.
 
-Filters do not apply to directories, which are always entered, because they may contain selected
-entries. Cheap filters are applied first. An entry is looked up only if a filter needs its status
-and all cheaper filters have selected the entry, and only once for all filters. An entry that cannot
-be looked up is selected, so that the tool's own access reports the failure. If a filter uses birth
-times, but the file system does not store them, the directory fails.
+Filters do not apply to directories: these are entered anyway, because they may contain selected
+entries. Cheap filters are applied first. An entry is looked up once for all filters, and only if a
+filter needs its status and all cheaper filters have selected it. An entry that cannot be looked up
+is selected, so that the tool's own access reports the failure. If a filter uses birth times, but
+the file system does not store them, the directory fails.
 """
 
 # Annotations are not deferred, because msgspec would compile each of them on every rank.

@@ -3,16 +3,16 @@
 The rules follow those of rsync, including special cases, because users know them; the tests compare
 the results with rsync itself. The first rule that matches decides, and a name that no rule matches
 is selected. `*` and `?` do not match a slash, but `**` does. A pattern that contains neither a
-slash nor `**` is matched against the name alone, a pattern with a slash against the end of the
-path, and a pattern that begins with a slash against the complete path below the root. A pattern
-that ends with a slash matches only directories. A pattern that ends with `/***` matches a directory
-and everything in it, and one that ends with `/***/` only the directories among these. A backslash
-escapes the next character, but only in a pattern that contains a wildcard.
+slash nor `**` is matched against the name alone. A pattern with a slash is matched against the end
+of the path, and a pattern that begins with a slash against the complete path below the root. A
+pattern that ends with a slash matches only directories. A pattern that ends with `/***` matches a
+directory and everything in it, and one that ends with `/***/` only the directories among these. A
+backslash escapes the next character, but only in a pattern that contains a wildcard.
 
 All rules are compiled to one alternation for directories and one for other entries. Python tries
-alternatives in order, so the alternative that matches belongs to the first matching rule, and a
-name needs only one match, however many rules there are. If all patterns match names only, no paths
-are built.
+alternatives in order, so the alternative that matches belongs to the first matching rule. A name
+therefore needs only one match, however many rules there are. If all patterns match names only, no
+paths are built.
 
 The algorithm is that of `rule_matches` in rsync's `exclude.c`, and of `wildmatch.c`.
 

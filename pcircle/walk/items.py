@@ -1,9 +1,9 @@
 """The walk's units of work, as they travel between ranks.
 
-A small directory is usually not an item by itself: the rank that has read a directory also walks
+A small directory is usually not an item by itself. The rank that has read a directory also walks
 its subdirectories, and packs those that remain after some milliseconds into items. The names in an
-item are joined into one byte string, separated by NUL, which no name contains, so a queue of a
-million names consists of only a few thousand objects.
+item are joined into one byte string, separated by NUL, which no name contains. A queue of a million
+names thus consists of only a few thousand objects.
 
 Every item identifies its directory by (root, path) as in `pcircle.fs.directories`, and carries the
 identities of that directory on both sides. If another directory has taken the path before the item

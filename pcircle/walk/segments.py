@@ -6,7 +6,7 @@ empty or gigabytes long. The two files are a *part* of the result.
 
 `merged` yields the texts of all records between two keys, in order. From the index of every part it
 takes the entries between these keys, sorts them, and reads the texts in batches that fit in memory.
-Each batch is read from one part after another, so only one part is open at a time, however many
+Each batch is read from one part after another. Thus only one part is open at a time, however many
 there are, and only one batch is in memory. A merge of sorted runs would need several passes, or a
 descriptor and a buffer for each run. The price is that every batch reopens its parts. A range is
 therefore several batches long (see `cut`), so that most batches are full.
@@ -26,8 +26,8 @@ Merging is thus ordinary work: it can be stolen, it ends early if the job is sto
 treats it like any other item. Afterwards, rank 0 reads the ordered records from `result`, and can
 write them to standard output or compute their checksum. It only copies bytes and compares no names.
 
-Failures do not use the sink, because they must be reported immediately on rank 0's standard error,
-and their log must be usable even if the job is killed. They are sent as notices, packed and
+Failures do not use the sink: they must be reported immediately on rank 0's standard error, and
+their log must be usable even if the job is killed. They are sent as notices, packed and
 acknowledged (`pcircle.circle.notices`).
 
 Use in a task:

@@ -4,13 +4,13 @@ If a directory contains few names, they are processed as soon as it is read; oth
 batches that other ranks can steal. The thread then walks the subdirectories, depth first, for a
 time slice of some milliseconds, after which the remaining subdirectories of all levels become
 items. Items, joins, messages and hand-overs between threads thus cost time once per time slice and
-not once per directory, which matters because most directories in real trees contain few files. If
+not once per directory. This matters because most directories in real trees contain few files. If
 other ranks are waiting for work, part of it is handed out before the time slice ends, beginning
 with the shallowest level.
 
 A directory is completed in place if it was read to the end, no work in it was handed out, and the
-job is not stopping, because a job that is stopping may leave entries unprocessed. All other
-directories are completed in the item's join, deepest first, after the work that was handed out.
+job is not stopping. (A job that is stopping may leave entries unprocessed.) All other directories
+are completed in the item's join, deepest first, after the work that was handed out.
 
 On both sides, a directory is opened relative to its parent. Directories that are used repeatedly
 are leased (`pcircle.fs.directories`), so the walk does not need one descriptor per level.

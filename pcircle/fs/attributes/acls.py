@@ -2,11 +2,11 @@
 
 An ACL and the mode bits are one object. An access ACL includes the mode bits of the owner and of
 others. If a file has an ACL, the group bits of its mode are not the rights of the owning group but
-the *mask*, an upper limit for the group and all named users and groups. Therefore a mode that is
-set without its ACL may grant the group more than it had, and removing an ACL gives the group the
-rights in the mask. For this reason an access ACL is not removed but replaced: by that of the
-source, or by a minimal one of three entries, which the kernel converts to mode bits in a single
-step.
+the *mask*. This limits the rights of the group and of all named users and groups. Therefore a mode
+that is set without its ACL may grant the group more than it had. Removing an ACL gives the group
+the rights in the mask. For this reason an access ACL is not removed but replaced, either by that of
+the source or by a minimal one of three entries. The kernel converts the minimal one to mode bits in
+a single step.
 
 The attributes are `system.posix_acl_access` and, for directories, `system.posix_acl_default`, the
 ACL that new entries inherit (in place of the umask). Their bytes are copied, so users and groups

@@ -1,7 +1,7 @@
 """Facts about a btrfs subvolume: its identity, and the inodes that have changed since a generation.
 
 Each node of a subvolume's tree stores the generation in which it was written, so changes are found
-by reading only newer nodes: finding a hundred changes among a million files takes milliseconds. An
+by reading only newer nodes. Finding a hundred changes among a million files takes milliseconds. An
 inode's item stores the generation of the last change to its content, attributes or links.
 Structures and numbers come from linux/btrfs.h and linux/btrfs_tree.h.
 
@@ -55,7 +55,7 @@ class Subvolume(msgspec.Struct, frozen=True):
     `origin` is the UUID of the subvolume of which this is a snapshot, or its own UUID. `generation`
     is the latest generation or, for a read-only snapshot, that of its creation. `is_touched` means
     that a snapshot was changed after it was taken, because it was received or was writable for a
-    while; it may then have content that its origin never had. `changed` is the generation, and the
+    while. It may then have content that its origin never had. `changed` is the generation, and the
     time in nanoseconds, of the last change to one of its inodes.
     """
 

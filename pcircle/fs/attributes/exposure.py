@@ -6,9 +6,9 @@ grant. So no user can read new content that the source denies to them, or old co
 target denied to them. With the exception below, no user temporarily loses a right that both states
 grant.
 
-Rights are compared per user and group, because a user or a group may be named on one side only and
-the owner and the owning group may change. Users and groups that are not named have the rights of
-the class "other". A member of several groups may have a right through one group before and through
+Rights are compared per user and group, because a user or group may be named on one side only, and
+the owner and owning group may change. Users and groups that are not named have the rights of the
+class "other". A member of several groups may have a right through one group before and through
 another group afterwards. No ACL can express that, so the right is withdrawn in the meantime.
 
 The owner is changed first, because an owner may grant any right. Before that, an ACL that names the

@@ -17,10 +17,9 @@ and ids belong to the original file, so they are omitted, and the server chooses
 the first mirror of a mirrored file is preserved, because writes go to one mirror anyway until the
 file is resynchronized. The copy of an archived file (HSM released) is not archived.
 
-Lustre silently ignores a new layout for a file that already has one, and a file gets its default
-layout when it is opened for writing. Therefore a file is created with `O_NOCTTY | FASYNC`
-(`DELAY`), which makes Lustre postpone the default layout. The file cannot be written to before a
-layout is set.
+Lustre silently ignores a new layout for a file that already has one. A file gets its default layout
+when it is opened for writing. Therefore a file is created with `O_NOCTTY | FASYNC` (`DELAY`), which
+makes Lustre postpone the default layout. The file cannot be written to before a layout is set.
 
 Sources: include/uapi/linux/lustre/lustre_user.h of lustre-release for structures and constants;
 lustre/llite/xattr.c for the meaning of setting and getting the attribute; lod_verify_striping in

@@ -3,11 +3,11 @@
 The owner comes first, because changing it clears the set-id bits and capabilities. Extended
 attributes and access control lists (ACLs) follow, then the mode, which restores the set-id bits,
 and then the times. Inode flags (`pcircle.fs.attributes.xattrs`) come last, because they may forbid
-all other changes. Until its final mode is set, a file whose mode is preserved has mode 0600 and is
-accessible to no other user, unless it was created with its final owner
-(`pcircle.ops.copy.entry.attributes`). An inherited ACL has no effect during that time, because the
-group bits are its mask, and it is replaced before the mode is set. From an existing entry,
-`pcircle.fs.attributes.exposure` has already withdrawn the rights that its source does not grant.
+all other changes. A file whose mode is preserved has mode 0600 until its final mode is set, so it
+is accessible to no other user. The exception is a file that was created with its final owner and
+mode. An inherited ACL has no effect during that time, because the group bits are its mask, and it
+is replaced before the mode is set. From an existing entry, `pcircle.fs.attributes.exposure` has
+already withdrawn the rights that its source does not grant.
 
 Changing the owner requires privilege. For unprivileged users, as with cp, only the group is changed
 if possible, and a failure is not reported. A copy whose owner or group differs from that of the

@@ -3,7 +3,7 @@
 Attributes of all namespaces that the user may write and the target accepts are copied: `trusted`
 and `security` only for root, and `btrfs` only on btrfs. Access control lists (ACLs,
 `pcircle.fs.attributes.acls`) are stored as attributes as well. An attribute that is too large, or
-that a namespace or file system does not permit, is not an error here: it is returned as an
+that a namespace or file system does not permit, is not an error here. It is returned as an
 `AttributeLoss`, and the caller decides. A full disk causes the same errors.
 
 A file without attributes costs one system call, which lists the attributes or reads the only
@@ -159,7 +159,7 @@ def read_attributes(
     """Return the extended attributes of a file that are preserved, and its ACLs in `lists`.
 
     `source` is an open file or a path. With `listed`, ACLs are found by listing all names in one
-    call, which is cheaper for several ACLs, but not for a single one, which Lustre returns at once.
+    call. This is cheaper for several ACLs, but not for a single one, which Lustre returns at once.
     Attributes that cannot be read or copied are added to `unread`; if that is None, those that
     cannot be read raise OSError.
     """

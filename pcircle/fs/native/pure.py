@@ -1,7 +1,7 @@
 """The functions of the C module `_native` in Python, with the same arguments, results and rules.
 
 A result contains one 64-bit number, the *outcome*, for each name. It is the value of the function,
-``-1 - errno``, `NOT_PLAIN` if nothing was done and the caller must decide, or `UNTRIED` if
+``-1 - errno``, or `NOT_PLAIN` if nothing was done and the caller must decide. It is `UNTRIED` if
 `until_ns` (a time of `time.monotonic_ns`) had passed or a signal had arrived. Names are bytes
 without a slash, relative to open directories. TypeError and ValueError are raised before anything
 is changed.
@@ -91,15 +91,15 @@ def copy_files(
     """Copy plain files; return the size of each.
 
     `sources` and `targets` are open directories: one for all names, or one for each name. A plain
-    file is a regular file on `source_device` that has at most `max_links` names and `max_bytes`
-    bytes, has no holes, contains as many bytes as its status reports, and has no attributes to
-    preserve except owner, mode and times. It is opened with `flags`. A larger file of up to
+    file is a regular file on `source_device` with at most `max_links` names and `max_bytes` bytes.
+    It has no holes, contains as many bytes as its status reports, and has no attributes to preserve
+    except owner, mode and times. It is opened with `flags`. A larger file of up to
     `max_range_bytes` is plain, too, if copy_file_range(2) can copy it. A copy is created with the
-    bits `creation_bits` of its mode, and 0600 if modes are preserved, and then given owner, mode
-    and times, in this order. If new files have the `owner` and `group` (-1: unknown) of the source,
-    the copy is created with its final mode; the target directory must then be inaccessible to other
-    users and have no default ACL. `ignored` contains the NUL-terminated names of attributes that
-    copies do not get.
+    bits `creation_bits` of its mode, and with 0600 if modes are preserved. Then it is given owner,
+    mode and times, in this order. If new files have the `owner` and `group` (-1: unknown) of the
+    source, the copy is created with its final mode. The target directory must then be inaccessible
+    to other users and have no default ACL. `ignored` contains the NUL-terminated names of
+    attributes that copies do not get.
 
     If `contents_bytes` is not 0, that many bytes are returned as well: the contents of all files,
     one after another, padded with undefined bytes. Files whose contents may not fit are not tried.
@@ -417,14 +417,14 @@ def scan_directories(
 
     The directories are in one directory, or each is in its own. A directory is opened with `flags`.
     It is plain if it is on `device` (-1: any; its own status is then not looked up) and has at most
-    `max_each` entries, all of `kinds`, a mask with bit 1 << DT_* for each kind. If `looks` is not
-    0, the entries are looked up as well; if that fails for one, the directory is not plain. If
-    `looks` is 2, subdirectories are not looked up: their rows contain the mode S_IFDIR, one link
-    and zeros. If `until_ns` passes while a directory of more than 256 entries is being looked up,
-    it is not tried or, if it is the first, is not plain. Directories whose entries may not fit in
-    `max_all` are not tried. With `beneath`, directories on another mount fail, and so do all
-    directories if the kernel has no openat2 (before Linux 5.6). With `sorts`, the entries of each
-    directory are sorted by name.
+    `max_each` entries, all of `kinds`. This is a mask with bit 1 << DT_* for each kind. If `looks`
+    is not 0, the entries are looked up as well; if that fails for one, the directory is not plain.
+    If `looks` is 2, subdirectories are not looked up: their rows contain the mode S_IFDIR, one link
+    and zeros. `until_ns` may pass while a directory of more than 256 entries is being looked up.
+    This directory then counts as not tried or, if it is the first one, as not plain. Directories
+    whose entries may not fit in `max_all` are not tried. With `beneath`, directories on another
+    mount fail, and so do all directories if the kernel has no openat2 (before Linux 5.6). With
+    `sorts`, the entries of each directory are sorted by name.
 
     Return the outcomes and, for the plain directories in order: the descriptors; a table of their
     status from before they were read; the NUL-terminated names of all entries; the 64-bit end
@@ -579,13 +579,13 @@ def format_entries(
 
     The text of an entry consists of all `fields`. A field is bytes, or a tuple of a source, an
     alignment and a conversion. If the source is a column, the conversion of its numbers is None for
-    decimal numbers, a function that returns the text of a number, or, for times, a tuple (recent,
-    distant, from_s, from_ns, until_s, until_ns). `recent` and `distant` return the template for a
-    second; a time is recent if it is later than the first limit and not later than the second. In a
-    template, ``%09d`` stands for the nanoseconds and ``%%`` for ``%``. For `OF_NAME`, the text is
-    the name. For `OF_EACH` and `OF_BODY`, the conversion lists the text for each row or each body.
-    Aligned fields are padded to the widest text in a body. If `total` is a column (-1: none), a
-    body begins with the result of `total_text` for its sum.
+    decimal numbers, or a function that returns the text of a number. For times, it is a tuple
+    (recent, distant, from_s, from_ns, until_s, until_ns). `recent` and `distant` return the
+    template for a second. A time is recent if it is later than the first limit and not later than
+    the second. In a template, ``%09d`` stands for the nanoseconds and ``%%`` for ``%``. For
+    `OF_NAME`, the text is the name. For `OF_EACH` and `OF_BODY`, the conversion lists the text for
+    each row or each body. Aligned fields are padded to the widest text in a body. If `total` is a
+    column (-1: none), a body begins with the result of `total_text` for its sum.
     """
     texts = names.split(b"\0")
     if texts.pop():

@@ -1,13 +1,13 @@
 """The index of a checkpoint: the locations of the records of previous runs, sorted by key.
 
 Rank 0 writes the index when a job resumes, and all ranks read it. Memory use does not depend on the
-number of records. `IndexBuilder` sorts as many records as fit in memory, stores the sorted runs in
-an unlinked file, and merges the runs at the end, when it is known which epochs were committed.
+number of records. `IndexBuilder` sorts as many records as fit in memory, and stores the sorted runs
+in an unlinked file. It merges the runs at the end, when it is known which epochs were committed.
 `RecordIndex` reads one block at a time.
 
 Keys are hashes and therefore uniformly distributed. The position of a key can be predicted with an
-error of about the square root of the number of records, so a lookup reads only a few adjacent
-blocks.
+error of about the square root of the number of records. A lookup therefore reads only a few
+adjacent blocks.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ A directory is identified by 16 bytes of keyed BLAKE2b of root and path, a name 
 seeded XXH3-64. A user who chooses file names cannot predict either of them, and the records of deep
 directories are as short as any others. `docs/journal-format.rst` has an example.
 
-All ranks of a node append to the tail of one file, because on a parallel file system each file
-costs a creation, a reservation of space and a sync at each commit. The range of a frame is
+All ranks of a node append to the tail of one file. On a parallel file system each further file
+would cost a creation, a reservation of space and a sync at each commit. The range of a frame is
 allocated before the frame is written, so no rank waits for the write of another rank. If a rank
 dies, the unwritten part of its range contains zeros, which cannot be mistaken for a frame.
 

@@ -223,9 +223,9 @@ def _decide(
 ) -> tuple[store.CheckpointHeader, History, ResumeState]:
     """Decide which records are used, and return the new header and the previous work.
 
-    Records that are not trusted are removed together with the secret that is needed to read them,
-    so they stay unreadable even if a power failure undoes the removal. Raises CheckpointError if
-    the job must not start.
+    Records that are not trusted are removed together with the secret that is needed to read them.
+    They stay unreadable even if a power failure undoes the removal. Raises CheckpointError if the
+    job must not start.
     """
     history = _NOTHING
     mark = store.TargetMark(job.mark_directory, old.mark)

@@ -14,8 +14,8 @@ A resumed job is a new run with its own journals and any number of ranks. If the
 target is not writable, the checkpoint is created inside the target. It is removed when the job is
 complete, or if the job ends before it has begun any work.
 
-The records determine which entries are not copied again, so a checkpoint must belong to the user
-who runs the job and must not be writable by other users.
+The records determine which entries are not copied again. Therefore a checkpoint must belong to the
+user who runs the job and must not be writable by other users.
 
 The mark identifies the target. A resumed run must be certain that the target is the same directory
 that the previous run wrote to. Inode numbers are not sufficient, because file systems assign their

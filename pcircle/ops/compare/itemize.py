@@ -1,11 +1,11 @@
 """Formats results like rsync's `--itemize-changes`, in eleven columns per entry.
 
-The first column is `>` for a file whose content would be sent, `c` for any other entry that would
-be recreated, `h` for an entry whose group of hard links differs, and `.` if only attributes differ.
-The second column is the file type. The others stand for `c`hecksum or target, `s`ize, `t`ime,
-`p`ermissions, `o`wner, `g`roup, `u`se (access time), `a`ccess control list, and e`x`tended
-attributes. Fields for which rsync has no column are appended as words, each after a comma. An entry
-that exists on one side only is shown as `+A` or `+B` and its type.
+The first column is `>` for a file whose content would be sent, and `c` for any other entry that
+would be recreated. It is `h` for an entry whose group of hard links differs, and `.` if only
+attributes differ. The second column is the file type. The others stand for `c`hecksum or target,
+`s`ize, `t`ime, `p`ermissions, `o`wner, `g`roup, `u`se (access time), `a`ccess control list, and
+e`x`tended attributes. Fields for which rsync has no column are appended as words, each after a
+comma. An entry that exists on one side only is shown as `+A` or `+B` and its type.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Dataset signatures, version 1: a single digest of a tree.
 
 A signature is the root of a Merkle tree over the names, types and contents of the entries. It
-depends neither on which rank read an entry nor on the order of reading, so each rank computes the
-digests of the blocks and directories that it processes, and ranks exchange only names and digests.
-`docs/signature.rst` defines the format.
+depends neither on which rank read an entry nor on the order of reading. Therefore each rank
+computes the digests of the blocks and directories that it processes, and ranks exchange only names
+and digests. `docs/signature.rst` defines the format.
 
 `digests` defines the hash functions, the blocks of file contents and the digest of each type of
 entry. `signer` collects the entries of directories and combines their digests on one rank.

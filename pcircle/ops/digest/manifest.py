@@ -1,8 +1,9 @@
 """Manifests: text files that contain the digest of every entry of a tree.
 
-A manifest contains one section per directory, in the order of a walk that compares names as bytes,
-and one line per entry, ordered by name. Therefore the file is the same for any number of ranks and
-can be read as a stream, and any directory can be found by bisection without an index.
+A manifest contains one section per directory, in the order of a walk that compares names as bytes.
+A section contains one line per entry, ordered by name. Therefore the file is the same for any
+number of ranks and can be read as a stream. Any directory can be found by bisection, without an
+index.
 
 `docs/manifest.rst` defines the format. In short:
 
@@ -288,8 +289,8 @@ class Manifest:
         """Check the whole file.
 
         Raises OSError, or DamagedManifestError with the line number if the file is damaged. The
-        digests of directories are recomputed from their entries up to the root, so the digest of
-        the root authenticates the names, types and digests of all entries. Sizes, times and
+        digests of directories are recomputed from their entries up to the root. The digest of the
+        root therefore authenticates the names, types and digests of all entries. Sizes, times and
         checksums are only protected against accidental damage.
         """
         reader = _Verifier(

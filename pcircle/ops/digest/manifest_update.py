@@ -1,8 +1,8 @@
 """Updates a manifest: writes a new one from the old one and the changed entries.
 
-The entries of each changed directory are merged with its old section, and the digests of the
-directory and of its parents are recomputed, deepest first. All other sections are copied unchanged.
-Memory use grows with the number of changed directories, not with that of entries.
+The entries of each changed directory are merged with its old section. The digests of the directory
+and of its parents are recomputed, deepest first. All other sections are copied unchanged. Memory
+use grows with the number of changed directories, not with that of entries.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """One rank's share of a signature, from file contents to the digests of directories.
 
 After an entry is read, the signer stores its *seal*, which consists of the type and the digest. The
-caller, which knows the name, then adds the entry. When an item ends, its entries become part of its
-result and are passed up by the joins: entries to their directory, which is then itself packed as an
-entry, and block digests to their large file. The entries of the roots arrive at rank 0, where the
-names are the numbers of the roots. `signed` counts entries, so that a lost entry is detected.
+caller, which knows the name, then adds the entry. When an item ends, its entries and block digests
+become part of its result, and the joins pass them up. Entries are passed to their directory, which
+is then itself packed as an entry, and block digests to their large file. The entries of the roots
+arrive at rank 0, where the names are the numbers of the roots. `signed` counts entries, so that a
+lost entry is detected.
 
 The digest of a directory is computed from its entries, which are collected in runs. An entry is
 packed in the form in which it contributes to the digest: u16 length of the name, name, type,
@@ -16,8 +17,8 @@ sorted by name once, and the digest is computed.
 A directory with millions of entries might not fit in memory. Runs beyond `MAX_MEMORY_BYTES` are
 written to a `RunStore`, an unnamed temporary file. At the end, each run is sorted individually, and
 all runs are merged while they are being read, as in an external merge sort. Five million entries
-with 20-byte names need at most about 150 MiB, most of which is used for the Python objects of the
-run that is being sorted.
+with 20-byte names need at most about 150 MiB, mostly for the Python objects of the run that is
+being sorted.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ log is stored in memory that the ranks of a node share and that outlives them. A
 killed, the last entries of its threads are compared with the file system; missing names count as
 removed.
 
-Each thread owns two slots, and one byte selects the valid slot, so a thread that is killed while it
-is writing leaves the previous entry intact. Logging requires no system calls.
+Each thread owns two slots, and one byte selects the valid slot. A thread that is killed while it is
+writing thus leaves the previous entry intact. Logging requires no system calls.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Removes the entries that the walk finds.
 
 Names are removed as they are listed, and a directory is removed when it is empty. Every entry is
-removed relative to the open directory in which it was found, so a symbolic link that replaces a
-directory is removed or rejected, but not followed. The result for a subtree states whether any
-entry in it stays, because its directory must then stay too.
+removed relative to the open directory in which it was found. A symbolic link that replaces a
+directory is therefore removed or rejected, but not followed. The result for a subtree states
+whether any entry in it stays, because its directory must then stay too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A trash directory: entries are moved into it by a fast rename, and removed later.
 
 Each run creates a directory in the trash that only its user can enter, and in it a directory for
-each PATH, so no move replaces an entry. Emptying the trash removes the directories of this user's
+each PATH. Thus no move replaces an entry. Emptying the trash removes the directories of this user's
 runs and ignores all other entries.
 """
 

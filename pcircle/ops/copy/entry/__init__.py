@@ -4,5 +4,5 @@
 other file types. `target` creates, replaces and publishes files, and `overwrite` decides which
 existing entries are left alone. `attributes` and `layouts` preserve attributes and Lustre layouts.
 This package depends on `CopySettings`, but not on the options of a tool or on items, ranks or
-journals, so any tool that walks a tree can use it.
+journals. Any tool that walks a tree can use it.
 """

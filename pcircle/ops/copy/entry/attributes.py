@@ -4,7 +4,7 @@ Attributes that the destination does not support are counted by kind and reporte
 An entry whose attributes cannot be preserved fails if the user requested their kind by name.
 
 Symbolic links, FIFOs, sockets and devices cannot be opened safely, and the attribute calls take no
-directory descriptor. The attributes of such entries are accessed through /proc; a new copy is first
+directory descriptor. The attributes of such entries are accessed through /proc. A new copy is first
 opened with O_PATH, so that the path still leads to it if it is renamed.
 """
 
@@ -294,7 +294,7 @@ def pinned_path(directory_fd: int, name: bytes, kind: int) -> Iterator[bytes]:
     """Yield a path to an entry that this job has just created.
 
     Raises OSError if the entry has another type or several names, because another user may have
-    replaced it with a hard link to a different file, whose owner must not be changed.
+    replaced it with a hard link to a different file. The owner of that file must not be changed.
     """
     fd = os.open(name, OPEN_ENTRY_PATH, dir_fd=directory_fd)
     try:

@@ -1,9 +1,9 @@
 """Detects collisions: names that differ in the source but are the same in the target.
 
 Some file systems ignore case or Unicode normalization. The names in a source directory are
-distinct. Therefore, in a directory that this run created, the name of an entry that is copied for
-the first time is free, unless the target folds names. If the name is taken, that counts as a
-collision, whatever the folding rule. The check costs nothing until a name is taken.
+distinct. Therefore a name that is copied for the first time into a directory that this run created
+is free, unless the target folds names. If the name is taken, that counts as a collision, whatever
+the folding rule. The check costs nothing until a name is taken.
 
 In a directory that existed before, names may already be taken. For the first such name, a test
 determines whether the directory also finds the entry under another spelling. If it does, the source

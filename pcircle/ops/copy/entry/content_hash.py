@@ -1,8 +1,8 @@
 """Computes digests of content while it is copied, and verifies copies by reading them back.
 
-Hashing does not require a second read of the source, but the data must be copied with read and
-write, because data that the kernel moves is not visible. A digest covers the bytes that a reader of
-the copy will receive, so holes count as zeros.
+Hashing does not require a second read of the source. The data must be copied with read and write,
+however, because data that the kernel moves is not visible. A digest covers the bytes that a reader
+of the copy will receive, so holes count as zeros.
 """
 
 from __future__ import annotations

@@ -657,9 +657,8 @@ class Copier:
     ) -> tuple[int, OSError | None]:
         """Copy a chunk; return the offset reached, and the error that stopped it, if any.
 
-        If `split` is true, the copy stops at the end of the slice in progress after a quarter of a
-        second, so that the remaining range can be divided. Raises TargetFullError if the target is
-        full.
+        If `split` is true, the copy stops at the end of a slice after a quarter of a second, so
+        that the remaining range can be divided. Raises TargetFullError if the target is full.
         """
         with error_context("open"):
             fd = self.context.effects.reopen(

@@ -142,9 +142,9 @@ class LayoutCopier:
     def unit_bytes(self, source_fd: int, target_fd: int) -> int:
         """Return the alignment of the chunks of a file that is open on both sides.
 
-        Chunks begin and end at stripe boundaries of the target, or of the source if only the source
-        is on Lustre, so that no two ranks use the same stripe. Stripes are ignored if the alignment
-        would exceed 64 MiB, because there would be too few chunks.
+        Chunks begin at stripe boundaries of the target, or of the source if only the source is on
+        Lustre. Thus no two ranks use the same stripe. Stripes are ignored if the alignment would
+        exceed 64 MiB, because there would be too few chunks.
         """
         striping = self._striping
         if not (striping.target or striping.source):

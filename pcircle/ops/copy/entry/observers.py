@@ -1,7 +1,7 @@
 """Observers of copied content, the context of a thread's copies, and rate limits.
 
 Hashing, signing and rate limits use the same mechanism. For each file or range, observers are
-notified of its start, of its bytes in order (without holes), and of its end; for a small file, they
+notified of its start, of its bytes in order (without holes), and of its end. For a small file, they
 receive all bytes in one call. If an observer needs the bytes, this process reads them; the kernel
 neither clones nor moves them.
 
@@ -10,8 +10,8 @@ All copies of one thread share a `CopyContext`, which also counts the existing e
 `RateLimits` limits bytes and operations per second, to leave capacity of a shared file system to
 other users. The limits apply to all ranks together. Each rank owns a fixed, equal share, so no
 coordination is needed, and apart from short bursts the sum stays within the limit. The disadvantage
-is that the share of an idle rank is not used. Because work is divided finely and stolen quickly,
-this matters only at the end of a job, and for a single file that is not copied in chunks. Only
+is that the share of an idle rank is not used. This matters only at the end of a job, because work
+is divided finely and stolen quickly, and for a single file that is not copied in chunks. Only
 worker threads wait, never the main thread, so the communication between ranks continues.
 
 A byte counts once, when it is copied. Operations are requests to a metadata server: look-ups,

@@ -1,13 +1,13 @@
 """Treats existing target entries, and measures the precision of timestamps.
 
 By default, an existing file or link is replaced as soon as the new copy is complete. `-n` leaves
-all existing entries in place, `-u` those that are not older than their source, and `--skip-same`
-files with the same size and modification time and links with the same text. An entry that is left
-in place is *skipped*: it is counted but not modified.
+all existing entries in place, and `-u` those that are not older than their source. `--skip-same`
+does so for files with the same size and modification time and for links with the same text. An
+entry that is left in place is *skipped*: it is counted but not modified.
 
-A target may store times with less precision than the source. As in cp, if the target's time equals
-the source's time rounded down to the target's precision, it counts as the same for `--skip-same`
-and as not older for `-u`.
+A target may store times with less precision than the source. If the target's time equals the
+source's time rounded down to the target's precision, it counts as the same for `--skip-same` and as
+not older for `-u`, as in cp.
 
 Tools that update an existing tree supply an `OverwritePolicy`, which decides instead of the
 options.

@@ -2,9 +2,9 @@
 
 By default, a new small file is created under its own name with O_EXCL, so no existing entry is
 opened or followed. To replace an existing entry, the copy is written under a short temporary name
-in the same directory and then renamed over the entry, so an interruption does not destroy the only
-good copy. With --inplace, an existing file is rewritten instead. Only regular files and symbolic
-links are replaced, unless an overwrite policy allows more.
+in the same directory and then renamed over the entry. Thus an interruption does not destroy the
+only good copy. With --inplace, an existing file is rewritten instead. Only regular files and
+symbolic links are replaced, unless an overwrite policy allows more.
 """
 
 from __future__ import annotations
@@ -494,8 +494,8 @@ def mark_of(status: os.stat_result) -> int:
 def discard(name: bytes, directory_fd: int, identity: tuple[int, int] | None = None) -> None:
     """Remove an incomplete file of this job.
 
-    If `identity` is given, remove the file only if the name still belongs to it, because another
-    job may have replaced it with a complete copy.
+    If `identity` is given, the file is removed only if the name still belongs to it. Another job
+    may have replaced it with a complete copy.
     """
     # The file may already be removed, or removal may be denied; the entry has failed anyway.
     with suppress(OSError):

@@ -2,8 +2,8 @@
 
 `CounterDelta` computes the work of a thread since the last call, for the result of an item or a
 directory. Counters accumulate over the whole job, but the checkpoint record of a directory needs
-the directory's own share, and the signature needs the entries that were added. Nothing is computed
-for a copy that has neither a checkpoint nor a signature.
+the directory's own share. The signature needs the entries that were added. Nothing is computed for
+a copy that has neither a checkpoint nor a signature.
 
 The action log, for `--json-lines`, is an observer. The copier notifies it of every entry that is
 copied directly; code that copies entries in other ways reports its own actions.

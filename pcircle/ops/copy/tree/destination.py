@@ -52,7 +52,7 @@ def resolve(
     """Return the roots of a copy.
 
     With `into` (`-t`), the target must be a directory; with `exact` (`-T`), the target is the copy
-    itself. With `follow`, a source that is a symbolic link stands for its target; with `force`
+    itself. With `follow`, a source that is a symbolic link stands for its target. With `force`
     (`-f`), a link that leads to itself is replaced by a file. Raises UsageError for operands that
     cp would refuse or whose copy would destroy data.
     """

@@ -1,8 +1,8 @@
 """Copies the entries of a directory other than subdirectories, and roots that are not directories.
 
 After a tenth of a second, or sooner if other workers are idle, the rest of an item returns to the
-queue, so batches are limited by time, not by size. Records, claims of hard-linked names and copies
-to verify are sent together at the end of the item.
+queue. Thus batches are limited by time, not by size. Records, claims of hard-linked names and
+copies to verify are sent together at the end of the item.
 """
 
 from __future__ import annotations

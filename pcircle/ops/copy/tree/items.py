@@ -230,9 +230,9 @@ class PartialResult(msgspec.Struct, frozen=True, array_like=True):
     Counters count entries when they are copied; a result means that they are complete. If there is
     a checkpoint, a result belongs to an `epoch` and contains its share of the job's `counts`. The
     other fields are for the signature; see `pcircle.tools.common.copy_report`. `runs` contains
-    packed entries of the directory, `spilled` the positions of runs on the disk of this rank, and
-    `signed` the number of entries, including those in subdirectories. `blocks` contains digests of
-    a large file.
+    packed entries of the directory, and `spilled` the positions of runs on the disk of this rank.
+    `signed` is the number of entries, including those in subdirectories. `blocks` contains digests
+    of a large file.
     """
 
     counts: tuple[int, ...] = ()

@@ -2,7 +2,7 @@
 
 A `LargeFileItem` creates the temporary file and spawns the chunks. A `CopyChunk` copies a range;
 when its time is up, the remaining range is spawned as new chunks. After the last chunk, the
-attributes of the file are set and it is renamed to its final name; if a chunk failed, the file is
+attributes of the file are set, and it is renamed to its final name. If a chunk failed, the file is
 removed.
 """
 

@@ -6,9 +6,8 @@ Hard-linked names are claimed: their batch posts a `LinkClaim` to the home. Any 
 first name that arrives. Names that arrive before the copy is complete are held; their directories
 stay incomplete, but no thread waits. When the copy is complete, all held names are linked to it; if
 it failed, the next name is copied. The item that processes a claim itself copies and links for
-about ten milliseconds, because a separate item for each name took ten times as long as the link.
-With a single source and without -L, the home forgets an inode when all `st_nlink` names have
-arrived.
+about ten milliseconds. A separate item for each name took ten times as long as the link. With a
+single source and without -L, the home forgets an inode when all `st_nlink` names have arrived.
 
 A live source changes: when the link is created, the name may belong to another file, or the file
 may have been modified. Therefore the copy is identified by the file that was opened, not by the

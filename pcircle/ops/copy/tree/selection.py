@@ -5,13 +5,13 @@ are not entered. If links are followed, a link counts as an entry of its target'
 neither filters entries nor follows links uses the blocks of `pcircle.fs.scan` unchanged.
 
 If links are followed, cycles must be detected. A link may lead to one of its own parents, so each
-directory carries the identities (device, inode) of the directories on its path, sixteen bytes each;
-a repeated identity is a cycle. A link may also lead into the copy, which would then grow while it
+directory carries the identities (device, inode) of the directories on its path, sixteen bytes each.
+A repeated identity is a cycle. A link may also lead into the copy, which would then grow while it
 is read. Therefore the target of a link must not be inside any of the copies. A directory that is
 not a link is on the same side as its parent, so only links are checked.
 
 `seed_listed` returns the first items of a job that copies only the paths in a list. The listed
-entries form a tree: each directory on the path of an entry is created if it is missing, is
+entries form a tree. Each directory on the path of an entry is created if it is missing, is
 completed like any other directory, and counts as an entry.
 
 Unless -a is given, FIFOs, sockets and devices in trees are skipped, and reported once per kind. A

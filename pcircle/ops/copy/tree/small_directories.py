@@ -1,7 +1,7 @@
 """Copies small directories of plain files in batches.
 
-Most directories contain only a few regular files. If the directories are new in the target and
-their parent passes on no access control lists, a few native calls copy a whole batch: they list the
+Most directories contain only a few regular files. A few native calls copy a whole batch if the
+directories are new in the target and their parent passes on no access control lists. They list the
 sources, create the copies, copy the files and set the attributes. This requires a copy without
 observers (rate limits, signature, verification, action log) and without an earlier run. A directory
 that is not plain when it is listed is left to the walk. If a directory proves not to be plain after
@@ -68,8 +68,8 @@ class _NewDirectories(msgspec.Struct, frozen=True):
 class SmallDirectoryCopier:
     """Copies small directories for one worker thread.
 
-    If `leaves` is set, it is called with the descriptor and the status of each source directory,
-    and returns whether the directory must be left to the walk.
+    If `leaves` is set, it is called with the descriptor and the status of each source directory. It
+    returns whether the directory must be left to the walk.
     """
 
     leaves: Callable[[int, os.stat_result], bool] | None = None
