@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
-from queue import Empty, Full, Queue
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from queue import Full, Queue
 from typing import Generic, TypeVar
 
 from pcircle.cli.tree_program import TreeReport
@@ -33,8 +34,9 @@ _IN_MEMORY_BYTES = 16 << 20
 class Results(Iterator[T], Generic[T]):
     """An iterator over the results of a job, which starts with the first element.
 
-    `parse` turns a record of the output, without its `end`, into an element. `close` stops the job;
-    so does the end of a `with` block.
+    `parse` turns a record of the output, without its `end`, into an element. `close` stops the job
+    and waits for its end; so does the end of a `with` block. An iterator that is dropped stops the
+    job, but does not wait.
     """
 
     def __init__(
@@ -44,15 +46,19 @@ class Results(Iterator[T], Generic[T]):
         parse: Callable[[bytes], T],
         cancel: Cancel | None,
     ) -> None:
-        self._report: TreeReport | None = None
-        self._start = start
-        self._cancel = _EitherCancel(cancel)
+        either = _EitherCancel(cancel)
         is_mpi = launched().kind == "mpi"
-        self._pieces = self._after_the_job() if is_mpi else self._while_it_runs()
-        self._elements = (parse(record) for record in _records(self._pieces, end))
+        self._job = _JobToItsEnd(start, either) if is_mpi else _ThreadedJob(start, either)
+        self._elements = (parse(record) for record in _records(self._job.pieces(), end))
+        # The collector of cycles may run on a thread of the job, which must not wait for the job.
+        weakref.finalize(self, either.close)
 
     def __next__(self) -> T:
-        return next(self._elements)
+        try:
+            return next(self._elements)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Results[T]:
         return self
@@ -63,28 +69,14 @@ class Results(Iterator[T], Generic[T]):
     @property
     def report(self) -> TreeReport:
         """Return the report of the job. Raises RuntimeError before the end of the iterator."""
-        if self._report is None:
+        if self._job.report is None:
             raise RuntimeError("the report exists only after the last result")
-        return self._report
+        return self._job.report
 
     def close(self) -> None:
         """Stop the job, unless it has ended."""
         self._elements.close()
-        self._pieces.close()
-
-    def _after_the_job(self) -> Generator[bytes, None, None]:
-        with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
-            self._report = self._start(file.write, self._cancel)
-            file.seek(0)
-            yield from iter(lambda: file.read(_READ_BYTES), b"")
-
-    def _while_it_runs(self) -> Generator[bytes, None, None]:
-        job = _Job(self._start, self._cancel)
-        try:
-            yield from job.pieces()
-        finally:
-            job.end()
-        self._report = job.report
+        self._job.end()
 
 
 def _records(pieces: Iterable[bytes], end: bytes) -> Iterator[bytes]:
@@ -104,42 +96,63 @@ class _EitherCancel:
         self._cancel = cancel
         self.is_closed = False
 
+    def close(self) -> None:
+        self.is_closed = True
+
     def is_set(self) -> bool:
         return self.is_closed or (self._cancel is not None and self._cancel.is_set())
 
 
-class _Job:
-    """A job on a thread; its queue ends with None."""
+class _JobToItsEnd:
+    """A job that runs to its end before its first piece of output."""
 
     def __init__(self, start: Start, cancel: _EitherCancel) -> None:
         self.report: TreeReport | None = None
         self._start = start
         self._cancel = cancel
-        self._error: BaseException | None = None
-        self._queue: Queue[bytes | None] = Queue(_MAX_PIECES)
-        self._thread = threading.Thread(target=self._run, name="pcircle-job", daemon=True)
-        self._thread.start()
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the output of the job. Raises the error with which it ends."""
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
+            self.report = self._start(file.write, self._cancel)
+            file.seek(0)
+            yield from iter(lambda: file.read(_READ_BYTES), b"")
+
+    def end(self) -> None:
+        """Do nothing, because the job has ended."""
+
+
+class _ThreadedJob:
+    """A job on a thread; its queue ends with None. `report` is set after the last piece."""
+
+    def __init__(self, start: Start, cancel: _EitherCancel) -> None:
+        self.report: TreeReport | None = None
+        self._start = start
+        self._cancel = cancel
+        self._result: TreeReport | None = None
+        self._error: BaseException | None = None
+        self._queue: Queue[bytes | None] = Queue(_MAX_PIECES)
+        self._thread: threading.Thread | None = None
+
+    def pieces(self) -> Iterator[bytes]:
+        """Start the job, and yield its output. Raises the error with which it ends."""
+        self._thread = threading.Thread(target=self._run, name="pcircle-job", daemon=True)
+        self._thread.start()
         while (piece := self._queue.get()) is not None:
             yield piece
         if self._error is not None:
             raise self._error
+        self.report = self._result
 
     def end(self) -> None:
         """Stop the job and wait for its end."""
-        self._cancel.is_closed = True
-        while self._thread.is_alive():
-            try:
-                self._queue.get(timeout=_STEP_S)
-            except Empty:
-                continue
-        self._thread.join()
+        self._cancel.close()
+        if self._thread is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         try:
-            self.report = self._start(self._put, self._cancel)
+            self._result = self._start(self._put, self._cancel)
         except BaseException as error:
             self._error = error
         self._put(None)

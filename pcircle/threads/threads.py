@@ -25,16 +25,28 @@ class OperationTimeout:
 
 
 class _Worker(threading.Thread):
-    """A thread that this module has started."""
+    """A thread that this module has started, and the thread of the job for which it works."""
+
+    def __init__(self, work: Callable[..., None], args: tuple[object, ...], name: str) -> None:
+        super().__init__(target=work, args=args, name=name, daemon=True)
+        self.job_thread: threading.Thread = _job_thread()
+
+
+def _job_thread() -> threading.Thread:
+    """Return the thread whose job the calling thread carries out: another one for a worker."""
+    current = threading.current_thread()
+    return current.job_thread if isinstance(current, _Worker) else current
 
 
 def has_live_workers() -> bool:
-    """Return whether any worker of this process is alive.
+    """Return whether any worker of the calling thread's job is alive.
 
-    Helpers do not count, because without the worker that they help they are idle and about to end.
+    A program may run other jobs on other threads. Helpers do not count, because without the worker
+    that they help they are idle and about to end.
     """
-    workers = (thread for thread in threading.enumerate() if isinstance(thread, _Worker))
-    return any(not is_helper(worker) for worker in workers)
+    workers = [thread for thread in threading.enumerate() if isinstance(thread, _Worker)]
+    job = _job_thread()
+    return any(worker.job_thread is job and not is_helper(worker) for worker in workers)
 
 
 def is_helper(thread: threading.Thread) -> bool:
@@ -49,7 +61,7 @@ def start_thread(
 
     Return false if this process may have no more threads.
     """
-    worker = _Worker(target=work, args=args, name=f"{name}{len(workers)}", daemon=True)
+    worker = _Worker(work, args, f"{name}{len(workers)}")
     try:
         worker.start()
     except RuntimeError:
