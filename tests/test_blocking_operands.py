@@ -29,6 +29,17 @@ WORDS = {
 CODES = {"-c p p": 0, "fbcast p": 2, "fsum p": 0, "fsum tree": 0, "fsum against": 0, "fsum zero": 0}
 
 
+# Options that read the file `p`, one for each function that opens such files.
+READING = {
+    "list": ["fcp", "--files-from=p", "a", "new"],
+    "manifest": ["fmirror", "--since-manifest=p", "a", "new"],
+    "checksums": ["fsum", "--check=p", "a"],
+    "plan": ["frm", "--apply=p"],
+    "index": ["ffind", "--in=p"],
+    "profile": ["fprof", "--merge", "p"],
+}
+
+
 def run(words: list[str], *prefix: str) -> Finished:
     with Run(
         None, "-j1", *words[1:], program=(f"pcircle.tools.{words[0]}",), prefix=prefix
@@ -59,6 +70,16 @@ def test_no_tool_reads_special_files(cage: Path) -> None:
             continue
         finished = run(words, "timeout", "-s", "INT", "60")
         assert finished.code == CODES.get(name, 3), (name, finished.said)
+
+
+@pytest.mark.parametrize("words", READING.values(), ids=READING)
+def test_no_option_waits_for_the_writer_of_a_fifo(cage: Path, words: list[str]) -> None:
+    program, limit = (f"pcircle.tools.{words[0]}",), ["timeout", "-s", "INT", "60"]
+    with Run(None, *words[1:], program=program, prefix=limit) as started:
+        finished = started.finish()
+    assert finished.code == 2, finished.said
+    assert "it is a pipe, not a regular file" in finished.said
+    assert not os.path.exists("new")
 
 
 @needs_strace

@@ -347,10 +347,19 @@ def make_directory(path: bytes, *, option: bool = False) -> None:
             make_directory(path, option=option)
 
 
-def reading(path: bytes) -> int:
-    """Open a file named by an option for reading. Raises Untrusted or OSError."""
+def reading(path: bytes, *, piped: bool = False) -> int:
+    """Open a file named by an option for reading. Raises Untrusted or OSError.
+
+    With `piped`, it may be a pipe that the user's shell has opened, such as that of `<(command)`. A
+    FIFO is refused, because a FIFO without a writer would block forever.
+    """
     with named(path) as place:
-        return opened(place, os.O_RDONLY)
+        fd = opened(place, os.O_RDONLY)
+        if stat.S_ISFIFO(os.fstat(fd).st_mode) and not (piped and place.descriptor):
+            os.close(fd)
+            hint = "; to read from a command, use '<(COMMAND)'" if piped else ""
+            raise Untrusted(f"it is a pipe, not a regular file{hint}")
+        return fd
 
 
 def writing(path: bytes, flags: int = 0) -> int:
@@ -383,6 +392,7 @@ def opened(place: ResolvedName, flags: int) -> int:
     file, which cannot be exchanged between the check and the use. Raises Untrusted or OSError.
     """
     flags |= os.O_NOCTTY | os.O_CLOEXEC
+    reads = flags & os.O_ACCMODE == os.O_RDONLY
     if place.descriptor:
         _refuse_other_direction(int(place.name), flags)
         # With O_NONBLOCK, a pipe without a reader is an error; otherwise the call would wait for a
@@ -397,17 +407,20 @@ def opened(place: ResolvedName, flags: int) -> int:
         refuse_pseudo(place)
     if found is not None and stat.S_ISBLK(found.st_mode):
         raise Untrusted("it is a block device")
-    if found is None and flags & os.O_ACCMODE != os.O_RDONLY:
+    if reads:
+        flags |= os.O_NONBLOCK  # do not wait for the writer of a FIFO
+    elif found is None:
         flags |= os.O_CREAT | os.O_EXCL  # do not open a file that another process has just created
     fd = os.open(place.name, flags | os.O_NOFOLLOW, 0o666, dir_fd=place.fd)
     try:
         status = os.fstat(fd)
         if found is not None and stat.S_IFMT(status.st_mode) != stat.S_IFMT(found.st_mode):
             raise Untrusted("it was replaced while it was being opened")
-        if flags & os.O_ACCMODE != os.O_RDONLY:
+        if not reads:
             _refuse_foreign(status, os.fstat(place.fd))
         if stat.S_ISCHR(status.st_mode) and not (status.st_rdev in _HARMLESS or os.isatty(fd)):
             raise Untrusted("it is a device")
+        os.set_blocking(fd, True)
     except OSError:
         os.close(fd)
         raise

@@ -134,7 +134,7 @@ def read_plan(
     """
     shown = show(os.fsencode(name))
     try:
-        with open(reading(os.fsencode(name)), "rb") as stream:
+        with open(reading(os.fsencode(name), piped=True), "rb") as stream:
             _refuse_foreign(os.fstat(stream.fileno()))
             reader = _Reader(stream, tool, check, may_be_cut=may_be_cut)
             lists = _sorted(reader.records(), len(reader.roots))

@@ -59,7 +59,7 @@ from pcircle.ops.checkpoint.journal import NamedCounts
 VERSION = 5
 PREFIX = b".fcp-checkpoint-"
 _MAGIC = b"fcp checkpoint\n"
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class RefusalReason(Enum):

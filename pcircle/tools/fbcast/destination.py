@@ -47,7 +47,7 @@ from pcircle.tools.fbcast.stream_decoder import (
 PREFIX = b".fbcast-"
 _JOB = rb"\.fbcast-[0-9a-f]{16}-[0-9]+"
 _INTENT = b"intent"
-_OLD_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAX_INTENT_BYTES = 1 << 20
 
 

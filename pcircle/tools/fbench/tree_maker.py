@@ -295,7 +295,7 @@ def read_record(path: str) -> tuple[TreeHeader, list[TreeEntry]]:
     """Return the contents of a record of `fbench make`; raise UsageError if it is invalid."""
     name = show(os.fsencode(path))
     try:
-        with open(reading(os.fsencode(path)), "rb") as stream:
+        with open(reading(os.fsencode(path), piped=True), "rb") as stream:
             header = msgspec.json.decode(stream.readline(_MAX_LINE_BYTES), type=TreeHeader)
             lines = msgspec.json.Decoder(TreeEntry).decode_lines(stream.read())
     except OSError as error:

@@ -79,7 +79,7 @@ def read(path: str | bytes) -> Profile:
     """Read a profile from a file; raise UsageError if it is unreadable, invalid or too new."""
     name = show(os.fsencode(path))
     try:
-        with open(reading(os.fsencode(path)), "rb") as file:
+        with open(reading(os.fsencode(path), piped=True), "rb") as file:
             data = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(f"cannot read '{name}': {error.strerror}") from None
