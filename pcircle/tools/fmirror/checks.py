@@ -1,6 +1,6 @@
-"""The checks of operands and trees before any change.
+"""Checks operands and trees before anything is changed.
 
-They refuse trees that lie within each other, empty trees, and unsuitable trees of options such as
+The checks refuse trees that lie within each other, and unsuitable directories of options such as
 `--link-dest` and `--backup-dir`.
 """
 
@@ -24,8 +24,9 @@ from pcircle.walk.globs import Rule, leave_out
 class HeldDirectory(msgspec.Struct, frozen=True):
     """A directory that is being held open.
 
-    `path` leads to exactly this directory, and `known` is its device and inode number. If it could
-    not be opened, they are the given path and None.
+    `known` is its device and inode number. `path` leads to it through /proc, or is the given path
+    if /proc is not mounted. If the directory could not be opened, these are None and the given
+    path.
     """
 
     path: bytes
@@ -34,7 +35,7 @@ class HeldDirectory(msgspec.Struct, frozen=True):
 
 @contextmanager
 def held(path: bytes) -> Iterator[HeldDirectory]:
-    """Hold a directory open, so that the walk enters the same directory that was checked."""
+    """Hold a directory open, so that the walk enters the directory that was checked."""
     try:
         fd = _opened(path)
     except OSError:
@@ -48,7 +49,7 @@ def held(path: bytes) -> Iterator[HeldDirectory]:
 
 
 def _opened(path: bytes) -> int:
-    """Open a directory, with `O_PATH` if it is unreadable. Raise OSError on failure."""
+    """Open a directory, with `O_PATH` if it cannot be read. Raise OSError on failure."""
     flags = os.O_DIRECTORY | os.O_CLOEXEC
     try:
         return os.open(path, os.O_RDONLY | flags)  # unlike O_PATH, this triggers an automount
@@ -59,7 +60,8 @@ def _opened(path: bytes) -> int:
 def refuse_inside(path: bytes, *trees: bytes, said: bytes | None = None) -> None:
     """Raise UsageError if a directory is one of these trees or lies in one of them.
 
-    The message names `said` instead of the directory, for example a path to be created in it.
+    If `said` is given, for example a path to be created in the directory, the message names that
+    instead.
     """
     try:
         fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -106,7 +108,7 @@ def refuse_removed(
 
 
 def refuse_other(other: bytes, source: bytes, target: bytes) -> None:
-    """Raise UsageError if a reference tree is not a directory or is part of the mirror."""
+    """Raise UsageError if a reference tree cannot be opened, or lies in the source or target."""
     if not os.path.isdir(other):
         raise UsageError(f"'{show(other)}' is not a directory")
     try:
@@ -120,7 +122,8 @@ def refuse_other(other: bytes, source: bytes, target: bytes) -> None:
 def make_backup(backup: bytes, source: bytes, target: bytes, *, make: bool) -> None:
     """Create the backup directory if `make` is set and it does not exist.
 
-    Raise UsageError if the directory is not suitable.
+    Raise UsageError if it cannot be created, lies in the source or target, or is on another file
+    system than the target.
     """
     try:
         if not os.path.lexists(backup):
@@ -137,7 +140,7 @@ def make_backup(backup: bytes, source: bytes, target: bytes, *, make: bool) -> N
 def refuse_apart(option: str, path: bytes, device: int, target: bytes) -> None:
     """Raise UsageError if a path is not on the target's file system.
 
-    Hard links, renames and shared blocks are only possible within one file system.
+    Hard links, renames and shared blocks are possible only within one file system.
     """
     there = target if os.path.isdir(target) else os.path.dirname(target.rstrip(b"/")) or b"."
     if os.path.isdir(there) and os.stat(there).st_dev != device:
@@ -148,8 +151,8 @@ def refuse_apart(option: str, path: bytes, device: int, target: bytes) -> None:
 def refuse_without_clones(target: bytes, say: Callable[[str], None]) -> None:
     """Raise UsageError if files on the target's file system cannot share blocks.
 
-    This is tested with two unnamed files. If the file system does not support unnamed files, the
-    copy tries to share the blocks of each file.
+    This is tested with two unnamed files. If these cannot be created, print a message; the copy
+    then tries to share the blocks of each file.
     """
     there = target if os.path.isdir(target) else os.path.dirname(target.rstrip(b"/")) or b"."
     fds: list[int] = []
@@ -170,7 +173,10 @@ def refuse_without_clones(target: bytes, say: Callable[[str], None]) -> None:
 
 
 def has_entries(path: bytes, said: bytes | None = None) -> bool:
-    """Return whether a directory has entries. Messages name `said` instead if it is given."""
+    """Return whether a directory exists and has entries.
+
+    If `said` is given, errors name that instead.
+    """
     try:
         with os.scandir(path) as entries:
             return next(entries, None) is not None
@@ -181,7 +187,7 @@ def has_entries(path: bytes, said: bytes | None = None) -> bool:
 
 
 def warn_of_slash(source: bytes, target: bytes, say: Callable[[str], None]) -> None:
-    """Warn if B ends with a slash and contains A's name, because A is not created below B."""
+    """Warn if B ends with a slash and contains a directory with A's name; B itself is changed."""
     name = os.path.basename(source.rstrip(b"/"))
     if not (target.endswith(b"/") and name and os.path.isdir(os.path.join(target, name))):
         return

@@ -1,7 +1,7 @@
 """The options of fmirror: their declarations, values and checks.
 
-This module is imported before the command line is parsed. `pcircle.tools.fmirror.checks` has the
-checks of operands and trees.
+This module is imported before the command line is parsed. `pcircle.tools.fmirror.checks` checks
+operands and trees.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from pcircle.tools.fmirror.snapshots import Snapshot
     from pcircle.tools.fmirror.work.rename_pairs import RenamedPaths
 
-# Options of the jobs before the copy, which print nothing and leave the output files to the copy.
+# Options of the jobs around the copy: with QUIET they print nothing, and with NO_OUTPUT they leave
+# the output files to the copy.
 QUIET: dict[str, object] = {
     "silent": True,
     "quiet": True,
@@ -87,10 +88,10 @@ _KNOWN_CHANGES = ("changed", "changed_from", "since_manifest")
 class MirrorOptions(CopyOptions, root="A"):
     """The options of a mirror.
 
-    `arguments` are those of the parser, and `written` the output options with their files, which a
-    silent job checks although it writes none. `looks` restricts a job to the search for moved files
-    or for extraneous entries. Such a job is silent. `clearing` is set for the job that removes
-    entries from the source. `snapshot` is the tree that `--snapshot` makes.
+    `arguments` are the parsed arguments. `written` pairs the output options with their files, for
+    checks in jobs that write none of these files. `looks` restricts a job to the search for moved
+    files or for extraneous entries. Such a job is silent. `clearing` is set for the job that
+    removes entries from the source. `snapshot` is the tree that `--snapshot` creates.
     """
 
     arguments: argparse.Namespace
@@ -303,7 +304,7 @@ class MirrorOptions(CopyOptions, root="A"):
     allow_moved: bool = option(
         "--allow-moved", help="allow deletions after files were moved from A to B"
     )
-    # Some of these would remove from B the only copies of the entries that were removed from A.
+    # Some of these options would remove from B the only copies of entries that were removed from A.
     _not_cleared = (
         *("apply", "changed_from", "compare_dest", "delete", "dry", "only_existing", "moved"),
         *("plan", "sign", "since_manifest", "snapshot_name", "changed", "files_from=-"),
@@ -409,11 +410,12 @@ class MirrorOptions(CopyOptions, root="A"):
             refuse_with_apply(options, operands)
         if options.snapshot_name is not None:
             options = options._with_snapshot(options.snapshot_name)
-        # Owners are checked before any copy; deletions depend on `dry`, which jobs change.
+        # Evaluate both now: invalid owners must be refused before any copy, and `deleting` must not
+        # change in jobs that change `dry`.
         return options.replace(keep=options.keep, deleting=options.deleting)
 
     def _with_snapshot(self, name: str) -> Self:
-        """Return the options of a mirror to a new snapshot in the target."""
+        """Return the options for mirroring to a new snapshot in the target."""
         from pcircle.tools.fmirror import snapshots  # few runs make snapshots
 
         snapshot = snapshots.wanted(name, self.retained, self.target)
@@ -427,7 +429,7 @@ class MirrorOptions(CopyOptions, root="A"):
 
     @staticmethod
     def _is_planned(args: argparse.Namespace) -> bool:
-        """Return whether the arguments include those of a plan, which have been checked."""
+        """Return whether the options of a plan have been merged into the arguments."""
         return "planned" in args
 
     @classmethod
@@ -442,7 +444,7 @@ class MirrorOptions(CopyOptions, root="A"):
 
     @property
     def clears(self) -> Literal["", "files", "all"]:
-        """Return whether files or all entries are removed from the source."""
+        """Return what is removed from the source: files, all entries, or nothing ("")."""
         return "all" if self.clears_all else "files" if self.clears_files else ""
 
     @cached_property
@@ -454,11 +456,11 @@ class MirrorOptions(CopyOptions, root="A"):
 
     @property
     def is_idle(self) -> bool:
-        """Return whether neither this job nor a following one changes anything."""
+        """Return whether neither this job nor any renames that it prepares change files."""
         return self.dry and not (self.looks == "moves" and self.moved) and not self.clearing
 
     def comparison(self, **changes: object) -> MirrorOptions:
-        """Return these options with `changes` for a dry run that writes no output files."""
+        """Return the options for a dry run without output files, with further `changes`."""
         from pcircle.ops.checkpoint.plan import CheckpointOptions
 
         never = CheckpointOptions(never=True)
@@ -472,7 +474,7 @@ class MirrorOptions(CopyOptions, root="A"):
 
     @cached_property
     def keep(self) -> PreservedAttributes:
-        """The attributes to preserve: all, or those that `--preserve` lists, and special files."""
+        """The attributes to preserve: all, or those in `--preserve`. Special files are copied."""
         from msgspec.structs import replace
 
         from pcircle.fs.attributes.owners import Given
@@ -486,19 +488,21 @@ class MirrorOptions(CopyOptions, root="A"):
 
     @cached_property
     def existing(self) -> OverwriteOptions:
-        """The overwrite options; a mirror's overwrite policy decides about existing entries."""
+        """The overwrite options; they leave decisions on existing entries to the mirror."""
         from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 
         near = bool(self.copy_dest or self.reflink_dest)
-        # With these options, a file that a killed run has truncated would never be replaced.
+        # With these options, a later run would not replace a file that a killed run left
+        # incomplete.
         whole = self.apply is not None or self.update or self.ignore_existing
         return OverwriteOptions(by_policy=True, near=near, sync=self.sync, whole=whole)
 
     @cached_property
     def checkpoint(self) -> CheckpointOptions:
-        """The use of checkpoints; some options discard that of an interrupted run.
+        """The checkpoint options.
 
-        After an interrupted run, a manifest no longer describes the target.
+        With `--since-manifest`, the checkpoint of an interrupted run is discarded, because the
+        manifest no longer describes the target.
         """
         from msgspec.structs import replace
 

@@ -14,10 +14,9 @@ from pcircle.fs.attributes.owners import Bits, Given, read_modes
 
 
 def owning(keep: PreservedAttributes, given: Given, *, numeric: bool) -> PreservedAttributes:
-    """Return the attributes to preserve, with the given owners and modes.
+    """Add the given owners and modes to the attributes to preserve.
 
-    If `numeric` is set, ids are not translated by name. Raise UsageError if these do not go
-    together.
+    Raise UsageError if the options conflict; `numeric` (`--numeric-ids`) excludes maps of names.
     """
     if given == Given():
         return keep

@@ -1,9 +1,9 @@
 """A run of fmirror: its phases in order, and their shared state.
 
-Most phases are jobs. All ranks execute the same phases, but only rank 0 has the results. There,
-`MirrorRun.console` is not None.
+Most phases are jobs. All ranks execute the same phases, but only rank 0 has the results. On the
+other ranks, `MirrorRun.console` is None.
 
-At its end, a run records in the state of the target which facts the next runs may rely on.
+At the end, a run records in the target's state what later runs may rely on.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class MirrorRun:
     """
 
     copied: MirrorProgram
-    """The program of the copy, which is set by that phase."""
+    """The program of the copy; the copy phase sets it."""
 
     def __init__(self, options: MirrorOptions, lock: Lock, ending: ExitStack) -> None:
         self.options = options
@@ -94,7 +94,7 @@ class MirrorRun:
     def can_start_jobs(self) -> bool:
         """Return whether another job may start.
 
-        After an exit code other than these two, ranks may have been lost.
+        After an exit code other than 0 and 1 (some entries failed), ranks may have been lost.
         """
         return self.code in (0, EntriesFailed.exit_code)
 
@@ -109,7 +109,7 @@ class MirrorRun:
 
 
 class MirrorPhase(msgspec.Struct, frozen=True):
-    """A phase of a run, which is skipped if it is not due when its turn comes."""
+    """A phase of a run; it is skipped unless `is_due` returns true when its turn comes."""
 
     name: str
     run: Callable[[MirrorRun], None]
@@ -208,7 +208,8 @@ def _survey(manifest: str, run: MirrorRun) -> None:
 def _count(run: MirrorRun) -> None:
     """Count the removals in advance, because `--max-delete` limits them.
 
-    If there are too many, or if they cannot be counted, the copy removes nothing.
+    If the count stops early, because there are too many or a time limit is reached, the copy
+    removes nothing. Errors other than failed entries end the run.
     """
     from pcircle.tools.fmirror.removal import DeletionProgram
 
@@ -247,7 +248,7 @@ def _count(run: MirrorRun) -> None:
 
 
 def _copy_changes(run: MirrorRun) -> None:
-    """Update the target, and end the run if the comparison could not begin."""
+    """Update the target. End the run if A could not be read."""
 
     def made(options: MirrorOptions, umask: int) -> MirrorProgram:
         kind = MirrorProgram if options.apply is None else MirrorApplyProgram
@@ -309,7 +310,7 @@ def _recheck(run: MirrorRun) -> None:
 
 
 def _remove(run: MirrorRun) -> None:
-    """Remove extraneous entries, or move them to the backup, unless something forbids it."""
+    """Remove extraneous entries, or move them to the backup, unless removals are withheld."""
     options, copied, console = run.options, run.copied, run.console
     if console is None:
         run.add_code(run_tool(_deletion(run, ExtraneousPaths()), options))
@@ -350,7 +351,7 @@ def _remove(run: MirrorRun) -> None:
 
 
 def _deletion(run: MirrorRun, found: ExtraneousPaths) -> DeletionProgram:
-    """Return the job that removes the `found` paths, which are empty except on rank 0."""
+    """Return the job that removes the `found` paths. Only rank 0 has any."""
     from pcircle.tools.fmirror.removal import DeletionProgram
 
     options, copied, console = run.options, run.copied, run.console
@@ -382,7 +383,7 @@ def _back_up(
 ) -> int:
     """Move extraneous entries to the backup.
 
-    Add failures to `not_moved`. Return the number of entries that stay, as returned by `moved`.
+    Add failures to `not_moved`. Return the number of entries that stay, or -1 as `moved` does.
     """
     from pcircle.tools.fmirror.removal import moved
 
@@ -413,7 +414,7 @@ def _back_up(
 
 
 def _complete(snapshot: Snapshot, run: MirrorRun) -> None:
-    """Rename the snapshot to its final name if the copy is complete."""
+    """Rename the snapshot to its final name if the copy is complete, and list expired snapshots."""
     from pcircle.tools.fmirror import snapshots
 
     options, copied = run.options, run.copied
@@ -495,7 +496,7 @@ def _report(run: MirrorRun) -> None:
 
 
 def _record_state(run: MirrorRun) -> None:
-    """Update the state of the target."""
+    """Update the recorded state of the target."""
     record_run(run.options, run.copied, run.began_ns, run.code)
 
 
@@ -551,7 +552,7 @@ def record_moves(options: MirrorOptions, copied: MirrorProgram, began_ns: int) -
 
 
 def record_run(options: MirrorOptions, copied: MirrorProgram, began_ns: int, code: int) -> None:
-    """Update the state according to the result of a run with exit code `code`."""
+    """Record the result of a run with exit code `code` in the state."""
     if copied.console is not None:
         is_complete = not code and options.files_from is None
         if not is_complete or not _record(options, copied, copied.console, began_ns):
@@ -559,9 +560,9 @@ def record_run(options: MirrorOptions, copied: MirrorProgram, began_ns: int, cod
 
 
 def _moved_ns(options: MirrorOptions, copied: MirrorProgram) -> int:
-    """Return when files that may no longer exist in any source were moved to the target.
+    """Return when files were moved to the target that may exist nowhere else, or 0.
 
-    Return 0 if the target is a copy of the source after this run.
+    If this run has removed all extraneous entries, no such files are left.
     """
     deleting, known = options.deleting, copied.known
     all_went = deleting.wanted and not deleting.protected and options.snapshot is None

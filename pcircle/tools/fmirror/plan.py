@@ -1,7 +1,7 @@
-"""The plan of a mirror, which extends the plan of a copy and is decided on rank 0."""
+"""The plan of a mirror. It extends the plan of a copy and is made on rank 0."""
 
-# Annotations are evaluated once in this module. Otherwise msgspec would compile each of them in
-# every rank.
+# This module does not postpone the evaluation of annotations, because msgspec would then compile
+# each of them on every rank.
 import os
 from typing import Literal, TypeAlias
 
@@ -12,17 +12,18 @@ from pcircle.ops.compare import fields
 from pcircle.ops.copy.tree.items import CopyPlan
 
 Look: TypeAlias = Literal["time", "size", "content", "none"]
-"""The evidence of equal content: size and time, only the size, all bytes, or none."""
+"""The evidence of equal content: size and time, size alone, all bytes, or no evidence ("none").
+"""
 
 
 class UpdatePolicy(msgspec.Struct, frozen=True, array_like=True):
     """The rules for updating entries, set by options.
 
     `look` selects the evidence of equal content. Times are equal if they differ by at most
-    `window_ns`. None means that they must be equal to the precision that both sides support. If
-    `newer` is set, newer files of the target stay. If `stays` is set, all existing files stay. If
-    `existing` is set, missing entries are not created. If `ctime` is set, source files that have
-    changed since the last complete run are read. If `prunes` is set, directories that contain only
+    `window_ns`, or, if that is None, agree to the precision that both sides support. If `newer` is
+    set, newer files in the target stay. If `stays` is set, all existing files stay. If `existing`
+    is set, missing entries are not created. If `ctime` is set, source files whose change time is
+    later than the last complete run are read. If `prunes` is set, directories that contain only
     directories count as missing.
     """
 
@@ -56,15 +57,14 @@ class MirrorPlan(CopyPlan, frozen=True, kw_only=True):
     """The plan of a copy that updates its target.
 
     If the change times of an entry are older than `quiet_ns` on both sides, its attributes are
-    equal, because the last complete run has made them equal
-    (`pcircle.tools.fmirror.state.state`). This only applies to entries on the `devices` of the two
-    roots. `itemize` prints a line for each change. `renamed` holds, as
-    `pcircle.tools.fmirror.work.rename_pairs.PathHashes`, the paths that a dry run with --moved
-    would rename; they do not count as missing.
+    equal, because the last complete run made them equal (`pcircle.tools.fmirror.state.state`). This
+    applies only to entries on the `devices` of the two roots. `itemize` prints a line for each
+    change. `renamed` holds, as `pcircle.tools.fmirror.work.rename_pairs.PathHashes`, the paths that
+    a dry run with --moved would rename; they do not count as missing.
 
     A missing entry that is up to date in a `link_dest` tree is linked from there. One that is up to
-    date in a `compare_dest` tree is omitted. Content that `copy_dest` or `reflink_dest` trees have
-    is taken from there. All trees are absolute paths. The run began at `began_ns`.
+    date in a `compare_dest` tree is omitted. Content that a `copy_dest` or `reflink_dest` tree has
+    is taken from it. All trees are absolute paths. The run began at `began_ns`.
     """
 
     upkeep: UpdatePolicy = UpdatePolicy()
@@ -103,8 +103,8 @@ _OF_KEEP = {
 def compared(keep: PreservedAttributes, *, privileged: bool) -> int:
     """Return the fields that must be equal if these attributes are preserved.
 
-    Owners are compared only if the user may change them. Inode flags of files are set on copied
-    files, but they are not compared, because that would take six system calls per file.
+    Owners are compared only if the user may change them. Inode flags are set on copied files but
+    not compared, because that would take six system calls per file.
     """
     wanted = fields.KIND | fields.SIZE | fields.RDEV | fields.TARGET
     for name, field in _OF_KEEP.items():

@@ -30,7 +30,7 @@ _SEPARATOR = b"\0\0"
 
 
 def refuse_within(option: str, path: str, *trees: bytes) -> None:
-    """Raise UsageError if an output file would become an entry of one of these trees."""
+    """Raise UsageError if an output file would lie in one of these trees."""
     above = os.path.realpath(os.path.dirname(os.fsencode(path)) or b".")
     for tree in trees:
         if os.path.join(above, b"").startswith(os.path.join(os.path.realpath(tree), b"")):
@@ -46,7 +46,7 @@ def _recorded() -> list[str]:
 
 
 def begun(args: argparse.Namespace, paths: Sequence[bytes], known_by: Sequence[str]) -> bytes:
-    """Return the first line of a plan, which contains A and B, their identities and the options."""
+    """Return the first line of a plan: A and B, their identities and the recorded options."""
     options = {name: _encoded(getattr(args, name)) for name in _recorded()}
     if args.state_dir is not None:
         options["state_dir"] = _encoded(os.path.abspath(args.state_dir))

@@ -1,4 +1,4 @@
-"""The program of a mirror's copy, which checks the options and creates the plan on rank 0."""
+"""The program of a mirror's copy. On rank 0 it checks the options and makes the plan."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 class MirrorProgram(CopyProgram):
-    """The program of the job that copies."""
+    """The program of the copy job."""
 
     plan_type: ClassVar[type[MirrorPlan]] = MirrorPlan
     task_type: ClassVar[type[MirrorTask]] = MirrorTask
@@ -102,12 +102,12 @@ class MirrorProgram(CopyProgram):
         self._gone = ExtraneousPaths()  # listed entries that A lacks
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for ranks that are new interpreters, without the state of rank 0."""
+        """Return the state for ranks in new interpreters, without what only rank 0 uses."""
         return {**vars(self), "survey": None, "_lock": None}
 
     @property
     def mirror(self) -> MirrorOptions:
-        """Return the options, which on rank 0 include the options of a plan."""
+        """Return the options. With `--apply`, those on rank 0 include the options of the plan."""
         return self._mirror
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
@@ -128,7 +128,7 @@ class MirrorProgram(CopyProgram):
             return super().prepare(nodes)
 
     def _roots(self, failed: Sequence[RetryEntry], here: bytes) -> tuple[CopyRoot, ...]:
-        """Return the roots, which identify the directories that were checked."""
+        """Return the roots with the identities of the directories that were checked."""
         source, target = self.sides
         known = {"source_known": source.known, "target_known": target.known}
         roots = super()._roots(failed, here)
@@ -147,7 +147,7 @@ class MirrorProgram(CopyProgram):
         return self._reported_changes(options.sources[0], options.target)
 
     def _named(self, name: str, source: bytes, target: bytes) -> Lists | None:
-        """Return the changed entries of a user's list, or None to compare everything."""
+        """Return the entries that the user lists as changed, or None to compare everything."""
         options, known = self._mirror, self.known
         why = ""
         if options.full_every_s is not None:
@@ -168,7 +168,7 @@ class MirrorProgram(CopyProgram):
         return sort([(0, found)])
 
     def _examine(self, roots: tuple[CopyRoot, ...]) -> None:
-        """Identify both trees and read their state.
+        """Check and identify the trees, and read the recorded state.
 
         Raise UsageError if these trees cannot be mirrored.
         """
@@ -294,7 +294,10 @@ class MirrorProgram(CopyProgram):
 
     @property
     def entries(self) -> int:
-        """Return the number of entries in the source, as far as it is known on rank 0."""
+        """Return the number of entries in the source, on rank 0.
+
+        If only part of the source was compared, this is an estimate.
+        """
         entries = 0 if self.console is None else self.console.entries
         if not self.is_part:
             return entries
@@ -324,7 +327,10 @@ class MirrorProgram(CopyProgram):
 
     @property
     def is_continued(self) -> bool:
-        """Return whether this run continues an earlier one and has not compared everything."""
+        """Return whether this run continues an earlier one.
+
+        Such a run has not compared everything itself.
+        """
         return self._checkpoint_session is not None and self._checkpoint_session.plan.run > 1
 
     def dry_type(self) -> type[DryTask]:
@@ -339,15 +345,15 @@ class MirrorProgram(CopyProgram):
         return DryMirrorTask
 
     def complain(self, text: str) -> None:
-        """Print a refusal unless this job only compares."""
+        """Print a message, except in a job that only searches (`looks`)."""
         if not self._mirror.looks:
             super().complain(text)
 
     def _refuse_source(self, source: bytes) -> None:
-        """Raise UsageError if nothing may be removed because the source is not the expected one.
+        """Raise UsageError if it may be unsafe to remove entries that the source lacks.
 
-        If the source is empty or another directory, its file system may not be mounted. Files that
-        were moved from a source may exist only in the target.
+        If the source is empty or a different directory, its file system may not be mounted. Files
+        that were moved from a source may exist only in the target.
         """
         options = self._mirror
         is_empty = not has_entries(self.sides[0].path, source)
@@ -415,7 +421,7 @@ class MirrorProgram(CopyProgram):
 
 
 class MirrorApplyProgram(MirrorProgram):
-    """The program of the copy with `--apply`, which uses the options of the plan."""
+    """The program of the copy with `--apply`. It uses the options that the plan records."""
 
     applied: LoadedPlan
     task_type: ClassVar[type[MirrorApplyTask]] = MirrorApplyTask
@@ -440,12 +446,12 @@ class MirrorApplyProgram(MirrorProgram):
 
 
 class ClearProgram(MirrorProgram):
-    """The last job of `--remove-source-files`, which removes mirrored entries from the source."""
+    """The last job of `--remove-source-files` and `--move`: removes mirrored entries from A."""
 
     console_type: ClassVar[type[ClearConsole]] = ClearConsole
 
     def dry_type(self) -> type[DryTask]:
-        # Few runs remove entries from the source.
+        # Imported here, because few runs remove entries from the source.
         from pcircle.tools.fmirror.work.remove_source import ClearTask, MoveAwayTask
 
         return MoveAwayTask if self._mirror.clears == "all" else ClearTask

@@ -1,10 +1,10 @@
-"""A job between the copy and the deletions that finds directories of A that have changed since.
+"""A job between the copy and the deletions: finds directories of A that changed since listed.
 
 If an entry has left a directory of A since the run began, it may have moved to a directory that had
-already been listed. The change time of that directory then differs from the one at its listing.
-Therefore, this job reads the change times of all directories of A. If no recent directory has
-changed since its listing, no move was missed, and the doubtful entries are extraneous. Otherwise
-they stay in B, and each of their directories is reported as a failure.
+already been listed. The change time of that directory then differs from that at its listing.
+Therefore, this job reads the change times of all directories of A. If no directory has changed
+since its listing, no move was missed, and the doubtful entries are extraneous. Otherwise they stay
+in B, and each of their directories is reported as a failure.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class RecheckVisitor(EntryVisitor):
         """Yield blocks that contain only directories."""
         for block in blocks:
             block.files, block.links, block.specials = [], [], []
-            # A subdirectory may have left before the listing, so check the directory again.
+            # A subdirectory may have moved away before this listing, so check the directory again.
             if block.last:
                 self._report(opened.path, source.fd)
             yield block
@@ -123,8 +123,8 @@ class RecheckProgram(TreeProgram):
     """The recheck job.
 
     On rank 0, `is_steady` means that the `doubtful` entries may be removed. `times` are the change
-    times of the directories at their listings. If the copy did not list all of A, `walks` is false,
-    because the times prove nothing. In this case no directory is read.
+    times of the directories at their listings. If the copy did not list all of A, `walks` is false:
+    the times then prove nothing, and no directory is read.
     """
 
     name = "fmirror"
@@ -155,7 +155,7 @@ class RecheckProgram(TreeProgram):
         self._walks = has_doubts and self.is_steady
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for ranks that are new interpreters, without the state of rank 0."""
+        """Return the state for ranks in new interpreters, without what only rank 0 uses."""
         empty = {"_doubtful": ExtraneousPaths(), "_times": KnownTimes(), "_decision": None}
         return {**vars(self), **empty}
 

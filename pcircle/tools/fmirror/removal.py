@@ -1,8 +1,7 @@
-"""The last step of a mirror: extraneous entries are removed or moved to the backup.
+"""Removes extraneous entries, or moves them to the backup.
 
-This is a separate job after the copy, which has found the paths. Like the paths of `--files-from`,
-they form a sorted list on disk, so their number is not limited by memory. frm's remover removes
-them.
+This is a job after the copy. The copy has found the paths. Like the paths of `--files-from`, they
+form a sorted list on disk, so their number is not limited by memory. frm's remover removes them.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class DeletionPlan(RemovalPlan, frozen=True, kw_only=True):
     """The plan of the removals.
 
     `renamed` holds, as `PathHashes`, the paths that a dry run with --moved would rename; these are
-    not removed. If the `source` is given, entries that exist there are not removed.
+    not removed. If `source` is given, entries that exist there are not removed.
     """
 
     renamed: memoryview = memoryview(b"")
@@ -83,8 +82,8 @@ class DeletionPlan(RemovalPlan, frozen=True, kw_only=True):
 class DeletionCounters(RemovalCounters):
     """Counters of removals and of entries that stay.
 
-    An entry has `returned` if it exists in the source again, and is `moving` if its directory in
-    the source keeps changing.
+    `returned` counts entries that exist in the source again, and `moving` entries whose directory
+    in the source keeps changing.
     """
 
     returned: int
@@ -214,7 +213,7 @@ class DeletionConsole(ChangeConsole):
         super().notice(source, values)
 
     def conclude(self, outcome: Outcome[dict[int, int]]) -> int:
-        """End the job without a result if entries have yet to be moved to the backup."""
+        """Conclude the job. Print no result if entries have yet to be moved to the backup."""
         self.quiet: bool = self.quiet or self._program.keeps
         return super().conclude(outcome)
 
@@ -238,7 +237,7 @@ class DeletionConsole(ChangeConsole):
 
 
 def _renamed(said: bytes, replaced: Mapping[bytes, bytes]) -> bytes:
-    """Return the lines of deletions with the paths that entries had when the run began."""
+    """Return deletion lines with the paths that the entries had when the run began."""
     lines = []
     for line in said.splitlines(keepends=True):
         path = line.removeprefix(extraneous.DELETING)
@@ -253,12 +252,12 @@ class DeletionProgram(ChangeProgram):
     """The program of the removal job.
 
     `found` contains the extraneous paths, and `entries` is the number of entries in the source. If
-    `keeps` is set, the job only counts and reports, and all paths are moved to the backup
-    afterwards. Entries that `rules` exclude stay, and so do their parent directories. The plan
-    `decision` identifies the source, whose entries are not removed. The target must be the
-    directory identified by `known`. If `plan` is given, planned removals are added to that file.
-    `applied` selects the removals of a plan that is carried out. `renamed` is passed to
-    `DeletionPlan`. If `flags` is set, inode flags that forbid removal are cleared.
+    `keeps` is set, the job only counts and reports, and the paths are moved to the backup
+    afterwards. Entries that `rules` exclude stay, and so do their parent directories. `decision`,
+    the plan of the copy, identifies the source; entries that exist there are not removed. The
+    target must be the directory identified by `known`. If `plan` is given, planned removals are
+    added to that file. With `--apply`, `applied` selects the planned removals. `renamed` is passed
+    to `DeletionPlan`. If `flags` is set, inode flags that forbid removal are cleared.
     """
 
     name: str = "fmirror"
@@ -401,14 +400,17 @@ def _as_typed(rule: Rule) -> tuple[str, bytes]:
 
 
 def append_log(path: str | None) -> LogFile | None:
-    """Open a log of the copy in order to append to it."""
+    """Open a log of the copy for appending. Return None if there is no log."""
     if path is None:
         return None
     return LogFile(append_output(path))
 
 
 def _of_target(most: MaxDelete | None, entries: int) -> MaxDelete | None:
-    """Convert a limit that is a share of the target's entries into a number."""
+    """Convert a limit that is a share of the target's entries into a number.
+
+    `entries` is the number of entries in the source, all of which the target has after the copy.
+    """
     if most is None or not most.is_share or most.number >= 100:
         return None if most is not None and most.is_share else most
     share = most.number / 100
@@ -426,12 +428,12 @@ def moved(
     strict: bool,
     access: WriteAccess,
 ) -> tuple[list[Failure], int]:
-    """Move extraneous entries to the backup, directories with all their contents.
+    """Move extraneous entries to the backup, directories with their contents.
 
     Return the failures and the number of entries that stay, or -1 if the target is not the
     directory identified by `known`. Entries that `rules` exclude stay, and so do entries that exist
     in the source again. If `strict` is set, the path of the target must not contain symbolic links.
-    `access` defines which protections may be removed temporarily.
+    `access` defines which protections may be lifted temporarily.
     """
     backup, stay = Backup(place), 0
     failed: list[Failure] = []

@@ -1,4 +1,4 @@
-"""`--moved`: renames files that only have another path in the source, before the copy.
+"""`--moved`: before the copy, renames files that only have a different path in the source.
 
 There are three jobs. The first compares both sides like a dry run, and refuses to start in the same
 cases as a mirror. The second walks the extraneous entries without removing them, and reports the

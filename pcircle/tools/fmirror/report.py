@@ -1,4 +1,4 @@
-"""Reports of a mirror, which extend a copy's reports with updates and removals."""
+"""Reports of a mirror: those of a copy, extended with updates and removals."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ class MirrorConsole(CopyConsole):
         self.rules: tuple[Rule, ...] = ()  # excluded entries are not removed
         self._groups = LinkedNameGroups()
         self.applies = False  # the run carries out a plan
-        self.place: str | None = None  # the final path of B if its path differs during the run
+        self.place: str | None = None  # the final path of B if it differs during the run
         self.expired: tuple[str, ...] = ()
         self.unread: int = 0
         self.report: MirrorReport | None = None
         self._moved = 0, 0
-        # Paths that are not extraneous because of planned renames.
+        # Old paths of planned renames, which are not extraneous.
         self.renamed: PathHashes = PathHashes(b"")
         self.entries: int = 0
         self.removed: int = 0
@@ -171,7 +171,7 @@ class MirrorConsole(CopyConsole):
         )
 
     def summary(self, report: CopyReport) -> str:
-        """Return the last line of the output, in which updated attributes count as work."""
+        """Return the last line of the output, counting updated attributes as work."""
         removes = self.removed or self.found.count or self.doubtful.count or len(self.renamed)
         idle = "nothing to copy" if removes else "nothing to do"
         there = self.place or self._shown_target()
@@ -225,7 +225,7 @@ class MirrorConsole(CopyConsole):
         return 0
 
     def next(self, code: int, reasons: Sequence[str], is_resumable: bool) -> Iterator[str]:
-        """Yield the next step for the user, because failed entries still differ."""
+        """Yield hints on how to resume, or how to retry failed entries."""
         if is_resumable or not self.by_kind or code == StoppedEarly.exit_code:
             yield from super().next(code, reasons, is_resumable)
         elif self.applies:

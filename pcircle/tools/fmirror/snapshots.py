@@ -3,8 +3,8 @@
 B is then a directory of snapshots. A new snapshot is created under a name that begins with a dot.
 If the run is interrupted, this tree remains, and the next run continues it, whatever name it
 requests. A complete snapshot is renamed, then the symbolic link `latest` is updated, and finally
-old snapshots are removed (`--keep`). As a result, every named snapshot is complete, and none is
-removed before a new one exists.
+old snapshots are removed (`--keep`). As a result, every named snapshot is complete (unless
+`--ignore-errors` was given), and none is removed before a new one exists.
 
 `--keep` counts only snapshots whose names are dates, because the times of a snapshot are those of
 its source.
@@ -37,7 +37,7 @@ _PERIODS = {"h": "%Y%m%d%H", "d": "%Y%m%d", "w": "%G%V", "m": "%Y%m", "y": "%Y"}
 
 
 class RetentionRule(msgspec.Struct, frozen=True):
-    """A rule that keeps the newest snapshot of each of the last `count` periods.
+    """A rule that keeps the newest snapshot of each of the last `count` periods that have any.
 
     If `period` is empty, it keeps the last `count` snapshots.
     """
@@ -121,14 +121,14 @@ def expired(names: Iterable[bytes], rules: tuple[RetentionRule, ...], made: byte
 
 
 def names_in(directory: bytes) -> list[bytes]:
-    """Return the names of the existing snapshots. Raise OSError if they cannot be listed."""
+    """Return the names of the subdirectories. Raise OSError if they cannot be listed."""
     with suppress(FileNotFoundError), os.scandir(directory) as entries:
         return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     return []  # a dry run does not create the directory
 
 
 def latest(directory: bytes) -> bytes | None:
-    """Return the last complete snapshot, to which the link `latest` points, or None."""
+    """Return the path of the snapshot to which the link `latest` points, or None."""
     try:
         name = os.readlink(os.path.join(directory, LATEST))
     except OSError:

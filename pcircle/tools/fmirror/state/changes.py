@@ -1,13 +1,13 @@
 """Changes in a source since the last complete run.
 
-btrfs reports changes if the source is a read-only snapshot of the same subvolume as the last
-source, because everything in it is on disk and no longer changes. For each inode that is newer than
-the last run, btrfs returns its paths. The names in each newer directory are compared with those in
-the target. In this way new, removed and renamed entries are found in the directories that they
-entered and left. A subvolume within the source appears in the snapshot as an empty directory
-without an inode, so it is compared with all its contents if its name is new. Nothing else is
-compared on either side. `--changed=fs` asserts that only fmirror has changed the target, and
-`--changed=auto` requires a proof (`pcircle.tools.fmirror.state.proof`).
+btrfs can report changes if the source is a read-only snapshot of the same subvolume as the last
+source. Everything in such a snapshot is on disk and no longer changes. btrfs returns the paths of
+each file that has changed since the last run. The names in each changed directory are compared with
+those in the target. In this way new, removed and renamed entries are found in the directories that
+they entered and left. A subvolume within the source appears in the snapshot as an empty directory
+without an inode of its own, so it is compared with all its contents if its name is new. Nothing
+else is compared on either side. `--changed=fs` asserts that only fmirror has changed the target,
+and `--changed=auto` requires a proof (`pcircle.tools.fmirror.state.proof`).
 
 With `--changed-from`, only the entries of a list are compared. Listed entries that the source lacks
 are extraneous.
@@ -53,9 +53,9 @@ def named(
 ) -> Iterator[bytes]:
     """Yield the records of the listed entries that exist in the source.
 
-    `gone` receives the other entries if they are extraneous, which requires a `finder`. The
-    directories `sides` are identified by `known` as in `RootPath`. The records include parent
-    directories, because their times have changed. Raise StoppedEarly if temporary space runs out.
+    If a `finder` is given, `gone` receives the other entries that are extraneous. The directories
+    `sides` are identified by `known` as in `RootPath`. The records include parent directories,
+    because their times may have changed. Raise StoppedEarly if temporary space runs out.
     """
     base = bases([(side, b"") for side in sides], working_directory(), known)
     directories = Directories(base, capacity_of(is_first=True))
@@ -106,7 +106,7 @@ def _missing(
 
 
 def _top(path: bytes, directories: Directories) -> bytes:
-    """Return the topmost missing component of a path, as a path."""
+    """Return the shortest prefix of a path that is missing in the source."""
     while True:
         above = os.path.dirname(path)
         if not above:

@@ -58,8 +58,8 @@ class ManifestSurvey(TreeProgram):
     """The program of the survey job.
 
     On rank 0, its results are `lists`, the extraneous paths `found` and the number of `entries`.
-    `used` is false if the manifest cannot be used, so that everything is compared. `is_first` is
-    true on rank 0.
+    If the manifest cannot be used, `used` is false, and everything is compared. `is_first` is true
+    on rank 0.
     """
 
     name = "fmirror"
@@ -80,7 +80,7 @@ class ManifestSurvey(TreeProgram):
         self._records = tempfile.TemporaryFile(prefix="pcircle-list-")  # noqa: SIM115
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for ranks that are new interpreters, without the state of rank 0."""
+        """Return the state for ranks in new interpreters, without what only rank 0 uses."""
         return {**vars(self), "found": None, "_records": None, "_lock": None}
 
     def add(self, notice: SurveyRecords) -> None:
@@ -111,7 +111,7 @@ class ManifestSurvey(TreeProgram):
         discard(self._records)
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
-        """Return the fields of the plan, which surveys nothing if the manifest cannot be used."""
+        """Return the fields of the plan. If the manifest cannot be used, nothing is surveyed."""
         self.is_first = True
         options, upkeep = self._mirror, self._mirror.upkeep
         source, target = options.sources[0], options.target
@@ -162,7 +162,7 @@ class ManifestSurvey(TreeProgram):
     def _unfit(self, known: state.MirrorState | None, path: bytes) -> tuple[str, int]:
         """Return why the manifest cannot replace the target, or an empty string.
 
-        The second value is a time. Source entries with older change times are unchanged.
+        The second value is a time: source entries whose change times are older are unchanged.
         """
         options = self._mirror
         if known is None:

@@ -76,8 +76,8 @@ def quiet_ns(
     """Return a time limit for the source and one for the target.
 
     Entries whose change times are older than these limits are unchanged since the last complete
-    run. `identity` is the identity of the source. Return None if either file system is not the same
-    as at the last complete run or was restored from an image.
+    run. `identity` is the identity of the source. Return None if this is not certain, for example
+    because a file system was replaced or restored from an image.
     """
     ours_ns = source_quiet_ns(options, known, identity)
     try:
@@ -113,8 +113,8 @@ def source_quiet_ns(
 def snapshot_of(now: Subvolume | None) -> tuple[tuple[str, int], str] | None:
     """Return a source's origin with its generation, and its identity, for the state.
 
-    Return None unless the source is an unchanged read-only snapshot, because nothing else proves
-    anything to a later run.
+    Return None unless the source is an unchanged read-only snapshot, because a later run can rely
+    on nothing else.
     """
     if now is None or not now.read_only or now.is_touched:
         return None
@@ -135,7 +135,7 @@ def number_of_last(source: bytes, known: MirrorState) -> int | None:
 
 
 def left_of(target: bytes) -> SubvolumeState | None:
-    """Return the state of a target after everything was written to disk, or None if unknown."""
+    """Flush a target to disk and return its state, or None if it is not a writable subvolume."""
     try:
         fd = os.open(target, OPEN_DIRECTORY_FOLLOW)
         try:

@@ -1,7 +1,7 @@
-"""`--new-manifest`: a last job that reads the updated entries of B and writes a new manifest.
+"""`--new-manifest`: the last job, which reads the updated entries of B and writes a new manifest.
 
 The job reads only those entries of B that the survey has selected, and takes all others from the
-old manifest. As a result, no new signature of all of B is needed for the next run.
+old manifest. So the next run does not need a new signature of the whole of B.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class RenewalConsole(TreeConsole):
 
 
 class RenewalProgram(TreeProgram):
-    """The program of the renewal job, which does nothing if there is no usable survey."""
+    """The program of the renewal job. Without a usable survey, the job does nothing."""
 
     name = "fmirror"
     plan_type: ClassVar[type[RenewalPlan]] = RenewalPlan
@@ -191,7 +191,7 @@ class RenewalProgram(TreeProgram):
             self.renewal, self._algorithm = ManifestUpdate(old), old.algorithm.name
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for ranks that are new interpreters, without the state of rank 0."""
+        """Return the state for ranks in new interpreters, without what only rank 0 uses."""
         return {**vars(self), "_survey": None, "renewal": None}
 
     def roots(self) -> tuple[Root, ...]:

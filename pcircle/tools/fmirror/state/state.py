@@ -1,6 +1,6 @@
 """The state of the last complete run, and the locks that prevent simultaneous runs.
 
-The state is a small file next to the target, never in it. It identifies the source, because if a
+The state is a small file, by default next to the target. It identifies the source, because if a
 disk is not mounted, the path leads to an empty directory or another file system, and nothing may be
 removed. The file is text. Each line begins with a keyword and a space:
 
@@ -42,8 +42,8 @@ bits), and `.state`. A file is ignored if it has another version or if other use
 A run locks the target directory, and a file next to the state, because two simultaneous runs would
 undo each other's work, and both would report success. The kernel holds the locks, so a killed run
 leaves none. The lock on the directory works for every path to it, for example through a bind mount.
-The lock on the file excludes another run while neither has created the directory yet. A run removes
-the file at its end. If write permission is missing or locks are not supported, there is no lock.
+The lock on the file excludes another run while the directory does not exist yet. A run removes the
+file at its end. If write permission is missing or locks are not supported, there is no lock.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ from pcircle.fs.status import birth_ns
 from pcircle.jobs.failures import encode
 
 READ = "ctime"
-"""The word in `kept` that means that the contents of all files were compared."""
+"""The word in `kept` for a run that compared the contents of all files with a new change time."""
 
 _FIRST = "fmirror 4"
 _LOCAL_NS, _SERVED_NS = 2 * 10**9, 3600 * 10**9
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The identity of a directory, which does not change if its file system is mounted again."""
+    """The identity of a directory; it stays the same if its file system is mounted again."""
 
     filesystem: str
     root: int
@@ -132,7 +132,7 @@ class MirrorState(msgspec.Struct, frozen=True):
 
 
 def identity_of(path: bytes) -> Identity:
-    """Return the identity of a directory, which all snapshots of a subvolume share.
+    """Return the identity of a directory; all snapshots of a btrfs subvolume share it.
 
     Raise OSError if the directory cannot be opened.
     """
@@ -167,7 +167,7 @@ def session_of(path: bytes) -> Session:
 def give_mark(target: bytes) -> int:
     """Give a target a new change time, and return it for the state, or 0 if that is not possible.
 
-    If the file system is later restored from an image, its change time will be an older one.
+    If the file system is later restored from an image, the target will have an older change time.
     """
     try:
         fd = os.open(target, OPEN_DIRECTORY_FOLLOW)
@@ -337,9 +337,9 @@ def mounts_of(source: bytes) -> frozenset[str]:
 
 
 def quiet_since(state: MirrorState, filesystem: str) -> int:
-    """Return the time before which an unchanged entry was last changed.
+    """Return the time limit for the change times of unchanged entries.
 
-    An entry whose change time is later may have been changed since the last complete run. A local
+    An entry whose change time is not earlier may have changed since the last complete run. A local
     file system takes change times from this machine's clock, possibly rounded to two seconds. Other
     times are set by a server whose clock may be wrong.
     """
@@ -371,7 +371,7 @@ def lock_place_of(target: bytes, directory: bytes | None) -> bytes:
 
 
 class Lock:
-    """The lock of a run, which rank 0 takes once and `end` releases."""
+    """The lock of a run: rank 0 takes it once, and `end` releases it."""
 
     def __init__(self) -> None:
         self._fd = self._directory_fd = -1

@@ -1,9 +1,9 @@
-"""The survey of `--since-manifest` on each rank, which lists source entries that may have changed.
+"""The survey of `--since-manifest` on each rank: lists source entries that may have changed.
 
-The source is walked and compared with the manifest instead of the target. Only those target
-directories are read that may contain extraneous entries. A manifest lacks some attributes: modes,
-owners, extended attributes and access control lists. The last complete run made these equal, and
-they still are if the source's change time is older. Otherwise the entry is listed. All names of
+The source is walked and compared with the manifest instead of the target. A target directory is
+read only if it may contain extraneous entries. A manifest lacks some attributes: modes, owners,
+extended attributes and access control lists. The last complete run made these equal, and they still
+are if the source entry's change time is older. Otherwise the entry is listed. All names of
 hard-linked files are listed, because a manifest does not show which names belong to the same file.
 Unreadable entries are listed, so that the copy reports them.
 """
@@ -257,7 +257,7 @@ class SurveyTask(TreeTask):
     plan: SurveyPlan
 
     def begin(self) -> None:
-        """Divide the threads between workers and the look-ups of each worker."""
+        """Divide the threads between workers and helpers for the workers' look-ups."""
         division = divide(self.plan.threads)
         self.threads: int | None = division.workers
         self.max_threads: int = division.max_workers

@@ -82,7 +82,7 @@ class ApplyVisitor(MirrorVisitor):
         return super()._make_in(opened, status, name, holder_fd, holder)
 
     def _is_ours(self, holder_fd: int, name: bytes) -> bool:
-        # An interrupted run has made a directory unwritable only if its own attributes change.
+        # An interrupted run can have made a directory unwritable only if it changes its attributes.
         return self._is_to_change and super()._is_ours(holder_fd, name)
 
     def _has_begun(self, source: os.stat_result, name: bytes, holder_fd: int) -> bool:

@@ -1,9 +1,9 @@
-"""The backup of replaced and removed entries by their paths, on the target's file system.
+"""Moves replaced and removed entries to a backup directory on the target's file system.
 
-Entries are renamed into the backup. Missing parent directories are created one by one, each in its
-open parent, so no symbolic link is followed. They get the owner, mode and access control list of
-the corresponding directory in the target. If an earlier run has used a path, the new entry gets a
-suffix: `.1`, `.2` and so on.
+Removed entries are renamed to their paths in the backup. Missing parent directories are created one
+by one, each in its open parent, so no symbolic link is followed. They get the owner, mode and
+access control list of the corresponding directory in the target. If an earlier run has used a path,
+the new entry gets a suffix: `.1`, `.2` and so on.
 
 A replaced entry reaches the backup no later than the new entry gets its name, so the entry is not
 lost if the process is killed. There are three methods:
@@ -39,7 +39,7 @@ from pcircle.fs.scan import blocks, encoded
 from pcircle.fs.write_access import Admissions
 from pcircle.walk.globs import Choose
 
-# Hard links are impossible for directories, on some file systems and without some permissions.
+# Hard links are impossible for directories, on some file systems and without certain permissions.
 _NO_LINKS = (errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOENT)
 # Some containers return EPERM for system calls that they do not know.
 _NO_RENAMES = (*NO_SUCH_RENAME, errno.EPERM)
@@ -190,7 +190,7 @@ class Backup:
             try:
                 self.take(path, name, fd)
             except PermissionError:
-                # A move changes the `..` entry of a directory, which must therefore be writable.
+                # Moving a directory changes its `..` entry, so the directory must be writable.
                 if not (way.admissions.admit(fd) | way.admissions.admit_entry(name, fd)):
                     raise
                 self.take(path, name, fd)
@@ -206,7 +206,7 @@ class Backup:
 
 
 class TargetAccess(msgspec.Struct, frozen=True):
-    """Access to paths below an open directory, for which protections are removed temporarily."""
+    """Opens paths below an open directory, lifting protections temporarily if necessary."""
 
     top_fd: int
     admissions: Admissions
@@ -252,7 +252,7 @@ def paths_to_move(path: bytes, way: TargetAccess, choose: Choose) -> list[bytes]
 
 
 def _numbered(name: bytes, number: int) -> bytes:
-    """Return a name with a numeric suffix, which is shortened if it would be too long.
+    """Return a name with a numeric suffix. Shorten a name that would be too long.
 
     The number 0 adds no suffix.
     """
@@ -289,7 +289,7 @@ def _below(fd: int, name: bytes, like: tuple[int, bytes]) -> int:
 def _give_access(fd: int, like: tuple[int, bytes]) -> None:
     """Give a new directory the owner, access control list and mode of another directory.
 
-    Its owner can always write to it. If these attributes cannot be set, it stays private.
+    The owner keeps all permissions. If these attributes cannot be set, the directory stays private.
     """
     with suppress(OSError):
         old = os.open(like[1], OPEN_DIRECTORY, dir_fd=like[0])
@@ -314,14 +314,14 @@ def _give_access(fd: int, like: tuple[int, bytes]) -> None:
 
 
 def _between(name: bytes, written: bytes) -> bytes:
-    """Return a temporary name for an exchange that is not too long."""
+    """Return a temporary name for an exchange, without a `name` that would make it too long."""
     return (name if len(name) + len(written) <= _MAX_NAME_BYTES else b".fcp-swap") + written
 
 
 def _rename_to_free(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
     """Rename an entry to a free name, with a suffix if necessary, and return that name.
 
-    Raise OSError on failure. Its number is one of `NO_SUCH_RENAME` if the file system does not
+    Raise OSError on failure; its errno is one of `NO_SUCH_RENAME` if the file system does not
     support this call.
     """
     for suffix in count():
@@ -333,10 +333,10 @@ def _rename_to_free(written: bytes, source_fd: int, name: bytes, fd: int) -> byt
 
 
 def _rename_anywhere(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
-    """Rename an entry to a free name on any file system.
+    """Rename an entry to a free name, whatever the file system supports.
 
-    If the file system cannot refuse to replace an entry, look for a free name first. Raise OSError
-    on failure.
+    If there is no rename that refuses to replace an entry, look for a free name first. Raise
+    OSError on failure.
     """
     try:
         return _rename_to_free(written, source_fd, name, fd)

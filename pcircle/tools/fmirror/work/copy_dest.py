@@ -1,8 +1,8 @@
 """`--copy-dest` and `--reflink-dest`: take content from a reference tree that has it.
 
-The evidence that a file in the reference tree has the source's content is the same as for a file in
-the target. The new file then shares the blocks of that file, or gets a copy of its content. All
-attributes, and the content of other files, come from the source as usual.
+A file in the reference tree is accepted on the same evidence as a file in the target. The new file
+then shares the blocks of that file, or gets a copy of its content. All attributes, and the content
+of other files, come from the source as usual.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CopyDest:
         self._first_clone = len(plan.copy_dest)
         self._cloner = DataCopier("always")
         self._same = same
-        self._useless: set[int] = set()  # trees that share no blocks with the target
+        self._useless: set[int] = set()  # trees that cannot share blocks with the target
 
     def __bool__(self) -> bool:
         return bool(self._references)
@@ -64,7 +64,7 @@ class CopyDest:
     ) -> bool:
         """Fill an empty file with the source's content from a reference tree.
 
-        Return False if no tree has that content, or if it cannot be taken from there. `copy` copies
+        Return False if no tree has that content, or if it cannot be copied or cloned. `copy` copies
         between two open files. Raise OSError if the new file cannot be reset.
         """
         found = self._find(where, name, *source)
@@ -96,7 +96,7 @@ class CopyDest:
         for number, directory_fd in self._references.at(*where):
             if number in self._useless:
                 continue
-            with suppress(OSError):  # a tree whose file cannot be opened lacks the content
+            with suppress(OSError):  # a tree whose file cannot be opened counts as lacking it
                 fd = os.open(name, OPEN_FILE, dir_fd=directory_fd)
                 try:
                     status = os.fstat(fd)

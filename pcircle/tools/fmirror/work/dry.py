@@ -79,7 +79,7 @@ class DryMirrorVisitor(DryVisitor):
         """Initialise the state of a subclass."""
 
     def _tell_doubtful(self, paths: list[bytes]) -> None:
-        """Report extraneous entries that may have moved, so that a recheck decides about them."""
+        """Report extraneous entries that may have moved, so that the recheck can decide."""
         self._here.note([extraneous.packed(0, paths, doubtful=True)])
         self._plan_surplus(0, paths)
 
@@ -255,7 +255,7 @@ class DryMirrorVisitor(DryVisitor):
             context.note([extraneous.packed(root, [path])])
 
     def _plan_made(self, where: Where, name: bytes, fds: tuple[int, int]) -> None:
-        """Add an entry to the plan that would be linked to a reference tree.
+        """Add to the plan an entry that would be linked from a reference tree.
 
         Raise OSError if it cannot be examined.
         """

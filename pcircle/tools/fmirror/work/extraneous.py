@@ -1,12 +1,13 @@
-"""Extraneous entries of a target directory, and a second look at the source before their removal.
+"""Finds extraneous entries, and looks them up in the source again before their removal.
 
 Extraneous entries are found while the source directory is being listed. The names of a small source
 directory are kept in memory and compared with the names of its copy. For a large directory, the
 target's names are looked up in the source block by block, which bounds the memory use. An entry is
 extraneous only if the listing of the source directory was complete.
 
-Excluded entries are not extraneous, and neither are the files of this run: temporary files, the
-mark and the checkpoint. Users' entries with similar names are not mistaken for these files.
+Excluded entries are not extraneous unless `--delete-excluded` is given. The files of this run are
+not extraneous either: temporary files, the mark and the checkpoint. Users' entries with similar
+names are not mistaken for these files.
 
 `Absence` looks at the source again right before an entry is removed. The source is in use, so a
 name that was missing when its directory was listed may exist again, like the name of a rotated log.
@@ -80,7 +81,7 @@ class Surplus(msgspec.Struct, frozen=True, array_like=True, tag="x"):
 
 
 class ExtraneousPaths:
-    """The extraneous paths of a run, which rank 0 stores in an unnamed temporary file."""
+    """The extraneous paths of a run, stored in an unnamed temporary file on rank 0."""
 
     def __init__(self) -> None:
         self._stream: IO[bytes] | None = None
@@ -135,7 +136,7 @@ class DeletionDecisions(Protocol):
 
 
 class UnfilteredDecisions(msgspec.Struct, frozen=True):
-    """`DeletionDecisions` for a run that has no filters."""
+    """`DeletionDecisions` for use before the plan exists."""
 
     deleting: DeletionPolicy
     rules: tuple[Rule, ...] = ()
@@ -241,9 +242,9 @@ class ExtraneousFinder:
         `names` are the names in the source directory, or None if they are looked up one by one.
         Raise OSError if a directory cannot be read.
 
-        If the source directory has changed since the run began, the entries are doubtful, because
-        they may have moved to a directory that had already been listed. Removing them would then
-        leave the target without them.
+        If the source directory has changed since the run began, the entries are passed to
+        `tell_doubtful`, because they may have moved to a directory that had already been listed.
+        Removing them would then leave the target without them.
         """
         source_fd, target_fd = fds
         listed = blocks(target_fd)
@@ -385,7 +386,7 @@ class InlineDeletion:
         self._absence.close()
 
     def remove_replaced(self, root: int, path: bytes, was: bytes, directory_fd: int) -> None:
-        """Remove a directory that another kind of entry has replaced, including its contents."""
+        """Remove a directory that an entry of another kind has replaced, including its contents."""
         self._root, self._renamed = root, (path, was)
         self._counters.surplus += 1
         self._whole.remove(path, directory_fd)

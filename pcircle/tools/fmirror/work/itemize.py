@@ -65,7 +65,7 @@ class LinkedName(msgspec.Struct, frozen=True):
 
 
 class LinkedNameChange(msgspec.Struct, frozen=True):
-    """The change to a hard-linked name, whose `line` is empty if it does not change."""
+    """The change to a hard-linked name; `line` is empty if the name does not change."""
 
     name: LinkedName
     line: bytes
@@ -259,7 +259,7 @@ class LinkedNameGroups:
             self._sorter.add(record)
 
     def changes(self, look: str, *, keeps_times: bool) -> Iterator[LinkedNameChange]:
-        """Yield a change for each name of every inode of which at least one name changes.
+        """Yield a change for every name of each inode that has at least one changed name.
 
         This method can be called only once.
         """

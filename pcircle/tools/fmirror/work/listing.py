@@ -1,4 +1,4 @@
-"""Listing of source directories that may be changing, with evidence for safe removals.
+"""Lists source directories that may be changing, and collects evidence that removals are safe.
 
 If an entry is renamed within the source during a walk, the walk may miss it in both directories.
 Therefore, a directory that changes while it is being listed is listed again. Its change time at the
@@ -113,7 +113,7 @@ _CLOCK_REALTIME_COARSE = 5  # from linux/time.h, because Python does not define 
 _OWN_CLOCK = frozenset(
     (None, b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"tmpfs", b"f2fs", b"zfs", b"overlay")
 )
-"""Types of file systems that use this machine's clock, where None stands for btrfs subvolumes."""
+"""Types of file systems that use this machine's clock. None stands for btrfs subvolumes."""
 _OTHER_CLOCK_NS = 2 * NS_PER_S
 UNSTEADY_NS = -1
 """Recorded instead of the change time of a directory whose listing may be incomplete."""
@@ -122,7 +122,7 @@ UNSTEADY_NS = -1
 def clock_ns() -> int:
     """Return the change time that the kernel would record for a change made now.
 
-    It lags some milliseconds behind `time.time_ns`.
+    It lags a few milliseconds behind `time.time_ns`.
     """
     return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
 
@@ -142,7 +142,7 @@ class ChangeTimes:
     """Compares change times of directories with the start time of the run, `began_ns`."""
 
     def __init__(self, began_ns: int | None) -> None:
-        """Initialise the comparison, in which no directory is recent if `began_ns` is None."""
+        """Initialise the comparison; if `began_ns` is None, no directory counts as recent."""
         self._began_ns = began_ns
         self._errors_ns: dict[int, int] = {}  # by device
 
@@ -168,7 +168,7 @@ class ChangeTimes:
         return changed_ns < clock_ns()
 
     def _error_ns(self, device: int) -> int:
-        """Return the maximum difference between a file system's clock and this machine's."""
+        """Return the maximum difference assumed between the clocks of file system and machine."""
         if device not in self._errors_ns:
             kind = type_of_device(device)
             self._errors_ns[device] = 0 if kind in _OWN_CLOCK else _OTHER_CLOCK_NS
@@ -176,7 +176,7 @@ class ChangeTimes:
 
 
 def _latest_ns(status: os.stat_result) -> int:
-    """Return the latest possible time of the last change, as some file systems store seconds."""
+    """Return the latest possible time of the last change; some file systems store whole seconds."""
     changed_ns = status.st_ctime_ns
     return changed_ns if changed_ns % NS_PER_S else changed_ns + NS_PER_S - 1
 
@@ -200,10 +200,11 @@ class Lister:
         return self._change_times.is_recent(fd, status)
 
     def blocks(self, path: bytes, source: Lease) -> Iterator[Block]:
-        """Yield the entries of a directory, including entries created during the listing.
+        """Yield the entries of a directory, and list it again if it changes meanwhile.
 
-        A directory that changes meanwhile is listed again, at most three times in total. Names that
-        have already been yielded are omitted. Raise OSError if the directory cannot be read.
+        It is listed at most three times, and not again once `_MAX_NAMES` names have been exceeded.
+        Names that have already been yielded are omitted. Raise OSError if the directory cannot be
+        read.
         """
         fd, before = source.fd, source.opened.status
         seen: list[str] = []  # one string per block takes a third of the memory of separate names
@@ -267,7 +268,7 @@ class KnownTimes:
 
     def __init__(self) -> None:
         self._times_ns: dict[bytes, int] = {}
-        self.is_complete: bool = True  # all times are known, and no listing may be incomplete
+        self.is_complete: bool = True  # no time is missing, and every listing was complete
 
     def add(self, notice: ListingTimes) -> None:
         """Add the times of directories."""

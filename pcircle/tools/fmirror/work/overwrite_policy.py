@@ -3,9 +3,9 @@
 If the content of an entry equals the source's, only its changed attributes are set: owner, extended
 attributes, access control lists, mode and times. They are set through a descriptor, and only if the
 file has no other name, because another name may belong to a snapshot. All other entries are
-replaced by a rename, so the name always exists. If one of the two entries is a directory, a rename
-cannot replace the old one. Then the two names are exchanged, and the old entry is removed
-afterwards.
+replaced by a rename. If one of the two entries is a directory, a rename cannot replace the old one.
+Then the two names are exchanged, and the old entry is removed afterwards. The name is missing for a
+moment only if the file system does not support exchanges.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Sides = tuple[int, bytes, int, bytes]
 
 
 def read_from_ns(plan: MirrorPlan) -> int | None:
-    """Return the change time from which on source files are read even if their times are equal.
+    """Return the change time from which source files are read even if their times are equal.
 
     Return None if `--ctime` is not given.
     """
@@ -285,7 +285,7 @@ class MirrorOverwritePolicy:
     def may_replace(self, old: os.stat_result) -> bool:
         """Return whether an entry may be replaced.
 
-        A directory may only be replaced if extraneous entries are removed.
+        A directory may be replaced only if extraneous entries are removed.
         """
         return self._deleting.wanted or not stat.S_ISDIR(old.st_mode)
 

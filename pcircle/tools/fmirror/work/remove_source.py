@@ -7,8 +7,8 @@ by byte. Entries that differ in a preserved attribute stay, and so do entries th
 Before anything in a directory is removed, a test proves that the directory and its copy are
 distinct. A union file system, for example, may show the source itself as the copy. Each entry is
 renamed before its removal, because another process may replace it at any moment. If the renamed
-entry turns out to be a different one, it gets its name back. As a result, only content that exists
-in the target is removed.
+entry turns out to be a different one, it gets its name back. As a result, an entry that was
+replaced after the comparison is not removed.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class ClearVisitor(DryMirrorVisitor):
             self._limits.operations(2)
         status: os.stat_result | None = None
         try:
-            if not name.startswith(self._prefix):  # another thread is removing the entry
+            if not name.startswith(self._prefix):  # otherwise another thread is removing it
                 with error_context("remove"):
                     status = self._removed(where, name, fds)
         except OSError as error:

@@ -75,7 +75,7 @@ def ordered(hashes: bytearray) -> bytes:
 
 
 class PathHashes:
-    """A set of millions of paths for dry runs, which stores each as an eight-byte hash.
+    """A compact set of paths for dry runs; each path is stored as an eight-byte hash.
 
     Paths whose hashes collide are not distinguished.
     """

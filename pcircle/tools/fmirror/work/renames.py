@@ -117,7 +117,7 @@ class MissingFilesTask(DryMirrorTask):
 
 
 class MovePlan(msgspec.Struct, frozen=True):
-    """The plan of the renames, which all ranks share. Rates are per rank.
+    """The plan of the renames. Rates are per rank.
 
     If `dry` is set, nothing is renamed. If `flags` is set, immutable and append-only files are also
     renamed.
@@ -203,7 +203,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
         return files, size
 
     def _move(self, pair: RenamePair) -> bool:
-        """Rename the target's file if it equals the source's file, and return whether it does.
+        """Rename the target's file if it equals the source's. Return whether it was renamed.
 
         Raise OSError if the files cannot be compared or renamed.
         """
@@ -243,7 +243,10 @@ class MoveTask(Task[bytes, tuple[int, int]]):
     def _is_equal_pair(
         self, pair: RenamePair, fds: Fds, statuses: tuple[os.stat_result, os.stat_result]
     ) -> bool:
-        """Return whether two open files are unchanged, have no other name, and are equal."""
+        """Return whether two open files are unchanged and equal, without other names that matter.
+
+        Other names of the source's file matter only if hard links are preserved.
+        """
         known = pair.size, pair.mtime.ns
         if any((status.st_size, status.st_mtime_ns) != known for status in statuses):
             return False
@@ -270,7 +273,7 @@ class MoveTask(Task[bytes, tuple[int, int]]):
         return True
 
     def _is_free(self, path: bytes, name: bytes) -> bool:
-        """Return whether a dry run could rename a file to this name.
+        """Return whether a file could be renamed to this name.
 
         Raise OSError if the name or its parent directory cannot be examined.
         """

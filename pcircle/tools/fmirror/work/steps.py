@@ -110,7 +110,7 @@ def replaced(name: bytes, directory_fd: int) -> bytes:
 
 
 def _digest(name: bytes, directory_fd: int) -> bytes:
-    """Return a digest of everything below a directory that does not depend on the order."""
+    """Return an order-independent digest of everything below a directory."""
     total, waiting = 0, [b""]
     while waiting:
         path = waiting.pop()

@@ -18,7 +18,7 @@ from pcircle.tools.fmirror.work.unchanged import Holders, QuickCheck
 
 _SOON_S, _LATE_S = 0.002, 0.02  # time limits for the given directories, and for those below them
 _AT_ONCE = 64  # directories in a batch
-_OF_OPEN, _OF_OTHERS = 20, 160  # descriptors per open branch: first thread, other threads
+_OF_OPEN, _OF_OTHERS = 20, 160  # available descriptors per open branch: first thread, others
 
 Counts = tuple[int, int]
 """The number of directories, and the number of other entries."""
@@ -28,8 +28,8 @@ class SubtreeComparison(msgspec.Struct, frozen=True):
     """The result for subdirectories of one directory.
 
     The walk must enter the directories `to_walk`. The directories `later` have not been compared.
-    All others are equal. `directories` counts them and all directories below them, and `entries`
-    counts all other entries below them.
+    All others are equal. `directories` counts these and all directories below them, and `entries`
+    counts the other entries below them.
     """
 
     to_walk: list[bytes]
@@ -101,7 +101,7 @@ class Subtrees:
     ) -> SubtreeComparison:
         """Compare subdirectories of the directory at `path`, which is open on both sides.
 
-        If `returns_early` is set, return early, because other ranks are waiting for work.
+        If `returns_early` is set, return early, because other workers are waiting for work.
         """
         top = _Branch(None, path, fds, len(names), 0)
         top.found = self._known.pop(path, {})

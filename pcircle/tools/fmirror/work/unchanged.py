@@ -1,8 +1,8 @@
-"""Find entries that are equal on both sides, which most entries are in most runs.
+"""Find entries that are equal on both sides, as most entries are in most runs.
 
-Names are looked up in batches on both sides and compared column by column. Attributes are compared
-only for entries that have changed since the last complete run. Several small directories share one
-batch, so the fixed cost of a batch is paid once for all of them.
+Names are looked up in batches on both sides and compared column by column. If the state of the last
+complete run is trusted, attributes are compared only for entries that have changed since. Several
+small directories share one batch, so the fixed cost of a batch is paid once for all of them.
 
 `BatchedDetails` compares extended attributes, access control lists and link targets of many
 entries. Few entries have extended attributes, so one native call per side finds the entries that
@@ -61,7 +61,7 @@ class QuickCheck:
         self._looks = source, Stats(helped, sharing=source)
         self.is_trusted = True
         self._max_entries = CAPACITY // 2
-        self._doubts = 0  # remaining calls without trust in the last run
+        self._doubts = 0  # remaining `enter` calls that compare all details
         deletes, began_ns = plan.deleting.wanted, plan.began_ns
         self._recorded_ns = None if began_ns is None or not deletes else began_ns - _CLOCKS_NS
         self._trusts = True
@@ -165,8 +165,9 @@ class QuickCheck:
     def enter(self, devices: tuple[int, int], copy: tuple[int, int]) -> bool:
         """Prepare to compare the subdirectories of a directory on these devices.
 
-        `copy` identifies the target's own root. Return whether `directories` can compare them. It
-        cannot if the last complete run is not trusted and look-ups are slow or files must be read.
+        `copy` identifies the target's own root. Return whether `directories` can compare them. If
+        the last complete run is not trusted, it cannot compare them if look-ups are slow, files
+        must be read or Lustre layouts are preserved.
         """
         self._compared_devices, self._copy = devices, copy[1]
         is_known = self._quiet_ns is not None and self.is_trusted and devices == self._devices

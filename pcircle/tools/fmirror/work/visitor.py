@@ -1,8 +1,8 @@
 """The copy job of a mirror: fcp's task with another overwrite policy and visitor.
 
-`MirrorVisitor` extends the visitor of a copy by a comparison with the target. The files of an
-existing directory are looked up in batches on both sides. Files that are up to date, usually almost
-all of them, are only counted. The remaining files are copied as in fcp, except that
+`MirrorVisitor` adds a comparison with the target to the visitor of a copy. The files of an existing
+directory are looked up in batches on both sides. Files that are up to date, usually almost all of
+them, are only counted. The remaining files are copied as in fcp, except that
 `MirrorOverwritePolicy` decides how existing entries are treated.
 """
 
@@ -161,7 +161,7 @@ class MirrorVisitor(CopyVisitor):
                 deletion.remove_replaced(root, path, was, lease.fd)
 
     def _tell_doubtful(self, paths: list[bytes]) -> None:
-        """Report extraneous entries that may have moved, so that a recheck decides about them."""
+        """Report extraneous entries that may have moved, so that the recheck can decide."""
         for at in range(0, len(paths), _PATHS_TOGETHER):
             batch = paths[at : at + _PATHS_TOGETHER]
             self._context.note([packed(0, batch, doubtful=True)])
@@ -441,7 +441,7 @@ class MirrorVisitor(CopyVisitor):
     def _without(
         self, link_dest: LinkDest, where: Where, names: list[bytes], fds: tuple[int, int]
     ) -> list[bytes]:
-        """Return the names that were neither linked to a reference tree nor left out."""
+        """Return the names that were neither linked from a reference tree nor left out."""
         left, counters = [], self._counters
         for name in names:
             linked = link_dest.has(where.root, where.path, name, fds)
@@ -465,7 +465,8 @@ class MirrorVisitor(CopyVisitor):
     ) -> None:
         """Itemize each name and then copy it.
 
-        Names that are handed back when the time slice ends are itemized by their new item.
+        Names that are handed back when the time slice ends are itemized when their new item is
+        processed.
         """
         until_s = time.monotonic() + BATCH_S
         single = [Names([], [name], []) for name in names.links]
