@@ -1,4 +1,4 @@
-"""The console of a copy, which reports failures, progress and the result."""
+"""The console of a copy: reports failures, progress and the result."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class CopyConsole(base.Console[CopyResult]):
         return with_path(failure, self._roots)
 
     def notice(self, source: int, values: Sequence[object]) -> None:
-        """Handle notices; a large file that several ranks could not write is reported once."""
+        """Handle notices. Skip a repeated failure: several ranks may report the same large file."""
         fresh = []
         for value in values:
             if isinstance(value, Failure):
@@ -176,7 +176,7 @@ class CopyConsole(base.Console[CopyResult]):
         return final_code
 
     def follow(self, output_log: OutputLog, former: base.Console[CopyResult] | None) -> None:
-        """Take over the output of a former console, whose checkpointed work is not repeated."""
+        """Take over the output of a former console. Its checkpointed work is not repeated."""
         super().follow(output_log, former)
         self._unlisted = 0 if former is None else former._unlisted
 
@@ -223,7 +223,7 @@ class CopyConsole(base.Console[CopyResult]):
         elif self.by_kind and code == EntriesFailed.exit_code:
             retry = None
             if self._error_log is not None and self._signatures is None:
-                # The retry reads this log, so it cannot also write it, and it needs no other list.
+                # The retry reads this log, so it cannot also write to it. It needs no other list.
                 listed = ("--error-log", "--retry-from", "--files-from", "--stop-at")
                 wanted = f"--retry-from={self._error_log}"
                 retry = self._command(wanted, ("--resume", "--restart"), listed)
@@ -234,7 +234,7 @@ class CopyConsole(base.Console[CopyResult]):
     def _command(
         self, add: str | None, drop: Collection[str], drop_valued: Collection[str]
     ) -> str | None:
-        """Return the command to run next, or None if a program has started the copy."""
+        """Return the command to run next, or None if the copy was not started by a command line."""
         if not self._words:
             return None
         from pcircle.cli.shell import command
@@ -278,7 +278,7 @@ class CopyConsole(base.Console[CopyResult]):
         self.results.document(report)
 
     def _write_results(self, report: CopyReport) -> int:
-        """Write the requested results, and return the exit code, which reflects failed writes."""
+        """Write the requested results. Return the exit code, taking failed writes into account."""
         self.document(report)
         signed = [item for item in report.signatures if item.signature is not None]
         if signed:
@@ -294,7 +294,7 @@ class CopyConsole(base.Console[CopyResult]):
 
 
 def _remedy(reasons: Sequence[str]) -> str:
-    """Return what must be done before the job can continue, if the target is full."""
+    """Return what the user must do before the job can continue, or an empty string."""
     if any(NO_INODES in reason for reason in reasons):
         return "remove some files and "
     cures = {

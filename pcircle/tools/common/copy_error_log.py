@@ -32,7 +32,7 @@ from pcircle.jobs.failures import Failure, LogLine, decode, encode, log_line
 from pcircle.ops.copy.tree.items import DIRECTORY, CopyRoot, Notice
 
 _OF_COPY = " the copy of"
-# The words for operations on "the copy of PATH" that differ if the path is that of the copy.
+# Operations on "the copy of PATH" that are worded differently if the path is that of the copy.
 _WORDS = {
     "reach": "open",
     "finish": "close",
@@ -98,7 +98,7 @@ def sides(root: CopyRoot, directory: bytes) -> tuple[bytes, bytes]:
 
 
 class RetryEntry(msgspec.Struct, frozen=True):
-    """An entry to retry: the paths of its roots, and its path below them."""
+    """An entry to retry: the paths of its SRC and of the copy, and its path below both."""
 
     source: bytes
     target: bytes

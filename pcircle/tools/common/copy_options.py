@@ -40,7 +40,7 @@ _WHEN = ("auto", "always", "never")
 
 
 def preserved(_: str, texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the attributes that lists name. Raise UsageError if one is unknown."""
+    """Return the attributes named in the lists. Raise UsageError if one is unknown."""
     names = [name.strip() for text in texts for name in text.split(",")]
     for name in names:
         if name not in _WORDS:
@@ -50,7 +50,7 @@ def preserved(_: str, texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def attributes_of(names: Sequence[str], *, archive: bool) -> PreservedAttributes:
-    """Return the attributes to preserve: those of these names, and if `archive` is set, all."""
+    """Return the attributes to preserve: those in `names`, or all if `archive` is set."""
     from msgspec.structs import replace
 
     from pcircle.fs.attributes.metadata import PreservedAttributes
@@ -70,7 +70,7 @@ class _BareList(OptionalValue, argparse._AppendAction):
 
 
 def preserve_option(default: str, bare: str) -> Option:
-    """Declare the option for attributes to preserve, whose help shows the `default`."""
+    """Declare `--preserve`. Its help shows the `default`."""
     return Option(
         "--preserve",
         metavar="LIST",
@@ -216,7 +216,7 @@ class CopyOptions(CommonOptions, root="SRC", done="copied"):
 
     @cached_property
     def checkpoint(self) -> CheckpointOptions:
-        """The use of checkpoints."""
+        """The checkpoint options."""
         from pcircle.ops.checkpoint.plan import CheckpointOptions
 
         directory = self.checkpoint_dir

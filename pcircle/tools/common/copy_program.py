@@ -1,4 +1,4 @@
-"""The program of a copy, which turns options into a plan and tasks."""
+"""The program of a copy: turns options into a plan and tasks."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ O = TypeVar("O", bound=CopyOptions)  # noqa: E741 - options
 
 
 class CopyProgram(ToolProgram):
-    """The program of a copy, which other tools that copy extend."""
+    """The program of a copy. Other tools that copy extend it."""
 
     plan_type: ClassVar[type[CopyPlan]] = CopyPlan
     task_type: ClassVar[type[CopyTask]] = CopyTask
     journaled_type: ClassVar[type[JournaledCopy]] = JournaledCopy
     console_type: ClassVar[type[CopyConsole]] = CopyConsole
     outlives_ranks: ClassVar[bool] = True
+    """True if the job can continue without ranks that were lost."""
     said: ClassVar[str] = "copied"
     """The word before each path with -v; empty if something else lists the changes."""
-    """True if the job can continue without ranks that were lost."""
     lists_completely: ClassVar[bool] = False
     """True if lists of paths or patterns that may be truncated are refused."""
 
@@ -94,7 +94,7 @@ class CopyProgram(ToolProgram):
 
         Return None if the job does not continue. The other ranks restart from the checkpoint. The
         state of the lost ranks is not needed, because a checkpoint can be resumed even if all ranks
-        were killed at any moment (`pcircle.ops.checkpoint`).
+        are killed, at any moment (`pcircle.ops.checkpoint`).
         """
         loss = None if self.console is None else self.console.loss
         if loss is None:
@@ -139,7 +139,7 @@ class CopyProgram(ToolProgram):
         return code
 
     def _can_restart(self) -> bool:
-        """Return whether the job can continue after a loss of ranks, which must be local."""
+        """Return whether the job can continue after the loss of local ranks."""
         options = self._options
         if not self.outlives_ranks or options.dry:
             return False
@@ -296,7 +296,7 @@ class CopyProgram(ToolProgram):
             self._checkpoint_session.abandon()
 
     def _roots(self, failed: Sequence[RetryEntry], here: bytes) -> tuple[CopyRoot, ...]:
-        """Return a root for each SRC, which includes its destination.
+        """Return a root for each SRC, including its destination.
 
         A retry of failed entries interprets DST like the first run, even though DST now exists.
         """
@@ -429,7 +429,7 @@ def _refuse_elsewhere(roots: Sequence[CopyRoot]) -> None:
 
 
 def _of_retry(wanted: Attributes) -> Attributes:
-    """Return the filters without limits on times, which may have changed since the failure."""
+    """Return the filters without limits on times: times may have changed since the failure."""
     return msgspec.structs.replace(wanted, newer=None, older=None)
 
 

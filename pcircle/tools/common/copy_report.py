@@ -7,8 +7,8 @@ rank 0 with the results.
 
 The signature covers the entries of the source as they exist in the target. If an entry was left
 unchanged, it was not read in the source, so it is read in the target. Failed entries are missing
-from the digests, and rank 0 knows them by their failures. A checkpoint contains the digests of
-completed work, so a resumed copy does not read anything again.
+from the digests, and rank 0 identifies them by their failure notices. A checkpoint contains the
+digests of completed work, so a resumed copy does not read anything again.
 
 This module contains only the part of rank 0. The signer of each rank belongs to its worker
 (`pcircle.ops.copy.tree.worker`), and exists only with this option.
@@ -128,7 +128,7 @@ class CopyReport(ReadReport, frozen=True):
 
 
 def described(remark: Remark) -> str:
-    """Return the text of a remark, which includes its path."""
+    """Return the text of a remark, including its path."""
     path = f"'{show(remark.path)}'"
     if "{}" in remark.text:
         return remark.text.replace("{}", path, 1)
@@ -172,7 +172,7 @@ def summary(
 ) -> str:
     """Return the last line of a run: entries, bytes, destination, time and rates.
 
-    `touched` counts the entries other than directories of which only the attributes were set. If
+    `touched` counts entries, other than directories, whose attributes alone were updated. If
     nothing was done, the line contains `idle`. In a run that `resumes`, all directories count as
     copied, because an earlier run may have created them.
     """

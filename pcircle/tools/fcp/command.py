@@ -1,4 +1,4 @@
-"""The program of fcp, which interprets the options and runs the copy."""
+"""The program of fcp: interprets the options and runs the copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program of frm, which interprets the options, resolves the PATHs and runs the removal.
+"""The program of frm: interprets the options, resolves the PATHs and runs the removal.
 
 `root_of` refuses PATHs that must not be removed.
 """
@@ -110,7 +110,7 @@ class RemoveProgram(RestartableRemoval):
                 return None  # like rm, treat a path below a file as missing
             text = f"cannot remove '{show(path)}': {error.strerror or error}"
             raise operand_error(text, error) from None
-        # The trash receives entries of any type by a single rename.
+        # An entry of any type is moved to the trash by a single rename.
         if found is not None and options.trash is not None:
             root, held = found
             return Root(root.holder, root.name or root.within, path), held
@@ -149,7 +149,7 @@ class RemoveProgram(RestartableRemoval):
             raise
 
     def tidy_up(self) -> list[str]:
-        """Restore the times of the directories that contain PATHs, and remove an empty trash run.
+        """Restore the times of directories that contain PATHs, and remove an empty trash directory.
 
         Return messages about times that cannot be restored.
         """

@@ -90,7 +90,7 @@ class RemoveOptions(CommonOptions, root="PATH", done="removed"):
 
     @property
     def is_restartable(self) -> bool:
-        """Return whether only counts are reported, which are known even if a rank is lost."""
+        """Return whether no option needs more than the counts, which survive the loss of a rank."""
         named = self.verbose or self.json_lines is not None or self.list_out is not None
         special = (self.trash, self.empty_trash, self.files_from, self.apply)
         return not (

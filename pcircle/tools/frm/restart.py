@@ -1,7 +1,7 @@
-"""The restart of a removal with correct counts after a rank was lost.
+"""Restarts a removal after a rank was lost, with correct counts.
 
-Each thread records each removal in shared memory in advance (`pcircle.ops.remove.removal_log`).
-From these records the counts of a killed rank are recovered, but not the names.
+Each thread records its removals in shared memory in advance (`pcircle.ops.remove.removal_log`).
+From these records, the counts of a killed rank can be recovered, but not the names.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class RestartableRemoval(ChangeProgram):
         self._previous_counts: Counter[str] = Counter()  # totals of all runs that lost ranks
 
     def can_lose_ranks(self) -> bool:
-        """Return whether the job can restart, which is impossible if names must be reported."""
+        """Return whether the job can restart. It cannot if names of removed entries are needed.
+        """
         return super().can_lose_ranks() or self.options.is_restartable
 
     def share(self, ranks: int) -> None:

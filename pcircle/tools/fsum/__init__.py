@@ -13,8 +13,8 @@ end of a manifest covers all bytes.
 
 To check a tree, ranks walk it in the same way, find each directory in the old manifest by
 bisection, and compare its entries when it is complete. Before a manifest is trusted, rank 0
-recomputes the digest of every directory from its section. Otherwise a manifest that lacks a section
-would go unnoticed.
+recomputes the digest of every directory from its section. Otherwise a missing section would go
+unnoticed.
 
 Digests of whole files (`whole.py`) are computed by another visitor of the same walk. Such a digest
 cannot be computed in parts, so a file of more than 32 MiB becomes a separate item.

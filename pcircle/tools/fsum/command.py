@@ -1,4 +1,4 @@
-"""The program of fsum, which interprets the options and computes or checks signatures."""
+"""The program of fsum: interprets the options, and computes or checks signatures."""
 
 from __future__ import annotations
 
@@ -108,7 +108,8 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
         super().begin(roots)
 
     def _explain_manifests(self, roots: tuple[Root, ...]) -> None:
-        """Report that a manifest is read like any other file, which is rarely what is wanted."""
+        """Warn about PATHs that are manifests: the digest of such a file is rarely intended.
+        """
         from pcircle.tools.fsum.publishing import is_manifest
 
         for root in roots:

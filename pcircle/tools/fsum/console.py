@@ -179,7 +179,7 @@ class SumConsole(base.Console[SumResult]):
         )
 
     def _tell(self, report: SumReport) -> int:
-        """Write the requested results, and return the exit code, which reflects failed writes."""
+        """Write the requested results. Return the exit code, taking failed writes into account."""
         self.results.document(report)
         self.results.text(self._lines(report))
         self._differences.close()
@@ -336,8 +336,8 @@ class ManifestComparison(ToolReport, frozen=True):
 class SumReport(ReadReport, frozen=True):
     """The report of a signature or check.
 
-    `bad_lines` counts the invalid lines of a checksum list. Each file in a manifest or list is
-    counted as `checked`, `unchecked` or `missing`.
+    `bad_lines` counts the invalid lines of a checksum list. Each selected file in a manifest or
+    list is counted as `checked`, `unchecked` or `missing`, unless reading it fails.
     """
 
     algorithm: str
@@ -361,8 +361,9 @@ class SumReport(ReadReport, frozen=True):
 class Differences:
     """Collects differences, and yields them in the order of the tree.
 
-    A comparison with the wrong tree finds a difference in every entry, so many differences are
-    sorted in temporary files. Methods raise OSError if such a file cannot be written or read.
+    A comparison with the wrong tree finds a difference in every entry, so large numbers of
+    differences are sorted in temporary files. Methods raise OSError if such a file cannot be
+    written or read.
     """
 
     def __init__(self) -> None:

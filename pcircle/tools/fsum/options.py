@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SumOptions(CommonOptions):
-    """The options of fsum. Without PATHs, those of the manifest in `against` are used."""
+    """The options of fsum. Without PATHs, the path that the manifest `against` records is used."""
 
     paths: tuple[bytes, ...]
 

@@ -1,9 +1,9 @@
 """The plan, items and counters of a signature job; rank 0 makes the plan for all ranks.
 
-In addition to the items of the walk, there are items for large files, which are divided into
-chunks, and for chunks. The `weight` of an item is its share of the job, whose weight is 1. An item
-that reopens a directory or a file contains its identity (device and inode), and fails if the name
-has been given to another entry.
+In addition to the items of the walk, there is an item for each large file and for each chunk of
+such a file. The `weight` of an item is its share of the job, whose weight is 1. An item that
+reopens a directory or a file contains its identity (device and inode), and fails if the name now
+belongs to another entry.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Difference(msgspec.Struct, frozen=True, array_like=True, tag="c"):
 
 
 class Digest(msgspec.Struct, frozen=True, array_like=True, tag="g"):
-    """A notice with the hexadecimal digest of a whole file, whose path begins with the PATH."""
+    """A notice with the hexadecimal digest of a whole file. `path` begins with PATH."""
 
     path: bytes
     digest: bytes
@@ -108,7 +108,7 @@ class SumResult(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SumCounters(TreeCounters):
-    """The counters of a thread, a rank or a job, which the main thread only reads.
+    """The counters of a thread, a rank or a job. The main thread only reads them.
 
     `recalled` counts the offline files that were read, and `atime_not_kept` the files whose access
     times could not be kept as requested. Files in a manifest or list are either

@@ -1,4 +1,4 @@
-"""Manifest files: how they are read, where their parts are, and how the parts are joined."""
+"""Reads manifest files, and creates and joins the parts of new ones."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def read_manifest(path: bytes) -> Manifest:
 def read_against(
     path: bytes, algorithm: str | None, mode: str, *, null: bool = False
 ) -> Manifest | ChecksumList:
-    """Read a manifest or, for --check, a checksum list, which may be read from a pipe or from `-`.
+    """Read a manifest or, for --check, a checksum list.
 
-    If `null` is set, the lines of a list are NUL-terminated. Raise UsageError if the manifest is
-    damaged, or if no line of the list is valid.
+    A list may come from a pipe or from `-`. If `null` is set, its lines are NUL-terminated. Raise
+    UsageError if the manifest is damaged, or if no line of the list is valid.
     """
     try:
         with open_input(path, option="--check" if mode == "check" else "") as stream:
@@ -147,7 +147,7 @@ def _may_be_replaced(destination: bytes) -> bool:
 
 
 def place_for(destination: bytes) -> bytes:
-    """Return the path prefix of the parts of a manifest, which are written next to it.
+    """Create the temporary manifest. Return its path, which is also the path prefix of the parts.
 
     Raise UsageError if a file cannot be created there, and StoppedEarly if closing it reports lost
     data.
@@ -229,7 +229,7 @@ def publish(
 
 
 def _give_name(parts: bytes, destination: bytes) -> None:
-    """Rename the manifest, without replacing a file that is not empty. OSError."""
+    """Rename the manifest without replacing a file that is not empty. Raise OSError on failure."""
     with place_of(destination) as place:
         try:
             give_free_name(os.path.basename(parts), place.name, place.fd)

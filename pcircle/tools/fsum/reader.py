@@ -1,8 +1,8 @@
-"""Reading the content of entries to compute their digests.
+"""Reads the content of entries to compute their digests.
 
 A native function reads many small files per call. Larger files are read in pieces small enough to
 stay in the processor's cache until they are hashed, while the kernel reads ahead. Holes are not
-read. A file that changes while it is being read has no digest.
+read. A file that changes while it is being read gets no digest.
 
 `LargeFileSigner` signs large files in chunks that several ranks can read at the same time.
 """
@@ -48,7 +48,7 @@ _SMALL_BYTES = 128 << 10
 _PIECE_BYTES = 512 << 10
 _AHEAD_BYTES = BLOCK_BYTES
 _CHUNK_SPLIT_S = 0.25
-_LOOK_EVERY_NS = 10_000_000  # interval of progress reports
+_LOOK_EVERY_NS = 10_000_000  # time limit of a native call, so that progress is reported
 _TOGETHER = 64  # the maximum number of small files read by one call
 _CONTENTS_BYTES = 256 << 10
 _BARE_BYTES = 32 << 10  # larger files in batches of directories are read one by one
@@ -104,9 +104,10 @@ class EntryReader(FailureReporter):
     def bare(
         self, names: list[bytes], fds: list[int], enough: Callable[[], bool]
     ) -> tuple[list[int], list[bytes]]:
-        """Return the sizes and entries of files in several directories until `enough` returns true.
+        """Read files in several directories until `enough` returns true.
 
-        The entry of a file that must be passed to `file` is empty. The counters do not change.
+        Return their sizes and entries. The entry of a file that must be passed to `file` is empty.
+        The counters do not change.
         """
         sizes: list[int] = []
         entries: list[bytes] = []
@@ -358,7 +359,7 @@ class LargeFileSigner:
         self._log = log
 
     def begin(self, item: LargeFileEntry, context: Context[Item]) -> LargeFile | SignedPart:
-        """Divide a file into chunks; return its result if there are no chunks."""
+        """Spawn an item for each chunk of a file; return its result if there are no chunks."""
         try:
             with (
                 error_context("open"),

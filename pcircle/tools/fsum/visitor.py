@@ -1,4 +1,4 @@
-"""The signing task: the visitor that reads entries, the work of each item, and merging digests.
+"""The signing task: reads entries, processes items and merges digests.
 
 Small files are read during the walk (`pcircle.walk`), and large files are divided into chunks. The
 rank that has read a directory computes its digest when the digests of all its contents are known.
@@ -54,7 +54,7 @@ _SCAN = DirectoryScan(max_entries=64, max_batch_entries=512, keep_open=True, sor
 
 
 class SumVisitor(Visitor[SignedPart]):
-    """The visitor of one worker thread; on rank 0, `lists` may restrict the roots."""
+    """The visitor of one worker thread; on rank 0, `lists` may restrict the walk."""
 
     nothing: ClassVar[SignedPart] = NOTHING
 
@@ -293,7 +293,7 @@ class SumTask(WalkTask[Item, SumResult]):
     """The signing task of one worker.
 
     `first` is the task of the first worker of the rank, or None for that worker itself. On rank 0,
-    `lists` may restrict the roots.
+    `lists` may restrict the walk.
     """
 
     notice_type: ClassVar[object] = Notice

@@ -154,7 +154,7 @@ class FileDigester:
         self.effects: ReadEffects = ReadEffects(counters, follow=plan.listed, noatime=plan.noatime)
 
     def read_from_list(self, path: bytes, context: NoticeSink) -> None:
-        """Set the path of the list under which recalls of offline files are reported."""
+        """Set the listed path under which a recall of an offline file is reported."""
         report_effects(self.effects, lambda root, full: path, context)
 
     def digest(
