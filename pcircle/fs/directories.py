@@ -25,7 +25,7 @@ import os
 import resource
 import sys
 import threading
-from _weakref import ref  # built in; `weakref` would be one more module to find at start
+from _weakref import ref  # built in; `weakref` would be one more module to find at startup
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, repeat
@@ -147,12 +147,12 @@ class Directories:
     A directory that may be searched but not read is opened with `O_PATH`, so that its entries are
     accessible by name. With `follow`, directories may be reached through symbolic links. `opened`
     is called with each opened directory and its status. With `careful`, a path to a root raises
-    Untrusted if it leads through a link that another user could have created. With `written`, so
-    does a directory on procfs, sysfs or devtmpfs, and with `linkless` any link. `below` opens a
-    directory within its parent (see `pcircle.fs.openat2`). `unlock` may make a directory readable
-    through its `O_PATH` descriptor, and returns whether it did. The status of the directory is then
-    from before that change. With `no_atime`, reading a directory does not update its access time,
-    if the system permits that; `below` must ensure this itself.
+    Untrusted if it leads through a link that another user could have created. `written` has the
+    same effect for a directory on procfs, sysfs or devtmpfs, and `linkless` for any link. `below`
+    opens a directory within its parent (see `pcircle.fs.openat2`). `unlock` may make a directory
+    readable through its `O_PATH` descriptor, and returns whether it did. The status of the
+    directory is then from before that change. With `no_atime`, reading a directory does not update
+    its access time, if the system permits that; `below` must ensure this itself.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Properties of file systems: whether their answers are reliable, and their identity.
 
 Answers to four questions are trusted only from file systems that are known to answer correctly. The
-file system type is that of statfs(2) for an open file or directory, which is also right for
+file system type comes from statfs(2) on an open file or directory, so it is also correct for
 subvolumes and behind bind mounts.
 
 *Holes* (`reports_holes`). A FUSE server may implement SEEK_DATA in any way, and so may a file
@@ -62,7 +62,7 @@ _XFS_GEOMETRY = 2 << 30 | _XFS_GEOMETRY_BYTES << 16 | ord("X") << 8 | 100
 
 
 def volume_id(fd: int, kind: bytes | None) -> str | None:
-    """Return a hexadecimal identifier of a file system of this type that persists across mounts.
+    """Return a hexadecimal identifier, valid across mounts, of a file system of this type.
 
     Return None if the system does not report one. Raises OSError.
     """

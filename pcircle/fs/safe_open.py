@@ -208,7 +208,8 @@ class _Walk:
                 "specify the path of its target instead"
             )
         if type_of_device(status.st_dev) == b"proc":
-            # The text is not used, because the kernel's links may lead to objects without a path.
+            # The link's text is not used, because the kernel's links may lead to objects without a
+            # path.
             self._go(os.open(name, OPEN_DIRECTORY_PATH & ~os.O_NOFOLLOW, dir_fd=self.fd), path)
             return
         text = os.readlink(b"", dir_fd=fd)

@@ -38,7 +38,7 @@ _CALLS = 5  # system calls for a directory, in addition to one for each entry
 _SCAN_NS = 20_000_000
 _KINDS_NS = 100_000_000  # time limit for looking up kinds that the directory does not store
 # On these file systems a listing includes all remaining entries even if listed entries are removed
-# meanwhile.
+# before it ends.
 _STEADY = frozenset(b"tmpfs devtmpfs ext2 ext3 ext4 xfs btrfs f2fs ramfs overlay zfs".split())
 _LOOK_EVERY = 1024
 FILE, FOLDER, LINK = b"\x08", b"\x04", b"\x0a"
@@ -66,7 +66,7 @@ class PathListSlice(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class StableListing:
-    """Detects file systems whose listings are complete even if names are removed meanwhile."""
+    """Detects file systems whose listings are complete even if names are removed during listing."""
 
     def __init__(self) -> None:
         self._known: dict[int, bool] = {}  # by device

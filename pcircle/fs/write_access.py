@@ -6,9 +6,9 @@ updates or removes copies first removes these obstacles, and restores them if th
 
 Only the owner of a directory is granted rights, never any other user. Inode flags are removed only
 by a run that preserves flags, because then the flags of the target were copied from the source. All
-changes are made through an open descriptor, so a name that is redirected meanwhile does no harm. At
-worst, a killed run leaves a directory with more rights for its owner, or an entry without its
-flags.
+changes are made through an open descriptor, so a name that is redirected in the meantime does no
+harm. At worst, a killed run leaves a directory with more rights for its owner, or an entry without
+its flags.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ def _may_have_flags(name: bytes, directory_fd: int) -> bool:
 
 
 def _is_exempt(fd: int) -> bool:
-    """Return whether this process bypasses permissions, like root with all capabilities."""
+    """Return whether this process bypasses permissions, as root does with all capabilities."""
     return os.access(_path_of(fd), os.R_OK | os.W_OK | os.X_OK, effective_ids=True)
 
 

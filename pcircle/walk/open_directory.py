@@ -97,7 +97,7 @@ NO_PARENT: Open[Any] = _NoParent()
 class ItemContext(Context[Any], Generic[P]):
     """The context of an item that is being walked; it buffers spawned items until `flush`.
 
-    A call of the engine takes as long as processing a small directory, so it is made once per item.
+    A call to the engine takes as long as processing a small directory, so it is made once per item.
     `opens` contains the open directories of the item.
     """
 

@@ -1,4 +1,4 @@
-"""Read, set and remove POSIX access control lists without granting extra access meanwhile.
+"""Read, set and remove POSIX access control lists without granting extra access in between.
 
 An ACL and the mode bits are one object. An access ACL includes the mode bits of the owner and of
 others. If a file has an ACL, the group bits of its mode are not the rights of the owning group but

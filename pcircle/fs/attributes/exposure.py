@@ -72,10 +72,10 @@ def withdraw(
 ) -> bool:
     """Reduce the rights to an existing entry to those that its source grants as well.
 
-    If ownership is preserved, the entry gets the owner and group of the source. `target` is an open
-    descriptor or a path that leads to the entry; `held` contains the ACLs of the source. A file
-    that will be `rewritten` loses its set-id bits meanwhile. Return whether anything was changed.
-    Raises OSError.
+    If ownership is preserved, the entry gets the owner and group of the source as far as permitted.
+    `target` is an open descriptor or a path that leads to the entry; `held` contains the ACLs of
+    the source. A file that will be `rewritten` loses its set-id bits in the meantime. Return
+    whether anything was changed. Raises OSError.
     """
     if not keep.mode:  # ACLs are preserved only together with modes
         return False
@@ -105,7 +105,7 @@ def withdraw(
     shared = common(old, new, needed)
     wanted = _state(special, shared)
     if shared == _simplified(_rights(status.st_uid, status.st_gid, now)):
-        # The same rights may have another ACL.
+        # A different ACL may express the same rights.
         wanted = AccessState(special | now.mode & 0o777, now.access)
     return _give(target, now, wanted) != now or changed
 

@@ -14,7 +14,7 @@ if possible, and a failure is not reported. A copy whose owner or group differs 
 source does not get the set-id bits.
 """
 
-# Annotations are not postponed here: otherwise msgspec compiles each of them on every rank.
+# Annotations are not deferred, because msgspec would compile each of them on every rank.
 import errno
 import os
 import stat
@@ -183,7 +183,7 @@ def settle_as_replaced(
 ) -> None:
     """Give a new file the owner and mode of the file that it replaces, unless `keep` defines them.
 
-    `access` is the ACL of the old file, which belongs to its mode. If the user may not set the old
+    `access` is the ACL that belongs to the mode of the old file. If the user may not set the old
     owner and group, the new file gets no set-id bits, and a different group gets no rights.
     """
     mode = stat.S_IMODE(old.st_mode)

@@ -6,7 +6,7 @@ intersection of their rights, because an ACL may exist to deny access. A mode ch
 ``--chmod``: a list of bit operations, applied in order to all entries except symbolic links.
 """
 
-# Annotations are not postponed here: otherwise msgspec compiles each of them on every rank.
+# Annotations are not deferred, because msgspec would compile each of them on every rank.
 import os
 import stat
 from collections.abc import Callable, Sequence

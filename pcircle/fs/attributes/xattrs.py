@@ -141,8 +141,8 @@ def kind_of(name: str) -> str | None:
 def _is_lost(name: str) -> bool:
     """Return whether omitting an attribute that is not copied counts as a loss.
 
-    `pcircle.fs.attributes.lustre` preserves layouts and counts their losses. The other omitted
-    attributes are set by the policy of the target.
+    `pcircle.fs.attributes.lustre` preserves layouts and counts their losses. The policy of the
+    target sets the other omitted attributes.
     """
     return name.startswith(_STORAGE) and name != "lustre.lov"
 
@@ -294,7 +294,7 @@ def read_flags(fd: int, among: int = USER_FLAGS) -> int:
 
 
 def give_flags(fd: int, flags: int) -> bool:
-    """Set the inode flags of an open file; set them last, because they may forbid other changes.
+    """Set the inode flags of an open file, as the last step: they may forbid other changes.
 
     Return False if the file system did not accept all of them.
     """
@@ -331,7 +331,7 @@ def _set_flags(fd: int, flags: int) -> None:
 
 
 def lift_flags(holder_fd: int, name: bytes, kind: int = 0) -> bool:
-    """Remove the flags that forbid changes from a file or directory; return whether it had any."""
+    """Remove the flags that forbid changes to an entry; return whether any were removed."""
     try:
         fd = os.open(name, OPEN_FILE | kind, dir_fd=holder_fd)
     except OSError:

@@ -415,7 +415,7 @@ def scan_directories(
 ) -> tuple[bytes, list[int], bytes, bytes, bytes, bytes, bytes]:
     """List small directories; return the number of entries in each, and the entries.
 
-    The directories are in one directory, or each is in its own. A directory is opened with `flags`.
+    They are all in one parent directory, or each is in its own. A directory is opened with `flags`.
     It is plain if it is on `device` (-1: any; its own status is then not looked up) and has at most
     `max_each` entries, all of `kinds`. This is a mask with bit 1 << DT_* for each kind. If `looks`
     is not 0, the entries are looked up as well; if that fails for one, the directory is not plain.

@@ -40,7 +40,7 @@ _BLOCK_ENTRIES = 256  # number of entries per read
 
 
 class RecordLocation(NamedTuple):
-    """The location of a record: the run and rank of a journal, and offset and length in it."""
+    """The location of a record: the run and rank of a journal, and the offset and length in it."""
 
     run: int
     rank: int

@@ -11,8 +11,8 @@ the destination, so the same command finds it again. It contains these files:
     index               records of previous runs by key, see `pcircle.ops.checkpoint.index`
 
 A resumed job is a new run with its own journals and any number of ranks. If the parent of the
-target is not writable, the checkpoint is created inside the target. It is removed when the job is
-complete, or if the job ends before it has begun any work.
+target is not writable, the checkpoint is created inside the target. The checkpoint is removed when
+the job is complete, or if the job ends before it has begun any work.
 
 The records determine which entries are not copied again. Therefore a checkpoint must belong to the
 user who runs the job and must not be writable by other users.
@@ -249,7 +249,7 @@ class Checkpoint:
         return status.st_ctime_ns
 
     def age_s(self, name: bytes) -> float:
-        """Return the seconds since a file of the checkpoint was written. Raises OSError."""
+        """Return how many seconds ago a file of the checkpoint was written. Raises OSError."""
         written_ns = os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_mtime_ns
         return (self.now_ns() - written_ns) / 1e9
 

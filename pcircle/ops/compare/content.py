@@ -152,7 +152,7 @@ def _read_whole(fd: int, view: memoryview, offset: int) -> int:
 
 
 def _data_ranges(fds: Fds, offset: int, length: int) -> Iterator[tuple[int, int]]:
-    """Yield the (offset, length) of ranges that are data in at least one of two files, in order."""
+    """Yield the ordered ranges (offset, length) that are data in at least one of two files."""
     sides = [data_ranges(fd, offset, length) for fd in fds]
     heads = [next(side, None) for side in sides]
     begin = end = offset

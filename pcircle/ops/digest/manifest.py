@@ -291,7 +291,7 @@ class Manifest:
         Raises OSError, or DamagedManifestError with the line number if the file is damaged. The
         digests of directories are recomputed from their entries up to the root. The digest of the
         root therefore authenticates the names, types and digests of all entries. Sizes, times and
-        checksums are only protected against accidental damage.
+        checksums are protected only against accidental damage.
         """
         reader = _Verifier(
             self._text, self.algorithm, self.checksum_bytes, self.root, self._count_read

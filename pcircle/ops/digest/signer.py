@@ -245,7 +245,7 @@ class Signer:
         self._entries += filter(None, entries)
 
     def add_entry_or_root(self, root: int, path: bytes, name: bytes) -> None:
-        """Add an entry, or a root whose number is used as its name."""
+        """Add an entry under its name, or a root under its number."""
         self.add_entry(b"%d" % root if path == self._root_holder else name)
 
     def take_new_entries(self) -> bytes:

@@ -73,7 +73,7 @@ class Collisions:
         self._sources = None
 
     def check(self, directory_fd: int, name: bytes) -> None:
-        """Raise CollisionError if a taken name is that of the copy of another source name."""
+        """Raise CollisionError if a taken name belongs to the copy of another source name."""
         sources = self._sources
         if sources is None:
             return

@@ -115,7 +115,7 @@ class StopRereading(Exception):
 
 
 class Rereader:
-    """Reads copies back, from disk instead of the page cache if possible, for one thread."""
+    """Reads copies back for one thread, from disk instead of the page cache if possible."""
 
     def __init__(self) -> None:
         self._stream = RangeHasher()

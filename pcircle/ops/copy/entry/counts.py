@@ -50,7 +50,7 @@ class CopyCounts(CounterSet):
 
     @property
     def not_kept(self) -> dict[str, int]:
-        """The number of entries that lost attributes of each kind, by its name in messages."""
+        """The number of entries that lost attributes, by the name of the kind in messages."""
         found = {kind: getattr(self, name) for kind, name in _LOST.items()}
         return {kind: count for kind, count in found.items() if count}
 

@@ -225,7 +225,7 @@ class Copier:
 
     @property
     def is_stopping(self) -> Callable[[], bool]:
-        """The function of the current item that returns whether the job is stopping."""
+        """The current item's function that returns whether the job is stopping."""
         return self.context.is_stopping
 
     @is_stopping.setter

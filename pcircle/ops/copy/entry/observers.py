@@ -208,7 +208,7 @@ class SourceModifiedError(Changed):
 class CopyContext:
     """The settings, counters and observers that all copies of a thread share.
 
-    `is_stopping` is the function of the current item that returns whether the job is stopping.
+    `is_stopping` is the current item's function that returns whether the job is stopping.
     """
 
     def __init__(
@@ -281,7 +281,7 @@ _ATTRIBUTE_CALLS = ("mode", "ownership", "timestamps", "xattr", "acl", "flags")
 class RateLimits(CopyObserver):
     """One of `size` equal shares of a copy's limits; None means no limit.
 
-    `is_stopping` is the function of the current item that returns whether the job is stopping.
+    `is_stopping` is the current item's function that returns whether the job is stopping.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Treats existing target entries, and measures the precision of timestamps.
+"""Decides how existing target entries are treated, and measures the precision of timestamps.
 
 By default, an existing file or link is replaced as soon as the new copy is complete. `-n` leaves
 all existing entries in place, and `-u` those that are not older than their source. `--skip-same`

@@ -244,7 +244,7 @@ def _refuse_self(root: CopyRoot, status: os.stat_result) -> None:
 
 
 def _refuse_untrusted(roots: Sequence[CopyRoot]) -> None:
-    """Raise UsageError for a destination that another user could redirect, or a pseudo file."""
+    """Raise UsageError for a destination that others could redirect or that is a pseudo file."""
     for holder in dict.fromkeys(root.target_holder for root in roots):
         siblings = [root for root in roots if root.target_holder == holder]
         shown = show(siblings[0].target_shown)
@@ -392,7 +392,7 @@ def _sources(roots: Sequence[CopyRoot]) -> dict[bytes, bytes]:
 def _defaults(places: dict[bytes, bool]) -> tuple[bytes, ...]:
     found = set()
     for place in (place for place, lustre in places.items() if lustre):
-        # If the default is unreadable or cannot be preserved, directories do not report it either.
+        # A default that cannot be read or parsed cannot be read from directories either.
         with suppress(OSError, ValueError):
             value = default_of_file_system(place)
             if value is not None:

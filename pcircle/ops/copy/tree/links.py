@@ -132,7 +132,7 @@ class HardLinks(WorkerPart):
     """Keeps a rank's part of the registry of inodes, and copies or links names."""
 
     def __init__(self, worker: Worker, beside: HardLinks | None = None) -> None:
-        """Share the registry of `beside`, from another thread of the rank, if it is given."""
+        """Share the registry of `beside` (of another thread of the rank) if it is given."""
         super().__init__(worker)
         self._claims: dict[int, list[ClaimedNames]] = {}  # claims of the current item, by home
         self._made: dict[Key, _CopiedName] = {}  # copies of the current claim, not yet published

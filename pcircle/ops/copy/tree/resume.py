@@ -143,8 +143,8 @@ def has_checkpoint(roots: Sequence[CopyRoot], here: bytes, wish: CheckpointOptio
 def keep(plan: CopyPlan, wish: CheckpointOptions) -> CheckpointSession | None:
     """Find or create the checkpoint of a copy.
 
-    Raises UsageError if the copy must not start, and NoSpace if a required checkpoint cannot be
-    written because the file system is full or read-only.
+    Raises UsageError if the copy must not start, and NoSpace if the checkpoint cannot be written to
+    because the file system is full or read-only.
 
     Return None if a checkpoint is impossible and was not requested.
     """
@@ -325,7 +325,7 @@ class PreviousRun:
         """Return the completed names of a directory; restore their entries for the signature.
 
         If a `listing` of the copy is given, names that it lacks do not count as completed. Raises
-        NoSpace if entries cannot be stored.
+        StoppedEarly if entries cannot be stored.
         """
         made = self._sides.copy_mark(root, path)
 

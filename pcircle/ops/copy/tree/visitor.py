@@ -341,7 +341,7 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
         return again
 
     def _admit(self, where: Where, target_fd: int) -> None:
-        """Remove the protections of a directory until all its entries are complete."""
+        """Lift the protections of a directory until all its entries are complete."""
         if self._access.any and not where.place.made:
             self._access.admit(target_fd)
 
@@ -540,7 +540,7 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
     def meant(
         self, opened: Open[PartialResult], blocks: Iterable[Block], source: Lease
     ) -> Iterable[Block]:
-        """Return the blocks without the checkpoint and completed names."""
+        """Return the blocks without the checkpoint's directory and without completed names."""
         if self._plan.journal is not None:
             blocks = previous_records.exclude_checkpoint(blocks, source.fd, self._plan.journal.path)
         partial = None if opened.own is None else opened.own.partial

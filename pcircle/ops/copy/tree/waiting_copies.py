@@ -83,7 +83,7 @@ class _Held:
 class WaitingCopies:
     """Holds the copies of one worker thread; its `hasher` has computed their digests.
 
-    The held items are shared with `beside`, from another thread of the rank, if it is given.
+    If `beside` (of another thread of the rank) is given, the held items are shared with it.
     """
 
     def __init__(
