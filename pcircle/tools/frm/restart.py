@@ -40,8 +40,7 @@ class RestartableRemoval(ChangeProgram):
         self._previous_counts: Counter[str] = Counter()  # totals of all runs that lost ranks
 
     def can_lose_ranks(self) -> bool:
-        """Return whether the job can restart. It cannot if names of removed entries are needed.
-        """
+        """Return whether the job can restart. It cannot if names of removed entries are needed."""
         return super().can_lose_ranks() or self.options.is_restartable
 
     def share(self, ranks: int) -> None:

@@ -108,8 +108,7 @@ class SumProgram(WalkProgram["SumTask | WholeTask"]):
         super().begin(roots)
 
     def _explain_manifests(self, roots: tuple[Root, ...]) -> None:
-        """Warn about PATHs that are manifests: the digest of such a file is rarely intended.
-        """
+        """Warn about PATHs that are manifests: the digest of such a file is rarely intended."""
         from pcircle.tools.fsum.publishing import is_manifest
 
         for root in roots:
