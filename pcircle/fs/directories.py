@@ -519,7 +519,7 @@ def bases(
     directory: bytes,
     known: Iterable[tuple[int, int] | None] = (),
 ) -> list[RootPath]:
-    """Return the roots for pairs of holder and name, which are relative to `directory`.
+    """Return the roots for pairs of holder and name, given relative to `directory`.
 
     `known` contains the values for `RootPath`; those missing at its end are None. Paths stay
     relative if `directory` is the working directory, which may not be accessible by its path. They

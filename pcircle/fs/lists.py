@@ -197,7 +197,7 @@ def names_itself(listed: PathListSlice, lists: Lists | None) -> bool:
 
 
 def first_of(listed: PathListSlice, lists: Lists | None) -> bytes | None:
-    """Return the first record of a directory, relative to it."""
+    """Return the first record of a directory, relative to it; None if there is none."""
     if listed.is_range:
         return next(require(lists).records(listed))[listed.skip :]
     return listed.text[: listed.text.find(_SLASH)] if listed.text else None

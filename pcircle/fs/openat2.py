@@ -1,10 +1,10 @@
 """Opens subdirectories of open directories, not through links and usually on the same mount.
 
 `openat2` does that in one call, so nothing can change between the check and the opening. Its
-arguments are converted for ctypes once, which makes it as fast as `os.open`. Reading the error
-number would cost more than the call, so after a failure `os.open` determines the error. If
-`os.open` succeeds, because the kernel has no `openat2` or the directory is a mount point, the
-mounts are compared.
+arguments are converted for ctypes once, so it is as fast as `os.open`. Reading the error number
+would cost more than the call, so after a failure `os.open` determines the error. If `os.open`
+succeeds, because the kernel has no `openat2` or the directory is a mount point, the mounts are
+compared.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ class DirectoryBatch:
         looks up the entries (2: except directories), and `keeps` keeps the directories open.
         `max_parents` limits the number of directories with subdirectories that are kept open.
         `sorts` sorts the entries of each directory by name. With `beneath`, a directory must be on
-        the same mount as its parent, which requires Linux 5.6.
+        the same mount as its parent; this requires Linux 5.6.
         """
         began_s = time.perf_counter()
         batch = names[: affordable_at_once()] if keeps else names

@@ -5,5 +5,6 @@
 interface that tools implement. `roots` defines where a walk starts, and `globs` and `attributes`
 select entries by rules and filters.
 
-`segments` stores results that are too long for messages in files, which all ranks sort together.
+`segments` stores results in files if they are too long for messages; all ranks sort these files
+together.
 """

@@ -98,7 +98,7 @@ class Portion(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
-    """Process entries other than directories, which are in one directory or a root's parent."""
+    """Process entries, other than directories, of one directory or of a root's parent."""
 
     root: int
     path: bytes

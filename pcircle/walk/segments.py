@@ -16,7 +16,7 @@ differences. Each rank writes its records to a `SegmentWriter` in a directory th
 access. When all work is done, the ranks sort the records in three steps, so that no single process
 has to sort a long result:
 
-1. A `Seal` is posted to every rank, which ends its part and sorts the index.
+1. A `Seal` is posted to every rank, and the rank ends its part and sorts the index.
 2. Keys sampled from all parts divide the records into ranges of about 64 MiB (`cut`). If there is
    only one range, the third step is omitted.
 3. A `Merge`, which any rank may steal, reads one range from all parts (`merged`), and writes it to

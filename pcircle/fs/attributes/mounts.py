@@ -10,7 +10,7 @@ import re
 
 
 def type_of(mountinfo: bytes, device: int) -> bytes | None:
-    """Return the type of the file system with this device number, from mountinfo text (proc(5))."""
+    """Return the type of the file system with this device number in mountinfo text, or None."""
     wanted_device = b"%d:%d" % (os.major(device), os.minor(device))
     for line in mountinfo.splitlines():
         fields = line.split()

@@ -2,8 +2,9 @@
 
 The hashes of most directories fit in memory. Those of larger directories are sorted in parts,
 merged into an unnamed temporary file, and looked up there by block. Then only the first hash of
-each block is in memory, which is an eighth of a bit per name. Comparing every block of names with
-all completed names, as `numpy.isin` does, would take time quadratic in the size of the directory.
+each block is in memory, which takes an eighth of a bit per name. Comparing every block of names
+with all completed names, as `numpy.isin` does, would take time quadratic in the size of the
+directory.
 
 BLAKE2b is imported without `hashlib`, which re-exports the same implementation but also loads
 OpenSSL. Every rank would then open two unneeded libraries and their configuration.

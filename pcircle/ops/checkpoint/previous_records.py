@@ -136,7 +136,7 @@ def read_history(
 
 
 def _extent(counts: NamedCounts) -> int:
-    """Return the sum of all counts, which measures the progress of a run."""
+    """Return the sum of all counts, as a measure of the progress of a run."""
     return sum(counts.values())
 
 
@@ -263,7 +263,7 @@ class PreviousRecords:
     def partial(
         self, root: int, path: bytes, trust: Callable[[NamesRecord], bool] | None = None
     ) -> CompletedNames | None:
-        """Return the completed names of a directory from the records that `trust` accepts.
+        """Return the completed names of a directory by the records that `trust` accepts, or None.
 
         A run that did not trust the records of previous runs has repeated their work. If records
         have a name in common, only those of the latest run are used, so that no name counts twice.

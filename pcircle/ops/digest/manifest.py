@@ -133,7 +133,7 @@ def parse_entry(line: bytes, digest_bytes: int) -> ManifestEntry:
 
 
 class SectionRecords(Protocol):
-    """The store for the sections of a rank, which are sorted by path at the end."""
+    """The store for the sections of a rank; it sorts them by path at the end."""
 
     def begin(self) -> None:
         """Start a record."""
@@ -449,7 +449,7 @@ class _Verifier:
         self._digest.update(b"dir\0")
 
     def _next_pending(self) -> tuple[bytes, bytes] | None:
-        """Return the path and the digest of the directory whose section must come next."""
+        """Return the path and digest of the directory whose section must come next, or None."""
         while self._pending:
             path, entries = self._pending[-1]
             entry = next(entries, None)
@@ -556,7 +556,7 @@ class ManifestSection:
                 reported = at
 
     def find(self, name: bytes) -> ManifestEntry | None:
-        """Find an entry by name with bisection."""
+        """Find an entry by name with bisection; return None if there is none."""
         low, high = self._begin, self._end
         self._count_read(_LOOKUP_BYTES)
         while low < high:

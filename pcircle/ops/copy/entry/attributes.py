@@ -158,7 +158,10 @@ class AttributeCopier:
         return self._held(*self._read(path, follow=False), None, alone=alone or self._inherited)
 
     def read_link(self, directory_fd: int, name: bytes) -> ExtendedAttributes | None:
-        """Return the attributes of a symbolic link, which cannot have an access control list."""
+        """Return the extended attributes of a symbolic link, or None.
+
+        A link cannot have an access control list.
+        """
         if not self._keep.xattr:
             return None
         path = b"/proc/self/fd/%d/%s" % (directory_fd, name)

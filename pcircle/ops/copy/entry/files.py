@@ -443,7 +443,7 @@ class Copier:
             os.close(creation.fd)
 
     def _held(self, fd: int, creation: TargetFile) -> ExtendedAttributes | None:
-        """Return the attributes of an open source other than mode, owner and times."""
+        """Return the attributes of an open source other than mode, owner and times, or None."""
         extras = self._extras
         with error_context("read the attributes of"):
             return extras.read_file(fd, alone=creation.rewritten) if extras.any else None

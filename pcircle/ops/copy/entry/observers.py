@@ -59,7 +59,7 @@ class CopyObserver:
     slice_bytes = SLICE_BYTES
 
     def attempt(self, more: int) -> None:
-        """Prepare to copy an entry, which requires `more` additional operations."""
+        """Prepare to copy an entry that requires `more` additional operations."""
 
     def due(self, count: int) -> None:
         """Account for `count` bytes that will be moved or were just moved."""

@@ -117,7 +117,7 @@ class CopySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def source_flags(self) -> int:
-        """The flags for opening a source file, which follow a symbolic link only if requested."""
+        """The flags for opening a source file; they follow a symbolic link only if requested."""
         return OPEN_FILE & ~os.O_NOFOLLOW if self.follow else OPEN_FILE
 
     def is_ours(self, old: os.stat_result) -> bool:

@@ -244,7 +244,7 @@ def _temporary_mode(
 def _access_of(
     old: os.stat_result | None, directory_fd: int, name: bytes, settings: CopySettings
 ) -> bytes | None:
-    """Return the access control list that a file takes over from the file that it replaces."""
+    """Return the access control list that a file takes over from the one it replaces, or None."""
     if settings.keep.mode or old is None or not stat.S_ISREG(old.st_mode):
         return None
     with suppress(FileNotFoundError):  # the old file was just removed

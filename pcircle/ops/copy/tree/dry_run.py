@@ -186,7 +186,10 @@ class DryVisitor(Visitor[None]):
     # ---- directories -----------------------------------------------------------
 
     def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
-        """Determine and report whether a directory would be created or get new attributes."""
+        """Determine and report whether a directory would be created or get new attributes.
+
+        Return the lease of its existing copy, or None.
+        """
         self._begin_directory()
         self._entered = True
         where = opened.root, opened.path

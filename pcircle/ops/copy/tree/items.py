@@ -81,7 +81,7 @@ class CopyChunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False)
 
 
 class HardLinkedName(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
-    """Copy one name of a hard-linked inode, which had this `stamp` when it was claimed.
+    """Copy one name of a hard-linked inode; it had this `stamp` when it was claimed.
 
     `place` contains the number of the inode's file system. `again` means that the name was claimed
     before, but has since become another file or version. `expected` is the state that the name must

@@ -244,7 +244,7 @@ class HardLinks(WorkerPart):
     def _do_now(
         self, due: FirstName | HardLinkItem, context: Context[Item], record: Record
     ) -> PartialResult:
-        """Copy or link a name; return the result, which excludes spawned items."""
+        """Copy or link a name; return the result, excluding spawned items."""
         spawned, delta = context.spawned, self._delta
         if self._limits is not None:
             self._limits.begin(due, context.is_stopping)

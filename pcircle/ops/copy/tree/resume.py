@@ -443,7 +443,7 @@ def temporary_of(
     directory_fd: int,
     name: bytes,
 ) -> tuple[bytes, os.stat_result, list[journal.RangeRecord]] | None:
-    """Find the temporary file to resume; return its name, status and completed ranges.
+    """Find the temporary file to resume; return its name, status and completed ranges, or None.
 
     The source must be unchanged, and the file must be the recorded one. Files that cannot be
     resumed are removed.

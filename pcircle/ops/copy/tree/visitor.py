@@ -170,7 +170,7 @@ class CopyVisitor(WorkerPart, Visitor[PartialResult]):
     # ---- entering --------------------------------------------------------------
 
     def known(self, opened: Open[PartialResult], context: Context[Item]) -> PartialResult | None:
-        """Return the result of an earlier run for a complete directory without subdirectories.
+        """Return an earlier run's result for a complete directory without subdirectories, or None.
 
         Other directories are entered, because their subdirectories may have changed.
         """
