@@ -1,4 +1,4 @@
-"""The command `ffind`, and `python -m pcircle.tools.ffind`: see `pcircle.cli.startup`."""
+"""The command `ffind`, also available as `python -m pcircle.tools.ffind`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `ffind --apply`, which removes only entries that a plan lists."""
+"""`ffind --apply`: removes only entries that a plan lists."""
 
 from __future__ import annotations
 

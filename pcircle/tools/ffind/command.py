@@ -1,4 +1,4 @@
-"""The program of a search, which interprets the command line and runs it."""
+"""The program of a search: interprets the command line and runs the search."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class FindProgram(SearchProgram):
         self.index: SearchedIndex | None = None  # on rank 0 only
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for ranks in fresh interpreters, without local objects."""
+        """Return the state for ranks in new interpreters, without local objects."""
         return {**vars(self), "first_task": None}
 
     def roots(self) -> tuple[Root, ...]:
@@ -81,7 +81,10 @@ class FindProgram(SearchProgram):
         return roots
 
     def _index_roots(self, index: str, paths: tuple[bytes, ...]) -> tuple[Root, ...]:
-        """Return the roots in an index. Pruning makes the search sequential."""
+        """Return the roots in an index.
+
+        If subtrees may be skipped, one rank must read the index in order.
+        """
         from pcircle.tools.ffind.index_search import index_of
 
         parsed = self.parsed

@@ -1,8 +1,8 @@
-"""The console of a search, which writes the results of all ranks, and the sort keys of entries.
+"""The console of a search, and the sort keys of entries.
 
-Results are sorted on request. Sort keys are bytes that sort in the requested order. Paths are
-compared byte by byte, like ``sort -z`` in the C locale. All keys end with the path, so keys are
-unique.
+The console writes the results of all ranks, sorted on request. Sort keys are bytes that sort in the
+requested order. Paths are compared byte by byte, as by ``sort -z`` in the C locale. All keys end
+with the path, so keys are unique.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class FindConsole(ChangeConsole):
             super().notice(source, unhandled)
 
     def _unwritten(self, stream: int, text: bytes) -> bytes:
-        """Return the part of a text that no earlier run has written to the stream."""
+        """Return the part of `text` that no earlier run has written to the stream."""
         ends = self._find.ends or {}
         return self._fresh(f"stream {stream}", text, ends.get(stream, b"\n"))
 
@@ -298,7 +298,7 @@ def _text(name: str) -> Callable[[FindEntry], bytes]:
 
 
 def packed(key: bytes, text: bytes) -> bytes:
-    """Return a key and a text as a record that sorts by the key."""
+    """Return a record of key and text that sorts by the key."""
     return b"%b%b%0*d" % (key, text, _DIGITS, len(text))
 
 

@@ -1,9 +1,10 @@
 """The visitor of ffind: evaluates the expression for each entry that the walk finds.
 
 Names that need no look-ups are evaluated by the item that reads their directory. Other names may be
-handed to other ranks. A directory is evaluated by its name before it is opened, so a pruned
-directory is never opened. If a directory must be looked up, it is opened first, because an open
-directory yields its status (`_enters`). With -depth it is evaluated when the walk leaves it.
+handed to other ranks. If the name of a directory suffices, the directory is evaluated before it is
+opened, so that a pruned directory is not opened. If its status is needed, it is opened first,
+because an open directory yields its status (`_enters`). With -depth it is evaluated when the walk
+leaves it.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ class _IndexDirectory(msgspec.Struct, frozen=True):
 
 
 class _KnownColumns:
-    """The columns of names in the current section, with the interface of `Stats`."""
+    """The `StatusColumns` of names in the current section."""
 
     section: Columns
 
@@ -205,7 +205,7 @@ class _KnownColumns:
 
 
 class _KnownRows:
-    """The rows of names in the current section, with the interface of `StatPrefetch`."""
+    """The rows of names in the current section, in the form of a `Prefetch`."""
 
     is_known = True
     section: Columns

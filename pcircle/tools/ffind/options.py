@@ -95,9 +95,9 @@ class FindOptions(CommonOptions, done="found"):
     json_lines: str | None = override(help="write a line of JSON for each removal")
 
     def reporting(self, *, removes: bool) -> Self:
-        """Return the options of a search that `removes` entries or not.
+        """Return the options with `quiet` set unless a summary is expected.
 
-        Only matching entries are printed by default; a dry run of removals has only its summary.
+        By default, only a dry run of a search that `removes` entries prints a summary.
         """
         dry = removes and (self.dry or self.plan is not None)
         is_asked = self.verbose or self.progress == "always" or dry

@@ -1,4 +1,4 @@
-"""The plan of a search, decided on rank 0, and its counters."""
+"""The plan of a search, made on rank 0, and the counters."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class Order(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FindPlan(ChangePlan, frozen=True, kw_only=True):
-    """The expression, with all files and users resolved.
+    """The plan of a search, with the files, users and dates of the expression resolved.
 
     `exclude` is as in `ParsedExpression`, `wide` as in `EvaluationContext`, and `quoted` as in
     `FindActions`. `midnight_ns` is the start of today. If `alone` is set, one thread of rank 0
     evaluates all entries in order. If `removes` is set, entries may be removed, and if `runs` is
     set, commands are run. `around_plan` contains the device and inode of each directory above the
-    plan file, which must not be removed. If `index` is given, an index is searched instead of a
-    tree.
+    plan file; these directories must not be removed. If `index` is given, an index is searched
+    instead of a tree.
     """
 
     expression: ExpressionNode

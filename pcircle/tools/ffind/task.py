@@ -1,6 +1,6 @@
 """The task of a rank in a search: its setup and its end.
 
-The walk is one item, whose join waits for all other items. Every rank then receives a final item,
+The walk is one item, and its join waits for all other items. Every rank then receives a final item,
 in which it runs the commands that it has gathered and sends its remaining output. So no work is
 left when the job ends.
 
@@ -53,7 +53,7 @@ _NAMELESS = (b"", b".", b"..")
 
 
 def start_of(path: bytes, follow: str, *, removes: bool) -> Root:
-    """Return the root of a PATH, which is opened from its parent directory if `removes` is set."""
+    """Return the root of a PATH. If `removes` is set, it is opened from its parent directory."""
     if not path:
         raise UsageError("empty file name")
     try:

@@ -1,1 +1,1 @@
-"""The evaluation of expressions for entries."""
+"""Evaluates expressions for entries."""

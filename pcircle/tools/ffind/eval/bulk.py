@@ -4,8 +4,8 @@ Both work on columns of the status table that the kernel filled (`pcircle.fs.sta
 columns as numbers, and no object is created for an entry that fails a test.
 
 -printf works on columns if the format needs nothing else. If entries were formatted one by one,
-each directive would be a call and each status an object, which would triple the total time of a
-search. Here each directive is a column of the table, and one operation formats all rows.
+each directive would be a call and each status an object, and a search would take three times as
+long. Here each directive is a column of the table, and one operation formats all rows.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _in_time(name: str, low_ns: int | None, high_ns: int | None) -> Choose:
     def choose(stats: StatusColumns, places: Sequence[int]) -> Sequence[int]:
         end = places[-1] + 1
         seconds = stats.column(name, 0, end)
-        # If the times of all files are on one side of a limit, files need no separate comparison.
+        # If all times are on the same side of each limit, they need not be compared one by one.
         first_ns, after_ns = min(seconds) * NS_PER_S, (max(seconds) + 1) * NS_PER_S
         if low < first_ns and (high_ns is None or after_ns <= high_ns):
             return places

@@ -37,7 +37,8 @@ COSTS = {
     **dict.fromkeys(("time", "newer", "used", "size", "number", "perm", "sparse"), 2),
     **dict.fromkeys(("samefile", "nouser", "nogroup", "fstype"), 2),
 }
-"""The cost of a test: 0 and 1 need no look-up, 2 needs one. Other tests need more."""
+"""The costs of tests. From cost 2, tests need a look-up. Tests that are not listed cost more.
+"""
 
 
 class EvaluationContext(msgspec.Struct, frozen=True):
@@ -335,7 +336,7 @@ def _empty(context: EvaluationContext) -> Test:
 
 
 def is_empty(entry: FindEntry) -> bool:
-    """Return whether a directory has no entries; an unreadable directory is an error."""
+    """Return whether a directory has no entries. Report an unreadable directory as a failure."""
     try:
         return entry.is_bare()
     except OSError as error:

@@ -125,7 +125,7 @@ class Commands:
 
     @contextmanager
     def _entered(self, where: bytes | None) -> Iterator[bytes | None]:
-        """Yield the directory to run in, opened without following links of other users."""
+        """Yield the directory to run in, opened without following other users' links."""
         if where is None or where == self._directory or where.startswith(_OPEN):
             yield where
             return

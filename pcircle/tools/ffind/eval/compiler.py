@@ -1,10 +1,10 @@
 """Compiles an expression into functions, one for each kind of entry, once per thread of a rank.
 
-Facts about all entries of a kind are inserted first. For regular files, for example, `-type f` is
-constant, so no entry is tested for it. Adjacent tests are sorted by cost, but actions keep their
-positions. The value of the whole expression is unused, so leading tests of names become *filters*.
-Filters select from all names of a directory at once, and the excluded names never become entries.
-If only -print remains, the paths are also formatted at once.
+First, tests with the same result for all entries of a kind are replaced by constants, such as
+`-type f` for regular files. Adjacent tests are sorted by cost, but actions keep their positions.
+The value of the whole expression is unused, so leading tests of names become *filters*. Filters
+select from all names of a directory at once, and the excluded names never become entries. If only
+-print remains, the paths are also formatted at once.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class StopSearch(Exception):
 
 
 class FindEntry:
-    """An entry by its `name` in the open directory `fd`, whose printed path is `prefix`.
+    """The entry `name` in the open directory `fd`. The printed path of the directory is `prefix`.
 
     For a PATH itself, `fixed` is the typed text and `base` the name for tests of names. `kind` is a
     letter of `-type`, or empty if unknown. `pruned` is set by the expression, `bad` if an operation

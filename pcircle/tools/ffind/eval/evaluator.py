@@ -1,4 +1,4 @@
-"""Evaluation of the expression for the entries of a directory, within a search task.
+"""Evaluates the expression for the entries of a directory, within a search task.
 
 `Evaluator` evaluates names and entries of a walk or an index, and counts them. `SearchTask` is the
 part of a search task that the evaluation uses, without the walk.
@@ -35,7 +35,7 @@ from pcircle.tools.ffind.plan import FindCounters, FindPlan
 from pcircle.walk.open_directory import Open
 from pcircle.walk.visitor import Where
 
-_FIRST = 8  # names that measure the time of a look-up
+_FIRST = 8  # names on which the time of a look-up is measured
 _UNSEEN = 16  # blocks between two measurements of how many names pass the columns
 _BATCH_SIZE = 32  # names between two readings of the clock
 _PRUNE = ExpressionNode("prune")
@@ -288,7 +288,7 @@ class Evaluator(EntryVisitor):
         If `looks` is set, all names are looked up first.
         """
         if looks and len(names) > 2 * _FIRST and not self._prefetch.is_known:
-            # A few names measure the time of a look-up.
+            # Measure the time of a look-up on a few names first.
             lost = self._evaluate_each(entry, test, names[:_FIRST], looks=True)
             return lost + self._evaluate_each(entry, test, names[_FIRST:], looks=True)
         lost, kind, status = 0, entry.kind, None

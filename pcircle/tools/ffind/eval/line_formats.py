@@ -96,7 +96,7 @@ def _looked_up(text: Of) -> Text:
 
 
 def _octal(flags: str) -> Text:
-    """Return an octal format as in C: with `#` the number begins with exactly one 0."""
+    """Return an octal format as in C: with `#`, the number has a leading 0."""
     plain = f"%{flags.replace('#', '')}o".encode()
 
     def text(entry: FindEntry, status: Status) -> bytes:
@@ -262,7 +262,7 @@ def escaped(name: bytes) -> bytes:
 
 
 def long_line(now_ns: int) -> Text:
-    """Return a function for lines of -ls; columns have fixed widths."""
+    """Return a function for lines of -ls, whose columns have minimum widths."""
     now_s = now_ns // NS_PER_S
 
     def text(entry: FindEntry, status: Status) -> bytes:
@@ -382,7 +382,7 @@ QUIT = -1
 
 
 class StreamText(msgspec.Struct, frozen=True, array_like=True, tag="o"):
-    """Complete lines of text for a stream, or an event: the number of a limit, or `QUIT`."""
+    """Text for a stream, or an event: the number of a limit, or `QUIT`."""
 
     stream: int
     text: bytes

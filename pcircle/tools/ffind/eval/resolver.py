@@ -1,4 +1,4 @@
-"""Files, users and dates of an expression, looked up once on rank 0.
+"""Looks up the files, users and dates of an expression once, on rank 0.
 
 All ranks use the same results, so *now* is the same moment on all of them.
 """

@@ -134,7 +134,7 @@ class SmallDirectoryEvaluator(Evaluator):
         opened: Open[int] = Open(above.root, b"", 0, above, 0)
         opened.leases = above.leases
         count = len(batch.names)
-        # The status was read before the directory, whose reading may have updated the access time.
+        # The status was read before the directory. Reading a directory may update its access time.
         rows = list(batch.own.rows(count)) if self._enters else [None] * count
         found = zip(batch.names, batch.fds, batch.ranges(), rows, strict=True)
         for done, (name, fd, (begin, end), status) in enumerate(found):

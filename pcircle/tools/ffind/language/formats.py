@@ -1,7 +1,7 @@
 """Formats of -printf: plain text, and directives as in C's printf.
 
-The output is byte for byte that of GNU find, including irregularities. An unknown directive is
-printed unchanged, `%5%` prints `%5`, and a flag `0` pads only numbers.
+The output is that of GNU find, including irregularities: an unknown directive is printed unchanged,
+`%5%` prints `%5`, and a flag `0` pads only numbers.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def parse_format(text: bytes, warnings: list[str]) -> tuple[list[FormatPiece], b
 
 
 def end_of(text: bytes) -> bytes | None:
-    """Return the terminator of a format, which is a newline or NUL, or None if it has none."""
+    """Return the terminator of a format, a newline or NUL, or None if it has none."""
     pieces, _ = parse_format(text, [])
     last = pieces[-1] if pieces else FormatPiece()
     end = last.text[-1:]

@@ -15,7 +15,7 @@ from pcircle.tools.ffind.language.reader import ExpressionReader
 from pcircle.tools.ffind.language.words import Token, is_setting, refused
 
 _PRINT = ExpressionNode("print", (0,))
-_PRINT0 = ExpressionNode("print0", (0,))  # for a program, which splits the output
+_PRINT0 = ExpressionNode("print0", (0,))  # for a program that splits the output
 _SILENT = {  # actions that suppress the implicit -print
     "print", "print0", "printf", "ls", "delete", "exec", "execplus", "json", "csv", "count", "du",
     "exists",

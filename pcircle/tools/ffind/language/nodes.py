@@ -1,6 +1,7 @@
 """The tree of an expression, in the form that is sent to all ranks."""
 
-# Annotations are evaluated here, once: otherwise msgspec compiles each of them in every rank.
+# This module does not postpone the evaluation of annotations, because msgspec would then compile
+# each of them on every rank.
 from collections.abc import Iterator
 from typing import Any
 

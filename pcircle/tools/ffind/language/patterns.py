@@ -1,7 +1,7 @@
 """Shell patterns, as in `fnmatch` of the C library, for names of any bytes.
 
-In a UTF-8 locale `?` matches a character, in other locales a byte. Patterns of literal text and
-stars are matched as bytes, which has the same result and is faster.
+In a UTF-8 locale `?` matches a character, in other locales a byte. Literal text, with or without
+stars at its ends, is matched as bytes: the result is the same, and matching is faster.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parses the arguments of primaries, except references to files.
+"""Parses the arguments of primaries, without resolving references to files.
 
 Invalid arguments raise ValueError; the grammar adds the position.
 """

@@ -1,7 +1,7 @@
 """Translates regular expressions from the many syntaxes of the GNU library to Python's.
 
-A syntax is a set of bits, whose meanings are those in `regex.h` and in the manual. The whole path
-must match, so it does not matter that Python takes the first alternative instead of the longest.
+A syntax is a set of bits with the meanings defined in `regex.h` and its manual. The whole path must
+match, so it does not matter that Python takes the first alternative instead of the longest.
 """
 
 from __future__ import annotations
