@@ -175,7 +175,7 @@ def _sort(lists: Iterable[tuple[int, Iterable[bytes]]]) -> Lists:
 
 
 def _once(records: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield sorted records without duplicates, or paths in completely selected subtrees."""
+    """Yield sorted records, except duplicates and paths in completely selected subtrees."""
     last = None
     whole: bytes | None = None
     for record in records:

@@ -513,7 +513,10 @@ def _boot() -> str:
 
 
 def _is_local(lock: LockRecord) -> bool:
-    """Return whether the owner is on this host; containers may share the host name alone."""
+    """Return whether the owner is on this host.
+
+    The boot is compared too, because containers may share a host name.
+    """
     return lock.host == _host() and lock.boot == _boot()
 
 
