@@ -49,7 +49,7 @@ _NEW_THREADS = 2  # threads that may start in the meantime
 
 # Linux only; other systems report the same error again.
 _O_PATH: int = getattr(os, "O_PATH", OPEN_DIRECTORY_FOLLOW)
-_AS_GIVEN = -1  # in place of a root's number: the path is one that the user specified
+_AS_GIVEN = -1  # replaces the root's number for a path that the user specified
 
 
 class RootPath(msgspec.Struct, frozen=True):

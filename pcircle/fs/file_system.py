@@ -168,7 +168,7 @@ _VIEW_FREE = frozenset((*_LOCAL.values(), *_OTHER_DISKS.values()))
 _NOATIME = _REPORTING | _VIEW_FREE
 _PSEUDO_TYPES = frozenset(_PSEUDO.values())
 
-_FIRST_MARK_S = 400_000_000  # 1982
+_FIRST_MARK_S = 400_000_000  # of the times that serve as marks, in 1982
 _MARKS = 100_000_000
 _RECORD_BYTES = 256  # struct statfs has 120
 _TYPE = "=I" if os.uname().machine.startswith("s390") else "@l"

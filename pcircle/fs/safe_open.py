@@ -84,7 +84,7 @@ class ResolvedName:
         return self.status is not None and stat.S_ISDIR(self.status.st_mode)
 
 
-_TRUSTED, _ANY, _NONE = range(3)  # values for the links to follow
+_TRUSTED, _ANY, _NONE = range(3)  # which links are followed
 # Threads that are started inside a context have the default value; they open no option files.
 _of_named = ContextVar("_of_named", default=_TRUSTED)
 

@@ -32,7 +32,7 @@ T = TypeVar("T")
 _ALL = stat.S_IRWXU
 _MODE_BITS = 0o7777
 _DENIED = (errno.EACCES, errno.EPERM)
-_ATTEMPTS = 100  # another rank may restore the flags of an inode with several names
+_ATTEMPTS = 100  # repeated, as another rank may restore the flags of an inode with several names
 
 
 class Obstacle(msgspec.Struct, frozen=True):

@@ -41,7 +41,7 @@ _END = struct.Struct("<IQ")
 _DIGEST_BYTES = 16
 _RANGE_BYTES = 1 << 20
 _AHEAD_BYTES = 64 << 10
-_MAX_BYTES = 64 << 20  # of a section, whose path may be long
+_MAX_BYTES = 64 << 20  # maximum length of a section; its path may be long
 FIELDS = (
     ("mode", "I"), ("inode", "Q"), ("device", "Q"), ("links", "Q"), ("uid", "I"), ("gid", "I"),
     ("size", "Q"), ("blocks", "Q"), ("rdev", "Q"), ("atime", "q"), ("atime_ns", "I"),

@@ -38,12 +38,12 @@ _SYNC = _MAGIC | 8
 _INODE_ITEM, _INODE_REF, _INODE_EXTREF, _DIR_INDEX, _ROOT_ITEM = 1, 12, 13, 96, 132
 _ROOT_REF, _UUID_KEY = 156, 251
 _OWN_TREE, _ROOTS_TREE, _UUIDS_TREE = 0, 1, 9
-_ROOT_REFS_AT, _ROOT_UUID_AT = 216, 247  # in a subvolume's item
+_ROOT_REFS_AT, _ROOT_UUID_AT = 216, 247  # offsets in a subvolume's item
 # At that offset: UUID, and the generations of the last change and of the creation.
 _ROOT_TRANSIDS = struct.Struct("<16s32xQQ")
 _LAST = 2**64 - 1
 _MAX_INODE = _LAST - 256
-_MODE_AT = 52  # in an inode's item
+_MODE_AT = 52  # offset in an inode's item
 _DIR_ENTRY = struct.Struct("<QBQQHHB")  # precedes a name: key, generation, lengths, type
 _OWN_NUMBER = struct.Struct("<Q")
 _NO_BTRFS = (errno.ENOTTY, errno.EINVAL, errno.EOPNOTSUPP)

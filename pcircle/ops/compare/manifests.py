@@ -50,7 +50,7 @@ _MODES = {
 _MAGIC = b"pcmanifest "
 _MAX_LOADED = 4096  # maximum number of entries to load into a dictionary
 _PIECE_BYTES = 512 << 10
-_OTHER_DEVICE = 2**64 - 1  # its timestamps may have another granularity
+_OTHER_DEVICE = 2**64 - 1  # of the second manifest, whose times may have another granularity
 
 FindEntry = Callable[[bytes], "ManifestEntry | None"]
 

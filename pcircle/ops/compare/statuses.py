@@ -49,7 +49,7 @@ _COLUMNS: Final = {
     GROUP: ("gid",),
 }
 _COARSEST_NS: Final = UNITS_NS[0]
-_EVEN_SECONDS = frozenset({b"vfat", b"msdos"})  # although their change times are finer
+_EVEN_SECONDS = frozenset({b"vfat", b"msdos"})  # modification times only, as change times are finer
 
 
 class UserNames:
@@ -173,7 +173,7 @@ E = TypeVar("E", bound=OSError)
 Fds = tuple[int, int]
 """The descriptors of an open file or directory on sides A and B."""
 
-_SIDE = "side"  # name of an attribute of exceptions
+_SIDE = "side"  # the attribute of an exception that stores the side
 
 
 def error_side(error: OSError) -> int:

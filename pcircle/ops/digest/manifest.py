@@ -42,7 +42,7 @@ from pcircle.ops.digest.signer import COUNT, pack_entry
 _MAX_LINE_BYTES = 16 << 20
 _LOOKUP_BYTES = 1 << 20  # upper bound for the bytes that a bisection touches
 _MAX_MAPPED_BYTES = 32 << 20
-_NEEDS_ESCAPE = re.compile(rb"[^!-$&-~]")  # anything but printable ASCII, and the percent sign
+_NEEDS_ESCAPE = re.compile(rb"[^!-$&-~]")  # space, the percent sign, and anything but printable ASCII
 _ENTRY = re.compile(
     rb"([fdlpscb]) ([0-9a-f]+) ([0-9]{1,20}) (-?[0-9]{1,28}) (-?[0-9]{1,28})"
     rb"(?: ([0-9a-f]+))? ([^ ]*)"
@@ -54,7 +54,7 @@ _INVALID_NAMES = (b"", b".", b"..")
 
 
 def escape(name: bytes) -> bytes:
-    """Escape a name for a manifest: bytes other than printable ASCII become `%XX`."""
+    """Escape a name for a manifest: `%`, space, and all but printable ASCII become `%XX`."""
     if _NEEDS_ESCAPE.search(name) is None:
         return name
     return b"".join([_ESCAPED[byte] for byte in name])

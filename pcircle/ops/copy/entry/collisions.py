@@ -27,7 +27,7 @@ from pcircle.fs.directories import Directories
 from pcircle.fs.entry_errors import COLLISION, EntryError
 from pcircle.fs.open_flags import OPEN_DIRECTORY_FOLLOW
 
-_MAX_CACHED_DIRECTORIES = 64  # number of directories in each cache
+_MAX_CACHED_DIRECTORIES = 64  # maximum number of directories in each cache
 _DirectoryKey: TypeAlias = "tuple[int, bytes]"
 """A directory, identified by root and path."""
 

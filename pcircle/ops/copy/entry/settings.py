@@ -13,7 +13,7 @@ from pcircle.fs.data import When
 from pcircle.fs.open_flags import OPEN_FILE
 from pcircle.ops.copy.entry.overwrite import OverwriteOptions
 
-_JOURNAL_BITS = (1 << 63) - 1  # mask for times in ns, which may exceed 63 bits
+_JOURNAL_BITS = (1 << 63) - 1  # limits times in ns to 63 bits, as journals require
 
 Identity: TypeAlias = "tuple[int, int]"
 """Device and inode."""

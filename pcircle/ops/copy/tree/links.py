@@ -102,7 +102,7 @@ def registry(most: int = MAX_AT_HAND) -> Registry[Inode]:
     return Registry(Inode, most, lambda inode: inode.is_at_rest)
 
 
-_CLAIM_S = 0.01  # time limit of a claim, because no part of it can be stolen
+_CLAIM_S = 0.01  # time limit of a claim; short, because no part of a claim can be stolen
 _BY_DEVICE = 1 << 48
 """Added to a device number that is used as the number of a file system."""
 
