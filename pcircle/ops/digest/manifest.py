@@ -42,7 +42,7 @@ from pcircle.ops.digest.signer import COUNT, pack_entry
 _MAX_LINE_BYTES = 16 << 20
 _LOOKUP_BYTES = 1 << 20  # upper bound for the bytes that a bisection touches
 _MAX_MAPPED_BYTES = 32 << 20
-_NEEDS_ESCAPE = re.compile(rb"[^!-$&-~]")  # space, the percent sign, and anything but printable ASCII
+_NEEDS_ESCAPE = re.compile(rb"[^!-$&-~]")  # space, `%`, and anything but printable ASCII
 _ENTRY = re.compile(
     rb"([fdlpscb]) ([0-9a-f]+) ([0-9]{1,20}) (-?[0-9]{1,28}) (-?[0-9]{1,28})"
     rb"(?: ([0-9a-f]+))? ([^ ]*)"

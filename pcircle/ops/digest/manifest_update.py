@@ -31,7 +31,7 @@ _SEPARATOR = b"\0\0"
 _ENTRIES_PER_WRITE = 1024
 _READ_BYTES = 256 << 10
 _GONE, _ENTRY, _DIRECTORY = b"!", b"+", b"d"  # sort order: a removal precedes an entry
-_STILL_DIRECTORY = b"\0" + _ENTRY + b"d "  # after the name of a directory that still exists, in an event
+_STILL_DIRECTORY = b"\0" + _ENTRY + b"d "  # in an event: the directory still exists
 
 
 class _ChangedDirectory(NamedTuple):
