@@ -99,7 +99,7 @@ def test_guards() -> None:
     require_that(True, "never said")
     with pytest.raises(Inconsistent, match="missing"):
         require(None)
-    with pytest.raises(Inconsistent, match="a str was found instead of a bytes"):
+    with pytest.raises(Inconsistent, match="found str instead of bytes"):
         require_type(bytes, "")
     with pytest.raises(Inconsistent, match="so it is"):
         require_that(False, "so it is")

@@ -38,7 +38,7 @@ def test_lists_are_refused_with_advice(
     said = done.stderr.decode()
     assert done.returncode == 2, said
     assert f"{tool}: {option}: cannot read standard input under " in said
-    assert "beyond 64 KiB; write the list to a file and name that file" in said
+    assert "beyond 64 KiB; write the list to a file and specify that file" in said
     assert done.stdout == b""
     assert sorted(os.listdir(tmp_path)) == ["tree"]
     assert os.listdir(tmp_path / "tree") == ["file"]

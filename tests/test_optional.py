@@ -21,7 +21,7 @@ IMPORTED = KILL
 USED = f"class blake3:\n    def __init__(self, data=b''):\n        {KILL}"
 WORKING = "import hashlib\nblake3 = hashlib.sha256\n"
 BROKEN = "raise ImportError('libfancy.so.7: cannot open shared object file')\n"
-FATAL = "it ends its process with SIGILL"
+FATAL = "it crashes its process with SIGILL"
 
 SIGN = ["pcircle.tools.fsum", "-j2", "-a", "blake3", "tree"]
 COPY = ["pcircle.tools.fcp", "-j2", "-s=blake3", "tree", "copy"]

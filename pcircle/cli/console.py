@@ -278,8 +278,8 @@ class Console(Observer[R]):
         if file.atime:
             if not (self._is_warned_of_atime or self.quiet):
                 self._is_warned_of_atime = True
-                what = f"access time of '{show(file.path)}' changes"
-                yield f"{self.tool}: warning: {what}: only its owner and root can keep it"
+                what = f"the access time of '{show(file.path)}' will change"
+                yield f"{self.tool}: warning: {what}: only its owner and root can prevent this"
             return
         if not (self._is_warned or self.quiet):
             self._is_warned = True
@@ -412,7 +412,7 @@ class Console(Observer[R]):
             names = ", ".join(map(str, outcome.silent))
             reasons.append(f"no response at the end from rank {names} and its subtree")
         if outcome.silent or RankLost.only(reasons):
-            reasons.append("the counts lack the work of these processes")
+            reasons.append("the counts exclude the work of these processes")
         return code, reasons
 
     def _note_account(self, counted: Sequence[JobCounters]) -> None:

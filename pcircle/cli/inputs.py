@@ -46,7 +46,7 @@ def open_input(name: str | bytes, *, option: str = "") -> BinaryIO:
         if launcher := launched().launcher:
             raise UsageError(
                 f"{option}: cannot read standard input under {launcher}: launchers lose data or "
-                "block beyond 64 KiB; write the list to a file and name that file"
+                "hang beyond 64 KiB; write the list to a file and specify that file"
             )
         return _interruptible(open(0, "rb", buffering=0, closefd=False))
     return _interruptible(open(reading(path, piped=True), "rb", buffering=0))
@@ -131,7 +131,7 @@ def read_paths(
         lines = "1 line" if comments == 1 else f"{comments:,} lines"
         note(
             f"{option}: skipped {lines} of comments (after '#' or ';') in '{file_shown}'; "
-            "name such a file './#name'"
+            "write './#name' to list such a file"
         )
 
 

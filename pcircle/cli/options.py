@@ -81,7 +81,7 @@ def size_of(name: str, text: str) -> int:
 def _share(name: str, text: str) -> float:
     percent = number(name, text.removesuffix("%"), parse_number)
     if not 0 < percent <= _ALL:
-        raise invalid(name, text, "must be a percentage, greater than 0")
+        raise invalid(name, text, "must be a percentage above 0 and up to 100")
     return percent / _ALL
 
 

@@ -293,5 +293,5 @@ def require(value: T | None) -> T:
 def require_type(kind: type[T], value: object) -> T:
     """Return the value; raise Inconsistent if it is not an instance of `kind`."""
     if not isinstance(value, kind):
-        raise Inconsistent(f"a {type(value).__name__} was found instead of a {kind.__name__}")
+        raise Inconsistent(f"found {type(value).__name__} instead of {kind.__name__}")
     return value

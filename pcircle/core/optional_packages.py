@@ -72,7 +72,7 @@ def _problem(package: str, trial: str) -> str | None:
         check=False,
     )
     if done.returncode < 0:
-        return f"it ends its process with {_signal_name(-done.returncode)}"
+        return f"it crashes its process with {_signal_name(-done.returncode)}"
     if done.returncode:
         lines = done.stderr.decode(errors="backslashreplace").splitlines()
         text = lines[-1] if lines else f"exit code {done.returncode}"

@@ -108,7 +108,6 @@ class AccessTimes:
     def _limit(self) -> None:
         if len(self._known) > _MAX_KNOWN:
             raise StoppedEarly(
-                f"--max-delete: counting would change the access times of more than {_MAX_KNOWN:,} "
-                "entries, which filters compare; nothing was removed. Use --plan, then --apply "
-                "with --max-delete"
+                f"--max-delete: counting would change more than {_MAX_KNOWN:,} access times that "
+                "filters compare; nothing was removed. Use --plan, then --apply with --max-delete"
             )

@@ -161,7 +161,7 @@ def _call(function: Callable[..., T], *args: object, **options: object) -> T:
         _LOCAL.helper = None
         OperationTimeout.lost += 1
         if OperationTimeout.lost > MAX_LOST_CALLS:
-            text = f"{MAX_LOST_CALLS} operations do not return (--op-timeout)"
+            text = f"{MAX_LOST_CALLS} operations did not return (--op-timeout)"
             raise StoppedEarly(f"the file system does not respond: {text}") from None
         raise
 

@@ -47,9 +47,9 @@ _BEGIN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import 
 importing_main = threading.Event()
 
 UNGUARDED = """\
-this process has other threads, or MPI is initialized in it, so its local ranks are started as \
-fresh interpreters, which import the main module first: what starts a job must stand below \
-`if __name__ == "__main__":` there. Or run it with one process, or under mpirun"""
+this process has other threads or has initialized MPI, so its local ranks are started as fresh \
+interpreters, which import the main module first. In that module, start jobs only below \
+`if __name__ == "__main__":`; or use one process, or mpirun"""
 
 
 def launch_spawned(size: int, body: Body, pickled: bytes) -> int:

@@ -327,7 +327,7 @@ class Index:
         if not newline or not line.startswith(_BEGIN) or not number.isdigit() or len(number) > 9:
             raise DamagedIndexError("it is not an index")
         if int(number) != VERSION:
-            raise DamagedIndexError(f"it is of version {int(number)}; this can read {VERSION}")
+            raise DamagedIndexError(f"it has version {int(number)}; only {VERSION} can be read")
         self._end = os.fstat(self._fd).st_size - _END.size - _DIGEST_BYTES
         self._begin = len(line) + 1 + _COUNT.size
         end = self._read(self._end, _END.size + _DIGEST_BYTES) if self._end > self._begin else b""

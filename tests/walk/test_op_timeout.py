@@ -183,7 +183,7 @@ def test_too_many_hanging_calls_stop_the_job(mount: Mounted) -> None:
     with Run(Launcher(jobs=1), *words, program=("pcircle.tools.fprof",)) as started:
         done = started.finish()
     assert done.code == 4, done.said[-500:]
-    assert f"{MAX_LOST_CALLS} operations do not return (--op-timeout)" in done.said
+    assert f"{MAX_LOST_CALLS} operations did not return (--op-timeout)" in done.said
 
 
 def test_a_timeout_of_the_file_system_is_an_answer(mount: Mounted) -> None:

@@ -147,7 +147,7 @@ def parse(value: bytes) -> Layout:
     """Parse the value of the attribute. Raises ValueError if it is invalid."""
     order = _order_of(value)
     if order is None:
-        raise ValueError("it does not begin as a layout does")
+        raise ValueError("it does not begin like a layout")
     (magic,) = order.magic.unpack_from(value)
     if magic in (_COMPOSITE, _SELF_EXTENDING):
         return _parse_composite(value, order)
@@ -172,7 +172,7 @@ def _parse_plain(value: bytes, order: _Order) -> Stripes | None:
     _, pattern, _, stripe_bytes, count, first = order.plain.unpack_from(value)
     pool, end, _ = value[order.plain.size : at].partition(b"\0")
     if magic != _PLAIN and not end:
-        raise ValueError("its pool's name has no end")
+        raise ValueError("its pool name is not terminated")
     # The length determines the number of objects: there are none before they are created, although
     # `count` is already set.
     objects = (len(value) - at) // order.object.size
@@ -198,7 +198,7 @@ def _parse_composite(value: bytes, order: _Order) -> Composite:
         )
         room -= length
         if not table_end <= offset <= offset + length <= size or room < 0:
-            raise ValueError("a component lies outside")
+            raise ValueError("a component lies outside the layout")
         if start > end:
             raise ValueError("a component ends before it begins")
         stripes = _parse_plain(value[offset : offset + length], order)
@@ -230,7 +230,7 @@ def compose(layout: Layout, byteorder: str = sys.byteorder) -> bytes:
 
 def _compose_plain(stripes: Stripes, order: _Order) -> bytes:
     if len(stripes.pool) >= _POOL_BYTES:
-        raise ValueError(f"a pool's name has less than {_POOL_BYTES} bytes")
+        raise ValueError(f"a pool name has fewer than {_POOL_BYTES} bytes")
     fields = stripes.pattern, bytes(16), stripes.stripe_bytes, stripes.count, stripes.first
     head = order.plain.pack(_POOLED if stripes.pool else _PLAIN, *fields)
     if stripes.pool:
@@ -274,7 +274,7 @@ def _fresh_component(part: Component, stripes: Stripes) -> Component:
 def _fresh_stripes(stripes: Stripes) -> Stripes:
     pattern = stripes.pattern & ~_FLAGS_OF_PATTERN
     if pattern not in _KEPT_PATTERNS:
-        raise ValueError(f"its pattern {pattern:#x} is unknown")
+        raise ValueError(f"unknown pattern {pattern:#x}")
     return Stripes(pattern, stripes.stripe_bytes, stripes.count, stripes.pool)
 
 

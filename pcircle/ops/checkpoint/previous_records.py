@@ -185,7 +185,7 @@ class _JournalReader:
         if isinstance(record, SubtreeRecord | NamesRecord):
             total = self._total + sum(record.counts.values())
             if total >> _TOTAL_BITS:
-                raise ValueError("there is no data set of so much")
+                raise ValueError("the counts are implausibly large")
             self._total = total
         elif isinstance(record, CreatedDirectoryRecord):
             epoch = 0

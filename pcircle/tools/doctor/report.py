@@ -42,7 +42,7 @@ def advice(sections: dict[str, Facts], paths: dict[str, Facts]) -> Iterator[str]
     files = sections["limits"]["open_files"].value
     if isinstance(files, int) and files < _FEW_FILES:
         hard = sections["limits"]["open_files_hard"].value
-        yield f"{files} open files keep few directories open: ulimit -n {hard}"
+        yield f"a limit of {files} open files keeps few directories open: ulimit -n {hard}"
     for path, found in paths.items():
         for text in _of_path(found):
             yield f"{path}: {text}"
@@ -60,7 +60,7 @@ def _of_path(found: Facts) -> Iterator[str]:
     if value("read_only"):
         yield "it is read-only"
     if value("case_folding"):
-        yield "names that differ in case alone are one file here: fcp names each that collides"
+        yield "names that differ only in case are one file here: fcp reports collisions"
     if value("locks") is False:
         yield "file locks are not supported: concurrent runs may not be detected"
     if value("archive_possible") and size:
@@ -99,9 +99,9 @@ def verdict(report: DoctorReport) -> str:
         if texts:
             count = plural(len(texts), noun, f"{noun}s")
             others = ", listed above" if len(texts) > 1 else ""
-            none = "" if texts is report.broken else "no problem, "
+            none = "" if texts is report.broken else "no problems, "
             return f"verdict: {none}{count}{others}: {_clean(texts[0])}"
-    return "verdict: no problem"
+    return "verdict: no problems"
 
 
 def sections(report: DoctorReport) -> Iterator[tuple[str, Facts]]:
@@ -126,7 +126,7 @@ def _lines(report: DoctorReport) -> Iterator[str]:
         for name, fact in facts.items()
         if fact.value is None
     ]
-    yield from _listed("not found out", unknown)
+    yield from _listed("unknown", unknown)
 
 
 def _listed(title: str, texts: list[str]) -> Iterator[str]:

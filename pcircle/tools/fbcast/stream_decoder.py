@@ -309,7 +309,7 @@ class FileListComparer(StreamDecoder):
 def _component(name: bytes) -> bytes:
     """Return the name if it is a single path component; otherwise raise InvalidStreamError."""
     if not name or name in (b".", b"..") or b"/" in name:
-        raise InvalidStreamError("a name in the stream is none")
+        raise InvalidStreamError("the stream contains an invalid name")
     return name
 
 

@@ -66,7 +66,7 @@ def carry_out(word: str, args: argparse.Namespace) -> int:
         out.line(f"fbench: {noun} {what} in '{show(folder)}'")
     too_few = word == "corrupt" and count < changes
     if too_few:
-        out.line(f"fbench: fewer than the {changes:,} requested files are unchanged")
+        out.line(f"fbench: fewer than the {changes:,} requested files were left to corrupt")
     return EntriesFailed.exit_code if too_few or record.failed else 0
 
 

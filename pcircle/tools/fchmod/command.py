@@ -69,7 +69,7 @@ class ModeConsole(ChangeConsole):
             yield f"not permitted: {_listed(self._denied, report.user)}"
         for what, counts in zip(("users", "groups"), self._unmapped, strict=True):
             if counts:
-                yield f"{what} that are not mapped: {_listed(counts, str)}"
+                yield f"{what} without a mapping: {_listed(counts, str)}"
 
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
         """Complete the undo file, even if the job was stopped, and end the console."""

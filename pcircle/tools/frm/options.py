@@ -105,7 +105,7 @@ class RemoveOptions(CommonOptions, root="PATH", done="removed"):
         super().refuse_conflicts()
         if self.asks:
             raise UsageError(
-                "-i and -I are not supported, since frm never prompts; use --plan FILE and then "
+                "-i and -I are not supported, because frm never prompts; use --plan FILE and then "
                 "--apply FILE"
             )
         if self.empty_trash is not None and self.paths:

@@ -175,7 +175,7 @@ def test_ids_are_mapped(place: bytes) -> None:
     found = [os.lstat(names + b"/%d" % number).st_uid for number in range(8)]
     assert found == [11, 12, 12, 12, 1004, 1005, 1006, 1007]
     assert {os.lstat(names + b"/%d" % number).st_gid for number in range(8)} == {21}
-    unmapped = done.said.partition("users that are not mapped: ")[2].splitlines()[0]
+    unmapped = done.said.partition("users without a mapping: ")[2].splitlines()[0]
     assert sorted(unmapped.split(", ")) == [f"1 of {number}" for number in range(1004, 1008)]
     assert "groups that" not in done.said
     changed("fchmod", ONE, "-R", "--usermap", ":1,d?emon:0", place + b"/d")

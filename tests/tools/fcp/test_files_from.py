@@ -106,7 +106,8 @@ def test_comments_are_skipped_as_rsync_does(place: bytes) -> None:
     _compare(place + b"/expected", place + b"/target", top)
     assert sorted(os.listdir(place + b"/target")) == sorted(names[2:])
     note = f"skipped 3 lines of comments (after '#' or ';') in '{os.fsdecode(listed)}'"
-    assert finished.said.count(f"fcp: --files-from: {note}; name such a file './#name'\n") == 1
+    warning = f"fcp: --files-from: {note}; write './#name' to list such a file\n"
+    assert finished.said.count(warning) == 1
     expected = signature_of(place + b"/target")
     for tool, options in ((run_fsum, ()), (run_fprof, ("--json", place + b"/profile"))):
         run = tool(ONE, *options, "--files-from", listed, top)

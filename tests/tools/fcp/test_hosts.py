@@ -153,7 +153,7 @@ def test_a_killed_rank_that_mpi_did_not_start_is_named(hosts: Hosts, place: byte
     lost = re.search(r"rank (\d+) was lost: killed by SIGKILL \(pid (\d+)\)", finished.said)
     assert lost is not None, finished.said
     assert (int(lost[1]) % 3 > 0, int(lost[2])) == (True, leaves[-1])
-    assert "the counts lack the work of these processes" in finished.said
+    assert "the counts exclude the work of these processes" in finished.said
     with start(hosts, (1, 1, 1), "--resume", *arguments) as run:
         finished = run.finish(2 * HANG_S)
     assert finished.code == 0, finished.said

@@ -385,7 +385,7 @@ def test_a_damaged_index_is_refused(place: bytes) -> None:
     newer = _file(place + b"/newer", b"pcircle index 2\n" + bytes(100))
     finished = run_ffind(TWO, "--in", newer)
     assert (finished.code, finished.out) == (2, b"")
-    assert "it is of version 2; this can read 1" in finished.said
+    assert "it has version 2; only 1 can be read" in finished.said
     for other in (sys.executable, "/dev/null", place, place + b"/nothing"):
         assert run_ffind(ONE, "--in", other).code == 2
 

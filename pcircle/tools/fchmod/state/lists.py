@@ -142,7 +142,7 @@ def edited(found: Entries, edits: Sequence[Edit], *, is_directory: bool) -> Entr
             found[acls.MASK, acls.NOBODY] = _together(limited)
     missing = [tag for tag in _BASE if (tag, acls.NOBODY) not in found]
     if missing or (names and (acls.MASK, acls.NOBODY) not in found):
-        raise ValueError("the list would have no entry for the owner, the group, others or a mask")
+        raise ValueError("the list would lack an entry for the owner, group, others or mask")
     return found
 
 

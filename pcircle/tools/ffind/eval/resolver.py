@@ -67,7 +67,7 @@ class Resolver:
         if other == "B":
             born_ns = birth_ns(path, None, follow=self._follows)
             if born_ns is None:
-                raise ValueError(f"the birth time of '{show(path)}' is not known")
+                raise ValueError(f"the birth time of '{show(path)}' is unknown")
             return _newer(field, born_ns)
         return _newer(field, int(getattr(status, FIELDS[other])))
 

@@ -149,7 +149,8 @@ class ExpressionReader:
     def _size(self, name: str, text: str) -> ExpressionNode:
         unit = UNITS.get(text[-1:])
         if unit is None and not text[-1:].isdecimal():
-            raise ValueError(f"-size: unknown unit in '{_shown(text)}'; choose from {list(UNITS)}")
+            units = ", ".join(UNITS)
+            raise ValueError(f"-size: unknown unit in '{_shown(text)}'; choose from {units}")
         compare, number = _numbered(text[:-1] if unit else text)
         unit = unit or 512
         if compare == "-" and number == 1 and unit > 1:
@@ -259,7 +260,7 @@ def _refuse_commands_of_others() -> None:
     if relative is not None:
         shown = show(os.fsencode(relative))
         raise ValueError(
-            f"-execdir: '{shown}' in PATH would run what lies in the directories; remove it there"
+            f"-execdir: '{shown}' in PATH would run files of the searched directories; remove it"
         )
 
 

@@ -439,7 +439,7 @@ class Lock:
 
 
 def _is_taken(target: bytes) -> UsageError:
-    text = "another run of fmirror is in progress there; wait until it has ended"
+    text = "another run of fmirror is in progress there; wait until it ends"
     return UsageError(f"'{show(target)}': {text}")
 
 
