@@ -23,7 +23,7 @@ _WITH_EXAMPLES = [
 ]
 # Values that vary between runs: durations, rates, process numbers, names of checkpoints.
 _VARYING = [
-    (r"\b\d[\d.,]*(?: ?(?:[kKMGT]i?)?B| entries| files| calls)?/s\b", "RATE"),
+    (r"\b\d[\d.,]*(?: ?(?:[kKMGT]i?)?B| entr(?:y|ies)| files| calls)?/s\b", "RATE"),
     (r"\b(?:\d+m ?)?\d[\d.]*(?: ?(?:ms|s|us))\b", "TIME"),
     (r"\.fcp-checkpoint-[0-9a-f]{16}", "CHECKPOINT"),
 ]
@@ -58,6 +58,7 @@ def _is_like(expected: str, written: str) -> bool:
 def test_varying_parts_are_masked() -> None:
     here = Path("/tmp/x")
     assert _settled("in 0.27s: 239.3 MiB/s, 758 entries/s", here) == "in TIME: RATE, RATE"
+    assert _settled("in 1.85s: 2 B/s, 1 entry/s", here) == "in TIME: RATE, RATE"
     assert (
         _settled("208 entries (65.6 MiB) in '/tmp/x/a' ", here)
         == "208 entries (65.6 MiB) in '/home/ada/a'"
