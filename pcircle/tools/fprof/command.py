@@ -1,4 +1,4 @@
-"""The program of fprof, which interprets the options, runs the walk and returns the exit code."""
+"""The program of fprof: interprets the options, runs the walk and returns the exit code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pcircle.jobs.tree_task import TreePlan
     from pcircle.walk.roots import Root
 
-# Modules that only some runs need are imported late, to keep the start of all other runs short.
+# Modules that only some runs need are imported late, so that all other runs start faster.
 
 KEPT_TOP = 100
 """The length of top lists in a saved profile."""

@@ -1,4 +1,4 @@
-"""The console of fprof, which prints failures as they occur, progress, and the report."""
+"""The console of fprof: prints failures as they occur, progress, and the report."""
 
 from __future__ import annotations
 

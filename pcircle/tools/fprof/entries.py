@@ -71,7 +71,7 @@ class Entries:
             self._add(root, path, index.names(root, path, found, stats, places, targets))
 
     def unread(self, root: int, path: bytes, error: OSError) -> None:
-        """Write a failure to read a directory, whose contents are therefore unknown."""
+        """Write that a directory could not be read, so its contents are unknown."""
         self._add(root, path, index.failure(root, path, b"", index.READ, error))
 
     def unreached(self, root: int, path: bytes, error: OSError, directories: Directories) -> None:
@@ -104,7 +104,7 @@ def _unwritable(error: OSError) -> StoppedEarly:
 
 
 def place_for(save: str, roots: Sequence[Root], directory: bytes) -> bytes:
-    """Return the path prefix of the parts of an index, which are written next to the profile.
+    """Create the temporary index. Return its path, which is also the path prefix of its parts.
 
     Raise UsageError if the index would be below a root or cannot be created, and StoppedEarly if
     closing the new file reports lost data.

@@ -23,7 +23,7 @@ _MAX_TOP = 10_000
 _MAX_DIRECTORY = 1 << 40  # entries
 _MAX_PIECES = 1_000_000
 PIECES = 1024
-"""The number of pieces of --compress without a value."""
+"""The sample size if --compress is given without a value."""
 _DEPTH_DIGITS = 9
 
 
@@ -122,8 +122,9 @@ class ReportOptions(Options):
     )
     """
     Edges of the size histogram: a list such as ``4k,1M,1G``, or ``log2`` or ``pow4``. A bin holds
-    files up to and including its edge. For a saved profile, edges of 64 to 128 times a power of two
-    are exact, so all powers of two are; others are rounded to these, and reported as approximate.
+    files up to and including its edge. For a saved profile, edges that are 64 to 128 times a power
+    of two are exact, and so are all powers of two. Other edges are rounded to these and reported as
+    approximate.
     """
     by: tuple[str, ...] = option(
         "--by",
@@ -136,8 +137,8 @@ class ReportOptions(Options):
     """
     Group by ``age`` (days since the last modification), ``owner``, ``group``, ``ext`` (extension),
     ``depth`` below PATH, ``dirsize`` (directories by their number of entries). The text shows the
-    first twenty rows of each table, ``--json`` and ``--csv`` all; beyond thousands of owners or
-    extensions, the rest is one row.
+    first twenty rows of each table; ``--json`` and ``--csv`` contain all rows. If there are many
+    thousands of owners or extensions, the remaining ones share one row.
     """
     directory_edges: tuple[int, ...] = option(
         "--dirbins",
@@ -159,9 +160,9 @@ class ReportOptions(Options):
         help="list the N largest, newest and oldest entries",
     )
     """
-    The N largest, newest and oldest files, and the N directories with most bytes and entries
-    directly in them, not including subdirectories. The sizes of the directories themselves do not
-    count.
+    The N largest, newest and oldest files, and the N directories with the most bytes and the most
+    entries directly in them, not including subdirectories. The sizes of the directories themselves
+    do not count.
     """
     depth: int | None = option(
         "-d",
@@ -241,7 +242,7 @@ class ReportOptions(Options):
 
     @property
     def groupings(self) -> tuple[str, ...]:
-        """The dimensions by which entries are grouped, which `directory_edges` implies."""
+        """The dimensions by which entries are grouped; `directory_edges` implies "dirsize"."""
         return tuple(dict.fromkeys((*self.by, *["dirsize"] * bool(self.directory_edges))))
 
     @property

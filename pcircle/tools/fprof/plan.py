@@ -1,4 +1,4 @@
-"""The plan of a profile, which rank 0 makes for all ranks, its items, and its counters.
+"""The plan of a profile, made on rank 0, and the items and counters of the job.
 
 In addition to the items of the walk, there are items for names of any kind, for ranges of a list,
 and for claims of hard-linked files.
@@ -107,11 +107,11 @@ def added(a: Sum, b: Sum) -> Sum:
 class ProfilePlan(TreePlan, frozen=True, kw_only=True):
     """The plan of a profile: the roots and the resolved options.
 
-    `volumes` contains equal numbers for roots on the same file system. `facets` are the sums in
-    addition to sizes, `top` is the length of top lists, and `edges` are the edges of a histogram
-    with exact counts. `pieces` is the size of the sample to compress. `index` is the path prefix of
-    the parts of an index, to which each of the `ranks` appends its number. `lists` are the kinds of
-    the requested lists of files, whose lines end with `list_end`.
+    `volumes` contains equal numbers for roots on the same file system. `facets` are the sums to
+    compute in addition to those by size, `top` is the length of top lists, and `edges` are the
+    edges of a histogram with exact counts. `pieces` is the size of the sample to compress. `index`
+    is the path prefix of the parts of an index, to which each of the `ranks` appends its number.
+    `lists` are the kinds of the requested lists of files, whose lines end with `list_end`.
     """
 
     volumes: tuple[int, ...]
@@ -136,8 +136,8 @@ def index_of(save: str) -> str:
 def resolve(paths: Sequence[bytes]) -> tuple[tuple[Root, ...], tuple[int, ...]]:
     """Return the roots, and a number for the file system of each root; follow symbolic links.
 
-    Raise UsageError if a root does not exist, or if it contains another root, whose entries would
-    count twice.
+    Raise UsageError if a root does not exist, or if one root contains another, because entries
+    would count twice.
     """
     found = [resolve_root(path, "profile") for path in paths]
     real = [os.path.realpath(path) for path in paths]
@@ -215,7 +215,7 @@ class ProfileTotals(EntryCounters):
         return figures | {name: getattr(total, name) for name in times}
 
     def known(self, weight: float) -> WorkCounts:
-        """Return the known work, in which bytes do not count."""
+        """Return the known work, disregarding bytes."""
         return WorkCounts(
             found=self.found,
             sized=self.found,

@@ -256,7 +256,7 @@ class ProfileTask(WalkTask[Item, ProfileResult]):
         return self.merge(require_type(ProfileResult, own), merged)
 
     def _lines(self, item: Lines, context: Context[Item]) -> None:
-        """Spawn items for a part of a list, which all ranks can take."""
+        """Spawn items for a part of a list, so that any rank can take them."""
         if self.lists is None:
             context.post(0, [item])
             return

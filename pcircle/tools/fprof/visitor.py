@@ -232,7 +232,7 @@ class ProfileVisitor(Visitor[Sum]):
         return self.leave(opened, None)
 
     def failed(self, opened: Open[Sum], error: OSError, context: Context[object]) -> None:
-        """Report a directory; if it was opened, count it as unreadable."""
+        """Report a failed directory; if it was opened, count it as unreadable."""
         if opened.leases is CLOSED:
             self._counters.scans_done += 1
             self._counters.failed += 1

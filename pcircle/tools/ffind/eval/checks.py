@@ -37,8 +37,7 @@ COSTS = {
     **dict.fromkeys(("time", "newer", "used", "size", "number", "perm", "sparse"), 2),
     **dict.fromkeys(("samefile", "nouser", "nogroup", "fstype"), 2),
 }
-"""The costs of tests. From cost 2, tests need a look-up. Tests that are not listed cost more.
-"""
+"""The costs of tests. Those of cost 2 need a look-up; tests not listed cost `_EXPENSIVE`."""
 
 
 class EvaluationContext(msgspec.Struct, frozen=True):

@@ -164,7 +164,7 @@ class Collector:
             name: Best[DirectoryRow](self._length(name, most, top), order)
             for name, (order, most) in DIRECTORY_LISTS.items()
         }
-        # The lists that are not empty, each with the number by which it is ranked.
+        # The lists that may have rows, each with the attribute by which the rows are ranked.
         numbers = {"wide": "own_entries", "heavy": "own_bytes"}
         numbers |= {"weights": "size_bytes", "crowds": "entries"}
         self._ranked = [
@@ -474,7 +474,10 @@ def _bounded(table: dict[int, list[int]], unit: int, first: int, last: int) -> d
 
 
 def extension_of(name: bytes) -> str:
-    """Return the extension of a name in lower case, or an empty string if it has none."""
+    """Return the extension of a name in lower case, or an empty string if it has no usable one.
+
+    A long extension, or one with characters other than printable ASCII, is not usable.
+    """
     stem, dot, extension = name.rpartition(b".")
     if not dot or not stem or not 0 < len(extension) <= LONGEST_EXTENSION:
         return ""

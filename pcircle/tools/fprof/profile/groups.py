@@ -255,7 +255,7 @@ def directory_of(roots: tuple[bytes, ...], row: DirectoryRow) -> DirectorySize:
 
 
 def shown_path(roots: tuple[bytes, ...], root: int, path: bytes) -> str:
-    """Return a path for reports, which begins with the PATH of the command line."""
+    """Return a path for reports. It begins with the PATH of the command line."""
     return show(roots[root].rstrip(b"/") + b"/" + path if path else roots[root])
 
 

@@ -4,12 +4,13 @@
 requires reading file contents. If a file takes less space than its size, it has holes, or its file
 system compresses it or stores it in the inode. SEEK_DATA (lseek(2)) distinguishes holes from data,
 and data that takes no space is counted as compressed. A layout is an extended attribute, read
-through the descriptor of the directory. A file system other than Lustre is queried only once.
+through the descriptor of the directory. A file system that does not support this attribute is
+queried only once per thread.
 
-A file system that allocates space in units takes a whole number of units for each file. The unit of
-GPFS (Spectrum Scale), which stores the end of a file in subblocks of its large blocks, is the
+A file system that allocates space in units takes a whole number of units for each file. GPFS
+(Spectrum Scale) stores the end of a file in subblocks of its large blocks, so its unit is the
 subblock. The profile stores the number of units of all files for each power of two, so the result
-is exact. Small files take no unit if the file system stores them in their inodes, so they are
+is exact. If the file system stores small files in their inodes, they take no unit and are
 subtracted. The fine bins of sizes (`pcircle.tools.fprof.profile.sizes`) suffice for that, because
 all files in a bin take the same number of units, unless units are far smaller than the files.
 """
@@ -171,7 +172,7 @@ def _ignore_finding(*found: object) -> None:
 
 
 class FileExaminer:
-    """The optional examinations on one rank, and those findings that `end` adds to the profile."""
+    """The optional examinations of one worker. `end` adds layouts and the sample to a profile."""
 
     def __init__(
         self, facets: Iterable[str], pieces: int, counts: RecallCounts, tell: Tell | None = None

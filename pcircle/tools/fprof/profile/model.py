@@ -1,9 +1,10 @@
-"""The profile of a tree, mergeable and sufficient for every report, and its encoding as bytes.
+"""The profile of a tree, and its encoding as bytes.
 
-A profile consists of sums, histograms of fine resolution (`pcircle.tools.fprof.profile.sizes`),
-bounded tables (`pcircle.tools.fprof.profile.tables`) and a sample. Its size is bounded, however
-many entries the tree contains. Merging is exactly associative and commutative, so the result
-depends neither on which rank saw an entry nor on the order of merges.
+Profiles can be merged, and every report can be made from a profile. It consists of sums, histograms
+of fine resolution (`pcircle.tools.fprof.profile.sizes`), bounded tables
+(`pcircle.tools.fprof.profile.tables`) and a sample. Its size is bounded, however many entries the
+tree contains. Merging is exactly associative and commutative, so the result depends neither on
+which rank saw an entry nor on the order of merges.
 
 In counts of files, a hard-linked file counts under each of its names. Its bytes count only once. By
 size, age and owner, which are properties of the inode, they count under the first name that is
@@ -185,7 +186,7 @@ DIRECTORY_LISTS: dict[str, tuple[Callable[[DirectoryRow], Order], int | None]] =
     "heavy": (by_own_bytes, None),
     "wide": (by_own_entries, None),
 }
-"""The order and the length of each list, where None stands for the requested length."""
+"""The order and the length of each list. None stands for the requested length."""
 
 
 def merge(a: Profile, b: Profile) -> Profile:

@@ -1,4 +1,4 @@
-"""The compressibility of files, estimated from a sample of 64 KiB pieces, and the error.
+"""Estimates the compressibility of files, with its error, from a sample of 64 KiB pieces.
 
 Each piece of each file draws a lot, and the pieces with the lowest lots form the sample (bottom-k
 sampling). Each byte is therefore sampled with the same probability, and the samples of the ranks
@@ -60,7 +60,7 @@ class Compression(msgspec.Struct, frozen=True):
 
 
 class Sampler:
-    """The sample of a rank, which contains at most `most` pieces.
+    """The sample of one worker: at most `most` pieces.
 
     `effects` counts the offline files that are read.
     """

@@ -1,4 +1,4 @@
-"""Profile files, which are written atomically and validated when read.
+"""Writes profile files atomically, and validates them when they are read.
 
 docs/profile-format.rst specifies the format: a line of text with the name and version of the format
 and a digest of the rest, followed by compressed MessagePack. Because a profile may come from an

@@ -1,4 +1,4 @@
-"""The bins in which files are counted by size, fine enough for any histogram and for quantiles.
+"""The bins in which files are counted by size, fine enough for histograms and quantiles.
 
 The bins are those of a log-linear histogram (HdrHistogram; for the error bound of quantiles, see
 DDSketch by Masson, Rim and Lee, VLDB 2019): each power of two is divided into 64 bins of equal
@@ -14,8 +14,9 @@ therefore counted in a dictionary, a block of files at a time, and the dictionar
 histogram when it contains several thousand keys. If hardly any sizes are equal, this would double
 the work, so blocks are then added to the bins directly. All sizes of a block are converted to
 32-bit floating-point numbers in one step, and the upper half of such a number determines the bin.
-Because a bin includes its upper edge, whose floating-point number would begin the next bin, 1 is
-subtracted from the bits of each number, for the whole block at once as one long integer.
+A bin includes its upper edge, but the floating-point number of that edge would begin the next bin.
+Therefore, 1 is subtracted from the bits of each number, for the whole block at once as one long
+integer.
 
 Sizes that need more bits than the 23-bit fraction would be rounded. Blocks with such sizes are
 counted in the dictionary, and so are all blocks if exact sizes are needed.

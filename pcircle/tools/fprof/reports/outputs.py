@@ -47,7 +47,7 @@ def _writers(
     if options.save is not None:
         from pcircle.tools.fprof.profile import saved
 
-        # The exact edges were only computed for the histogram of this run.
+        # The exact edges were computed only for the histogram of this run.
         stored = msgspec.structs.replace(profile, edges=(), edge_tallies=[])
         yield options.save, partial(saved.write, stored, options.save)
     if options.csv is not None:

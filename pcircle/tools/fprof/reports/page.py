@@ -2,7 +2,7 @@
 
 The page (from the template `page.html`) contains the report as JSON, in the format of `--json`, and
 the data behind its charts: the directory tree, files by age and size, and messages between ranks.
-Because it loads no other resources, which its content security policy also forbids, it can be
+It loads no other resources, and its content security policy forbids loading any, so it can be
 mailed and archived. Names are passed as data, so the browser never parses them as HTML.
 """
 
@@ -75,7 +75,7 @@ def write(profile: Profile, report: ProfileReport, path: str) -> None:
 
     The report must have been made with `page_options`.
 
-    Raise OSError if that fails.
+    Raise OSError if the page cannot be written.
     """
     data = PageData(report, tuple(_nodes(profile)), heat_of(profile), _sent(report))
     # Escape text that would end the script element or begin a comment in it.

@@ -1,4 +1,4 @@
-"""The picture of a profile: files and bytes by size, their cumulative shares, and ages by sizes.
+"""The picture of a profile: files and bytes by size, cumulative shares, and bytes by age and size.
 
 Drawing it requires matplotlib (see `pcircle.cli.pictures`). The page of `--html` requires no
 package and shows more.

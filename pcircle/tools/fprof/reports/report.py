@@ -1,4 +1,4 @@
-"""The data model of reports, which all outputs present."""
+"""The data model of reports, shared by all output formats."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class KindCounts(msgspec.Struct, frozen=True):
 
 
 class Bin(msgspec.Struct, frozen=True):
-    """Files that are larger than the previous bin but not larger than `up_to` bytes.
+    """Files of at most `up_to` bytes that are larger than those in the previous bin.
 
     In the last bin, `up_to` may be None, which means any size.
     """
@@ -206,7 +206,7 @@ def sizes_of(profile: Profile, bins: Bins) -> SizeDistribution:
 
 
 class ProfileRun(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a run; all values but the exit code are defaults for a saved profile."""
+    """The outcome of a run; for a saved profile, only the exit code is set."""
 
     exit_code: int
     elapsed_s: float = 0.0

@@ -41,7 +41,8 @@ def bar(share: float, *, unicode: bool, cells: int = _BAR_CELLS) -> str:
 def render(report: ProfileReport, *, unicode: bool, columns: int | None = None) -> list[str]:
     """Return the parts of the report, each of which ends with a newline.
 
-    With the width of a terminal, the histogram comes first, because it may scroll out of view.
+    If `columns`, the width of a terminal, is given, the histogram comes first, because the first
+    part may scroll out of view.
     """
     counts = _counts(report, columns)
     sizes = _sizes(report.sizes, unicode=unicode, columns=columns)
@@ -119,7 +120,7 @@ def _counts(report: ProfileReport, columns: int | None) -> str:
 
 
 def _fits(text: str, columns: int | None) -> bool:
-    """Return whether all lines of a text fit; without a terminal they do."""
+    """Return whether all lines of `text` fit on the terminal, or there is no terminal."""
     return columns is None or max(map(listing.cell_width, text.splitlines()), default=0) <= columns
 
 

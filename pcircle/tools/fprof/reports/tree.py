@@ -99,7 +99,7 @@ def _without_least(rows: list[_Row]) -> _Row:
 
 
 def _grown(profile: Profile, rows: Sequence[DirectoryRow], *, full: bool) -> list[_Row]:
-    """Return the rows of directories, and of files directly in them that are large enough."""
+    """Return rows for directories, and for the files directly in them if these are large."""
     below = below_of(rows)
     least = rows[-1].size_bytes if rows and full else 0
 
@@ -121,7 +121,7 @@ def _grown(profile: Profile, rows: Sequence[DirectoryRow], *, full: bool) -> lis
 
 
 def lines_of(parts: Sequence[str], terminal: Terminal) -> int:
-    """Return the number of lines that the remaining parts of the report take.
+    """Return the number of lines that the other parts of the report take.
 
     The empty lines between parts, the head and the foot of the tree, and the prompt are included.
     """
@@ -200,7 +200,7 @@ def _cells(
 
 
 def _name(name: str, branch: str, cells: int, cut: str) -> str:
-    """Return a name with its branches, shortened to `cells`; a root loses its beginning."""
+    """Return a name with its branches, shortened to `cells`; a root loses its first letters."""
     if len(branch) > cells - _FEWEST_NAME_CELLS:
         branch = cut + branch[len(branch) - max(0, cells - _FEWEST_NAME_CELLS - len(cut)) :]
     room = cells - len(branch)
