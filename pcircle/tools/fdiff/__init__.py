@@ -6,6 +6,7 @@ are looked up in B, and the names of B in A, block by block, so that neither lis
 memory. Subtrees that exist on one side only are walked in the same job as separate roots.
 
 The names of hard-linked files, and files that may have moved, are sent as records to rank 0, which
-sorts them on disk. All names of a file of A form a group, and so do all names of a file of B. A
-group is equal on both sides if all its names belong to a single file on the other side.
+sorts them on disk. All names of a file of A form a group, and so do all names of a file of B. The
+hard links of a group are the same on both sides if all its names belong to a single file on the
+other side.
 """

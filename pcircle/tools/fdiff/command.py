@@ -1,4 +1,4 @@
-"""The program of fdiff, which interprets the options and runs the comparison."""
+"""The program of fdiff: interprets the options and runs the comparison."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class DiffProgram(ComparisonProgram):
         }
 
     def _in_words(self) -> bool:
-        """Return whether lines are in words, as on a terminal unless -i is given."""
+        """Return whether lines are in words: the default on a terminal, unless -i is given."""
         options = self.options
         if options.format is None and not options.itemize:
             stream = standard_error() if options.json == "-" else standard_output()
@@ -175,7 +175,7 @@ class DiffProgram(ComparisonProgram):
 
 
 def _labels(paths: Sequence[bytes]) -> Labels:
-    """Return the words before paths, as wide as the longest, with the names of A and B if short."""
+    """Return the words before paths, padded to equal width; short names of A and B are included."""
     names = list(map(show, paths))
     if names[0] == names[1] or max(map(cell_width, names)) > _MAX_LABEL_CELLS:
         names = ["A", "B"]

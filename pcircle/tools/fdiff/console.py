@@ -1,8 +1,8 @@
-"""The console of a comparison, which prints differences, including those known only at the end.
+"""The console of a comparison: prints differences, including those known only at the end.
 
 Differences in hard links and moved files become known on rank 0 at the end. They are computed from
-records that are sorted in temporary files (`pcircle.fs.sorting`), so the memory use is constant.
-The fields of a record contain no NUL.
+records that are sorted in temporary files (`pcircle.fs.sorting`), so the memory use is bounded. The
+fields of a record contain no NUL.
 """
 
 from __future__ import annotations
@@ -154,13 +154,13 @@ class DiffConsole(TreeConsole):
         return 0
 
     def _check_time(self) -> None:
-        """Raise StoppedEarly after the time limit, which nothing else enforces at this point."""
+        """Raise StoppedEarly after the time limit; nothing else enforces it at this point."""
         limit = self._program.limit
         if limit is not None and time.monotonic() >= limit.at_s:
             raise StoppedEarly(limit.reason)
 
     def total(self, outcome: Outcome[dict[int, int]]) -> DiffCounters:
-        """Return the totals, including the results that rank 0 has found at the end."""
+        """Return the totals, including the results that rank 0 found at the end."""
         return DiffCounters.total([*outcome.counts, self._own.row()])
 
     def _print_table(self, total: DiffCounters) -> None:
@@ -209,7 +209,7 @@ _REPORTED_AT_ONCE = 256
 
 
 class LinkGroups:
-    """Hard-linked names, grouped by their files on each side to find differences in hard links.
+    """Groups hard-linked names by their files on each side, to find differences in hard links.
 
     The first name of each file in path order is the reference. Another name of that file differs
     if, on the other side, it belongs to a different file than the reference.
@@ -254,7 +254,7 @@ class LinkGroups:
 
 
 class MovedFiles:
-    """Files that exist on one side only, of which equal files of A and B are paired.
+    """Pairs files that exist only in A with equal files that exist only in B.
 
     Two files are equal if they have the same size, and the same modification time or digest. They
     are paired in path order. Empty files are never paired.

@@ -1,7 +1,7 @@
 """The plan of a comparison, its counters, and its items."""
 
-# Annotations are evaluated once in this module. Otherwise msgspec would compile each of them in
-# every rank.
+# This module does not postpone the evaluation of annotations, because msgspec would then compile
+# each of them on every rank.
 from typing import Final
 
 import msgspec
@@ -13,7 +13,7 @@ from pcircle.ops.compare.fields import CONTENT, NAMES
 from pcircle.walk.items import Batch, DirectoryIdentity, Portion, Tree
 
 PAIRS, ONLY_A, ONLY_B = 0, 1, 2
-"""The numbers of the roots, which select a walk of both sides or of only one side."""
+"""The numbers of the roots. They select a walk of both sides or of only one side."""
 
 
 class Labels(msgspec.Struct, frozen=True, array_like=True):
@@ -68,9 +68,9 @@ class DiffCounters(TreeCounters):
     """Counters of entries that differ, of entries that one side lacks, and of differences by field.
 
     `files` and the counters of other kinds cover both sides and count a pair once. `beside` counts
-    directories that are another kind of entry on the other side. `atime_not_kept` counts
-    files whose access times could not be kept as requested, and `recalled` offline files
-    that were read.
+    directories whose counterpart on the other side is not a directory. `atime_not_kept` counts
+    files whose access times could not be kept as requested, and `recalled` offline files that were
+    read.
     """
 
     recalled: int
@@ -114,7 +114,7 @@ class LargeFilePair(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=Fa
 
 
 class PairChunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
-    """Compare a range of two files, both of which may have holes if `sparse` is set."""
+    """Compare a range of two files. If `sparse` is set, both may have holes."""
 
     path: bytes
     name: bytes
@@ -125,7 +125,7 @@ class PairChunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False)
 
 
 class ExtraneousScan(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
-    """Find the entries in a directory of B that the large directory of A lacks."""
+    """Find the entries in a directory of B that the corresponding large directory of A lacks."""
 
     path: bytes
     place: DirectoryIdentity
@@ -133,7 +133,7 @@ class ExtraneousScan(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=F
 
 
 class ExtraneousLookup(msgspec.Struct, frozen=True, array_like=True, tag="q", gc=False):
-    """Look up names of a directory of B in the same directory of A."""
+    """Look up names of a directory of B in the corresponding directory of A."""
 
     path: bytes
     names: bytes

@@ -1,13 +1,13 @@
-"""Reports of compared entries, and the expressions of dcmp that select the entries of a list.
+"""Reports compared entries, and evaluates the expressions of dcmp that select entries for a list.
 
 To report an entry means to print its line, log its action, count it, and add it to lists. Each
 thread reports its own results. Rank 0 also reports the results that are known only at the end.
 
 An expression is the EXPR of `-o EXPR:FILE`. Conditions `FIELD=STATE` are joined by `@` (and) and
-`,` (or), of which `@` has higher precedence. An expression is parsed into a tuple of alternatives,
-each of which is a tuple of conditions. An entry that exists on one side only can only match
-conditions on EXIST. If the types of a pair differ, no other field is compared, and all fields count
-as different.
+`,` (or); `@` has the higher precedence. An expression is parsed into a tuple of alternatives, each
+of which is a tuple of conditions. An entry that exists on one side only can match no conditions
+other than those on EXIST. If the types of a pair differ, no other field is compared, and all fields
+count as different.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _KINDS = {
     stat.S_IFIFO: "p",
     stat.S_IFSOCK: "s",
 }
-# The action that would make B like A is the first one for which a field differs.
+# The action that would make B like A is the first in this table for which a field differs.
 _ACTIONS = (
     (KIND | TARGET | RDEV, "replace"),
     (SIZE | CONTENT, "update"),
@@ -217,7 +217,7 @@ def _condition(word: str) -> tuple[str, str]:
 
 
 def fields_in(expressions: Sequence[Expression]) -> int:
-    """Return the fields that the expressions refer to."""
+    """Return the fields to which the expressions refer."""
     fields = NOTHING
     for expression in expressions:
         for part in expression:

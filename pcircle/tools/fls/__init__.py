@@ -7,7 +7,7 @@ columns of each name are one record. Rank 0 pads these columns to the widths of 
 A record begins with the keys (`Keys` in `plan.py`) of all directories above the entry. Sorting
 records as bytes sorts the listing, because descending keys are complemented and times and sizes
 have a fixed width. Rank 0 sorts records in bounded memory, and in temporary files if there are
-many. A listing therefore needs no directory that all ranks share, and the size of a directory does
-not affect its memory. In sorted records the contents of a directory follow it, so `--total` adds
-them up in one pass.
+many. A listing therefore needs no directory that all ranks share, and its memory use does not
+depend on the size of a directory. In sorted records, a directory precedes its contents, so
+`--total` adds them up in one pass.
 """

@@ -1,4 +1,4 @@
-"""The program of fls, which interprets the options and runs the listing."""
+"""The program of fls: interprets the options and runs the listing."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class ListConsole(TreeConsole):
 
 
 class ListProgram(TreeProgram):
-    """The program of fls, which prints rows as JSON if a program has called it."""
+    """The program of fls. If a program has called it, it prints rows as JSON."""
 
     name = "fls"
     plan_type: ClassVar[type[ListPlan]] = ListPlan
@@ -184,7 +184,7 @@ class ListProgram(TreeProgram):
             when == "always" or (when == "auto" and is_terminal)
             for when in (options.color, options.hyperlink)
         )
-        # Other programs read sums.
+        # Sums that are not printed on a terminal are read by programs, so times are shown in full.
         is_full = options.full_time or (options.total and not is_terminal)
         decided = {
             "shape": shape if options.total or self.is_rows else "lines",

@@ -33,7 +33,8 @@ class StatBatch(NameBatch, frozen=True):
     """Names in a directory, and the results of their look-ups in `stats`.
 
     `failed` maps places to the errors of failed look-ups, and `kinds` maps the names to type
-    letters. `led` maps places to the modes of link targets, if these are requested.
+    letters. If the targets of links are looked up, `led` maps the places of links to the targets'
+    modes.
     """
 
     stats: Stats

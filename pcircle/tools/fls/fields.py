@@ -138,7 +138,7 @@ class ColumnFormatter:
     # ---- columns ---------------------------------------------------------------
 
     def of(self, looked: NameBatch) -> tuple[list[tuple[bytes, ...]], Widths]:
-        """Return the columns of each entry, which end with its name, and the widths of columns."""
+        """Return the columns of each entry, ending with its name, and the widths of the columns."""
         if not isinstance(looked, StatBatch):
             return [(name,) for name in self._formatter.plain(looked.printed)], Widths([])
         modes = looked.column("mode")
@@ -187,7 +187,7 @@ class ColumnFormatter:
         return [self._in_columns(text, total >= 0) for text in found] if form.columns else found
 
     def _adjusted(self, looked: StatBatch, modes: list[int], extra: Extra) -> list[list[bytes]]:
-        """Return the columns of entries whose format depends on more than their status."""
+        """Return the columns of entries whose format depends on more than their status, as text."""
         made, widths = self._made(looked, modes, extra)
         if widths.minor:
             rows = self._with_devices(zip(*made, strict=True), widths.minor)
@@ -310,14 +310,14 @@ def _part(align: int, width: int) -> bytes:
 
 
 def _are_special(modes: list[int], extra: Extra) -> bool:
-    """Return whether the columns of an entry are not determined by its status alone."""
+    """Return whether the status of some entry does not determine its columns."""
     if any("mark" in more for more in extra.values()):
         return True
     return any(stat.S_ISBLK(mode) or stat.S_ISCHR(mode) for mode in set(modes))
 
 
 def _put_devices(column: list[bytes], looked: StatBatch, modes: list[int], widths: Widths) -> None:
-    """Replace the sizes of device files by their major and minor numbers."""
+    """Replace the sizes of device files with their major and minor numbers."""
     if not _are_special(modes, {}):
         return
     devices = looked.column("rdev")

@@ -66,7 +66,8 @@ def _when(name: str, text: str) -> Any:
 class ListOptions(CommonOptions, done="listed"):
     """The options of fls.
 
-    `hidden` is 1 if names that begin with a dot are listed, and 2 if ``.`` and ``..`` are, too.
+    `hidden` is 1 if names that begin with a dot are listed, and 2 if ``.`` and ``..`` are listed
+    too.
     """
 
     _entries = Section("Entries")

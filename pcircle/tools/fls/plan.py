@@ -1,9 +1,9 @@
-"""The plan of a listing, which rank 0 makes, the notices of ranks, and the sort keys of entries.
+"""The plan of a listing, made on rank 0, the notices of ranks, and the sort keys of entries.
 
 Sort keys are byte strings that sort in the order of the listing. A key contains neither NUL nor
 slash, so that NUL can separate the keys of nested directories. Text in descending order is
-complemented byte by byte and ends with the largest byte. No byte is left for two of the
-complements, so these are encoded as two bytes.
+complemented byte by byte and ends with the largest byte. Two of the complements would be NUL and
+slash, so these are encoded as two bytes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from pcircle.tools.fls.options import TIMES
 class Form(msgspec.Struct, frozen=True, kw_only=True):
     """The contents and the format of the listing.
 
-    `shape` is ``lines``, ``json`` (rows), ``csv`` or ``total``. If `hidden` is 1, dot files are
-    listed, and if it is 2, also ``.`` and ``..``. `columns` is the line width for names in columns,
-    or 0 for one name per line. On terminals, names are `escaped`. `colors` has the syntax of
-    LS_COLORS, and `host` is the host name in hyperlinks; each is empty unless requested.
+    `shape` is ``lines``, ``json`` (rows), ``csv`` or ``total``. If `hidden` is 1, names that begin
+    with a dot are listed; if it is 2, also ``.`` and ``..``. `columns` is the line width for names
+    in columns, or 0 for one name per line. On terminals, names are `escaped`. `colors` has the
+    syntax of LS_COLORS, and `host` is the host name in hyperlinks; each is empty unless requested.
     """
 
     shape: str = "lines"
@@ -101,7 +101,7 @@ class ListPlan(TreePlan, frozen=True, kw_only=True):
 
     @property
     def looks_up(self) -> bool:
-        """Return whether names and types alone are not enough, so that entries are looked up."""
+        """Return whether entries must be looked up because names and types do not suffice."""
         form = self.form
         asked = form.has_total or form.inode or form.classify or form.colors or form.acl
         options = (
@@ -153,7 +153,7 @@ def turned(text: bytes) -> bytes:
 
 
 class Keys:
-    """Computes sort keys; the keys in a directory are unique because they end with the name."""
+    """Computes sort keys. A key ends with the name, so the keys in a directory are unique."""
 
     def __init__(self, keys: Sequence[tuple[str, bool]], *, directories_first: bool) -> None:
         self._first = directories_first

@@ -23,7 +23,7 @@ from pcircle.tools.fls.fields import ColumnFormatter, Widths
 from pcircle.tools.fls.plan import ListPlan
 
 OPERANDS = b"0"
-"""The place of PATHs that are not directories, which precedes all directories."""
+"""The place of PATHs that are not directories. It precedes the places of all directories."""
 DIRECTORY = ord("d")
 tag_of: Callable[[bytes], int] = itemgetter(-1)
 """Return the letter of a record; `DIRECTORY` means that its text is formatted."""
@@ -49,7 +49,7 @@ def place_in(place: bytes, key: bytes) -> bytes:
 
 
 def record(place: bytes, text: bytes, key: bytes = b"") -> bytes:
-    """Return the record of the entry with this key, or of the directory itself if it is empty."""
+    """Return the record of the entry with this key, or, if the key is empty, of the directory."""
     return b"%b\0\0%b\0%be" % (place, key, text)
 
 
@@ -79,7 +79,7 @@ def place_of(packed: bytes) -> bytes:
 
 _AT_ONCE = 64  # directories, each with at most tens of kilobytes of text
 _TOGETHER = 4096
-"""The number of lines formatted together; larger directories are printed one name per line."""
+"""The number of lines formatted together. Directories with more are printed one name per line."""
 
 
 class _Sums(msgspec.Struct, frozen=True):
@@ -99,7 +99,7 @@ class _Sums(msgspec.Struct, frozen=True):
 
 
 class Printer:
-    """Stores records until the walk has ended, or formats them at once if there is no order."""
+    """Stores records until the walk has ended, or formats them at once if nothing is sorted."""
 
     def __init__(self, plan: ListPlan) -> None:
         self._plan, self._form = plan, plan.form
@@ -151,7 +151,7 @@ class Printer:
         return b"".join([self._gap(record) + read_directories([record]) for record in packed])
 
     def _gap(self, packed: bytes) -> bytes:
-        """Return the empty line above a directory, except above the first one."""
+        """Return the empty line above a directory, or nothing for the first one."""
         is_first, self._is_first = self._is_first, False
         return b"\n" * (self._plan.headed and not is_first and not packed.startswith(OPERANDS))
 

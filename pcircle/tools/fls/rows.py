@@ -1,7 +1,7 @@
 """Output for programs: one row for each entry, in a JSON, CSV or Parquet file.
 
 `RowFormatter` formats each row as a line of JSON or CSV on the rank that looked up the entry. Rank
-0 writes the file, completely or not at all.
+0 writes the file; it appears only when it is complete.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ListRow(msgspec.Struct, frozen=True, omit_defaults=True):
     signature: str | None = None
 
     def __fspath__(self) -> str:
-        """Return the path, by which the entry can be opened."""
+        """Return the path of the entry, so that a row can be passed to `open`."""
         if self.path is not None:
             return self.path
         return os.fsdecode(b64decode(self.path_b64 or ""))
@@ -122,7 +122,7 @@ class _Texts(dict[int, str]):
 
 
 class RowFormatter:
-    """Formats rows, each with a newline; `failed` lists the entries that cannot be read."""
+    """Formats rows, each with a newline. `failed` lists the entries that could not be read."""
 
     def __init__(self, form: Form) -> None:
         self._form = form
@@ -238,7 +238,7 @@ def _text(name: str) -> str:
 
 
 def layout_of(path: bytes) -> RowExtras:
-    """Return the Lustre layout of a file: that of its last component with stripes."""
+    """Return the Lustre layout of a file; in a composite layout, that of the last component."""
     with suppress(OSError, ValueError, IndexError):  # no layout, or a layout of unknown format
         value = lustre.read_layout(path)
         if value is not None:
@@ -375,7 +375,7 @@ _LARGE_TIME = re.compile(rb'("[acm]time_ns":)(-?(?:9\d{18}|\d{20,}))')
 
 
 def _without_large_times(text: bytes) -> bytes:
-    """Replace times that do not fit into 64 bits by null in JSON rows, as Parquet requires."""
+    """Replace times in JSON rows that do not fit into 64 bits with null, as Parquet requires."""
 
     def shorten(found: re.Match[bytes]) -> bytes:
         fits = -(1 << 63) <= int(found[2]) < 1 << 63

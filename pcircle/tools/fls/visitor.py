@@ -204,7 +204,7 @@ class ListVisitor(EntryVisitor):
         return names if self._form.hidden else [name for name in names if name[:1] != b"."]
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
-        """List the subdirectories of a large or filtered directory as its blocks are read."""
+        """List the subdirectories of a large or filtered directory while its blocks are read."""
         itself = _ITSELF if self._form.hidden > 1 and opened.only is None else ()
         if opened.only is None:
             self._keep_widths(opened.ancestors, Widths([], heading=self._heading(opened)))
@@ -348,7 +348,7 @@ class ListVisitor(EntryVisitor):
         *,
         whole: bool = False,
     ) -> None:
-        """Add the records of entries, which are all entries of a directory if `whole` is set."""
+        """Add the records of entries. If `whole` is set, these are all entries of a directory."""
         if self._acts is not None:
             self._tell(self._acts, where, looked)
         if self._form.shape == "total":
@@ -408,7 +408,7 @@ class ListVisitor(EntryVisitor):
             self._keep(record(place, msgspec.msgpack.encode(widths)))
 
     def _add_sums(self, where: Where, looked: StatBatch) -> None:
-        """Record the sums of entries other than directories, whose sums `enter` records."""
+        """Record the sums of entries other than directories; `enter` records directories."""
         columns = map(looked.column, ("mode", "size", "blocks"))
         times = looked.stats.times_ns("mtime", 0, len(looked.names))
         rows = [
@@ -474,7 +474,7 @@ class ListVisitor(EntryVisitor):
 
 
 def _kinds(fd: int) -> dict[bytes, bytes]:
-    """Return the type letter that ls prints for each name in a directory if look-ups fail."""
+    """Return, by name, the type letter that ls prints for an entry if its look-up fails."""
     kinds = {}
     with suppress(OSError), os.scandir(to_scan(rewound(fd))) as entries:
         for entry in entries:
@@ -485,7 +485,7 @@ def _kinds(fd: int) -> dict[bytes, bytes]:
 
 
 class ListTask(TreeTask):
-    """The listing task of one rank or thread; helper threads overlap its slow look-ups."""
+    """The listing task of one rank or thread. If look-ups are slow, helper threads overlap them."""
 
     notice_type: ClassVar[Any] = Failure | ActionLines | ListRecords
     counters_type: ClassVar[type[ListCounters]] = ListCounters

@@ -1,7 +1,7 @@
-"""Large files, which are compared in chunks so that several ranks can read them at once.
+"""Compares large files in chunks, so that several ranks can read a file at once.
 
-The item of a file reads the first megabyte itself. Files that differ usually differ there, in which
-case no chunks are created. The join of the item reports the result.
+The item of a file reads the first megabyte itself. If the files differ there, as most differing
+files do, no chunks are created. The join of the item reports the result.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LARGEST_CHUNK_BYTES = 256 << 20
 _CHUNKS_PER_RANK = 32
 _CHUNK_S = 0.25
 UNLIKE = -1
-"""The slot that counts differing chunks, below which slot numbers are error codes."""
+"""The slot that counts differing chunks. Slot numbers below it are error codes."""
 
 
 class ChunkedPair(msgspec.Struct, frozen=True):
@@ -111,7 +111,7 @@ class LargeFileComparer:
         statuses: tuple[os.stat_result, os.stat_result],
         context: Context[DiffItem],
     ) -> None:
-        """Spawn chunks that follow the part already read, except for ranges without any data."""
+        """Spawn chunks for the rest of the file, except for ranges without data on either side."""
         size = statuses[0].st_size
         self._counters.bytes_found += size
         self._counters.bytes_done += min(size, _FIRST_BYTES)

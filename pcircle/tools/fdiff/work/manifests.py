@@ -1,4 +1,4 @@
-"""Comparisons of a tree with a manifest, and of two manifests.
+"""Compares a tree with a manifest, and two manifests.
 
 If one side is a tree, all ranks walk it and look up its entries in the manifest. If both sides are
 manifests, rank 0 reads them side by side, directory by directory.
@@ -201,7 +201,7 @@ class ManifestVisitor(EntryVisitor):
                     opened.path, entry, reported=True, enters=enters, reports_all=reports_all
                 )
                 self.counters.found += count
-                # Entries of all kinds are counted as files here, because none of them is walked.
+                # Entries of all kinds count as files here, because none of them is walked.
                 self.counters.files += count
 
     def _chooses(self, path: bytes, entry: ManifestEntry) -> bool:
@@ -277,7 +277,7 @@ class ManifestVisitor(EntryVisitor):
             counters.special += 1
 
     def _below(self, path: bytes) -> None:
-        """Report the entries below a directory of the manifest that is another kind in the tree."""
+        """Report the entries below a manifest's directory that is not a directory in the tree."""
         if self._ignores_book:
             return
         count = self._alone.below(path, reports_all=self._plan.reports_all)

@@ -1,4 +1,4 @@
-"""Entries that exist on one side only, which are reported or recorded as possible moves."""
+"""Reports entries that exist on one side only, or records them as possible moves."""
 
 from __future__ import annotations
 

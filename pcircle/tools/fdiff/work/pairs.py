@@ -1,4 +1,4 @@
-"""Names that may exist on both sides: looked up in blocks, compared and reported.
+"""Compares names that may exist on both sides: looks them up in blocks and reports the results.
 
 Equal files require two look-ups and a comparison of columns. Contents, and attributes that are not
 part of the status, are compared pair by pair. If that takes too long, the remaining names are
@@ -40,7 +40,7 @@ from pcircle.walk.open_directory import ItemContext
 from pcircle.walk.visitor import Names, Where
 
 LARGE_BYTES: Final = 32 << 20
-"""Larger files are compared in chunks, which other ranks can steal."""
+"""Files larger than this are compared in chunks, which other ranks can steal."""
 
 Fail = Callable[[bytes, str, OSError, NoticeSink], None]
 
@@ -108,7 +108,7 @@ class PairComparer:
                 return
 
     def names_in_b(self, path: bytes, names: Sequence[bytes]) -> Sequence[bytes]:
-        """Return the names in B, which differ from A's only if the roots are files."""
+        """Return the names in B. They differ from the names in A only if the roots are files."""
         return [self._plan.roots[ONLY_B].name] if path == HOLDER else names
 
     def _block(
@@ -250,7 +250,8 @@ class PairComparer:
         return [names[place] for place, error in errors.items() if error.errno == errno.ENOENT]
 
     def kind_of(self, name: bytes, fd: int) -> str:
-        """Return the kind of an entry, as in a `Block`, or that of files if it has vanished."""
+        """Return the kind of an entry, as in a `Block`, or "files" if its look-up fails.
+        """
         try:
             mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
         except OSError:
@@ -273,13 +274,13 @@ class PairComparer:
             counters.special += 1
 
     def watch(self, path: bytes, context: NoticeSink) -> None:
-        """Report the first file of each side that is offline, or whose access time changes."""
+        """Set the path and the context for reports on offline files and changed access times."""
         for effects, number in zip(self._effects, (ONLY_A, ONLY_B), strict=True):
             shown = shown_below(self._plan.roots[number], path)
             report_effects(effects, lambda root, below, shown=shown: shown, context)  # type: ignore[misc]
 
     def _see(self, pair: EntryPair, fds: Fds, context: NoticeSink) -> None:
-        """Report offline files of a pair that is about to be read."""
+        """Report a file of a pair that is about to be read if it is offline."""
         self.watch(pair.path, context)
         sides = ((pair.name, pair.a), (pair.other or pair.name, pair.b))
         for effects, fd, (name, status) in zip(self._effects, fds, sides, strict=True):

@@ -1,4 +1,4 @@
-"""The task of a comparison, which distributes its items to visitors and comparers."""
+"""The task of a comparison: passes its items to visitors and comparers."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class DiffTask(  # pyright: ignore[reportGeneralTypeIssues]
         return self._walker if item.root == PAIRS else self._alone
 
     def begun(self, counters: TreeCounters) -> Iterator[Tree | Batch]:
-        """Yield items of only the first root, because its walk covers both sides."""
+        """Yield items for the first root only, because its walk covers both sides."""
         if not self.plan.walks:
             return iter(())
         only = None if self.lists is None else [part.listed for part in self.lists.parts]

@@ -53,7 +53,7 @@ _NONE_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class MissingInBError(OSError):
-    """Raised if B lacks a directory; `mode` is the mode of another kind of entry in its place."""
+    """Raised if B lacks a directory. `mode` is that of an entry of another kind there, or None."""
 
     def __init__(self, mode: int | None) -> None:
         super().__init__(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
@@ -117,7 +117,7 @@ class DiffVisitor(EntryVisitor):
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
         """Open the same directory in B and compare both.
 
-        Raise MissingInBError if B does not have it.
+        Raise MissingInBError if B lacks it.
         """
         super().enter(opened, source, holder)
         target = with_side(1, lambda _: self._target(opened, holder))
