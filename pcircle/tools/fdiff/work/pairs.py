@@ -250,8 +250,7 @@ class PairComparer:
         return [names[place] for place, error in errors.items() if error.errno == errno.ENOENT]
 
     def kind_of(self, name: bytes, fd: int) -> str:
-        """Return the kind of an entry, as in a `Block`, or "files" if its look-up fails.
-        """
+        """Return the kind of an entry, as in a `Block`, or "files" if its look-up fails."""
         try:
             mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
         except OSError:
