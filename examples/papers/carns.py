@@ -10,8 +10,8 @@ that protocol with real ranks.
 Sources of the numbers: delays and overheads of Adenine are those of the paper's public simulator
 (HECIOS, April 2008); so is a client's time for create and stat, and we take the same for remove.
 Jazz with Ethernet has these too, a cost of poll() and interruptions, *fitted* to what the text says
-of the bars. Jazz with Myrinet is *fitted* to the paper's three ratios at 60 servers, but for the
-latency (6.7 microseconds a message, in two links).
+of the bars. Jazz with Myrinet is *fitted* to the ratios of figures 15 to 17, but for the latency,
+which is the paper's, in two links. The paper's numbers are in `examples.papers.carns_paper`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,15 @@ from random import Random
 
 import msgspec
 
+from examples.papers.carns_paper import (
+    DROPPED_SAMPLES,
+    MIN_SPREAD_MS,
+    MYRINET_GAIN_SERVERS,
+    MYRINET_LATENCY_MS,
+    MYRINET_SHARES_SERVERS,
+    OUTLIER_FACTOR,
+    SAMPLES,
+)
 from examples.papers.carns_real import REAL
 from examples.papers.carns_storm import storm_figure
 from examples.papers.carns_trace import tree_figure
@@ -32,7 +41,6 @@ from examples.papers.command import Figure, main
 from examples.papers.metadata import PLANS, Delays, Machine, Plan, perform
 from examples.papers.network import Conditions, Interruptions
 from examples.papers.output import Series, line_plot, write_table
-from examples.papers.stated import Stated
 
 FAST_ETHERNET, GIGABIT_ETHERNET = 100_000.0, 1_000_000.0  # bits per ms
 OVERHEAD_MS = 0.175
@@ -57,7 +65,9 @@ JAZZ = Machine(
     client_ms=CLIENT_MS,
 )
 MYRINET = Machine(
-    conditions=Conditions(overhead_ms=0.080, bits_per_ms=2_000_000.0, propagation_ms=0.00335),
+    conditions=Conditions(
+        overhead_ms=0.080, bits_per_ms=2_000_000.0, propagation_ms=MYRINET_LATENCY_MS.value / 2
+    ),
     delays=msgspec.structs.replace(Delays().scaled(0.6), get_attributes_ms=0.0),
 )
 
@@ -66,24 +76,10 @@ SERVERS = (*range(1, 10), 16, 32, 36, 38, 48, 50, 64, 74, 100, 128, 150, 196, 20
            320, 350, 384, 400, 450, 500)  # fmt: skip
 SMALL_SERVERS = (1, 8, 32)
 MAX_SERVERS_JAZZ, MAX_SERVERS_MYRINET = 200, 128
-# Stated by the paper: speed-ups at 50 servers with 1 Gb/s, and the share of the client-driven time
-# that the collective takes at 60 servers with Myrinet.
-SPEED_UPS = {
-    "create": Stated(1.44, "text on figure 9"),
-    "remove": Stated(1.88, "text on figure 10"),
-    "stat": Stated(1.93, "text on figure 11"),
-}
-MYRINET_SHARES = {
-    "create": Stated(0.65, "text on figure 15"),
-    "remove": Stated(0.48, "text on figure 16"),
-    "stat": Stated(0.39, "text on figure 17"),
-}
-RATIO_SERVERS = (20, 60)  # what the text speaks of; not in HECIOS' runs
-
-# A point of the prototype: 35 runs, without the first two, and without what is further from the
-# quartiles than three times their distance, or three times 5 microseconds.
-RUNS, DROPPED_RUNS = 35, 2
-OUTLIER_FACTOR, MIN_SPREAD_MS = 3, 0.005
+RATIO_SERVERS = (
+    MYRINET_GAIN_SERVERS.value,
+    MYRINET_SHARES_SERVERS.value,
+)  # what the text speaks of; not in HECIOS' runs
 
 STYLES = {"client driven": "C0o", "collective": "C1s", "pcircle": "C2^"}
 
@@ -99,15 +95,15 @@ class Point(msgspec.Struct, frozen=True):
 def without_outliers(samples: Sequence[float]) -> list[float]:
     """Return the samples that the paper's rule keeps."""
     first, _, third = statistics.quantiles(samples, n=4, method="inclusive")
-    margin = OUTLIER_FACTOR * max(third - first, MIN_SPREAD_MS)
+    margin = OUTLIER_FACTOR.value * max(third - first, MIN_SPREAD_MS.value)
     return [sample for sample in samples if first - margin <= sample <= third + margin]
 
 
 def measured(machine: Machine, plan: Plan, servers: int, seed: str) -> Point:
     """Measure an operation as the prototype was; *seed* decides which interruptions strike."""
     random = Random(seed)
-    runs = [perform(machine, plan, servers, random).client_ms for _ in range(RUNS)]
-    kept = without_outliers(runs[DROPPED_RUNS:])
+    runs = [perform(machine, plan, servers, random).client_ms for _ in range(SAMPLES.value)]
+    kept = without_outliers(runs[DROPPED_SAMPLES.value :])
     return Point(statistics.fmean(kept), min(kept), max(kept))
 
 

@@ -4,8 +4,8 @@ Figures 9 to 11 of Carns, Settlemyer and Ligon are drawn from plans of messages.
 performs the operations of their measurements: `pcircle.collective` and `examples.striped_store`
 run on each rank, with real files in memory. Only time is simulated: each message passes through
 `examples.papers.network` with its real size, and servers take as long as in the model. A client
-creates 35 files, one after the other, then looks at all of them, then removes them. The paper
-also takes 35 samples for a point of its prototype (figures 12 to 17) and drops the first two.
+creates 35 files, one after the other, then looks at all of them, then removes them: as many as the
+samples of a point in figures 12 to 17 of the paper, of which the first two are dropped as well.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from examples.papers.carns_paper import DROPPED_SAMPLES, SAMPLES
 from examples.papers.carns_ranks import VERBS, operation
 from examples.papers.measured import scratch
 from examples.papers.metadata import Delays, Machine
@@ -31,7 +32,7 @@ from examples.striped_store.store import StripedStore
 from pcircle.collective import Answer, Member, Op
 from pcircle.collective.messages import Message
 
-FILES, DROPPED_FILES, SMALL_FILES = 35, 2, 4
+SMALL_FILES = 4
 SERVERS, SMALL_SERVERS = (1, 8, 16, 32, 50, 74, 100, 128, 200, 500), (1, 8)
 _HEADER = ("operation", "servers", "client driven ms", "collective ms", "speed-up")
 _encode = msgspec.msgpack.Encoder().encode
@@ -141,7 +142,7 @@ class Storm:
 
 def storm_ms(machine: Machine, servers: int, files: int, *, collective: bool) -> dict[str, float]:
     """Run the three storms; return the mean ms of an operation, and check the store."""
-    dropped = min(DROPPED_FILES, files - 1)
+    dropped = min(DROPPED_SAMPLES.value, files - 1)
     with tempfile.TemporaryDirectory(prefix="pcircle-", dir=scratch()) as place:
         storm = Storm(machine, servers, Path(place), collective=collective)
         times = {verb: fmean(storm.run(verb, files)[dropped:]) for verb in VERBS}
@@ -153,7 +154,7 @@ def storm_ms(machine: Machine, servers: int, files: int, *, collective: bool) ->
 
 def storm_figure(machine: Machine, out: Path, small: bool) -> list[Path]:
     """Run the storms in both shapes on all numbers of servers."""
-    servers, files = (SMALL_SERVERS, SMALL_FILES) if small else (SERVERS, FILES)
+    servers, files = (SMALL_SERVERS, SMALL_FILES) if small else (SERVERS, SAMPLES.value)
     found = {
         (number, collective): storm_ms(machine, number, files, collective=collective)
         for number in servers

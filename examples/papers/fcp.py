@@ -3,9 +3,10 @@
 Figures 6 to 9, on 1 to 8 nodes, are simulated (`examples.papers.fcp_nodes`).
 
 The paper copies four data sets with cp, rsync, dcp and its own fcp, one node of 8 processes on a
-Lustre file system, then with checksums and on more nodes. The same sets, scaled down
-(`examples.papers.fcp_sets`), are copied here with cp, rsync, dcp where there is one, and this fcp,
-within memory: what is compared are ratios. The paper's numbers are in `examples.papers.fcp_paper`.
+Lustre file system (section III-A), then with checksums and on more nodes. The same sets, scaled
+down (`examples.papers.fcp_sets`), are copied here with cp, rsync, dcp where there is one, and this
+fcp, within memory: what is compared are ratios. The paper's numbers are in
+`examples.papers.fcp_paper`.
 
 All tools take turns in each round, the first round does not count, and each copy is looked at
 after its time was taken. A tool's *start* is what it takes for one empty file; ratios stand beside
@@ -167,14 +168,16 @@ def table(out: Path, small: bool) -> list[Path]:
     for one in times:
         for name in names:
             paper: list[Cell] = ["", ""]
-            if one in TABLE_S:
-                paper = [TABLE_S[one][name], TABLE_S[one][name] / TABLE_S[one]["fcp"]]
+            if one in TABLE_S.value:
+                stated_s = TABLE_S.value[one]
+                paper = [stated_s[name], stated_s[name] / stated_s["fcp"]]
             rows.append([one, name, *_cells(compared(times, one, name, "fcp")), *paper])
-    note = before.note(f"{_ranks()} ranks of fcp and dcp, tmpfs; {missing or 'all tools there'}")
+    setup = f"{_ranks()} ranks of fcp and dcp, tmpfs; {missing or 'all tools there'}"
+    note = before.note(f"{setup}; paper: {TABLE_S.source}")
     header = ("set", "tool", *_TIMES, "over fcp", "over fcp without start", "paper s",
               "paper over fcp")  # fmt: skip
     written = [write_table(out / "fcp-table1.csv", header, rows, note)]
-    groups = list(TABLE_S)
+    groups = list(TABLE_S.value)
     others = [name for name in names if name != "fcp"]
     series = [
         Series(f"{name}, {label}", [_cell(rows, group, name, column) for group in groups])
@@ -207,17 +210,17 @@ def checksums(out: Path, small: bool) -> list[Path]:
     for one in times:
         for way in ways:
             paper: Cell = ""
-            if one in CHECKSUM_S:
-                off_s, on_s, corrupted_s = CHECKSUM_S[one]
+            if one in CHECKSUM_S.value:
+                off_s, on_s, corrupted_s = CHECKSUM_S.value[one]
                 paper = {"off": 1.0, "on": on_s / off_s, "corrupted": corrupted_s / off_s}[way.name]
             again = max(each.again for each in times[one][way.name])
             cells = _cells(compared(times, one, way.name, "off"))
             rows.append([one, way.name, *cells, paper, again])
     header = ("set", "checksums", *_TIMES, "over off", "over off without start", "paper over off",
               "copied again")  # fmt: skip
-    note = before.note(f"{_ranks()} ranks, tmpfs")
+    note = before.note(f"{_ranks()} ranks, tmpfs; paper: {CHECKSUM_S.source}")
     written = [write_table(out / "fcp-checksums.csv", header, rows, note)]
-    groups = list(TABLE_S)
+    groups = list(TABLE_S.value)
     series = [
         Series(f"{name}, {label}", [_cell(rows, group, name, column) for group in groups])
         for name in ("on", "corrupted")
@@ -230,13 +233,13 @@ def checksums(out: Path, small: bool) -> list[Path]:
 
 
 def ranks(out: Path, small: bool) -> list[Path]:
-    """fcp with 1 to 8 ranks on this machine; the paper has nodes."""
+    """fcp with 1 to 8 ranks on this machine; the paper has nodes (section III-B)."""
     before = Surroundings.now()
     ways = [fcp_way(str(number), number) for number in RANKS]
     with working() as place:
         times = times_of(ways, small, place)
     rows: list[list[Cell]] = []
-    speed_ups: dict[str, list[float]] = {one: [] for one in TABLE_S}
+    speed_ups: dict[str, list[float]] = {one: [] for one in TABLE_S.value}
     for one in times:
         for number in RANKS:
             seconds = _cells(compared(times, one, str(number), "1"))[:3]
@@ -246,7 +249,8 @@ def ranks(out: Path, small: bool) -> list[Path]:
                 speed_ups[one].append(found.ratio)
     header = ("set", "ranks", *_TIMES, "speed-up", "speed-up without start",
               "paper's on so many nodes")  # fmt: skip
-    note = before.note("one machine, tmpfs")
+    sources = "; ".join(stated.source for stated in NODES_S.values())
+    note = before.note(f"one machine, tmpfs; paper: {sources}")
     written = [write_table(out / "fcp-ranks.csv", header, rows, note)]
     series = [Series(one, values) for one, values in speed_ups.items()]
     return written + line_plot(
@@ -259,7 +263,7 @@ def _nodes_speed_up(one: str, nodes: int) -> Cell:
     """Return how much faster the paper's fcp is on so many nodes, with the default of stripes."""
     if one not in NODES_S:
         return ""
-    times_s = dict(zip(NODES, NODES_S[one][DEFAULT_STRIPES], strict=True))
+    times_s = dict(zip(NODES.value, NODES_S[one].value[DEFAULT_STRIPES.value], strict=True))
     return (times_s[1] or 0.0) / (times_s[nodes] or 1.0)
 
 

@@ -3,9 +3,9 @@
 A file is striped over some of the storage targets; each target serves one request after the other,
 at a rate. So does the network between the nodes and the targets, which all nodes share, and each
 node, which has eight processes and a link. A node's time for a byte grows with the number of
-stripes of the file: the paper's copies with 512 stripes take three times as long on one node, and
-speed up with the nodes, so the cost is the client's. A block that is copied waits in all of these
-queues at once, which is a pipeline: reading ahead, writing behind.
+stripes of the file: in figure 6 of the paper copies with 512 stripes take three times as long on
+one node, and speed up with the nodes, so the cost is the client's. A block that is copied waits in
+all of these queues at once, which is a pipeline: reading ahead, writing behind.
 
 The ranks, their chunks and who copies them are pcircle's: the engine is the real one, chunks have
 the sizes of `pcircle.ops.copy.tree.large_files`, and after `SPLIT_S` what is left of a chunk
@@ -25,15 +25,20 @@ from random import Random
 import msgspec
 
 from examples.papers.engine_player import EnginePlayer, Steps
-from examples.papers.fcp_paper import NODES, NODES_S
+from examples.papers.fcp_paper import (
+    EACH_BYTES,
+    FILES,
+    LINK_BYTES_PER_S,
+    NODES,
+    NODES_S,
+    PROCESSES,
+)
 from pcircle.circle import EngineSettings
 from pcircle.ops.copy.tree.large_files import chunk_bytes
 from pcircle.transport._sim import Conditions, Network, Program
 
 __all__ = ["CALIBRATED", "SETS", "Copied", "FileSet", "Setup", "calibrated", "copy_set"]
 
-PROCESSES = 8  # of a node, section III-B
-LINK_BYTES_PER_S = 6.75e9  # of a node, section III
 STRIPE_BYTES = 1 << 20
 BLOCK_BYTES = 8 << 20
 SPLIT_S = 0.25
@@ -49,12 +54,11 @@ class FileSet(msgspec.Struct, frozen=True):
     file_bytes: int
 
 
-# Section III-A. Set 4 has sizes from 4 KB to 100 MB; figure 11 has 5 MB/s for its 227 s.
+# The files of set 4 have many sizes (section III-A); figure 11 has 5 MB/s for its 227 s.
+_MIXED_FILE_BYTES = 12_000
 SETS = {
-    "set 1": FileSet(1, 10**12),
-    "set 2": FileSet(1, 10**11),
-    "set 3": FileSet(1_000, 10**8),
-    "set 4": FileSet(100_000, 12_000),
+    name: FileSet(files, EACH_BYTES.value.get(name, _MIXED_FILE_BYTES))
+    for name, files in FILES.value.items()
 }
 
 
@@ -82,7 +86,8 @@ CALIBRATED = (
 def calibrated() -> Setup:
     """Return the rates at which the bars of `CALIBRATED` are limited by one queue each."""
     node_s, targets_s, network_s, wide_node_s, small_s = (
-        NODES_S[name][stripes][NODES.index(nodes)] or 0.0 for name, stripes, nodes in CALIBRATED
+        NODES_S[name].value[stripes][NODES.value.index(nodes)] or 0.0
+        for name, stripes, nodes in CALIBRATED
     )
     size = SETS["set 1"].file_bytes
     few, many = 4, 512
@@ -92,7 +97,7 @@ def calibrated() -> Setup:
         network_bytes_per_s=size / network_s,
         node_s_per_byte=node_s / size - few * stripe_s_per_byte,
         stripe_s_per_byte=stripe_s_per_byte,
-        small_file_s=small_s * PROCESSES / SETS["set 4"].files,
+        small_file_s=small_s * PROCESSES.value / SETS["set 4"].files,
     )
 
 
@@ -102,7 +107,7 @@ class _Storage:
     def __init__(self, setup: Setup, nodes: int, stripes: int, rng: Random) -> None:
         self._setup, self._stripes, self._rng = setup, stripes, rng
         self._node_s_per_byte = max(
-            1 / LINK_BYTES_PER_S, setup.node_s_per_byte + stripes * setup.stripe_s_per_byte
+            1 / LINK_BYTES_PER_S.value, setup.node_s_per_byte + stripes * setup.stripe_s_per_byte
         )
         self._targets_s = [0.0] * setup.targets
         self._nodes_s = [0.0] * nodes
@@ -231,7 +236,7 @@ class Copied(msgspec.Struct, frozen=True):
 
 def copy_set(files: FileSet, nodes: int, stripes: int, setup: Setup, seed: int = 1) -> Copied:
     """Copy a set with eight processes on each of so many nodes."""
-    places = [rank // PROCESSES for rank in range(nodes * PROCESSES)]
+    places = [rank // PROCESSES.value for rank in range(nodes * PROCESSES.value)]
     storage = _Storage(setup, nodes, stripes, Random(f"fcp layouts {seed}"))
     network = Network(
         places, Random(f"fcp network {seed}"), Conditions(far_s=1e-5, jitter=0.0, step_s=5e-6)

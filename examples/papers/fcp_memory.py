@@ -1,4 +1,4 @@
-"""Memory for each file and each chunk, beside the 112 and 64 bytes of Wang et al. 2016.
+"""Memory for each file and each chunk, as in Wang et al. 2016.
 
 Their fcp keeps an object of 112 bytes for each file and one of 64 for each chunk in memory (section
 II-F). Here both are measured: the peak memory of fcp's largest process, two ranks, by the number of
@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from examples.papers.command import Figure
+from examples.papers.fcp_paper import CHUNK_BYTES, FILE_BYTES
 from examples.papers.measured import Surroundings, scratch
 from examples.papers.output import Cell, write_table
 from pcircle.circle import Parcel
@@ -26,7 +27,6 @@ from tests.benchmarks import measure, tools
 
 __all__ = ["FIGURES"]
 
-PAPER_FILE_BYTES, PAPER_CHUNK_BYTES = 112, 64
 _FILES, _SMALL_FILES = (100_000, 400_000), (100, 200)
 _CHUNKS = 10_000
 _TIMEOUT_S = 300.0
@@ -75,12 +75,13 @@ def memory(out: Path, small: bool) -> list[Path]:
     in_queue, on_disk = chunk_bytes()
     per_file = (peaks[many] - peaks[few]) / (many - few)
     rows: list[list[Cell]] = [
-        ["each file", per_file, PAPER_FILE_BYTES],
-        ["each chunk in memory", in_queue, PAPER_CHUNK_BYTES],
+        ["each file", per_file, FILE_BYTES.value],
+        ["each chunk in memory", in_queue, CHUNK_BYTES.value],
         ["each chunk on disk", on_disk, ""],
     ]
     rows += [[f"largest process, {files} files", peak, ""] for files, peak in peaks.items()]
-    note = before.note(f"bytes; fcp -j 2, {few} and {many} empty files in one directory")
+    setup = f"bytes; fcp -j 2, {few} and {many} empty files in one directory"
+    note = before.note(f"{setup}; paper: {FILE_BYTES.source}")
     return [write_table(out / "fcp-memory.csv", ["what", "ours", "paper"], rows, note)]
 
 

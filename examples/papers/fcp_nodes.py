@@ -42,10 +42,10 @@ def _files(name: str, small: bool) -> FileSet:
 def by_nodes(name: str, out: Path, small: bool) -> list[Path]:
     """A set by nodes and stripes: the table, and lines with the paper's points."""
     setup, files = calibrated(), _files(name, small)
-    nodes = NODES[:2] if small else NODES
+    nodes = NODES.value[:2] if small else NODES.value
     rows: list[list[Cell]] = []
     series: list[Series] = []
-    for colour, (stripes, paper) in enumerate(NODES_S[name].items()):
+    for colour, (stripes, paper) in enumerate(NODES_S[name].value.items()):
         times_s: list[float] = []
         for number, paper_s in zip(nodes, paper, strict=False):
             copied = copy_set(files, number, stripes, setup)
@@ -59,6 +59,7 @@ def by_nodes(name: str, out: Path, small: bool) -> list[Path]:
         series.append(Series(f"{stripes} {unit}, paper", points, style=f"C{colour}s"))
     predicted = [float(row[4]) for row in rows if row[4] != "" and row[5] == "predicted"]
     note = f"median deviation of the predicted bars: {100 * deviation(predicted):.0f} %"
+    note += f"; paper: {NODES_S[name].source}"
     header = ("stripes", "nodes", "seconds", "paper s", "over paper", "paper's bar", "messages")
     figure = f"fcp-fig{_NUMBERS[name]}"
     written = [write_table(out / f"{figure}.csv", header, rows, note)]

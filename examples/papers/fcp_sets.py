@@ -1,11 +1,11 @@
 """The four data sets of Wang et al.'s Table I, scaled down to one machine.
 
-The paper has one file of 1 TB, one of 100 GB, 1,000 of 100 MB, and 100,000 of 4 KB to 100 MB. Here
-every set has `Scale.bytes_factor` of its bytes, so that they keep their proportions to each other.
-Chosen by us, for the paper does not say: how the sizes of the last are mixed. They follow a power
-law, cut at both ends, in which 85 % of files are below 256 KiB, as the paper says of the site's
-file system; that makes 84 GB in full, near the 100 GB of the two before. Its number of files is
-scaled, too (a tenth), and each by the rest.
+The paper has one file of 1 TB, one of 100 GB, 1,000 of 100 MB, and 100,000 of 4 KB to 100 MB
+(section III-A). Here every set has `Scale.bytes_factor` of its bytes, so that they keep their
+proportions to each other. Chosen by us, for the paper does not say: how the sizes of the last are
+mixed. They follow a power law, cut at both ends, in which 85 % of files are below 256 KiB, as the
+paper says of the site's file system (section II-C); that makes 84 GB in full, near the 100 GB of
+the two before. Its number of files is scaled, too (a tenth), and each by the rest.
 
 Contents are random, and no block is twice in a file.
 """
@@ -19,10 +19,10 @@ from random import Random
 
 import msgspec
 
+from examples.papers.fcp_paper import EACH_BYTES, FILES, MIXED_BYTES
 from pcircle.core.writing import write_at
 
 _BLOCK_BYTES = 1 << 20
-_MIN_MIXED_BYTES, _MAX_MIXED_BYTES = 4 << 10, 100 * 10**6
 # 85 % below 256 KiB: (4 KiB / 256 KiB) ** exponent = 15 %.
 _EXPONENT = 0.456
 
@@ -37,7 +37,6 @@ class Scale(msgspec.Struct, frozen=True):
 
 FULL = Scale(1 / 250, 1_000, 10_000)
 SMALL = Scale(1 / 1_000_000, 10, 100)
-_PAPER_MIXED_FILES = 100_000
 
 
 class DataSet(msgspec.Struct, frozen=True):
@@ -55,7 +54,7 @@ class DataSet(msgspec.Struct, frozen=True):
 
 
 def _mixed(count: int, factor: float, random: Random) -> Iterator[int]:
-    low, high = (float(size) for size in (_MIN_MIXED_BYTES, _MAX_MIXED_BYTES))
+    low, high = (float(size) for size in MIXED_BYTES.value)
     beyond = (low / high) ** _EXPONENT  # of the law without its end
     for _ in range(count):
         size_bytes = low * (1 - random.random() * (1 - beyond)) ** (-1 / _EXPONENT)
@@ -65,11 +64,12 @@ def _mixed(count: int, factor: float, random: Random) -> Iterator[int]:
 def data_sets(scale: Scale) -> list[DataSet]:
     """Return the sets; the same for the same scale."""
     factor = scale.bytes_factor
-    each = round(100e9 * factor / scale.equal_files)
-    per_file = factor * _PAPER_MIXED_FILES / scale.mixed_files
+    equal_bytes = FILES.value["set 3"] * EACH_BYTES.value["set 3"]
+    each = round(equal_bytes * factor / scale.equal_files)
+    per_file = factor * FILES.value["set 4"] / scale.mixed_files
     return [
-        DataSet("set 1", (round(1e12 * factor),)),
-        DataSet("set 2", (round(100e9 * factor),)),
+        DataSet("set 1", (round(EACH_BYTES.value["set 1"] * factor),)),
+        DataSet("set 2", (round(EACH_BYTES.value["set 2"] * factor),)),
         DataSet("set 3", (each,) * scale.equal_files),
         DataSet("set 4", tuple(_mixed(scale.mixed_files, per_file, Random(4)))),
     ]

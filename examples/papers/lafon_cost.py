@@ -6,7 +6,7 @@ fig. 1 (1.6e9 bytes on the busiest pair over 6.5 million entries), and the sizes
 are those of libcircle, the library that grew out of the authors' code: one int for a request, a
 refusal or a token, and for k paths one message of ``4 * (2 + k)`` bytes and one with the paths.
 
-`poll_s`, `pause_s` and `neighbour_s` are 0 by default; the page uses them to find out what the
+`poll_s`, `pause_s` and `neighbour_s` are zero by default; the page uses them to find out what the
 paper's machine must have had for what the default costs do not reproduce.
 """
 
@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+
+from examples.papers.lafon_paper import BUSIEST_BYTES, FS1
 
 __all__ = ["Answer", "Costs", "Result", "Traffic", "nodes_of"]
 
@@ -35,7 +37,7 @@ class Costs(msgspec.Struct, frozen=True):
     byte_s: float = 1 / 1.6e9
     serve_s: float = 0.000005
     master_s: float = 0.00003
-    path_bytes: int = 246
+    path_bytes: int = round(BUSIEST_BYTES.value / FS1.value)
     word_bytes: int = 4
     poll_s: float = 0.0
     pause_s: float = 0.0

@@ -13,16 +13,16 @@ from statistics import mean
 
 from examples.papers.lafon_central import traffic_of
 from examples.papers.lafon_cost import Costs, Result
+from examples.papers.lafon_paper import CP_RANKS, FS1, FS3, RANKS
 from examples.papers.lafon_plots import heat_maps, histograms, two_panels
 from examples.papers.lafon_runs import DISTRIBUTED, EVERY, THREADS, Walk, play, play_all
 from examples.papers.lafon_steal import H_DRQS, walk
-from examples.papers.lafon_tree import ELEMENTS_PER_DIRECTORY, FS1, FS3, grow
+from examples.papers.lafon_tree import ELEMENTS_PER_DIRECTORY, grow
 from examples.papers.output import Series, line_plot, write_table
 
 __all__ = ["balance", "breakdown", "heat", "messages", "pairs", "times"]
 
-CORES = 40  # two on each of 20 nodes: the paper's usual setup, whose section is not known to us
-RANKS = 20  # the text on fig. 6
+CORES = 40
 SMALL = 6_000
 HALF = 3_000_000
 SEEDS = (1, 2, 3)
@@ -35,8 +35,8 @@ def _seeds(small: bool) -> Sequence[int]:
 
 def pairs(out: Path, small: bool) -> list[Path]:
     """Fig. 1: who sends how much to whom in CP, 30 ranks."""
-    ranks = 30  # the text on fig. 1
-    result = play("CP", grow(SMALL if small else FS1, 1), ranks, 1)
+    ranks = CP_RANKS.value
+    result = play("CP", grow(SMALL if small else FS1.value, 1), ranks, 1)
     table = _pair_table(out / "lafon-fig1.csv", [("CP", result)])
     drawn = heat_maps(out / "lafon-fig1.svg", [("CP, 30 ranks", result.pair_bytes)])
     return [table, *drawn]
@@ -44,7 +44,7 @@ def pairs(out: Path, small: bool) -> list[Path]:
 
 def heat(out: Path, small: bool) -> list[Path]:
     """Fig. 5: the same for CP, DRQS, H-DRQS and pcircle on 40 cores, with one colour scale."""
-    tree = grow(SMALL if small else FS1, 1)
+    tree = grow(SMALL if small else FS1.value, 1)
     runs = [(name, play(name, tree, CORES, 1)) for name in ("CP", "DRQS", "H-DRQS", "pcircle")]
     table = _pair_table(out / "lafon-fig5.csv", runs)
     drawn = heat_maps(
@@ -71,7 +71,7 @@ def _pair_table(path: Path, runs: Sequence[tuple[str, Result]]) -> Path:
 def times(out: Path, small: bool) -> list[Path]:
     """Fig. 3(a): time against cores."""
     cores = (8, 40) if small else (8, 14, 20, 40, 64)
-    elements = SMALL if small else FS1
+    elements = SMALL if small else FS1.value
     walks = [Walk(name, elements, number, 1) for name in EVERY for number in cores]
     results = play_all(walks, 1 if small else None)
     rows = [
@@ -138,11 +138,11 @@ def _shares(result: Result) -> tuple[float, ...]:
 
 def messages(out: Path, small: bool) -> list[Path]:
     """Fig. 4: messages and bytes against elements; the busiest pair, too."""
-    sizes = (3_000, SMALL) if small else (100_000, 300_000, 10**6, 2_500_000, FS1, FS3)
+    sizes = (3_000, SMALL) if small else (100_000, 300_000, 10**6, 2_500_000, FS1.value, FS3.value)
     names = ("CP", "PA-DRQS", "H-DRQS", "DRQS", "pcircle")
     rows: list[tuple[float | str, ...]] = []
     for size in sizes:
-        largest = size == FS3
+        largest = size == FS3.value
         for seed in SEEDS[:1] if largest else _seeds(small):
             tree = grow(size, seed)
             for name in names[:3] if largest else names:
@@ -182,9 +182,9 @@ def _means(
 
 def balance(out: Path, small: bool) -> list[Path]:
     """Fig. 6: the ranks' shares of the elements, with 20 ranks, and their spans."""
-    size = SMALL if small else FS3
+    size = SMALL if small else FS3.value
     walks = [
-        Walk(name, size, RANKS * (THREADS if name in ("H-DRQS", "pcircle") else 1), 1)
+        Walk(name, size, RANKS.value * (THREADS if name in ("H-DRQS", "pcircle") else 1), 1)
         for name in DISTRIBUTED
     ]
     walks.append(Walk("DRQS", size, CORES, 1))  # as many cores as H-DRQS has
@@ -194,12 +194,12 @@ def balance(out: Path, small: bool) -> list[Path]:
     for one, result in zip(walks, play_all(walks, 1 if small else None), strict=True):
         ranks = len(result.elements)
         spans.append((one.name, one.cores, ranks, 100 * result.span))
-        if ranks == RANKS:
+        if ranks == RANKS.value:
             shown[one.name] = [100 * share for share in result.shares]
             rows += [(one.name, rank, share) for rank, share in enumerate(shown[one.name])]
     table = write_table(out / "lafon-fig6.csv", ["algorithm", "rank", "share_percent"], rows)
     header = ["algorithm", "cores", "ranks", "span_percent_of_ideal"]
     span_table = write_table(out / "lafon-fig6-spans.csv", header, spans)
-    title = f"LaFon fig. 6: {RANKS} ranks, {size:,} elements, ideal 5 %"
+    title = f"LaFon fig. 6: {RANKS.value} ranks, {size:,} elements, ideal 5 %"
     drawn = histograms(out / "lafon-fig6.png", shown, title=title, label="share of the elements, %")
     return [table, span_table, *drawn]

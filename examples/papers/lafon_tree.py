@@ -1,11 +1,10 @@
 """Synthetic file systems for LaFon et al. 2012: directories with counts of equal files.
 
 LaFon, Misra and Bringhurst ("On distributed file tree walk of parallel file systems", SC12) publish
-no shapes of trees, only the numbers of files. FS1 has 6.5 million (their text on figures 1, 3(a), 4
-and 5), FS3 has 110 million (figures 4 and 6). So the shape is chosen by us: one element in twenty
-is a directory, each lies under a uniformly chosen earlier one (the depth grows as log d), and files
-fall on directories with weights ``Exp(1)**2``. With `huge` one directory holds that share of all
-files, the case that the paper says hurts.
+no shapes of trees, only the numbers of files (`examples.papers.lafon_paper`). So the shape is
+chosen by us: one element in twenty is a directory, each lies under a uniformly chosen earlier one
+(the depth grows as log d), and files fall on directories with weights ``Exp(1)**2``. With `huge`
+one directory holds that share of all files, the case that the paper says hurts.
 
 All files cost the same, so a file has no name here: a directory is its number of files.
 """
@@ -17,10 +16,8 @@ from random import Random
 
 import msgspec
 
-__all__ = ["ELEMENTS_PER_DIRECTORY", "FS1", "FS3", "Tree", "grow"]
+__all__ = ["ELEMENTS_PER_DIRECTORY", "Tree", "grow"]
 
-FS1 = 6_500_000
-FS3 = 110_000_000
 ELEMENTS_PER_DIRECTORY = 20
 
 

@@ -127,6 +127,18 @@ def _curve(axes: Any, x: Sequence[float], one: Series) -> None:
         axes.plot(x, one.y, one.style, label=one.name, markersize=3)
 
 
+class BarPanel(msgspec.Struct, frozen=True):
+    """Groups of bars side by side, one bar a series in each group. *label* is that of y.
+
+    *headroom*, a part of the height, is left for the legend.
+    """
+
+    title: str
+    label: str
+    series: Sequence[Series]
+    headroom: float = 0.2
+
+
 def bar_plot(
     path: Path,
     groups: Sequence[str],
@@ -137,21 +149,36 @@ def bar_plot(
     size: tuple[float, float] | None = None,
     scale: Scale = "linear",
 ) -> list[Path]:
-    """Draw groups of bars side by side, one bar a series in each group.
+    """Draw one panel of bars.
 
     *size* is in inches, *scale* that of y.
     """
+    panel = BarPanel(title, labels[1], series)
+    return bar_panels(path, groups, [panel], label=labels[0], size=size, scale=scale)
+
+
+def bar_panels(
+    path: Path,
+    groups: Sequence[str],
+    panels: Sequence[BarPanel],
+    *,
+    label: str = "",
+    size: tuple[float, float] | None = None,
+    scale: Scale = "linear",
+) -> list[Path]:
+    """Draw panels next to each other, with the same groups of bars. *label* is that of x."""
 
     def paint(figure: Any) -> None:
-        axes = figure.subplots()
-        width = 0.8 / len(series)
-        for number, one in enumerate(series):
-            offset = (number - (len(series) - 1) / 2) * width
-            axes.bar([at + offset for at in range(len(groups))], one.y, width, label=one.name)
-        axes.set_xticks(range(len(groups)), groups)
-        axes.set(yscale=scale)
-        axes.margins(y=0.2)  # for the legend
-        _finish(axes, title, labels)
+        [row] = figure.subplots(1, len(panels), squeeze=False)
+        for axes, panel in zip(row, panels, strict=True):
+            width = 0.8 / len(panel.series)
+            for number, one in enumerate(panel.series):
+                offset = (number - (len(panel.series) - 1) / 2) * width
+                axes.bar([at + offset for at in range(len(groups))], one.y, width, label=one.name)
+            axes.set_xticks(range(len(groups)), groups)
+            axes.set(yscale=scale)
+            axes.margins(y=panel.headroom)
+            _finish(axes, panel.title, (label, panel.label))
 
     return draw(path, paint, size=size)
 

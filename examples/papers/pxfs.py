@@ -2,15 +2,15 @@
 
 PXFS gives programs asynchronous operations on a parallel file system; `pcircle.aio` follows it. The
 thesis measures one client and one server: its cases 1 to 3, a sweep of computations, operations on
-names, the time of submissions and the cost of continuations. The paper has two workloads by 1 to 24
-clients on 2 to 16 servers. All of these are cases of fbench (`pcircle.tools.fbench.papers`), run
-here on a FUSE file system that takes as long as theirs (`examples.papers.pxfs_mount`, which says
-what of it is fitted). Blocking calls stand for the papers' synchronous ones.
+names, the time of submissions and the cost of continuations. The evaluation in the paper has two
+workloads by 1 to 24 clients on 2 to 16 servers. All of these are cases of fbench
+(`pcircle.tools.fbench.papers`), run here on a FUSE file system that takes as long as theirs
+(`examples.papers.pxfs_mount`, which says what of it is fitted). Blocking calls stand for the
+papers' synchronous ones.
 
-The papers' numbers here are those of their texts and tables; each names its case of the thesis'
-chapter 5, or the paper's evaluation. Which of its sections and tables is not known to us. How many
-threads carry operations out is fixed (`_THREADS`, `_CLIENT_THREADS`, chosen): the search for their
-number would take most of these short runs.
+The papers' numbers are in `examples.papers.pxfs_paper`. How many threads carry operations out is
+fixed (`_THREADS`, `_CLIENT_THREADS`, chosen): the search for their number would take most of these
+short runs.
 """
 
 from __future__ import annotations
@@ -25,30 +25,27 @@ import msgspec
 from examples.papers.command import Figure, main
 from examples.papers.measured import Surroundings
 from examples.papers.output import Cell, Scale, Series, bar_plot, line_plot, write_table
-from examples.papers.pxfs_mount import KIB, MIB, NAMES, NAMES_MS, THESIS, Values, measured, mount
+from examples.papers.pxfs_mount import KIB, NAMES, THESIS, Values, measured, mount
 from examples.papers.pxfs_mount import servers as servers_rule
+from examples.papers.pxfs_paper import (
+    ASYNCHRONOUS_MS,
+    BLOCK_BYTES,
+    BLOCKS,
+    CLIENTS,
+    FILES,
+    LOST,
+    SERVERS,
+    SYNCHRONOUS_MS,
+    WORKLOADS,
+)
 from tests.fusefs.rules import Rule
 
 ROUNDS = 3
 _THREADS, _CLIENT_THREADS = 8, 32
 SYNCHRONOUS, ASYNCHRONOUS = "blocking", "threads"
 
-# Snyder, chapter 5, case 3: loss of throughput by computing, in %; synchronous read and write,
-# asynchronous read and write.
-LOST = {"512 KiB": (48.6, 48.3, 0.7, 0.9), "1024 KiB": (32.5, 31.7, 1.7, 1.6),
-        "2048 KiB": (19.7, 19.8, 0.2, 21.2), "4096 KiB": (11.1, 12.2, 0.9, 0.7)}  # fmt: skip
-# Snyder, chapter 5, operations on names.
-ASYNCHRONOUS_MS = {"create": 3.76, "open": 0.28, "close": 6.82, "truncate": 2.58, "stat": 1.11,
-                   "remove": 3.22, "mkdir": 3.19, "rmdir": 2.93}  # fmt: skip
-# Yang and others, evaluation (3 and 20 also in the abstract): 24 clients of one thread, 16 servers,
-# asynchronous over synchronous.
-WORKLOADS = {("small", "write"): 10.0, ("small", "read"): 20.0,
-             ("large", "write"): 4.0, ("large", "read"): 3.0}  # fmt: skip
-_BLOCK_BYTES = {"small": 64 * KIB, "large": MIB}
-CLIENTS, SERVERS = 24, (2, 4, 8, 16)
-# Files of each client; the paper has five, which would be 12 GB of large blocks.
-_FILES = {"small": 5, "large": 1}
-_BLOCKS = 100
+# Five files of large blocks would be 12 GB.
+_FILES = {"small": FILES.value, "large": 1}
 # Of small files by servers: 100 take longer than ten minutes; blocking calls wait in any case.
 _BLOCKS_BY_SERVERS = {SYNCHRONOUS: 4, ASYNCHRONOUS: 60}
 
@@ -60,7 +57,8 @@ _HEADER = ("what", "synchronous", "synchronous min", "synchronous max", "asynchr
 class Case(msgspec.Struct, frozen=True):
     """A case of the thesis: its blocks in full, what its values are in, and the paper's, by what.
 
-    *per_unit* divides fbench's values. A *paper* gives synchronous and asynchronous.
+    *per_unit* divides fbench's values. A *paper* gives synchronous and asynchronous,
+    and *source* is where it states them.
     """
 
     title: str
@@ -70,6 +68,7 @@ class Case(msgspec.Struct, frozen=True):
     duration_s: float
     rules: tuple[Rule, ...] = (THESIS,)
     paper: Callable[[str], tuple[Cell, Cell]] = lambda what: ("", "")
+    source: str = ""
     attributes_s: float = 60.0
     scale: Scale = "linear"
 
@@ -77,21 +76,22 @@ class Case(msgspec.Struct, frozen=True):
 def _paper_lost(what: str) -> tuple[Cell, Cell]:
     operation, _, size = what.partition(", ")
     column = ("read", "write").index(operation)
-    return LOST[size][column], LOST[size][2 + column]
+    stated = LOST.value[size]
+    return stated[column], stated[2 + column]
 
 
 def _paper_names(what: str) -> tuple[Cell, Cell]:
-    return NAMES_MS[what], ASYNCHRONOUS_MS[what]
+    return SYNCHRONOUS_MS.value[what], ASYNCHRONOUS_MS.value[what]
 
 
 CASES = {
     "case1": Case("random blocks of 512 KiB by threads that wait", "MB/s", 1e6, 32, 45.0),
     "case2": Case("one file, all blocks submitted at once", "MB/s", 1e6, 64, 40.0),
     "case3": Case("throughput lost to computing 5 ms a block", "%", 1.0, 64, 110.0,
-                  paper=_paper_lost),
+                  paper=_paper_lost, source=LOST.source),
     "sweep": Case("waiting for 1 MiB, by the concurrent computation", "ms", 1e3, 32, 45.0),
     "latency": Case("operations on names, one after the other", "ms", 1e3, 1, 25.0,
-                    (THESIS, *NAMES), _paper_names, 0.0),
+                    (THESIS, *NAMES), _paper_names, SYNCHRONOUS_MS.source, 0.0),
     "submission": Case("how long a submission blocks its caller", "us", 1.0, 1, 75.0, scale="log"),
     "continuation": Case("throughput by the computation that follows", "MB/s", 1e6, 32, 40.0),
 }  # fmt: skip
@@ -123,7 +123,8 @@ def thesis(name: str, out: Path, small: bool) -> list[Path]:
     with mount(case.rules, small, case.attributes_s) as place:
         rows = list(_rows(case, measured(place, options, 1 if small else ROUNDS)))
     header = (*_HEADER, "paper synchronous", "paper asynchronous")
-    note = before.note(f"{case.unit}; threads that wait for files count in the load")
+    source = f"; paper: {case.source}" if case.source else ""
+    note = before.note(f"{case.unit}; threads that wait for files count in the load{source}")
     table = write_table(out / f"pxfs-{name}.csv", header, rows, note)
     series = [
         Series(label, [_number(row[column]) for row in rows])
@@ -149,12 +150,12 @@ def _number(cell: Cell) -> float:
 
 def _workload(case: str, servers: int, blocks: dict[str, int], small: bool) -> Iterator[Row]:
     """A workload, once: rows by what, with MB/s of all clients together."""
-    clients = 2 if small else CLIENTS
+    clients = 2 if small else CLIENTS.value
     print(f"{servers} servers, {clients} clients, {case}", file=sys.stderr)
     options = ["--case", case, "--threads", str(_CLIENT_THREADS), "-j", str(clients)]
     options += ["--files", str(_FILES[case])]
     values: Values = {}
-    with mount([servers_rule(servers, _BLOCK_BYTES[case])], small) as place:
+    with mount([servers_rule(servers, BLOCK_BYTES.value[case])], small) as place:
         for backend, number in blocks.items():
             size = ["--backend", backend, "--blocks", "1" if small else str(number)]
             values |= measured(place, [*options, *size], 1)[0]
@@ -168,19 +169,21 @@ _WORKLOAD_HEADER = ("workload", "servers", "clients", *_HEADER)
 def workload(case: str, out: Path, small: bool) -> list[Path]:
     """A workload with 24 clients and 16 servers, by the threads of a client."""
     before, rows = Surroundings.now(), list[Row]()
-    for row in _workload(case, SERVERS[-1], dict.fromkeys(_BLOCKS_BY_SERVERS, _BLOCKS), small):
+    servers, blocks = SERVERS.value[-1], dict.fromkeys(_BLOCKS_BY_SERVERS, BLOCKS.value)
+    for row in _workload(case, servers, blocks, small):
         operation, _, threads = str(row[3]).partition(", ")
-        paper: Cell = WORKLOADS[case, operation] if threads == "1 thread" else ""
+        paper: Cell = WORKLOADS.value[case, operation] if threads == "1 thread" else ""
         rows.append([*row, paper])
-    note = before.note("MB/s; threads that wait for files count in the load")
+    setup = "MB/s; threads that wait for files count in the load"
+    note = before.note(f"{setup}; paper: {WORKLOADS.source}")
     header = (*_WORKLOAD_HEADER, "paper ratio")
     table = write_table(out / f"pxfs-{case}.csv", header, rows, note)
     groups = [str(row[3]).replace(", ", "\n") for row in rows]
     series = [Series("paper", [_number(row[-1]) for row in rows]),
               Series("ours", [_number(row[-2]) for row in rows])]  # fmt: skip
     plot = bar_plot(out / f"pxfs-{case}.svg", groups, series,
-                    title=f"asynchronous over synchronous, {_BLOCK_BYTES[case] // KIB} KiB, "
-                    f"{CLIENTS} clients, {SERVERS[-1]} servers",
+                    title=f"asynchronous over synchronous, {BLOCK_BYTES.value[case] // KIB} KiB, "
+                    f"{CLIENTS.value} clients, {servers} servers",
                     labels=("", "times"))  # fmt: skip
     return [table, *plot]
 
@@ -188,7 +191,7 @@ def workload(case: str, out: Path, small: bool) -> list[Path]:
 def by_servers(out: Path, small: bool) -> list[Path]:
     """The workload of small blocks on 2 to 16 servers, by one thread of each client."""
     before, rows = Surroundings.now(), list[Row]()
-    numbers = SERVERS[-2:] if small else SERVERS
+    numbers = SERVERS.value[-2:] if small else SERVERS.value
     for number in numbers:
         found = _workload("small", number, _BLOCKS_BY_SERVERS, small)
         rows += [row for row in found if str(row[3]).endswith(", 1 thread")]

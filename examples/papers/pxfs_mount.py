@@ -32,6 +32,7 @@ from pathlib import Path
 from statistics import median
 
 from examples.papers.measured import scratch
+from examples.papers.pxfs_paper import SYNCHRONOUS_MS
 from tests.fusefs.mounting import missing, mounted
 from tests.fusefs.passing import Caching
 from tests.fusefs.rules import Rule
@@ -39,17 +40,15 @@ from tests.fusefs.rules import Rule
 KIB, MIB = 1 << 10, 1 << 20
 _DATA = ("read", "write")
 
-# Snyder 2013, chapter 5, operations on names: synchronous, in ms; the requests of the kernel that
-# each is put into.
-NAMES_MS = {"create": 3.75, "open": 0.21, "close": 6.59, "truncate": 2.59, "stat": 0.93,
-            "remove": 3.26, "mkdir": 3.39, "rmdir": 3.32}  # fmt: skip
+# The requests of the kernel that an operation on names is put into.
 _REQUESTS = {"create": "create", "open": "open", "close": "flush", "truncate": "setattr",
              "stat": "getattr", "remove": "unlink", "mkdir": "mkdir", "rmdir": "rmdir"}  # fmt: skip
 
 THESIS = Rule(ops=_DATA, delay_s=0.0003, servers=1, bytes_per_s=105e6)
 # Directories are looked at by the kernel on the way to a file, which takes no time.
 NAMES = tuple(
-    Rule(ops=(_REQUESTS[what],), path="*/[fd]*", delay_s=ms / 1000) for what, ms in NAMES_MS.items()
+    Rule(ops=(_REQUESTS[what],), path="*/[fd]*", delay_s=ms / 1000)
+    for what, ms in SYNCHRONOUS_MS.value.items()
 )
 
 _REQUEST_S = 0.004

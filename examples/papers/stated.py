@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+
 import msgspec
 
+T = TypeVar("T")
 
-class Stated(msgspec.Struct, frozen=True):
-    """A number that a paper states; `source` is a section, figure or table."""
 
-    value: float
+class Stated(msgspec.Struct, Generic[T], frozen=True):
+    """A number, or a table of numbers, of a paper; `source` is a figure, table or section."""
+
+    value: T
     source: str

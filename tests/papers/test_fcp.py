@@ -11,7 +11,7 @@ import pytest
 from examples.papers import fcp, fcp_corrupted
 from examples.papers.command import DOCS, Figure
 from examples.papers.fcp import Copied, compared
-from examples.papers.fcp_paper import TABLE_S
+from examples.papers.fcp_paper import SMALL_SHARE, TABLE_S
 from examples.papers.fcp_sets import FULL, NOTHING, SMALL, DataSet, data_sets, fault, make
 from examples.papers.output import can_plot
 from tests.conftest import Run
@@ -26,7 +26,7 @@ def test_the_sets_have_the_proportions_of_the_paper() -> None:
     assert len(mixed.sizes) * 10 == 100_000
     scale = FULL.bytes_factor * 10  # of a file of the last set
     below = sum(size < 256 * 1024 * scale for size in mixed.sizes) / len(mixed.sizes)
-    assert below == pytest.approx(0.85, abs=0.02)
+    assert below == pytest.approx(SMALL_SHARE.value, abs=0.02)
     assert 4096 * scale - 1 <= min(mixed.sizes) < max(mixed.sizes) <= 100e6 * scale
     assert mixed.total_bytes == pytest.approx(equal.total_bytes, rel=0.3)
 
@@ -79,6 +79,6 @@ def test_each_figure_small(figure: Figure, tmp_path: Path) -> None:
         note, *lines = path.read_text(encoding="utf-8").splitlines()
         assert note.startswith("# ")
         rows = list(csv.DictReader(lines))
-        assert {row["set"] for row in rows} == {"start", *TABLE_S}
+        assert {row["set"] for row in rows} == {"start", *TABLE_S.value}
         assert all(float(row["min s"]) <= float(row["median s"]) for row in rows)
         assert "nan" not in path.read_text(encoding="utf-8")

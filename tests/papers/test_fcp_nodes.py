@@ -11,11 +11,11 @@ import pytest
 from examples.papers import fcp_memory, fcp_nodes
 from examples.papers.command import DOCS, Figure
 from examples.papers.fcp_lustre import CALIBRATED, SETS, FileSet, calibrated, copy_set
-from examples.papers.fcp_paper import NODES, NODES_S
+from examples.papers.fcp_paper import FILE_BYTES, NODES, NODES_S
 from examples.papers.output import can_plot
 
 MAX_PLOT_BYTES = 60_000
-BARS = sum(paper_s is not None for one in NODES_S.values() for bars in one.values()
+BARS = sum(paper_s is not None for one in NODES_S.values() for bars in one.value.values()
            for paper_s in bars)  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def test_every_byte_is_copied_once(files: FileSet, nodes: int) -> None:
 
 @pytest.mark.parametrize(("name", "stripes", "nodes"), CALIBRATED[1:4])
 def test_a_calibrated_bar_is_met(name: str, stripes: int, nodes: int) -> None:
-    paper_s = NODES_S[name][stripes][NODES.index(nodes)]
+    paper_s = NODES_S[name].value[stripes][NODES.value.index(nodes)]
     copied = copy_set(shorter(name), nodes, stripes, calibrated())
     assert 10 * copied.time_s == pytest.approx(paper_s, rel=0.02)
 
@@ -81,4 +81,4 @@ def test_memory_is_measured(tmp_path: Path) -> None:
         _, *lines = path.read_text(encoding="utf-8").splitlines()
         rows = {row["what"]: float(row["ours"]) for row in csv.DictReader(lines)}
         assert rows["each chunk in memory"] > rows["each chunk on disk"] > 0
-    assert rows["each file"] < fcp_memory.PAPER_FILE_BYTES
+    assert rows["each file"] < FILE_BYTES.value

@@ -10,7 +10,8 @@ import pytest
 from examples.papers import pxfs
 from examples.papers.command import DOCS, Figure
 from examples.papers.output import can_plot
-from examples.papers.pxfs_mount import KIB, MIB, NAMES_MS, faster, servers
+from examples.papers.pxfs_mount import KIB, MIB, faster, servers
+from examples.papers.pxfs_paper import ASYNCHRONOUS_MS, LOST, SYNCHRONOUS_MS
 from tests.fusefs.mounting import missing
 from tests.fusefs.rules import Rule, Rules
 
@@ -60,8 +61,8 @@ def test_each_figure_small(figure: Figure, tmp_path: Path) -> None:
 
 def test_the_papers_numbers_are_complete() -> None:
     """Each row of the thesis' tables, and each workload, has its reference values."""
-    for what in pxfs.LOST:
-        assert pxfs.CASES["case3"].paper(f"read, {what}") == pxfs.LOST[what][0:3:2]
-    assert NAMES_MS.keys() == pxfs.ASYNCHRONOUS_MS.keys()
+    for what, lost in LOST.value.items():
+        assert pxfs.CASES["case3"].paper(f"read, {what}") == lost[0:3:2]
+    assert SYNCHRONOUS_MS.value.keys() == ASYNCHRONOUS_MS.value.keys()
     assert pxfs.CASES["latency"].paper("stat") == (0.93, 1.11)
     assert pxfs.CASES["case1"].paper("read, 1 thread") == ("", "")
