@@ -1,4 +1,4 @@
-"""The analysis of communication in ``docs/papers-lafon.rst``, compared with simulated walks.
+"""The analysis of communication in ``docs/scale.rst``, compared with simulated walks.
 
 - The cost of a transfer, C(s) = alpha + s beta, is fitted to the answers of a walk: to the transfer
   alone, and to the time from the request to the arrival.
