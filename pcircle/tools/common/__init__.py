@@ -1,1 +1,1 @@
-"""Code that several commands share: options, programs and reports of copies and removals."""
+"""Code that several commands share: the options, the program and the reports of copies."""

@@ -90,7 +90,7 @@ class CopyLineFormatter:
 
 
 def sides(root: CopyRoot, directory: bytes) -> tuple[bytes, bytes]:
-    """Return the absolute paths of a SRC and of its copy, which identify a root."""
+    """Return the absolute paths of a SRC and of its copy. Together they identify a root."""
     return (
         os.path.normpath(os.path.join(directory, root.source_shown)),
         os.path.normpath(os.path.join(directory, root.target_shown)),

@@ -8,7 +8,7 @@ rank 0 with the results.
 The signature covers the entries of the source as they exist in the target. If an entry was left
 unchanged, it was not read in the source, so it is read in the target. Failed entries are missing
 from the digests, and rank 0 identifies them by their failure notices. A checkpoint contains the
-digests of completed work, so a resumed copy does not read anything again.
+digests of completed work, so a resumed copy does not read completed files again.
 
 This module contains only the part of rank 0. The signer of each rank belongs to its worker
 (`pcircle.ops.copy.tree.worker`), and exists only with this option.

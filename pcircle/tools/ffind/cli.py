@@ -65,7 +65,7 @@ class FindParser(Parser):
         return args
 
     def hint(self, unknown: str) -> str:
-        """Return a hint for an unknown option; it may be a primary with a dash too many."""
+        """Return a hint for an unknown option; it may be a primary with one dash too many."""
         name = unknown.removeprefix("--")
         if name in (TESTS | ACTIONS | dict.fromkeys(COMMANDS, 0)):
             return f"primaries have one dash: -{name}"

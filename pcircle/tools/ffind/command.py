@@ -228,7 +228,7 @@ def _said(words: Sequence[str], node: ExpressionNode) -> str:
 
 
 def program_of(args: argparse.Namespace) -> FindProgram | FindApplyProgram:
-    """Return the program for a parsed command line. Raises UsageError."""
+    """Return the program for a parsed command line. Raise UsageError if it is invalid."""
     options = FindOptions.of(args)
     paths = list(map(os.fsencode, args.operands))
     if options.apply is not None:
@@ -255,5 +255,5 @@ def program_of(args: argparse.Namespace) -> FindProgram | FindApplyProgram:
 
 
 def find_typed(args: argparse.Namespace) -> int:
-    """Carry out a parsed command line and return the exit code. Raises UsageError."""
+    """Run a parsed command line and return the exit code; raise UsageError if it is invalid."""
     return program_of(args).run()

@@ -100,7 +100,7 @@ class FindVisitor(SmallDirectoryEvaluator):
     # ---- directories -----------------------------------------------------------
 
     def known(self, opened: Open[int], context: Context[TreeItem]) -> int | None:
-        """Return a result if the search has ended, so that no directory is entered."""
+        """Return a result if the search has ended, so that the directory is not entered."""
         if not self._halted():
             return None
         self.counters.scans_done += 1

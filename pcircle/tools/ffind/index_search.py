@@ -73,7 +73,8 @@ def index_of(
 ) -> tuple[SearchedIndex, tuple[Root, ...]]:
     """Return an index, and the roots of PATHs in it, or all its roots if there are no PATHs.
 
-    If `in_order` is set, one rank reads the index sequentially. Raises UsageError.
+    If `in_order` is set, one rank reads the index sequentially. Raise UsageError if the index
+    cannot be read or does not contain a PATH.
     """
     named = path = os.path.abspath(os.fsencode(name))
     shown = show(os.fsencode(name))
@@ -129,7 +130,7 @@ def _about(ranges: Sequence[Range], root: int, path: bytes) -> list[Range]:
 
 
 def _start(index: Index, ranges: Sequence[Range], path: bytes) -> IndexPath:
-    """Return the position of a PATH in an index. Raises UsageError."""
+    """Return the position of a PATH in an index. Raise UsageError if it is not in the index."""
     shown = show(path)
     if not path:
         raise UsageError("empty file name")
@@ -185,7 +186,7 @@ class _KnownColumns:
         self._places: Sequence[int] = ()
 
     def look(self, directory_fd: int, names: Sequence[bytes]) -> None:
-        """Select the names for the next columns."""
+        """Select the names for the following calls of `column` and `times_ns`."""
         section = self.section
         is_all = len(names) == len(section.names)
         self._places = range(len(names)) if is_all else list(map(section.place, names))
@@ -381,7 +382,7 @@ class IndexSearcher(Evaluator):
             counters.special += self._evaluate_names(where, specials, "", _NOTHING)
 
     def _failure(self, number: int, path: bytes, section: Section) -> None:
-        """Report an entry whose contents or status the index could not record."""
+        """Report an entry that could not be read or looked up when the index was made."""
         name, doing, errno_ = section.failure()
         error = OSError(errno_, os.strerror(errno_))
         depth = depth_of(path) + 1

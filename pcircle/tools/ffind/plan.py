@@ -69,11 +69,11 @@ class FindPlan(ChangePlan, frozen=True, kw_only=True):
 class FindCounters(ChangeCounters):
     """The counters of a search.
 
-    `matched` counts the entries of -count and -exists, `blocks` the blocks of -du, `deleted` the
-    entries that -delete removed or, in a dry run, would remove, and `vanished` entries that
-    vanished before they were looked up. `complaints` counts errors on directories that
-    another counter also includes. `commands_failed` counts threads on which a command ``-exec … +``
-    failed. `kept` counts entries that were found after the end of the search.
+    `matched` counts the entries of -count and -exists, and `blocks` the blocks of -du. `deleted`
+    counts the entries that -delete removed or, in a dry run, would remove. `vanished` counts
+    entries that vanished before they were looked up. `complaints` counts errors on directories;
+    another counter includes these directories. `commands_failed` counts threads on which a command
+    ``-exec … +`` failed. `kept` counts entries that were found after the end of the search.
     """
 
     matched: int

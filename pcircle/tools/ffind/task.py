@@ -85,10 +85,10 @@ def _is_link(path: bytes) -> bool:
 
 
 def listed_starts(name: str, *, complete: bool) -> Iterator[bytes]:
-    """Yield the PATHs in a file of -files0-from; `-` is standard input. Raises UsageError.
+    """Yield the PATHs in a file of -files0-from; `-` is standard input.
 
-    If `complete` is set, the last PATH must end with NUL, which shows that the file is not
-    truncated.
+    If `complete` is set, the last PATH must end with NUL, because that shows that the file is not
+    truncated. Raise UsageError if the file is invalid or cannot be read.
     """
     shown = show(os.fsencode(name))
     try:
@@ -245,7 +245,7 @@ class FindTask(  # pyright: ignore[reportGeneralTypeIssues]
     def planned(self, entry: FindEntry) -> bool:
         """Plan a removal; return False for the plan file and its parent directories.
 
-        Raises OSError.
+        Raise OSError if the entry cannot be looked up.
         """
         status = os.stat(entry.name, dir_fd=entry.fd, follow_symlinks=False)
         if self._of_plan and self._identify(status) in self._of_plan:

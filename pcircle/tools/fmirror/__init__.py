@@ -10,9 +10,9 @@ complete run (`state/`) show that they are unchanged. `phases` lists the jobs of
 Extraneous entries are found while the source is being listed, and rank 0 collects them in a file. A
 second job removes them with frm's remover, which counts, limits and reports removals as frm does.
 Nothing is removed before the last directory of the source has been read. Because a listing may be
-wrong, each name is first looked up in the source again. A directory that changes while it is being
-listed is listed again. A vanished entry may have moved to a directory that had already been read,
-so a job between the copy and the removals compares change times.
+incomplete, each name is first looked up in the source again. A directory that changes while it is
+being listed is listed again. A vanished entry may have moved to a directory that had already been
+read, so a job between the copy and the removals compares change times.
 
 With `--delete=during`, the rank that compares a directory removes its extraneous entries at once,
 after the same look-ups. This is useful if the target is almost full.

@@ -122,8 +122,8 @@ def refuse_other(other: bytes, source: bytes, target: bytes) -> None:
 def make_backup(backup: bytes, source: bytes, target: bytes, *, make: bool) -> None:
     """Create the backup directory if `make` is set and it does not exist.
 
-    Raise UsageError if it cannot be created, lies in the source or target, or is on another file
-    system than the target.
+    Raise UsageError if it cannot be created, lies in the source or target, or is not on the
+    target's file system.
     """
     try:
         if not os.path.lexists(backup):
@@ -175,7 +175,7 @@ def refuse_without_clones(target: bytes, say: Callable[[str], None]) -> None:
 def has_entries(path: bytes, said: bytes | None = None) -> bool:
     """Return whether a directory exists and has entries.
 
-    If `said` is given, errors name that instead.
+    If `said` is given, error messages name it instead of the directory.
     """
     try:
         with os.scandir(path) as entries:

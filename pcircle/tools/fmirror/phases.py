@@ -281,7 +281,7 @@ def _report_removals(run: MirrorRun) -> None:
 
 
 def _recheck(run: MirrorRun) -> None:
-    """Add the doubtful entries to the extraneous ones if none of them can have moved."""
+    """Add the doubtful entries to the extraneous ones if none can have moved within the source."""
     options, copied, console = run.options, run.copied, run.console
     doubtful, times = ExtraneousPaths(), KnownTimes()
     if console is not None and console.withheld(ignore=options.ignore_errors):
@@ -560,7 +560,7 @@ def record_run(options: MirrorOptions, copied: MirrorProgram, began_ns: int, cod
 
 
 def _moved_ns(options: MirrorOptions, copied: MirrorProgram) -> int:
-    """Return when files were moved to the target that may exist nowhere else, or 0.
+    """Return the time of the last move to the target whose files may exist nowhere else, or 0.
 
     If this run has removed all extraneous entries, no such files are left.
     """

@@ -115,7 +115,7 @@ class MirrorProgram(CopyProgram):
         if os.path.isdir(options.sources[0]) and not options.is_idle:
             self._lock.take(options.kept_at, options.state_dir)
         if snapshot is not None:
-            from pcircle.tools.fmirror import snapshots  # few runs make one
+            from pcircle.tools.fmirror import snapshots  # few runs make a snapshot
 
             source = self._mirror.sources[0]
             makes = os.path.isdir(source) and not self._mirror.dry

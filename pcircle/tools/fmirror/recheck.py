@@ -1,4 +1,4 @@
-"""A job between the copy and the deletions: finds directories of A that changed since listed.
+"""A job between the copy and the deletions: finds directories of A changed since their listing.
 
 If an entry has left a directory of A since the run began, it may have moved to a directory that had
 already been listed. The change time of that directory then differs from that at its listing.

@@ -1,7 +1,7 @@
 """Removes extraneous entries, or moves them to the backup.
 
-This is a job after the copy. The copy has found the paths. Like the paths of `--files-from`, they
-form a sorted list on disk, so their number is not limited by memory. frm's remover removes them.
+This job runs after the copy, which has found the paths. Like the paths of `--files-from`, they form
+a sorted list on disk, so their number is not limited by memory. frm's remover removes them.
 """
 
 from __future__ import annotations

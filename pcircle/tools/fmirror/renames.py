@@ -2,9 +2,10 @@
 
 There are three jobs. The first compares both sides like a dry run, and refuses to start in the same
 cases as a mirror. The second walks the extraneous entries without removing them, and reports the
-size and time of each file. The third renames the files of pairs whose contents are equal. The
-mirror that follows finds these files at their new paths. Files that were not renamed are copied and
-removed as usual. If removals are withheld, nothing is renamed.
+size and time of each file. The third renames a file of the target if its contents equal those of
+the source file with which it is paired. The mirror that follows finds these files at their new
+paths. Files that were not renamed are copied and removed as usual. If removals are withheld,
+nothing is renamed.
 """
 
 from __future__ import annotations

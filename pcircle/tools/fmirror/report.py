@@ -35,8 +35,8 @@ class MirrorReport(CopyReport, frozen=True, kw_only=True):
     """The result of a mirror.
 
     `touched` counts the `skipped` entries whose attributes were updated, and `linked` the entries
-    that were linked to a tree of `--link-dest`. `nearby` counts the `files` whose content came from
-    `--copy-dest` or `--reflink-dest`. `surplus` counts the extraneous paths, and `removed` the
+    that were linked from a tree of `--link-dest`. `nearby` counts the `files` whose content came
+    from `--copy-dest` or `--reflink-dest`. `surplus` counts the extraneous paths, and `removed` the
     entries that were removed or moved to the backup. `moved` and `moved_bytes` count the files that
     `--moved` has renamed, and their bytes. `cleared` counts the entries that were removed from the
     source. `withheld` is the reason why nothing was removed. `expired` lists the removed snapshots.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pcircle.tools.fsum.whole import WholeTask
     from pcircle.walk.roots import Root
 
-# Modules that few runs need are imported where they are used, to keep the start fast.
+# Modules that few runs need are imported where they are used, so that other runs start faster.
 
 
 class SumProgram(WalkProgram["SumTask | WholeTask"]):

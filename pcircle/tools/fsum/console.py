@@ -426,7 +426,7 @@ def bad_lines(count: int) -> str:
 
 
 def summary(report: SumReport, done: str) -> str:
-    """Return a one-line summary of the entries, which were signed or only read (`done`)."""
+    """Return a one-line summary; `done` is "signed", or "read" if entries were only read."""
     failed = f"{plural(report.failed, 'entry', 'entries')} failed; " if report.failed else ""
     rates = format_rates(report.bytes_per_s, report.entries_per_s)
     return (

@@ -1,9 +1,9 @@
-"""Manifests on a rank: sections of directories are written, or compared with an old manifest.
+"""Writes the sections of directories to a manifest, or compares them with an old manifest.
 
-When a directory is complete, the rank that has read it passes its entries in the order of their
-names. They are written to the rank's part of a new manifest, or compared with an old manifest.
-Because each rank reads only the sections of its own directories, no rank needs the entire manifest
-in memory. In some modes, a file need not be read if its size and times decide the result.
+When a directory is complete, the rank that has read it passes its entries to a `Page` in the order
+of their names. They are written to the rank's part of a new manifest, or compared with an old
+manifest. Because each rank reads only the sections of its own directories, no rank needs the entire
+manifest in memory. In some modes, a file need not be read if its size and times decide the result.
 """
 
 from __future__ import annotations

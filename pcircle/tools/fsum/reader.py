@@ -82,8 +82,8 @@ class EntryReader(FailureReporter):
     ) -> tuple[int, list[bytes]]:
         """Sign small files in batches until `enough` returns true or several large files follow.
 
-        Return the number of files tried, and the names of those that are not small or failed, which
-        must be passed to `file`.
+        Return the number of files tried, and the names that must be passed to `file`: those of
+        files that are not small or failed.
         """
         undone: list[bytes] = []
         tried, count = 0, _LARGER

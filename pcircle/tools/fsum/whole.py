@@ -1,4 +1,4 @@
-"""The digests of whole files, for ``--format coreutils`` and for checks of checksum lists.
+"""Computes digests of whole files, for ``--format coreutils`` and to check checksum lists.
 
 Directories are walked as for a signature. Ranks send digests to rank 0, which sorts them in bounded
 memory and prints them at the end. For a check, files are opened by the paths in the list, as in

@@ -26,7 +26,7 @@ class ActionCounters(Protocol):
 
 
 class RemovalHooks(Protocol):
-    """The checks before each removal, and the records after it."""
+    """The calls before and after each removal, and for plans and lists."""
 
     def due_once(self) -> None: ...
     def deleted(self, entry: FindEntry) -> None: ...
@@ -243,7 +243,10 @@ def _refuse_reached(entry: FindEntry) -> None:
 
 
 def _remove(entry: FindEntry) -> None:
-    """Remove an entry by its name in its open directory, never through a link. Raises OSError."""
+    """Remove an entry by its name in its open directory, not through a link.
+
+    Raise OSError on failure.
+    """
     if entry.kind == "d":
         _refuse_reached(entry)
         os.rmdir(entry.name, dir_fd=entry.fd)

@@ -101,7 +101,7 @@ def _time(
 def limits_ns(
     context: EvaluationContext, field: str, compare: str, ago_ns: int, unit_s: int, midnight: int
 ) -> tuple[int | None, int | None]:
-    """Return the limits between which a test of times is true: exclusive, then inclusive."""
+    """Return the limits of the times that pass a test: after the first, up to the second."""
     day_ns, unit_ns = DAY_S * NS_PER_S, unit_s * NS_PER_S
     # The start of the day that ends now or, with -daystart, of the day that began at midnight.
     origin_ns = context.midnight_ns if midnight else context.now_ns - day_ns
@@ -234,7 +234,7 @@ _OF_STATUS: dict[str, Callable[..., StatusTest]] = {
 def name_test(
     node: ExpressionNode, context: EvaluationContext
 ) -> Callable[[bytes, bytes], object] | None:
-    """Return a function of a name and the path before it, or None for other tests."""
+    """Return a test of a name and the path before it, or None if the node tests something else."""
     if node.name == "name":
         match = _pattern(context, *node.args)
         return lambda name, prefix: match(name)

@@ -1,4 +1,4 @@
-"""An entry during the evaluation of an expression: looked up on first use.
+"""An entry for which an expression is evaluated. It is looked up on first use.
 
 One object serves all entries of a directory in turn, because most expressions test only the name,
 and creating an object takes as long as that test.
@@ -76,7 +76,7 @@ class FindEntry:
         self.pruned: bool = False
 
     def begin(self, name: bytes) -> None:
-        """Start with the next entry of the same directory and kind."""
+        """Switch to the next entry, in the same directory and of the same kind."""
         self.name = name
         self.st = None
         self.bad = self.gone = self.pruned = False
@@ -121,11 +121,11 @@ class FindEntry:
         self.st = status
 
     def target(self) -> bytes:
-        """Return the target of a link. Raises OSError."""
+        """Return the target of a link. Raise OSError if it cannot be read."""
         return os.readlink(self.name, dir_fd=self.fd)
 
     def is_bare(self) -> bool:
-        """Return whether a directory has no entries. Raises OSError."""
+        """Return whether a directory has no entries. Raise OSError if it cannot be read."""
         fd = self._open()
         try:
             with os.scandir(to_scan(fd)) as found:
@@ -159,7 +159,7 @@ class FindEntry:
 
 
 class CountedEntry(FindEntry):
-    """An entry whose tests of access times use the times that a first, counting walk recorded.
+    """An entry whose access time, in tests, is the one that a preceding counting walk recorded.
 
     If `updates_links` is set, the tests may update the access times of links.
     """

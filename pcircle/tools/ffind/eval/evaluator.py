@@ -348,7 +348,7 @@ def _prune(entry: FindEntry) -> bool:
 
 
 def chosen(plan: CompiledExpression, stats: StatusColumns, places: Sequence[int]) -> Sequence[int]:
-    """Return the rows that pass a plan's columns."""
+    """Return the rows that pass the column tests of a compiled expression."""
     for choose in plan.columns:
         if not places:
             break

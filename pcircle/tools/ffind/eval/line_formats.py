@@ -417,7 +417,7 @@ class FindOutput:
         self._texts: list[bytes] = []
         self._stream = 0
         self._size = 0
-        self._here: list[bytes] = []  # texts of the current entry
+        self._here: list[bytes] = []  # the text of the current entry, in pieces
         self._records: list[tuple[bytes, bytes]] = []
         self._links: list[tuple[int, int, int]] = []
         self.flush: Callable[[], None] = lambda: None

@@ -38,7 +38,7 @@ class Resolver:
         self._now_ns = now_ns
 
     def resolved(self, node: ExpressionNode) -> ExpressionNode:
-        """Return the node with all references resolved. Raises UsageError."""
+        """Return the node with all references resolved. Raise UsageError if that fails."""
         if node.children:
             return ExpressionNode(node.name, node.args, tuple(map(self.resolved, node.children)))
         look = _LOOKS.get(node.name)

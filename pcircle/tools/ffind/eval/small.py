@@ -1,8 +1,8 @@
 """Processes small directories that contain only files, in fewer steps than other directories.
 
 If look-ups are slow, the status of several names is prefetched at once. A file system that answers
-in milliseconds can answer many requests at once. On a fast file system nothing is prefetched. An
-entry is then looked up when it is evaluated, and only if necessary.
+in milliseconds can usually answer many requests at once. On a fast file system nothing is
+prefetched. An entry is then looked up when it is evaluated, and only if necessary.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _WRITING |= {"json": _LINE, "csv": _LINE}
 
 
 class FormatPiece(msgspec.Struct, frozen=True):
-    """Plain text, or a directive if there is a `letter`; `kind` is a time's second letter."""
+    """Plain text, or a directive if there is a `letter`; `kind` is the second letter of a time."""
 
     text: bytes = b""
     letter: str = ""
@@ -31,7 +31,7 @@ class FormatPiece(msgspec.Struct, frozen=True):
 
 
 def parse_format(text: bytes, warnings: list[str]) -> tuple[list[FormatPiece], bool]:
-    r"""Return the pieces of a format, and whether `\c` ends it. Raises ValueError."""
+    r"""Return the pieces of a format, and whether `\c` ends it; raise ValueError if invalid."""
     pieces: list[FormatPiece] = []
     plain = bytearray()
     at = 0

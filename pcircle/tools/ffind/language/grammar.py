@@ -81,7 +81,7 @@ class _Parser:
         )
 
     def _check(self, expression: ExpressionNode) -> None:
-        """Raise UsageError for expressions whose effect differs from their appearance."""
+        """Raise UsageError for expressions that do not do what they seem to do."""
         names = names_of(expression)
         if "delete" in names and "prune" in names and not self._reader.explicit_depth:
             token = next(candidate for candidate in self._tokens if candidate.name == "prune")

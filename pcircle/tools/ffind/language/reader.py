@@ -47,7 +47,7 @@ class ExpressionReader:
         self._syntax = regexes.SYNTAXES[regexes.DEFAULT]
 
     def read(self, token: Token) -> ExpressionNode:
-        """Return the node of a primary. Raises ValueError."""
+        """Return the node of a primary. Raise ValueError if an argument is invalid."""
         name, args = token.name, token.arguments
         reader = ExpressionReader._option if name.startswith("O") else _READERS.get(name)
         if reader is None and re.fullmatch("newer[aBcmt]{2}", name):
@@ -265,7 +265,7 @@ def _refuse_commands_of_others() -> None:
 
 
 def permissions(text: str) -> tuple[int, int]:
-    """Return the bits of a mode for files and for directories. Raises ValueError."""
+    """Return the bits of a mode for files and directories. Raise ValueError if it is invalid."""
     if re.match(r"\+[0-7]", text):
         raise ValueError(f"-perm: invalid mode '{_shown(text)}'; for any of the bits: /{text[1:]}")
     try:
@@ -292,7 +292,7 @@ def _numbered(text: str) -> tuple[str, int]:
 
 
 def _ns(text: str, unit_s: int) -> int:
-    """Return a number of units in nanoseconds."""
+    """Convert a number of units to nanoseconds."""
     try:
         number = math.nan if "_" in text or text != text.rstrip() else _float(text)
     except ValueError:
@@ -304,7 +304,7 @@ def _ns(text: str, unit_s: int) -> int:
 
 
 def _float(text: str) -> float:
-    """Parse a number as strtod does. Raises ValueError."""
+    """Parse a number as strtod does. Raise ValueError if it is invalid."""
     unsigned = text.lstrip(_SPACE).lstrip("+-")
     return float.fromhex(text) if unsigned[:2] in ("0x", "0X") else float(text)
 

@@ -86,7 +86,7 @@ _REPEATS = ("*", "+", "?", "{")
 
 
 def translated(pattern: str, syntax: int) -> str:
-    """Return the expression in Python's syntax. Raises ValueError."""
+    """Return the expression in Python's syntax. Raise ValueError if it is invalid."""
     return _Translator(pattern, syntax).whole()
 
 
@@ -191,7 +191,7 @@ class _Translator:
                 at_end = self._kind in ("|", "end", ")")
                 return "" if at_end else self._item()
         if kind in ("anchor", "word"):
-            # An anchor cannot be repeated: a following operator is not a repetition.
+            # An anchor cannot be repeated: an operator after it is not a repetition.
             self._next()
             return value if kind == "anchor" else _WORDS[value]
         if kind == ")" and not self._has(LONE_PAREN):
@@ -262,7 +262,7 @@ class _Translator:
 
 
 def bracket(text: str, at: int, syntax: int) -> tuple[str, int]:
-    """Return the set that follows a bracket, and its end. Raises ValueError."""
+    """Return the set that follows a bracket, and its end. Raise ValueError if it is invalid."""
     negated = text[at : at + 1] == "^"
     at += negated
     members: list[str] = []

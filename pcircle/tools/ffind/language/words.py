@@ -68,7 +68,9 @@ LEADING = ("H", "L", "P", "D")
 """Options that find accepts only before all paths, like -O with its level."""
 
 SETTINGS = (*LEADING, "daystart", "files0-from")
-"""Options that are not part of the expression. Other options are part of it, and always true."""
+"""Options that are not part of the expression. Other options are part of it and evaluate to
+true.
+"""
 
 OPERATORS = {
     "(": "(",
@@ -125,7 +127,7 @@ def split(words: Sequence[str], takes_value: Callable[[str], bool]) -> Split:
     """Divide the words into their parts. `takes_value` identifies options with a value.
 
     The expression begins where find begins it: `ffind -P , -delete` must not search the working
-    directory instead of a path named `,`. Raises UsageError.
+    directory instead of a path named `,`. Raise UsageError if the expression is invalid.
     """
     found = Split([], [], [])
     at = 0

@@ -133,7 +133,7 @@ class RenewalVisitor(EntryVisitor):
             except OSError as error:
                 self.fail(where.root, join_path(where.path, name), "read", error, context)
                 continue
-            counters.files += 1  # counts all kinds, because these entries need no more work
+            counters.files += 1  # entries of all kinds count as files here
             self._entries.append((where.path, entry))
         if len(self._entries) >= _TOGETHER:
             self._tell(context)

@@ -1,8 +1,8 @@
 """The state of the last complete run, and the locks that prevent simultaneous runs.
 
-The state is a small file, by default next to the target. It identifies the source, because if a
-disk is not mounted, the path leads to an empty directory or another file system, and nothing may be
-removed. The file is text. Each line begins with a keyword and a space:
+The state is a small file, by default next to the target. It identifies the source: if a disk is not
+mounted, the source's path leads to an empty directory or another file system, and then nothing may
+be removed. The file is text. Each line begins with a keyword and a space:
 
     fmirror 4              the file type, and the version of the format
     source PATH            the path of the source, percent-encoded as in the error log
@@ -319,7 +319,7 @@ def _read_time(text: str) -> int:
 def digest_of(given: Given | None) -> str:
     """Return the digest of the owners and modes that options specify.
 
-    Return `names` if they depend on names, whose numbers may change between two runs.
+    Return `names` if they depend on names, because the number of a name may change between runs.
     """
     if given is None:
         return "-"

@@ -211,7 +211,7 @@ class SurveyVisitor(EntryVisitor):
             if entry is None or self._differs(where, entry, row, fds[0], context):
                 self._list(join_path(where.path, name), context)
         counters = self.counters
-        counters.files += len(batch)  # counts all kinds, because these entries need no more work
+        counters.files += len(batch)  # entries of all kinds count as files here
         counters.sized += len(batch)
         counters.weight += where.weight * len(batch)
         if remaining:

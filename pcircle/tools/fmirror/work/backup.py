@@ -314,7 +314,7 @@ def _give_access(fd: int, like: tuple[int, bytes]) -> None:
 
 
 def _between(name: bytes, written: bytes) -> bytes:
-    """Return a temporary name for an exchange, without a `name` that would make it too long."""
+    """Return a temporary name for an exchange; omit a `name` that would make it too long."""
     return (name if len(name) + len(written) <= _MAX_NAME_BYTES else b".fcp-swap") + written
 
 

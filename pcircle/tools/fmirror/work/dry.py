@@ -325,7 +325,7 @@ class DryMirrorTask(DryTask):
 
 
 class DryApplyVisitor(DryMirrorVisitor):
-    """Determines which actions of a plan remain, with the checks of `--apply`."""
+    """Determines which actions of a plan remain to be done, and makes the checks of `--apply`."""
 
     def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
         """Enter a directory, and report it unless it is only a parent of planned entries."""

@@ -2,8 +2,8 @@
 
 Extraneous entries are found while the source directory is being listed. The names of a small source
 directory are kept in memory and compared with the names of its copy. For a large directory, the
-target's names are looked up in the source block by block, which bounds the memory use. An entry is
-extraneous only if the listing of the source directory was complete.
+target's names are looked up in the source block by block, so that memory use is bounded. An entry
+is extraneous only if the listing of the source directory was complete.
 
 Excluded entries are not extraneous unless `--delete-excluded` is given. The files of this run are
 not extraneous either: temporary files, the mark and the checkpoint. Users' entries with similar
@@ -257,7 +257,7 @@ class ExtraneousFinder:
                 kind_names = getattr(block, kind)
                 if names is not None:
                     kind_names = [name for name in kind_names if name not in names]
-                # A listing may be wrong, so look up each name in the source as well.
+                # A listing may be incomplete, so look up each name in the source as well.
                 gone = [name for name in kind_names if not self._exists(name, source_fd, path)]
                 if self._leave_out is not None and len(gone) < len(kind_names):
                     setattr(there, kind, [name for name in kind_names if name not in set(gone)])
@@ -290,7 +290,7 @@ class ExtraneousFinder:
                 self.tell_doubtful(paths)
 
     def _leave_own(self, block: Block, path: bytes, target_fd: int) -> None:
-        """Remove this run's own files from a block of the target directory."""
+        """Remove the names of this run's own files from a block of the target directory."""
         prefix, journal = self._temporary, self._journal
         for kind in KINDS:
             kind_names = getattr(block, kind)

@@ -2,9 +2,9 @@
 
 If an entry is renamed within the source during a walk, the walk may miss it in both directories.
 Therefore, a directory that changes while it is being listed is listed again. Its change time at the
-last listing is recorded unless that time is certainly older than the run. If an entry has left its
-directory since the run began, it is removed from the target only if no source directory has changed
-since its listing, because then the walk cannot have missed a move. `pcircle.tools.fmirror.recheck`
+last listing is recorded unless that time is certainly older than the run. An entry that has left
+its directory since the run began is removed from the target only if no source directory has changed
+since its listing. In that case, the walk cannot have missed a move. `pcircle.tools.fmirror.recheck`
 checks this condition.
 
 Two directories may be the same, for example if a union file system shows one inside the other.
@@ -38,7 +38,7 @@ _TRIES, _PAUSE_S = 200, 0.005
 def _alone(directory_fd: int) -> Iterator[None]:
     """Lock a directory so that no other rank or thread of this run tests it at the same time.
 
-    A concurrent test would read the temporary times of the directory and restore them at its end.
+    A concurrent test would save temporary times of the directory, and restore these at its end.
     Continue without a lock if locks are not supported or another program holds the lock.
     """
     locked = False
@@ -168,7 +168,7 @@ class ChangeTimes:
         return changed_ns < clock_ns()
 
     def _error_ns(self, device: int) -> int:
-        """Return the maximum difference assumed between the clocks of file system and machine."""
+        """Return the assumed maximum error of a file system's clock, relative to this machine's."""
         if device not in self._errors_ns:
             kind = type_of_device(device)
             self._errors_ns[device] = 0 if kind in _OWN_CLOCK else _OTHER_CLOCK_NS
@@ -202,7 +202,7 @@ class Lister:
     def blocks(self, path: bytes, source: Lease) -> Iterator[Block]:
         """Yield the entries of a directory, and list it again if it changes meanwhile.
 
-        It is listed at most three times, and not again once `_MAX_NAMES` names have been exceeded.
+        It is listed at most three times, and not again if it has more than `_MAX_NAMES` names.
         Names that have already been yielded are omitted. Raise OSError if the directory cannot be
         read.
         """

@@ -87,13 +87,13 @@ class MirrorOverwritePolicy:
         backup = plan.deleting.backup
         self._backup: Backup | None = None
         if backup is not None:
-            from pcircle.tools.fmirror.work.backup import Backup  # few runs make one
+            from pcircle.tools.fmirror.work.backup import Backup  # few runs make a backup
 
             self._backup = Backup(backup)
         self._access = WriteAccess(owner=True, flags=plan.keep.flags)
         self._copy_dest: CopyDest | None = None
         if plan.copy_dest or plan.reflink_dest:
-            from pcircle.tools.fmirror.work.copy_dest import CopyDest  # few runs have one
+            from pcircle.tools.fmirror.work.copy_dest import CopyDest  # few runs have the option
 
             self._copy_dest = CopyDest(plan, self._is_same)
         self._compared: tuple[tuple[tuple[int, ...], ...], bool] = (), False

@@ -1,4 +1,4 @@
-"""Detection of renamed files: ranks report unmatched files, and rank 0 pairs them."""
+"""Detects renamed files: ranks report unmatched files, and rank 0 pairs them."""
 
 from __future__ import annotations
 

@@ -130,8 +130,8 @@ class QuickCheck:
 
         If the state of the last complete run is trusted, these are the directories that have
         changed since then. Otherwise they are the directories that have changed since this run
-        began, whose listing times must be recorded. The target's own root is always included, in
-        case the source contains it.
+        began, because their listing times must be recorded. The target's own root is always
+        included, in case the source contains it.
         """
         found = self._recent(owns, count, 1) if self._trusts else set[int]()
         if self._recorded_ns is not None and not self._trusts:

@@ -100,7 +100,7 @@ class MirrorVisitor(CopyVisitor):
         self._itemizer = Itemizer(plan, self._policy) if plan.itemize else None
         self._link_dest: LinkDest | None = None
         if plan.link_dest or plan.compare_dest:
-            from pcircle.tools.fmirror.work.link_dest import LinkDest  # few runs have one
+            from pcircle.tools.fmirror.work.link_dest import LinkDest  # few runs have the option
 
             self._link_dest = LinkDest(plan, self._policy)
         if self._itemizer or self._link_dest or plan.copy_dest or plan.reflink_dest:
