@@ -12,8 +12,7 @@ from pcircle.ops.compare import fields
 from pcircle.ops.copy.tree.items import CopyPlan
 
 Look: TypeAlias = Literal["time", "size", "content", "none"]
-"""The evidence of equal content: size and time, size alone, all bytes, or no evidence ("none").
-"""
+"""The evidence of equal content: size and time, size alone, all bytes, or no evidence ("none")."""
 
 
 class UpdatePolicy(msgspec.Struct, frozen=True, array_like=True):

@@ -1,7 +1,8 @@
-"""Files of entries: the index next to a saved profile, and the lists of `--list-out`.
+"""Writes entries to files: to the index next to a saved profile, and to lists of `--list-out`.
 
 The index contains all entries. Each rank writes the entries that it finds to its own part
-(`pcircle.walk.segments`). Rank 0 sorts the parts and joins them into one file.
+(`pcircle.walk.segments`). The ranks sort the parts in parallel, and rank 0 joins the results into
+one file.
 
 `--list-out KIND:FILE` writes a line for each file with a finding of this kind. The rank that
 examines the file formats the line. When its item ends, the rank sends all its lines to rank 0 as

@@ -211,7 +211,8 @@ class ReportOptions(Options):
     )
     """
     Assume that inodes hold files up to SIZE, at most 64 KiB: reports their number, and computes
-    ``--blocks`` without them. SIZE is rounded down to an edge of the fine bins, which is reported.
+    ``--blocks`` without them. SIZE is rounded down to an edge of the fine bins, and the report
+    states that edge.
     """
     sparse: bool = option("--sparse", help="report sparse files and space saved by compression")
     """

@@ -297,7 +297,7 @@ def _units(profile: Profile, unit: int, limit: int) -> int:
 
 
 def in_inode(profile: Profile, limit_bytes: int) -> InInode:
-    """Return the files that would fit into inodes, up to the last bin edge within the limit."""
+    """Count the files that would fit into inodes, up to the last bin edge within the limit."""
     last = bin_of(limit_bytes)
     if edge_of(last) > limit_bytes:
         last -= 1

@@ -166,7 +166,7 @@ class SizeCounts:
 
 
 def _bin_of_half(half: int) -> int:
-    """Return the bin of the sizes whose bits, minus 1, have this upper half."""
+    """Return the bin of sizes whose 32-bit float, minus 1 as an integer, has this upper half."""
     (least,) = struct.unpack("=f", struct.pack("=I", half << 16))
     return bin_of(int(least) + 1)
 

@@ -3,9 +3,9 @@
 Two ranks that see the same files in different orders must keep the same rows. Each table therefore
 defines a total order. A top list keeps its first rows in that order. A table of sums keeps its
 first keys, and adds up all other keys as "other". A dropped row is preceded by enough rows to fill
-the table. Later rows can only replace these by rows that precede them, so the dropped row could not
-have been in the final table, and no row that belongs there is lost. Tables of both types can
-therefore be merged exactly, in any order.
+the table. Later additions can replace these only with rows that precede them, so the dropped row
+could not have been in the final table, and no row that belongs there is lost. Tables of both types
+can therefore be merged exactly, in any order.
 
 The price is that a table of sums chooses keys regardless of their sums. The limits are therefore
 far higher than the numbers of keys in real trees, and the least informative keys are dropped first.

@@ -24,7 +24,7 @@ _TITLES = {
 }
 _BAR_CELLS = 20
 _MIN_BAR_CELLS = 4
-_STANDARD_PARTS = 3  # before the parts that options request
+_STANDARD_PARTS = 3  # number of parts before those that options request
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 

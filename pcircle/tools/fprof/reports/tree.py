@@ -1,9 +1,9 @@
 """The largest directories as a tree, fitted to a terminal.
 
 A profile lists the 4,096 largest directories, by their size including subdirectories
-(`profile.model`). Because a directory is at least as large as each subdirectory, the first n of
-them form a tree without gaps, and no omitted directory is larger than the last of these. The output
-is therefore exact for any n.
+(`profile.model`). Because a directory is at least as large as each subdirectory, the first n
+directories form a tree without gaps, and no omitted directory is larger than the last of them. The
+output is therefore exact for any n.
 
 The tree has as many rows as fit below the standard parts of the report. A directory shares a row
 with its subdirectory if that contains all its bytes.
@@ -133,7 +133,7 @@ def render(profile: Profile, terminal: Terminal, taken: int, *, unicode: bool) -
     """Return the tree for a terminal on which `taken` lines are reserved, or an empty string."""
     most, directories = max(FEWEST_ROWS, terminal.lines - taken), profile.kinds["directory"][0]
     fitted = _fitted(profile, most)
-    if directories - fitted.shown == 1:  # it takes no more lines than its mention
+    if directories - fitted.shown == 1:  # showing it takes no more lines than mentioning it
         fitted = _fitted(profile, most + 1)
     if not fitted.rows:
         return ""
