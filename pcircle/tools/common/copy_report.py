@@ -98,10 +98,10 @@ class CopyReport(ReadReport, frozen=True):
     `entries` counts the copied entries. `not_kept` counts the entries for each kind of attribute
     that could not be preserved. `special_skipped` counts the special files that were skipped
     because -a was not given. They are not included in `skipped`. `directories` includes
-    `directories_created` and `directories_touched`, which are existing directories whose attributes
-    were updated. In a resumed run, both include directories that an earlier run started but did not
-    complete. `resumed` counts the entries of an earlier run. These and their bytes are included in
-    the counts, but not in the rates.
+    `directories_created` and `directories_touched`. The latter counts existing directories whose
+    attributes were updated. In a resumed run, both include directories that an earlier run started
+    but did not complete. `resumed` counts the entries of an earlier run. These and their bytes are
+    included in the counts, but not in the rates.
     """
 
     dry_run: bool

@@ -5,8 +5,8 @@ and dates in the expression. `eval` compiles the expression once for each kind o
 `-type f` costs nothing for a regular file. Tests of names select from all names of a directory at
 once, then tests of status select rows of the status table. Only the remaining rows become entries.
 
-Output is sent to rank 0 together with the events of `-limit` and `-quit`, in the order in which
-they happened, so a limit is exact on any number of ranks. `--sort` is an external sort on rank 0. A
+Output and the events of `-limit` and `-quit` are sent to rank 0 in the order in which they
+happened. So a limit is exact on any number of ranks. `--sort` is an external sort on rank 0. A
 parallel sort would pay off only if sorting took longer than searching.
 
 `--in` evaluates the same expression over the sections of an index (`index_search.py`).

@@ -72,8 +72,8 @@ class Widths(msgspec.Struct, array_like=True):
     """The widths of the columns of a directory.
 
     `major` and `minor` are the widths of device numbers. `numbers` is a bit mask of the owner
-    columns that contain numbers, which are right-aligned. `blocks` is the total of all entries, and
-    `heading` is the line above them.
+    columns that contain numbers. Numbers are right-aligned. `blocks` is the total of all entries,
+    and `heading` is the line above them.
     """
 
     columns: list[int]

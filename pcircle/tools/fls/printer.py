@@ -63,7 +63,7 @@ def read(packed: bytes) -> Record:
 def directories(
     places: Iterable[bytes], headings: Iterable[bytes], texts: Iterable[bytes]
 ) -> list[bytes]:
-    """Return the records of directories, or of parts of them, whose text is already formatted."""
+    """Return the records of directories, or of parts of directories, from their formatted text."""
     return list(map(_DIRECTORY.__mod__, zip(places, headings, texts, strict=True)))
 
 
@@ -167,7 +167,7 @@ class Printer:
                     yield from self._wide(place, entries)
 
     def _wide(self, place: bytes, entries: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield the text of a large directory, or of PATHs, whose entries are separate records."""
+        """Yield the text of a large directory, or of PATHs. Each of their entries is a record."""
         widths = Widths([])
         for packed in entries:
             found = read(packed)

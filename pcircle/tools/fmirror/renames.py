@@ -61,7 +61,7 @@ class ExtraneousFilesConsole(DeletionConsole):
 
 
 class ExtraneousFilesProgram(DeletionProgram):
-    """The second job, which finds the files that would be removed."""
+    """The second job: finds the files that would be removed."""
 
     console_type: ClassVar[type[ExtraneousFilesConsole]] = ExtraneousFilesConsole
 
@@ -121,7 +121,7 @@ class _MoveObserver(Observer[tuple[int, int]]):
 
 
 class MoveProgram(ToolProgram):
-    """The third job, which renames the files of the pairs."""
+    """The third job: renames the files of the pairs."""
 
     name = "fmirror"
     again = True

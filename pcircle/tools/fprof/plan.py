@@ -108,10 +108,10 @@ class ProfilePlan(TreePlan, frozen=True, kw_only=True):
     """The plan of a profile: the roots and the resolved options.
 
     `volumes` contains equal numbers for roots on the same file system. `facets` are the sums to
-    compute in addition to those by size, `top` is the length of top lists, and `edges` are the
+    compute in addition to those by size. `top` is the length of top lists, and `edges` are the
     edges of a histogram with exact counts. `pieces` is the size of the sample to compress. `index`
     is the path prefix of the parts of an index, to which each of the `ranks` appends its number.
-    `lists` are the kinds of the requested lists of files, whose lines end with `list_end`.
+    `lists` are the kinds of the requested lists of files, and `list_end` ends each of their lines.
     """
 
     volumes: tuple[int, ...]
@@ -194,7 +194,7 @@ class ProfileTotals(EntryCounters):
 
     @property
     def bytes_done(self) -> int:
-        """Return the bytes of all entries, which the console shows as progress."""
+        """Return the bytes of all entries, to be shown as progress."""
         return self.bytes
 
     @property

@@ -278,7 +278,7 @@ class ProfileVisitor(Visitor[Sum]):
         self._bytes += total
 
     def taken(self) -> Sum:
-        """Return the bytes added since the last call, which are direct contents of a directory."""
+        """Return the bytes added since the last call, as direct contents of a directory."""
         total = self._bytes
         if not total:
             return NOTHING
@@ -327,7 +327,7 @@ class ProfileVisitor(Visitor[Sum]):
     def _add_others(
         self, kind: str, places: Sequence[int], where: Where, names: Sequence[bytes]
     ) -> int:
-        """Add the entries at these places, which are not files, and return their bytes."""
+        """Add the entries at these places, none of which is a file, and return their bytes."""
         sizes, taken = (
             [column[place] for place in places]
             for column in (self._stats.column(name, 0, places[-1] + 1) for name in _SPACE)
@@ -381,7 +381,7 @@ class ProfileVisitor(Visitor[Sum]):
         return total
 
     def _claim(self, where: Where, claim: Claim) -> None:
-        """Send a claim to the home of a hard-linked file, which may be this rank."""
+        """Send a claim to the home of a hard-linked file. This rank may be the home itself."""
         if not self._plan.one_node:
             # Device numbers differ between nodes.
             system = where.place.file_system

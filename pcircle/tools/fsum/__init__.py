@@ -11,7 +11,7 @@ to samples of the paths, and any rank can sort a range. Merging sorted runs inst
 descriptor and a buffer for each run. Rank 0 concatenates the ranges, because the checksum at the
 end of a manifest covers all bytes.
 
-To check a tree, ranks walk it in the same way, find each directory in the old manifest by
+To check a tree, ranks walk it in the same way. They find each directory in the old manifest by
 bisection, and compare its entries when it is complete. Before a manifest is trusted, rank 0
 recomputes the digest of every directory from its section. Otherwise a missing section would go
 unnoticed.

@@ -1,9 +1,9 @@
 """The plan, items and counters of a signature job; rank 0 makes the plan for all ranks.
 
 In addition to the items of the walk, there is an item for each large file and for each chunk of
-such a file. The `weight` of an item is its share of the job, whose weight is 1. An item that
-reopens a directory or a file contains its identity (device and inode), and fails if the name now
-belongs to another entry.
+such a file. The `weight` of an item is its share of the job; the weight of the job is 1. An item
+that reopens a directory or a file contains its identity (device and inode), and fails if the name
+now belongs to another entry.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class SumPlan(TreePlan, frozen=True, kw_only=True):
 
     Files of more than `large_bytes` are read in chunks of `chunk_bytes`, or of adaptive size if
     that is None. `listing` means that a list selects entries. `own` contains the manifests of this
-    run below the root, which are excluded.
+    run below the root; these are excluded.
 
     `parts` is the path prefix of the parts of a manifest, to which each of the `ranks` appends its
     number. `against` is the manifest to compare with, and `mode` is the type of comparison. If

@@ -208,8 +208,8 @@ def publish(
     """Join the parts into one file and rename it to the manifest, unless `root` is None.
 
     Remove the parts in any case. The temporary file already exists, with the intended mode. Raise
-    OSError if a file cannot be written, renamed or removed, or if `force` is not set and another
-    process has written the manifest since this job began.
+    OSError if a file cannot be written, renamed or removed. Unless `force` is set, raise it also if
+    another process has written the manifest since this job began.
     """
     try:
         if root is not None:

@@ -197,7 +197,7 @@ class DiffVisitor(EntryVisitor):
         """Report names that exist on one side only, and remove them from the block.
 
         If there are filters, a name that is selected on one side only may still exist on the other
-        side, so A's names stay in the block and are looked up.
+        side. A's names therefore stay in the block and are looked up.
         """
         target_fd = opened.leases[1].fd
         every = {name for kind in KINDS for name in getattr(block, kind)}

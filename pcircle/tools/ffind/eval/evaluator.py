@@ -405,12 +405,12 @@ class SearchTask(ChangeTask):
 
     @property
     def updates_directories(self) -> bool:
-        """Return whether tests use access times of directories, which the walk updates."""
+        """Return whether tests use access times of directories; the walk updates these times."""
         return any(tests_access_time(node, "d") for node in self._expressions)
 
     @property
     def updates_links(self) -> bool:
-        """Return whether tests use access times of links, which other tests may update."""
+        """Return whether tests use access times of links that other tests may update."""
         expressions = self._expressions
         return any(tests_access_time(node, "l") for node in expressions) and any(
             map(reads_links, expressions)

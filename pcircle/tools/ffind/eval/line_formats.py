@@ -390,7 +390,7 @@ class StreamText(msgspec.Struct, frozen=True, array_like=True, tag="o"):
 
 
 class SortRecords(msgspec.Struct, frozen=True, array_like=True, tag="k"):
-    """Records of a key and a text, which rank 0 sorts."""
+    """Records of a key and text, to be sorted on rank 0."""
 
     records: tuple[tuple[bytes, bytes], ...]
 

@@ -5,9 +5,9 @@ source. Everything in such a snapshot is on disk and no longer changes. btrfs re
 each file that has changed since the last run. The names in each changed directory are compared with
 those in the target. In this way new, removed and renamed entries are found in the directories that
 they entered and left. A subvolume within the source appears in the snapshot as an empty directory
-without an inode of its own, so it is compared with all its contents if its name is new. Nothing
-else is compared on either side. `--changed=fs` asserts that only fmirror has changed the target,
-and `--changed=auto` requires a proof (`pcircle.tools.fmirror.state.proof`).
+without an inode of its own. If its name is new, it is compared with all its contents. Nothing else
+is compared on either side. `--changed=fs` asserts that only fmirror has changed the target, and
+`--changed=auto` requires a proof (`pcircle.tools.fmirror.state.proof`).
 
 With `--changed-from`, only the entries of a list are compared. Listed entries that the source lacks
 are extraneous.

@@ -1,4 +1,4 @@
-"""`--new-manifest`: the last job, which reads the updated entries of B and writes a new manifest.
+"""`--new-manifest`: the last job reads the updated entries of B and writes a new manifest.
 
 The job reads only those entries of B that the survey has selected, and takes all others from the
 old manifest. So the next run does not need a new signature of the whole of B.

@@ -243,8 +243,8 @@ class ExtraneousFinder:
         Raise OSError if a directory cannot be read.
 
         If the source directory has changed since the run began, the entries are passed to
-        `tell_doubtful`, because they may have moved to a directory that had already been listed.
-        Removing them would then leave the target without them.
+        `tell_doubtful`. They may have moved to a directory that had already been listed. Removing
+        them would then leave the target without them.
         """
         source_fd, target_fd = fds
         listed = blocks(target_fd)
@@ -363,7 +363,7 @@ class InlineDeletion:
         self._renamed = b"", b""  # present and former path of a replaced directory
 
     def begin(self, context: Context[Item]) -> None:
-        """Set the context of the current item, which receives the reports."""
+        """Set the context of the current item. It receives the reports."""
         self._context = context
 
     def remove(self, root: int, paths: Iterable[bytes], directory_fd: int) -> None:

@@ -107,7 +107,7 @@ class RenameResult(msgspec.Struct, frozen=True):
     renamed: RenamedPaths = RenamedPaths()
 
     def log(self, json_lines: str | None, list_out: str | None) -> None:
-        """Append the lines to the action logs, which the copy must have closed.
+        """Append the lines to the action logs. The copy must have closed these.
 
         Raise OSError if that fails.
         """

@@ -59,7 +59,7 @@ class _Branch:
 
     @property
     def path(self) -> bytes:
-        """The path of the directory, which the topmost branch stores as its `name`."""
+        """The path of the directory. The topmost branch stores its path as its `name`."""
         names: list[bytes] = []
         branch: _Branch | None = self
         while branch is not None and branch.above is not None:

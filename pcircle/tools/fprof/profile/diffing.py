@@ -2,8 +2,8 @@
 
 Directories are compared by their direct contents, so that a change appears only where it was made
 and not in all parent directories. A profile lists only several thousand of the largest directories.
-If its list is full, a directory that only the other profile lists may exist in both trees, so it is
-reported as "new or grown" or as "gone or shrunk".
+If its list is full, a directory that only the other profile lists may exist in both trees. Such a
+directory is reported as "new or grown" or as "gone or shrunk".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Groups of files by age, owner, group, extension, depth and directory size, and top lists.
 
-Each hard-linked file is registered at its home, a rank determined by hashing the inode, so that the
-file counts once even if several ranks find its names. The memory of a home is bounded
+Each hard-linked file is registered at its home, a rank determined by hashing the inode. So the file
+counts once even if several ranks find its names. The memory of a home is bounded
 (`pcircle.fs.registry`): it stores only how many names of an inode are missing, and forgets the
 inode when all names have been found.
 """

@@ -11,8 +11,8 @@ A file system that allocates space in units takes a whole number of units for ea
 (Spectrum Scale) stores the end of a file in subblocks of its large blocks, so its unit is the
 subblock. The profile stores the number of units of all files for each power of two, so the result
 is exact. If the file system stores small files in their inodes, they take no unit and are
-subtracted. The fine bins of sizes (`pcircle.tools.fprof.profile.sizes`) suffice for that, because
-all files in a bin take the same number of units, unless units are far smaller than the files.
+subtracted. The fine bins of sizes (`pcircle.tools.fprof.profile.sizes`) suffice for that: unless
+units are far smaller than the files, all files in a bin take the same number of units.
 """
 
 from __future__ import annotations

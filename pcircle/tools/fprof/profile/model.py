@@ -2,15 +2,15 @@
 
 Profiles can be merged, and every report can be made from a profile. It consists of sums, histograms
 of fine resolution (`pcircle.tools.fprof.profile.sizes`), bounded tables
-(`pcircle.tools.fprof.profile.tables`) and a sample. Its size is bounded, however many entries the
-tree contains. Merging is exactly associative and commutative, so the result depends neither on
-which rank saw an entry nor on the order of merges.
+(`pcircle.tools.fprof.profile.tables`) and a sample. Its size is bounded, whatever the number of
+entries in the tree. Merging is exactly associative and commutative, so the result depends neither
+on which rank saw an entry nor on the order of merges.
 
 In counts of files, a hard-linked file counts under each of its names. Its bytes count only once. By
 size, age and owner, which are properties of the inode, they count under the first name that is
 found. By extension, depth and directory, which are properties of the name, they count in equal
-parts under all names, so that the result does not depend on the order. A hard link between trees
-that have separate profiles cannot be detected.
+parts under all names. So the result does not depend on the order. A hard link between trees that
+have separate profiles cannot be detected.
 
 In messages and files, profiles are encoded as MessagePack, extended to integers of any size. A
 sparse file can have nearly 8 EiB, so the sum of three does not fit into the 64 bits of a
@@ -87,10 +87,10 @@ class Profile(msgspec.Struct, kw_only=True):
 
     `weights` and `crowds` list the directories with the most bytes and entries including
     subdirectories, and `heavy` and `wide` those with the most direct contents. `names` contains the
-    number of names of hard-linked files, and the number of these files. `sparse` contains the
-    number of sparse files, their bytes, their allocated bytes, the bytes in holes, the bytes saved
-    otherwise, and the number of files that could not be examined. `sample` contains the pieces with
-    the lowest lots, and `sampled` is the requested number of pieces.
+    number of names of hard-linked files, and the number of these files. `sparse` contains six
+    numbers: the sparse files, their bytes, their allocated bytes, the bytes in holes, the bytes
+    saved otherwise, and the files that could not be examined. `sample` contains the pieces with the
+    lowest lots, and `sampled` is the requested number of pieces.
     """
 
     taken_s: int

@@ -11,8 +11,8 @@ bytes divided by the bytes of the sample, with its standard error and the correc
 population. If all n pieces compress equally, this error is 0, although a fraction of up to 3 / n of
 all pieces may differ (the rule of three; Hanley and Lippman-Hand, JAMA 1983). The reported error is
 therefore at least that fraction. Pieces that could not be read increase it by their share. A piece
-is read during the walk as soon as its lot is among the k lowest, so a rank reads about
-k (1 + ln(N / k)) of N pieces.
+is read during the walk as soon as its lot is among the k lowest. A worker therefore reads about k
+(1 + ln(N / k)) of N pieces.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Writes profile files atomically, and validates them when they are read.
 
 docs/profile-format.rst specifies the format: a line of text with the name and version of the format
-and a digest of the rest, followed by compressed MessagePack. Because a profile may come from an
-untrusted source, its size is bounded before and after decompression, the decoder checks types, and
+and a digest of the rest, followed by compressed MessagePack. A profile may come from an untrusted
+source. Therefore, its size is bounded before and after decompression, the decoder checks types, and
 this module checks constraints that types cannot express. A file of a newer version is rejected.
 """
 

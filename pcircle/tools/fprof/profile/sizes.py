@@ -5,16 +5,16 @@ DDSketch by Masson, Rim and Lee, VLDB 2019): each power of two is divided into 6
 width. Such histograms have a fixed size, can be added exactly and in any order, and yield every
 quantile with a relative error of at most 1/128.
 
-A bin contains the sizes above the previous edge up to and including its own edge, so a file of
-exactly 4 KiB counts as "up to 4 KiB". Bin 0 contains empty files, and each size up to 128 bytes has
-its own bin. All powers of two, and 64 to 128 times each of them, are edges.
+A bin contains the sizes above the previous edge up to and including its own edge. A file of exactly
+4 KiB therefore counts as "up to 4 KiB". Bin 0 contains empty files, and each size up to 128 bytes
+has its own bin. All powers of two, and 64 to 128 times each of them, are edges.
 
 `SizeCounts` is fast for any distribution of sizes. In most trees many files share a size. Sizes are
-therefore counted in a dictionary, a block of files at a time, and the dictionary is folded into the
-histogram when it contains several thousand keys. If hardly any sizes are equal, this would double
-the work, so blocks are then added to the bins directly. All sizes of a block are converted to
-32-bit floating-point numbers in one step, and the upper half of such a number determines the bin.
-A bin includes its upper edge, but the floating-point number of that edge would begin the next bin.
+therefore counted in a dictionary, a block of files at a time. When the dictionary contains several
+thousand keys, it is folded into the histogram. If hardly any sizes are equal, this would double the
+work, so blocks are then added to the bins directly. All sizes of a block are converted to 32-bit
+floating-point numbers in one step, and the upper half of such a number determines the bin. A bin
+includes its upper edge, but the floating-point number of that edge would begin the next bin.
 Therefore, 1 is subtracted from the bits of each number, for the whole block at once as one long
 integer.
 
@@ -181,7 +181,7 @@ RELATIVE_ERROR = 1 / (2 * PER_OCTAVE)
 
 
 def bin_of(size_bytes: int) -> int:
-    """Return the bin of a size in bytes, which must not be negative."""
+    """Return the bin of a size in bytes. The size must not be negative."""
     below = size_bytes - 1
     if below < 2 * PER_OCTAVE:
         return size_bytes

@@ -3,7 +3,7 @@
 Two ranks that see the same files in different orders must keep the same rows. Each table therefore
 defines a total order. A top list keeps its first rows in that order. A table of sums keeps its
 first keys, and adds up all other keys as "other". A dropped row is preceded by enough rows to fill
-the table. Later additions can replace these only with rows that precede them, so the dropped row
+the table. Later additions can replace these only with rows that precede them. So the dropped row
 could not have been in the final table, and no row that belongs there is lost. Tables of both types
 can therefore be merged exactly, in any order.
 

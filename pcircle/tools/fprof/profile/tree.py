@@ -58,7 +58,7 @@ def tree_of(profile: Profile, levels: range) -> DirectoryTree:
 
 
 def below_of(rows: Sequence[DirectoryRow]) -> dict[Key | None, list[DirectoryRow]]:
-    """Group directories by their parent, which is None for roots, and keep their order."""
+    """Group directories by their parent, in the given order. The parent of a root is None."""
     below: defaultdict[Key | None, list[DirectoryRow]] = defaultdict(list)
     for row in rows:
         above = (row.root, row.path.rpartition(b"/")[0]) if row.path else None

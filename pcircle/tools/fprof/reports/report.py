@@ -76,7 +76,7 @@ class KindCounts(msgspec.Struct, frozen=True):
 class Bin(msgspec.Struct, frozen=True):
     """Files of at most `up_to` bytes that are larger than those in the previous bin.
 
-    In the last bin, `up_to` may be None, which means any size.
+    In the last bin, `up_to` may be None: the bin then has no upper limit.
     """
 
     up_to: int | None

@@ -1,8 +1,8 @@
 """The largest directories as a tree, fitted to a terminal.
 
 A profile lists the 4,096 largest directories, by their size including subdirectories
-(`profile.model`). Because a directory is at least as large as each subdirectory, the first n
-directories form a tree without gaps, and no omitted directory is larger than the last of them. The
+(`profile.model`). A directory is at least as large as each subdirectory. The first n directories
+therefore form a tree without gaps, and no omitted directory is larger than the last of them. The
 output is therefore exact for any n.
 
 The tree has as many rows as fit below the standard parts of the report. A directory shares a row
