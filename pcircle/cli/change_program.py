@@ -81,8 +81,6 @@ class ChangeProgram(TreeProgram):
         for name in written:
             if name is not None and named.count(name) > 1:
                 raise UsageError(f"'{show(os.fsencode(name))}' is used by two options")
-        if options.plan is not None and options.max_delete is not None:
-            raise UsageError("--max-delete cannot be combined with --plan; add it to --apply")
 
     def read_plan(self) -> LoadedPlan:
         """Read the plan that will be carried out. Raises UsageError."""

@@ -42,7 +42,9 @@ class Option:
     option for messages. `otherwise` is the value of the field if the option is not given, unless
     argparse has a default text. `bare` is the value of an option whose value is optional.
     `excludes` and `requires` contain fields, or `field=text` for one value of a field; one of the
-    required options suffices. Messages about combinations use the word `called` instead of a name.
+    required options suffices. `hints` contains the words that end the refusal of an option that is
+    excluded, by its text in `excludes`. Messages about combinations use the word `called` instead
+    of a name.
     Completions offer `words`, or lists of the words of `word_list`, in addition to other values.
     `also` are further options that set the field. A plan contains the value of an option that is
     `recorded`. The remaining arguments are those of argparse; an
@@ -61,6 +63,7 @@ class Option:
         word_list: Sequence[str] = (),
         repeatable: bool = False,
         excludes: Sequence[str] = (),
+        hints: Mapping[str, str] | None = None,
         requires: Sequence[str] = (),
         also: Sequence[Option] = (),
         recorded: bool = False,
@@ -76,6 +79,7 @@ class Option:
         self.word_list = word_list
         self.repeatable = repeatable
         self.excludes = excludes
+        self.hints = hints or {}
         self.requires = requires
         self.also = also
         self.recorded = recorded
@@ -301,7 +305,8 @@ class Options:
             for other in given.excludes:
                 if cls._has(args, other):
                     shown = cls._shown(args, other)
-                    raise UsageError(f"{given.name} cannot be combined with {shown}")
+                    hint = given.hints.get(other, "")
+                    raise UsageError(f"{given.name} cannot be combined with {shown}{hint}")
             if given.requires and not any(cls._has(args, other) for other in given.requires):
                 *names, last = (cls._shown(args, other) for other in given.requires)
                 others = f"{', '.join(names)} or {last}" if names else last

@@ -40,21 +40,8 @@ if TYPE_CHECKING:
 
 _ALL = 100
 _MAX_SEED_DIGITS = 18
-_OF_DIFF = frozenset(
-    [
-        "diff",
-        "json",
-        "quiet",
-        "verbose",
-        "stats",
-        "progress",
-        "interval_s",
-        "jobs",
-        "transport",
-        "insecure_links",
-        "syslog",
-    ]
-)
+_WITHOUT_RANKS = frozenset(("json", "quiet", "insecure_links", "syslog"))
+"""The common options of a command that reads a few files on rank 0, without a job."""
 
 
 def _filters(_: str, given: Sequence[Filter]) -> tuple[tuple[str, bytes], ...]:
@@ -360,6 +347,8 @@ class CommonOptions(Options, root="PATH", done="done"):
         "--max-delete",
         metavar="N",
         parse=later("max_delete_of", "change_program"),
+        excludes=("plan",),
+        hints={"plan": "; add it to --apply"},
         help="remove nothing if more than N (or N%%) would be removed",
     )
 
@@ -440,5 +429,5 @@ class CommonOptions(Options, root="PATH", done="done"):
         The option `takes` these files, and accepts a number of `operands`.
         """
         given = {name for name, declared in cls.offered() if declared.is_given(args)}
-        if given - _OF_DIFF - {option} or len(args.operands) > operands:
+        if given - _WITHOUT_RANKS - {option} or len(args.operands) > operands:
             raise UsageError(f"--{option} takes {takes} and no other option")

@@ -95,6 +95,7 @@ class ModeOptions(CommonOptions, root="PATH", done="changed"):
         "--undo",
         metavar="FILE",
         excludes=("dry",),
+        hints={"dry": ", which changes nothing"},
         help="save the previous attributes for --apply",
     )
     _apply = taken("apply")

@@ -289,7 +289,6 @@ class MirrorOptions(CopyOptions, root="A"):
     _max_delete = taken("max_delete")
     max_delete: Any = override(
         requires=("delete", "apply"),
-        excludes=("plan",),
         help="delete nothing if more than N (or N%%) would be deleted",
     )
     ignore_errors: bool = option(
@@ -312,11 +311,13 @@ class MirrorOptions(CopyOptions, root="A"):
     clears_files: bool = option(
         "--remove-source-files",
         excludes=_not_cleared,
+        hints={"files_from=-": ": the list is read twice"},
         help="remove files from A after their copies are verified",
     )
     clears_all: bool = option(
         "--move",
         excludes=_not_cleared,
+        hints={"files_from=-": ": the list is read twice"},
         help="like --remove-source-files, and remove empty directories",
     )
     backup_dir: bytes | None = option(

@@ -322,7 +322,10 @@ class ProfileOptions(ReportOptions, CommonOptions):
     _saved = Section("Saved profiles")
     merge: bool = option(
         "--merge",
-        excludes=("filters", "files_from", "one_file_system", "threads", "lists", "error_log"),
+        excludes=(
+            *("filters", "files_from", "one_file_system", "threads", "lists", "error_log", "jobs"),
+            *("transport", "op_timeout_s", "verbose", "stats", "progress", "interval_s"),
+        ),
         help="report on several saved profiles as one",
     )
     diff: tuple[str, str] | None = option(

@@ -148,7 +148,10 @@ def test_a_program_plans_and_applies(tmp_path: Path) -> None:
     [
         (". --plan p", "--plan requires -delete"),
         (". -delete -exec true ; --plan p", "--plan cannot be combined with -exec"),
-        (". -delete --plan p --max-delete 3", "--max-delete cannot be combined with --plan"),
+        (
+            ". -delete --plan p --max-delete 3",
+            "--max-delete cannot be combined with --plan; add it to --apply",
+        ),
         ("a a/b -delete --plan p", "--plan: 'a/b' is in 'a', and would be counted twice"),
         ("a ./a -delete --plan p", "--plan: 'a' is given twice"),
         ("--apply p", "--apply: cannot read 'p': No such file or directory"),

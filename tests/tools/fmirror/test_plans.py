@@ -456,7 +456,10 @@ def test_the_limit_of_removals_holds(place: bytes, tmp_path: Path, most: str, co
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--plan p --max-delete 3 a b", "--max-delete cannot be combined with --plan"),
+        (
+            "--plan p --max-delete 3 a b",
+            "combined with --plan; add it to --apply",
+        ),
         ("--plan p --moved --delete a b", "--plan cannot be combined with --moved"),
         ("--plan p --backup-dir x a b", "--plan cannot be combined with --backup-dir"),
         ("--plan p --snapshot=x a b", "--plan cannot be combined with --snapshot"),

@@ -367,6 +367,10 @@ def test_damage_anywhere_is_found(tmp_path: Path) -> None:
             "--diff takes two saved profiles and no other option",
         ),
         (
+            ["--merge", "--stats", "f"],
+            "--merge cannot be combined with --stats",
+        ),
+        (
             ["--merge", "--threads", "3", "f"],
             "--merge cannot be combined with --threads",
         ),

@@ -217,7 +217,10 @@ def test_the_maximum_applies_to_a_plan(place: bytes, tmp_path: Path) -> None:
         ("-r|--max-delete=\uff15|tree", "--max-delete: invalid value"),
         ("-r|--max-delete=101%|tree", "--max-delete: invalid value '101%'"),
         ("-r|--max-delete=1.5|tree", "--max-delete: invalid value '1.5'"),
-        ("-r|--max-delete=1|--plan=p|tree", "--max-delete cannot be combined with --plan"),
+        (
+            "-r|--max-delete=1|--plan=p|tree",
+            "--max-delete cannot be combined with --plan; add it to --apply",
+        ),
         ("--apply=p|tree", "--apply takes no PATH: extra operand 'tree'"),
         ("--apply=p|--kind=f", "--apply cannot be combined with filters or --plan"),
         ("--apply=p|--exclude=x", "--apply cannot be combined with filters or --plan"),

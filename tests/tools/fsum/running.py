@@ -21,7 +21,13 @@ def run_fsum(
     cwd: bytes | None = None,
     program: Sequence[str] = FSUM,
 ) -> Finished:
-    """Run fsum to its end."""
+    """Run fsum to its end, without -j if it only reads manifests."""
+    if (
+        launcher is not None
+        and not launcher.ranks
+        and {"--diff", "--export"}.intersection(arguments)
+    ):
+        launcher = None
     run = Run(
         launcher, *arguments, cwd=cwd, prefix=prefix, environment=environment, program=program
     )

@@ -33,6 +33,7 @@ def tree(tmp_path: Path) -> Path:
         ("--diff manifest manifest --exclude=x", "--diff takes two manifests and no other option"),
         ("--diff manifest manifest -a sha256", "--diff takes two manifests and no other option"),
         ("--diff manifest manifest --quick", "--diff takes two manifests and no other option"),
+        ("--diff manifest manifest -j2", "--diff takes two manifests and no other option"),
         (
             "--diff manifest manifest --error-log=log",
             "--diff takes two manifests and no other option",
