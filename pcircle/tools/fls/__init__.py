@@ -1,6 +1,6 @@
 """fls: list files and trees in parallel.
 
-A directory of up to 4,096 names is listed by the item that reads it, and its sorted text is sent to
+A directory of up to 4,096 names is listed by the item that reads it. Its sorted text is sent to
 rank 0 as one record. The names of a larger directory are looked up in batches by any rank, and the
 columns of each name are one record. Rank 0 pads these columns to the widths of all batches.
 

@@ -284,7 +284,9 @@ import io, pyarrow, pyarrow.json, pyarrow.parquet
 pyarrow.parquet.write_table(pyarrow.table({"a": [1]}), io.BytesIO())
 """
 Pieces = Callable[[Iterator[bytes], jsonout.JsonDocument], Iterator[bytes]]
-"""A function that yields a file of rows, and the report if the format includes it."""
+"""A function that yields the pieces of a file of rows, with the report if the format includes
+it.
+"""
 _GROUP_BYTES = 8 << 20
 """The size of a Parquet row group, as JSON text."""
 

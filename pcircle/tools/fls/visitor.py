@@ -242,7 +242,7 @@ class ListVisitor(EntryVisitor):
             self._keep_entries(where, looked, context)
 
     def operands(self) -> None:
-        """Include PATHs that are directories in the column widths of the other PATHs, like ls."""
+        """Include directories among the PATHs in the column widths of other PATHs, as ls does."""
         directories = self._plan.directories
         for at in range(0, len(directories), CAPACITY):
             names = directories[at : at + CAPACITY]

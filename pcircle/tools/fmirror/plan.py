@@ -56,10 +56,10 @@ class MirrorPlan(CopyPlan, frozen=True, kw_only=True):
     """The plan of a copy that updates its target.
 
     If the change times of an entry are older than `quiet_ns` on both sides, its attributes are
-    equal, because the last complete run made them equal (`pcircle.tools.fmirror.state.state`). This
-    applies only to entries on the `devices` of the two roots. `itemize` prints a line for each
-    change. `renamed` holds, as `pcircle.tools.fmirror.work.rename_pairs.PathHashes`, the paths that
-    a dry run with --moved would rename; they do not count as missing.
+    equal. The last complete run made them equal (`pcircle.tools.fmirror.state.state`). This applies
+    only to entries on the `devices` of the two roots. `itemize` prints a line for each change.
+    `renamed` holds, as `pcircle.tools.fmirror.work.rename_pairs.PathHashes`, the paths that a dry
+    run with --moved would rename; they do not count as missing.
 
     A missing entry that is up to date in a `link_dest` tree is linked from there. One that is up to
     date in a `compare_dest` tree is omitted. Content that a `copy_dest` or `reflink_dest` tree has

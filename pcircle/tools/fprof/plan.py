@@ -1,7 +1,7 @@
 """The plan of a profile, made on rank 0, and the items and counters of the job.
 
-In addition to the items of the walk, there are items for names of any kind, for ranges of a list,
-and for claims of hard-linked files.
+In addition to the items of the walk, there are items for names of any kind, ranges of a list, and
+claims of hard-linked files.
 
 `ProfileCounters` are the counters of a worker; `ProfileTotals` are the totals of one or all ranks.
 """

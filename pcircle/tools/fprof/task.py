@@ -2,12 +2,12 @@
 
 The walk (`pcircle.walk`) traverses the trees. A directory is complete when everything below it is
 complete, on all ranks. The other sums (`profile.collect`) stay on the rank that computes them until
-the end of the job, and are then merged up the tree of ranks.
+the end of the job. They are then merged up the tree of ranks.
 
 With `--files-from`, items are created for the entries of a list. `pcircle.fs.lists` sorts the list
-on disk, so that the entries of a directory are adjacent and can be looked up together, as fast as
-in a walk. The contents of a listed directory count only if they are also listed, or if the
-directory is listed with a trailing slash.
+on disk. The entries of a directory are then adjacent, and can be looked up together, as fast as in
+a walk. The contents of a listed directory count only if they are also listed, or if the directory
+is listed with a trailing slash.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ directory are sorted once, when all of them have arrived, and are stored on disk
 MiB. Native calls read many small files at a time.
 
 To write a manifest, each rank writes the sections of the directories that it completes to its own
-files next to the manifest. At the end, the manifest is divided into ranges of some 64 MiB according
-to samples of the paths, and any rank can sort a range. Merging sorted runs instead would need a
-descriptor and a buffer for each run. Rank 0 concatenates the ranges, because the checksum at the
+files next to the manifest. At the end, the manifest is divided into ranges of about 64 MiB
+according to samples of the paths. Any rank can sort a range. Merging sorted runs instead would need
+a descriptor and a buffer for each run. Rank 0 concatenates the ranges, because the checksum at the
 end of a manifest covers all bytes.
 
 To check a tree, ranks walk it in the same way. They find each directory in the old manifest by

@@ -226,8 +226,8 @@ class EntryReader(FailureReporter):
     ) -> int:
         """Read a range of a file into the signer; return the offset at which reading ended.
 
-        If `split` is set, reading ends at the first block boundary after a quarter of a second, so
-        that other ranks can read the remaining range. Raise OSError if the file cannot be read or
+        If `split` is set, reading ends at the first block boundary after a quarter of a second.
+        Other ranks can then read the remaining range. Raise OSError if the file cannot be read or
         was replaced.
         """
         with error_context("open"):

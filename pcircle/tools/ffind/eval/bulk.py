@@ -4,7 +4,7 @@ Both work on columns of the status table that the kernel filled (`pcircle.fs.sta
 columns as numbers, and no object is created for an entry that fails a test.
 
 -printf works on columns if the format needs nothing else. If entries were formatted one by one,
-each directive would be a call and each status an object, and a search would take three times as
+each directive would be a call and each status an object. A search would then take three times as
 long. Here each directive is a column of the table, and one operation formats all rows.
 """
 

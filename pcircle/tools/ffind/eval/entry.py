@@ -1,7 +1,7 @@
 """An entry for which an expression is evaluated. It is looked up on first use.
 
-One object serves all entries of a directory in turn, because most expressions test only the name,
-and creating an object takes as long as that test.
+One object serves all entries of a directory in turn. Most expressions test only the name, and
+creating an object takes as long as that test.
 """
 
 from __future__ import annotations

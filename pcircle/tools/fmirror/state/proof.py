@@ -2,11 +2,11 @@
 
 The proof uses the state of the last complete run. For the source, it shows that the snapshot of
 that run still exists unchanged. Identities of snapshots are random, so a file system that has this
-snapshot shares its history, and was neither recreated nor restored from an earlier image. Later
-changes have newer generations. For the target, the proof shows that no inode has changed since.
-For the last change, btrfs records the generation and the time in nanoseconds. A restored file
-system does not reproduce these values, and a snapshot of the target does not change them. No clocks
-are compared.
+snapshot shares its history. It was neither recreated nor restored from an earlier image. Later
+changes have newer generations. For the target, the proof shows that no inode has changed since. For
+the last change, btrfs records the generation and the time in nanoseconds. A restored file system
+does not reproduce these values, and a snapshot of the target does not change them. No clocks are
+compared.
 """
 
 from __future__ import annotations

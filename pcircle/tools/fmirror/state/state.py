@@ -39,11 +39,12 @@ state unchanged. If there is none, it writes a state whose `kept` is empty.
 The file name consists of `.fmirror-`, sixteen hex digits of a hash of the target's path (XXH3, 64
 bits), and `.state`. A file is ignored if it has another version or if other users may write to it.
 
-A run locks the target directory, and a file next to the state, because two simultaneous runs would
-undo each other's work, and both would report success. The kernel holds the locks, so a killed run
-leaves none. The lock on the directory works for every path to it, for example through a bind mount.
-The lock on the file excludes another run while the directory does not exist yet. A run removes the
-file at its end. If write permission is missing or locks are not supported, there is no lock.
+A run locks the target directory, and a file next to the state. Without locks, two simultaneous runs
+would undo each other's work, and both would report success. The kernel holds the locks, so a killed
+run leaves none. The lock on the directory works for every path to it, for example through a bind
+mount. The lock on the file excludes another run while the directory does not exist yet. A run
+removes the file at its end. If write permission is missing or locks are not supported, there is no
+lock.
 """
 
 from __future__ import annotations

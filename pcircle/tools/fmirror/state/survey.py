@@ -51,8 +51,8 @@ _SAME, _CHANGED, _MOVED = range(
 class SurveyPlan(TreePlan, frozen=True, kw_only=True):
     """The plan of a survey with a manifest of the `target`.
 
-    `fields` are the compared fields of the manifest. If the run also compares fields that the
-    manifest lacks, `asks` is set, and an entry may differ unless its change time is older than
+    `fields` are the compared fields of the manifest. `asks` is set if the run also compares fields
+    that the manifest lacks. An entry may then differ unless its change time is older than
     `quiet_ns`. `links` means that hard links are preserved. If `manifest` is empty, nothing is
     surveyed.
     """

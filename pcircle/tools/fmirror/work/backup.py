@@ -5,8 +5,8 @@ by one, each in its open parent, so no symbolic link is followed. They get the o
 access control list of the corresponding directory in the target. If an earlier run has used a path,
 the new entry gets a suffix: `.1`, `.2` and so on.
 
-A replaced entry reaches the backup no later than the new entry gets its name, so the entry is not
-lost if the process is killed. There are three methods:
+A replaced entry reaches the backup no later than the new entry gets its name. So it is not lost if
+the process is killed. There are three methods:
 
 1. The old entry is hard-linked into the backup.
 2. If hard links are not possible, the new entry is moved to the backup under a temporary name. Then

@@ -9,11 +9,11 @@ Excluded entries are not extraneous unless `--delete-excluded` is given. The fil
 not extraneous either: temporary files, the mark and the checkpoint. Users' entries with similar
 names are not mistaken for these files.
 
-`Absence` looks at the source again right before an entry is removed. The source is in use, so a
-name that was missing when its directory was listed may exist again, like the name of a rotated log.
-Each name is looked up by its path from the root, because a directory that was opened earlier may
-have been moved since. If the directory changes during the look-up, its names are looked up again.
-If it keeps changing, its names count as existing.
+`Absence` looks at the source again right before an entry is removed. The source is in use. A name
+that was missing when its directory was listed may exist again, like the name of a rotated log. Each
+name is looked up by its path from the root, because a directory that was opened earlier may have
+been moved since. If the directory changes during the look-up, its names are looked up again. If it
+keeps changing, its names count as existing.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ _FIRST_DAY, _LAST_DAY = -25_567, 73_049  # the first day of 1900 and a day of 21
 Tell = Callable[..., None]
 """A callback for each file with a finding.
 
-Its arguments are the name of the list, the root, the path of the directory, the name of the file,
-and the fields of the finding.
+Its arguments are the name of the list, the root, the directory's path, the file's name, and the
+fields of the finding.
 """
 
 

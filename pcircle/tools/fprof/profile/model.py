@@ -82,7 +82,7 @@ class Profile(msgspec.Struct, kw_only=True):
     are [directories, entries]. The keys of `kinds` are the kinds of entries, those of `sizes` are
     bins of sizes, and those of `directory_sizes` are bins of entry counts. `specials` maps kinds of
     special files to their numbers. `unit_counts` lists, for each of `UNITS`, the number of units
-    that all files take. The keys of `ages` are days of modification since 1970, and a key of
+    that all files take. The keys of `ages` are days of modification since 1970. A key of
     `age_sizes` is 64 times the week plus the octave of the size. The keys of `stripes` are layouts.
 
     `weights` and `crowds` list the directories with the most bytes and entries including

@@ -4,7 +4,7 @@ Each piece of each file draws a lot, and the pieces with the lowest lots form th
 sampling). Each byte is therefore sampled with the same probability, and the samples of the ranks
 can be merged into a sample of the tree. Because lots are drawn by hashing, the sample of an
 unchanged tree is always the same. To avoid a draw for each piece of a large file, the lowest of its
-m lots is drawn directly, then the next lowest, and so on.
+m lots is drawn directly, then the next, and so on.
 
 The estimate is a ratio of sums (Cochran, Sampling Techniques, 1977, chapter 6): the compressed
 bytes divided by the bytes of the sample, with its standard error and the correction for a finite
@@ -45,8 +45,8 @@ class Compression(msgspec.Struct, frozen=True):
     """The estimated compressibility of all files.
 
     `ratio` is the ratio of compressed to original bytes, within `error` at 95 % confidence.
-    `pieces` is the number of compressed pieces, `unread` the number of pieces that could not be
-    read, and `of_pieces` the estimated number of pieces in the tree.
+    `pieces` is the number of compressed pieces, and `unread` the number of pieces that could not be
+    read. `of_pieces` is the estimated number of pieces in the tree.
     """
 
     method: str

@@ -2,7 +2,7 @@
 
 The bins are those of a log-linear histogram (HdrHistogram; for the error bound of quantiles, see
 DDSketch by Masson, Rim and Lee, VLDB 2019): each power of two is divided into 64 bins of equal
-width. Such histograms have a fixed size, can be added exactly and in any order, and yield every
+width. Such histograms have a fixed size and can be added exactly, in any order. They yield every
 quantile with a relative error of at most 1/128.
 
 A bin contains the sizes above the previous edge up to and including its own edge. A file of exactly
