@@ -211,7 +211,7 @@ def _refuse(
 
 
 def _refuse_with_index(words: Sequence[str], parsed: ParsedExpression) -> None:
-    """Raise UsageError for primaries that an index cannot answer, or that would have no effect."""
+    """Raise UsageError for options and primaries that require more than an index."""
     from pcircle.tools.ffind.index_search import is_live
 
     if parsed.settings.follow != "P":

@@ -175,7 +175,7 @@ def refuse_without_clones(target: bytes, say: Callable[[str], None]) -> None:
 def has_entries(path: bytes, said: bytes | None = None) -> bool:
     """Return whether a directory exists and has entries.
 
-    If `said` is given, error messages name it instead of the directory.
+    Raise EntriesFailed if it cannot be read. If `said` is given, the message names that instead.
     """
     try:
         with os.scandir(path) as entries:
