@@ -144,7 +144,10 @@ def test_an_unreadable_file(tool: Tool, tree: Path, tmp_path: Path, ranks: Ranks
         (["(", "/"], "invalid PATTERN: missing ), unterminated subpattern at position 0"),
         (["--ignore-cas", "x", "/"], "unknown option '--ignore-cas'; did you mean --ignore-case?"),
         (["-0", "x", "/"], "--null requires --files-from, --exclude-from or --include-from"),
-        (["--json", "/no/such/file", "x", "/"], "/no/such/file: its directory does not exist"),
+        (
+            ["--json", "/no/such/file", "x", "/"],
+            "cannot write '/no/such/file': its directory does not exist",
+        ),
     ],
     ids=repr,
 )

@@ -9,6 +9,7 @@ Paths in a document are strings from `pcircle.core.encoding.show`, which preserv
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterable
@@ -55,7 +56,7 @@ def check(where: str) -> None:
     except OSError as error:
         problem = error.strerror or str(error)
     if problem:
-        raise UsageError(f"{show(os.fsencode(where))}: {problem}")
+        raise UsageError(f"cannot write '{show(os.fsencode(where))}': {problem}")
 
 
 def write(document: JsonDocument, where: str, stdout: BinaryIO | None) -> None:
@@ -107,7 +108,7 @@ def _put(pieces: Iterable[bytes], where: str, *, durable: bool, mode: int = 0o66
 def _problem(place: ResolvedName) -> str:
     """Return why the file could not be written, or an empty string. Raises OSError."""
     if not place.name or place.is_directory:
-        return "is a directory"
+        return "it is a directory"
     if _is_written_in_place(place):
         refuse_foreign(place)
         behind = os.stat(place.name, dir_fd=place.fd)
@@ -117,7 +118,7 @@ def _problem(place: ResolvedName) -> str:
         # A FIFO is not opened here, because its reader would see end of file when it is closed
         # again.
         may_write = os.access(place.name, os.W_OK, dir_fd=place.fd)
-        return "" if may_write else "cannot be written"
+        return "" if may_write else os.strerror(errno.EACCES)
     refuse_pseudo(place)
     refuse_foreign(place)
     if not os.access(b".", os.W_OK | os.X_OK, dir_fd=place.fd):
@@ -126,7 +127,7 @@ def _problem(place: ResolvedName) -> str:
     sticky = bool(holder.st_mode & stat.S_ISVTX)
     # In a sticky directory only the owners of the file and of the directory may replace the file.
     if sticky and place.status and user not in (0, place.status.st_uid, holder.st_uid):
-        return "belongs to another user, in a sticky directory"
+        return "it belongs to another user, in a sticky directory"
     return ""
 
 

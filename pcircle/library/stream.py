@@ -70,7 +70,7 @@ class Results(Iterator[T], Generic[T]):
     def report(self) -> TreeReport:
         """Return the report of the job. Raises RuntimeError before the end of the iterator."""
         if self._job.report is None:
-            raise RuntimeError("the report is not available before the last result")
+            raise RuntimeError("the report is available only after the last result")
         return self._job.report
 
     def close(self) -> None:

@@ -139,7 +139,7 @@ def test_a_script_with_threads_and_no_guard_gets_an_explanation(script: Script) 
     ended = script(THREAD.join(["import threading\n", TASK]) + RUN + END, Ranks(3))
     assert ended.code == 1
     assert ended.said.count("UsageError: ") == 1
-    assert 'must stand below `if __name__ == "__main__":`' in ended.said
+    assert 'start jobs only below `if __name__ == "__main__":`' in ended.said
     assert ended.reports == []
 
 

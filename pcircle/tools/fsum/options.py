@@ -88,7 +88,7 @@ class SumOptions(CommonOptions):
         "--export",
         metavar="MANIFEST",
         excludes=("json",),
-        help="print a checksum list from a manifest, reading no files",
+        help="print a checksum list from a manifest, without reading files",
     )
 
     _filters = CommonOptions.FILTERS

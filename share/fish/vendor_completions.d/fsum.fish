@@ -30,7 +30,7 @@ complete -c fsum -l strict -d 'accepted as in sha256sum; malformed lines always 
 complete -c fsum -l update -d 'update MANIFEST, reading only changed files' -r -F
 complete -c fsum -l rot -d 'reread unmodified files to find silent corruption' -r -F
 complete -c fsum -l diff -d 'compare two manifests without reading files' -r -F
-complete -c fsum -l export -d 'print a checksum list from a manifest, reading no files' -r -F
+complete -c fsum -l export -d 'print a checksum list from a manifest, without reading files' -r -F
 complete -c fsum -l exclude -d 'exclude entries that match GLOB' -x
 complete -c fsum -l exclude-from -d 'read exclude patterns from FILE' -r -F
 complete -c fsum -l include -d 'include entries that match GLOB' -x

@@ -88,7 +88,7 @@ def test_commands_in_directories_of_the_tree_are_not_run(
     (tmp_path / "ls").chmod(0o755)
     monkeypatch.setenv("PATH", f"{relative}:{os.environ['PATH']}")
     for end in (";", "+"):
-        with pytest.raises(UsageError, match="in PATH would run what"):
+        with pytest.raises(UsageError, match="in PATH would run files"):
             find(str(tmp_path), "-execdir", "ls", "{}", end, jobs=1)
     assert not (tmp_path / "run").exists()
 

@@ -85,7 +85,7 @@ def test_options_change_the_figures(capfd: pytest.CaptureFixture[str], words: li
          "lifelines"),
         (["--seed", "x"], "--seed: invalid value 'x': must be 0 or a positive integer"),
         (["--rank", "3"], "unknown option '--rank'; did you mean --ranks or --ranks-per-node?"),
-        (["--json", "/nowhere/x"], "/nowhere/x: its directory does not exist"),
+        (["--json", "/nowhere/x"], "cannot write '/nowhere/x': its directory does not exist"),
     ],
 )  # fmt: skip
 def test_usage_errors_name_the_expected_values(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import os
 from collections.abc import Iterator, Sequence
@@ -22,11 +23,11 @@ def check(directory: str) -> None:
         raise UsageError("--csv: '-' is not supported: specify a directory, or ./- for this name")
     try:
         make_directory(os.fsencode(directory), option=True)
-        problem = "" if os.access(directory, os.W_OK | os.X_OK) else "cannot be written"
+        problem = "" if os.access(directory, os.W_OK | os.X_OK) else os.strerror(errno.EACCES)
     except OSError as error:
         problem = error.strerror or str(error)
     if problem:
-        raise UsageError(f"--csv: '{show(os.fsencode(directory))}': {problem}")
+        raise UsageError(f"--csv: cannot write to '{show(os.fsencode(directory))}': {problem}")
 
 
 class Special(msgspec.Struct, frozen=True):
