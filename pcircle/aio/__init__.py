@@ -1,11 +1,12 @@
 """Asynchronous file operations: futures, continuations and an adaptive number of threads.
 
-On parallel file systems an operation takes about a millisecond, during which a process that waits
-for it is idle. Here every operation returns a future at once. `pcircle.aio.scheduler` describes
-where operations run, and `pcircle.aio.futures` how to continue them. The design follows PXFS
+On parallel file systems an operation can take a millisecond, and a process that waits for it is
+idle. Here, submitting an operation returns a future at once. `pcircle.aio.scheduler` describes
+where operations run, and `pcircle.aio.futures` how to attach continuations. The design follows PXFS
 (Snyder 2013; Yang et al. 2014).
 
-The file tools need no futures and use only `pcircle.threads`. Names are imported on first use.
+The file tools need no futures and use only `pcircle.threads`. The modules of this package are
+imported on first use.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Composite operations: several steps that are submitted as one operation.
 
 Each is a generator of operations; `yield` returns the result of a step or raises its error. If a
-composite ends early, because of a failure, a cancellation or a deadline, its `finally` and `except`
-blocks run, including their steps, so that no descriptor stays open and no temporary file is left.
+composite ends early, because of a failure, a cancellation or a deadline, the steps in its `finally`
+and `except` blocks still run: they close descriptors and remove temporary files.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def write_file(
 ) -> Generator[Operation[Any], Any, int]:
     """Replace a file atomically; return the number of bytes written. Raises OSError.
 
-    With `sync`, the data is on disk before the file gets its name.
+    With `sync`, the data is on disk before the file is renamed to `path`.
     """
     temporary = _beside(path)
     fd = yield ops.creat(temporary, mode)
@@ -125,7 +125,7 @@ def _copy_data(source_fd: int, target_fd: int) -> Generator[Operation[Any], Any,
     except OSError as error:
         if error.errno not in _NOT_HERE:
             raise
-    # Try to read more, because some file systems report the end of a file too early.
+    # Needed even after a copy in the kernel: some file systems report the end of a file too early.
     buffer = aligned(_BUFFER_BYTES)
     while count := (yield ops.readv(source_fd, [buffer], offset)):
         offset += yield ops.pwrite(target_fd, buffer[:count], offset)
@@ -138,7 +138,7 @@ def _quietly(step: Operation[Any]) -> Steps:
 
 
 def _beside(path: Path) -> Path:
-    """Return a temporary path in the same directory."""
+    """Return a random temporary path in the directory of `path`."""
     mark = f".aio-{os.urandom(6).hex()}"
     if isinstance(path, bytes):
         return os.path.join(os.path.dirname(path), mark.encode())

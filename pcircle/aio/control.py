@@ -1,8 +1,8 @@
 """Semaphores, barriers and events between continuations.
 
-In ParalleX, the model of HPX and PXFS, these are local control objects. A thread that waits
-for one of them would block all continuations, which share a thread. So each wait is a future here:
-the continuation returns it, or continues it with `then`.
+ParalleX, the execution model of HPX and PXFS, calls these local control objects. All continuations
+share one thread, so a continuation that blocked would delay all others. So each wait is a future
+here: a continuation returns it, or continues it with `then`.
 
 A mutex is a semaphore with one permit. A condition variable is an event, or a pending future of
 `Scheduler.future`.
@@ -36,10 +36,10 @@ class Semaphore:
         self._lock = threading.Lock()
 
     def acquire(self) -> Future[None]:
-        """Return a future that ends when the caller has a permit. The oldest wait is first.
+        """Return a future that ends when the caller gets a permit; the longest wait comes first.
 
-        If the future ends without an exception, the caller must call `release`. Cancelling it gives
-        up the wait.
+        If the future ends without an exception, the caller must call `release`. Cancelling the
+        future abandons the wait.
         """
         permit: Future[None] = self._scheduler.future(lambda: self._forget(permit))
         with self._lock:
@@ -53,7 +53,7 @@ class Semaphore:
         return permit
 
     def release(self) -> None:
-        """Return a permit, which the oldest wait receives."""
+        """Return a permit; the longest wait, if any, receives it."""
         while True:
             with self._lock:
                 if not self._waiting:
@@ -73,11 +73,11 @@ class Semaphore:
     @overload
     def run(self, start: Callable[[], T]) -> Future[T]: ...
     def run(self, start: Callable[[], T | Future[T]]) -> Future[T]:
-        """Call `start` when there is a permit; return the future of its value.
+        """Call `start` once a permit is available; return the future of its value.
 
-        If it returns a future, that future's outcome is used, and the permit is returned when it
-        has ended, in whatever way. `start` is called by a continuation. If the outcome is cancelled
-        first, it is not called.
+        If `start` returns a future, that future's outcome is used, and the permit is returned when
+        it ends, even with an error. `start` runs as a continuation. It is not called if the
+        returned future is cancelled first.
         """
         permit = self.acquire()
         outcome: Future[T] = self._scheduler.future(permit.cancel)
@@ -105,7 +105,7 @@ class Semaphore:
 
 
 class Barrier:
-    """Lets a number of parties continue when all of them have arrived; then it is ready again."""
+    """Makes parties wait for each other; once all have arrived, the barrier can be used again."""
 
     def __init__(self, scheduler: Scheduler, parties: int) -> None:
         if parties < 1:
@@ -116,7 +116,7 @@ class Barrier:
         self._lock = threading.Lock()
 
     def arrive(self) -> Future[int]:
-        """Return a future that ends, with the number of this arrival, when the last party arrives.
+        """Return a future that ends when the last party arrives; its value numbers this arrival.
 
         The first arrival has number 0. An arrival counts even if its future is cancelled.
         """
@@ -132,7 +132,7 @@ class Barrier:
 
 
 class Event:
-    """Ends all waits for something that happens once, or again after `clear`."""
+    """Lets continuations wait until `set` is called; `clear` resets it."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -160,7 +160,7 @@ class Event:
             self._waiting.pop(future, None)
 
     def set(self) -> None:
-        """Set the event, which ends all waits."""
+        """Set the event and end all pending waits."""
         with self._lock:
             self._is_set = True
             ended, self._waiting = list(self._waiting), {}
@@ -168,6 +168,6 @@ class Event:
             future.settle(None)
 
     def clear(self) -> None:
-        """Let later waits wait for the next `set`."""
+        """Reset the event, so that later waits last until the next `set`."""
         with self._lock:
             self._is_set = False

@@ -26,7 +26,9 @@ def _method(
 
 
 class Files(Scheduler):
-    """A scheduler with a method for each operation of `operations` and `composite`.
+    """A scheduler with a method for most functions of `operations` and `composite`.
+
+    The method for `operations.close` is `close_fd`, because `close` closes the scheduler.
 
     >>> with Files() as io:
     ...     size = io.open("/etc/hostname").then(lambda fd: io.fstat(fd.result()))

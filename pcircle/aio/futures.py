@@ -7,11 +7,12 @@ value. If the continuation returns a future, that future's outcome is used. `whe
 and `dataflow` combine several futures. These names come from HPX, on which PXFS is built (Snyder
 2013; Yang et al. 2014).
 
-Continuations never run on the thread of the operation, so that computing does not delay I/O. The
-scheduler gives its futures a runner, which calls them on another thread.
+Continuations run on a thread of their own, so that computing does not delay I/O: the scheduler
+gives its futures a runner that queues continuations for that thread. Only after the scheduler was
+closed do they run on the thread that settles the future.
 
-A future is settled only once. For any later caller, such as an operation that ends after it was
-cancelled, `settle` returns False, and the caller must undo its work.
+A future is settled only once. `settle` returns False to later callers, such as an operation that
+ends after it was cancelled; they must undo their work.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 Runner = Callable[[Callable[[], None]], None]
-"""Calls a function soon, on another thread."""
+"""Schedules a call of a function, normally on another thread."""
 
 
 class Cancelled(Exception):
@@ -41,10 +42,10 @@ _here = threading.local()
 
 
 def _call_each(callbacks: Iterable[Callable[[], object]]) -> None:
-    """Call the callbacks, and then the callbacks that these caused on this thread.
+    """Call the callbacks, and then the callbacks that they trigger on this thread.
 
-    Nested calls could exceed the recursion limit, because a loop of continuations is a chain of
-    futures of any length.
+    Triggered callbacks are queued, because a loop of continuations forms a long chain of futures,
+    and nested calls would exceed the recursion limit.
     """
     waiting: deque[Callable[[], object]] | None = getattr(_here, "waiting", None)
     if waiting is not None:
@@ -59,7 +60,7 @@ def _call_each(callbacks: Iterable[Callable[[], object]]) -> None:
 
 
 class Future(Generic[T]):
-    """The present or future outcome of an operation. Safe to use from any thread."""
+    """The outcome of an operation that may not have ended yet. Safe to use from any thread."""
 
     __slots__ = ("_abort", "_callbacks", "_done", "_error", "_event", "_runner", "_value")
 
@@ -104,7 +105,7 @@ class Future(Generic[T]):
         return self._value  # type: ignore[return-value]
 
     def error(self, timeout_s: float | None = None) -> BaseException | None:
-        """Wait for the outcome; return the operation's exception or None.
+        """Wait for the outcome; return the operation's exception, or None if it succeeded.
 
         Raises TimeoutError like `result`.
         """
@@ -138,9 +139,9 @@ class Future(Generic[T]):
     def cancel(self) -> bool:
         """Cancel the operation; return False if it already has an outcome.
 
-        An operation that has not started is never executed. One that is in progress cannot be
-        stopped, but is undone when it ends: files that it opened are closed, and names that it
-        created are removed.
+        An operation that has not started is not executed. A call in progress cannot be stopped.
+        When it ends, a file that it opened is closed and a name that it created is removed; its
+        other effects remain. A composite operation ends at its next step.
         """
         return self._end(None, Cancelled(), abort=True)
 
@@ -159,7 +160,7 @@ class Future(Generic[T]):
     # ---- continuations ---------------------------------------------------------
 
     def then(self, function: Callable[[Future[T]], U | Future[U]]) -> Future[U]:
-        """Return the future of ``function(self)``, which is called when this future has ended."""
+        """Call ``function(self)`` when this future has ended; return the future of its value."""
         after: Future[U] = Future(self._runner)
 
         def go_on() -> None:
@@ -274,10 +275,10 @@ def when_any(futures: Sequence[Future[Any]]) -> Future[int]:
 
 
 def dataflow(function: Callable[..., U | Future[U]], *arguments: object) -> Future[U]:
-    """Return the future of ``function(*arguments)``, in which values replace futures.
+    """Call `function` with the values of its arguments once all futures among them have ended.
 
-    If arguments fail, the function is not called, and the outcome is the exception of the first
-    failed argument.
+    Return the future of its value. If arguments fail, the function is not called, and the future
+    fails with the exception of the first failed argument.
     """
     futures = [argument for argument in arguments if isinstance(argument, Future)]
 

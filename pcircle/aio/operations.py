@@ -4,8 +4,8 @@ The functions here create an `Operation`, which has no effect until a scheduler 
 Composite operations are generators that yield such objects. An operation is one system call, or a
 few that belong together (a batch of names, a complete write).
 
-A failed operation raises OSError with errno and a path. If the operation uses a descriptor, the
-path is the one by which the scheduler opened it.
+A failed operation raises OSError with errno and, if it is known, a path: that of the operation, or
+the one by which the scheduler opened the descriptor.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ _COPY_BYTES = 1 << 30
 class Operation(Generic[T]):
     """A blocking call of `function` with `arguments`.
 
-    `kind` is METADATA or DATA, for which the numbers of threads are adapted separately. `path` is
-    for error messages; `fd` is the descriptor that the operation uses, or -1. With `moves`, the
-    operation uses the position of `fd` or closes `fd`. Such operations on the same descriptor run
-    in the order of their submission. `undo` is called with the result of an operation that ended
-    too late. A `tidying` operation is executed even if its composite was cancelled.
+    `kind` is METADATA or DATA, which have separate queues and threads. `path` is for error
+    messages; `fd` is the descriptor that the operation uses, or -1. `moves` means that the
+    operation uses the position of `fd`, or closes it. Such operations on the same descriptor run in
+    the order of their submission. If the operation succeeds after its future was cancelled or
+    overdue, `undo` is called with the result. A `tidying` operation is executed even if its
+    composite was cancelled.
     """
 
     __slots__ = (
@@ -176,12 +177,12 @@ def lseek(fd: int, offset: int, whence: int = os.SEEK_SET) -> Operation[int]:
 
 
 def seek_hole(fd: int, offset: int) -> Operation[int]:
-    """Find the next hole. Raises OSError (ENXIO) beyond the end of the file."""
+    """Move the position to the next hole. Raises OSError (ENXIO) beyond the end of the file."""
     return Operation("seek_hole", os.lseek, fd, offset, os.SEEK_HOLE, fd=fd, moves=True)
 
 
 def seek_data(fd: int, offset: int) -> Operation[int]:
-    """Find the next region with data. Raises OSError (ENXIO) if no data follows."""
+    """Move the position to the next data. Raises OSError (ENXIO) if no data follows."""
     return Operation("seek_data", os.lseek, fd, offset, os.SEEK_DATA, fd=fd, moves=True)
 
 
@@ -233,7 +234,7 @@ def lstat(path: Path, *, dir_fd: int | None = None) -> Operation[os.stat_result]
 
 
 def stats(names: Sequence[Path], dir_fd: int) -> Operation[list[os.stat_result | OSError]]:
-    """Return the status, or the error, of each of many names in a directory, as one operation."""
+    """Stat many names in a directory as one operation; each yields a status or an error."""
 
     def all_of_them() -> list[os.stat_result | OSError]:
         found: list[os.stat_result | OSError] = []
@@ -306,7 +307,7 @@ def readdir(fd: int, max_names: int = 0) -> Operation[list[str]]:
 
 
 def unlink(path: Path, *, dir_fd: int | None = None) -> Operation[None]:
-    """Remove a name of a file, but not of a directory."""
+    """Remove a name that is not a directory."""
     return Operation("unlink", os.unlink, path, path=path, dir_fd=dir_fd)
 
 

@@ -1,17 +1,19 @@
-"""The scheduler, which runs file operations on threads and continuations on a separate thread.
+"""Runs file operations on pools of threads, and continuations on a thread of their own.
 
 A submitted operation is added to a queue, so submitting any operation takes constant time. Metadata
 and data operations have separate queues and threads; the number of threads for each is fixed or
 adaptive (`pcircle.threads.thread_tuning`). Continuations run on a dedicated thread, so a slow one
-delays other continuations, but never an operation. Snyder (2013) left this open.
+delays other continuations, but occupies no thread for operations. Snyder (2013) left open where
+continuations run.
 
 A *composite* operation is a generator that yields operations and receives their results. It is
 submitted once and runs on one thread, step by step. When it is cancelled, `Cancelled` is raised at
 its next step that is not marked as tidying, and its `finally` blocks still run.
 
 A thread that is hanging in the kernel cannot be ended, but the threads are daemons, so the process
-can exit without them. An operation that ends after its future was cancelled or its deadline passed
-is undone: a descriptor is closed, or a name is removed.
+can exit without them. If an operation ends after its future was cancelled or its deadline passed, a
+file that it opened is closed and a name that it created is removed. Other effects, such as written
+data, remain.
 """
 
 from __future__ import annotations
@@ -45,17 +47,17 @@ _PATIENCE_S = 5.0
 
 
 class Scheduler:
-    """Runs operations. Leaving its context waits until everything that was submitted has ended.
+    """Runs operations; leaving its context waits until all operations and continuations have ended.
 
     `threads` is the number of threads for each kind of operation; if it is None, the number is
     adapted, up to `max_threads`. If the block raises an exception, operations that have not started
-    are cancelled.
+    are cancelled, and leaving the context waits at most a few seconds for the others.
     """
 
     def __init__(self, threads: int | None = None, *, max_threads: int = 64) -> None:
         if threads is not None and threads < 1:
             raise ValueError("threads must be at least 1")
-        # By descriptor: the path by which it was opened.
+        # The path by which each descriptor was opened.
         self._paths: dict[object, Path | None] = {}
         self._busy = _Count()  # unfinished jobs and continuations
         self._continuations = _Continuations(self._busy)
@@ -73,7 +75,7 @@ class Scheduler:
         deadline_s: float | None = None,
         kind: str | None = None,
     ) -> Future[T]:
-        """Queue an operation or a composite operation, in constant time.
+        """Queue an operation or a composite operation, and return its future at once.
 
         If it has not ended after `deadline_s` seconds, its future fails with TimeoutError, and the
         operation is treated as if it had been cancelled. A composite operation counts as DATA
@@ -97,14 +99,14 @@ class Scheduler:
         return future
 
     def future(self, abort: Callable[[], object] | None = None) -> Future[Any]:
-        """Return a pending future, which the caller settles; its continuations run here.
+        """Return a pending future for the caller to settle; its continuations run here.
 
         `abort` is called when the future is cancelled.
         """
         return Future(self._continuations.run, abort)
 
     def threads(self) -> dict[str, int]:
-        """Return the current number of threads for each kind of operation."""
+        """Return the current limit on the number of threads for each kind of operation."""
         return {kind: lane.limit for kind, lane in self._lanes.items()}
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -115,7 +117,10 @@ class Scheduler:
         return self._busy.wait(timeout_s)
 
     def close(self, patience_s: float = _PATIENCE_S) -> bool:
-        """End the threads once the queues are empty; return False if a thread is still running."""
+        """Refuse further operations, and end the threads once the queues are empty.
+
+        Return False if a thread is still running after `patience_s`.
+        """
         until_s = time.monotonic() + patience_s
         ended = [lane.close(until_s) for lane in self._lanes.values()]
         self._deadlines.close()
@@ -135,7 +140,7 @@ class Scheduler:
     # ---- on the threads --------------------------------------------------------
 
     def carry_out(self, operation: Operation[T]) -> T:
-        """Execute an operation on this thread. Raises OSError with errno and path."""
+        """Execute an operation on this thread. Raises OSError, with a path if one is known."""
         if not isinstance(operation, Operation):
             raise TypeError(f"a composite operation yielded no operation: {operation!r}")
         if operation.name == "close" and operation.path is None:
@@ -225,7 +230,7 @@ class _Submission(Generic[T]):
 
 
 class _Orders:
-    """Jobs that use the position of a descriptor, which run in order, one at a time per descriptor.
+    """Runs the jobs that use the position of a descriptor in order, one at a time per descriptor.
 
     Each job has a turn in the queue of its lane. A turn runs all waiting jobs of its descriptor in
     order, unless another turn is already running them.
@@ -252,7 +257,7 @@ class _Orders:
             job.run()
 
     def cancel(self, fd: int) -> None:
-        """Cancel the last job of a descriptor that has not started."""
+        """Cancel the last waiting job of a descriptor."""
         with self._lock:
             waiting = self._waiting.get(fd)
             job = waiting.pop() if waiting else None
@@ -410,7 +415,7 @@ class _Count:
 
 
 class _Continuations:
-    """The thread that runs continuations one after another, which starts with the first.
+    """The thread that runs continuations one after another; the first one starts it.
 
     After the scheduler is closed, late continuations run on the thread that submits them.
     """
@@ -423,7 +428,7 @@ class _Continuations:
         self._finishing = False
 
     def run(self, function: Callable[[], None]) -> None:
-        """Queue a function after all earlier ones."""
+        """Queue a function, or call it at once if the scheduler is closed."""
         with self._lock:
             late = self._finishing
             if not late:
@@ -470,7 +475,7 @@ class _Deadlines:
     """Futures with a deadline, and the thread that settles those that are overdue."""
 
     def __init__(self) -> None:
-        # A unique number makes sure that deadlines are never compared.
+        # The second element is unique, so that tuples with equal times never compare `_Deadline`s.
         self._heap: list[tuple[float, int, _Deadline]] = []
         self._settled = 0  # approximate number of settled futures in the heap
         self._numbers = count()

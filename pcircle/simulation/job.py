@@ -22,9 +22,10 @@ _DONE = -1
 
 
 def ideal_s(tree: ItemTree, ranks: int) -> tuple[float, float]:
-    """Return the duration of the job, and when half of its ranks are busy, with an ideal queue.
+    """Return the duration of the ideal schedule, and the time when half of the ranks are busy.
 
-    One queue serves all ranks, at no cost, in the order in which items are made.
+    In this schedule, one queue serves all ranks at no cost, in the order in which items are made.
+    The time is -1 if half of the ranks are never busy.
     """
     children, first_child = tree.children, tree.first_child
     place, until = tree.place, tree.until_s
@@ -63,8 +64,8 @@ class SimulatedTask(msgspec.Struct, frozen=True):
     """The simulated task.
 
     The shape "files" is a tree of `directories` that contain `entries`. An item covers up to
-    `batch` entries, each of which takes `entry_s`. The other shapes consist of `items`, which take
-    `item_s` on average.
+    `batch` entries, each of which takes `entry_s` on average. The other shapes consist of `items`
+    items, which take `item_s` on average.
     """
 
     shape: str = "files"
@@ -98,9 +99,9 @@ class Figures(msgspec.Struct, frozen=True):
 
     `efficiency` is the work divided by time and ranks. `of_bound` is a lower bound on the duration
     (the longer of work per rank and span), divided by the duration. `of_ideal` is the duration of
-    the ideal schedule, divided by the actual duration. `half_busy_latencies` is the delay, compared
-    with the ideal schedule, until half of the ranks are busy. Its unit is one latency times log2 of
-    the number of ranks.
+    the ideal schedule, divided by the actual duration. `half_busy_latencies` is how much later than
+    in the ideal schedule half of the ranks are busy. Its unit is one latency times log2 of the
+    number of ranks.
     """
 
     ranks: int

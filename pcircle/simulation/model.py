@@ -46,8 +46,8 @@ _BASIC = (ANSWER, PUSH, RETURNS)
 class Simulation(WorkModel):
     """The simulation of one job.
 
-    Raises ValueError if the settings are not those of structured work by one worker on each rank,
-    whose end is detected by waves.
+    Raises ValueError unless the settings specify structured work, one worker on each rank, and
+    termination by waves of counters.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Simulation(WorkModel):
         self.split: Split = SPLITS[settings.split]
         self.rng: Random = Random(seed)
         self.events: list[tuple[float, int, int, int, int, Any]] = []
-        self.serial: int = 0  # number of events scheduled, which orders events at the same time
+        self.serial: int = 0  # number of events so far; orders simultaneous events
         self.sent: int = 0
         self.busy: int = 0
         shared = 1 < machine.ranks_per_node < ranks
@@ -143,14 +143,14 @@ class Simulation(WorkModel):
         self._schedule(root)
 
     def _first_waits(self) -> None:
-        """Make all ranks wait at the start.
+        """Make each rank except rank 0 a waiter of its parent in the tree of neighbours.
 
-        Their neighbours know this, although no messages were sent.
+        At the start, the parents know this without messages.
         """
         for rank in self.ranks:
             number = rank.number
             lines = self._lines(number)
-            # Children in the tree have one additional bit, above all others.
+            # The number of a child has one additional bit, above those of its parent.
             high = 1 << number.bit_length()
             bits = [1 << dim for dim in range(self.dims) if lines >> dim & 1]
             rank.waits = high >> 1
@@ -231,7 +231,7 @@ class Simulation(WorkModel):
     # ---- work ----------------------------------------------------------------------------------
 
     def _schedule(self, rank: SimulatedRank) -> None:
-        """Schedule the rank's next event: the end of an item if there are waiters, or of a slot."""
+        """Schedule the next event: the next chance to serve waiters, or else the end of a slot."""
         rank.version += 1
         item = rank.current
         if item == NONE:
@@ -264,7 +264,7 @@ class Simulation(WorkModel):
         self.waves.passive(rank.number, self.now_s)
 
     def _seek(self, rank: SimulatedRank, at_s: float) -> None:
-        """Send a request or, after some refusals, wait."""
+        """Send a request or, after some refusals, schedule a later one, start to wait, or both."""
         rank.announced.clear()
         rank.share_left = 0
         if rank.asking or self.size == 1 or self.waves.phases[rank.number] != WORKING:
@@ -281,7 +281,7 @@ class Simulation(WorkModel):
         self._send(rank.number, dest, ASK, (rank.number, onward), at_s)
 
     def _pause(self, rank: SimulatedRank, at_s: float) -> bool:
-        """Schedule another request, or return False if there have been enough."""
+        """Schedule another request; return False if the rank has paused already or never asks."""
         if rank.has_paused or not self.tries:
             return False
         due_s = at_s + PAUSE_S * (0.5 + self.rng.random())
@@ -302,7 +302,7 @@ class Simulation(WorkModel):
             near = self._other(number, first, last)
             if near != first:
                 return near, False
-            rank.far = True  # this rank is the leader of its node
+            rank.far = True  # the victim is the leader of the node, which can forward the request
         return (self._elsewhere(first, last), False) if number == first else (first, True)
 
     def _other(self, number: int, first: int, last: int) -> int:
@@ -393,7 +393,7 @@ class Simulation(WorkModel):
     # ---- messages ------------------------------------------------------------------------------
 
     def _handle(self, rank: SimulatedRank, kind: int, source: int, body: Any, at_s: float) -> None:
-        """Process a message. The messages that it causes are sent at `at_s`."""
+        """Process a message; the messages sent in response leave at `at_s`."""
         if kind > LAST_LOOSE:
             self.waves.handle(rank.number, kind, body, at_s)
             return

@@ -1,8 +1,8 @@
 """The state of a simulated rank, and the division of its work.
 
 A run is (first, last, slot): the siblings from `first` up to but excluding `last`, whose results go
-to `slot`. Work is given as a bundle, with one slot for each run in it. If a run is all that remains
-of a slot for another rank, the slot is given with it.
+to `slot`. Work is given away as a bundle, with a new slot for each run. If a run is all that
+remains of a slot from a third rank, that slot moves with it instead.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NO_SLOT = Slot(None, None, 0, 0)
 
 
 class Bundle:
-    """Work that was given at once, until all of its results have been returned."""
+    """Work that was given away in one message and whose results have not all been returned."""
 
     __slots__ = ("done", "open", "timed", "victim")
 
@@ -53,7 +53,7 @@ Run: TypeAlias = "tuple[int, int, Slot]"
 def cut(stack: list[Run], count: int, victim: int, thief: int) -> tuple[list[Run], list[Bundle]]:
     """Take `count` items from the steal end of a stack.
 
-    Return the runs, with slots of a new bundle or with slots that move out of older bundles. Also
+    Return the runs, whose slots belong to a new bundle or were moved out of older bundles. Also
     return the older bundles that lost a slot.
     """
     bundle = Bundle(victim)
@@ -85,7 +85,11 @@ def cut(stack: list[Run], count: int, victim: int, thief: int) -> tuple[list[Run
 
 
 def _movable_from(run: Run, begin: int, thief: int) -> Bundle | None:
-    """Return the bundle of a third rank if the run from `begin` is the remainder of its slot."""
+    """Return the bundle of the run's slot if the slot can move with the run, otherwise None.
+
+    The run from `begin` must be all that remains of the slot, and the thief must not be the rank
+    that gave it.
+    """
     first, last, slot = run
     bundle = slot.bundle
     if begin > first or slot.runs > 1 or slot.out or bundle is None:
@@ -157,7 +161,7 @@ class SimulatedRank:
         self.basic_got: int = 0  # messages of work and results
         self.asking: bool = False
         self.tries: int = 0  # remaining tries
-        # Send WAIT when it starts to wait; at first, only after the last pause.
+        # Send WAIT as soon as the tries are used up; False at first: send it only after a pause.
         self.tells: bool = False
         self.far: bool = False  # the next request goes to another node
         self.pause: int = 0  # number of the current pause; events of older pauses are ignored

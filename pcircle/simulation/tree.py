@@ -1,10 +1,10 @@
-"""Trees of millions of items as arrays, which yield the work of siblings by one subtraction.
+"""Trees of millions of items as arrays, from which one subtraction yields the work of siblings.
 
 An item has a *number*: siblings have consecutive numbers, greater than the number of their parent.
 It also has a *place* in the order in which a single rank would process the tree: depth first, so
 that a subtree is a range of places. With prefix sums of durations by place, one subtraction yields
 the work of any subtree or run of siblings, and one bisection finds the item that is running at a
-given time. So it costs nothing to simulate a rank that exchanges no messages.
+given time. So it costs very little to simulate a rank that exchanges no messages.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ItemTree:
         self.until_s: Any = _view(until)
 
     def bound_s(self, ranks: int) -> float:
-        """Return a lower bound on all schedules: the work per rank, or the longest path."""
+        """Return a lower bound on the duration: the longer of work per rank and longest path."""
         return max(self.work_s / ranks, self.span_s)
 
 
@@ -63,7 +63,7 @@ def _view(array: npt.NDArray[Any]) -> Any:
 
 
 def _inner(counts: Ints) -> Ints:
-    """For each item, return the first item at or after it with children, or the item count."""
+    """Return, for each item, the first item with children from it onwards, or the item count."""
     numbers = np.where(counts > 0, np.arange(len(counts)), len(counts))
     nearest: Ints = np.minimum.accumulate(numbers[::-1])[::-1]
     return nearest
@@ -115,7 +115,7 @@ def _span(counts: Ints, durations: Floats, levels: list[tuple[int, int]], spawn_
 
 
 def balanced(items: int, fan: int) -> Ints:
-    """Make a tree of `items` items in which all subtrees of a level are nearly equal."""
+    """Return the child counts of a tree whose subtrees on a level are of nearly equal size."""
     levels, below = [], np.array([items - 1])
     while len(below):
         counts = np.minimum(below, fan)
@@ -130,10 +130,10 @@ def balanced(items: int, fan: int) -> Ints:
 
 
 def geometric(items: int, rng: np.random.Generator, fan: float = 4.0) -> Ints:
-    """Make an unbalanced tree of about `items` items, after the geometric trees of UTS.
+    """Return the child counts of an unbalanced tree, like the geometric trees of UTS.
 
-    The child count is geometric, with a mean that decreases linearly from `fan` at the root to 0 at
-    the greatest depth. That depth determines the size.
+    The root has `fan` children. Below it, child counts are geometric, and their mean decreases
+    linearly with depth to 0 at the greatest depth, which is chosen to get about `items` items.
     """
     max_depth = 2
     while _expected(fan, max_depth) < items:
@@ -171,7 +171,7 @@ def _grown(fan: float, max_depth: int, items: int, rng: np.random.Generator) -> 
 
 
 def flat(items: int) -> Ints:
-    """Make a tree of one item with all other items as its children."""
+    """Return the child counts of a root whose children are all other items."""
     counts = np.zeros(items, dtype=np.int64)
     counts[0] = items - 1
     return counts
@@ -180,7 +180,7 @@ def flat(items: int) -> Ints:
 def files(
     entries: int, directories: int, batch: int, rng: np.random.Generator
 ) -> tuple[Ints, Ints]:
-    """Make the items of a random tree of files. Return their child counts and entry counts.
+    """Return the child counts and entry counts of the items of a random tree of files.
 
     Each new directory is a child of a random existing directory, and entry counts are exponential.
     A directory is an item that processes its first batch of entries, with a child for each further
@@ -241,7 +241,7 @@ def _arranged(
 def drawn(kind: str, means_s: Floats, rng: np.random.Generator) -> Floats:
     """Draw durations: constant, uniform or exponential around the means.
 
-    Uniform durations range from 0.5 to 1.5 times the mean. Exponential durations are at most 20
+    Uniform durations range from 0.5 to 1.5 times the mean. Exponential durations are cut off at 20
     times the mean.
     """
     if kind == "constant":

@@ -1,9 +1,10 @@
-"""The end of a simulated job: waves on the tree of ranks, and the duration of their rounds.
+"""The termination of a simulated job by waves on the tree of ranks, and the duration of rounds.
 
-Waves are as in `pcircle.circle.termination`. While there is work, waves of counters detect the end
-of unstructured work. A wave waits at each rank that is working. When rank 0 has the result of the
-whole job, one round gathers the accounts of all ranks and detects messages in flight. If there are
-any, waves drain the network. Finally, half a round distributes the stop.
+The waves are those of `pcircle.circle.termination`. While there is work, waves of counters detect
+the end of unstructured work. A wave waits at each rank that is working. When rank 0 has the result
+of the whole job, one round gathers the message counts of all ranks and so detects messages in
+flight. If there are any, waves drain the network. Finally, the stop travels down the tree, which
+takes half a round.
 
 `Rounds` computes the duration of a round of the tree when all ranks are idle. The time that a job
 takes to stop is measured in such rounds. Only messages take time, and the duration is computed
@@ -71,7 +72,7 @@ class Waves:
         self._is_passive = is_passive
         self._counted = counted
         self._waves = {kind: _Wave(size) for kind in (QUIESCE, DRAIN, GATHER)}
-        self._waves[DRAIN].due_s = inf  # not before the accounts show a message in flight
+        self._waves[DRAIN].due_s = inf  # until the counts show a message in flight
 
     def passive(self, rank: int, at_s: float) -> None:
         """Handle a rank that may have become passive."""
@@ -89,7 +90,7 @@ class Waves:
         self._report(rank, kind, at_s)
 
     def complete(self, at_s: float) -> None:
-        """Start to end the job, because rank 0 has its result."""
+        """Start the termination, because rank 0 has the result of the job."""
         self.phases[0] = ENDING
         self._open(0, GATHER, at_s)
         self._report(0, GATHER, at_s)

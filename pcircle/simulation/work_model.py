@@ -1,11 +1,11 @@
 """A model of how a rank processes its items, and the machine and protocol of a simulated job.
 
-`WorkModel` needs no event for each item. The progress of a rank is computed on demand from prefix
-sums of durations by place. This requires that the order in which the rank takes its items is known.
-If no items are handed out ahead, the order is depth first. Otherwise a rank takes its next item
-when the current item starts. At that time the children of the current item do not exist yet,
-because an item makes its children in the middle of its duration. So the order is depth first only
-for siblings without children, which are the majority. All other items are started one by one.
+`WorkModel` does not need an event for each item. The progress of a rank is computed on demand from
+prefix sums of durations by place. This requires a known order of items. If no items are handed out
+ahead, the order is depth first. Otherwise a rank takes its next item when the current item starts.
+At that time the children of the current item do not exist yet, because an item makes its children
+in the middle of its duration. So the order is depth first only for siblings without children, which
+are the majority. All other items are started one by one.
 
 `Machine` defines latencies and message sizes.
 """
@@ -167,9 +167,9 @@ class WorkModel:
         self._put(rank, first + 1, last, slot)
 
     def _takes_back(self, rank: SimulatedRank) -> bool:
-        """Merge the item ahead with its next siblings, if the item has no children.
+        """Put the item ahead back in front of its next siblings, if it has no children.
 
-        Return whether it was merged. The item then starts now, and the same items follow it.
+        Return whether it was put back. The order of the items stays the same.
         """
         tree, item, stack = self.tree, rank.ahead, rank.stack
         if tree.children[item] or not stack:
@@ -187,7 +187,7 @@ class WorkModel:
     # ---- the future ----------------------------------------------------------------------------
 
     def _may_complete_s(self, rank: SimulatedRank) -> float:
-        """Return a time before which the rank alone completes no slot."""
+        """Return a time before which this rank's own work completes no slot."""
         if self._ahead_from:
             return self._steps_s(rank)
         tree = self.tree
@@ -241,7 +241,7 @@ class WorkModel:
 
 ASK, REFUSE, ANSWER, PUSH, WAIT, RETURNS, QUIESCE, DRAIN, GATHER, STOP = range(10)
 LAST_LOOSE = RETURNS
-"""The last kind that travels between arbitrary ranks.
+"""The last kind of message that travels between arbitrary ranks.
 
 Later kinds travel along the tree of ranks.
 """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_ENOUGH = 10  # among so many runs of several ranks, some should give an item to a second rank
+_ENOUGH = 10  # in at least this many runs of several ranks, some item should reach a second rank
 
 
 def cases(
@@ -30,7 +30,7 @@ def cases(
     lost: int = 0,
     interrupt: bool = False,
 ) -> list[Case]:
-    r"""Return a case for each seed, which also determines the number of ranks.
+    r"""Return a case for each seed; the seed also selects the number of ranks.
 
     >>> from pcircle import testing
     >>> print(*testing.cases(range(3), ranks=(2, 5), lost=1), sep="\n")
@@ -78,14 +78,16 @@ def check(
 ) -> None:
     """Run a task once per seed and raise Violation at the first run that is wrong.
 
-    `make` creates the task of a rank. Each run must succeed with the result `expected`, or, if that
-    is not given, with the result of a run on the fewest ranks. If equal results may differ in
-    representation, such as lists in any order, `key` maps a result to the value to compare.
+    `make` creates the task of a rank. Without faults, each run must succeed with the result
+    `expected`, or, if that is not given, with the result of a run on the fewest ranks. If equal
+    results may differ in representation, such as lists in any order, `key` maps a result to the
+    value to compare.
 
-    In each run `lost` ranks die at random moments, and if `interrupt` is set, all ranks receive
-    SIGINT. Such a job must end with code 4 or 130 as documented, or succeed if it was complete
-    before. State that all ranks share must not change, unless `may_change` names it. If `spreads`
-    is set, a rank other than the first must receive an item in some run.
+    In each run `lost` ranks die at random moments, but at least one survives. If `interrupt` is
+    set, all ranks receive SIGINT. Such a job must end with code 4 or 130 as documented, or succeed
+    if it was complete before. State that all ranks share must not change, unless `may_change` names
+    it. If `spreads` is set, a rank other than the first must receive an item in some run, unless
+    there are fewer than ten runs of several ranks without faults.
 
         >>> from pcircle import testing
         >>> from examples.word_lengths import Lengths

@@ -1,6 +1,6 @@
 """The threads of one simulated rank: its main thread and its workers, in virtual time.
 
-Each thread is a `Stepwise`, so only one of them runs at a time, until it waits for a message, for a
+Each thread is a `Stepwise`. Only one of them runs at a time, until it waits for a message, for a
 call, or for time to pass. The work between two waits takes no virtual time. The order in which the
 threads resume depends only on the drawn times.
 
@@ -157,7 +157,10 @@ class RankFibers:
         self._ignores_messages = False
 
     def pause_randomly(self, share: float = 1.0) -> None:
-        """Let a random part of an item's duration pass, possibly none; called on workers."""
+        """Let a random time pass on a worker, possibly none; do nothing on the main thread.
+
+        The average is half of the average item's duration, times `share`.
+        """
         if not self.here.is_main:
             often = self._rng.random() < 0.5
             self.pause(share * self._item_s * self._rng.expovariate(1.0) if often else 0.0)
@@ -220,7 +223,7 @@ def virtual_time(here: CurrentFiber) -> Iterator[None]:
 
 
 class StopCall(BaseException):
-    """Raised in a suspended call to unwind it, because the job has ended."""
+    """Raised in a suspended call to unwind it, because it was abandoned."""
 
 
 class Stepwise:

@@ -38,7 +38,7 @@ class SimPool(WorkerPool):
 
     @property
     def native_ids(self) -> list[int | None]:
-        """Return an empty list, because the kernel does not know fibers."""
+        """Return an empty list, because the CPU time of fibers means nothing in virtual time."""
         return []
 
     def submit(self, function: Callable[..., T], *args: object) -> PoolFuture[T]:
@@ -89,7 +89,7 @@ class SimPool(WorkerPool):
 
 
 class SimWorkerChannel(WorkerChannel[I, R]):
-    """A `WorkerChannel` on which time passes whenever an item calls a method of its context."""
+    """A `WorkerChannel` that lets virtual time pass when an item calls methods of its context."""
 
     rank_fibers: RankFibers
     spawned: Callable[[Sequence[I]], None]
@@ -98,7 +98,7 @@ class SimWorkerChannel(WorkerChannel[I, R]):
     def begin(
         self, rank_fibers: RankFibers, spawned: Callable[[Sequence[I]], None]
     ) -> SimWorkerChannel[I, R]:
-        """Attach the line to the rank's fibers and to the callback for spawned items.
+        """Attach the channel to the rank's fibers and to the callback for spawned items.
 
         `holds` counts the holds that were not released, by ticket.
         """

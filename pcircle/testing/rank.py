@@ -4,8 +4,8 @@ A simulated rank runs the runtime's own loop, on fibers in virtual time.
 
 `SharedState` detects changes to state that the ranks of a real job would not share. A rank of a
 real job is a process, so state that a task keeps in a class, a global or an object passed to all
-tasks exists once per rank. In the simulator, it exists only once. A task that changes such state
-works in the simulator but fails in a real job.
+tasks exists once per rank. In the simulator, it exists only once. A task that relies on changes to
+such state works in the simulator but fails in a real job.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RecordingObserver(Observer[R]):
 
 
 class _Transport:
-    """The simulated network for a fiber, which can wait inside a call of `poll`."""
+    """The simulated network for a fiber: `poll` suspends the fiber until messages arrive."""
 
     def __init__(self, rank_fibers: RankFibers) -> None:
         self._rank_fibers = rank_fibers
@@ -110,7 +110,7 @@ class SimRank(Rank[I, R]):
         self._inspector = Inspector(watch, self._codec)
 
     def play(self, stopped_s: float | None) -> int:
-        """Work on the main thread until all ranks agree to stop; return the exit code.
+        """Run the rank's loop on the main thread; return the exit code.
 
         The rank receives SIGINT at `stopped_s`, unless that is None.
         """
@@ -242,7 +242,7 @@ def _fingerprint(look: _Look) -> bytes | None:
 
 
 def _of_instances(tasks: Sequence[Task[I, R]]) -> Iterator[tuple[str, _Look]]:
-    """Yield the mutable objects that several tasks have as attributes."""
+    """Yield the mutable objects that the first two tasks share as attributes."""
     if len(tasks) < 2:
         return
     first, other = vars(tasks[0]), vars(tasks[1])
@@ -263,7 +263,10 @@ def _of_class(kind: type) -> Iterator[tuple[str, _Look]]:
 
 
 def _of_function(function: FunctionType, seen: set[CodeType]) -> Iterator[tuple[str, _Look]]:
-    """Yield the mutable globals, closure variables and default values of a function."""
+    """Yield the state that a function and the functions that it uses can change.
+
+    These are globals, closure variables and mutable default values.
+    """
     if function.__code__ in seen:
         return
     seen.add(function.__code__)

@@ -1,8 +1,8 @@
-"""Simulates one job of a task, on a random machine, from a seed.
+"""Simulates a job of a task on a random machine that is drawn from a seed.
 
-A machine consists of engine settings, the placement of ranks, and network conditions. The simulator
-draws these from the seed, for tasks (`pcircle.testing.check`) and for the engine's own tests. The
-order of the draws defines the meaning of a seed and must not change.
+A machine consists of engine settings, the placement of ranks, network conditions, the duration of
+items and a number of threads. `pcircle.testing.check` and the engine's own tests draw their
+machines here. The order of the draws defines the meaning of a seed and must not change.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class Job(Generic[I, R]):
         return self._play(kills, whole.seconds * rng.random() if case.interrupt else None)
 
     def _tasks(self) -> list[Task[I, R]]:
-        # At least two, because shared state is found by comparing tasks.
+        # At least two, because `SharedState` compares two tasks.
         tasks = [self._make() for _ in range(max(2, self._case.ranks))]
         if len({id(task) for task in tasks}) < len(tasks):
             raise RuleViolationError(
@@ -312,7 +312,7 @@ def draw_settings(rng: Random, seed: int, ranks: int) -> EngineSettings:
         queue_high=rng.choice((4, 4, 5, 9, 16, 64, 2048)),
         share_limit=rng.choice((1, 2, 8, 1024)),
         tries=rng.choice((1, 3)),
-        # If many ranks have frequent rounds, these fill all links and delay all other messages.
+        # With many ranks, frequent rounds would fill all links and delay all other messages.
         progress_period_s=rng.choice((None, None, 0.005 if ranks <= 8 else 0.2, 0.2)),
     )
 

@@ -122,7 +122,7 @@ class Watch:
         """Handle two results that are about to be merged; a subclass may check them."""
 
     def check(self, rank: int) -> None:
-        """End the run after a step of a rank, if the task has broken a rule."""
+        """Raise the violation, if any; called after each step of a rank."""
         self._steps += 1
         if self._steps > MAX_STEPS:
             self.fail(f"the job does not end: it has run for {MAX_STEPS:,} steps")
@@ -167,7 +167,7 @@ class Inspector:
         if data:
             self._arrives("result", value, data, self._unpack_result)
 
-    # ---- as messages have it ----------------------------------------------------
+    # ---- encoding as in messages ------------------------------------------------
 
     def _pack(self, item: object) -> bytes:
         return self._codec.pack([Parcel(item, None)])
