@@ -76,9 +76,10 @@ def _here(line: str) -> str:
     """Return the line with one process, and with root directories below the working directory."""
     line = re.sub(r"mpirun -np \d+ ", "", line.removeprefix("$ "))
     line = re.sub(r"(?<=[\s'])/(usr/|dev/)?(?=[a-z])", "", line)
-    return re.sub(
-        r"\b(f(?:bcast|chmod|cp|diff|find|ls|mirror|prof|rm|sum)) (?=-|\w)", r"\1 -j1 ", line
-    )
+    if re.search(r"fprof .*--(diff|merge)|fsum .*--export", line):
+        return line  # these run no job
+    tools = "bcast|chmod|cp|diff|find|ls|mirror|prof|rm|sum"
+    return re.sub(rf"\b(f(?:{tools})) (?=-|\w)", r"\1 -j1 ", line)
 
 
 @pytest.mark.parametrize("page", _WITH_LINES, ids=lambda page: page.stem)
