@@ -10,6 +10,8 @@ from pathlib import Path
 
 from docs.generate.paragraphs import declared_text
 from docs.generate.reference import Option, Reference, references
+from pcircle.cli.arguments import Parser
+from pcircle.core.errors import require_type
 
 DOCS = Path(__file__).resolve().parents[1]
 BEGIN = ".. From here made from the parser by python -m docs.generate: edit the help there."
@@ -19,6 +21,11 @@ _EXIT_CODES = "`Exit codes <exit-codes.rst>`_ are the same for all tools."
 
 SECTION = re.compile(
     r"(\.\. Options of the section \"([^\"]+)\", made from their declarations:\n\n).*?"
+    rf"(?={re.escape(END)})",
+    re.DOTALL,
+)
+REPEATED = re.compile(
+    r"(\.\. Options that a resumed run must repeat, made from their declarations:\n\n).*?"
     rf"(?={re.escape(END)})",
     re.DOTALL,
 )
@@ -33,6 +40,7 @@ def pages() -> Iterator[tuple[Path, str]]:
         _, _, after = rest.partition(END)
         about = [each for each in references() if each.command.page == page]
         before = SECTION.sub(functools.partial(_section, about), before)
+        before = REPEATED.sub(functools.partial(_repeated, about), before)
         made = "\n".join(_lists(about))
         if not begin:
             before, after = before + "\n", "\n"
@@ -63,6 +71,15 @@ def _lists(about: Sequence[Reference]) -> Iterator[str]:
             codes = ", ".join(f"``{code}``" for code in meaning.codes)
             yield from _defined_as(codes, meaning.meaning)
         yield f"\n{_EXIT_CODES}\n"
+
+
+def _repeated(about: Sequence[Reference], found: re.Match[str]) -> str:
+    """Return the comment, and a paragraph with the options that a resumed run must repeat."""
+    options = require_type(Parser, about[0].command.built()).options
+    names = [f"``{name}``" for names in options.resume_facts().values() for name in names]
+    shown = ", ".join(names).replace("``filters``", "filters")
+    text = f"A resumed run must have the same umask, unless it keeps modes, and the same {shown}."
+    return f"{found[1]}{textwrap.fill(text, 100, break_on_hyphens=False)}\n\n"
 
 
 def _section(about: Sequence[Reference], found: re.Match[str]) -> str:

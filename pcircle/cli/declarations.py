@@ -47,8 +47,9 @@ class Option:
     of a name.
     Completions offer `words`, or lists of the words of `word_list`, in addition to other values.
     `also` are further options that set the field. A plan contains the value of an option that is
-    `recorded`. The remaining arguments are those of argparse; an
-    option without any of them is a flag.
+    `recorded`. A resumed job must have the same value of an option that is `same_on_resume`; if
+    this is the name of a field of the plan, the values of that field are compared. The remaining
+    arguments are those of argparse; an option without any of them is a flag.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Option:
         requires: Sequence[str] = (),
         also: Sequence[Option] = (),
         recorded: bool = False,
+        same_on_resume: bool | str = False,
         **argparse_arguments: Any,
     ) -> None:
         self.names = names
@@ -83,6 +85,7 @@ class Option:
         self.requires = requires
         self.also = also
         self.recorded = recorded
+        self.same_on_resume = same_on_resume
         more = argparse_arguments
         self.arguments: dict[str, Any] = argparse_arguments
         if bare is not None:
@@ -252,6 +255,24 @@ class Options:
         """Return the values of the fields that the plan of a job has by the same names."""
         return {name: getattr(self, name) for name in plan.__struct_fields__ if hasattr(self, name)}
 
+    def same_on_resume(self, plan: object) -> dict[str, Any]:
+        """Return the values that a resumed job must have again, by the names of their options."""
+        return {
+            _listed(names): getattr(self if fact in self.declared else plan, fact)
+            for fact, names in self.resume_facts().items()
+        }
+
+    @classmethod
+    def resume_facts(cls) -> dict[str, list[str]]:
+        """Return the fields that are compared when a job resumes, with the names of the options."""
+        found: dict[str, list[str]] = {}
+        for field, each in cls.offered():
+            if each.same_on_resume:
+                fact = field if each.same_on_resume is True else each.same_on_resume
+                names = [each.called] if each.called else [one.name for one in (each, *each.also)]
+                found.setdefault(fact, []).extend(names)
+        return found
+
     @classmethod
     def offered(cls) -> Iterator[tuple[str, Option]]:
         """Yield the options of the command with their fields, in the order of the help."""
@@ -308,8 +329,7 @@ class Options:
                     hint = given.hints.get(other, "")
                     raise UsageError(f"{given.name} cannot be combined with {shown}{hint}")
             if given.requires and not any(cls._has(args, other) for other in given.requires):
-                *names, last = (cls._shown(args, other) for other in given.requires)
-                others = f"{', '.join(names)} or {last}" if names else last
+                others = _listed([cls._shown(args, other) for other in given.requires])
                 raise UsageError(f"{given.name} requires {others}")
 
     @classmethod
@@ -325,6 +345,11 @@ class Options:
         if equals:
             return f"{found.name}={text}"
         return found.shown(args) if found.is_given(args) else found.name
+
+
+def _listed(names: Sequence[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _joined(name: str, value: str) -> str:

@@ -125,6 +125,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         "exclude", "GLOB", "exclude entries that match GLOB"
     ).changed(
         called="filters",
+        same_on_resume="rules",
         also=(
             _pattern_option("exclude-from", "FILE", "read exclude patterns from FILE"),
             _pattern_option("include", "GLOB", "include entries that match GLOB"),
@@ -134,6 +135,7 @@ class CommonOptions(Options, root="PATH", done="done"):
     files_from: str | None = option(
         "--files-from",
         metavar="FILE",
+        same_on_resume="listed",
         help="only the paths below {root} that FILE lists (-: stdin)",
     )
     null: bool = option("-0", "--null", help="end list entries with NUL, not newline")
@@ -141,31 +143,43 @@ class CommonOptions(Options, root="PATH", done="done"):
         "--newer-than",
         metavar="T",
         parse=later("moment_of"),
+        same_on_resume=True,
         help="only entries newer than T: 30d, 2026-11-30, @0, file:PATH",
     )
     older_than: Moment | None = option(
         "--older-than",
         metavar="T",
         parse=later("moment_of"),
+        same_on_resume=True,
         help="only entries that are not newer than T",
     )
     by_time: Time | None = option(
         "--by-time",
         choices=("mtime", "ctime", "atime", "btime"),
         requires=("newer_than", "older_than"),
+        same_on_resume=True,
         help="time used by these two (default: mtime)",
     )
     min_bytes: int | None = option(
-        "--min-size", metavar="SIZE", parse=size_of, help="only files of SIZE or more"
+        "--min-size",
+        metavar="SIZE",
+        parse=size_of,
+        same_on_resume=True,
+        help="only files of SIZE or more",
     )
     max_bytes: int | None = option(
-        "--max-size", metavar="SIZE", parse=size_of, help="only files of SIZE or less"
+        "--max-size",
+        metavar="SIZE",
+        parse=size_of,
+        same_on_resume=True,
+        help="only files of SIZE or less",
     )
     owners: tuple[int, ...] | None = option(
         "--owner",
         metavar="LIST",
         dest="owner",
         parse=later("users_of"),
+        same_on_resume=True,
         help="only entries owned by these users (names or numbers)",
     )
     groups: tuple[int, ...] | None = option(
@@ -173,12 +187,14 @@ class CommonOptions(Options, root="PATH", done="done"):
         metavar="LIST",
         dest="group",
         parse=later("groups_of"),
+        same_on_resume=True,
         help="only entries of these groups (names or numbers)",
     )
     kinds: str | None = option(
         "--kind",
         metavar="LIST",
         parse=later("kinds_of"),
+        same_on_resume=True,
         help="only entries of these kinds: f, d, l, p, s, b, c",
     )
     match: tuple[bytes, ...] = option(
@@ -186,9 +202,12 @@ class CommonOptions(Options, root="PATH", done="done"):
         metavar="REGEX",
         repeatable=True,
         parse=later("expressions_of"),
+        same_on_resume=True,
         help="only entries whose path below {root} matches REGEX",
     )
-    skip_offline: bool = option("--skip-offline", help="skip offline files, whose data is on tape")
+    skip_offline: bool = option(
+        "--skip-offline", same_on_resume=True, help="skip offline files, whose data is on tape"
+    )
 
     SAFETY = Section("Safety")
     strict_operands: bool = option(
@@ -263,7 +282,7 @@ class CommonOptions(Options, root="PATH", done="done"):
 
     ONE_FILE_SYSTEM = Section()
     one_file_system: bool = option(
-        "-x", "--one-file-system", called="-x", help="stay on one file system"
+        "-x", "--one-file-system", called="-x", same_on_resume=True, help="stay on one file system"
     )
 
     RECURSIVE = Section()

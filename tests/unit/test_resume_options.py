@@ -1,6 +1,6 @@
-"""Each field of a copy's plan must match in a resumed run, or is listed as an exception.
+"""A resumed copy must have the same value of each option that decides what it copies, and how.
 
-A new field fails until it is in one of the two tables.
+An option of another section must be declared `same_on_resume`, or is listed here with a reason.
 """
 
 from __future__ import annotations
@@ -10,15 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from pcircle.core.units import timestamp
 from pcircle.fs.attributes.metadata import PreservedAttributes
-from pcircle.jobs.action_log import ActionOutput
-from pcircle.ops.checkpoint.plan import JournalPlan
-from pcircle.ops.copy.entry.overwrite import OverwriteOptions
-from pcircle.ops.copy.entry.settings import Striping
 from pcircle.ops.copy.tree.items import DIRECTORY, CopyPlan, CopyRoot
-from pcircle.ops.copy.tree.resume import options_of
-from pcircle.walk.attributes import Attributes, Moment
+from pcircle.tools.common.copy_options import CopyOptions
+from pcircle.tools.fcp import cli as fcp
+from pcircle.tools.fcp.options import FcpOptions
+from pcircle.tools.fmirror import cli as fmirror
+from pcircle.tools.fmirror.options import MirrorOptions
 from pcircle.walk.globs import Rule
 
 PLAN = CopyPlan(
@@ -31,110 +29,103 @@ PLAN = CopyPlan(
     chunk_bytes=None,
     directory=b"/",
 )
-# Fields that affect the result: another value, and the name of the field in the refusal.
-COMPARED: dict[str, tuple[Any, str]] = {
-    "keep": (PreservedAttributes(mode=True, acl=True), "attributes to preserve"),
-    "existing": (OverwriteOptions(newer=True), "existing files"),
-    "sparse": ("always", "--sparse"),
-    "follow": (True, "-L"),
-    "striping": (Striping(target=True, layout=b"layout"), "--stripe"),
-    "listed": (b"digest", "the list of paths"),
-    "wanted": (Attributes(min_bytes=1), "filters by attribute"),
-    "rules": ((Rule(False, b"*.o"),), "filters"),
-    "one_file_system": (True, "-x"),
-    "verify": (True, "--verify"),
-    "sign": ("xxh128", "--signature"),
-    "umask": (0o077, "your umask"),
+# These options decide where, how fast and with which output a copy runs, but not what it copies.
+FREE_SECTIONS = {"Checkpoints", "Output", "Performance", "Safety"}
+FREE = {
+    "target_directory": "the paths of the copies are compared",
+    "exact": "the paths of the copies are compared",
+    "recursive": "is part of the list of paths",
+    "null": "is part of the list of paths",
+    "dry": "has no checkpoint",
+    "archive": "is the default of fmirror",
+    "numeric_ids": "is the default of fmirror",
+    "since_manifest": "starts over",
+    "new_manifest": "is written after the copy",
+    "full_every_s": "decides whether there is a list of paths",
+    "moved": "renames before the copy",
+    "state_dir": "decides whether there is a list of paths",
 }
-# The reason why the field may differ, or where else it is compared.
-FREE: dict[str, tuple[Any, str]] = {
-    "roots": ((), "compared by what they are copies of: `copies`"),
-    "directory": (b"/tmp", "compared with the roots, whose paths begin there"),
-    "large_bytes": (1, "that of the first run holds: `Kept.large_bytes`"),
-    "token": (b"2", "each run has its own"),
-    "since_ns": (1, "is the checkpoint's"),
-    "journal": (JournalPlan(b"/c", b"", 2, 60.0, 0), "is the checkpoint"),
-    "dry": (True, "has no checkpoint"),
-    "tool": ("other", "what another one means differently is in other options"),
-    "one_node": (False, "any number of processes may go on, on any nodes"),
-    "strict": (True, "how operands are reached, not what they are"),
-    "threads": (2, "how, not what"),
-    "noatime": (True, "how, not what"),
-    "polite": (0.25, "how fast"),
-    "chunk_bytes": (4 << 20, "how, not what"),
-    "reflink": ("never", "how, not what: the content is the same"),
-    "bytes_per_s": (1.0, "how fast"),
-    "operations_per_s": (1.0, "how fast"),
-    "now_ns": (1, "that of the first run holds: `JournalPlan.now_ns`"),
-    "acts": (ActionOutput(lines=True), "what is told"),
-    "say_each": (True, "what is said"),
-    "retries": (True, "what may be changed to write an entry, not what is copied"),
+DELETIONS = "removes after the copy, or from the source"
+VALUES = {
+    "--by-time": ["--newer-than=1d", "--by-time=ctime"],
+    "--chmod": ["--chmod=u+x"],
+    "--chown": ["--chown=0:0"],
+    "--group": ["--group=0"],
+    "--groupmap": ["--groupmap=1:2"],
+    "--kind": ["--kind=f"],
+    "--match": ["--match=x"],
+    "--owner": ["--owner=0"],
+    "--preserve": ["--preserve=mode"],
+    "--signature": ["--signature=sha256"],
+    "--skip-same": ["-p", "--skip-same"],
+    "--sparse": ["--sparse=never"],
+    "--stripe": ["--stripe=4"],
+    "--usermap": ["--usermap=1:2"],
 }
-STRIPING_FREE = {"source", "target", "defaults"}  # are determined, not specified
+BY_METAVAR = {"DIR": "tree", "SIZE": "1M", "T": "30d"}
+TOOLS: dict[str, tuple[Any, type[CopyOptions]]] = {
+    "fcp": (fcp, FcpOptions),
+    "fmirror": (fmirror, MirrorOptions),
+}
 
 
-def test_each_field_is_compared_or_has_a_reason() -> None:
-    assert COMPARED.keys() & FREE.keys() == set()
-    assert sorted(CopyPlan.__struct_fields__) == sorted([*COMPARED, *FREE])
+def _compared(tool: str, words: list[str]) -> dict[str, Any]:
+    cli, options = TOOLS[tool]
+    return options.of(cli.parser().parse([*words, "a", "b"], {})).same_on_resume(PLAN)
 
 
-@pytest.mark.parametrize("field", COMPARED)
-def test_compared_fields(field: str) -> None:
-    """A difference is reported under exactly one name."""
-    value, said = COMPARED[field]
-    assert _differing(msgspec.structs.replace(PLAN, **{field: value})) == {said}
+def _own() -> list[tuple[str, str, list[str]]]:
+    """Return each option whose own value is compared, with words that set it."""
+    found = []
+    for tool, (_, options) in TOOLS.items():
+        for field, declared in options.offered():
+            for each in (declared, *declared.also):
+                if declared.same_on_resume is True and each.arguments.get("const") != "none":
+                    metavar = each.arguments.get("metavar")
+                    value = f"={BY_METAVAR[metavar]}" if metavar in BY_METAVAR else ""
+                    found.append((tool, field, VALUES.get(each.name, [each.name + value])))
+    return found
 
 
-@pytest.mark.parametrize("field", FREE)
-def test_fields_that_may_differ(field: str) -> None:
-    value, reason = FREE[field]
-    assert getattr(PLAN, field) != value
-    assert _differing(msgspec.structs.replace(PLAN, **{field: value})) == set(), reason
+@pytest.mark.parametrize(("tool", "field", "words"), _own())
+def test_another_value_is_reported_by_the_name_of_the_option(
+    tool: str, field: str, words: list[str]
+) -> None:
+    before, after = _compared(tool, words[:-1]), _compared(tool, words)
+    (name,) = (name for name in before if before[name] != after[name])
+    declared = TOOLS[tool][1].declared[field]
+    assert (declared.called or declared.name) in name
+    assert all(msgspec.msgpack.encode(values) for values in (before, after))
 
 
-def test_the_umask_is_ignored_if_modes_are_preserved() -> None:
-    with_modes = msgspec.structs.replace(PLAN, keep=PreservedAttributes(mode=True))
-    assert options_of(with_modes) == options_of(msgspec.structs.replace(with_modes, umask=0o077))
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize(
+    ("fact", "value", "name"),
+    [("rules", (Rule(False, b"*.o"),), "filters"), ("listed", b"digest", "--files-from")],
+)
+def test_lists_and_patterns_are_compared_by_their_contents(
+    tool: str, fact: str, value: object, name: str
+) -> None:
+    cli, options = TOOLS[tool]
+    found = options.of(cli.parser().parse(["a", "b"], {}))
+    other = found.same_on_resume(msgspec.structs.replace(PLAN, **{fact: value}))
+    (differing,) = other.items() - found.same_on_resume(PLAN).items()
+    assert name in differing[0]
 
 
-def test_nothing_else_is_compared() -> None:
-    assert set(options_of(PLAN)) == {said for _, said in COMPARED.values()}
+@pytest.mark.parametrize("tool", TOOLS)
+def test_all_other_options_have_a_reason(tool: str) -> None:
+    options = TOOLS[tool][1]
+    free = {
+        name
+        for section in options.sections
+        for name in section.fields
+        if not options.declared[name].same_on_resume and section.title not in FREE_SECTIONS
+    }
+    deletions = next((s.fields for s in options.sections if s.title == "Deletions"), ())
+    assert free - FREE.keys() - {*deletions} == set(), DELETIONS
 
 
-def test_each_part_of_a_compared_field_counts() -> None:
-    """The parts are attributes to preserve, overwrite options, and requested layouts."""
-    parts: list[tuple[str, PreservedAttributes | OverwriteOptions | Attributes]] = []
-    keep_arguments: list[Any] = [
-        {name: True} for name in PreservedAttributes.__struct_fields__ if name != "given"
-    ]
-    parts += [("keep", PreservedAttributes(**arguments)) for arguments in keep_arguments]
-    parts += [
-        ("existing", OverwriteOptions(**{name: True}))
-        for name in OverwriteOptions.__struct_fields__
-    ]
-    values: tuple[Any, ...] = (
-        Moment(timestamp(1)),
-        Moment(timestamp(1), ago=True),
-        "ctime",
-        1,
-        1,
-        (1,),
-        (1,),
-        "f",
-        (b"x",),
-        True,
-    )
-    names = Attributes.__struct_fields__
-    parts += [("wanted", Attributes(**{n: v})) for n, v in zip(names, values, strict=True)]
-    for field, value in parts:
-        changed = msgspec.structs.replace(PLAN, **{field: value})
-        assert _differing(changed) == {COMPARED[field][1]}, value
-    wished = set(Striping.__struct_fields__) - STRIPING_FREE
-    assert wished == {"keep", "layout"}
-    keeps = msgspec.structs.replace(PLAN, striping=Striping(keep=True))
-    assert _differing(keeps) == {"--stripe"}
-
-
-def _differing(plan: CopyPlan) -> set[str]:
-    before, after = options_of(PLAN), options_of(plan)
-    return {name for name in before if before[name] != after[name]}
+def test_the_order_of_attributes_to_preserve_does_not_matter() -> None:
+    words = ["--preserve=timestamps,mode", "--preserve=ownership"]
+    assert _compared("fcp", words) == _compared("fcp", ["-p"])

@@ -56,7 +56,7 @@ from pcircle.fs.scan import rewound
 from pcircle.ops.checkpoint.hashes import blake2b
 from pcircle.ops.checkpoint.journal import NamedCounts
 
-VERSION = 5
+VERSION = 6
 PREFIX = b".fcp-checkpoint-"
 _MAGIC = b"fcp checkpoint\n"
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

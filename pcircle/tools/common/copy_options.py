@@ -46,7 +46,7 @@ def preserved(_: str, texts: Sequence[str]) -> tuple[str, ...]:
         if name not in _WORDS:
             choices = ", ".join(_WORDS)
             raise UsageError(f"--preserve: unknown attribute '{name}'; choose from {choices}")
-    return tuple(names)
+    return tuple(sorted(set(names)))
 
 
 def attributes_of(names: Sequence[str], *, archive: bool) -> PreservedAttributes:
@@ -78,6 +78,7 @@ def preserve_option(default: str, bare: str) -> Option:
         bare=bare,
         repeatable=True,
         parse=preserved,
+        same_on_resume=True,
         word_list=_WORDS,
         help=f"attributes to keep (default: {default}): mode, ownership, timestamps, xattr, acl, "
         "links, stripe, all",
@@ -118,15 +119,21 @@ class CopyOptions(CommonOptions, root="SRC", done="copied"):
         "--retry-from",
         metavar="ERRORLOG",
         excludes=("files_from",),
+        same_on_resume="listed",
         help="copy only the failed entries logged in ERRORLOG",
     )
     verify: bool = option(
         "--verify",
         excludes=("reflink=always",),
+        same_on_resume=True,
         help="read each copy back from disk and compare",
     )
     sync: bool = option(
-        "--fsync", dest="sync", action="store_true", help="flush to disk before reporting success"
+        "--fsync",
+        dest="sync",
+        action="store_true",
+        same_on_resume=True,
+        help="flush to disk before reporting success",
     )
     sign: str | None = option(
         "-s",
@@ -135,6 +142,7 @@ class CopyOptions(CommonOptions, root="SRC", done="copied"):
         metavar="ALGORITHM",
         parse=_algorithm,
         excludes=("reflink=always", "dry", "retry_from"),
+        same_on_resume=True,
         help="print the signature of the copy: xxh128 (default), sha256, sha512, blake2b, blake3",
     )
 
@@ -182,12 +190,14 @@ class CopyOptions(CommonOptions, root="SRC", done="copied"):
         "--sparse",
         choices=_WHEN,
         default="auto",
+        same_on_resume=True,
         help="keep holes (auto), turn zeros into holes (always), or fill holes",
     )
     stripe: str | None = option(
         "--stripe",
         metavar="COUNT[:SIZE]",
         words=("keep", "default", "all"),
+        same_on_resume=True,
         help="Lustre layout of new files: COUNT, all, keep or default",
     )
     _bandwidth = CommonOptions.BANDWIDTH

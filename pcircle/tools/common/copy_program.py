@@ -273,7 +273,9 @@ class CopyProgram(ToolProgram):
         if plan.strict:
             _refuse_elsewhere(plan.roots)
         if not self._checkpoint_options.never and is_worth_it(plan):
-            self._checkpoint_session = keep(plan, self._checkpoint_options)
+            self._checkpoint_session = keep(
+                plan, self._checkpoint_options, self._options.same_on_resume(plan)
+            )
             if self._checkpoint_session is not None:
                 plan = _resumed(plan, self._checkpoint_session)
         if not self._options.quiet:

@@ -41,7 +41,10 @@ class FcpOptions(CopyOptions):
         "-T", "--no-target-directory", help="copy to DST itself, even if it is a directory"
     )
     archive: bool = option(
-        "-a", "--archive", help="--preserve=all, and copy FIFOs, sockets and devices"
+        "-a",
+        "--archive",
+        same_on_resume=True,
+        help="--preserve=all, and copy FIFOs, sockets and devices",
     )
     preserve: tuple[str, ...] = option(
         "-p",
@@ -50,6 +53,7 @@ class FcpOptions(CopyOptions):
         const=_BARE,
         repeatable=True,
         parse=preserved,
+        same_on_resume=True,
         help=f"like --preserve={_BARE}",
         also=(preserve_option("like -p", _BARE),),
     )
@@ -61,10 +65,11 @@ class FcpOptions(CopyOptions):
         default="none",
         help="copy symbolic links as links (default)",
     ).changed(
+        same_on_resume=True,
         also=(
             _link_option("-L", "--dereference", const="all", help="follow all symbolic links"),
             _link_option("-H", const="operands", help="follow only symbolic links given as SRC"),
-        )
+        ),
     )
     _one = CommonOptions.ONE_FILE_SYSTEM
     _verify = taken("verify")
@@ -75,14 +80,23 @@ class FcpOptions(CopyOptions):
 
     _existing = Section("Existing files")
     force: bool = option(
-        "-f", "--force", help="with --inplace, replace files that cannot be opened"
+        "-f",
+        "--force",
+        same_on_resume=True,
+        help="with --inplace, replace files that cannot be opened",
     )
-    no_clobber: bool = option("-n", "--no-clobber", help="never overwrite; overrides -u and -f")
-    update: bool = option("-u", "--update", help="overwrite only older files")
+    no_clobber: bool = option(
+        "-n", "--no-clobber", same_on_resume=True, help="never overwrite; overrides -u and -f"
+    )
+    update: bool = option("-u", "--update", same_on_resume=True, help="overwrite only older files")
     skip_same: bool = option(
-        "--skip-same", help="skip files of equal size and modification time (with -p)"
+        "--skip-same",
+        same_on_resume=True,
+        help="skip files of equal size and modification time (with -p)",
     )
-    in_place: bool = option("--inplace", help="write into existing files (not atomic)")
+    in_place: bool = option(
+        "--inplace", same_on_resume=True, help="write into existing files (not atomic)"
+    )
     _sync = taken("sync")
 
     _checkpoints = CopyOptions.CHECKPOINTS

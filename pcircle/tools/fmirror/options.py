@@ -106,21 +106,28 @@ class MirrorOptions(CopyOptions, root="A"):
         "--checksum",
         excludes=("size_only", "ignore_times"),
         recorded=True,
+        same_on_resume=True,
         help="compare file contents, not times",
     )
     size_only: bool = option(
         "--size-only",
         excludes=("ignore_times",),
         recorded=True,
+        same_on_resume=True,
         help="treat files of the same size as unchanged",
     )
     ignore_times: bool = option(
-        "-I", "--ignore-times", recorded=True, help="copy all files, even unchanged ones"
+        "-I",
+        "--ignore-times",
+        recorded=True,
+        same_on_resume=True,
+        help="copy all files, even unchanged ones",
     )
     ctime: bool = option(
         "--ctime",
         excludes=("checksum", "size_only", "ignore_times"),
         recorded=True,
+        same_on_resume=True,
         help="compare contents of files with a ctime after the last run",
     )
     window_ns: int | None = option(
@@ -128,12 +135,14 @@ class MirrorOptions(CopyOptions, root="A"):
         metavar="T",
         parse=_window_ns,
         recorded=True,
+        same_on_resume=True,
         help="treat times that differ by at most T as equal",
     )
     changed: Literal["walk", "fs", "auto"] = option(
         "--changed",
         choices=("walk", "fs", "auto"),
         default="walk",
+        same_on_resume="listed",
         help="find changes by walking A (default) or from the file system",
     )
     since_manifest: str | None = option(
@@ -155,6 +164,7 @@ class MirrorOptions(CopyOptions, root="A"):
             *("files_from", "moved", "snapshot_name", "sign", "delete_excluded", "filters"),
             *("ctime", "changed", "delete=during"),
         ),
+        same_on_resume="listed",
         help="examine only the paths listed in FILE (-: stdin)",
     )
     full_every_s: float | None = option(
@@ -164,15 +174,23 @@ class MirrorOptions(CopyOptions, root="A"):
         requires=_KNOWN_CHANGES,
         help="examine everything if the last full run is older than T",
     )
-    update: bool = option("-u", "--update", recorded=True, help="skip files that are newer in B")
-    only_existing: bool = option("--existing", recorded=True, help="skip creating new entries in B")
+    update: bool = option(
+        "-u", "--update", recorded=True, same_on_resume=True, help="skip files that are newer in B"
+    )
+    only_existing: bool = option(
+        "--existing", recorded=True, same_on_resume=True, help="skip creating new entries in B"
+    )
     ignore_existing: bool = option(
-        "--ignore-existing", recorded=True, help="skip updating existing entries in B"
+        "--ignore-existing",
+        recorded=True,
+        same_on_resume=True,
+        help="skip updating existing entries in B",
     )
     prunes: bool = option(
         "-m",
         "--prune-empty-dirs",
         excludes=("apply", "files_from", *_KNOWN_CHANGES),
+        same_on_resume=True,
         help="skip directories that contain no files to copy",
     )
     link_dest: tuple[bytes, ...] = option(
@@ -182,6 +200,7 @@ class MirrorOptions(CopyOptions, root="A"):
         parse=_trees,
         excludes=("sign",),
         recorded=True,
+        same_on_resume=True,
         help="hard-link unchanged entries from DIR (repeatable)",
     )
     compare_dest: tuple[bytes, ...] = option(
@@ -190,6 +209,7 @@ class MirrorOptions(CopyOptions, root="A"):
         repeatable=True,
         parse=_trees,
         excludes=("sign",),
+        same_on_resume=True,
         help="skip entries that are unchanged in DIR (repeatable)",
     )
     copy_dest: tuple[bytes, ...] = option(
@@ -198,6 +218,7 @@ class MirrorOptions(CopyOptions, root="A"):
         repeatable=True,
         parse=_trees,
         recorded=True,
+        same_on_resume=True,
         help="copy contents from DIR if they are the same (repeatable)",
     )
     reflink_dest: tuple[bytes, ...] = option(
@@ -207,6 +228,7 @@ class MirrorOptions(CopyOptions, root="A"):
         parse=_trees,
         excludes=("reflink=never",),
         recorded=True,
+        same_on_resume=True,
         help="like --copy-dest, but share blocks with DIR (repeatable)",
     )
     moved: bool = option(
@@ -231,6 +253,7 @@ class MirrorOptions(CopyOptions, root="A"):
         metavar="USER:GROUP",
         parse=_owner,
         recorded=True,
+        same_on_resume=True,
         help="set the owner and group of all entries",
     )
     modes: tuple[Bits, ...] = option(
@@ -239,6 +262,7 @@ class MirrorOptions(CopyOptions, root="A"):
         repeatable=True,
         parse=_modes,
         recorded=True,
+        same_on_resume=True,
         help="change modes as in rsync: D2775,Fo-w",
     )
     user_map: tuple[IdRule, ...] = option(
@@ -247,6 +271,7 @@ class MirrorOptions(CopyOptions, root="A"):
         parse=later("read_map", "ids"),
         otherwise=(),
         recorded=True,
+        same_on_resume=True,
         help="map users, also in access control lists",
     )
     group_map: tuple[IdRule, ...] = option(
@@ -255,6 +280,7 @@ class MirrorOptions(CopyOptions, root="A"):
         parse=later("read_map", "ids"),
         otherwise=(),
         recorded=True,
+        same_on_resume=True,
         help="map groups, also in access control lists",
     )
     numeric_ids: bool = option(
@@ -373,6 +399,7 @@ class MirrorOptions(CopyOptions, root="A"):
         help="write a plan for --apply instead of changing B",
     )
     apply: str | None = override(
+        same_on_resume="listed",
         excludes=(*_not_planned, "compare_dest", "one_file_system"),
         help="carry out a plan, skipping entries that have changed",
     )

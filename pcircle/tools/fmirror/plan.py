@@ -78,18 +78,6 @@ class MirrorPlan(CopyPlan, frozen=True, kw_only=True):
     reflink_dest: tuple[bytes, ...] = ()
     began_ns: int | None = None
 
-    def more_options(self) -> dict[str, bytes]:
-        more = {"how files are compared": msgspec.msgpack.encode(self.upkeep)}
-        if self.keep.given is not None:
-            more["owners and modes that are given"] = msgspec.msgpack.encode(self.keep.given)
-        linked_trees = self.link_dest, self.compare_dest
-        if any(linked_trees):
-            more["--link-dest or --compare-dest"] = msgspec.msgpack.encode(linked_trees)
-        near = self.copy_dest, self.reflink_dest
-        if any(near):
-            more["--copy-dest or --reflink-dest"] = msgspec.msgpack.encode(near)
-        return more
-
 
 _OF_KEEP = {
     "mode": fields.MODE,

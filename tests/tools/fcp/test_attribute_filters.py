@@ -17,9 +17,9 @@ from pcircle.core.errors import UsageError
 from pcircle.core.units import timestamp
 from pcircle.ops.checkpoint.plan import CheckpointOptions
 from pcircle.ops.copy.tree.items import CopyPlan
-from pcircle.tools.common.copy_options import CopyOptions
 from pcircle.tools.common.copy_program import CopyProgram
-from pcircle.walk.attributes import Attributes, Moment
+from pcircle.tools.fcp.options import FcpOptions
+from pcircle.walk.attributes import Moment
 
 from ..fprof.running import profiled
 from ..fsum.running import run_fsum
@@ -150,11 +150,11 @@ def test_system_calls_of_filters(place: bytes) -> None:
     assert left_out <= 0.1
 
 
-def _prepared(place: bytes, wanted: Attributes, wish: CheckpointOptions) -> CopyPlan:
+def _prepared(place: bytes, newer: Moment, wish: CheckpointOptions) -> CopyPlan:
     """Return the plan at the start of a copy; its checkpoint is left as after a crash."""
     source, target = place + b"/source", place + b"/copy"
-    options = CopyOptions(
-        tool="fcp", sources=(source,), target=target, exact=True, wanted=wanted, checkpoint=wish
+    options = FcpOptions(
+        tool="fcp", sources=(source,), target=target, exact=True, newer_than=newer, checkpoint=wish
     )
     program = CopyProgram(options, 0o022)
     plan = msgspec.msgpack.decode(program.prepare([0]), type=CopyPlan)
@@ -165,14 +165,12 @@ def _prepared(place: bytes, wanted: Attributes, wish: CheckpointOptions) -> Copy
 
 def test_a_resumed_copy_counts_from_the_first_runs_now(place: bytes) -> None:
     make_directory(place, b"source")
-    month = Attributes(newer=Moment(timestamp(30 * 86400 * 10**9), ago=True))
+    month = Moment(timestamp(30 * 86400 * 10**9), ago=True)
     first = _prepared(place, month, CheckpointOptions())
     resumed = _prepared(place, month, CheckpointOptions(resume=True))
     assert resumed.now_ns == first.now_ns > 0
-    with pytest.raises(UsageError, match=r"different options \(filters by attribute\)"):
-        _prepared(
-            place, Attributes(newer=Moment(timestamp(1), ago=True)), CheckpointOptions(resume=True)
-        )
+    with pytest.raises(UsageError, match=r"different options \(--newer-than\)"):
+        _prepared(place, Moment(timestamp(1), ago=True), CheckpointOptions(resume=True))
     restarted = _prepared(place, month, CheckpointOptions(restart=True))
     assert restarted.now_ns > first.now_ns
 

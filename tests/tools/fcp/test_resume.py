@@ -121,10 +121,10 @@ def test_resume_without_a_checkpoint_begins(flat: bytes, place: bytes) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["-p"], "attributes to preserve"),
-        (["-n"], "existing files"),
+        (["-p"], "-p"),
+        (["-n"], "--no-clobber"),
         (["--exclude=x"], "filters"),
-        (["-L"], "-L"),
+        (["-L"], "--dereference"),
         (["-x"], "-x"),
         (["--sparse=never"], "--sparse"),
     ],

@@ -355,10 +355,6 @@ class CopyPlan(CopySettings, frozen=True, kw_only=True):
             return base.source_shown
         return os.path.join(base.source_shown, path)
 
-    def more_options(self) -> dict[str, bytes]:
-        """Return additional encoded options that a resumed run must share."""
-        return {}
-
 
 def scope_of(plan: CopyPlan) -> Scope:
     """Return the part of the sources that the walk must cover."""

@@ -1,7 +1,8 @@
 """The checkpoint of a copy, the valid work of an earlier run, and cleanup of the target.
 
-The checkpoint stores the identities and the options of the copy. `pcircle.ops.checkpoint.resume`
-decides whether a copy starts, resumes or is refused; this module turns the decision into messages.
+The checkpoint stores the identities of the copy and the options that a resumed copy must repeat.
+`pcircle.ops.checkpoint.resume` decides whether a copy starts, resumes or is refused; this module
+turns the decision into messages.
 Temporary files of earlier runs are removed, except those that a resumed run still needs.
 
 `PreviousRun` provides the completed work of an earlier run of this copy that is still valid.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from operator import attrgetter
@@ -111,26 +112,6 @@ def _lexical(path: bytes) -> bytes:
     return os.path.join(os.path.realpath(holder), name)
 
 
-def options_of(plan: CopyPlan) -> dict[str, bytes]:
-    """Return the encoded options that a resumed run must share, by their names in messages."""
-    encode = msgspec.msgpack.encode
-    return {
-        "attributes to preserve": encode(msgspec.structs.replace(plan.keep, given=None)),
-        "existing files": encode(plan.existing),
-        "filters": encode(plan.rules),
-        "filters by attribute": encode(plan.wanted),
-        "-L": encode(plan.follow),
-        "-x": encode(plan.one_file_system),
-        "--sparse": encode(plan.sparse),
-        "--stripe": encode((plan.striping.keep, plan.striping.layout)),
-        "--verify": encode(plan.verify),
-        "--signature": encode(plan.sign),
-        "the list of paths": encode(plan.listed),
-        "your umask": encode(0 if plan.keep.mode else plan.umask),
-        **plan.more_options(),
-    }
-
-
 def has_checkpoint(roots: Sequence[CopyRoot], here: bytes, wish: CheckpointOptions) -> bool:
     """Return whether a checkpoint exists for a copy of these roots."""
     try:
@@ -140,10 +121,13 @@ def has_checkpoint(roots: Sequence[CopyRoot], here: bytes, wish: CheckpointOptio
     return any(os.path.isdir(path) and not os.path.islink(path) for path in paths)
 
 
-def keep(plan: CopyPlan, wish: CheckpointOptions) -> CheckpointSession | None:
+def keep(
+    plan: CopyPlan, wish: CheckpointOptions, options: Mapping[str, object]
+) -> CheckpointSession | None:
     """Find or create the checkpoint of a copy.
 
-    Raises UsageError if the copy must not start, and NoSpace if the checkpoint cannot be written to
+    `options` are the values that a resumed copy must have again, by their names in messages. Raises
+    UsageError if the copy must not start, and NoSpace if the checkpoint cannot be written to
     because the file system is full or read-only.
 
     Return None if a checkpoint is impossible and was not requested.
@@ -154,9 +138,9 @@ def keep(plan: CopyPlan, wish: CheckpointOptions) -> CheckpointSession | None:
         return None  # a source was removed; the copy reports that
     target = identities[0].target
     marked = target if is_in_copy(plan.roots) else os.path.dirname(target)
-    job = CheckpointJob(
-        identities, options_of(plan), plan.token, plan.large_bytes, marked, plan.now_ns
-    )
+    compared = {**options, "your umask": 0 if plan.keep.mode else plan.umask}
+    encoded = {name: msgspec.msgpack.encode(value) for name, value in compared.items()}
+    job = CheckpointJob(identities, encoded, plan.token, plan.large_bytes, marked, plan.now_ns)
     try:
         session = resume.open_session(job, wish)
     except CheckpointError as why:
