@@ -20,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from docs.generate.primaries import PRIMARIES, Primary
-from docs.generate.values import NONE, Values, declared_values, values_of
 from pcircle.cli.arguments import OptionalValue, Parser
 from pcircle.tools.commands import COMMANDS, Command
 
@@ -145,7 +144,7 @@ def reference(command: Command) -> Reference:
     groups = (
         Group(group.title or "", _line(group.description or ""), options)
         for group in parser._action_groups
-        if (options := tuple(_options(command.name, parser, group._group_actions)))
+        if (options := tuple(_options(parser, group._group_actions)))
     )
     usage = (parser.usage or "").replace("%%", "%").splitlines()
     return Reference(
@@ -162,38 +161,54 @@ def reference(command: Command) -> Reference:
 
 
 def _options(
-    command: str, parser: argparse.ArgumentParser, actions: Sequence[argparse.Action]
+    parser: argparse.ArgumentParser, actions: Sequence[argparse.Action]
 ) -> Iterator[Option]:
     for action in actions:
         if action.option_strings and action.help != argparse.SUPPRESS:
-            yield _option(command, parser, action)
+            yield _option(parser, action)
 
 
-def _option(command: str, parser: argparse.ArgumentParser, action: argparse.Action) -> Option:
+def _option(parser: argparse.ArgumentParser, action: argparse.Action) -> Option:
     choices = tuple(map(str, action.choices or ()))
     metavars = () if action.nargs == 0 else _metavars(action, choices)
     value = "optional" if isinstance(action, OptionalValue) else "required" if metavars else "none"
     flags = tuple(action.option_strings)
     name = next((flag for flag in flags if flag.startswith("--")), flags[0])
-    known = values_of(command, name) if metavars else NONE
-    if isinstance(parser, Parser) and parser.options is not None:
-        known = declared_values(parser.options, name) or known
+    words, is_list = _words(parser, name)
     return Option(
         flags,
         value,
         metavars,
         choices,
-        known.words,
+        words,
         "" if action.default in _LEFT_OUT or value == "none" else str(action.default),
         isinstance(action, argparse._AppendAction | argparse._CountAction),
-        _takes(name, metavars, choices, known),
+        _takes(name, metavars, choices, words, is_list=is_list),
         (action.help or "").replace("%%", "%"),
     )
 
 
-def _takes(name: str, metavars: Sequence[str], choices: Sequence[str], known: Values) -> str:
-    if choices or known.words:
-        return "choice" if choices else "words" if known.is_list else "word"
+def _words(parser: argparse.ArgumentParser, name: str) -> tuple[tuple[str, ...], bool]:
+    """Return the words that an option accepts, and whether it accepts lists of them."""
+    options = parser.options if isinstance(parser, Parser) else None
+    for _, declared in options.offered() if options is not None else ():
+        for found in (declared, *declared.also):
+            if name in found.names:
+                words = found.words or found.word_list
+                return tuple(words() if callable(words) else words), bool(found.word_list)
+    return (), False
+
+
+def _takes(
+    name: str,
+    metavars: Sequence[str],
+    choices: Sequence[str],
+    words: Sequence[str],
+    *,
+    is_list: bool,
+) -> str:
+    if choices or words:
+        return "choice" if choices else "words" if is_list else "word"
     if metavars[:1] == ("LIST",) and name in _FILTERS:
         return "users" if name.endswith("owner") else "groups"
     return _TAKES.get(metavars[0], "") if metavars else ""

@@ -22,7 +22,7 @@ This module is imported before a command line is parsed, so it imports almost no
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -31,6 +31,8 @@ from pcircle.core.errors import UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+Words = Sequence[str] | Callable[[], Iterable[str]]
 
 _NOT_GIVEN: tuple[object, ...] = (None, False, 0)
 
@@ -44,8 +46,8 @@ class Option:
     `excludes` and `requires` contain fields, or `field=text` for one value of a field; one of the
     required options suffices. `hints` contains the words that end the refusal of an option that is
     excluded, by its text in `excludes`. Messages about combinations use the word `called` instead
-    of a name.
-    Completions offer `words`, or lists of the words of `word_list`, in addition to other values.
+    of a name. Completions offer `words`, or lists of the words of `word_list`, in addition to other
+    values; functions return words of modules that a command line does not need.
     `also` are further options that set the field. A plan contains the value of an option that is
     `recorded`. A resumed job must have the same value of an option that is `same_on_resume`; if
     this is the name of a field of the plan, the values of that field are compared. The remaining
@@ -60,8 +62,8 @@ class Option:
         otherwise: object = None,
         bare: str | None = None,
         called: str | None = None,
-        words: Sequence[str] = (),
-        word_list: Sequence[str] = (),
+        words: Words = (),
+        word_list: Words = (),
         repeatable: bool = False,
         excludes: Sequence[str] = (),
         hints: Mapping[str, str] | None = None,

@@ -92,6 +92,12 @@ def most_of(most: int) -> Any:
     return partial(positive, most=most)
 
 
+def _kinds() -> str:
+    from pcircle.walk.attributes import KINDS
+
+    return KINDS
+
+
 def _pattern_option(kind: str, metavar: str, text: str) -> Any:
     return Option(
         f"--{kind}",
@@ -194,6 +200,7 @@ class CommonOptions(Options, root="PATH", done="done"):
         "--kind",
         metavar="LIST",
         parse=later("kinds_of"),
+        word_list=_kinds,
         same_on_resume=True,
         help="only entries of these kinds: f, d, l, p, s, b, c",
     )

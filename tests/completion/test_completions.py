@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -128,35 +127,6 @@ def test_bash_completion_finds_them(place: Path) -> None:
             "--checkpoint-dir",
             "other-directory/",
         ]
-
-
-def _refusal(run: Run, command: str, option: str, place: Path) -> str:
-    """Return a command's error message for an invalid word."""
-    operands = {"fcp": ["only-file", "x"], "fmirror": ["other-directory", "x"]}
-    operands["fdiff"] = ["only-file", "other-file"]
-    words = [f"{option}=no-such-word", *operands.get(command, ["."])]
-    if option == "--by" and command == "ffind":
-        words.append("--top=1")
-    launcher = ROOT / "bin" / command
-    done = run([sys.executable, launcher, "-j1", *words], cwd=place)
-    assert done.returncode == 2, (command, option)
-    return done.stderr.decode()
-
-
-@pytest.mark.parametrize("about", completed(), ids=lambda about: about.command.name)
-def test_words_match_the_error_messages(about: Reference, run: Run, place: Path) -> None:
-    """The error for an invalid word lists the valid ones."""
-    for option in about.options:
-        if not option.words or option.name in ("--bins", "--time-style", "--stripe", "--kind"):
-            continue  # these accept other words as well
-        said = re.search(
-            r"choose from ([\w, ]+)", _refusal(run, about.command.name, option.name, place)
-        )
-        assert said is not None, option.name
-        named = said[1].split(", ")
-        if about.command.name == "fsum" and option.name == "--algorithm":
-            named += ["md5", "sha1", "sha224", "sha384"]  # for --format=coreutils
-        assert sorted(option.words) == sorted(named), option.name
 
 
 def test_optional_words_are_accepted(run: Run, place: Path) -> None:

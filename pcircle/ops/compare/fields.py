@@ -28,6 +28,9 @@ DEFAULT: Final = QUICK | MODE | OWNER | GROUP | LINKS | TARGET | RDEV
 ALL: Final = (1 << len(NAMES)) - 1 & ~(ATIME | CTIME)
 """All fields except the access and change times."""
 
+WORDS: Final = (*NAMES, "default", "all")
+"""The words that `parse_fields` accepts."""
+
 OF_STATUS: Final = KIND | SIZE | MTIME | ATIME | CTIME | MODE | OWNER | GROUP | RDEV
 """The fields that `StatusComparer` compares."""
 OF_DETAILS: Final = TARGET | XATTR | ACL | HOLES | FLAGS | STRIPE
@@ -44,7 +47,7 @@ def parse_fields(words: Iterable[str]) -> int:
 
     Raises KeyError if a name is unknown.
     """
-    known = {name: 1 << bit for bit, name in enumerate(NAMES)} | {"default": DEFAULT, "all": ALL}
+    known = dict(zip(WORDS, (*_BITS, DEFAULT, ALL), strict=True))
     fields = NOTHING
     for word in words:
         fields |= known[word]

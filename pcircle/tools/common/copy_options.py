@@ -95,6 +95,12 @@ def _algorithm(name: str, text: str) -> str:
     return text
 
 
+def _algorithms() -> Sequence[str]:
+    from pcircle.ops.digest.digests import algorithm_names
+
+    return algorithm_names()
+
+
 class CopyOptions(CommonOptions, root="SRC", done="copied"):
     """The options of a copy.
 
@@ -141,6 +147,7 @@ class CopyOptions(CommonOptions, root="SRC", done="copied"):
         bare="xxh128",
         metavar="ALGORITHM",
         parse=_algorithm,
+        words=_algorithms,
         excludes=("reflink=always", "dry", "retry_from"),
         same_on_resume=True,
         help="print the signature of the copy: xxh128 (default), sha256, sha512, blake2b, blake3",

@@ -6,6 +6,7 @@ This module is imported before the command line is parsed.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 from pcircle.cli.declarations import Section, option, override
@@ -20,6 +21,12 @@ def _window_ns(name: str, text: str) -> int:
     return round(window_s * NS_PER_S)
 
 
+def _fields() -> Sequence[str]:
+    from pcircle.ops.compare.fields import WORDS
+
+    return WORDS
+
+
 class DiffOptions(CommonOptions, root="A", done="differing"):
     """The options of fdiff."""
 
@@ -29,9 +36,14 @@ class DiffOptions(CommonOptions, root="A", done="differing"):
         "--quick", excludes=("fields",), help="compare only kind, size and modification time"
     )
     fields: str | None = option(
-        "--fields", metavar="LIST", help="fields to compare (see the manual), or default, or all"
+        "--fields",
+        metavar="LIST",
+        word_list=_fields,
+        help="fields to compare (see the manual), or default, or all",
     )
-    ignore: str | None = option("--ignore", metavar="LIST", help="fields not to compare")
+    ignore: str | None = option(
+        "--ignore", metavar="LIST", word_list=_fields, help="fields not to compare"
+    )
     window_ns: int | None = option(
         "--modify-window",
         metavar="T",

@@ -6,6 +6,7 @@ This module is imported before the command line is parsed.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 from pcircle.cli.declarations import Section, option, override
@@ -15,6 +16,12 @@ from pcircle.core.units import chunk_bytes
 
 if TYPE_CHECKING:
     from pcircle.tools.fsum.plan import Against
+
+
+def _algorithms() -> Iterable[str]:
+    from pcircle.ops.digest import algorithm_names, checksums
+
+    return dict.fromkeys((*checksums.NAMES, *algorithm_names()))  # each name once
 
 
 class SumOptions(CommonOptions):
@@ -27,6 +34,7 @@ class SumOptions(CommonOptions):
         "-a",
         "--algorithm",
         metavar="NAME",
+        words=_algorithms,
         help="digest: xxh128 (default), sha256, sha512, blake2b, blake3",
     )
     format: Literal["pcsig", "coreutils"] = option(
