@@ -1,7 +1,4 @@
-"""`docs/coming-from.rst` names only options that the tools really have.
-
-It also covers every option that the `--help` of the other programs lists.
-"""
+"""`docs/coming-from.rst` has all options of other programs, and hints name options that exist."""
 
 from __future__ import annotations
 
@@ -12,78 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from docs.generate.coming_from import known_options
 from pcircle.cli.arguments import Parser
 from pcircle.core.errors import require_type
 from pcircle.tools.commands import COMMANDS, Command
-from pcircle.tools.ffind.language import words
 from tests.conftest import ROOT, Run
 
-TOOLS = {
-    "From rsync": "fmirror",
-    "From dcp": "fmirror",
-    "From rclone": "fmirror",
-    "From cp": "fcp",
-    "From find": "ffind",
-    "From du": "fprof",
-    "From OLCF": "fcp",
-}
 _ALL = re.compile(r"\b(f(?:cp|mirror|rm|sum|diff|prof|find|ls|chmod|chown|chgrp|bcast))\b")
 _OPTION = r"(?<![\w-])--?[a-zA-Z0-9@][\w-]*"
 # Words in the help of other programs that are not options, and options that all programs have.
 _NO_OPTIONS = {"--help", "--version", "-V", "--no-D", "-BM", "-Olevel"}
 
 
-def options_of(tool: str) -> set[str]:
-    """Return the options of a tool; for ffind also the words of its expressions."""
-    command = next(command_ for command_ in COMMANDS if command_.name == tool)
-    options = set(command.built()._option_string_actions)
-    if tool == "ffind":
-        options |= {f"-{name}" for name in _primaries()} | {"-O", "-D"}
-    return options
-
-
-def _primaries() -> set[str]:
-    found = {"a", "and", "o", "or", "not", "exclude", "exec", "execdir"}
-    for table in vars(words).values():
-        if isinstance(table, dict | frozenset | set) and all(
-            isinstance(name, str) for name in table
-        ):
-            found |= set(table)
-    return found
-
-
-def sections() -> dict[str, list[str]]:
-    """Return the rows of each table, by the heads of TOOLS."""
-    found: dict[str, list[str]] = {head: [] for head in TOOLS}
-    now: list[str] = []
-    for line in (ROOT / "docs/coming-from.rst").read_text(encoding="utf-8").splitlines():
-        now = next((found[head] for head in TOOLS if line.startswith(head)), now)
-        if re.match(r"(``|[a-z])", line) and len(line) > 37 and line[36] == " ":
-            now.append(line)
-    return found
-
-
-def rows() -> list[tuple[str, str, str]]:
-    """Return the default tool of each row, their option and ours."""
-    return [
-        (TOOLS[head], line[:36], line[37:73])
-        for head, lines in sections().items()
-        for line in lines
-        if line[37:73].strip() not in ("", "here")
-    ]
-
-
-def test_the_page_has_tables() -> None:
-    assert len(rows()) > 150
-
-
-@pytest.mark.parametrize(("tool", "theirs", "ours"), rows())
-def test_the_options_exist(tool: str, theirs: str, ours: str) -> None:
-    given = theirs if ours.strip() == "the same" else ours
-    named = _ALL.findall(ours)
-    tools = named if named else [*named, "fcp"]
-    for option in re.findall(_OPTION, given.replace("``", " ")):
-        assert any(option in options_of(candidate) for candidate in {tool, *tools}), option
+def listed_options(head: str) -> set[str]:
+    """Return the options of other programs in the table below a heading."""
+    text = (ROOT / "docs/generate/coming-from.txt").read_text(encoding="utf-8")
+    rows = text.partition(f"\n{head}")[2].partition("@end")[0].splitlines()
+    return {option for row in rows for option in re.findall(_OPTION, row.partition(" | ")[0])}
 
 
 # The newest versions whose options are on that page. Newer ones have options that it cannot know.
@@ -120,18 +62,17 @@ def test_every_foreign_option_is_listed(run: Run, peer: str, head: str) -> None:
             for option in re.findall(_OPTION, re.split(r"  +[^- ]", line)[0])
         ]
     assert len(there) > 3
-    listed = {option for line in sections()[head] for option in re.findall(_OPTION, line[:36])}
-    missing = set(there) - listed - _NO_OPTIONS
+    missing = set(there) - listed_options(head) - _NO_OPTIONS
     assert missing == set()
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_hints_name_options_of_the_tool(command: Command) -> None:
     """They answer only options that the tool lacks."""
-    parser, known = require_type(Parser, command.built()), options_of(command.name)
+    parser, known = require_type(Parser, command.built()), known_options(command.name)
     for option, hint in parser.elsewhere.items():
         assert option not in known
-        answers = known.union(*map(options_of, _ALL.findall(hint)))
+        answers = known.union(*map(known_options, _ALL.findall(hint)))
         named = set(re.findall(_OPTION, hint)) - {option, "-N", "-1G"}
         assert named <= answers, f"{option}: {hint}"
 

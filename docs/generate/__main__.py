@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from docs.generate import completions, keywords, manpages, manuals, pictures, schemas
+from docs.generate import coming_from, completions, keywords, manpages, manuals, pictures, schemas
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,6 +20,7 @@ def files() -> Iterator[tuple[Path, str]]:
     for name, text in manpages.pages():
         yield ROOT / "share" / "man" / "man1" / name, text
     for name, text in [
+        *coming_from.pages(),
         *completions.pages(),
         *keywords.pages(),
         *schemas.pages(),
