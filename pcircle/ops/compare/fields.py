@@ -47,7 +47,7 @@ def parse_fields(words: Iterable[str]) -> int:
 
     Raises KeyError if a name is unknown.
     """
-    known = dict(zip(WORDS, (*_BITS, DEFAULT, ALL), strict=True))
+    known: dict[str, int] = dict(zip(WORDS, (*_BITS, DEFAULT, ALL), strict=True))
     fields = NOTHING
     for word in words:
         fields |= known[word]
