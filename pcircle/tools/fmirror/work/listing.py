@@ -76,7 +76,7 @@ class DirectoryProbe:
         pair = tuple((status.st_dev, status.st_ino) for status in map(os.fstat, fds))
         if pair == self._last:
             return
-        with error_context("compare with its copy the directory of"), _alone(fds[0]):
+        with error_context("compare the directories of"), _alone(fds[0]):
             times = [(status.st_atime_ns, status.st_mtime_ns) for status in map(os.fstat, fds)]
             try:
                 are_one = self._appears_in(*fds) or self._appears_in(*fds[::-1])
