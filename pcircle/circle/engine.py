@@ -1,9 +1,9 @@
 """The engine: one rank's part of a job and its shutdown, as a pure state machine.
 
 Events go in (a message arrived, an item finished, time passed) and instructions come out (send this
-message, start that item). The engine contains no I/O, threads, clock or random generator, so the
+message, start that item). The engine contains no I/O, threads, clock or random generator. So the
 same code runs under MPI, in forked processes, and in a simulator with thousands of ranks and
-virtual time, which reproduces a failing run from its seed.
+virtual time. The simulator reproduces a failing run from its seed.
 
 A job passes through four phases, which are the same on every rank:
 
@@ -63,9 +63,9 @@ class Engine(Generic[I, R]):
     `merge` combines two results and must be associative and commutative. `measure` returns this
     rank's progress counters. `report` returns the rank's encoded report for the final account, and
     `contribution`, which is called afterwards, returns the value that the rank adds to the result.
-    Values may be added to `outbox` at any time, and are sent to rank 0 in batches. A driver calls
-    an event method, then executes the instructions that `take` returns. It calls `tick` no later
-    than at `wakeup_s`.
+    Any thread may add values to `outbox` at any time; they are sent to rank 0 in batches. A driver
+    calls an event method, then executes the instructions that `take` returns. It calls `tick` no
+    later than at `wakeup_s`.
     """
 
     settings: EngineSettings
@@ -217,7 +217,7 @@ class Engine(Generic[I, R]):
         self._advance(now_s)
 
     def fetched(self, segment: int, parcels: Iterable[messages.Parcel[I]], now_s: float) -> None:
-        """Return a spilled segment, which was read back, to the queue."""
+        """Put a segment that was read back into the queue."""
         if not self._aborted:
             self.queue.fetched(segment, parcels)
             self._spill()
@@ -316,9 +316,9 @@ class Engine(Generic[I, R]):
         return due_s
 
     def has_idle_workers(self) -> bool:
-        """Return whether a worker of any rank is waiting for work.
+        """Return whether a worker here or elsewhere is waiting for work and none is queued here.
 
-        The answer is a hint, which any thread may request.
+        The answer is a hint: any thread may call this method, without a lock.
         """
         # Called for each directory, so the condition that is usually false comes first.
         if not self.sharing.is_waited_for and len(self.running) >= self.workers:
@@ -354,7 +354,7 @@ class Engine(Generic[I, R]):
         parcel: messages.Parcel[I] | None,
         items: Iterable[I],
     ) -> list[messages.Parcel[I]]:
-        """Wrap the items that an item has created in parcels, and make its join expect them."""
+        """Wrap an item's children in parcels, and make its join expect them."""
         parcels = [messages.Parcel(item, ref) for item in items]
         self.activity.spawned += len(parcels)
         if ref is not None and parcels:
@@ -490,7 +490,7 @@ class Engine(Generic[I, R]):
                 self._stop(worst((self.code, StoppedEarly.exit_code)), agreed=False)
 
     def _drain(self, now_s: float) -> None:
-        """Drain the messages that an abort has left in flight, then gather the accounts."""
+        """After an abort, drain the messages in flight. Then, on rank 0, gather the accounts."""
         ends_well = self.rank == 0 and not self._aborted
         if not ends_well:
             self._send_all(self.shutdown.drain.advance(self._is_settled, now_s))
@@ -537,7 +537,7 @@ class Engine(Generic[I, R]):
                 self.shutdown.gather.hurry(now_s)
 
     def _owes_epoch(self, now_s: float) -> bool:
-        """Return, on rank 0, whether an abort came too late for the drain to await its epoch."""
+        """Return whether rank 0 must await an epoch for which an abort came after the drain."""
         late = self._aborted and self.shutdown.began_normally and not self.lost
         return self.rank == 0 and late and not self.epochs.are_over(True, now_s)
 
@@ -660,7 +660,7 @@ class Shutdown(Generic[R]):
         return self.drain.advance(is_settled, now_s)
 
     def is_drained(self, lost: Collection[int]) -> bool:
-        """Return, on rank 0 after all ranks have answered, whether no message is in flight."""
+        """Return whether no message is in flight; called on rank 0 when all ranks have answered."""
         if not self.began_normally or lost or self.drain.terminated:
             return True
         counted = self.gather.counted

@@ -8,8 +8,8 @@ ranks have answered, rank 0 commits n and broadcasts the commit.
 
 Correctness: work belongs to the epoch of its rank at the time when the work is *done*. Work of
 epoch n is done before its rank is sealed for n, so the sync that follows covers it, and n is
-committed after all these syncs. A result that is merged from others belongs to the latest epoch
-among them, no matter on which rank it is merged.
+committed after all these syncs. A merged result belongs to the latest epoch of its parts, whichever
+rank merges them.
 
 A job that stops early ends with one more round, if time permits, so that its work is not lost. If
 an abort arrives while the accounts are being gathered, rank 0 withholds its own account until that
@@ -17,9 +17,9 @@ round is complete.
 
 An answer is never assumed: a commit waits until the last one arrives. Rounds do not overlap. A
 round that is open when the accounts are gathered is abandoned; its late answers are recognised by
-their number. An item that is waiting for a commit, as in verification, can urge the next round,
-which starts as soon as the waiting ranks have nothing else to do. After a round, an urged round
-waits at least as long as that one took, or for the period if that is shorter.
+their number. If items of a rank wait for a commit, as in verification, and the rank has nothing
+else to do, it urges rank 0 to open the next round early. An urged round still waits as long as the
+previous round took, or for the period if that is shorter.
 """
 
 from __future__ import annotations

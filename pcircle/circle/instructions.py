@@ -19,11 +19,11 @@ class EngineSettings(msgspec.Struct, frozen=True):
     `workers` is the number of items that this rank runs at once, and `ahead` the number of items
     that it starts in advance, so that a worker need not wait for the next one. `victims` is
     "random", "nearest", or "auto", which means "nearest" if there are several nodes and not all of
-    them run a single rank. A rank without work makes `tries` attempts to steal and then waits for
-    its lifelines. The results of a bundle wait for each other for at most `combine_s`. `structured`
-    selects fork-join work, in which items have joins. A message carries at most `share_limit`
-    parcels, fewer in a small job (see `pcircle.circle.stealing.parcels_per_message`). If
-    `progress_period_s` is None, there are no progress rounds; if `epoch_period_s` is None, there
+    them run a single rank. A rank without work makes `tries` attempts to steal and then relies on
+    its lifelines. The first result of a bundle waits for the others for at most `combine_s`.
+    `structured` selects fork-join work, in which items have joins. A message carries at most
+    `share_limit` parcels, fewer in a small job (see `pcircle.circle.stealing.parcels_per_message`).
+    If `progress_period_s` is None, there are no progress rounds; if `epoch_period_s` is None, there
     are no epochs. `final_deadline_s` limits how long an aborted job takes to end. In a job with
     more than `rank_rows` ranks the final account contains sums and distributions instead of a
     report for each rank.
@@ -68,7 +68,7 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class StartItem(msgspec.Struct, Generic[I], frozen=True):
-    """Process an item. Answered by any number of `spawned` events, then by `finished`."""
+    """Process an item. Answered by `spawned`, `posted` and `held` events, then by `finished`."""
 
     ticket: int
     item: I
@@ -132,7 +132,7 @@ class SealEpoch(msgspec.Struct, frozen=True):
 
 
 class CommitEpoch(msgspec.Struct, frozen=True):
-    """Note that all work of all ranks up to this epoch is on disk."""
+    """Record that the work of all ranks up to this epoch is on disk."""
 
     epoch: int
 

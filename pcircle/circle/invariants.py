@@ -38,9 +38,9 @@ def check_job(
     engines: Sequence[Engine[I, R]],
     in_flight: Iterable[tuple[int, int, messages.Message]],
 ) -> None:
-    """Check the invariants across ranks: counters balance, and every request is answered once.
+    """Check the invariants across ranks, such as balanced counters and answered requests.
 
-    `in_flight` yields (source, destination, message) for everything sent and not received.
+    `in_flight` yields (source, destination, message) for each message sent but not yet received.
     """
     flying = list(in_flight)
     loose = sum(not isinstance(message, messages.TREE) for _, _, message in flying)
@@ -74,7 +74,7 @@ def _check_bundles(
     engines: Sequence[Engine[I, R]],
     flying: Sequence[tuple[int, int, messages.Message]],
 ) -> None:
-    """Check that each slot that was given is in flight, taken, or on its way back."""
+    """Check that as many slots were given as are in flight, taken, or on their way back."""
     given = sum(engine.sharing.bundles.given for engine in engines)
     taken = sum(engine.sharing.bundles.taken for engine in engines)
     for _, _, message in flying:

@@ -1,32 +1,32 @@
 """Fork-join bookkeeping: joins count an item's children, bundles return results of stolen items.
 
 An item is complete when everything that it spawned is complete. A join represents an item that has
-spawned children. It stays on the rank that processed the item, counts the children and their
-results, wherever they are processed, and merges results as they arrive, so that its size does not
-grow with the number of children. The rank then runs the item's completion, whose return value is
-the result for the item's own parent. Joins belong to the engine and not to the runtime, because
-matching results to children is part of the protocol, which the simulator searches for lost and
-duplicated results.
+spawned children. It stays on the rank that processed the item and counts the children and their
+results, wherever they are processed. It merges results as they arrive, so it holds one result,
+however many children there are. The rank then runs the item's completion, whose return value is the
+result for the item's own parent. Joins belong to the engine and not to the runtime, because
+matching results to children is part of the protocol, and the simulator tests the protocol for lost
+and duplicated results.
 
-Bundles return the results of stolen items, one message per bundle. A rank that receives a share of
-another rank's queue returns the results in one message. The items of the share are grouped by the
+Bundles return the results of stolen items. A rank that receives a share of another rank's queue, a
+*bundle*, normally returns all its results in one message. The items of the share are grouped by the
 joins that are waiting for them. Each group is a *slot*. At the thief a slot is represented by a
 join without an item, a *proxy*, which is the parent of the slot's items. Their results are merged
 into the proxy, no matter which rank finally processes the items. A rank that spawns ten thousand
-items therefore receives one message from each rank that it gave items to, and not one from each
-rank that processed an item. The load on a rank's inbox does not grow with the width of a directory.
+items therefore receives about one message for each share that it gave away, and not one for each
+item. The load on a rank's inbox does not grow with the width of a directory.
 
 A complete slot waits for the other slots of its bundle, so that one message carries all results,
-but only for a limited time. The result may be needed before the others can be produced: a hard
-link, for example, waits for the file that another rank is copying. A bundle that waited for all of
-its slots could wait forever. Within a slot this cannot happen, because its items belong to one
-join, which needs all of them anyway.
+but only for a limited time. The other results may depend on this one: a hard link, for example,
+waits for the file that another rank is copying. A bundle that waited for all of its slots could
+then wait forever. Within a slot this cannot happen, because its items belong to one join, and the
+join needs all of them anyway.
 
-Near the end of a job single items travel from rank to rank. If a result had to return through all
-of these ranks, one after the other, that would dominate the time to finish. So a rank that gives
-away the last items of a slot also transfers the slot: the results merged so far travel with the
-items, the proxy is deleted, and the final result is sent directly to the rank that owns the slot.
-That rank still receives one message per slot.
+Near the end of a job single items travel from rank to rank. Returning a result through all of these
+ranks, one after the other, would dominate the time to finish. So a rank that gives away the last
+items of a slot also transfers the slot: the results merged so far travel with the items, the proxy
+is deleted, and the final result is sent directly to the rank that owns the slot. The owner still
+receives one result per slot.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ ROOT = JoinRef(0, 0)
 
 
 class Join(Generic[I, R]):
-    """An item that is waiting for its children or, if `parcel` is None, a proxy or the root join.
+    """The join of an item that waits for its children; without `parcel`, a proxy or the root.
 
-    `own` is the value that processing the item itself returned, which never leaves this rank.
+    `own` is the value that the item itself returned when it was processed. It stays on this rank.
     `merged` is None until the first result of a child arrives.
     """
 
@@ -89,7 +89,7 @@ class Joins(Generic[I, R]):
         return self._open.items()
 
     def expect(self, number: int, parcel: Parcel[I] | None, children: int) -> None:
-        """Record that the item of join `number` has spawned `children` more items."""
+        """Make join `number` expect the results of `children` more items. Open it if necessary."""
         join = self._open.get(number)
         if join is None:
             join = self._open[number] = Join(parcel)
@@ -105,7 +105,7 @@ class Joins(Generic[I, R]):
         return join
 
     def arrived(self, number: int, value: R, count: int = 1) -> Join[I, R]:
-        """Merge the result of `count` children and return the join.
+        """Merge a value that combines the results of `count` children, and return the join.
 
         Raises KeyError if the join is not open, and ValueError if it expects fewer results.
         """
@@ -139,7 +139,7 @@ class Joins(Generic[I, R]):
 
 
 class _TakenBundle(msgspec.Struct, Generic[R]):
-    """A bundle of another rank, at the thief."""
+    """A bundle of another rank, some of whose slots are here."""
 
     victim: int
     number: int

@@ -1,21 +1,21 @@
 """The messages between ranks.
 
-Each message of the engine is a frozen struct. The runtime decodes messages with one msgspec decoder
-for their union, which is created for the item and result types of a task. Messages belong to three
+Each message of the engine is a frozen struct. The runtime decodes them with one msgspec decoder for
+the union of all messages, created for the item and result types of a task. Messages belong to three
 classes:
 
 *basic*
-    `WorkTransfer`, `BundleResults`, `PinnedWork` and `ItemResult` make a passive rank active.
-    Termination detection counts these messages only: as sent when the engine orders them, as
-    received when it consumes them.
+    `WorkTransfer`, `BundleResults`, `PinnedWork` and `ItemResult` can make a passive rank active.
+    Termination detection counts only these messages: as sent when the engine issues them, as
+    received when it processes them.
 *loose*
     `StealRequest`, `StealRefusal`, `LifelineRequest`, `NoticeBatch`, `NoticeReply`, `SafraToken`
     and the basic messages travel between any two ranks. They are drained before the job ends, so
     that none remains in the network when its ranks have ended.
 *tree*
-    `TreeBroadcast`, `TreeReduction` and `Abort` travel along the edges of the tree of ranks. An
-    edge keeps the order of its messages, so it is empty after the last one, the `TreeBroadcast` of
-    the STOP round.
+    `TreeBroadcast`, `TreeReduction` and `Abort` travel along the edges of the tree of ranks.
+    Messages along an edge stay in order, so the edge is empty after the last one, the
+    `TreeBroadcast` of the STOP round.
 """
 
 # Annotations are not deferred, because msgspec would compile each of them in every rank.
@@ -25,7 +25,7 @@ import msgspec
 
 I = TypeVar("I")  # noqa: E741 - an item: a unit of work that can be stolen
 R = TypeVar("R")  # a result of processing an item, mergeable
-N = TypeVar("N")  # a notice: a value that rank 0 needs without delay
+N = TypeVar("N")  # a notice: a value that rank 0 needs before the job ends
 
 # Kinds of tree rounds.
 PROGRESS = 0
@@ -39,14 +39,14 @@ URGE = 7
 
 
 class JoinRef(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The destination of an item's result: a join on the rank that spawned the item."""
+    """The destination of an item's result: the spawning rank's join or the thief's proxy."""
 
     rank: int
     number: int
 
 
 class Parcel(msgspec.Struct, Generic[I], frozen=True, array_like=True):
-    """An item in queues and between ranks, with the join that awaits its result.
+    """An item, queued or in transit, with the join that awaits its result.
 
     `parent` is None for items of unstructured work, whose results merge into the account of the
     rank that processes them.
@@ -57,7 +57,7 @@ class Parcel(msgspec.Struct, Generic[I], frozen=True, array_like=True):
 
 
 class ProgressSums(msgspec.Struct, frozen=True, array_like=True):
-    """The values that a progress round adds up: integer counters, a weight, and coverage.
+    """The values that a progress round adds up.
 
     `weight` is the finished share of the job, from 0 to 1. `ranks` is the number of ranks that the
     sums cover. For `stale` of these ranks, the values are from an earlier round.
@@ -79,7 +79,7 @@ class ProgressSums(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MessageCounts(msgspec.Struct, frozen=True, array_like=True):
-    """The messages sent and received by a set of ranks, as a termination wave sums them."""
+    """The numbers of messages that a set of ranks has sent and received."""
 
     sent: int = 0
     received: int = 0
@@ -124,7 +124,7 @@ class StealRefusal(msgspec.Struct, frozen=True, tag="n", array_like=True):
 
 
 class LifelineRequest(msgspec.Struct, frozen=True, tag="l", array_like=True):
-    """The registration of a rank that is waiting, without a request, for work from a neighbour."""
+    """The registration of a rank with a neighbour from which it awaits work."""
 
 
 class MovedSlot(msgspec.Struct, Generic[R], frozen=True, array_like=True):
@@ -145,10 +145,10 @@ class MovedSlot(msgspec.Struct, Generic[R], frozen=True, array_like=True):
 class WorkTransfer(msgspec.Struct, Generic[I, R], frozen=True, tag="w", array_like=True):
     """A share of a victim's queue, grouped by the joins that the items belong to.
 
-    `bundle` is a number that the victim assigns and the `BundleResults` repeat, or 0 if the items
-    have no joins. The message answers a `StealRequest`, or is pushed to a rank that is waiting. If
-    it is a part of a large share, `remaining` parcels follow. `moved` describes the groups that are
-    transferred slots.
+    `bundle` is a number that the victim assigns and `BundleResults` repeats, or 0 if the items have
+    no joins. The message answers a `StealRequest`, or is pushed to a waiting rank. If it is a part
+    of a large share, `remaining` parcels follow. `moved` describes the groups that are transferred
+    slots.
     """
 
     bundle: int
@@ -179,7 +179,7 @@ class ItemResult(msgspec.Struct, Generic[R], frozen=True, tag="r", array_like=Tr
 
 
 class NoticeBatch(msgspec.Struct, Generic[N], frozen=True, tag="m", array_like=True):
-    """A batch of values that rank 0 needs without delay, such as failures of entries, in order.
+    """A batch of notices, such as failures of entries, in order.
 
     A rank sends the next batch after the `NoticeReply` for the previous one; see
     `pcircle.circle.notices`.
@@ -211,7 +211,7 @@ class TreeBroadcast(msgspec.Struct, frozen=True, tag="d", array_like=True):
 
 
 class TreeReduction(msgspec.Struct, Generic[R], frozen=True, tag="u", array_like=True):
-    """A subtree's answer in a round, which carries one value: that of the kind of round."""
+    """A subtree's answer in a round. Its kind determines which of the values are set."""
 
     kind: int
     number: int

@@ -1,15 +1,15 @@
-"""Notices from ranks to rank 0, which are batched, acknowledged and, on request, recorded.
+"""Notices from ranks to rank 0: batched, acknowledged and, on request, recorded.
 
-Failures cannot be sent as separate messages. If 40,000 files were unreadable, 40,000 messages would
-keep all ranks from their work, and unread messages would fill rank 0's memory. So a rank's notices
-wait in an `Outbox`, which its worker threads write to, and are sent in batches, in order.
+Failures are not sent as separate messages. If 40,000 files were unreadable, 40,000 messages would
+delay the work, and unread messages would fill rank 0's memory. So the worker threads of a rank add
+notices to an `Outbox`, and the rank sends them in batches, in order.
 
 A rank has at most one batch in flight, because it sends the next batch only after rank 0 has
-processed and acknowledged the previous one. So the notices in flight are limited to one batch per
-rank, and to `MAX_IN_FLIGHT_BYTES` for all ranks. If a worker produces notices faster than rank 0
-can process them, the runtime blocks the worker (see `pcircle.runtime.worker_channel`). The first
-notice after a pause is sent immediately. Later ones wait until they fill a batch, or for `age_s`
-after the previous batch.
+processed and acknowledged the previous one. Batches shrink as the number of ranks grows: with up to
+2048 ranks, those in flight hold about `MAX_IN_FLIGHT_BYTES` at most. If a worker produces notices
+faster than rank 0 can process them, the runtime blocks the worker (see
+`pcircle.runtime.worker_channel`). The first notice after a pause is sent immediately. Later ones
+wait until they fill a batch, or until `age_s` after the previous batch.
 
 A thread can also wait until rank 0 has *recorded* its notices: a change, for example, must not be
 made before its undo information is on disk. Such notices are sent immediately, and rank 0 writes
@@ -27,11 +27,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 
-MAX_IN_FLIGHT_BYTES = 16 << 20  # in flight to rank 0, from all ranks
+MAX_IN_FLIGHT_BYTES = 16 << 20  # of all notices in flight to rank 0; see `pack_bytes`
 PACK_BYTES = 256 << 10
 _SMALLEST_PACK_BYTES = 8 << 10
 _AGE_S = 0.1
-_ANSWERS_PER_S = 5000  # limit on the acknowledgements of rank 0 while no batch is full
+_ANSWERS_PER_S = 5000  # acknowledgements that rank 0 sends at most while no batch is full
 
 
 def pack_bytes(ranks: int) -> int:

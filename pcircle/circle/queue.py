@@ -1,10 +1,11 @@
 """A rank's queue of parcels: the rank works at one end, thieves steal from the other.
 
-The rank's own end is last-in first-out, so that a walk is depth first and keeps the siblings of one
-path in memory, not the breadth of a tree. The steal end is first-in first-out, so its parcels are
-nearest the root and therefore the largest. Both ends are in memory. Beyond a threshold the *middle*
-is spilled as segments to external storage and read back, in order, when an end is empty. A queue
-therefore holds at most about `1.5 * high` parcels in memory, whatever its length.
+The rank's own end is last-in first-out, so that a walk is depth first and holds the siblings along
+one path in memory, not a whole level of the tree. The steal end is first-in first-out, so its
+parcels are nearest the root and therefore usually the largest. Both ends are in memory. Beyond a
+threshold the *middle* is spilled as segments to external storage and read back, in order, when an
+end is empty. Unless a thief has requested more (`gathers`), a queue therefore holds at most about
+`1.75 * high` parcels in memory.
 
     steal end                                                own end
     head (memory) | segment | segment | ... | segment | tail (memory)
@@ -22,10 +23,10 @@ from pcircle.circle.messages import I, Parcel
 
 
 class Queue(Generic[I]):
-    """A queue of parcels, whose middle can be spilled.
+    """A queue of parcels whose middle can be spilled.
 
-    `high` is the number of parcels that the own end may hold in memory. When it holds more, a
-    quarter of this number, those farthest from the end, move to the middle.
+    `high` is the number of parcels that the own end may hold in memory. When it holds more, it
+    passes the oldest on, a quarter of `high` at a time.
     """
 
     def __init__(self, high: int = 512) -> None:
@@ -38,7 +39,7 @@ class Queue(Generic[I]):
         self._segments: deque[tuple[int, int]] = deque()  # (number, parcels), steal end first
         self._next_segment = 0
         self._spilled = 0  # parcels in segments, including the segment being fetched
-        self._wanted = 0  # parcels requested at the steal end, more than are in memory
+        self._wanted = 0  # parcels requested at the steal end if it lacks them, else 0
         self._max_wanted = 0
         self._fetching: tuple[int, int, bool] | None = None  # (number, parcels, for the own end)
         self.spills: list[tuple[int, tuple[Parcel[I], ...]]] = []
@@ -86,7 +87,7 @@ class Queue(Generic[I]):
         return self._head.pop() if self._head else None
 
     def steal(self, count: int) -> list[Parcel[I]]:
-        """Remove up to `count` parcels that are in memory at the steal end, possibly none."""
+        """Remove and return up to `count` parcels that are in memory at the steal end."""
         self._wanted = 0
         count = min(count, self.stealable())
         head, tail = self._head, self._tail
@@ -125,7 +126,7 @@ class Queue(Generic[I]):
         return number
 
     def fetched(self, number: int, parcels: Iterable[Parcel[I]]) -> None:
-        """Return a segment's parcels to memory, or to `spills` if the own end has outgrown it."""
+        """Return a segment's parcels to memory, or spill them again if newer ones were spilled."""
         if self._fetching is None or self._fetching[0] != number:
             raise ValueError(f"segment {number} was not asked for")
         _, count, own = self._fetching

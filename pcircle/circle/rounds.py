@@ -1,12 +1,12 @@
-"""Rounds with deadlines, which collect progress during a job and the accounts at its end.
+"""Rounds that collect progress during a job and the accounts at its end.
 
 Both kinds of rounds travel down the tree of ranks as `TreeBroadcast` messages and return as merged
-`TreeReduction` messages. Unlike termination waves they have deadlines, because a rank that is stuck
-in a system call must block neither the progress of other ranks nor the end of the job. If a child
+`TreeReduction` messages. Unlike termination waves they can have deadlines: a rank that is stuck in
+a system call must block neither the display of progress nor the end of an aborted job. If a child
 does not answer a progress round in time, its parent uses the child's last value, marked as stale.
 In the final round of an aborted job, the parent lists the child as silent. A job that ends normally
-waits for all accounts, because all are needed and there is no hurry. A parent's deadline shrinks
-with its depth, so that it can still answer its own parent in time.
+waits for all accounts, because all are needed and there is no hurry. The deeper a rank is in the
+tree, the less time it gives its children, so that it can still answer its own parent in time.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def merge_accounts(
 
 
 class ProgressRounds:
-    """Periodic sums of the ranks' counters, with missing values marked as stale.
+    """Periodic sums of the ranks' counters. For late answers, older values count, marked as stale.
 
     `measure` returns this rank's own counters. If `period_s` is not None, rank 0 opens rounds
     periodically. `sums` is the result of the latest round.
@@ -141,7 +141,7 @@ class ProgressRounds:
         return []
 
     def news(self) -> list[ShowProgress]:
-        """Return instructions to display sums that are new since the last call."""
+        """Return an instruction to display the sums, if they are new since the last call."""
         if self.sums is None or self.sums is self._shown:
             return []
         self._shown = self.sums
@@ -156,10 +156,10 @@ class GatherRound(Generic[R]):
     """The round that collects the ranks' accounts.
 
     `account` returns this rank's own account, and is called when the rank is idle and its children
-    have answered. `merge` merges the accounts' values. `counted` returns the number of messages
-    that the rank has sent and received, to which the property `counted` adds the numbers of the
-    ranks below. A child that is `lost`, or that does not answer within `patience_s` after `hurry`,
-    is listed as silent. The state of the ranks below it is then unknown too.
+    have answered. `merge` merges the accounts' values. The parameter `counted` returns the numbers
+    of messages that this rank has sent and received; the property `counted` adds those of the ranks
+    below. A child that is `lost`, or that does not answer within `patience_s` after `hurry`, is
+    listed as silent. The state of the ranks below it is then unknown too.
     """
 
     def __init__(

@@ -3,34 +3,34 @@
 The policies are those of LaFon, Misra and Bringhurst, "On Distributed File Tree Walk of Parallel
 File Systems" (SC12). The choice of the victim (random or proximity-aware) and the split (random or
 equal) are independent here, so that the paper's DRQS, DEQS and PA-DRQS are combinations of the two.
-A rank has at most one request outstanding. After a few refusals it makes no more requests and
-relies on its lifelines, so that idle ranks neither spin nor flood the working ranks.
+A rank has at most one request outstanding. After a few refusals it relies on its lifelines instead,
+so that idle ranks neither spin nor flood the working ranks.
 
 A rank whose first requests fail registers as a waiter with its neighbours in a fixed graph, its
-*lifelines*, and is then silent. A neighbour that has work to spare sends it some. This is the
-scheme of Saraswat, Kambadur, Kodali, Grove and Krishnamoorthy, "Lifeline-based Global Load
-Balancing" (PPoPP 2011). An idle job therefore sends no messages, however long a single item runs,
-and when there is work again, it reaches every rank in as many steps as the diameter of the graph,
-without a timer.
+*lifelines*. A neighbour that has work to spare sends it some. This is the scheme of Saraswat,
+Kambadur, Kodali, Grove and Krishnamoorthy, "Lifeline-based Global Load Balancing" (PPoPP 2011).
+While a single item runs for a long time, the idle ranks therefore send no requests. When there is
+work again, it can reach every rank in as many steps as the diameter of the graph, without a timer.
 
 The graph is a hypercube. The log2(P) neighbours of a rank are those whose numbers differ in one
 bit. Only a rank with nothing to do registers. If busy ranks also registered, demand would reach
 every rank, but single items would circulate among busy ranks forever. The price is that all
-neighbours of a waiting rank may be busy with nothing to spare. So after a while the rank sends one
-more request, to other ranks (`Thief`).
+neighbours of a waiting rank may be busy with nothing to spare. So after a pause the rank makes one
+more attempt to steal (`Thief`).
 
-A lifeline has two ends. `_lines` are the neighbours at which this rank is registered and that have
-not served it, and `_waiters` are the neighbours registered here. A transfer of work consumes both
-registrations between the two ranks, that of the taker and that of the giver, because a giver is not
-waiting. They are removed at the giver when the work is sent, and at the taker when it arrives.
-Messages between two ranks keep their order, so a registration that follows a transfer is valid. If
-messages cross, a registration may be known only to the neighbour, and the waiting rank then
-registers again. It is never known only to the waiting rank, which would then wait forever.
+A lifeline has two ends. `_lines` holds the neighbours at which this rank is registered and that
+have not served it; `_waiters` holds the neighbours registered here. A transfer of work consumes
+both registrations between the two ranks, that of the taker and that of the giver, because a giver
+is not waiting. They are removed at the giver when the work is sent, and at the taker when it
+arrives. Messages between two ranks keep their order, so a registration that follows a transfer is
+valid. If messages cross, a registration may be known only to the neighbour, and the waiting rank
+then registers again. It is never known only to the waiting rank; otherwise that rank would wait
+forever.
 
-At the start no rank needs to send a registration, because each rank counts as registered with its
-parent in the binomial tree, whose number is its own without the highest bit. The work of rank 0
-flows down that tree, half of it to the largest subtree. If every rank were registered with all its
-neighbours, most of these registrations would be served too late.
+At the start no rank needs to send a registration, because each one but rank 0 counts as registered
+with its parent in the binomial tree: the rank whose number lacks its highest bit. The work of rank
+0 flows down that tree, half of it to the largest subtree. If every rank were registered with all
+its neighbours, most of these registrations would be served too late.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ class Lifelines:
         )
         own_bits = rank.bit_length()
         self._lines = {rank ^ 1 << own_bits - 1} if rank else set()
-        # The last waiter is served first: the child with the largest subtree, whose descendants may
-        # differ in the largest number of bits.
+        # The last waiter is served first. It must be the child with the largest subtree: the one
+        # that differs from this rank in the lowest bit, because its descendants may differ in all
+        # higher bits.
         children = [other for other in self.neighbours if other >> own_bits]
         self._waiters: dict[int, None] = dict.fromkeys(reversed(children))
 
@@ -124,7 +125,7 @@ def random_share(stealable: int, rng: Random) -> int:
 
 
 def equal_share(stealable: int, rng: Random) -> int:
-    """Return half of the parcels, rounded up, so that both ranks have equally many (DEQS)."""
+    """Return half of the parcels, rounded up (DEQS)."""
     return (stealable + 1) // 2
 
 
@@ -176,11 +177,12 @@ class NearestVictims:
 
     Every rank works, including the leader of the node. When a rank requests work from the leader
     after another neighbour has refused, the leader gives work if it has any, and otherwise passes
-    the request on to another node. The answer is sent directly to the rank that needs work. So
-    requests leave a node only after it has been searched, and only through one rank, and work
-    travels once. (The leaders of LaFon et al. steal for themselves, and their neighbours then steal
-    from them. In simulated jobs of 200 ranks on nodes of 32 that cost a sixth of the total time,
-    because the leader's work was gone before most neighbours had requested it.)
+    the request on to another node. The answer is sent directly to the rank that needs work. So, on
+    a node with several ranks, a request leaves the node only after one of its ranks has refused,
+    and only through the leader. Work travels once. (The leaders of LaFon et al. steal for
+    themselves, and their neighbours then steal from them. In simulated jobs of 200 ranks on nodes
+    of 32 that cost a sixth of the total time, because the leader's work was gone before most
+    neighbours had requested it.)
     """
 
     def __init__(self, nodes: Locality) -> None:
@@ -188,7 +190,7 @@ class NearestVictims:
         self._far = not nodes.has_local
 
     def choose(self, rng: Random) -> tuple[int, StealRequest] | None:
-        """Return a rank of the own node or, after it has refused, a rank of another node."""
+        """Return a rank of this node or, after it has refused, the leader or a remote rank."""
         nodes = self._nodes
         if not self._far or not nodes.has_remote:
             near = nodes.near(rng)
@@ -221,9 +223,9 @@ def victims_of(policy: str, nodes: Locality) -> VictimPolicy:
     return RandomVictims(nodes.rank, nodes.size)
 
 
-PAUSE_S: float = 0.25  # varied at random by up to a half
-PARCELS_PER_RANK: int = 16  # enough work for a while
-_MAX_MESSAGES = 128  # maximum number of messages for the largest share
+PAUSE_S: float = 0.25  # varied at random by up to 50 %
+PARCELS_PER_RANK: int = 16  # a share is limited to this many times the number of ranks
+_MAX_MESSAGES = 128  # the largest share is sent in about this many messages
 _MIN_PARCELS = 64  # limit per message in a small job
 
 
@@ -298,7 +300,7 @@ class Thief:
 class WorkSharing(Generic[I, R]):
     """One rank's part in sharing work: what it requests, gives, receives and returns.
 
-    It gives parcels of the `queue`, and adds the proxies of its bundles to `joins`.
+    It gives parcels from the `queue`, and adds the proxies of its bundles to `joins`.
     """
 
     def __init__(
@@ -330,7 +332,7 @@ class WorkSharing(Generic[I, R]):
     def is_waited_for(self) -> bool:
         """Return whether another rank wants work from this rank.
 
-        The answer is a hint, which any thread may request.
+        The answer is a hint: any thread may read this property, without a lock.
         """
         return self.refuses or self.is_serving
 
@@ -340,10 +342,10 @@ class WorkSharing(Generic[I, R]):
         return self.lifelines.has_waiters or self._remaining > 0
 
     def seek(self, now_s: float, lost: Container[int]) -> Outgoing:
-        """Request work for an idle worker, or register this rank once as waiting.
+        """Request work for an idle worker or, once requests have failed, register as waiting.
 
-        Requests must not be made in advance. Otherwise two ranks would take each other's last
-        items, which would travel back and forth while the workers are busy.
+        Work must not be requested before a worker is idle. Otherwise the last items of two ranks
+        could travel back and forth between them while the workers are busy.
         """
         out: Outgoing = []
         self._announced.clear()
@@ -369,12 +371,11 @@ class WorkSharing(Generic[I, R]):
         return [(outward, StealRequest(thief=thief))]
 
     def serve(self) -> Outgoing:
-        """Push the queue to waiting ranks, half to each, because all workers here are busy.
+        """Push work to waiting ranks, half of the queue to each. Called while all workers are busy.
 
         A large share is sent in several messages. Parcels that another rank has announced count as
-        present, so half of them are passed on as they arrive. A share is limited to the number of
-        parcels that keeps all ranks busy for a while. The remaining parcels stay here, and may be
-        on disk.
+        present, so half of them are passed on as they arrive. A share is no larger than needed to
+        keep all ranks busy for a while. The remaining parcels stay here, where they may be on disk.
         """
         out: Outgoing = []
         queue = self._queue
@@ -404,7 +405,7 @@ class WorkSharing(Generic[I, R]):
         return thief, self.bundles.give(thief, parcels, is_answer=is_answer, remaining=remaining)
 
     def got(self, source: int, work: WorkTransfer[I, R]) -> None:
-        """Record that work has arrived, which `bundles.take` turns into parcels."""
+        """Record that work has arrived. The caller passes it to `bundles.take`."""
         self.lifelines.got(source)
         if work.remaining:
             self._announced[source] = work.remaining

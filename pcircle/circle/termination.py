@@ -11,8 +11,8 @@ Four counters. The algorithm of Mattern ("Algorithms for distributed termination
 section 4) runs here as waves on the tree of ranks. Every rank counts the basic messages that it
 ordered (sent) and consumed (received). A wave collects the counters of all ranks. A rank answers
 when it is passive and all its children have answered, with its counters at that moment. Suppose
-that of two waves the second was opened after the first was closed at the root, with sums S1 = R1 =
-S2 = R2.
+that the root opened a second wave after it had closed the first, and that the sums are S1 = R1 = S2
+= R2.
 
   Let t be the moment when the first wave was closed. Every rank's first report was
   made before t and its second after t, and counters never decrease. So
@@ -36,7 +36,7 @@ Each premise is necessary, and for each the tests contain a mutant without it:
   would reveal it.
 
 A wave costs 2(P-1) messages and O(log P) time. A wave is not a poll: because ranks report only when
-they are passive, it does not proceed while any rank is active.
+they are passive, it does not complete while any rank is active.
 
 The drain. When all work is done, other messages may still be in flight: requests, refusals,
 registrations of waiting ranks. None may remain, because the next job of the same ranks would
@@ -89,10 +89,10 @@ Outgoing = list[tuple[int, Message]]
 class Detector(Protocol):
     """The interface of both algorithms.
 
-    The engine calls `sent` and `received` for every counted message, passes in what arrives, and
-    calls `advance` after every event. `terminated` becomes true on rank 0, once, and only if the
-    computation has terminated. It does become true if the computation terminates and messages
-    continue to be delivered.
+    The engine calls `sent` and `received` for every counted message, `handle` for the detector's
+    own messages, and `advance` after every event. `terminated` becomes true on rank 0, once, and
+    only if the computation has terminated. It eventually becomes true if the computation terminates
+    and messages continue to be delivered.
     """
 
     terminated: bool
@@ -218,7 +218,7 @@ class CounterWaves:
 
 
 class FourCounter(CounterWaves):
-    """Mattern's four counters, which show termination when two successive waves agree."""
+    """Mattern's four counters: two successive waves with equal, balanced sums show termination."""
 
     _previous: MessageCounts | None = None
 

@@ -1,7 +1,7 @@
 """The topology of a job: which ranks share a node, and the tree of ranks.
 
-Every rank computes them without messages from the mapping of ranks to nodes, which it receives when
-the job starts.
+Every rank receives the mapping of ranks to nodes when the job starts, and computes both from it
+without further messages.
 """
 
 from __future__ import annotations
