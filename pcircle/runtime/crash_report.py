@@ -17,7 +17,10 @@ from pcircle.transport._exit import print_error
 
 
 def write_report(error: BaseException, doing: str) -> str:
-    """Write the error with its traceback to a new file; return a sentence that names the file."""
+    """Write the error with its traceback to a new file; return a message that names the file.
+
+    If no file can be written, the message contains the traceback.
+    """
     import platform
     import tempfile
     import traceback
@@ -48,10 +51,10 @@ def report_directory() -> str:
 
 
 class CrashReporter:
-    """Writes unexpected exceptions in a tool to a file, which the message names."""
+    """Writes unexpected exceptions in a tool to a file, and names it in the message."""
 
     def package_problem(self, error: BaseException) -> str:
-        """Return a message about a required package if it caused the error, or an empty text."""
+        """Return a message if a required package caused the error, otherwise an empty string."""
         return package_problem(error)
 
     def explain(self, error: BaseException, doing: str) -> str:
@@ -59,7 +62,7 @@ class CrashReporter:
         return write_report(error, doing)
 
     def late(self, rank: int, reason: str, code: int) -> None:
-        """Print a reason that occurred too late for rank 0; `code` is the exit code so far."""
+        """Print a reason that came too late to reach rank 0; `code` is the exit code so far."""
         print_error(f"rank {rank}: {reason}")
 
 
@@ -73,7 +76,7 @@ class TracebackReporter(CrashReporter):
     """Reports unexpected exceptions in a user's own task with their tracebacks."""
 
     def package_problem(self, error: BaseException) -> str:
-        """Return an empty text, because the task itself may import the package."""
+        """Return an empty string, because the task itself may import the package."""
         return ""
 
     def explain(self, error: BaseException, doing: str) -> str:

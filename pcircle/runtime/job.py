@@ -87,7 +87,8 @@ class Program(ABC):
 
 
 _POLICIES = "PCIRCLE_ENGINE"
-# No file system returns these numbers; None means that no system call failed.
+# An OSError with one of these numbers is a defect: no file system returns them, and None means that
+# no system call failed.
 _DEFECTS = (None, errno.EBADF, errno.EFAULT)
 
 
@@ -105,8 +106,7 @@ class _Opening(msgspec.Struct, frozen=True, array_like=True):
 def run_program(program: Program, jobs: int | None, transport: TransportOption) -> int:
     """Run a program on the launcher's ranks, or on `jobs` local ranks; return its exit code.
 
-    All ranks return the same code, but forked ranks do not return at all. Raises UsageError if the
-    options contradict the launcher.
+    Forked ranks do not return. Raises UsageError if the options contradict the launcher.
     """
     choice = choose(transport, jobs, launched())
     if choice.kind != "mpi":
@@ -131,7 +131,7 @@ class _Body:
         return run_on(self._program, transport, by_value if self._by_value else None)
 
     def pickled(self) -> bytes:
-        """Pickle the body for new interpreters. Raises UsageError if they could not unpickle it."""
+        """Pickle the body for new interpreters. Raises UsageError if they cannot run the job."""
         import pickle
 
         from pcircle.threads.threads import OperationTimeout
@@ -196,9 +196,9 @@ def run_on(
 
 
 def _with_policies(settings: EngineSettings, text: str, name: str = "policies") -> EngineSettings:
-    """Return the settings with the policies in a text, which may be empty.
+    """Return the settings, changed by the policies in `text`, if there are any.
 
-    Raises UsageError, whose message begins with `name`.
+    Raises UsageError with a message that begins with `name`.
     """
     if not text:
         return settings
@@ -221,7 +221,7 @@ def _open(
             policies, name = program.policies, "policies"
             if policies is None:
                 policies, name = os.environ.get(_POLICIES, ""), _POLICIES
-            # Mistakes are refused before there are effects.
+            # Reject invalid policies before `prepare` has any effect.
             _with_policies(EngineSettings(), policies, name)
             with signals.raised():
                 opening = _Opening(0, program.prepare(transport.nodes), policies)
@@ -251,11 +251,11 @@ def _open(
 def _await_opening(
     transport: Transport, tree: TreePosition, signals: Signals
 ) -> tuple[bytes, list[Delivery | LostRank]]:
-    """Wait for the opening; return it with all that arrived earlier from other ranks.
+    """Wait for the opening; return it and everything else that has arrived.
 
-    Ranks that received the opening sooner may already have sent messages. The loss of a rank is
-    returned as well, and ends the job later, unless the opening would have to come through that
-    rank.
+    Ranks that received the opening sooner may already have sent messages. A lost rank is returned
+    as well, and ends the job later. Only the loss of an ancestor ends the job here, because the
+    opening cannot arrive then.
     """
     early: list[Delivery | LostRank] = []
     while True:
@@ -282,7 +282,7 @@ class Result(msgspec.Struct, Generic[R], frozen=True):
 
 
 class _OutcomeKeeper(Observer[R]):
-    """The observer of `run`, which stores the outcome."""
+    """The observer of `run`: stores the outcome."""
 
     def __init__(self) -> None:
         self.outcome: Outcome[R] | None = None
@@ -333,9 +333,9 @@ def run(
     at most 8), and only the caller returns.
 
     If the process has no other threads, the local processes are forked. Otherwise, for example in a
-    notebook, new interpreters are started, for which the task is pickled, and which import the
-    task's module. If that module is the script itself, it must call `run` below `if __name__ ==
-    "__main__":`. In a notebook, the package cloudpickle is required.
+    notebook, new interpreters are started. They receive the pickled task and import its module. If
+    that module is the script itself, it must call `run` under `if __name__ == "__main__":`. In a
+    notebook, the package cloudpickle is required.
 
     `policies` chooses how ranks share the work, such as "steal=near,split=half" (see
     `docs/scale.rst`); the default is the environment variable PCIRCLE_ENGINE.
@@ -343,9 +343,9 @@ def run(
     Raises UsageError if the arguments are rejected before the job begins. An exception that leaves
     a method of the task ends the job, and its traceback is printed on standard error.
 
-    If the job is not completed, the `PcircleError` of its exit code is raised on every rank:
-    `Defect` if the task raised an exception. With `check=False`, the result is returned instead;
-    its `code` is not 0, and its outcome covers only a part of the work.
+    If the exit code is not 0, the corresponding `PcircleError` is raised on every rank, for example
+    `Defect` after an unexpected exception in the task. With `check=False`, the result is returned
+    instead; its outcome covers only a part of the work.
     """
     program = _Library(task, policies)
     code = run_program(program, jobs, transport)

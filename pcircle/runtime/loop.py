@@ -1,13 +1,14 @@
 """The main loop of a rank, and its spill file.
 
 The loop connects engine, transport and workers: messages and finished work become events for the
-engine, and the engine's instructions become messages and submitted work. Everything here runs on
-the rank's main thread and returns soon, because operations that may take long run in the pool.
+engine, and the engine's instructions become messages and submitted work. Nearly everything here
+runs on the rank's main thread and must return soon, so operations that may take long run in the
+pool.
 
 `SpillFile` stores the middle of a long queue in one temporary file per rank. A segment is written
-at the end of the file. The next segment to be fetched is usually the last one written, because a
-rank takes its own items last-in first-out, so fetching truncates the file. The file has no name, so
-a killed job leaves nothing behind.
+at the end of the file. A rank takes its own items last-in first-out, so the next segment to be
+fetched is usually the last one in the file, and fetching it truncates the file. The file has no
+name, so a killed job leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -178,7 +179,7 @@ class Rank(Generic[I, R]):
     def run(self, signals: Signals) -> int:
         """Work until all ranks agree to stop; return the exit code.
 
-        Raises Defect if the ranks cannot reach agreement; the other ranks must then be killed.
+        Raises PcircleError if this rank fails before that; the other ranks must then be killed.
         """
         try:
             code = self._loop(signals)
@@ -306,7 +307,7 @@ class Rank(Generic[I, R]):
             self._crash_reporter.late(self._transport.rank, reason, self._engine.code)
 
     def _explain(self, error: BaseException, doing: str) -> tuple[int, str]:
-        """Return the exit code and the reason that an exception results in."""
+        """Return the exit code and the reason to report for an exception."""
         if isinstance(error, PcircleError):
             return error.exit_code, str(error)
         if problem := self._crash_reporter.package_problem(error):
@@ -325,8 +326,7 @@ class Rank(Generic[I, R]):
     def _amended(self, account: FinalAccount[R]) -> FinalAccount[R]:
         """Return the account that this rank sends, with the reports of many ranks summed up.
 
-        It includes failures that occurred while the account was made, which is too late for an
-        abort.
+        It includes failures that occurred while the account was made, too late for an abort.
         """
         if self._sums_up and len(account.reports) > 1:
             reports = (self._summed_up(account.reports),)
@@ -653,7 +653,7 @@ def _by_rank(report: RankReport) -> int:
 
 
 class SpillFile:
-    """Numbered segments of bytes on disk. Raises OSError if the temporary directory is full."""
+    """Numbered segments of bytes on disk. Methods raise OSError if the file system fails."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None

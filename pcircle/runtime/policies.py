@@ -30,7 +30,7 @@ _MAX_ARITY = 1024
 def with_policies(settings: EngineSettings, text: str, name: str = "policies") -> EngineSettings:
     """Return the settings with the policies of `KEY=VALUE,...`.
 
-    Raises UsageError, whose message begins with `name`, the origin of the text.
+    Raises UsageError with a message that begins with `name`, the origin of the text.
     """
     changes: dict[str, object] = {}
     seen: set[str] = set()

@@ -38,7 +38,7 @@ CODES = {
 
 
 class Signals:
-    """A context in which `pending` is the first signal that stops the job, or None.
+    """A context in which `pending` is the first signal that requested a stop, or None.
 
     `asked` is set by SIGUSR1, and `suspended` by SIGTSTP after `handle_suspends`. On threads other
     than the main thread, no signals are handled.
@@ -124,7 +124,7 @@ class Signals:
 
     @contextmanager
     def raised(self) -> Iterator[None]:
-        """Raise the signal's error inside the block, which may run for long outside the loop."""
+        """Raise the signal's error inside the block, because the loop is not running yet."""
         self.check()
         self._raises = True
         try:

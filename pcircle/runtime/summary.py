@@ -1,14 +1,14 @@
 """Summaries of many ranks in constant space: the sum, extremes and histogram of each figure.
 
 In a job of more than `EngineSettings.rank_rows` ranks, a table with a row per rank would be
-unreadable and too large for rank 0. In such a job, each rank's report is a `Summary`, and a rank
-that sends its account up the tree merges those of its children into its own. So the size of an
+unreadable and too large for rank 0. In such a job, each rank's report is a `Summary`. A rank that
+sends its account up the tree merges its children's summaries into its own. So the size of an
 account does not depend on the number of ranks.
 
 Merging is associative and commutative, so the summary does not depend on the shape of the tree.
-This includes the histograms: a bin of level 0 is at most 1.6 % wide, a bin of each higher level
-joins two bins of the level below, and a histogram is stored at the lowest level at which it has at
-most `MAX_BINS` bins. All figures are integers.
+This includes the histograms: a bin of level 0 spans at most 1.6 % of its values, a bin of each
+higher level combines two bins of the level below, and a histogram is stored at the lowest level at
+which it has at most `MAX_BINS` bins. All figures are integers.
 """
 
 from __future__ import annotations

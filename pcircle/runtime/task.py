@@ -1,9 +1,9 @@
 """The interface between the engine and its users: tasks, contexts and observers.
 
-A task defines the initial items of a job (`seed`), how an item is processed, which may spawn
-further items (`process`), how two results are merged (`merge`), and what to do when everything that
-an item spawned is complete (`join`). The engine distributes the items and detects completion. The
-library of LaFon et al. (2012) had create and process callbacks; joins are an addition.
+A task defines the initial items of a job (`seed`), how an item is processed and spawns further
+items (`process`), how two results are merged (`merge`), and what to do when everything that an item
+spawned is complete (`join`). The engine distributes the items and detects completion. The library
+of LaFon et al. (2012) had create and process callbacks; joins are an addition.
 
     class Walk(Task[bytes, int]):
         def seed(self): return [b"/usr"]
@@ -64,10 +64,10 @@ class EngineChannel(Protocol[I_contra]):
         """Add the child items of an item."""
 
     def post(self, ticket: int, rank: int, items: Sequence[I_contra]) -> None:
-        """Add child items of an item that only `rank` processes."""
+        """Add child items, which only `rank` processes, to an item."""
 
     def hold(self, ticket: int, epoch: int) -> None:
-        """Keep an item incomplete until `resume`; with `epoch`, until that epoch is committed."""
+        """Keep an item incomplete until `resume`; if `epoch` is not 0, it awaits that commit."""
 
     def resume(self, ticket: int, items: Sequence[I_contra], value: object, epoch: int) -> None:
         """End one hold of an item, with new items and a result; `epoch` is that of the hold."""
@@ -84,7 +84,7 @@ class EngineChannel(Protocol[I_contra]):
         ...
 
     def has_idle_workers(self) -> bool:
-        """Return whether another worker is waiting for work that this rank could give away."""
+        """Return whether any worker seems to be waiting for work, and none is queued here."""
         ...
 
 
@@ -105,13 +105,13 @@ class Context(Generic[I_contra]):
         self.line: EngineChannel[I_contra] = line
 
     def spawn(self, items: Sequence[I_contra]) -> None:
-        """Create child items of this item, which `spawned` counts."""
+        """Create child items of this item; `spawned` counts them."""
         if items:
             self.spawned += len(items)
             self.line.spawn(self.ticket, items)
 
     def post(self, rank: int, items: Sequence[I_contra]) -> None:
-        """Create child items that only `rank` processes; they must be short."""
+        """Create child items that only `rank` processes; they must not take long."""
         if items:
             self.spawned += len(items)
             self.line.post(self.ticket, rank, items)
@@ -119,7 +119,8 @@ class Context(Generic[I_contra]):
     def hold(self, epoch: int = 0) -> None:
         """Keep this item incomplete until `resume` is called with its ticket, once for each hold.
 
-        If `epoch` is given, the item also waits for the commit of that epoch, which is accelerated.
+        If `epoch` is given, the item is waiting for the commit of that epoch, so the engine commits
+        sooner.
         """
         self.spawned += 1
         self.line.hold(self.ticket, epoch)
@@ -132,15 +133,15 @@ class Context(Generic[I_contra]):
         self.line.resume(ticket, items, value, epoch)
 
     def note(self, notices: Sequence[object]) -> None:
-        """Send notices to rank 0 without delay."""
+        """Send notices to rank 0, without waiting for the item to end."""
         if notices:
             self.line.note(notices)
 
     def note_synced(self, notices: Sequence[object]) -> bool:
         """Send notices to rank 0 and wait until `Observer.sync` has written them to disk.
 
-        Return False if that fails or the job is stopping; the actions that the notices announce
-        must not be performed then.
+        Return False if that fails or the job is stopping. In this case the actions that the notices
+        announce must not be performed.
         """
         return not notices or self.line.note_synced(notices)
 
@@ -162,9 +163,10 @@ class Task(ABC, Generic[I, R]):
     are notices, unless `notice_type` declares their type.
 
     With `structured`, each item that spawned is joined, so the completion of each item is known.
-    Otherwise each rank merges its results, which saves a message per stolen item. An exception that
-    leaves a method ends the job: a `PcircleError` with its exit code, any other exception as a
-    defect. The failure of a single entry must be a result, not an exception.
+    Otherwise each rank merges the results of the items that it processed, so results of stolen
+    items are not sent back. An exception that leaves a method ends the job: a `PcircleError` with
+    its exit code, any other exception as a defect. The failure of a single entry must be a result,
+    not an exception.
     """
 
     structured: ClassVar[bool] = True
@@ -251,9 +253,9 @@ class Task(ABC, Generic[I, R]):
         return self
 
     def work(self) -> Work:
-        """Return the work done on this rank so far, by which numbers of threads are compared.
+        """Return the work done on this rank so far.
 
-        Called on the main thread while worker threads are running.
+        Called on the main thread while worker threads are running, to compare numbers of threads.
         """
         return Work()
 
@@ -270,7 +272,7 @@ class Task(ABC, Generic[I, R]):
         return ProgressSums(ranks=1)
 
     def keep_for_restart(self) -> None:
-        """Keep the resources that the next run of the same plan needs when this task is closed."""
+        """When this task is closed, keep the resources that the next run of the plan needs."""
 
     def figures(self, counts: tuple[int, ...]) -> Mapping[str, int]:
         """Return the figures of a rank with these counts, by name, for the summary of many ranks.
@@ -295,8 +297,8 @@ class RankReport(msgspec.Struct, frozen=True, array_like=True, tag="r"):
     """One rank's report at the end of a job.
 
     `rates` contains the work (`Task.work`) per second, on metadata or data, for each number of
-    threads that was tried. `sent` contains the number and bytes of messages by receiver. In a large
-    job these are summed for blocks of `sent_block` ranks, identified by their first rank.
+    threads that was tried. `sent` contains the number and total size of messages by receiver. In a
+    large job these are summed for blocks of `sent_block` ranks, identified by their first rank.
     """
 
     rank: int
@@ -378,7 +380,7 @@ class Observer(Generic[R]):
         """Display the result of a progress round."""
 
     def status(self, sums: ProgressSums) -> None:
-        """Print the job's progress, which was collected on request."""
+        """Print the job's progress, because a signal requested it."""
 
     def suspend(self) -> None:
         """Restore the terminal, because the process is about to be suspended."""

@@ -2,9 +2,9 @@
 
 A rank starts with one thread. On a fast file system that thread rarely waits, so a second one would
 only contend for the interpreter lock. If operations take long, many threads can wait at the same
-time. The best number is searched by `pcircle.threads.thread_tuning`, separately for work on names
-and on contents. The input of the search is the task's count of work between two checks by the main
-loop, so tuning adds no overhead to the work itself.
+time. `pcircle.threads.thread_tuning` searches for the best number, separately for work on names and
+on contents. The main loop reads the task's count of work and the threads' CPU times at intervals,
+so tuning adds no overhead to the work itself.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ METADATA, DATA = "metadata", "data"
 
 WINDOW_S = 0.05
 _FIRST_LOOK_S = 0.01  # seconds of uninterrupted work
-_SWITCH_RATIO = 3  # the ratio of the other kind of work to the present kind that switches kinds
+_SWITCH_RATIO = 3  # switch kinds if the other kind of work exceeds the present by this factor
 _MANY = 4  # wait for the kernel's accounting if one in this many threads is runnable
 _MAX_OF_A_RANK = 64
 _MAX_OF_A_NODE = 128
 
 
 def max_threads(nodes: Sequence[int], rank: int) -> int:
-    """Return the maximum number of threads of a rank, which is its share of the node's limit.
+    """Return the maximum number of threads of a rank: its share of the node's limit, up to 64.
 
     Few ranks per node, each with many threads on one queue, correspond to the hybrid ranks (H-DRQS)
     of LaFon et al. (2012). With one rank per core, the ranks themselves overlap waiting.
@@ -106,7 +106,7 @@ class Tuner:
         return pool.threads
 
     def _look_first(self, now_s: float, *, held: bool) -> None:
-        """Check whether the first work of the job consists only of waiting."""
+        """Evaluate the first moments of work, so that the search can start with several threads."""
         pool = self._pool
         if held or pool.in_flight < pool.threads:
             self._first = None
@@ -157,7 +157,7 @@ class Tuner:
         )
 
     def _spend(self) -> tuple[float, float, float]:
-        """Return the CPU time and delay of the threads in use, and their sum for all others."""
+        """Return the CPU time and delay of the threads in use, and the sum of both for the rest."""
         workers = self._pool.native_ids
         return *cpu_and_delay_s(workers[: self._pool.threads]), sum(
             cpu_and_delay_s(other_threads(workers))

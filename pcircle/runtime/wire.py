@@ -26,7 +26,7 @@ def _pickle(value: object) -> bytes:
 
 
 def by_value(value: object) -> bytes:
-    """Pickle a value with classes that other processes cannot import. Raises ImportError."""
+    """Pickle a value and the classes that other processes cannot import. Raises ImportError."""
     data: bytes = import_module("cloudpickle").dumps(value)
     return data
 

@@ -50,7 +50,7 @@ class PartCounters(Protocol):
 
 
 class PartedTask(Task[I, R]):
-    """A task in parts. `parts` are those created so far, of which the task itself is the first."""
+    """A task in parts. `parts` lists those created so far, beginning with the task itself."""
 
     def __init__(self) -> None:
         self.parts: list[Any] = [self]  # instances of the subclass

@@ -2,10 +2,10 @@
 
 If local ranks are lost, the surviving ranks stop as usual and end. Rank 0, which is the process
 that the user started, then runs the same plan again with fewer ranks. This works in the same way
-for all tools, because the state, unfinished work and messages of the lost ranks need not be known.
-A tool declares whether it supports that (`ToolProgram.can_lose_ranks`). Tools that only read can be
-restarted, because `pcircle.runtime.restart.output_log` makes sure that no output is repeated. fcp
-resumes from its checkpoint instead, see `pcircle.tools.common.copy_program`.
+for all tools, because nothing must be recovered from the lost ranks, neither state nor unfinished
+work nor messages. A tool declares whether it supports this (`ToolProgram.can_lose_ranks`). Tools
+that only read can be restarted, because `pcircle.runtime.restart.output_log` ensures that no output
+is repeated. fcp resumes from its checkpoint instead, see `pcircle.tools.common.copy_program`.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def run_restartable(program: RestartableProgram, ranks: int) -> int:
 
 
 def can_restart() -> bool:
-    """Return whether this process can fork ranks again, for which it must have only one thread."""
+    """Return whether this process has only one thread, so that it can fork ranks again."""
     return len(sys._current_frames()) == 1
 
 

@@ -16,7 +16,8 @@ from typing import IO
 
 from pcircle.core.writing import discard, write_all
 
-# The limit for all streams. The hashes of short lines need two thirds of that in memory.
+# The limit for all streams together. If lines are short, their hashes take two thirds of that in
+# memory.
 _MAX_BYTES = 256 << 20
 _MEMORY_BYTES = 1 << 20  # the limit for each stream
 _READ_BYTES = 1 << 20
