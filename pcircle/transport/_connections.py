@@ -131,7 +131,7 @@ def _problem_of_server(uri: str) -> str | None:
 
 
 def _problem_of_listener(hosts: list[str], port: str) -> str | None:
-    """Return why no server is listening at a port of any of these hosts, or an empty string.
+    """Return why no server is listening on this port of these hosts, or an empty string.
 
     Return None if that cannot be determined.
     """

@@ -10,7 +10,7 @@ inherits all imported modules. A child never returns into its parent's code. If 
 other threads, `_spawn` starts the children.
 
 The cost: waiting for children is a loop of short sleeps, because the wait must be bounded. This is
-not a supervisor: if a rank dies, it is not restarted. The job ends, and can be resumed.
+not a supervisor: if a rank dies, the job ends.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ class Children:
     def finish(self, agreed: int) -> int:
         """Wait for all children, killing any that do not end; return the job's exit code.
 
-        *agreed* is the code of rank 0. A child that ended with a different code is reported, and
-        the job's code is then at best that of a lost rank.
+        *agreed* is the code of rank 0. If a child ended with a different code, the job's code is at
+        least as bad as that of a lost rank.
         """
         # There is no point in waiting for a child whose threads hang in the kernel.
         late = not self.reap(_THREADS_GRACE_S) and not self._record_zombies(_code_of_zombie)
@@ -197,7 +197,7 @@ def launch_local(size: int, body: Body) -> int:
     signal that is meant for the whole job killed the child, the rank would appear lost. The body
     unblocks them when it is ready.
 
-    Raises UsageError if the system doesn't allow that many processes or descriptors.
+    Raises UsageError if the system does not allow that many processes or descriptors.
     """
     children = Children()
     return run_first_rank(

@@ -7,17 +7,18 @@ there by MPI to the gateway of that node, and then to its receiver. There is one
 ranks, and each segment of the route keeps the order, so messages need no sequence numbers.
 
 Messages between nodes travel as *parcels*: a header (kind, source, receiver) and at most 1 MiB. So
-a long message occupies all segments of its route at once, and no gateway holds all of it. A gateway
-stops reading from its leaves while too much data is queued for MPI, and from MPI while too much is
-queued for its leaves. This cannot deadlock: leaves always read when they poll, and a gateway reads
-from MPI as long as its leaves are reading.
+a long message uses all segments of its route at the same time, and a gateway need not store all of
+it before it forwards the first part. A gateway stops reading from its leaves while too much data is
+queued for MPI, and from MPI while too much is queued for its leaves. This cannot deadlock: leaves
+always read when they poll, and a gateway reads from MPI as long as its leaves are reading.
 
 The loss of a leaf is reported to all gateways, after everything that the leaf sent, and each
 gateway reports it to its leaves. If a gateway is lost, MPI ends the job, and the leaves of that
 gateway exit when their connection to it ends.
 
-The cost: a gateway must poll MPI on behalf of its leaves too, and messages to other nodes are
-copied two more times. This is not a router: each gateway sends to every other gateway directly.
+The cost: a gateway must poll MPI on behalf of its leaves too, and a message to another node is
+copied up to two more times. This is not a router: each gateway sends to every other gateway
+directly.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ class _Messages:
         self._parts: dict[int, list[memoryview]] = {}  # by source
 
     def take(self, parcel: bytes, arrivals: list[Delivery | LostRank]) -> None:
-        """Append the message that this parcel completes, or the loss that it reports."""
+        """Store this parcel; append the message that it completes, or the loss that it reports."""
         kind, source, _ = _HEADER.unpack_from(parcel)
         body = memoryview(parcel)[_HEADER.size :]
         if kind == _LOST:
@@ -249,8 +250,7 @@ class Gateway:
     def leave(self, code: int, ends_at: float) -> int | None:
         """Forward messages until all leaves have closed, then wait for the other gateways.
 
-        Returns the job's exit code, which is the worst of all ranks' codes, or None if some ranks
-        do not end in time.
+        Returns the worst exit code of all ranks, or None if some ranks do not end in time.
         """
         while self._local.connected:
             if monotonic() > ends_at:

@@ -269,8 +269,8 @@ class LocalTransport:
     def _receive(self, peer: _Peer, arrivals: list[Delivery | LostRank]) -> None:
         """Read from *peer*, a limited number of times, and append complete messages."""
         for _ in range(_READS_PER_TURN):
-            # A large payload is read directly into its buffer, so that each byte is moved once,
-            # however many reads it takes.
+            # The rest of a large payload is read directly into its buffer, not through the scratch
+            # buffer.
             if peer.body is not None:
                 space = peer.body[peer.filled :]
             else:

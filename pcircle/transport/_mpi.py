@@ -1,20 +1,20 @@
 """The transport of ranks that an MPI launcher started; the only module that imports mpi4py.
 
-Messages use only non-blocking sends, matched probes and tests, so no call ever waits for another
-rank, and ranks that send to each other cannot deadlock. A message longer than 1 MiB travels in
-fragments. The tag marks whether more fragments follow, and MPI keeps the order per pair of ranks,
-so fragments need no header.
+Messages use only non-blocking sends, matched probes and tests. So neither sending nor polling waits
+for another rank, and ranks that send to each other cannot deadlock. A message longer than 1 MiB
+travels in fragments. The tag marks whether more fragments follow, and MPI keeps the order per pair
+of ranks, so fragments need no header.
 
 MPI provides no descriptor to wait on, and its own waits keep a core busy. So an idle rank sleeps
 between polls of MPI, for a sixteenth of the silence so far: a quick answer is received quickly, and
-a wait of any length takes about a hundred polls. The sleep is a wait on the wake pipe, so a worker
-thread can end it at once.
+a wait of half a second takes little more than a hundred polls. The sleep is a wait on the wake
+pipe, so a worker thread can end it at once.
 
 The cost: a message that arrives after a silence may be received late, by up to a sixteenth of that
 silence and at most 25 ms. A poll takes about 30 us, so an idle rank uses 0.15 % of a core. If a
-node has more ranks than cores, each poll takes time from another rank, so the fraction is then a
-quarter, and a waiting rank always sleeps. This transport does not tolerate deaths: if a rank dies,
-the launcher ends the job.
+node has more ranks than cores, each poll takes time from another rank. So a waiting rank then
+sleeps from the start, and for a quarter of the silence. This transport does not tolerate deaths: if
+a rank dies, the launcher ends the job.
 
 Importing this module loads the MPI library, but does not initialise it.
 """
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 # Far below the 2 GiB that MPI can count. It is small because some libraries transfer a message
 # piece by piece, and only while they are called. Then the completion of a fragment is the only sign
-# of progress, which tells the rank not to sleep. With 16 MiB fragments 100 MB took 12 s; with these
+# of progress, and a rank that sees none sleeps. With 16 MiB fragments 100 MB took 12 s; with these
 # it takes 0.4 s. Libraries that copy in one step are no slower with small fragments.
 _FRAGMENT_BYTES = 1 * 1024 * 1024
 _TAG_MORE = 1  # a fragment that is not the message's last
@@ -77,7 +77,8 @@ _SLEEP_SHARE = 1 / 16
 _CROWDED_SLEEP_SHARE = 1 / 4  # if ranks share cores
 _SHORTEST_SLEEP_S = 50e-6
 _LONGEST_SLEEP_S = 25e-3
-# A shorter silence involves no sleep, because the kernel's shortest sleep takes longer.
+# During a shorter silence the rank does not sleep, because the kernel's shortest sleep takes longer
+# than a sixteenth of it.
 _NO_SLEEP_S = 200e-6
 # The library may advance a transfer only when it is called, so a rank with open transfers does not
 # sleep until none of them has made progress for this long.
@@ -347,7 +348,7 @@ def is_initialized() -> bool:
 def share(value: Any) -> Any:
     """Return the value of rank 0 on all ranks of MPI's world. Collective.
 
-    If MPI is not running, return the own value.
+    If MPI is not running, return `value`.
     """
     if not MPI.Is_initialized() or MPI.Is_finalized():
         return value
@@ -363,9 +364,10 @@ def abort_world(exit_code: int) -> NoReturn:
 
 
 def end_world(exit_code: int) -> None:
-    """Make MPI end all ranks, although this one may not have initialised MPI yet.
+    """Make MPI end all ranks, even if this one has not initialised MPI yet.
 
-    The other ranks would wait for it in MPI_Init forever. Returns if MPI is finalised.
+    Otherwise the other ranks would wait for it in MPI_Init forever. Does nothing if MPI is
+    finalised.
     """
     if not MPI.Is_finalized():
         if not MPI.Is_initialized():
@@ -378,9 +380,9 @@ def launch_mpi(
 ) -> int:
     """Run *body* on this rank of MPI's world; return the exit code of this process.
 
-    MPI can be initialised only once per process, so if *again* is set, it is finalised when the
-    process exits, because further jobs may need it. *processes* contains
-    the local processes of this one.
+    MPI can be initialised only once per process. If *again* is set, further jobs may need it, so it
+    is finalised only when the process exits. *processes* contains the local processes next to this
+    one.
 
     An exception from *body* is printed and ends the job with its code: a rank that unwinds alone
     would leave the other ranks hanging.
@@ -448,8 +450,8 @@ def _join(processes: NodeProcesses | None) -> MpiTransport | Gateway:
 
 def _initialise() -> None:
     with warnings.catch_warnings():
-        # mpi4py only guesses whether launcher and library fit; check_world() knows, and its
-        # message explains what to do.
+        # mpi4py only guesses whether launcher and library match. check_world() determines it, and
+        # its message explains what to do.
         warnings.simplefilter("ignore", RuntimeWarning)
         # Only the thread that creates the transport calls MPI.
         MPI.Init_thread(MPI.THREAD_FUNNELED)

@@ -1,8 +1,8 @@
 """Local processes next to a process that a launcher started, as ranks of the same job.
 
-MPI must not be forked after it is initialised, so the other processes are forked before, with a
-socket between each pair, as in a local job. They do not use MPI: they wait for the first process,
-which initialises MPI, to send them their ranks.
+A process must not fork after it has initialised MPI, so the other processes are forked before that,
+with a socket between each pair, as in a local job. They do not use MPI: they wait for the first
+process, which initialises MPI, to send them their ranks.
 
 If this process has other threads, or has initialised MPI, the other processes are new interpreters.
 """

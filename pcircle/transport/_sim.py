@@ -6,7 +6,7 @@ the contract hold (whole, once, ordered per pair of ranks). Everything that the 
 guarantee is used against the program: any interleaving across pairs, delays of any length, ranks
 that are slow, that are stuck for a while or forever, or that are killed at any moment.
 
-The cost is one heap operation per message and one per wait, whatever the number of ranks.
+The cost is about one event per message and one per wait, whatever the number of ranks.
 
 This is not a model of the speed of real networks: latencies are chosen to be adversarial first and
 plausible second.
@@ -42,7 +42,7 @@ class Stall(msgspec.Struct, frozen=True):
 
 
 class Kill(msgspec.Struct, frozen=True):
-    """Rank `rank` dies at `at_s`; some of the messages that it sent just before are lost.
+    """Rank `rank` dies at `at_s`; messages that it sent just before may be lost.
 
     Messages that arrive within `lasts_s` of the death are not lost. They precede the notice of the
     death, so a positive value makes the other ranks learn of it at different times.
@@ -65,8 +65,8 @@ class Conditions(msgspec.Struct, frozen=True):
     overtake theirs. Payloads whose type is named in `held` are delayed by up to `held_s`, as if by
     an adversary that can read messages. If the network is given `size_bytes`, each byte of a
     payload adds `byte_s`. A step of a rank takes `step_s`, or the time that `slow` lists for the
-    rank as (rank, seconds). Ranks start within `start_s` of each other, and learn of the death of a
-    rank about `detect_s` after it.
+    rank as (rank, seconds). Ranks start within `start_s` of each other, and usually learn of a
+    rank's death after one to two times `detect_s`.
     """
 
     near_s: float = 2e-6
@@ -191,8 +191,8 @@ class Network:
     of virtual time raises Defect, and so does a run in which all ranks wait forever.
 
     `aborted` is (rank, exit code) if a rank called `abort`. `messages` counts the messages sent.
-    If `size_bytes` is given, a function that returns the size of a payload, `pair_messages` and
-    `pair_bytes` count messages and bytes by [source][dest].
+    `size_bytes` returns the size of a payload. If it is given, `pair_messages` and `pair_bytes`
+    count messages and bytes by [source][dest].
     """
 
     conditions: Conditions

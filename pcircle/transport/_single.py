@@ -1,7 +1,7 @@
 """The transport of a single-process job: it delivers the rank's messages to itself.
 
 `-j 1` runs the same engine on the same interface, so it needs no separate code path. Messages are
-kept in a list, and a poll that need not wait makes no system call.
+stored in a list, so a poll that finds one usually makes no system call.
 """
 
 from __future__ import annotations

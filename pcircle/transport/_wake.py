@@ -9,7 +9,7 @@ signal that arrives just before the wait would be handled only when the wait end
 closes that gap by writing one byte to a descriptor (`signal.set_wakeup_fd`), which must not be an
 eventfd.
 
-This is not a queue: it reports that something has happened, never what.
+This is not a queue: it reports that something has happened, not what.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Wakeup:
         self._poll.register(self.fd, select.POLLIN)
         self._set = False
         self._closed = False
-        # Held while the pipe is written and while it is closed: a late wake-up must never write
+        # Held during each write to the pipe and while it is closed: a late wake-up must never write
         # to another file that has reused the descriptor's number. Reentrant, because a signal
         # handler may call set() on a thread that already holds it.
         self._lock = threading.RLock()

@@ -3,10 +3,10 @@
 A rank sends bytes and polls for arrivals. MPI, forked processes, a single process and the simulator
 implement the same interface, and `tests/contract/transport` tests all of them against it.
 
-Guaranteed: messages arrive whole, exactly once, and in order per pair of ranks. Not guaranteed: any
-order across pairs, any bound on the delay, or that a message to a rank that died was ever read. The
-engine relies on these guarantees alone, and the simulator tests it on the most adverse network that
-they permit.
+Guaranteed while both ranks are in the job: messages arrive whole, exactly once, and in order per
+pair of ranks. Not guaranteed: any order across pairs, any bound on the delay, or that a message to
+a rank that died was ever read. The engine relies on these guarantees alone, and the simulator tests
+it on the most adverse network that they permit.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Transport(Protocol):
 
         Returns early, possibly an empty list, if `wake` was called. Also moves outgoing bytes, so
         it must be called while messages are waiting to be sent. Arrivals from one rank are in the
-        order of sending. A lost rank is reported once, after everything that it sent.
+        order of sending. A lost rank is reported once, after its last message that arrives.
         """
         ...
 
@@ -72,7 +72,7 @@ class Transport(Protocol):
         """
 
     def close(self) -> None:
-        """Leave the job: send queued messages, for a few seconds at most, and release descriptors.
+        """Leave the job: send queued messages unless that stalls, and release all descriptors.
 
         Messages that still arrive are dropped. The other ranks do not count this rank as lost.
         Idempotent; afterwards only `wake` and `close` may be called.

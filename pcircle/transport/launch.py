@@ -1,11 +1,11 @@
 """Detects how this process was started, and chooses the transport.
 
-The launcher must be known before MPI is imported: without a launcher there may be no MPI library,
-and under a launcher each of its N processes would otherwise fork local ranks and do the whole job.
-The evidence is the environment variables of a *step*, that is, of the processes that a launcher
-starts: PMI or PMIx handles, Open MPI's own variables, or, if srun sets none of these, a Slurm step
-of several tasks. Other `SLURM_*` variables prove nothing, because batch scripts and the shells of
-allocations inherit them too.
+The launcher must be detected before MPI is imported. Without a launcher, there may be no MPI
+library. If a launcher were missed, each of its N processes would fork local ranks and do the whole
+job. The evidence is the environment variables of a *step*, that is, of the processes that a
+launcher starts: PMI or PMIx handles, Open MPI's own variables, or, if srun sets none of these, a
+Slurm step of several tasks. Other `SLURM_*` variables prove nothing, because batch scripts and the
+shells of allocations inherit them too.
 
 Functions that examine the environment are pure functions of it; tests replay recorded environments.
 A launcher whose connection is closed (`_connections`) did not start this process, even if its
@@ -265,7 +265,7 @@ def check_world(launch: Launch, mpi_size: int) -> None:
 
 
 def is_crowded(shares: Iterable[tuple[int, int]]) -> bool:
-    """Return whether the ranks of a node share cores.
+    """Return whether a node has more ranks than cores that they may use.
 
     *shares* contains the rank count of each process, and a bit mask of the cores that it may use.
     """
