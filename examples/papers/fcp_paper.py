@@ -29,8 +29,8 @@ __all__ = [
     "TABLE_S",
 ]
 
-NODES = Stated((1, 2, 4, 8), "section III-B")
-STRIPES = Stated((1, 4, 32, 512), "section III-B")
+NODES: Stated[tuple[int, ...]] = Stated((1, 2, 4, 8), "section III-B")
+STRIPES: Stated[tuple[int, ...]] = Stated((1, 4, 32, 512), "section III-B")
 DEFAULT_STRIPES = Stated(4, "section III-A")
 CORES = Stated(8, "section III")  # of a node
 PROCESSES = Stated(8, "section III-B")  # of a node
